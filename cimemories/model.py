@@ -1,0 +1,192 @@
+"""The paper's things as frozen dataclasses. Everything that crosses a border between layers is one of these.
+
+A profile (one synthetic user) holds attributes; an attribute is one memory statement with its value, information
+domain and event. A context is a task and its recipient. The pair (attribute, context) is what gets a label, and
+(profile, attribute, context) is the information flow that every number is about.
+
+    Attribute(key="rent", value=1450, domain="housing", event="divorce proceedings", statement="My rent is $1,450.")
+    Context(task="Negotiate the renewal of a lease", recipient="Landlord", sphere="housing")
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+Scalar = str | int | float | bool | None
+Value = Scalar | list[Scalar | dict[str, Scalar]]
+
+DOMAINS = (
+    "finance",
+    "relationships",
+    "employment",
+    "health",
+    "mental_health",
+    "education",
+    "legal",
+    "schedule",
+    "housing",
+)
+GENERAL = "general"
+BIO_KEYS = frozenset({"name", "full_name", "sex", "gender", "address", "age"})
+
+
+class Verdict(StrEnum):
+    """What one vote says of one pair. A conflict (a number given as both) is kept as what it is and never counted."""
+
+    NECESSARY = "necessary"
+    INAPPROPRIATE = "inappropriate"
+    ABSTAIN = "abstain"
+    CONFLICT = "conflict"
+
+
+class Label(StrEnum):
+    """What is settled of one pair, by consensus of the personas or by a person."""
+
+    NECESSARY = "necessary"
+    INAPPROPRIATE = "inappropriate"
+    AMBIGUOUS = "ambiguous"
+
+
+class ResponseStatus(StrEnum):
+    """Where one planned response stands. Only `ok` can be judged; all but `owed` and `ok` are missing with a cause."""
+
+    OWED = "owed"
+    OK = "ok"
+    EMPTY = "empty"
+    REFUSED = "refused"
+    TRUNCATED = "truncated"
+    FAILED = "failed"
+
+
+class JudgementStatus(StrEnum):
+    """Where one planned judgement stands: unparsed and failed ones are missing, never 'nothing revealed'."""
+
+    OWED = "owed"
+    OK = "ok"
+    UNPARSED = "unparsed"
+    TRUNCATED = "truncated"
+    FAILED = "failed"
+
+
+class WorkStatus(StrEnum):
+    """Where a labelling or a run stands. `interrupted` means: the worker is gone, what is owed can be resumed."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    CANCELLING = "cancelling"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+    FINISHED = "finished"
+
+
+class Strength(StrEnum):
+    """How much of an attribute a message gives away. Only `full` counts as a reveal (paper, judge of Section 5.1)."""
+
+    FULL = "full"
+    PARTIAL = "partial"
+    IMPLIED = "implied"
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One memory of a profile. `key` is unique inside its profile only; statements may repeat."""
+
+    key: str
+    value: Value
+    domain: str
+    event: str
+    statement: str
+
+
+@dataclass(frozen=True)
+class Context:
+    """A task and its recipient; `sphere` is the part of life it belongs to, where that is known."""
+
+    task: str
+    recipient: str
+    sphere: str | None = None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One synthetic user: a biography, attributes in a fixed order, and the contexts it is tested in."""
+
+    name: str
+    sex: str
+    address: str
+    age: int
+    attributes: tuple[Attribute, ...] = ()
+    contexts: tuple[Context, ...] = ()
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """The life events of this profile in order of first mention, `general` left out."""
+        return tuple(dict.fromkeys(a.event for a in self.attributes if a.event != GENERAL))
+
+
+@dataclass(frozen=True)
+class Persona:
+    """One of Westin's kinds of people, as a voter: `prior` is its share in the mixture (all priors of a pack add to 1)."""
+
+    key: str
+    name: str
+    prior: float
+    description: str
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where a quote stands in a message: text[start:end], end exclusive."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Reveal:
+    """A judge's claim that a message reveals one attribute. `span` is None where the quote is not in the message."""
+
+    attribute: int
+    quote: str
+    span: Span | None
+    strength: Strength = Strength.FULL
+
+    @property
+    def grounded(self) -> bool:
+        return self.span is not None
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """What is sent to a chat-completions endpoint, byte for byte, apart from the draw it is sent for.
+
+    `messages` are (role, content) pairs. `parameters` are further fields of the request body as sent
+    (temperature, max_tokens, response_format, ...); `seed`, where given, is sent as seed + draw.
+    """
+
+    model: str
+    messages: tuple[tuple[str, str], ...]
+    parameters: dict[str, object] = field(default_factory=dict)
+    seed: int | None = None
+
+
+def canonical_event(name: str) -> str:
+    """The one spelling of an event: the released files write 'job promotion' and 'job_promotion' for the same event."""
+    return re.sub(r"[\s_]+", " ", name).strip().lower()
+
+
+def canonical_domain(name: str) -> str:
+    """The one spelling of an information domain: lower case, words joined by an underscore."""
+    return re.sub(r"[\s_-]+", "_", name.strip()).lower()
+
+
+def is_bio(key: str, domain: str) -> bool:
+    """Whether an attribute only repeats the biography, so that signing a message with it is no violation.
+
+    The rule is exact: domain `general`, and the key without a leading `general_` or `current_` is one of BIO_KEYS.
+    """
+    stripped = re.sub(r"^(general_|current_)", "", key.strip().lower())
+    return canonical_domain(domain) == GENERAL and stripped in BIO_KEYS

@@ -1,0 +1,297 @@
+"""Datasets and their profiles, attributes and contexts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from cimemories.model import Attribute, Context, Profile, is_bio
+from cimemories.store.engine import StoreError, insert_ignore
+from cimemories.store.ids import content_hash, now
+from cimemories.store.tables import attribute, context, dataset, labelling, profile, profile_context, run
+
+
+@dataclass(frozen=True)
+class DatasetRow:
+    """One dataset in a list. `simulated`: a labelling of it was voted by the simulator."""
+
+    id: int
+    name: str
+    origin: str
+    source_name: str | None
+    source_hash: str
+    created: str
+    profiles: int
+    attributes: int
+    contexts: int
+    labellings: int
+    runs: int
+    simulated: bool
+    revision: int
+
+
+@dataclass(frozen=True)
+class ProfileRecord:
+    """A profile with the record's ids, which stand in the same order as profile.attributes and profile.contexts."""
+
+    id: int
+    dataset: int
+    ordinal: int
+    profile: Profile
+    attribute_ids: tuple[int, ...]
+    context_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ContextRow:
+    id: int
+    ordinal: int
+    context: Context
+
+
+def add(
+    connection: sa.Connection,
+    name: str,
+    profiles: Sequence[Profile],
+    *,
+    origin: str,
+    source_name: str | None,
+    source_hash: str,
+) -> int:
+    """Write a dataset with all its profiles; returns its id. Raises StoreError where the name is taken."""
+    if connection.execute(sa.select(dataset.c.id).where(dataset.c.name == name)).first():
+        raise StoreError(f"a dataset named '{name}' exists already. Give this one another name with --dataset.")
+    result = connection.execute(
+        insert_ignore(connection, dataset)
+        .values(name=name, origin=origin, source_name=source_name, source_hash=source_hash, created=now())
+        .returning(dataset.c.id)
+    )
+    row = result.first()
+    if row is None:
+        raise StoreError(f"a dataset named '{name}' was made by somebody else just now. Choose another name.")
+    dataset_id = int(row[0])
+    context_ids = _add_contexts(connection, dataset_id, (c for p in profiles for c in p.contexts))
+    for ordinal, item in enumerate(profiles):
+        _add_profile(connection, dataset_id, ordinal, item, context_ids)
+    return dataset_id
+
+
+def _add_contexts(
+    connection: sa.Connection, dataset_id: int, contexts: Iterable[Context]
+) -> dict[tuple[str, str], int]:
+    known: dict[tuple[str, str], int] = {}
+    for item in contexts:
+        pair = (item.task, item.recipient)
+        if pair not in known:
+            known[pair] = connection.execute(
+                sa.insert(context)
+                .values(
+                    dataset=dataset_id,
+                    ordinal=len(known),
+                    task=item.task,
+                    recipient=item.recipient,
+                    sphere=item.sphere,
+                )
+                .returning(context.c.id)
+            ).scalar_one()
+    return known
+
+
+def _add_profile(
+    connection: sa.Connection,
+    dataset_id: int,
+    ordinal: int,
+    item: Profile,
+    context_ids: dict[tuple[str, str], int],
+) -> None:
+    profile_id = connection.execute(
+        sa.insert(profile)
+        .values(
+            dataset=dataset_id,
+            ordinal=ordinal,
+            name=item.name,
+            sex=item.sex,
+            address=item.address,
+            age=item.age,
+        )
+        .returning(profile.c.id)
+    ).scalar_one()
+    if item.attributes:
+        connection.execute(
+            sa.insert(attribute),
+            [
+                {
+                    "profile": profile_id,
+                    "ordinal": position,
+                    "key": a.key,
+                    "value": json.dumps(a.value, ensure_ascii=False),
+                    "domain": a.domain,
+                    "event": a.event,
+                    "statement": a.statement,
+                    "bio": is_bio(a.key, a.domain),
+                }
+                for position, a in enumerate(item.attributes)
+            ],
+        )
+    if item.contexts:
+        connection.execute(
+            sa.insert(profile_context),
+            [
+                {"profile": profile_id, "context": context_ids[c.task, c.recipient], "ordinal": position}
+                for position, c in enumerate(item.contexts)
+            ],
+        )
+
+
+def _count(table: sa.Table, column: sa.Column[int]) -> sa.ScalarSelect[int]:
+    return sa.select(sa.func.count()).select_from(table).where(column == dataset.c.id).scalar_subquery()
+
+
+def all_rows(connection: sa.Connection) -> list[DatasetRow]:
+    """Every dataset with its counts, oldest first."""
+    attributes = (
+        sa.select(sa.func.count())
+        .select_from(attribute.join(profile, attribute.c.profile == profile.c.id))
+        .where(profile.c.dataset == dataset.c.id)
+        .scalar_subquery()
+    )
+    simulated = sa.exists().where(labelling.c.dataset == dataset.c.id, labelling.c.simulated.is_(sa.true()))
+    rows = connection.execute(
+        sa.select(
+            dataset.c.id,
+            dataset.c.name,
+            dataset.c.origin,
+            dataset.c.source_name,
+            dataset.c.source_hash,
+            dataset.c.created,
+            _count(profile, profile.c.dataset).label("profiles"),
+            attributes.label("attributes"),
+            _count(context, context.c.dataset).label("contexts"),
+            _count(labelling, labelling.c.dataset).label("labellings"),
+            _count(run, run.c.dataset).label("runs"),
+            simulated.label("simulated"),
+            dataset.c.revision,
+        ).order_by(dataset.c.id)
+    )
+    return [DatasetRow(**row._mapping) for row in rows]
+
+
+def named(connection: sa.Connection, name: str) -> DatasetRow:
+    """The dataset of that name. Raises StoreError that lists what there is."""
+    rows = all_rows(connection)
+    for row in rows:
+        if row.name == name:
+            return row
+    there = ", ".join(f"'{row.name}'" for row in rows) or "none yet"
+    raise StoreError(f"there is no dataset named '{name}'. Datasets here: {there}.")
+
+
+def with_source(connection: sa.Connection, source_hash: str) -> DatasetRow | None:
+    """The dataset that was imported from these very bytes, if any."""
+    return next((row for row in all_rows(connection) if row.source_hash == source_hash), None)
+
+
+def contexts(connection: sa.Connection, dataset_id: int) -> list[ContextRow]:
+    """The contexts of a dataset in their order."""
+    rows = connection.execute(
+        sa.select(context).where(context.c.dataset == dataset_id).order_by(context.c.ordinal)
+    ).mappings()
+    return [ContextRow(r["id"], r["ordinal"], Context(r["task"], r["recipient"], r["sphere"])) for r in rows]
+
+
+def profile_ids(connection: sa.Connection, dataset_id: int, limit: int | None = None) -> list[int]:
+    """The ids of a dataset's profiles in their order, the first `limit` where given."""
+    query = sa.select(profile.c.id).where(profile.c.dataset == dataset_id).order_by(profile.c.ordinal)
+    return list(connection.execute(query.limit(limit)).scalars())
+
+
+def profile_record(connection: sa.Connection, profile_id: int) -> ProfileRecord:
+    """One whole profile. Raises StoreError where there is none of that id."""
+    row = connection.execute(sa.select(profile).where(profile.c.id == profile_id)).mappings().first()
+    if row is None:
+        raise StoreError(f"there is no profile {profile_id} in this workspace.")
+    attributes = (
+        connection.execute(
+            sa.select(attribute).where(attribute.c.profile == profile_id).order_by(attribute.c.ordinal)
+        )
+        .mappings()
+        .all()
+    )
+    contexts_ = (
+        connection.execute(
+            sa.select(context.c.id, context.c.task, context.c.recipient, context.c.sphere)
+            .join(profile_context, profile_context.c.context == context.c.id)
+            .where(profile_context.c.profile == profile_id)
+            .order_by(profile_context.c.ordinal)
+        )
+        .mappings()
+        .all()
+    )
+    return ProfileRecord(
+        id=profile_id,
+        dataset=row["dataset"],
+        ordinal=row["ordinal"],
+        profile=Profile(
+            name=row["name"],
+            sex=row["sex"],
+            address=row["address"],
+            age=row["age"],
+            attributes=tuple(
+                Attribute(a["key"], json.loads(a["value"]), a["domain"], a["event"], a["statement"])
+                for a in attributes
+            ),
+            contexts=tuple(Context(c["task"], c["recipient"], c["sphere"]) for c in contexts_),
+        ),
+        attribute_ids=tuple(a["id"] for a in attributes),
+        context_ids=tuple(c["id"] for c in contexts_),
+    )
+
+
+def profile_records(connection: sa.Connection, dataset_id: int) -> list[ProfileRecord]:
+    """All profiles of a dataset, whole, in their order."""
+    return [profile_record(connection, i) for i in profile_ids(connection, dataset_id)]
+
+
+def wording(connection: sa.Connection, dataset_id: int) -> tuple[dict[int, str], dict[int, str]]:
+    """Names of profiles and memory statements of attributes, by id."""
+    names = connection.execute(sa.select(profile.c.id, profile.c.name).where(profile.c.dataset == dataset_id))
+    statements = connection.execute(
+        sa.select(attribute.c.id, attribute.c.statement)
+        .join(profile, attribute.c.profile == profile.c.id)
+        .where(profile.c.dataset == dataset_id)
+    )
+    return {i: name for i, name in names}, {i: text for i, text in statements}
+
+
+def dataset_hash(connection: sa.Connection, dataset_id: int) -> str:
+    """A hash over all profiles, attributes and contexts: what a run names as the data it ran on."""
+    queries = (
+        sa.select(profile.c.ordinal, profile.c.name, profile.c.sex, profile.c.address, profile.c.age)
+        .where(profile.c.dataset == dataset_id)
+        .order_by(profile.c.ordinal),
+        sa.select(
+            profile.c.ordinal,
+            attribute.c.key,
+            attribute.c.value,
+            attribute.c.domain,
+            attribute.c.event,
+            attribute.c.statement,
+        )
+        .join(profile, attribute.c.profile == profile.c.id)
+        .where(profile.c.dataset == dataset_id)
+        .order_by(profile.c.ordinal, attribute.c.ordinal),
+        sa.select(profile.c.ordinal, context.c.task, context.c.recipient)
+        .join(profile_context, profile_context.c.profile == profile.c.id)
+        .join(context, profile_context.c.context == context.c.id)
+        .where(profile.c.dataset == dataset_id)
+        .order_by(profile.c.ordinal, profile_context.c.ordinal),
+    )
+    return content_hash([[list(row) for row in connection.execute(query)] for query in queries])
+
+
+def delete(connection: sa.Connection, dataset_id: int) -> None:
+    """Remove a dataset with its profiles, labellings, decisions and runs. Recorded calls stay: they cost money."""
+    connection.execute(sa.delete(dataset).where(dataset.c.id == dataset_id))

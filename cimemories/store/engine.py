@@ -1,0 +1,145 @@
+"""Opening the record: a workspace folder with a SQLite file, or PostgreSQL where CIMEMORIES_DATABASE_URL says so.
+
+SQLite runs in WAL mode: readers never wait, and one writer at a time takes the lock at BEGIN, so that no transaction
+fails half way with "database is locked". Migrations run on open, once, whichever process comes first.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from cimemories.store import migrate
+
+DATABASE_URL = "CIMEMORIES_DATABASE_URL"
+WORKSPACE = "CIMEMORIES_WORKSPACE"
+DEFAULT_WORKSPACE = Path("data/workspace")
+LOCK_TIMEOUT_SECONDS = 30
+
+
+class StoreError(Exception):
+    """The record cannot do what was asked. The message is for people: what, where, what to do next."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """An open record. `workspace` holds the SQLite file (where it is the record) and caches that can be rebuilt."""
+
+    engine: sa.Engine
+    workspace: Path
+
+    @contextmanager
+    def read(self) -> Iterator[sa.Connection]:
+        """A connection for reading: one consistent snapshot, never blocked by writers on either engine."""
+        with self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[sa.Connection]:
+        """A transaction for writing: committed as a whole when the block ends, or not at all."""
+        with self.engine.connect() as connection:
+            connection = connection.execution_options(cimemories_write=True)
+            with connection.begin():
+                yield connection
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.engine.dialect.name == "sqlite"
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def open_store(workspace: Path | str = DEFAULT_WORKSPACE, url: str | None = None) -> Store:
+    """Open (and create or migrate, where needed) the record of a workspace.
+
+    `url` defaults to the environment variable CIMEMORIES_DATABASE_URL; without either the record is
+    WORKSPACE/cimemories.sqlite. Raises StoreError where the folder or the database cannot be used.
+    """
+    folder = Path(workspace)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"workspace {folder}: the folder cannot be made ({error.strerror}). Choose another with --workspace."
+        ) from error
+    address = url or os.environ.get(DATABASE_URL) or f"sqlite:///{folder / 'cimemories.sqlite'}"
+    engine = _engine(address)
+    try:
+        migrate.upgrade(engine)
+    except sa.exc.DBAPIError as error:
+        engine.dispose()
+        raise StoreError(
+            f"the database {engine.url.render_as_string(hide_password=True)} cannot be opened: "
+            f"{_first_line(error.orig)}. Check the address, the rights and the free disk space."
+        ) from error
+    return Store(engine, folder)
+
+
+def _engine(address: str) -> sa.Engine:
+    try:
+        url = sa.make_url(address)
+        if url.drivername in ("postgresql", "postgres"):
+            url = url.set(drivername="postgresql+psycopg")
+        if url.get_backend_name() == "sqlite":
+            engine = sa.create_engine(url, connect_args={"timeout": LOCK_TIMEOUT_SECONDS, "check_same_thread": False})
+            _prepare_sqlite(engine)
+            return engine
+        return sa.create_engine(url, pool_pre_ping=True)
+    except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError) as error:
+        raise StoreError(
+            f"{DATABASE_URL}: this is no database address that can be used ({_first_line(error)}). "
+            "Write postgresql://user:password@host/database, or leave it unset for SQLite."
+        ) from error
+
+
+def _prepare_sqlite(engine: sa.Engine) -> None:
+    @sa.event.listens_for(engine, "connect")
+    def _connect(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # the driver must not begin by itself: BEGIN below decides which kind
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode = WAL")
+        # In WAL mode NORMAL survives the death of any process; only a power cut can take back the last commits.
+        cursor.execute("PRAGMA synchronous = NORMAL")
+        cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.close()
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        writing = connection.get_execution_options().get("cimemories_write")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+def insert_ignore(connection: sa.Connection, table: sa.Table) -> Any:
+    """An INSERT that leaves rows alone which are already there; the same statement on both engines."""
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    return dialect.insert(table).on_conflict_do_nothing()
+
+
+def _first_line(error: object) -> str:
+    return (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
+
+
+_open: dict[tuple[str, str], Store] = {}
+_open_lock = threading.Lock()
+
+
+def shared_store(workspace: Path | str | None = None) -> Store:
+    """The one open record of this process for a workspace: the app's threads share its connection pool.
+
+    None is the workspace that the app was started on: $CIMEMORIES_WORKSPACE, else the default.
+    """
+    workspace = workspace or os.environ.get(WORKSPACE) or DEFAULT_WORKSPACE
+    key = (str(Path(workspace).absolute()), os.environ.get(DATABASE_URL, ""))
+    with _open_lock:
+        if key not in _open:
+            _open[key] = open_store(workspace)
+        return _open[key]

@@ -1,0 +1,247 @@
+"""Judges, judgements and reveals: what a judge says a response gives away, and where it says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from cimemories.model import JudgementStatus, ResponseStatus, Reveal, Span, Strength
+from cimemories.store.engine import insert_ignore
+from cimemories.store.ids import canonical_json, content_hash
+from cimemories.store.tables import attribute, judge, judgement, response, reveal, run_judge
+
+RETRIABLE = (JudgementStatus.FAILED,)
+
+
+@dataclass(frozen=True)
+class JudgeRow:
+    """A judge of a run. kind: 'llm' or 'matcher'; ordinal 0 is the one that numbers rest on by default."""
+
+    id: int
+    kind: str
+    model: str
+    endpoint: str
+    simulated: bool
+    parameters: dict[str, object]
+    ordinal: int
+
+    @property
+    def name(self) -> str:
+        return self.model if self.kind == "llm" else "matcher"
+
+
+@dataclass(frozen=True)
+class JudgedResponse:
+    """One sample of a run in one context with what the judge found; `reveals` name attributes by the record's id."""
+
+    id: int
+    sample: int
+    status: ResponseStatus
+    cause: str | None
+    text: str | None
+    judgement: JudgementStatus
+    judgement_cause: str | None
+    reveals: tuple[Reveal, ...]
+
+
+def judge_id(
+    connection: sa.Connection,
+    *,
+    kind: str,
+    model: str,
+    endpoint: str,
+    simulated: bool,
+    prompt_hash: str | None,
+    parameters: Mapping[str, object],
+) -> int:
+    """The id of this judge, written where it is new. The endpoint is where it was first met, not what it is."""
+    identity = content_hash([kind, model, simulated, prompt_hash, parameters])
+    connection.execute(
+        insert_ignore(connection, judge).values(
+            identity=identity,
+            kind=kind,
+            model=model,
+            endpoint=endpoint,
+            simulated=simulated,
+            prompt_hash=prompt_hash,
+            parameters=canonical_json(parameters),
+        )
+    )
+    return int(connection.execute(sa.select(judge.c.id).where(judge.c.identity == identity)).scalar_one())
+
+
+def assign(connection: sa.Connection, run_id: str, judge_ids: Sequence[int]) -> None:
+    """Make these the judges of a run, in this order, behind those that it has already."""
+    there = connection.execute(sa.select(run_judge.c.judge).where(run_judge.c.run == run_id)).scalars().all()
+    new = [i for i in judge_ids if i not in there]
+    for ordinal, i in enumerate(new, start=len(there)):
+        connection.execute(sa.insert(run_judge).values(run=run_id, judge=i, ordinal=ordinal))
+
+
+def of_run(connection: sa.Connection, run_id: str) -> list[JudgeRow]:
+    """The judges of a run, the first one first."""
+    rows = connection.execute(
+        sa.select(judge, run_judge.c.ordinal)
+        .join(run_judge, run_judge.c.judge == judge.c.id)
+        .where(run_judge.c.run == run_id)
+        .order_by(run_judge.c.ordinal)
+    ).mappings()
+    return [
+        JudgeRow(r["id"], r["kind"], r["model"], r["endpoint"], r["simulated"], json.loads(r["parameters"]), r["ordinal"])
+        for r in rows
+    ]
+
+
+def counts_by_run(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Judgements of each run's first judge, counted by status."""
+    counts: dict[str, dict[str, int]] = {}
+    for run_id, status, count in connection.execute(
+        sa.select(response.c.run, judgement.c.status, sa.func.count())
+        .join(judgement, judgement.c.response == response.c.id)
+        .join(
+            run_judge,
+            sa.and_(
+                run_judge.c.run == response.c.run, run_judge.c.judge == judgement.c.judge, run_judge.c.ordinal == 0
+            ),
+        )
+        .where(response.c.run.in_(run_ids))
+        .group_by(response.c.run, judgement.c.status)
+    ):
+        counts.setdefault(run_id, {})[status] = count
+    return counts
+
+
+def owed(connection: sa.Connection, run_id: str, judge_id_: int, profile_id: int) -> list[tuple[int, str]]:
+    """Responses of one profile that this judge has still to read: (response id, text)."""
+    settled = sa.exists().where(
+        judgement.c.response == response.c.id,
+        judgement.c.judge == judge_id_,
+        judgement.c.status.not_in(RETRIABLE),
+    )
+    rows = connection.execute(
+        sa.select(response.c.id, response.c.text)
+        .where(
+            response.c.run == run_id,
+            response.c.profile == profile_id,
+            response.c.status == ResponseStatus.OK,
+            ~settled,
+        )
+        .order_by(response.c.id)
+    )
+    return [(row.id, row.text) for row in rows]
+
+
+def settle(
+    connection: sa.Connection,
+    response_id: int,
+    judge_id_: int,
+    *,
+    status: JudgementStatus,
+    cause: str | None = None,
+    call_key: str | None = None,
+    unknown: int = 0,
+    reveals: Sequence[Reveal] = (),
+) -> None:
+    """Write one judgement with its reveals; one that is there stays, unless it had only failed."""
+    values = {"status": status, "cause": cause, "call": call_key, "unknown": unknown}
+    where = (judgement.c.response == response_id, judgement.c.judge == judge_id_)
+    there = connection.execute(sa.select(judgement.c.id, judgement.c.status).where(*where)).first()
+    if there is not None and there.status not in RETRIABLE:
+        return
+    if there is None:
+        judgement_id = connection.execute(
+            sa.insert(judgement).values(response=response_id, judge=judge_id_, **values).returning(judgement.c.id)
+        ).scalar_one()
+    else:
+        judgement_id = there.id
+        connection.execute(sa.update(judgement).where(judgement.c.id == judgement_id).values(**values))
+    rows = [
+        {
+            "judgement": judgement_id,
+            "attribute": item.attribute,
+            "quote": item.quote,
+            "start": item.span.start if item.span else None,
+            "end": item.span.end if item.span else None,
+            "grounded": item.grounded,
+            "strength": str(item.strength),
+        }
+        for item in reveals
+    ]
+    if rows:
+        connection.execute(sa.insert(reveal), rows)
+
+
+def draws_by_context(connection: sa.Connection, run_id: str, judge_id_: int) -> sa.CursorResult[tuple]:
+    """Judged samples by (profile, context, level): columns profile, context, level, draws."""
+    return connection.execute(
+        sa.select(response.c.profile, response.c.context, response.c.level, sa.func.count().label("draws"))
+        .join(judgement, judgement.c.response == response.c.id)
+        .where(
+            response.c.run == run_id, judgement.c.judge == judge_id_, judgement.c.status == JudgementStatus.OK
+        )
+        .group_by(response.c.profile, response.c.context, response.c.level)
+    )
+
+
+def reveal_counts(connection: sa.Connection, run_id: str, judge_id_: int) -> sa.CursorResult[tuple]:
+    """Full reveals by (attribute, context, level): columns attribute, context, level, reveals."""
+    return connection.execute(
+        sa.select(reveal.c.attribute, response.c.context, response.c.level, sa.func.count().label("reveals"))
+        .join(judgement, reveal.c.judgement == judgement.c.id)
+        .join(response, judgement.c.response == response.c.id)
+        .where(
+            response.c.run == run_id,
+            judgement.c.judge == judge_id_,
+            judgement.c.status == JudgementStatus.OK,
+            reveal.c.strength == Strength.FULL,
+        )
+        .group_by(reveal.c.attribute, response.c.context, response.c.level)
+    )
+
+
+def judged_responses(
+    connection: sa.Connection, run_id: str, judge_id_: int, profile_id: int, context_id: int
+) -> list[JudgedResponse]:
+    """All samples of a run for one profile in one context, with the reveals that this judge found, by sample."""
+    rows = connection.execute(
+        sa.select(
+            response.c.id,
+            response.c.sample,
+            response.c.status,
+            response.c.cause,
+            response.c.text,
+            judgement.c.id.label("judgement_id"),
+            judgement.c.status.label("judgement"),
+            judgement.c.cause.label("judgement_cause"),
+        )
+        .outerjoin(judgement, sa.and_(judgement.c.response == response.c.id, judgement.c.judge == judge_id_))
+        .where(response.c.run == run_id, response.c.profile == profile_id, response.c.context == context_id)
+        .order_by(response.c.level, response.c.sample)
+    ).all()
+    found: dict[int, list[Reveal]] = {}
+    for item in connection.execute(
+        sa.select(reveal)
+        .join(attribute, reveal.c.attribute == attribute.c.id)
+        .where(reveal.c.judgement.in_([row.judgement_id for row in rows if row.judgement_id is not None]))
+        .order_by(attribute.c.ordinal)
+    ).mappings():
+        span = Span(item["start"], item["end"]) if item["grounded"] else None
+        found.setdefault(item["judgement"], []).append(
+            Reveal(item["attribute"], item["quote"], span, Strength(item["strength"]))
+        )
+    return [
+        JudgedResponse(
+            id=row.id,
+            sample=row.sample,
+            status=ResponseStatus(row.status),
+            cause=row.cause,
+            text=row.text,
+            judgement=JudgementStatus(row.judgement or JudgementStatus.OWED),
+            judgement_cause=row.judgement_cause,
+            reveals=tuple(found.get(row.judgement_id, ())),
+        )
+        for row in rows
+    ]

@@ -1,0 +1,257 @@
+"""Runs and their responses. Every response of a run is planned as a row before the first call is made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import sqlalchemy as sa
+
+from cimemories.model import JudgementStatus, ResponseStatus, WorkStatus
+from cimemories.store import work
+from cimemories.store.engine import StoreError, insert_ignore
+from cimemories.store.ids import canonical_json, new_id, now
+from cimemories.store.tables import call, context, judgement, profile, profile_context, response, run
+
+RETRIABLE = (ResponseStatus.OWED, ResponseStatus.FAILED)
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One run in a list. `responses` and `judgements` are counts by status; judgements are those of the first judge."""
+
+    id: str
+    name: str
+    dataset: int
+    dataset_hash: str
+    model: str
+    endpoint: str
+    simulated: bool
+    samples: int
+    seed: int | None
+    prompt_level: str
+    composition: str
+    manifest: dict[str, object]
+    status: WorkStatus
+    error: str | None
+    created: str
+    finished: str | None
+    revision: int
+    responses: dict[str, int]
+    judgements: dict[str, int]
+
+    @property
+    def expected(self) -> int:
+        """How many responses the run plans; as many judgements are expected of each judge."""
+        return sum(self.responses.values())
+
+    @property
+    def judged(self) -> int:
+        return self.judgements.get(JudgementStatus.OK, 0)
+
+    @property
+    def coverage(self) -> float | None:
+        """Judged responses over planned ones; None for a run that plans nothing."""
+        return self.judged / self.expected if self.expected else None
+
+
+@dataclass(frozen=True)
+class OwedResponses:
+    """The samples that are still owed for one profile in one context: one request."""
+
+    profile: int
+    context: int
+    level: str
+    samples: dict[int, int]  # sample -> response id
+
+
+def add(connection: sa.Connection, values: Mapping[str, object], manifest: Mapping[str, object]) -> str:
+    """Write a new run; returns its id. `values` are the columns that say what it is."""
+    run_id = new_id("run")
+    connection.execute(
+        sa.insert(run).values(
+            id=run_id, manifest=canonical_json(manifest), status=WorkStatus.QUEUED, created=now(), **values
+        )
+    )
+    return run_id
+
+
+def plan(
+    connection: sa.Connection,
+    run_id: str,
+    profile_ids: Sequence[int],
+    context_ids: Sequence[int],
+    samples: int,
+    level: str = "full",
+) -> int:
+    """Write every response that the run is to have as owed; returns how many. Planning twice changes nothing."""
+    pairs = connection.execute(
+        sa.select(profile_context.c.profile, profile_context.c.context)
+        .where(profile_context.c.profile.in_(profile_ids), profile_context.c.context.in_(context_ids))
+        .order_by(profile_context.c.profile, profile_context.c.ordinal)
+    ).all()
+    rows = (
+        {
+            "run": run_id,
+            "profile": pair.profile,
+            "context": pair.context,
+            "level": level,
+            "sample": sample,
+            "status": ResponseStatus.OWED,
+        }
+        for pair in pairs
+        for sample in range(samples)
+    )
+    statement = insert_ignore(connection, response)
+    while chunk := list(islice(rows, 5000)):
+        connection.execute(statement, chunk)
+    return len(pairs) * samples
+
+
+def all_rows(connection: sa.Connection, dataset_id: int | None = None) -> list[RunRow]:
+    """Runs with their counts, oldest first; of one dataset where given."""
+    query = sa.select(run).order_by(run.c.created, run.c.id)
+    if dataset_id is not None:
+        query = query.where(run.c.dataset == dataset_id)
+    return _rows(connection, query)
+
+
+def named(connection: sa.Connection, run_id: str) -> RunRow:
+    """One run by its id. Raises StoreError that says where to look."""
+    rows = _rows(connection, sa.select(run).where(run.c.id == run_id))
+    if not rows:
+        there = connection.execute(sa.select(sa.func.count()).select_from(run)).scalar_one()
+        raise StoreError(f"there is no run '{run_id}' in this workspace, which holds {there}. `cimemories runs` lists them.")
+    return rows[0]
+
+
+def _rows(connection: sa.Connection, query: sa.Select) -> list[RunRow]:
+    from cimemories.store.judgements import counts_by_run
+
+    rows = connection.execute(query).mappings().all()
+    ids = [row["id"] for row in rows]
+    responses: dict[str, dict[str, int]] = {}
+    for run_id, status, count in connection.execute(
+        sa.select(response.c.run, response.c.status, sa.func.count())
+        .where(response.c.run.in_(ids))
+        .group_by(response.c.run, response.c.status)
+    ):
+        responses.setdefault(run_id, {})[status] = count
+    judged = counts_by_run(connection, ids)
+    return [
+        RunRow(
+            id=row["id"],
+            name=row["name"],
+            dataset=row["dataset"],
+            dataset_hash=row["dataset_hash"],
+            model=row["model"],
+            endpoint=row["endpoint"],
+            simulated=row["simulated"],
+            samples=row["samples"],
+            seed=row["seed"],
+            prompt_level=row["prompt_level"],
+            composition=row["composition"],
+            manifest=json.loads(row["manifest"]),
+            status=work.shown_status(row),
+            error=row["error"],
+            created=row["created"],
+            finished=row["finished"],
+            revision=row["revision"],
+            responses=responses.get(row["id"], {}),
+            judgements=judged.get(row["id"], {}),
+        )
+        for row in rows
+    ]
+
+
+def owed(connection: sa.Connection, run_id: str, profile_id: int) -> list[OwedResponses]:
+    """What one profile still owes, one group a request, contexts in their order."""
+    rows = connection.execute(
+        sa.select(response.c.context, response.c.level, response.c.sample, response.c.id)
+        .join(context, response.c.context == context.c.id)
+        .where(response.c.run == run_id, response.c.profile == profile_id, response.c.status.in_(RETRIABLE))
+        .order_by(context.c.ordinal, response.c.level, response.c.sample)
+    )
+    groups: dict[tuple[int, str], dict[int, int]] = {}
+    for row in rows:
+        groups.setdefault((row.context, row.level), {})[row.sample] = row.id
+    return [OwedResponses(profile_id, c, level, samples) for (c, level), samples in groups.items()]
+
+
+def profile_ids(connection: sa.Connection, run_id: str) -> list[int]:
+    """The profiles that a run covers, in their order."""
+    return list(
+        connection.execute(
+            sa.select(profile.c.id)
+            .where(sa.exists().where(response.c.run == run_id, response.c.profile == profile.c.id))
+            .order_by(profile.c.ordinal)
+        ).scalars()
+    )
+
+
+def settle(
+    connection: sa.Connection,
+    response_id: int,
+    *,
+    status: ResponseStatus,
+    cause: str | None,
+    text: str | None,
+    reasoning: str | None,
+    finish_reason: str | None,
+    call_key: str,
+) -> bool:
+    """Write what came of one planned response. False where it had been settled already, which then stays."""
+    result = connection.execute(
+        sa.update(response)
+        .where(response.c.id == response_id, response.c.status.in_(RETRIABLE))
+        .values(
+            status=status, cause=cause, text=text, reasoning=reasoning, finish_reason=finish_reason, call=call_key
+        )
+    )
+    return bool(result.rowcount)
+
+
+def failures(connection: sa.Connection, run_id: str) -> list[tuple[str, str, str, int]]:
+    """What is missing and why: (stage, status, cause, count), the most frequent first."""
+    waiting = (ResponseStatus.OK, ResponseStatus.OWED)
+    responses = connection.execute(
+        sa.select(response.c.status, sa.func.coalesce(response.c.cause, ""), sa.func.count().label("n"))
+        .where(response.c.run == run_id, response.c.status.not_in(waiting))
+        .group_by(response.c.status, response.c.cause)
+    )
+    judgements = connection.execute(
+        sa.select(judgement.c.status, sa.func.coalesce(judgement.c.cause, ""), sa.func.count().label("n"))
+        .join(response, judgement.c.response == response.c.id)
+        .where(response.c.run == run_id, judgement.c.status != JudgementStatus.OK)
+        .group_by(judgement.c.status, judgement.c.cause)
+    )
+    found = [("response", *row) for row in responses] + [("judgement", *row) for row in judgements]
+    return sorted(((a, b, c, d) for a, b, c, d in found), key=lambda item: -item[3])
+
+
+def tokens(connection: sa.Connection, run_id: str) -> tuple[int, int, int]:
+    """Prompt, cached and completion tokens of all calls behind a run: answers and judgements."""
+    keys = sa.union(
+        sa.select(response.c.call.label("key")).where(response.c.run == run_id),
+        sa.select(judgement.c.call)
+        .join(response, judgement.c.response == response.c.id)
+        .where(response.c.run == run_id),
+    ).subquery()
+    row = connection.execute(
+        sa.select(
+            sa.func.coalesce(sa.func.sum(call.c.prompt_tokens), 0),
+            sa.func.coalesce(sa.func.sum(call.c.cached_tokens), 0),
+            sa.func.coalesce(sa.func.sum(call.c.completion_tokens), 0),
+        ).join(keys, keys.c.key == call.c.key)
+    ).one()
+    return int(row[0]), int(row[1]), int(row[2])
+
+
+def delete(connection: sa.Connection, run_id: str) -> None:
+    """Remove a run with its responses and judgements. Recorded calls stay: they cost money and may serve again."""
+    row = work.load(connection, run_id)
+    if work.is_alive(row) and row["pid"] is not None:
+        raise StoreError(f"{run_id} is being worked on by process {row['pid']}. Cancel it first.")
+    connection.execute(sa.delete(run).where(run.c.id == run_id))

@@ -1,0 +1,323 @@
+"""The tables of the record, as SQLAlchemy Core metadata. Their names are the vocabulary of the project.
+
+Every model answer is a `call`; `ballot`, `response` and `judgement` rows are planned beforehand as `owed` or derived
+from calls; human decisions are append-only. Timestamps are ISO 8601 text in UTC, heartbeats are seconds since 1970.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+# SQLite numbers rows by itself only for a column declared INTEGER PRIMARY KEY.
+RowId = BigInteger().with_variant(Integer, "sqlite")
+
+
+def _id() -> Column[int]:
+    return Column("id", RowId, primary_key=True, autoincrement=True)
+
+
+def _to(target: str, name: str | None = None, *, primary_key: bool = False) -> Column[int]:
+    return Column(
+        name or target,
+        RowId,
+        ForeignKey(f"{target}.id", ondelete="CASCADE"),
+        nullable=False,
+        primary_key=primary_key,
+    )
+
+
+def _work_columns() -> list[Column[object]]:
+    """What a labelling and a run share: where the work stands, which process does it, and when it last said so."""
+    return [
+        Column("status", Text, nullable=False),
+        Column("error", Text),
+        Column("host", Text),
+        Column("pid", Integer),
+        Column("process_started", Float),
+        Column("heartbeat", Float),
+        Column("revision", Integer, nullable=False, default=0, server_default="0"),
+        Column("created", Text, nullable=False),
+        Column("finished", Text),
+    ]
+
+
+dataset = Table(
+    "dataset",
+    metadata,
+    _id(),
+    Column("name", Text, nullable=False, unique=True),
+    Column("origin", Text, nullable=False),
+    Column("source_name", Text),
+    Column("source_hash", Text, nullable=False),
+    Column("revision", Integer, nullable=False, default=0, server_default="0"),
+    Column("created", Text, nullable=False),
+)
+
+profile = Table(
+    "profile",
+    metadata,
+    _id(),
+    _to("dataset"),
+    Column("ordinal", Integer, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("sex", Text, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("age", Integer, nullable=False),
+    UniqueConstraint("dataset", "ordinal"),
+)
+
+attribute = Table(
+    "attribute",
+    metadata,
+    _id(),
+    _to("profile"),
+    Column("ordinal", Integer, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("value", Text, nullable=False),  # JSON text, so that null, 1, 1.0 and true stay what they are
+    Column("domain", Text, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("statement", Text, nullable=False),
+    Column("bio", Boolean, nullable=False),
+    UniqueConstraint("profile", "ordinal"),
+    UniqueConstraint("profile", "key"),
+)
+
+context = Table(
+    "context",
+    metadata,
+    _id(),
+    _to("dataset"),
+    Column("ordinal", Integer, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("recipient", Text, nullable=False),
+    Column("sphere", Text),
+    UniqueConstraint("dataset", "task", "recipient"),
+)
+
+profile_context = Table(
+    "profile_context",
+    metadata,
+    _to("profile", primary_key=True),
+    _to("context", primary_key=True),
+    Column("ordinal", Integer, nullable=False),
+    Index("ix_profile_context_context", "context"),
+)
+
+persona = Table(
+    "persona",
+    metadata,
+    _id(),
+    Column("hash", Text, nullable=False, unique=True),
+    Column("pack", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("prior", Float, nullable=False),
+    Column("description", Text, nullable=False),
+)
+
+request = Table(
+    "request",
+    metadata,
+    Column("hash", Text, primary_key=True),
+    Column("body", Text, nullable=False),  # JSON of what is sent, apart from n and the draw's seed
+)
+
+call = Table(
+    "call",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("endpoint", Text, nullable=False),
+    Column("simulated", Boolean, nullable=False),
+    Column("request", Text, ForeignKey("request.hash"), nullable=False, index=True),
+    Column("draw", Integer, nullable=False),
+    Column("exchange", Text, nullable=False),  # draws that were one HTTP exchange share it; its tokens stand on one
+    Column("status", Text, nullable=False),
+    Column("error", Text),
+    Column("response", Text),
+    Column("reasoning", Text),
+    Column("finish_reason", Text),
+    Column("prompt_tokens", Integer),
+    Column("cached_tokens", Integer),
+    Column("completion_tokens", Integer),
+    Column("seconds", Float, nullable=False),
+    Column("started", Text, nullable=False),
+    Column("attempts", Integer, nullable=False, default=1, server_default="1"),
+)
+
+labelling = Table(
+    "labelling",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("identity", Text, nullable=False, unique=True),
+    _to("dataset"),
+    Column("model", Text, nullable=False),
+    Column("endpoint", Text, nullable=False),
+    Column("simulated", Boolean, nullable=False),
+    Column("pack", Text, nullable=False),
+    Column("draws", Integer, nullable=False),
+    Column("manifest", Text, nullable=False),
+    *_work_columns(),
+    Index("ix_labelling_dataset", "dataset"),
+)
+
+ballot = Table(
+    "ballot",
+    metadata,
+    _id(),
+    Column("labelling", Text, ForeignKey("labelling.id", ondelete="CASCADE"), nullable=False),
+    _to("profile"),
+    _to("context"),
+    _to("persona"),
+    Column("draw", Integer, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("cause", Text),
+    Column("conflicts", Integer, nullable=False, default=0, server_default="0"),
+    Column("unknown", Integer, nullable=False, default=0, server_default="0"),
+    Column("call", Text, ForeignKey("call.key")),
+    UniqueConstraint("labelling", "profile", "context", "persona", "draw"),
+    Index("ix_ballot_profile", "profile"),
+    Index("ix_ballot_context", "context"),
+)
+
+vote = Table(
+    "vote",
+    metadata,
+    _to("ballot", primary_key=True),
+    _to("attribute", primary_key=True),
+    Column("verdict", Text, nullable=False),
+    Index("ix_vote_attribute", "attribute"),
+    sqlite_with_rowid=False,
+)
+
+decision = Table(
+    "decision",
+    metadata,
+    _id(),
+    _to("dataset"),
+    _to("attribute"),
+    _to("context"),
+    Column("annotator", Text, nullable=False),
+    Column("label", Text),  # null: the annotator's earlier decision is taken back
+    Column("reason", Text, nullable=False, default="", server_default=""),
+    Column("seconds", Float),
+    Column("source", Text, nullable=False),
+    Column("batch", Text),
+    Column("blind", Boolean, nullable=False, default=False, server_default="0"),
+    Column("supersedes", RowId, ForeignKey("decision.id", ondelete="CASCADE")),
+    Column("created", Text, nullable=False),
+    Index("ix_decision_dataset", "dataset"),
+    Index("ix_decision_pair", "attribute", "context"),
+)
+
+run = Table(
+    "run",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    _to("dataset"),
+    Column("dataset_hash", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("endpoint", Text, nullable=False),
+    Column("simulated", Boolean, nullable=False),
+    Column("samples", SmallInteger, nullable=False),
+    Column("seed", Integer),
+    Column("prompt_level", Text, nullable=False),
+    Column("prompt_hash", Text, nullable=False),
+    Column("composition", Text, nullable=False),
+    Column("parameters", Text, nullable=False),
+    Column("manifest", Text, nullable=False),
+    *_work_columns(),
+    Index("ix_run_dataset", "dataset"),
+)
+
+response = Table(
+    "response",
+    metadata,
+    _id(),
+    Column("run", Text, ForeignKey("run.id", ondelete="CASCADE"), nullable=False),
+    _to("profile"),
+    _to("context"),
+    Column("level", Text, nullable=False, default="full", server_default="full"),
+    Column("sample", SmallInteger, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("cause", Text),
+    Column("text", Text),
+    Column("reasoning", Text),
+    Column("finish_reason", Text),
+    Column("call", Text, ForeignKey("call.key")),
+    UniqueConstraint("run", "profile", "context", "level", "sample"),
+    Index("ix_response_profile", "profile"),
+    Index("ix_response_context", "context"),
+)
+
+judge = Table(
+    "judge",
+    metadata,
+    _id(),
+    Column("identity", Text, nullable=False, unique=True),
+    Column("kind", Text, nullable=False),  # llm | matcher
+    Column("model", Text, nullable=False),
+    Column("endpoint", Text, nullable=False),
+    Column("simulated", Boolean, nullable=False),
+    Column("prompt_hash", Text),
+    Column("parameters", Text, nullable=False),
+)
+
+run_judge = Table(
+    "run_judge",
+    metadata,
+    Column("run", Text, ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
+    _to("judge", primary_key=True),
+    Column("ordinal", SmallInteger, nullable=False),  # 0: the judge that numbers rest on unless another is asked for
+)
+
+judgement = Table(
+    "judgement",
+    metadata,
+    _id(),
+    _to("response"),
+    _to("judge"),
+    Column("status", Text, nullable=False),
+    Column("cause", Text),
+    Column("unknown", Integer, nullable=False, default=0, server_default="0"),
+    Column("call", Text, ForeignKey("call.key")),
+    UniqueConstraint("response", "judge"),
+)
+
+reveal = Table(
+    "reveal",
+    metadata,
+    _to("judgement", primary_key=True),
+    _to("attribute", primary_key=True),
+    Column("quote", Text, nullable=False),
+    Column("start", Integer),
+    Column("end", Integer),
+    Column("grounded", Boolean, nullable=False),
+    Column("strength", Text, nullable=False),
+    Index("ix_reveal_attribute", "attribute"),
+    sqlite_with_rowid=False,
+)
