@@ -1,0 +1,322 @@
+"""The seeds folder, read and checked: domains, events, contexts, personas, offline templates and prompts.
+
+Everything that shapes the data but is no code lives there as YAML, so that it can be read, replaced and hashed:
+
+    contexts.yaml          {pack: core, contexts: [{task: Negotiate the renewal of a lease, recipient: Landlord, ...}]}
+    offline/divorce-proceedings.yaml     {event: divorce proceedings, domains: {finance: [{key, value, statement}]}}
+    prompts/respond.yaml   {version: 1, placeholders: [memories, recipient, task], templates: {base: "..."}}
+
+A file that does not fit raises SeedError, which names the file, the field and what is wrong with it. Nothing is read
+in part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from cimemories.model import DOMAINS, GENERAL, Context, Persona, canonical_event
+
+SEEDS = Path(os.environ.get("CIMEMORIES_SEEDS") or Path(__file__).resolve().parent.parent / "seeds")
+PRIOR_TOLERANCE = 1e-6
+BIO_FIELDS = ("name", "sex", "address", "age")
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+# The C loader reads the offline templates about ten times as fast; a PyYAML built without it still works.
+_Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class SeedError(ValueError):
+    """A seeds file that is missing, unreadable or says something impossible; the message says where and what."""
+
+
+class _Seed(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+S = TypeVar("S", bound=_Seed)
+
+
+class Domain(_Seed):
+    """One information domain: `name` as in model.DOMAINS, `title` as shown."""
+
+    name: Identifier
+    title: Text
+    description: Text
+
+
+class Event(_Seed):
+    """One life event; `name` is in its canonical spelling (lower case with spaces)."""
+
+    name: Text
+    description: Text
+
+    @property
+    def slug(self) -> str:
+        """The name of its file of offline templates, without the ending."""
+        return event_slug(self.name)
+
+
+class Template(_Seed):
+    """How one attribute is made: an expression of curation.values, and the sentence that carries its value.
+
+    `statement` has exactly one {value}; a yes-or-no attribute has `statement_true` and `statement_false` instead.
+    """
+
+    key: Identifier
+    value: Text
+    statement: Text | None = None
+    statement_true: Text | None = None
+    statement_false: Text | None = None
+
+    @model_validator(mode="after")
+    def _carries_its_value(self) -> Template:
+        if self.value == "{bool}":
+            if self.statement or not self.statement_true or not self.statement_false:
+                raise ValueError(f"'{self.key}' is a {{bool}}: give statement_true and statement_false, no statement")
+            if self.statement_true == self.statement_false:
+                raise ValueError(f"'{self.key}': statement_true and statement_false are the same")
+        elif self.statement_true or self.statement_false or not self.statement:
+            raise ValueError(f"'{self.key}' is no {{bool}}: give statement alone")
+        elif self.statement.count("{value}") != 1:
+            raise ValueError(f"'{self.key}': the statement must have {{value}} exactly once")
+        return self
+
+
+class EventTemplates(_Seed):
+    """The offline templates of one event, by domain, every domain of model.DOMAINS among them.
+
+    `general` gives expressions for attributes of the general part that go with this event (a divorce does not go
+    with being single).
+    """
+
+    event: Text
+    general: dict[Identifier, Text] = {}
+    domains: dict[str, tuple[Template, ...]]
+
+
+class GeneralTemplates(_Seed):
+    """The templates of the general part: the sentences for the biography, and further attributes."""
+
+    event: Text
+    bio: dict[str, Text]
+    attributes: tuple[Template, ...]
+
+
+class _DomainsFile(_Seed):
+    domains: tuple[Domain, ...]
+
+
+class _EventsFile(_Seed):
+    events: tuple[Event, ...] = Field(min_length=1)
+
+
+class _ContextEntry(_Seed):
+    task: Text
+    recipient: Text
+    sphere: Identifier | None = None
+
+
+class _ContextsFile(_Seed):
+    pack: Text
+    contexts: tuple[_ContextEntry, ...] = Field(min_length=1)
+
+
+class _PersonaEntry(_Seed):
+    key: Identifier
+    name: Text
+    prior: float = Field(gt=0, le=1)
+    description: Text
+
+
+class _PersonasFile(_Seed):
+    pack: Text
+    personas: tuple[_PersonaEntry, ...] = Field(min_length=1)
+
+
+class _PromptFile(_Seed):
+    version: int = Field(ge=1, le=1)
+    placeholders: tuple[Identifier, ...]
+    templates: dict[str, str] = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class PersonaPack:
+    """The voters whose verdicts are mixed, in the order of the file; their priors add to 1."""
+
+    name: str
+    personas: tuple[Persona, ...]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt of one level. `sha256` is of the template's UTF-8 bytes, before anything is put in."""
+
+    kind: str
+    level: str
+    template: str
+    placeholders: tuple[str, ...]
+    sha256: str
+
+    def render(self, **values: str) -> str:
+        """The template with each declared placeholder replaced, in one pass: braces in a value stay as they are.
+
+        Raises SeedError where a declared placeholder gets no value, or a value has no declared placeholder.
+        """
+        missing = [name for name in self.placeholders if name not in values]
+        undeclared = [name for name in values if name not in self.placeholders]
+        if missing or undeclared:
+            problems = [f"no value for {{{name}}}" for name in missing]
+            problems += [f"{{{name}}} is not among its placeholders" for name in undeclared]
+            raise SeedError(f"prompt {self.kind}/{self.level}: {'; '.join(problems)}")
+        if not self.placeholders:
+            return self.template
+        pattern = r"\{(" + "|".join(map(re.escape, self.placeholders)) + r")\}"
+        return re.sub(pattern, lambda match: values[match[1]], self.template)
+
+
+def event_slug(event: str) -> str:
+    """'divorce proceedings' as a file name: 'divorce-proceedings'."""
+    return re.sub(r"[^a-z0-9]+", "-", canonical_event(event)).strip("-")
+
+
+def _read(path: Path, schema: type[S]) -> S:
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except FileNotFoundError:
+        raise SeedError(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SeedError(f"{path}: cannot be read ({error})") from error
+    except yaml.YAMLError as error:
+        raise SeedError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
+    try:
+        return schema.model_validate(content)
+    except ValidationError as error:
+        problems = [f"{_place(problem['loc'])}: {problem['msg']}" for problem in error.errors()]
+        raise SeedError(f"{path}: {'; '.join(problems)}") from error
+
+
+def _place(location: Iterable[int | str]) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return text.lstrip(".") or "the file as a whole"
+
+
+def _refuse_repeats(path: Path, what: str, items: Iterable[object]) -> None:
+    repeated = [str(item) for item, count in Counter(items).items() if count > 1]
+    if repeated:
+        raise SeedError(f"{path}: {what} given more than once: {', '.join(repeated)}")
+
+
+def load_domains(path: Path | None = None) -> tuple[Domain, ...]:
+    """The information domains, in the file's order. Raises SeedError unless they are exactly model.DOMAINS."""
+    path = path or SEEDS / "domains.yaml"
+    domains = _read(path, _DomainsFile).domains
+    if sorted(domain.name for domain in domains) != sorted(DOMAINS):
+        raise SeedError(f"{path}: the domains must be exactly {', '.join(DOMAINS)}, each once")
+    return domains
+
+
+def load_events(path: Path | None = None) -> tuple[Event, ...]:
+    """The life events, in the file's order. Raises SeedError for a repeated name or one not in canonical spelling."""
+    path = path or SEEDS / "events.yaml"
+    events = _read(path, _EventsFile).events
+    for event in events:
+        if event.name != canonical_event(event.name) or event.name == GENERAL:
+            raise SeedError(f"{path}: event '{event.name}' must be lower case with spaces, and not '{GENERAL}'")
+    _refuse_repeats(path, "event", [event.name for event in events])
+    return events
+
+
+def load_contexts(path: Path | None = None) -> tuple[Context, ...]:
+    """The contexts, in the file's order. Raises SeedError where a (task, recipient) pair stands twice."""
+    path = path or SEEDS / "contexts.yaml"
+    entries = _read(path, _ContextsFile).contexts
+    _refuse_repeats(path, "context", [f"{entry.task} / {entry.recipient}" for entry in entries])
+    return tuple(Context(entry.task, entry.recipient, entry.sphere) for entry in entries)
+
+
+def load_personas(path: Path | None = None) -> PersonaPack:
+    """The personas who vote. Raises SeedError for a repeated key, or priors that do not add to 1 (within 1e-6)."""
+    path = path or SEEDS / "personas.yaml"
+    file = _read(path, _PersonasFile)
+    _refuse_repeats(path, "persona", [entry.key for entry in file.personas])
+    total = sum(entry.prior for entry in file.personas)
+    if abs(total - 1) > PRIOR_TOLERANCE:
+        raise SeedError(f"{path}: the priors must add to 1, and add to {total:.6g}")
+    personas = tuple(Persona(entry.key, entry.name, entry.prior, entry.description) for entry in file.personas)
+    return PersonaPack(file.pack, personas)
+
+
+def offline_path(event: str) -> Path:
+    """Where the offline templates of an event stand, whether or not they exist."""
+    return SEEDS / "offline" / f"{event_slug(event)}.yaml"
+
+
+def offline_events() -> tuple[str, ...]:
+    """The events of events.yaml for which there are offline templates, in that file's order."""
+    return tuple(event.name for event in load_events() if offline_path(event.name).is_file())
+
+
+def load_offline(event: str) -> EventTemplates:
+    """The offline templates of one event. The expressions are not looked at here: curation.offline does that.
+
+    Raises SeedError where the file is missing, is for another event, leaves out a domain or repeats a key.
+    """
+    path = offline_path(event)
+    templates = _read(path, EventTemplates)
+    if templates.event != canonical_event(event):
+        raise SeedError(f"{path}: event: says '{templates.event}', but its name belongs to '{canonical_event(event)}'")
+    if sorted(templates.domains) != sorted(DOMAINS):
+        raise SeedError(f"{path}: domains: must be exactly {', '.join(DOMAINS)}")
+    _refuse_repeats(path, "key", [template.key for entries in templates.domains.values() for template in entries])
+    return templates
+
+
+def load_general() -> GeneralTemplates:
+    """The offline templates of the general part. Raises SeedError for a repeated key or a missing bio sentence."""
+    path = offline_path(GENERAL)
+    templates = _read(path, GeneralTemplates)
+    if sorted(templates.bio) != sorted(BIO_FIELDS):
+        raise SeedError(f"{path}: bio: must have exactly {', '.join(BIO_FIELDS)}")
+    for field, statement in templates.bio.items():
+        if statement.count("{value}") != 1:
+            raise SeedError(f"{path}: bio.{field}: the statement must have {{value}} exactly once")
+    _refuse_repeats(path, "key", [*templates.bio, *(template.key for template in templates.attributes)])
+    return templates
+
+
+def load_prompt(kind: str, level: str = "base") -> Prompt:
+    """One prompt of seeds/prompts/KIND.yaml. Raises SeedError for an unknown kind or level, or where the template
+    leaves out a placeholder that the file declares.
+    """
+    path = SEEDS / "prompts" / f"{kind}.yaml"
+    file = _read(path, _PromptFile)
+    if level not in file.templates:
+        raise SeedError(f"{path}: templates: there is no level '{level}'; there are {', '.join(file.templates)}")
+    template = file.templates[level]
+    unused = [name for name in file.placeholders if f"{{{name}}}" not in template]
+    if unused:
+        raise SeedError(f"{path}: templates.{level}: does not use its placeholder {', '.join(unused)}")
+    digest = hashlib.sha256(template.encode()).hexdigest()
+    return Prompt(kind, level, template, file.placeholders, digest)
+
+
+def seeds_hash(folder: Path | None = None) -> str:
+    """One SHA-256 (hex) over the paths and bytes of all YAML files of the seeds folder; other files do not count."""
+    folder = folder or SEEDS
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.yaml"), key=lambda file: file.relative_to(folder).as_posix()):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
