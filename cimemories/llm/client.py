@@ -1,0 +1,270 @@
+"""One OpenAI-compatible server, asked through the openai SDK. A failure comes back as a recorded outcome with its cause.
+
+The SDK retries what is worth retrying on the way (408, 409, 429, 5xx, cut connections, time-outs). What it cannot see
+is done here: a body that is no JSON or has no choices is asked for again, and a server that returns fewer choices than
+the `n` it was asked for is asked for the missing draws one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import httpx2
+import openai
+from openai import AsyncOpenAI
+from openai.types.chat import ChatCompletion
+
+from cimemories.model import ChatRequest
+from cimemories.store.calls import OK, Answer, request_body
+from cimemories.store.ids import now
+
+SIMULATOR_OWNER = "cimemories-simulator"
+DEFAULT_KEY_ENV = "OPENAI_API_KEY"
+MALFORMED_ATTEMPTS = 3
+CONNECT_SECONDS = 10.0
+FATAL = frozenset({"unauthorised", "unknown model"})  # no later call can do better: the work stops
+
+
+class EndpointError(Exception):
+    """A server cannot be used. The message is for people: what, where, what to do next."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a model is asked. The key itself is never kept here: only the name of the variable that holds it."""
+
+    base_url: str
+    api_key_env: str = DEFAULT_KEY_ENV
+    timeout: float = 120.0
+    max_retries: int = 4
+
+    @property
+    def api_key(self) -> str:
+        """The key from the environment. Local servers ask for none, but the SDK does."""
+        return os.environ.get(self.api_key_env) or "no-key-needed"
+
+
+@dataclass(frozen=True)
+class ServerInfo:
+    """What a server says of itself. `models` is empty where it does not list them."""
+
+    models: tuple[str, ...]
+    simulated: bool
+    max_model_len: int | None
+
+
+class Client:
+    """Asks one endpoint. `simulated` is what the probe found out; it goes into every call's key."""
+
+    def __init__(self, endpoint: Endpoint, *, simulated: bool) -> None:
+        self.endpoint = endpoint
+        self.simulated = simulated
+        self._sdk = _sdk(endpoint)
+
+    async def complete(self, request: ChatRequest, keys: Mapping[int, str]) -> list[Answer]:
+        """Ask for these draws (draw -> key of the call); one outcome a draw, in order of draw, and never an exception
+        for what a server does. Neighbouring draws are one exchange."""
+        answers: list[Answer] = []
+        for draws in _neighbours(sorted(keys)):
+            answers.extend(await self._exchange(request, draws, keys))
+        return answers
+
+    async def close(self) -> None:
+        await self._sdk.close()
+
+    async def _exchange(self, request: ChatRequest, draws: Sequence[int], keys: Mapping[int, str]) -> list[Answer]:
+        got: dict[int, Answer] = {}
+        owed = list(draws)
+        failure = _Failure("malformed", "the server returned no choices")
+        attempts = 0
+        while owed and attempts < MALFORMED_ATTEMPTS:
+            attempts += 1
+            asked = owed if not got else owed[:1]
+            outcome = await self._attempt(request, asked, keys)
+            if isinstance(outcome, _Failure):
+                failure = outcome
+                if outcome.cause != "malformed":
+                    break
+                continue
+            got |= outcome
+            if outcome:
+                attempts = 1
+            owed = [draw for draw in draws if draw not in got]
+        exchange, started = uuid.uuid4().hex, now()
+        for draw in owed:
+            got[draw] = Answer(
+                keys[draw], draw, failure.cause, exchange, failure.seconds, started, failure.error, attempts=attempts
+            )
+        return [got[draw] for draw in draws]
+
+    async def _attempt(
+        self, request: ChatRequest, draws: Sequence[int], keys: Mapping[int, str]
+    ) -> dict[int, Answer] | _Failure:
+        body = request_body(request)
+        extra = {name: value for name, value in body.items() if name not in ("model", "messages", "seed")}
+        if request.seed is not None:
+            extra["seed"] = request.seed + draws[0]
+        if len(draws) > 1:
+            extra["n"] = len(draws)
+        started, clock = now(), time.perf_counter()
+        try:
+            messages: Any = body["messages"]
+            completion = await self._sdk.chat.completions.create(
+                model=request.model, messages=messages, extra_body=extra
+            )
+        except openai.OpenAIError as error:
+            return replace(self._explain(error), seconds=time.perf_counter() - clock)
+        except ValueError as error:
+            return _Failure("malformed", f"the answer is no JSON: {_short(error)}", time.perf_counter() - clock)
+        seconds = time.perf_counter() - clock
+        if not isinstance(completion, ChatCompletion) or not completion.choices:
+            return _Failure("malformed", "the answer has no choices", seconds)
+        return _answers(completion, draws, keys, seconds, started)
+
+    def _explain(self, error: openai.OpenAIError) -> _Failure:
+        text = _redact(_short(getattr(error, "message", error)), self.endpoint)
+        match error:
+            case openai.APITimeoutError():
+                return _Failure("timeout", f"no answer within {self.endpoint.timeout:g} s")
+            case openai.APIConnectionError():
+                cause = _redact(_short(error.__cause__ or error), self.endpoint)
+                return _Failure("connection", f"{cause or 'the connection was cut'}")
+            case openai.AuthenticationError() | openai.PermissionDeniedError():
+                return _Failure("unauthorised", text)
+            case openai.NotFoundError():
+                return _Failure("unknown model", text)
+            case openai.RateLimitError():
+                return _Failure("rate limited", text)
+            case openai.InternalServerError():
+                return _Failure("server error", text)
+            case openai.APIStatusError():
+                return _Failure("rejected", f"HTTP {error.status_code}: {text}")
+            case _:
+                return _Failure("malformed", text)
+
+
+@dataclass(frozen=True)
+class _Failure:
+    cause: str
+    error: str
+    seconds: float = 0.0
+
+
+def _sdk(endpoint: Endpoint) -> AsyncOpenAI:
+    return AsyncOpenAI(
+        base_url=endpoint.base_url,
+        api_key=endpoint.api_key,
+        timeout=httpx2.Timeout(endpoint.timeout, connect=min(CONNECT_SECONDS, endpoint.timeout)),
+        max_retries=endpoint.max_retries,
+    )
+
+
+def _neighbours(draws: Sequence[int]) -> list[list[int]]:
+    """Runs of consecutive draws: with a seed, servers give choice i the seed of the request plus i."""
+    groups = groupby(enumerate(draws), key=lambda pair: pair[1] - pair[0])
+    return [[draw for _, draw in group] for _, group in groups]
+
+
+def _answers(
+    completion: ChatCompletion, draws: Sequence[int], keys: Mapping[int, str], seconds: float, started: str
+) -> dict[int, Answer]:
+    exchange = uuid.uuid4().hex
+    usage = completion.usage
+    details = usage.prompt_tokens_details if usage else None
+    by_index = sorted(completion.choices, key=lambda choice: choice.index or 0)
+    answers: dict[int, Answer] = {}
+    for draw, choice in zip(draws, by_index, strict=False):
+        message = choice.message
+        extra = message.model_extra or {}
+        content, thought = _split_thought(message.content or "")
+        first = not answers
+        answers[draw] = Answer(
+            key=keys[draw],
+            draw=draw,
+            status=OK,
+            exchange=exchange,
+            seconds=seconds,
+            started=started,
+            content=content,
+            reasoning=extra.get("reasoning") or extra.get("reasoning_content") or thought,
+            finish_reason="refusal" if message.refusal and not content else choice.finish_reason,
+            prompt_tokens=usage.prompt_tokens if usage and first else None,
+            cached_tokens=(details.cached_tokens if details else None) if first else None,
+            completion_tokens=usage.completion_tokens if usage and first else None,
+        )
+    return answers
+
+
+def _split_thought(content: str) -> tuple[str, str | None]:
+    """Text and thinking apart, for servers that run without a reasoning parser and leave the tags in the text."""
+    match = re.match(r"\s*<think>(.*?)</think>\s*", content, re.DOTALL)
+    return (content[match.end() :], match.group(1).strip()) if match else (content, None)
+
+
+def _short(error: object) -> str:
+    return " ".join(str(error).split())[:500]
+
+
+def _redact(text: str, endpoint: Endpoint) -> str:
+    key = os.environ.get(endpoint.api_key_env)
+    return text.replace(key, "[key]") if key else text
+
+
+def probe(endpoint: Endpoint, model: str) -> ServerInfo:
+    """Ask a server what it serves, before any work is planned on it.
+
+    Raises EndpointError where it does not answer, refuses the key, or lists models without this one. A server that
+    has no list of models (404, 405) is taken at its word.
+    """
+    return asyncio.run(_probe(endpoint, model))
+
+
+async def _probe(endpoint: Endpoint, model: str) -> ServerInfo:
+    try:
+        async with AsyncOpenAI(
+            base_url=endpoint.base_url, api_key=endpoint.api_key, timeout=CONNECT_SECONDS, max_retries=3
+        ) as sdk:
+            cards = [card async for card in await sdk.models.list()]
+    except openai.APIConnectionError as error:
+        cause = _redact(_short(error.__cause__ or error), endpoint)
+        raise EndpointError(
+            f"no answer from {endpoint.base_url} ({cause or 'connection failed'}). Is the server running, and is this "
+            "its base URL (it ends in /v1 for vLLM)?"
+        ) from error
+    except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+        raise EndpointError(
+            f"{endpoint.base_url} refuses the key in ${endpoint.api_key_env}. Set that variable, or name another one "
+            "with --api-key-env."
+        ) from error
+    except openai.APIStatusError as error:
+        if error.status_code in (404, 405, 501):
+            return ServerInfo((), False, None)
+        raise EndpointError(
+            f"{endpoint.base_url} answered HTTP {error.status_code} to the list of models: "
+            f"{_redact(_short(error.message), endpoint)}. Look at the server's log, then try again."
+        ) from error
+    except (openai.OpenAIError, ValueError, AttributeError, TypeError) as error:
+        raise EndpointError(
+            f"{endpoint.base_url} does not answer like an OpenAI-compatible server ({_redact(_short(error), endpoint)}). "
+            "Check the base URL (it ends in /v1 for vLLM)."
+        ) from error
+    return _server_info(endpoint, model, cards)
+
+
+def _server_info(endpoint: Endpoint, model: str, cards: Sequence[Any]) -> ServerInfo:
+    names = tuple(str(card.id) for card in cards)
+    if names and model not in names:
+        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        raise EndpointError(f"{endpoint.base_url} does not serve '{model}'. It serves: {shown}.")
+    own = next((card for card in cards if card.id == model), None)
+    length = (own.model_extra or {}).get("max_model_len") if own is not None else None
+    simulated = any(card.owned_by == SIMULATOR_OWNER for card in cards)
+    return ServerInfo(names, simulated, length if isinstance(length, int) else None)

@@ -1,0 +1,124 @@
+"""One process at work on a run or a labelling: claims it, keeps its heartbeat, and leaves a status that is true."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import sqlalchemy as sa
+
+from cimemories.llm.client import Client, Endpoint
+from cimemories.llm.executor import Executor, Job, Progress, Stopped
+from cimemories.llm.simulator import running_simulator
+from cimemories.model import WorkStatus
+from cimemories.store import work
+from cimemories.store.engine import Store, StoreError
+
+SIMULATOR = "simulator"
+HEARTBEAT_SECONDS = 1.0
+CANCELLED = "cancelled on request"
+
+
+class WorkError(Exception):
+    """Work ended early. The message says why and what to do next."""
+
+
+@contextmanager
+def reachable(base_url: str) -> Iterator[str]:
+    """The address to ask: the word `simulator` starts one for as long as the block lasts."""
+    if base_url != SIMULATOR:
+        yield base_url
+        return
+    with running_simulator() as url:
+        yield url
+
+
+def perform(
+    store: Store,
+    work_id: str,
+    make_jobs: Callable[[Callable[[Endpoint, bool], Client]], Iterable[Job]],
+    *,
+    concurrency: int,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Progress:
+    """Claim the work, run its jobs to the end, and set its status. Returns what was done.
+
+    `make_jobs` is given a maker of clients, which are closed at the end. Raises StoreError where another process is at
+    it, and WorkError where the work ended early: it is then `cancelled`, `interrupted` (can be resumed) or `failed`.
+    """
+    with store.write() as connection:
+        work.claim(connection, work_id)
+    try:
+        progress = asyncio.run(_perform(store, work_id, make_jobs, concurrency, on_progress))
+    except Stopped as stop:
+        cancelled = str(stop) == CANCELLED
+        _finish(store, work_id, WorkStatus.CANCELLED if cancelled else WorkStatus.INTERRUPTED, str(stop))
+        raise WorkError(f"{work_id}: {stop}. `cimemories resume {work_id}` goes on where it stopped.") from stop
+    except (KeyboardInterrupt, asyncio.CancelledError) as error:
+        _finish(store, work_id, WorkStatus.CANCELLED, "stopped by the keyboard")
+        raise WorkError(f"{work_id}: stopped. `cimemories resume {work_id}` goes on where it stopped.") from error
+    except sa.exc.DBAPIError as error:
+        reason = f"the record could not be written: {' '.join(str(error.orig).split())}"
+        _finish(store, work_id, WorkStatus.INTERRUPTED, reason)
+        raise WorkError(
+            f"{work_id}: {reason}. Everything before is kept; make room or mend the database, then "
+            f"`cimemories resume {work_id}`."
+        ) from error
+    except Exception as error:
+        _finish(store, work_id, WorkStatus.FAILED, f"{type(error).__name__}: {error}")
+        raise
+    _finish(store, work_id, WorkStatus.FINISHED, None)
+    return progress
+
+
+def _finish(store: Store, work_id: str, status: WorkStatus, error: str | None) -> None:
+    # Where the disk is full, not even this can be written: the dead heartbeat then tells.
+    try:
+        with store.write() as connection:
+            work.finish(connection, work_id, status, error)
+            work.bump(connection, work_id)
+    except (sa.exc.DBAPIError, StoreError):
+        return
+
+
+async def _perform(
+    store: Store,
+    work_id: str,
+    make_jobs: Callable[[Callable[[Endpoint, bool], Client]], Iterable[Job]],
+    concurrency: int,
+    on_progress: Callable[[Progress], None] | None,
+) -> Progress:
+    clients: dict[tuple[Endpoint, bool], Client] = {}
+
+    def client(endpoint: Endpoint, simulated: bool) -> Client:
+        if (endpoint, simulated) not in clients:
+            clients[endpoint, simulated] = Client(endpoint, simulated=simulated)
+        return clients[endpoint, simulated]
+
+    executor = Executor(store, work_id, concurrency=concurrency, on_progress=on_progress)
+    heart = asyncio.create_task(_beat(store, work_id, executor))
+    try:
+        await executor.run(make_jobs(client))
+    finally:
+        heart.cancel()
+        await asyncio.gather(heart, return_exceptions=True)
+        for item in clients.values():
+            await item.close()
+    return executor.progress
+
+
+async def _beat(store: Store, work_id: str, executor: Executor) -> None:
+    while True:
+        try:
+            status = await asyncio.to_thread(_beat_once, store, work_id)
+        except (sa.exc.DBAPIError, StoreError):
+            status = WorkStatus.RUNNING  # one missed beat is no reason to stop; a record that is gone fails the commits
+        if status == WorkStatus.CANCELLING:
+            executor.stop(CANCELLED)
+        await asyncio.sleep(HEARTBEAT_SECONDS)
+
+
+def _beat_once(store: Store, work_id: str) -> WorkStatus:
+    with store.write() as connection:
+        return work.beat(connection, work_id)
