@@ -1,0 +1,1 @@
+"""Readers and writers of foreign file formats: each validates first, and imports all of a file or nothing."""

@@ -1,0 +1,95 @@
+"""Recorded calls as a file: JSON lines, compressed with xz. What one workspace paid for, another can be given.
+
+    {"request": {"model": "m", "messages": [...], ...}}
+    {"kind": "label", "draw": 0, "simulated": true, "endpoint": "simulator", "answer": {"status": "ok", ...}}
+
+A request line is followed by the answers to it. Keys are computed anew on reading: they are made of the content.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from cimemories.formats.official import FormatError
+from cimemories.model import ChatRequest
+from cimemories.store import calls
+from cimemories.store.calls import Answer
+from cimemories.store.engine import Store
+from cimemories.store.tables import call, request
+
+_FIELDS = ("status", "exchange", "seconds", "started", "error", "reasoning", "finish_reason")
+_TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "attempts")
+
+
+def write_calls(store: Store, path: Path, kinds: Sequence[str] | None = None) -> int:
+    """Write every recorded answer (of these kinds), in the order in which they were first asked; returns how many."""
+    with store.read() as connection, lzma.open(path, "wt", encoding="utf-8", preset=9) as file:
+        rows = connection.execute(
+            sa.select(call, request.c.body)
+            .join(request, call.c.request == request.c.hash)
+            .where(call.c.status == calls.OK, call.c.kind.in_(kinds) if kinds else sa.true())
+            .order_by(call.c.kind, request.c.body, call.c.draw)
+        ).mappings()
+        count, last = 0, None
+        for row in rows:
+            if row["request"] != last:
+                file.write(f'{{"request": {row["body"]}}}\n')
+                last = row["request"]
+            answer = {name: row[name] for name in (*_FIELDS, *_TOKENS)} | {"content": row["response"]}
+            line = {key: row[key] for key in ("kind", "draw", "simulated", "endpoint")} | {"answer": answer}
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+def read_calls(store: Store, path: Path) -> int:
+    """Add the answers of such a file to the record; those that are there stay. Returns how many it holds.
+
+    Raises FormatError, and adds nothing, where a line is no such line.
+    """
+    count = 0
+    with store.write() as connection:
+        for item, kind, endpoint, simulated, answers in _groups(path):
+            calls.record(connection, item, answers, kind=kind, endpoint=endpoint, simulated=simulated)
+            count += len(answers)
+    return count
+
+
+def _groups(path: Path) -> Iterator[tuple[ChatRequest, str, str, bool, list[Answer]]]:
+    """Answers by request: (request, kind, endpoint, simulated, answers)."""
+    item: ChatRequest | None = None
+    held: list[dict[str, Any]] = []
+    number = 0
+    try:
+        with lzma.open(path, "rt", encoding="utf-8") as file:
+            for number, text in enumerate(file, start=1):
+                line = json.loads(text)
+                if "request" in line:
+                    if item is not None and held:
+                        yield _group(item, held)
+                    item, held = _request(line["request"]), []
+                else:
+                    held.append(line)
+        if item is not None and held:
+            yield _group(item, held)
+    except (ValueError, KeyError, TypeError, EOFError, lzma.LZMAError) as error:
+        raise FormatError(f"{path.name}: line {number + 1} is no recorded call ({error}). Export the file again.") from error
+
+
+def _request(body: dict[str, Any]) -> ChatRequest:
+    parameters = {name: value for name, value in body.items() if name not in ("model", "messages", "seed")}
+    messages = tuple((m["role"], m["content"]) for m in body["messages"])
+    return ChatRequest(body["model"], messages, parameters, body.get("seed"))
+
+
+def _group(item: ChatRequest, held: list[dict[str, Any]]) -> tuple[ChatRequest, str, str, bool, list[Answer]]:
+    first = held[0]
+    keys = calls.call_keys(item, [line["draw"] for line in held], simulated=bool(first["simulated"]))
+    answers = [Answer(key=keys[line["draw"]], draw=line["draw"], **line["answer"]) for line in held]
+    return item, str(first["kind"]), str(first["endpoint"]), bool(first["simulated"]), answers
