@@ -1,0 +1,250 @@
+"""Labelling: three personas vote, k draws each, on all attributes of a profile in a context (paper, Section 4.1.2).
+
+One call carries all attributes; the answer lists their numbers. To leave a number out is to abstain; a number in both
+lists is a conflict, a number that does not exist is unknown: both are recorded as what they are and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import sqlalchemy as sa
+
+from cimemories import seeds
+from cimemories.llm import answers, worker
+from cimemories.llm.client import DEFAULT_KEY_ENV, Client, Endpoint, probe
+from cimemories.llm.executor import Job, Progress
+from cimemories.model import ChatRequest, Verdict
+from cimemories.store import datasets, labellings, work
+from cimemories.store.calls import Answer
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.ids import content_hash
+
+
+@dataclass(frozen=True)
+class LabellingSpec:
+    """What a labelling is to be. `profiles` and `contexts` limit it to the first so many; None means all.
+
+    base_url: an OpenAI-compatible server, or the word `simulator`. Temperature None means the server's default.
+    """
+
+    dataset: str
+    model: str
+    base_url: str
+    draws: int = 10
+    profiles: int | None = None
+    contexts: int | None = None
+    api_key_env: str = DEFAULT_KEY_ENV
+    temperature: float | None = None
+    max_tokens: int = 2048
+    seed: int | None = 0
+    timeout: float = 120.0
+
+
+@dataclass(frozen=True)
+class Ballot:
+    """What one answer says: verdicts by position of the attribute, and what could not be used."""
+
+    verdicts: tuple[Verdict, ...]
+    conflicts: int
+    unknown: int
+
+
+def read_ballot(text: str | None, attributes: int) -> Ballot:
+    """Votes on `attributes` attributes, numbered from 1. Raises answers.AnswerError where the answer is none."""
+    value = answers.read_object(text)
+    named: dict[str, set[int]] = {}
+    unknown = 0
+    for verdict in (Verdict.NECESSARY, Verdict.INAPPROPRIATE):
+        numbers = [answers.read_number(item) for item in answers.read_list(value, verdict)]
+        known = {n for n in numbers if n is not None and 1 <= n <= attributes}
+        unknown += sum(1 for n in numbers if n is None or not 1 <= n <= attributes)
+        named[verdict] = known
+    necessary, inappropriate = named[Verdict.NECESSARY], named[Verdict.INAPPROPRIATE]
+
+    def verdict_of(number: int) -> Verdict:
+        if number in necessary:
+            return Verdict.CONFLICT if number in inappropriate else Verdict.NECESSARY
+        return Verdict.INAPPROPRIATE if number in inappropriate else Verdict.ABSTAIN
+
+    return Ballot(
+        tuple(verdict_of(n) for n in range(1, attributes + 1)), len(necessary & inappropriate), unknown
+    )
+
+
+def answer_schema(attributes: int) -> dict[str, object]:
+    """The response_format that holds an answer to lists of attribute numbers."""
+    numbers = {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": attributes}, "maxItems": attributes}
+    return {
+        "type": "json_schema",
+        "json_schema": {
+            "name": "votes",
+            "strict": True,
+            "schema": {
+                "type": "object",
+                "properties": {"necessary": numbers, "inappropriate": numbers},
+                "required": ["necessary", "inappropriate"],
+                "additionalProperties": False,
+            },
+        },
+    }
+
+
+def plan(store: Store, spec: LabellingSpec) -> str:
+    """Look the server up, write down what is wanted, and return the id of the labelling.
+
+    The same model, wording, personas and parameters on the same dataset are one labelling, which a second call extends
+    (more draws, profiles or contexts). Raises EndpointError, StoreError or SeedError before anything is written.
+    """
+    if spec.draws < 1:
+        raise StoreError("a labelling needs at least one draw for each persona: --draws 1 or more.")
+    with worker.reachable(spec.base_url) as url:
+        server = probe(Endpoint(url, spec.api_key_env), spec.model)
+    pack = seeds.load_personas()
+    prompt = seeds.load_prompt("label")
+    parameters: dict[str, object] = {"max_tokens": spec.max_tokens}
+    if spec.temperature is not None:
+        parameters["temperature"] = spec.temperature
+    with store.write() as connection:
+        dataset = datasets.named(connection, spec.dataset)
+        profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
+        context_ids = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
+        persona_ids = labellings.persona_ids(connection, pack.name, pack.personas)
+        identity = [dataset.id, spec.model, server.simulated, prompt.sha256, persona_ids, parameters, spec.seed]
+        labelling_id = labellings.add(
+            connection,
+            identity=content_hash(identity),
+            dataset_id=dataset.id,
+            model=spec.model,
+            endpoint=spec.base_url,
+            simulated=server.simulated,
+            pack=pack.name,
+            draws=spec.draws,
+            manifest={
+                "personas": persona_ids,
+                "prompt": {"kind": prompt.kind, "level": prompt.level, "sha256": prompt.sha256},
+                "parameters": parameters,
+                "seed": spec.seed,
+                "api_key_env": spec.api_key_env,
+                "timeout": spec.timeout,
+                "dataset_hash": datasets.dataset_hash(connection, dataset.id),
+                "asked": asdict(spec),
+            },
+        )
+        labellings.plan(connection, labelling_id, profile_ids, context_ids, persona_ids, spec.draws)
+        work.bump(connection, labelling_id)
+    return labelling_id
+
+
+def execute(
+    store: Store,
+    labelling_id: str,
+    *,
+    base_url: str | None = None,
+    concurrency: int = 32,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Progress:
+    """Do what a labelling owes; waits until it is done. `base_url` replaces the recorded address (a server that has
+    moved). Raises what `worker.perform` raises."""
+    with store.read() as connection:
+        row = work.load(connection, labelling_id)
+    manifest = _manifest(store, labelling_id)
+    with worker.reachable(base_url or row["endpoint"]) as url:
+        endpoint = Endpoint(url, str(manifest["api_key_env"]), float(str(manifest["timeout"])))
+
+        def jobs(client: Callable[[Endpoint, bool], Client]) -> Iterator[Job]:
+            return _jobs(store, labelling_id, manifest, row["model"], client(endpoint, row["simulated"]))
+
+        return worker.perform(store, labelling_id, jobs, concurrency=concurrency, on_progress=on_progress)
+
+
+def _manifest(store: Store, labelling_id: str) -> Mapping[str, object]:
+    with store.read() as connection:
+        return next(row.manifest for row in labellings.all_rows(connection) if row.id == labelling_id)
+
+
+def _jobs(
+    store: Store, labelling_id: str, manifest: Mapping[str, object], model: str, client: Client
+) -> Iterator[Job]:
+    prompt = seeds.load_prompt("label")
+    recorded = manifest["prompt"]
+    if isinstance(recorded, dict) and recorded["sha256"] != prompt.sha256:
+        raise StoreError(
+            f"the labelling prompt has changed since {labelling_id} was planned. Start a new labelling with "
+            "`cimemories label`, or bring the old wording back."
+        )
+    with store.read() as connection:
+        personas = labellings.personas(connection, labelling_id)
+        owing = labellings.owing_profiles(connection, labelling_id)
+    for profile_id in owing:
+        with store.read() as connection:
+            record = datasets.profile_record(connection, profile_id)
+            groups = labellings.owed(connection, labelling_id, profile_id)
+        facts = answers.numbered([a.statement for a in record.profile.attributes])
+        for group in groups:
+            context = record.profile.contexts[record.context_ids.index(group.context)]
+            persona = personas[group.persona]
+            text = prompt.render(
+                attributes=facts,
+                recipient=context.recipient,
+                task=context.task,
+                persona=persona.description.strip(),
+            )
+            yield Job(
+                kind="label",
+                client=client,
+                request=_request(model, text, manifest, len(record.attribute_ids)),
+                draws=tuple(sorted(group.ballots)),
+                settle=_Settle(record.attribute_ids, group.ballots),
+            )
+
+
+def _request(model: str, text: str, manifest: Mapping[str, object], attributes: int) -> ChatRequest:
+    parameters = manifest["parameters"]
+    seed = manifest["seed"]
+    if not isinstance(parameters, dict) or not (seed is None or isinstance(seed, int)):
+        raise StoreError("the manifest of this labelling cannot be read. Start a new one with `cimemories label`.")
+    return ChatRequest(
+        model=model,
+        messages=(("user", text),),
+        parameters={**parameters, "response_format": answer_schema(attributes)},
+        seed=seed,
+    )
+
+
+@dataclass(frozen=True)
+class _Settle:
+    attribute_ids: Sequence[int]
+    ballots: Mapping[int, int]
+
+    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
+        for draw, answer in outcomes.items():
+            self._one(connection, self.ballots[draw], answer)
+        return ()
+
+    def _one(self, connection: sa.Connection, ballot_id: int, answer: Answer) -> None:
+        if not answer.ok:
+            labellings.settle(connection, ballot_id, status="failed", cause=answer.status, call_key=answer.key)
+            return
+        if answers.truncated(answer):
+            cause = "the answer was cut at the token limit"
+            labellings.settle(connection, ballot_id, status="truncated", cause=cause, call_key=answer.key)
+            return
+        try:
+            ballot = read_ballot(answer.content, len(self.attribute_ids))
+        except answers.AnswerError as error:
+            labellings.settle(connection, ballot_id, status="unparsed", cause=str(error), call_key=answer.key)
+            return
+        labellings.settle(
+            connection,
+            ballot_id,
+            status="ok",
+            cause=None,
+            call_key=answer.key,
+            votes=zip(self.attribute_ids, ballot.verdicts, strict=True),
+            conflicts=ballot.conflicts,
+            unknown=ballot.unknown,
+        )
+
+
