@@ -1,0 +1,1 @@
+"""Questions about the record: flows, labels, metrics, heatmaps. Pure functions of what is recorded."""
