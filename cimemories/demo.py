@@ -1,0 +1,127 @@
+"""The demo: a small synthetic dataset with simulated labels and a simulated run, from data/demo/.
+
+What is shipped are the profiles and the recorded calls; labels, responses and judgements follow from them by the same
+code that serves real work. Where a prompt has been changed since, the calls no longer fit and the simulator answers.
+
+    python -m cimemories.demo        writes data/demo/ anew
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from cimemories import seeds
+from cimemories.curation import labelling
+from cimemories.curation.offline import generate_profiles
+from cimemories.evaluation import runs
+from cimemories.formats.calls_archive import read_calls, write_calls
+from cimemories.formats.official import read_profiles, write_profiles
+from cimemories.llm.worker import SIMULATOR
+from cimemories.model import Context, Profile, WorkStatus
+from cimemories.store import datasets, labellings
+from cimemories.store import runs as run_rows
+from cimemories.store.engine import Store, open_store
+
+DATASET = "demo"
+ORIGIN = "demo"
+FOLDER = Path(__file__).resolve().parent.parent / "data" / "demo"
+PROFILES, SEED = 3, 7
+LABELLER, MODEL, JUDGE = "sim-labeler", "sim-average", "sim-judge"
+SAMPLES, DRAWS = 5, 10
+
+
+def is_wanted(store: Store) -> bool:
+    """Whether the workspace is empty, or holds a demo whose preparation was cut short."""
+    with store.read() as connection:
+        rows = datasets.all_rows(connection)
+        if not rows:
+            return True
+        demo = next((row for row in rows if row.origin == ORIGIN), None)
+        if demo is None or not FOLDER.is_dir():
+            return False
+        labelled = labellings.all_rows(connection, demo.id)
+        ran = run_rows.all_rows(connection, demo.id)
+    return not labelled or not ran or WorkStatus.FINISHED not in {row.status for row in ran}
+
+
+def prepare(store: Store, tell: Callable[[str], None]) -> None:
+    """Put the demo into a workspace, or finish it where it was cut short. Raises what its steps raise."""
+    file = read_profiles(FOLDER / "profiles.json")
+    with store.write() as connection:
+        rows = datasets.all_rows(connection)
+        if not any(row.name == DATASET for row in rows):
+            datasets.add(
+                connection,
+                DATASET,
+                _with_spheres(file.profiles),
+                origin=ORIGIN,
+                source_name="profiles.json",
+                source_hash=file.sha256,
+            )
+    archive = FOLDER / "calls.jsonl.xz"
+    if archive.exists():
+        tell("preparing the demo: recorded calls")
+        read_calls(store, archive)
+    tell("preparing the demo: labels")
+    labelling.execute(store, labelling.plan(store, _labelling_spec()))
+    tell("preparing the demo: a simulated run")
+    with store.read() as connection:
+        demo = datasets.named(connection, DATASET)
+        there = [row for row in run_rows.all_rows(connection, demo.id) if row.model == MODEL]
+    run_id = there[0].id if there else runs.plan(store, _run_spec())
+    if not there or there[0].status != WorkStatus.FINISHED:
+        runs.execute(store, run_id)
+
+
+def _labelling_spec() -> labelling.LabellingSpec:
+    return labelling.LabellingSpec(dataset=DATASET, model=LABELLER, base_url=SIMULATOR, draws=DRAWS)
+
+
+def _run_spec() -> runs.RunSpec:
+    return runs.RunSpec(
+        dataset=DATASET,
+        model=MODEL,
+        base_url=SIMULATOR,
+        samples=SAMPLES,
+        judge=runs.JudgeSpec("llm", JUDGE, SIMULATOR),
+        name=f"{MODEL} on the demo",
+    )
+
+
+def _with_spheres(profiles: tuple[Profile, ...]) -> list[Profile]:
+    """The layout of the file knows no spheres; the seeds that its contexts come from do."""
+    spheres = {(c.task, c.recipient): c.sphere for c in seeds.load_contexts()}
+    return [
+        Profile(
+            p.name,
+            p.sex,
+            p.address,
+            p.age,
+            p.attributes,
+            tuple(Context(c.task, c.recipient, spheres.get((c.task, c.recipient))) for c in p.contexts),
+        )
+        for p in profiles
+    ]
+
+
+def rebuild() -> None:
+    """Write data/demo/ anew: profiles from the offline templates, every call answered by the simulator."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    profiles = list(generate_profiles(PROFILES, seed=SEED, contexts=seeds.load_contexts()))
+    (FOLDER / "profiles.json").write_text(write_profiles(profiles), encoding="utf-8")
+    (FOLDER / "calls.jsonl.xz").unlink(missing_ok=True)
+    os.environ.pop("CIMEMORIES_DATABASE_URL", None)
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(folder)
+        prepare(store, lambda text: print(text, file=sys.stderr))  # noqa: T201
+        count = write_calls(store, FOLDER / "calls.jsonl.xz")
+        store.close()
+    print(f"{count} calls in {FOLDER}", file=sys.stderr)  # noqa: T201
+
+
+if __name__ == "__main__":
+    rebuild()

@@ -1,0 +1,75 @@
+"""What the app shares with the processes that work for it: the workspace, and how such a process is started.
+
+A worker outlives the page that launched it, the app, and a closed browser; the record says how it stands.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from cimemories.model import WorkStatus
+from cimemories.store import work
+from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, shared_store
+
+WORKSPACE = "CIMEMORIES_WORKSPACE"
+_PACKAGE_ROOT = Path(__file__).resolve().parent.parent
+
+
+def workspace() -> Path:
+    """The folder that the app works in: CIMEMORIES_WORKSPACE, else data/workspace."""
+    return Path(os.environ.get(WORKSPACE) or DEFAULT_WORKSPACE)
+
+
+def workspace_store() -> Store:
+    """The record of the app's workspace, opened once a process. Raises StoreError where it cannot be."""
+    return shared_store(workspace())
+
+
+def log_path(store: Store, work_id: str) -> Path:
+    """Where the worker of a piece of work writes what it has to say."""
+    return store.workspace / "logs" / f"{work_id}.log"
+
+
+def launch(store: Store, work_id: str) -> None:
+    """Mark the work as queued and start a worker of its own for it.
+
+    Raises StoreError where there is no such work, where somebody is at it, or where no process can be started; work
+    that was queued for a process that could not be started is marked as failed.
+    """
+    with store.write() as connection:
+        work.queue(connection, work_id)
+    command = [sys.executable, "-m", "cimemories", "resume", work_id, "--workspace", str(store.workspace.absolute())]
+    # The app may have been started from another folder, and the package need not be installed.
+    path = os.pathsep.join(filter(None, [str(_PACKAGE_ROOT), os.environ.get("PYTHONPATH")]))
+    log = log_path(store, work_id)
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            subprocess.Popen(
+                command,
+                env={**os.environ, "PYTHONPATH": path},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+    except OSError as error:
+        reason = f"the worker could not be started ({error.strerror})"
+        with store.write() as connection:
+            work.finish(connection, work_id, WorkStatus.FAILED, reason)
+        raise StoreError(f"{work_id}: {reason}. `cimemories resume {work_id}` starts it by hand.") from error
+
+
+def log_tail(store: Store, work_id: str, lines: int = 12) -> str:
+    """The last lines that the worker wrote; an empty text where it wrote none."""
+    try:
+        with log_path(store, work_id).open("rb") as stream:
+            stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, stream.tell() - 16_384))
+            text = stream.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:])
