@@ -1,6 +1,5 @@
-"""What the app shares with the processes that work for it: the workspace, and how such a process is started.
-
-A worker outlives the page that launched it, the app, and a closed browser; the record says how it stands.
+"""Starting the process that works on a labelling or a run. It outlives the page that launched it, the app, and a closed
+browser; the record says how it stands.
 """
 
 from __future__ import annotations
@@ -12,20 +11,9 @@ from pathlib import Path
 
 from cimemories.model import WorkStatus
 from cimemories.store import work
-from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, shared_store
+from cimemories.store.engine import Store, StoreError
 
-WORKSPACE = "CIMEMORIES_WORKSPACE"
 _PACKAGE_ROOT = Path(__file__).resolve().parent.parent
-
-
-def workspace() -> Path:
-    """The folder that the app works in: CIMEMORIES_WORKSPACE, else data/workspace."""
-    return Path(os.environ.get(WORKSPACE) or DEFAULT_WORKSPACE)
-
-
-def workspace_store() -> Store:
-    """The record of the app's workspace, opened once a process. Raises StoreError where it cannot be."""
-    return shared_store(workspace())
 
 
 def log_path(store: Store, work_id: str) -> Path:
@@ -41,7 +29,8 @@ def launch(store: Store, work_id: str) -> None:
     """
     with store.write() as connection:
         work.queue(connection, work_id)
-    command = [sys.executable, "-m", "cimemories", "resume", work_id, "--workspace", str(store.workspace.absolute())]
+    command = [sys.executable, "-m", "cimemories", "resume", work_id, "--queued"]
+    command += ["--workspace", str(store.workspace.absolute())]
     # The app may have been started from another folder, and the package need not be installed.
     path = os.pathsep.join(filter(None, [str(_PACKAGE_ROOT), os.environ.get("PYTHONPATH")]))
     log = log_path(store, work_id)

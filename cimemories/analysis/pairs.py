@@ -23,6 +23,7 @@ from cimemories.store.tables import ballot, profile
 COUNTED = (Verdict.NECESSARY, Verdict.INAPPROPRIATE, Verdict.ABSTAIN)
 GLYPHS = {Verdict.NECESSARY: "N", Verdict.INAPPROPRIATE: "X", Verdict.ABSTAIN: "?"}
 MISSING_GLYPH = "-"
+LONGEST_STRIP = 10
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,11 @@ class PersonaVotes:
 
     @property
     def strip(self) -> str:
-        """One character a draw: N, X, ? for an abstention, - where the vote is missing."""
+        """One character a draw: N, X, ? for an abstention, - where the vote is missing. More than ten draws are counted
+        instead: 'X 58, ? 2'."""
+        if len(self.draws) > LONGEST_STRIP:
+            numbers = [*zip("NX?", self.counts, strict=True), (MISSING_GLYPH, len(self.draws) - self.counted)]
+            return ", ".join(f"{glyph} {n}" for glyph, n in numbers if n)
         glyphs: Mapping[str, str] = {str(verdict): glyph for verdict, glyph in GLYPHS.items()}
         return "".join(glyphs.get(draw, MISSING_GLYPH) for draw in self.draws)
 

@@ -1,0 +1,36 @@
+"""CIMemories Studio: opens the workspace and shows the pages. Start it with `streamlit run app.py`."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from cimemories.store.engine import WORKSPACE, StoreError, shared_store
+from cimemories.ui import page, safe
+from cimemories.ui.url import PAGES
+
+st.set_page_config(
+    page_title="CIMemories Studio", page_icon=":material/visibility_lock:", layout="wide", initial_sidebar_state=220
+)
+safe.style()
+
+chosen = st.navigation(
+    {
+        "": [st.Page(PAGES["home"], title="Home", icon=":material/home:", default=True)],
+        "Curate": [
+            st.Page(PAGES["profiles"], title="Profiles", icon=":material/person:", url_path="profiles"),
+            st.Page(PAGES["labels"], title="Labels", icon=":material/label:", url_path="labels"),
+        ],
+        "Evaluate": [st.Page(PAGES["runs"], title="Runs", icon=":material/play_circle:", url_path="runs")],
+        "Explore": [
+            st.Page(PAGES["heatmaps"], title="Heatmaps", icon=":material/grid_on:", url_path="heatmaps"),
+            st.Page(PAGES["leaks"], title="Leaks", icon=":material/format_ink_highlighter:", url_path="leaks"),
+        ],
+    }
+)
+try:
+    shared_store()
+except StoreError as problem:
+    page.head("The workspace cannot be opened", "Nothing is shown, and nothing was changed.")
+    page.error("The record could not be opened.", str(problem), f"Mend that, or set {WORKSPACE} to another folder.")
+else:
+    chosen.run()

@@ -1,0 +1,105 @@
+"""What every page has: the same head, the scope, and plain words where there is nothing or something went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import streamlit as st
+
+from cimemories.ui import safe, url
+
+T = TypeVar("T", int, str)
+# What a choice makes meaningless: the attribute of one profile is none of the next one's.
+DEPENDENTS = {
+    "dataset": ("labelling", "run", "judge", "profile", "context", "attribute", "sample"),
+    "run": ("judge", "sample"),
+    "profile": ("attribute", "sample"),
+    "context": ("sample",),
+}
+SIMULATED = safe.tag("span", "simulated", cls="ci-chip ci-simulated", title="answered by the simulator, not by a model")
+
+
+def head(title: str, takeaway: str, *, simulated: bool = False) -> None:
+    """Title, what the view says in one sentence, the simulated badge, and the link that reproduces the view.
+
+    The takeaway mostly depends on the scope, which stands below it: make `top = st.container()` first, draw the scope,
+    then call this `with top:`.
+    """
+    words, link = st.columns([9, 1], vertical_alignment="top")
+    with words:
+        line = safe.join([safe.tag("h2", title), SIMULATED if simulated else ""])
+        safe.show(safe.tag("div", line, safe.tag("p", takeaway), cls="ci-head"))
+    with (
+        link,
+        st.popover(
+            "Link", icon=":material/link:", width="stretch", type="tertiary", help="The address of this very view"
+        ),
+    ):
+        st.code(url.here(), language=None, wrap_lines=True)
+
+
+def badge_simulated() -> None:
+    """The violet badge alone, beside a name or number that comes from the simulator."""
+    safe.show(SIMULATED)
+
+
+def notice(text: str) -> None:
+    """Something to know, not an error: what was asked for is not there and what is shown instead."""
+    safe.show(safe.tag("div", text, cls="ci-notice"))
+
+
+def error(what: str, where: str = "", next: str = "") -> None:
+    """What went wrong, where, and what to do next. All three may carry data."""
+    details = " ".join(part for part in (where, next) if part)
+    safe.show(safe.tag("div", safe.tag("b", what), details, cls="ci-error"))
+
+
+def empty(title: str, text: str, action: Callable[[], object] | None = None) -> None:
+    """A place with nothing in it yet: what belongs here, and `action` draws the control that fills it."""
+    safe.show(safe.tag("div", safe.tag("b", title), text, cls="ci-empty"))
+    if action is not None:
+        action()
+
+
+def select(
+    label: str,
+    options: Sequence[T],
+    format: Callable[[T], str],
+    key: str,
+    param: str,
+    *,
+    help: str | None = None,
+) -> T | None:
+    """A selectbox bound to a URL parameter and shared by all pages that ask for the same parameter.
+
+    Chosen is what the URL says, else what the session last chose, else the first option. An id that is not among the
+    options gives a notice and falls back. None where there are no options. A change drops the parameters that depend
+    on this one (DEPENDENTS). `label` and `help` must be literals.
+    """
+
+    def changed() -> None:
+        # An option whose wording has changed since it was drawn (a status) comes back as its old wording.
+        if st.session_state[key] in options:
+            url.put(**{param: st.session_state[key], **dict.fromkeys(DEPENDENTS.get(param, ()))})
+
+    if not options:
+        return None
+    by_text = {str(item): item for item in options}
+    asked = url.get(param)
+    if asked is not None and asked not in by_text:
+        notice(f"{label} '{safe.option(asked, 40)}' of the link is not here (any more). Shown instead is what follows.")
+        asked = None
+    chosen = asked or url.remembered(param)
+    value = by_text.get(chosen or "", options[0])
+    url.put(**{param: value})
+    st.session_state[key] = value
+    st.selectbox(
+        label,
+        options,
+        format_func=lambda item: safe.option(format(item)),
+        key=key,
+        on_change=changed,
+        help=help,
+    )
+    return value

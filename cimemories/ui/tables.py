@@ -1,0 +1,121 @@
+"""Tables: numbers right, shares as percent with one decimal, one row selectable by a click anywhere in it.
+
+Strings of a dataframe are drawn on a canvas as they are, so data may stand in cells. Column names must be literals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import streamlit as st
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Column = Literal["text", "wide", "small", "number", "count", "percent", "date"]
+
+
+def percent(share: float | None) -> str:
+    """0.1237 as '12.4 %'; an empty text for None and nan."""
+    return "" if share is None or share != share else f"{share * 100:.1f} %"
+
+
+def count(number: float | None) -> str:
+    """3412 as '3,412'; an empty text for None and nan."""
+    return "" if number is None or number != number else f"{number:,.0f}"
+
+
+def table(
+    frame: pd.DataFrame,
+    *,
+    key: str,
+    columns: Mapping[str, Column | tuple[Column, str]] | None = None,
+    on_select: Literal["row"] | None = None,
+    selected: int | None = None,
+    height: int | Literal["auto", "content"] = "auto",
+    alt: str | None = None,
+) -> int | None:
+    """Draw a frame. `columns` says which columns are shown, in order, as what, and optionally under which title.
+
+    With on_select="row" returns the position in `frame` of the chosen row: the one clicked in this run, else `selected`
+    (what the URL says), whose first cell is then highlighted. The frame's index must tell its rows apart (ids):
+    where it changes, an old click is dropped.
+    """
+    columns = columns or dict.fromkeys(frame.columns, "text")
+    shares = [
+        name for name, wanted in columns.items() if (wanted if isinstance(wanted, str) else wanted[0]) == "percent"
+    ]
+    frame = frame.assign(**{name: frame[name].astype(float) * 100 for name in shares})
+    shown: dict[str, Any] = {
+        "column_config": _config(columns),
+        "column_order": list(columns),
+        "hide_index": True,
+        "alt": alt,
+    }
+    if on_select is None:
+        st.dataframe(frame, key=key, height=height, placeholder="", **shown)
+        return None
+    memory = st.session_state.setdefault(f"{key}.memory", {"version": 0, "rows": None, "seen": None})
+    rows = hash(tuple(frame.index)) ^ len(frame)
+    if memory["rows"] != rows:
+        memory.update(rows=rows, seen=None, version=memory["version"] + 1)
+    event = _row(st.session_state.get(f"{key}.{memory['version']}"))
+    clicked = event if event != memory["seen"] and event is not None and event < len(frame) else None
+    current = clicked if clicked is not None else selected
+    if event is not None and event != current:  # the URL went elsewhere: a new widget starts from there
+        memory["version"] += 1
+        event = None
+    drawn = st.dataframe(
+        frame,
+        key=f"{key}.{memory['version']}",
+        height=height,
+        placeholder="",
+        on_select="rerun",
+        # A cell, not a row: a click anywhere in the row counts, the arrow keys move on, and no box takes up room.
+        selection_mode="single-cell",
+        selection_default=None if current is None else {"selection": {"cells": [(current, next(iter(columns)))]}},
+        **shown,
+    )
+    # Taken from the widget, which reports its default as if it had been clicked.
+    memory["seen"] = _row(drawn)
+    return current
+
+
+def csv_button(frame: pd.DataFrame, name: str, *, label: str = "Download as CSV", key: str | None = None) -> None:
+    """A download of the frame, made when it is clicked. Cells that a spreadsheet would run as a formula are quoted."""
+
+    def content() -> bytes:
+        safe = frame.map(lambda cell: f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell else cell)
+        return safe.to_csv(index=False).encode()
+
+    st.download_button(
+        label, data=content, file_name=name, mime="text/csv", on_click="ignore", icon=":material/download:", key=key
+    )
+
+
+def _row(state: Any) -> int | None:
+    """The row of the selected cell."""
+    cells = ((state or {}).get("selection") or {}).get("cells") or []
+    return int(cells[0][0]) if cells else None
+
+
+def _config(columns: Mapping[str, Column | tuple[Column, str]]) -> dict[str, Any]:
+    config = st.column_config
+    made: dict[str, Any] = {}
+    for name, wanted in columns.items():
+        kind, title = wanted if isinstance(wanted, tuple) else (wanted, name)
+        if kind == "count":
+            made[name] = config.NumberColumn(title, format="localized", alignment="right")
+        elif kind == "number":
+            made[name] = config.NumberColumn(title, alignment="right")
+        elif kind == "percent":
+            made[name] = config.NumberColumn(title, format="%.1f %%", alignment="right")
+        elif kind == "date":
+            made[name] = config.DatetimeColumn(title, format="YYYY-MM-DD HH:mm")
+        else:
+            width: Literal["small", "large"] | None = (
+                "large" if kind == "wide" else "small" if kind == "small" else None
+            )
+            made[name] = config.TextColumn(title, width=width)
+    return made

@@ -1,0 +1,87 @@
+"""What is looked at, in the URL: every view can be linked to, and the address bar is the one truth about it.
+
+A parameter means the same on every page, so that Back and a pasted link never bring a page something it misreads. What
+was chosen is also remembered for the session, because a click in the navigation clears the query.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+import streamlit as st
+
+PARAMETERS = frozenset(
+    ["dataset", "labelling", "run", "judge", "profile", "context", "attribute", "domain", "n", "sample"]
+)
+PAGES = {
+    "home": "pages/start/home.py",
+    "profiles": "pages/curate/profiles.py",
+    "labels": "pages/curate/labels.py",
+    "runs": "pages/evaluate/runs.py",
+    "heatmaps": "pages/explore/heatmaps.py",
+    "leaks": "pages/explore/leaks.py",
+}
+Value = str | int | None
+_REMEMBERED = "scope."
+
+
+def _known(name: str) -> str:
+    if name not in PARAMETERS:
+        raise KeyError(f"'{name}' is no parameter of the URL; url.PARAMETERS has them")
+    return name
+
+
+def get(name: str) -> str | None:
+    """The parameter as the URL has it; None where it is missing or empty."""
+    return st.query_params.get(_known(name)) or None
+
+
+def get_int(name: str) -> int | None:
+    """The parameter as a number; None where it is missing or no number."""
+    value = get(name)
+    return int(value) if value and value.isascii() and value.isdigit() and len(value) < 16 else None
+
+
+def put(**values: Value) -> None:
+    """Set parameters of the URL, remove those that are None, and remember both for the session."""
+    for name, value in values.items():
+        st.session_state[_REMEMBERED + _known(name)] = None if value is None else str(value)
+        if value is None:
+            st.query_params.pop(name, None)
+        elif st.query_params.get(name) != str(value):
+            st.query_params[name] = str(value)
+
+
+def remembered(name: str) -> str | None:
+    """What this session had last chosen for a parameter, on whatever page."""
+    value = st.session_state.get(_REMEMBERED + _known(name))
+    return value if isinstance(value, str) else None
+
+
+def link(page: str, **params: Value) -> str:
+    """The address of a page with these parameters, relative to the app: '/labels?dataset=1'."""
+    PAGES[page]
+    query = urlencode({_known(name): str(value) for name, value in params.items() if value is not None})
+    path = "/" if page == "home" else f"/{page}"
+    return f"{path}?{query}" if query else path
+
+
+def go(page: str, **params: Value) -> None:
+    """Leave for another page; ends this script run."""
+    for name, value in params.items():
+        st.session_state[_REMEMBERED + _known(name)] = None if value is None else str(value)
+    query = {name: str(value) for name, value in params.items() if value is not None}
+    st.switch_page(PAGES[page], query_params=query)
+
+
+def page_link(page: str, label: str, *, icon: str | None = None, **params: Value) -> None:
+    """A link to another page of the app. The label must be a literal, or come from safe.plain_label."""
+    query = {_known(name): str(value) for name, value in params.items() if value is not None}
+    st.page_link(PAGES[page], label=label, icon=icon, query_params=query)
+
+
+def here() -> str:
+    """The whole address that reproduces this view."""
+    base = st.context.url or ""
+    query = urlencode({name: st.query_params[name] for name in sorted(PARAMETERS & set(st.query_params))})
+    return f"{base}?{query}" if query else base

@@ -1,0 +1,326 @@
+"""Home, Profiles and Labels as a person uses them, through app.py, on small workspaces of their own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+from worlds import add_dataset, add_labels, add_profiles, records
+
+from cimemories.analysis.pairs import pairs
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.model import Attribute, Context, Label, Profile, WorkStatus
+from cimemories.store import datasets, decisions, labellings, work
+from cimemories.store.datasets import DatasetRow
+from cimemories.store.engine import WORKSPACE, Store, shared_store
+
+ROOT = Path(__file__).resolve().parent.parent
+HOME, PROFILES, LABELS = "pages/start/home.py", "pages/curate/profiles.py", "pages/curate/labels.py"
+HOSTILE = "![x](http://127.0.0.1:1/a.png) <img src=x onerror=alert(1)>"
+# What draws text as it is, or draws only our own markup: everything else would read it as markdown.
+SAFE = {"html", "dataframe", "code", "text", "selectbox", "multiselect"}
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
+    return shared_store()
+
+
+@pytest.fixture
+def labelled(store: Store) -> tuple[DatasetRow, str]:
+    """One profile, three attributes, two contexts, with every kind of label."""
+    dataset = add_dataset(store, profiles=2, attributes=3, contexts=2)
+    codes = [[[INAPPROPRIATE, NECESSARY], [NECESSARY, NECESSARY], [AMBIGUOUS, UNLABELLED]]] * 2
+    return dataset, add_labels(store, dataset.id, codes, draws=2)
+
+
+def opened(page: str, **query: object) -> AppTest:
+    """The app on one of its pages, as a link with these parameters opens it."""
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
+    app.run()
+    app.switch_page(page)
+    for name, value in query.items():
+        app.query_params[name] = str(value)
+    app.run()
+    assert not app.exception
+    return app
+
+
+def said(app: AppTest) -> str:
+    """All markup of the page but its style, as one text."""
+    return "\n".join(e.proto.body for e in app.get("html") if not e.proto.body.startswith("<style>"))
+
+
+def nodes(node: Any) -> Iterator[Any]:
+    """Everything that is sent to the browser: elements, and blocks (columns, forms, expanders) with what they say."""
+    yield node
+    for child in getattr(node, "children", {}).values():
+        yield from nodes(child)
+
+
+def button(app: AppTest, label: str):
+    return next(item for item in app.button if item.label == label)
+
+
+def test_an_empty_workspace_explains_itself(store: Store) -> None:
+    assert "No datasets yet" in said(opened(HOME))
+    assert "No datasets yet" in said(opened(PROFILES))
+    assert "No datasets yet" in said(opened(LABELS))
+
+
+def test_home_lists_datasets_and_what_to_do_next(store: Store) -> None:
+    add_dataset(store, profiles=2, attributes=3, contexts=2, name="first")
+    app = opened(HOME)
+    assert app.dataframe[0].value["name"].tolist() == ["first"]
+    assert app.dataframe[0].value["attributes"].tolist() == [6]
+    assert "The dataset &#x27;first&#x27; has no labels yet" in said(app)
+    assert "No runs yet" in said(app)
+
+
+def test_home_shows_the_tour_while_only_the_demo_is_there(store: Store) -> None:
+    add_dataset(store, name="demo")
+    app = opened(HOME)
+    assert [item.value for item in app.subheader][:1] == ["Three things to try with the demo"]
+
+
+def test_a_store_that_cannot_be_opened_is_said_without_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(WORKSPACE, str(tmp_path / "file" / "workspace"))
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60).run()
+    assert not app.exception
+    assert "The record could not be opened." in said(app)
+
+
+def test_profiles_are_listed_and_the_linked_one_is_read_out(store: Store) -> None:
+    dataset = add_dataset(store, profiles=3, attributes=4)
+    second = records(store, dataset.id)[1]
+    app = opened(PROFILES, dataset=dataset.id, profile=second.id, attribute=second.attribute_ids[2])
+    table = app.dataframe[0].value
+    assert table["name"].tolist() == ["Person 0", "Person 1", "Person 2"]
+    assert table["attributes"].tolist() == [4, 4, 4]
+    page = said(app)
+    assert "Statement 1.0 says fact_0." in page
+    assert "Statement 0.0" not in page
+    assert page.count("ci-chosen") == 1
+
+
+def test_search_goes_through_all_statements(store: Store) -> None:
+    dataset = add_dataset(store, profiles=3, attributes=4)
+    app = opened(PROFILES, dataset=dataset.id)
+    app.text_input(key="profiles.search").set_value("statement 2. FACT_3").run()
+    hits = app.dataframe[0].value
+    assert hits["statement"].tolist() == ["Statement 2.3 says fact_3."]
+    assert hits["profile"].tolist() == ["Person 2"]
+    app.text_input(key="profiles.search").set_value("nowhere to be found").run()
+    assert "No statement, key or name matches." in said(app)
+
+
+def test_a_file_is_imported_once_and_recognised_the_second_time(store: Store) -> None:
+    profile = {
+        "bio": {"name": "Ann Lee", "sex": "F", "address": "1 Elm St", "age": 42},
+        "information_attributes": {
+            "rent": {
+                "value": 1450,
+                "information_domain": "housing",
+                "event": "move",
+                "memory_statement": "Rent: $1,450.",
+            }
+        },
+        "contexts": [{"recipient": "Landlord", "task": "Renew the lease"}],
+    }
+    data = json.dumps([profile]).encode()
+    for expected in ("Imported 1 profiles as &#x27;ann&#x27;.", "This very file is here already"):
+        app = opened(PROFILES)
+        app.file_uploader[0].set_value(("ann.json", data, "application/json")).run()
+        button(app, "Import").click().run()
+        assert not app.exception
+        assert expected in said(app)
+        assert "Ann Lee" in said(app)
+    with store.read() as connection:
+        assert [(row.name, row.origin) for row in datasets.all_rows(connection)] == [("ann", "official")]
+
+
+def test_a_file_that_is_no_profile_file_is_refused_in_one_line(store: Store) -> None:
+    app = opened(PROFILES)
+    app.file_uploader[0].set_value(("bad.json", b"{}", "application/json")).run()
+    button(app, "Import").click().run()
+    assert "This file cannot be imported." in said(app)
+    with store.read() as connection:
+        assert datasets.all_rows(connection) == []
+
+
+def test_a_dataset_is_deleted_only_with_a_second_word(store: Store) -> None:
+    dataset = add_dataset(store)
+    app = opened(PROFILES, dataset=dataset.id)
+    assert button(app, "Delete").disabled
+    app.checkbox[0].check().run()
+    button(app, "Delete").click().run()
+    assert not app.exception
+    assert "was deleted" in said(app)
+    with store.read() as connection:
+        assert datasets.all_rows(connection) == []
+
+
+def test_pairs_stand_in_the_table_with_votes_and_labels(store: Store, labelled: tuple[DatasetRow, str]) -> None:
+    dataset, _ = labelled
+    app = opened(LABELS, dataset=dataset.id)
+    table = app.dataframe[0].value
+    assert table["attribute"].tolist() == ["fact_0", "fact_1", "fact_2"]
+    assert table["effective"].tolist() == ["X inappropriate", "N necessary", "? ambiguous"]
+    assert table["votes0"].tolist() == ["XX", "NN", table["votes0"][table.index[2]]]
+    assert "6 of 6 counted votes say inappropriate: consensus." in said(app)
+    assert "Of 3 attributes towards &#x27;Recipient 0&#x27;: 1 necessary, 1 inappropriate, 1 ambiguous." in said(app)
+
+
+def test_the_linked_pair_is_opened_and_filters_narrow_the_table(store: Store, labelled: tuple[DatasetRow, str]) -> None:
+    dataset, _ = labelled
+    person = records(store, dataset.id)[1]
+    app = opened(
+        LABELS, dataset=dataset.id, profile=person.id, context=person.context_ids[1], attribute=person.attribute_ids[2]
+    )
+    assert "Statement 1.2 says fact_2." in said(app)
+    assert "No vote is counted for this pair" in said(app)
+    app.pills(key="labels.kinds").set_value(["necessary"]).run()
+    assert app.dataframe[0].value["attribute"].tolist() == ["fact_0", "fact_1"]
+
+
+def test_a_click_on_a_row_opens_its_pair_and_goes_into_the_url(store: Store, labelled: tuple[DatasetRow, str]) -> None:
+    dataset, _ = labelled
+    app = opened(LABELS, dataset=dataset.id)
+    version = app.session_state["labels.pairs.memory"]["version"]
+    app.session_state[f"labels.pairs.{version}"] = {"selection": {"rows": [], "columns": [], "cells": [(1, "label")]}}
+    app.run()
+    second = records(store, dataset.id)[0].attribute_ids[1]
+    assert app.query_params["attribute"] == str(second)
+    assert "Statement 0.1 says fact_1." in said(app)
+
+
+def test_a_decision_is_recorded_shown_and_taken_back(store: Store, labelled: tuple[DatasetRow, str]) -> None:
+    dataset, labelling = labelled
+    person = records(store, dataset.id)[0]
+    app = opened(LABELS, dataset=dataset.id, attribute=person.attribute_ids[0])
+    app.radio(key=f"decide.{person.attribute_ids[0]}.{person.context_ids[0]}.label").set_value(Label.NECESSARY)
+    next(item for item in app.text_input if item.label == "Reason").set_value("the bank asks for it")
+    next(item for item in app.text_input if item.label == "Your name").set_value("Ada")
+    button(app, "Set decision").click().run()
+    assert not app.exception
+    with store.read() as connection:
+        (written,) = decisions.history(connection, dataset.id)
+    assert (written.label, written.annotator, written.reason) == (Label.NECESSARY, "Ada", "the bank asks for it")
+    table = app.dataframe[0].value
+    assert table["effective"].tolist()[0] == "N necessary"
+    assert table["consensus"].tolist()[0] == "X inappropriate"
+    assert "decided by Ada" in said(app)
+    assert next(item for item in app.text_input if item.label == "Your name").value == "Ada"
+
+    button(app, "Take my decision back").click().run()
+    view = pairs(store, labelling, person.id, person.context_ids[0])[0]
+    assert (view.decision, view.effective, len(view.history)) == (None, Label.INAPPROPRIATE, 2)
+    assert "by consensus of the personas" in said(app)
+
+
+def test_a_decision_needs_a_name(store: Store, labelled: tuple[DatasetRow, str]) -> None:
+    app = opened(LABELS, dataset=labelled[0].id)
+    button(app, "Set decision").click().run()
+    assert "A decision needs a label and your name." in said(app)
+    with store.read() as connection:
+        assert decisions.history(connection, labelled[0].id) == []
+
+
+@pytest.mark.parametrize(
+    ("page", "query"),
+    [
+        (PROFILES, {"dataset": "99"}),
+        (PROFILES, {"dataset": "x' OR 1=1", "profile": "-1"}),
+        (PROFILES, {"profile": "123456"}),
+        (LABELS, {"dataset": "99"}),
+        (LABELS, {"labelling": "labelling-gone"}),
+        (LABELS, {"profile": "<img src=x>", "context": "0"}),
+        (LABELS, {"attribute": "999999"}),
+    ],
+)
+def test_a_stale_link_falls_back_with_a_notice(
+    store: Store, labelled: tuple[DatasetRow, str], page: str, query: dict[str, str]
+) -> None:
+    app = opened(page, **query)
+    assert "ci-notice" in said(app)
+    assert "<img" not in said(app)
+    assert app.dataframe[0].value.shape[0] in (2, 3)
+
+
+@pytest.mark.parametrize("page", [HOME, PROFILES, LABELS])
+def test_hostile_text_reaches_only_what_shows_it_as_text(store: Store, page: str) -> None:
+    profile = Profile(
+        name=HOSTILE,
+        sex=HOSTILE,
+        address=HOSTILE,
+        age=40,
+        attributes=(Attribute(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE), Attribute("b", [HOSTILE], "d", "e", "s")),
+        contexts=(Context(HOSTILE, HOSTILE),),
+    )
+    dataset = add_profiles(store, [profile], name=HOSTILE)
+    add_labels(store, dataset.id, [[[AMBIGUOUS], [NECESSARY]]], name=HOSTILE)
+    person = records(store, dataset.id)[0]
+    with store.write() as connection:
+        decisions.add(
+            connection,
+            dataset_id=dataset.id,
+            attribute=person.attribute_ids[0],
+            context=person.context_ids[0],
+            annotator=HOSTILE,
+            label=Label.NECESSARY,
+            reason=HOSTILE,
+        )
+    app = opened(page, dataset=dataset.id, attribute=person.attribute_ids[0])
+    assert "<img" not in said(app)
+    carrying = {node.type for node in nodes(app._tree) if "onerror" in str(getattr(node, "proto", ""))}
+    assert carrying
+    assert carrying <= SAFE, carrying - SAFE
+
+
+def test_a_labelling_that_stopped_can_be_resumed(
+    store: Store, labelled: tuple[DatasetRow, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, labelling = labelled
+    with store.write() as connection:
+        work.finish(connection, labelling, WorkStatus.INTERRUPTED, "the server went away")
+    launched: list[str] = []
+    monkeypatch.setattr("cimemories.launch.launch", lambda _store, work_id: launched.append(work_id))
+    app = opened(LABELS, dataset=dataset.id)
+    assert "The server went away." in said(app)
+    button(app, "Resume").click().run()
+    assert launched == [labelling]
+
+
+def test_a_labelling_is_planned_and_launched(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = add_dataset(store, profiles=2, attributes=3, contexts=2)
+    launched: list[str] = []
+    monkeypatch.setattr("cimemories.launch.launch", lambda _store, work_id: launched.append(work_id))
+    app = opened(LABELS, dataset=dataset.id)
+    app.radio(key="start.place").set_value(app.radio(key="start.place").options[1]).run()
+    app.number_input(key="start.draws").set_value(2)
+    app.number_input(key=f"start.profiles.{dataset.id}").set_value(1)
+    button(app, "Start").click().run()
+    assert not app.exception
+    with store.read() as connection:
+        (row,) = labellings.all_rows(connection, dataset.id)
+    assert launched == [row.id]
+    assert (row.simulated, row.draws, row.expected) == (True, 2, 1 * 2 * 3 * 2)
+    assert app.query_params["labelling"] == row.id
+
+
+def test_a_server_that_is_not_there_is_one_clear_line(store: Store) -> None:
+    dataset = add_dataset(store, profiles=1)
+    app = opened(LABELS, dataset=dataset.id)
+    next(item for item in app.text_input if item.label == "Model").set_value("some-model")
+    next(item for item in app.text_input if item.label == "Base URL").set_value("http://127.0.0.1:9/v1")
+    button(app, "Start").click().run()
+    assert not app.exception
+    assert "Nothing was started." in said(app)
+    with store.read() as connection:
+        assert labellings.all_rows(connection, dataset.id) == []

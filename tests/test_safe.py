@@ -1,0 +1,148 @@
+"""Nothing that a model or a file says reaches the browser as markup, and nothing of it is lost."""
+
+from __future__ import annotations
+
+import html
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cimemories.model import Label
+from cimemories.ui.safe import (
+    KINDS,
+    TAGS,
+    Html,
+    Marked,
+    escape,
+    glyphed,
+    join,
+    message_html,
+    option,
+    plain_label,
+    tag,
+)
+
+HOSTILE = "![x](http://127.0.0.1:1/a.png) <img src=x onerror=alert(1)>"
+texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)
+spans = st.builds(Marked, st.integers(-5, 70), st.integers(-5, 70), st.sampled_from(KINDS), texts)
+
+
+class Reader(HTMLParser):
+    """What a browser would see: the text, and every tag with its attributes."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(convert_charrefs=False)
+        self.text = ""
+        self.tags: list[tuple[str, list[tuple[str, str | None]]]] = []
+        self.other: list[str] = []
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, name: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append((name, attributes))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def handle_charref(self, name: str) -> None:
+        self.text += chr(int(name[1:], 16) if name.startswith("x") else int(name))
+
+    def handle_entityref(self, name: str) -> None:
+        self.text += html.unescape(f"&{name};")
+
+    def handle_comment(self, data: str) -> None:
+        self.other.append(data)
+
+    def handle_decl(self, decl: str) -> None:
+        self.other.append(decl)
+
+    def handle_pi(self, data: str) -> None:
+        self.other.append(data)
+
+
+def assert_only_ours(source: str) -> Reader:
+    seen = Reader(source)
+    assert not seen.other
+    for name, attributes in seen.tags:
+        assert name in TAGS
+        assert {key for key, _ in attributes} <= {"class", "title"}
+    return seen
+
+
+@given(texts, st.lists(spans, max_size=6))
+def test_a_message_says_exactly_its_text_whatever_is_marked(text: str, marks: list[Marked]) -> None:
+    seen = assert_only_ours(message_html(text, marks).source)
+    assert seen.text == text
+    assert {name for name, _ in seen.tags} <= {"div", "mark"}
+
+
+@given(texts, texts)
+def test_text_and_titles_are_escaped(text: str, title: str) -> None:
+    seen = assert_only_ours(tag("p", text, title=title).source)
+    assert seen.text == text
+    assert not title or dict(seen.tags[0][1])["title"] == title
+
+
+def test_markup_of_a_message_is_shown_as_text() -> None:
+    source = message_html(HOSTILE, [Marked(0, 5, "leaked", HOSTILE)]).source
+    assert "<img" not in source
+    assert "&lt;img src=x onerror=alert(1)&gt;" in source
+
+
+def test_overlapping_marks_take_the_gravest_colour_and_name_both() -> None:
+    source = message_html("abcdef", [Marked(0, 4, "conveyed", "job"), Marked(2, 6, "leaked", "rent")]).source
+    seen = Reader(source)
+    marks = [(dict(attributes)["class"], dict(attributes)["title"]) for name, attributes in seen.tags if name == "mark"]
+    # A glyph stands where a colour begins, which for the second mark of a pair is where the first one ends.
+    assert marks == [
+        ("ci-conveyed ci-opens", "job"),
+        ("ci-leaked ci-opens", "job; rent"),
+        ("ci-leaked", "rent"),
+    ]
+
+
+def test_marks_outside_the_text_are_cut_or_left_out() -> None:
+    assert "<mark" not in message_html("abc", [Marked(3, 9, "leaked"), Marked(2, 1, "leaked")]).source
+    assert Reader(message_html("abc", [Marked(-2, 9, "leaked")]).source).text == "abc"
+
+
+def test_lines_survive_as_one_line_of_markup() -> None:
+    assert escape("a\n   \nb") == "a&#10;   &#10;b"
+
+
+def test_a_lone_surrogate_can_be_sent() -> None:
+    assert message_html("\ud800!").source.encode()
+
+
+def test_tags_and_classes_that_are_not_ours_are_refused() -> None:
+    for name, cls in (("img", ""), ("script", ""), ("div", 'x" onclick="'), ("div", "stApp")):
+        with pytest.raises(ValueError, match="none of the tags"):
+            tag(name, cls=cls)
+
+
+def test_only_html_is_kept_as_markup() -> None:
+    assert join([tag("b", "x"), "<b>"]) == Html("<b>x</b>&lt;b&gt;")
+
+
+@given(st.text(max_size=300))
+def test_labels_are_one_line_and_short(text: str) -> None:
+    assert len(option(text)) <= 90
+    assert len(option(text).splitlines()) <= 1
+    assert option(text) == option(text).encode().decode()
+    assert plain_label(text) == plain_label(text).encode().decode()
+
+
+@given(st.text("![](x)<>*_`$:~@/.w\\ ab", max_size=40))
+def test_labels_have_no_markdown_left(text: str) -> None:
+    label = plain_label(text)
+    bare = label.replace("\\\\", "")
+    for character in "![]()<>*_`$~":
+        assert bare.count(character) == bare.count("\\" + character)
+    assert "://" not in label
+    assert plain_label("see http://a.b") == "see http\\:\N{WORD JOINER}\\/\\/a\\.b"
+
+
+def test_every_label_has_a_glyph() -> None:
+    assert [glyphed(label) for label in (*Label, None)] == ["N necessary", "X inappropriate", "? ambiguous", ""]
