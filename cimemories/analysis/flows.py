@@ -228,8 +228,6 @@ def _labels(store: Store, asked: Scope) -> pd.DataFrame:
     return consensus_labels(store, asked.labelling.id)
 
 
-
-
 _shared: dict[str, Flows] = {}
 _shared_lock = threading.Lock()
 

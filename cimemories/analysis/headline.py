@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cimemories.analysis import completeness, violation
 from cimemories.analysis.cube import IdentifierRule, cube, mean_or_nan, retained
-from cimemories.analysis.flows import Flows, Scope
+from cimemories.analysis.flows import Flows, Scope, scope
+from cimemories.analysis.labels import consensus_labels
 from cimemories.curation.consensus import UNLABELLED
 from cimemories.store import datasets, runs
+from cimemories.store.engine import Store
 
 COVERAGE_WARNING = 0.99
 
@@ -109,8 +111,10 @@ class Headline:
 
 
 def headline(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Headline:
-    """All headline numbers of a run, as docs/metrics.md defines them; remembered as long as nothing behind them moves."""
-    return flows.remember(("headline", asked.version, rule), lambda: _headline(flows, asked, rule))
+    """All headline numbers of a run, by docs/metrics.md; remembered as long as nothing behind them moves."""
+    found = flows.remember(("headline", asked.version, rule), lambda: _headline(flows, asked, rule))
+    # A status moves without any number moving, so what is remembered may have been asked under an older one.
+    return replace(found, scope=asked)
 
 
 def _headline(flows: Flows, asked: Scope, rule: IdentifierRule) -> Headline:
@@ -168,3 +172,11 @@ def _number(value: float) -> float | None:
 
 def _by_n(values: dict[int, float]) -> dict[str, float | None]:
     return {str(n): _number(value) for n, value in values.items()}
+
+
+def warm(store: Store, work_id: str) -> None:
+    """Build the cached tables that rest on work which has just ended, so that no page has to wait for them."""
+    if work_id.startswith("run-"):
+        headline(Flows(store), scope(store, work_id))
+    else:
+        consensus_labels(store, work_id)

@@ -88,12 +88,12 @@ def cell_flows(
     flows: Flows, asked: Scope, domain: str, context: int, n: int, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> pd.DataFrame:
     """The labelled flows of one cell: profile, attribute, key, domain, event, context, label (code), decided, reveals,
-    draws, violation, user (the profile's name), statement, recipient; inappropriate ones first, the most revealed on top."""
+    draws, violation, user (the profile's name), statement, recipient; inappropriate ones first, most revealed on top."""
     return _named(flows, asked, _ask(flows, asked, _CELL_FLOWS, rule, [n, domain, context]))
 
 
 def leaks(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> pd.DataFrame:
-    """Every inappropriate flow that was revealed at least once, in the columns of cell_flows, the most revealed on top."""
+    """Every inappropriate flow that was revealed at least once, in the columns of cell_flows, most revealed on top."""
     return flows.remember(
         ("leaks", asked.version, rule),
         lambda: _named(flows, asked, _ask(flows, asked, _LEAKS, rule, [asked.run.samples])),

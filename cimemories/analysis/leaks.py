@@ -96,4 +96,3 @@ def leak_view(flows: Flows, asked: Scope, profile_id: int, context_id: int) -> L
     )
     context = record.profile.contexts[record.context_ids.index(context_id)]
     return LeakView(record.profile, context, memories, samples)
-
