@@ -9,14 +9,14 @@ simulated answer can never stand in for a real one of the same model name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
 
 from cimemories.model import ChatRequest
-from cimemories.store.engine import insert_ignore
+from cimemories.store.engine import insert_ignore, storable
 from cimemories.store.ids import canonical_json, content_hash
 from cimemories.store.tables import call, request
 
@@ -87,9 +87,10 @@ def record(
     """Write answers and failures; returns what the record holds afterwards, by draw.
 
     An answer replaces an earlier failure of the same call; an answer that is already there stays, so that two
-    processes which asked the same at the same time go on with one and the same text.
+    processes which asked the same at the same time go on with one and the same text. What no engine can hold of a text
+    is replaced in what is written and in what is returned.
     """
-    answers = list(answers)
+    answers = [_storable(answer) for answer in answers]
     body = request_body(item)
     request_hash = content_hash(body)
     connection.execute(insert_ignore(connection, request), [{"hash": request_hash, "body": canonical_json(body)}])
@@ -115,6 +116,17 @@ def record(
     return {answer.draw: _settled(connection, answer, endpoint, there[answer.key]) for answer in answers}
 
 
+def answered(connection: sa.Connection, kinds: Sequence[str] | None = None) -> Iterable[sa.RowMapping]:
+    """Every recorded answer (of these kinds) with the `body` of its request; the draws of a request stand together."""
+    query = (
+        sa.select(call, request.c.body)
+        .join(request, call.c.request == request.c.hash)
+        .where(call.c.status == OK)
+        .order_by(call.c.kind, request.c.body, call.c.draw)
+    )
+    return connection.execute(query.where(call.c.kind.in_(kinds)) if kinds else query).mappings()
+
+
 def _settled(connection: sa.Connection, answer: Answer, endpoint: str, there: Any) -> Answer:
     """What stands for a draw now: this answer, or the one that was recorded before it."""
     if there.exchange == answer.exchange:
@@ -124,6 +136,15 @@ def _settled(connection: sa.Connection, answer: Answer, endpoint: str, there: An
     values = {**_columns(answer), "endpoint": endpoint, "attempts": call.c.attempts + answer.attempts}
     connection.execute(sa.update(call).where(call.c.key == answer.key).values(values))
     return answer
+
+
+def _storable(answer: Answer) -> Answer:
+    texts: dict[str, Any] = {
+        name: storable(text)
+        for name in ("status", "error", "content", "reasoning", "finish_reason")
+        if (text := getattr(answer, name)) is not None
+    }
+    return replace(answer, **texts)
 
 
 def _columns(answer: Answer) -> dict[str, object]:

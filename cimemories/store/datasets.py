@@ -214,9 +214,7 @@ def profile_record(connection: sa.Connection, profile_id: int) -> ProfileRecord:
     if row is None:
         raise StoreError(f"there is no profile {profile_id} in this workspace.")
     attributes = (
-        connection.execute(
-            sa.select(attribute).where(attribute.c.profile == profile_id).order_by(attribute.c.ordinal)
-        )
+        connection.execute(sa.select(attribute).where(attribute.c.profile == profile_id).order_by(attribute.c.ordinal))
         .mappings()
         .all()
     )
@@ -240,8 +238,7 @@ def profile_record(connection: sa.Connection, profile_id: int) -> ProfileRecord:
             address=row["address"],
             age=row["age"],
             attributes=tuple(
-                Attribute(a["key"], json.loads(a["value"]), a["domain"], a["event"], a["statement"])
-                for a in attributes
+                Attribute(a["key"], json.loads(a["value"]), a["domain"], a["event"], a["statement"]) for a in attributes
             ),
             contexts=tuple(Context(c["task"], c["recipient"], c["sphere"]) for c in contexts_),
         ),
@@ -263,7 +260,7 @@ def wording(connection: sa.Connection, dataset_id: int) -> tuple[dict[int, str],
         .join(profile, attribute.c.profile == profile.c.id)
         .where(profile.c.dataset == dataset_id)
     )
-    return {i: name for i, name in names}, {i: text for i, text in statements}
+    return {row.id: row.name for row in names}, {row.id: row.statement for row in statements}
 
 
 def dataset_hash(connection: sa.Connection, dataset_id: int) -> str:

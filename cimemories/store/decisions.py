@@ -46,9 +46,7 @@ def add(
     """Append a decision; it supersedes the same annotator's last one on the pair. Returns its id."""
     earlier = connection.execute(
         sa.select(decision.c.id)
-        .where(
-            decision.c.attribute == attribute, decision.c.context == context, decision.c.annotator == annotator
-        )
+        .where(decision.c.attribute == attribute, decision.c.context == context, decision.c.annotator == annotator)
         .order_by(decision.c.id.desc())
         .limit(1)
     ).scalar()

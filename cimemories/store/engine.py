@@ -7,6 +7,7 @@ fails half way with "database is locked". Migrations run on open, once, whicheve
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -122,6 +123,11 @@ def insert_ignore(connection: sa.Connection, table: sa.Table) -> Any:
     """An INSERT that leaves rows alone which are already there; the same statement on both engines."""
     dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
     return dialect.insert(table).on_conflict_do_nothing()
+
+
+def storable(text: str) -> str:
+    """Text of a model as every engine can hold it: NUL and halves of surrogate pairs become U+FFFD, one for one."""
+    return re.sub("[\0\ud800-\udfff]", "\ufffd", text)
 
 
 def _first_line(error: object) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from cimemories.model import JudgementStatus, ResponseStatus, Reveal, Span, Strength
-from cimemories.store.engine import insert_ignore
+from cimemories.store.engine import insert_ignore, storable
 from cimemories.store.ids import canonical_json, content_hash
 from cimemories.store.tables import attribute, judge, judgement, response, reveal, run_judge
 
@@ -90,7 +90,9 @@ def of_run(connection: sa.Connection, run_id: str) -> list[JudgeRow]:
         .order_by(run_judge.c.ordinal)
     ).mappings()
     return [
-        JudgeRow(r["id"], r["kind"], r["model"], r["endpoint"], r["simulated"], json.loads(r["parameters"]), r["ordinal"])
+        JudgeRow(
+            r["id"], r["kind"], r["model"], r["endpoint"], r["simulated"], json.loads(r["parameters"]), r["ordinal"]
+        )
         for r in rows
     ]
 
@@ -162,7 +164,7 @@ def settle(
         {
             "judgement": judgement_id,
             "attribute": item.attribute,
-            "quote": item.quote,
+            "quote": storable(item.quote),
             "start": item.span.start if item.span else None,
             "end": item.span.end if item.span else None,
             "grounded": item.grounded,
@@ -179,9 +181,7 @@ def draws_by_context(connection: sa.Connection, run_id: str, judge_id_: int) -> 
     return connection.execute(
         sa.select(response.c.profile, response.c.context, response.c.level, sa.func.count().label("draws"))
         .join(judgement, judgement.c.response == response.c.id)
-        .where(
-            response.c.run == run_id, judgement.c.judge == judge_id_, judgement.c.status == JudgementStatus.OK
-        )
+        .where(response.c.run == run_id, judgement.c.judge == judge_id_, judgement.c.status == JudgementStatus.OK)
         .group_by(response.c.profile, response.c.context, response.c.level)
     )
 

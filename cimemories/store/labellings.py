@@ -193,9 +193,7 @@ def owed(connection: sa.Connection, labelling_id: str, profile_id: int) -> list[
     rows = connection.execute(
         sa.select(ballot.c.context, ballot.c.persona, ballot.c.draw, ballot.c.id)
         .join(context, ballot.c.context == context.c.id)
-        .where(
-            ballot.c.labelling == labelling_id, ballot.c.profile == profile_id, ballot.c.status.in_(RETRIABLE)
-        )
+        .where(ballot.c.labelling == labelling_id, ballot.c.profile == profile_id, ballot.c.status.in_(RETRIABLE))
         .order_by(context.c.ordinal, ballot.c.persona, ballot.c.draw)
     )
     groups: dict[tuple[int, int], dict[int, int]] = {}
@@ -268,9 +266,7 @@ def context_votes(
     rows = connection.execute(
         sa.select(vote.c.attribute, ballot.c.persona, ballot.c.draw, vote.c.verdict)
         .join(ballot, vote.c.ballot == ballot.c.id)
-        .where(
-            ballot.c.labelling == labelling_id, ballot.c.profile == profile_id, ballot.c.context == context_id
-        )
+        .where(ballot.c.labelling == labelling_id, ballot.c.profile == profile_id, ballot.c.context == context_id)
         .order_by(ballot.c.draw)
     )
     found: dict[int, dict[int, list[tuple[int, str]]]] = {}

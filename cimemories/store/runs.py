@@ -123,7 +123,9 @@ def named(connection: sa.Connection, run_id: str) -> RunRow:
     rows = _rows(connection, sa.select(run).where(run.c.id == run_id))
     if not rows:
         there = connection.execute(sa.select(sa.func.count()).select_from(run)).scalar_one()
-        raise StoreError(f"there is no run '{run_id}' in this workspace, which holds {there}. `cimemories runs` lists them.")
+        raise StoreError(
+            f"there is no run '{run_id}' in this workspace, which holds {there}. `cimemories runs` lists them."
+        )
     return rows[0]
 
 
@@ -206,9 +208,7 @@ def settle(
     result = connection.execute(
         sa.update(response)
         .where(response.c.id == response_id, response.c.status.in_(RETRIABLE))
-        .values(
-            status=status, cause=cause, text=text, reasoning=reasoning, finish_reason=finish_reason, call=call_key
-        )
+        .values(status=status, cause=cause, text=text, reasoning=reasoning, finish_reason=finish_reason, call=call_key)
     )
     return bool(result.rowcount)
 

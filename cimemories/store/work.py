@@ -1,4 +1,4 @@
-"""Who works on a labelling or a run right now: claimed by one process, kept by a heartbeat, taken over from the dead."""
+"""Who works on a labelling or a run: claimed by one process, kept by a heartbeat, taken over from the dead."""
 
 from __future__ import annotations
 
@@ -73,12 +73,17 @@ def is_alive(row: Row) -> bool:
         return age < STALE_SECONDS
 
 
-def claim(connection: sa.Connection, work_id: str) -> Row:
-    """Make this process the one that works on it. Raises StoreError while another one lives and does."""
+def claim(connection: sa.Connection, work_id: str, *, queued: bool = False) -> Row:
+    """Make this process the one that works on it. Raises StoreError while another one lives and does.
+
+    `queued`: only what still waits for its worker, so that work which was cancelled in the meantime stays cancelled.
+    """
     table = table_of(work_id)
     # SQLite has taken its write lock at BEGIN; PostgreSQL locks the row here: of two claims one sees the other.
     connection.execute(sa.select(table.c.id).where(table.c.id == work_id).with_for_update())
     row = load(connection, work_id)
+    if queued and row["status"] != WorkStatus.QUEUED:
+        raise StoreError(f"{work_id} was {row['status']} before its worker began; nothing was done.")
     owner = me()
     mine = row["pid"] == owner.pid and row["host"] == owner.host
     if row["pid"] is not None and not mine and is_alive(row):

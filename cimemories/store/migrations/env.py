@@ -5,7 +5,5 @@ from alembic import context
 from cimemories.store.tables import metadata
 
 connection = context.config.attributes["connection"]
-context.configure(
-    connection=connection, target_metadata=metadata, render_as_batch=connection.dialect.name == "sqlite"
-)
+context.configure(connection=connection, target_metadata=metadata, render_as_batch=connection.dialect.name == "sqlite")
 context.run_migrations()

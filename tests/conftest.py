@@ -1,0 +1,144 @@
+"""Fixtures that every test may use: real records on both engines, in folders of their own.
+
+`store` runs a test twice, on a fresh SQLite file and on a fresh database of a private PostgreSQL cluster. `database` is
+what stands behind it, a workspace and an environment, for tests that start processes; a test may ask for both.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import settings
+
+from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, open_store
+
+# Shared machines stall now and then; a stall is no failure of what is tested.
+settings.register_profile("project", deadline=None, print_blob=True)
+settings.load_profile("project")
+
+ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+PROGRAMS = ("initdb", "pg_ctl")
+
+
+class Database(NamedTuple):
+    """A fresh record that nobody has opened yet: `environment` is a whole one, for subprocesses; url None is SQLite."""
+
+    workspace: Path
+    environment: dict[str, str]
+
+    @property
+    def url(self) -> str | None:
+        return self.environment.get(DATABASE_URL)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_from_outside() -> Iterator[None]:
+    """No test may find, or write into, the record of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(DATABASE_URL, raising=False)
+        patch.delenv(WORKSPACE, raising=False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """The address of the maintenance database of a private cluster, which lives as long as this (worker's) session."""
+    programs = _programs()
+    as_postgres = _as_postgres()
+    folder = Path(tempfile.mkdtemp(prefix="cim-pg-", dir="/tmp"))  # short: a socket's path has 107 bytes at most
+    try:
+        if as_postgres:
+            shutil.chown(folder, "postgres")
+        _run([*as_postgres, programs / "initdb", "-D", folder / "data", "-U", "postgres", "-A", "trust", "-N"], folder)
+        options = f"-F -c listen_addresses='' -c unix_socket_directories='{folder}' -c max_connections=200"
+        control = [*as_postgres, programs / "pg_ctl", "-D", folder / "data", "-w"]
+        _run([*control, "-l", folder / "log", "-o", options, "start"], folder)
+        try:
+            yield f"postgresql+psycopg://postgres@/postgres?host={folder}"
+        finally:
+            _run([*control, "-m", "immediate", "stop"], folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _programs() -> Path:
+    """The folder of PostgreSQL's server programs, which Debian keeps off the PATH; the newest version it has."""
+    found = shutil.which("initdb")
+    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: float(p.parent.name), reverse=True)
+    for folder in ([Path(found).resolve().parent] if found else []) + debian:
+        if all((folder / name).exists() for name in PROGRAMS):
+            return folder
+    pytest.skip("PostgreSQL's server programs are not here; on Debian: apt-get install postgresql")
+
+
+def _as_postgres() -> list[str]:
+    """What to put before a command so that it does not run as root, which PostgreSQL refuses."""
+    if os.geteuid() != 0:
+        return []
+    try:
+        pwd.getpwnam("postgres")
+    except KeyError:
+        pytest.skip("root needs the system user `postgres` to start it; on Debian: apt-get install postgresql")
+    if not shutil.which("runuser"):
+        pytest.skip("root needs `runuser` to start PostgreSQL (Debian packages: util-linux and postgresql)")
+    return ["runuser", "-u", "postgres", "--"]
+
+
+def _run(command: list[str | Path], folder: Path) -> None:
+    # The server inherits what its starter holds open: with a pipe here the tests would wait for its end.
+    with tempfile.TemporaryFile("w+") as output:
+        environment = {**os.environ, "LC_ALL": "C.UTF-8"}
+        done = subprocess.run(
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
+        )
+        if done.returncode:
+            output.seek(0)
+            pytest.fail(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{output.read()}")
+
+
+@pytest.fixture(params=ENGINES)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """A fresh, unopened record on each engine: unpacks into the workspace's path and an environment for processes."""
+    workspace = tmp_path / "workspace"
+    environment = {k: v for k, v in os.environ.items() if k not in (DATABASE_URL, WORKSPACE)}
+    if request.param == "sqlite":
+        yield Database(workspace, environment)
+        return
+    maintenance = sa.make_url(request.getfixturevalue("postgres_url"))
+    name = f"test_{uuid.uuid4().hex}"
+    _execute(maintenance, f"CREATE DATABASE {name}")
+    url = maintenance.set(database=name).render_as_string(hide_password=False)
+    yield Database(workspace, {**environment, DATABASE_URL: url})
+    _execute(maintenance, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _execute(url: sa.URL, statement: str) -> None:
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+    with engine.connect() as connection:
+        connection.exec_driver_sql(statement)
+
+
+@pytest.fixture
+def store(database: Database) -> Iterator[Store]:
+    """An open, empty record on each engine."""
+    opened = open_store(database.workspace, database.url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def sqlite_store(tmp_path: Path) -> Iterator[Store]:
+    """An open, empty record on SQLite alone, for what does not depend on the engine."""
+    opened = open_store(tmp_path / "workspace")
+    yield opened
+    opened.close()

@@ -1,0 +1,216 @@
+"""The schema and the datasets of the record, on both engines: what is written comes back as it was, or is not written.
+
+Calls, decisions and results are in test_store_records.py, several processes at once in test_store_concurrency.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from worlds import (
+    add_dataset,
+    add_labels,
+    add_profiles,
+    add_run,
+    make_profile,
+    records,
+)
+
+from cimemories.model import (
+    DOMAINS,
+    Attribute,
+    Context,
+    Label,
+    Profile,
+    is_bio,
+)
+from cimemories.store import datasets, decisions, runs, tables
+from cimemories.store.engine import Store, StoreError, open_store
+
+# One record serves all cases of a property: each case writes under a name of its own.
+one_record = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+numbers = itertools.count()
+
+
+def count(connection: sa.Connection, table: sa.Table) -> int:
+    return int(connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one())
+
+
+def counts(store: Store) -> dict[str, int]:
+    with store.read() as connection:
+        return {name: count(connection, table) for name, table in tables.metadata.tables.items()}
+
+
+# --- the schema ---
+
+
+def test_the_migrations_make_exactly_the_tables_of_the_code(store: Store) -> None:
+    with store.read() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, tables.metadata) == []
+
+
+def test_opening_again_keeps_everything(store: Store) -> None:
+    add_dataset(store)
+    before = counts(store)
+    again = open_store(store.workspace, store.engine.url.render_as_string(hide_password=False))
+    assert counts(again) == before
+    again.close()
+
+
+def test_foreign_keys_are_enforced(store: Store) -> None:
+    with pytest.raises(sa.exc.IntegrityError), store.write() as connection:
+        decisions.add(connection, dataset_id=1, attribute=1, context=1, annotator="a", label=Label.NECESSARY)
+
+
+def test_a_database_that_cannot_be_used_is_one_clear_refusal(tmp_path: Any) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(StoreError, match="--workspace"):
+        open_store(tmp_path / "file")
+    with pytest.raises(StoreError, match="CIMEMORIES_DATABASE_URL"):
+        open_store(tmp_path, "nonsense")
+    with pytest.raises(StoreError, match="cannot be opened") as caught:
+        open_store(tmp_path, "postgresql://me:secret@127.0.0.1:1/none")
+    assert "secret" not in str(caught.value)
+
+
+# --- datasets ---
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+values = scalars | st.lists(scalars | st.dictionaries(st.text(), scalars, max_size=3), max_size=4)
+# What both engines can hold as text: no NUL, which PostgreSQL refuses, and no half of a surrogate pair.
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)
+
+
+@st.composite
+def profiles(draw: st.DrawFn) -> Profile:
+    keys = draw(st.lists(texts, unique=True, max_size=6))
+    pairs = draw(st.lists(st.tuples(texts, texts), unique=True, max_size=4))
+    return Profile(
+        name=draw(texts),
+        sex=draw(texts),
+        address=draw(texts),
+        age=draw(st.integers(0, 120)),
+        attributes=tuple(
+            Attribute(key, draw(values), draw(st.sampled_from([*DOMAINS, "general"])), draw(texts), draw(texts))
+            for key in keys
+        ),
+        # A sphere belongs to the (task, recipient) pair of a dataset, so it is one function of it here.
+        contexts=tuple(Context(task, recipient, task[:3] or None) for task, recipient in pairs),
+    )
+
+
+def exact(profile: Profile) -> tuple[Profile, str]:
+    """Equality that tells 1, 1.0 and true apart, which Python's == does not."""
+    return profile, repr(profile)
+
+
+@one_record
+@given(items=st.lists(profiles(), min_size=1, max_size=3))
+def test_a_profile_comes_back_as_it_was(store: Store, items: list[Profile]) -> None:
+    dataset = add_profiles(store, items, f"dataset {next(numbers)}")
+    back = records(store, dataset.id)
+    assert [exact(r.profile) for r in back] == [exact(p) for p in items]
+    assert (dataset.profiles, dataset.attributes) == (len(items), sum(len(p.attributes) for p in items))
+    assert all(len(r.attribute_ids) == len(r.profile.attributes) for r in back)
+    assert all(len(r.context_ids) == len(r.profile.contexts) for r in back)
+
+
+def test_values_keep_their_types(store: Store) -> None:
+    given_values = [1, 1.0, True, None, "1", "null", "", -0.0, 1e300, 10**40, [], [1, 1.0, "ß", None, {"k": False}]]
+    attributes = tuple(Attribute(f"k{i}", v, "housing", "move", "s") for i, v in enumerate(given_values))
+    dataset = add_profiles(store, [replace(make_profile(), attributes=attributes)])
+    assert repr([a.value for a in records(store, dataset.id)[0].profile.attributes]) == repr(given_values)
+
+
+def test_equal_contexts_of_profiles_are_one_context(store: Store) -> None:
+    dataset = add_dataset(store, profiles=3, contexts=4)
+    assert dataset.contexts == 4
+    assert len({record.context_ids for record in records(store, dataset.id)}) == 1
+
+
+def test_a_dataset_is_written_whole_or_not_at_all(store: Store) -> None:
+    add_dataset(store, name="before")
+    before = counts(store)
+    twice = Attribute("same_key", 1, "housing", "move", "s")
+    bad = replace(make_profile(2), attributes=(twice, twice))
+    with pytest.raises(sa.exc.IntegrityError):
+        add_profiles(store, [make_profile(0), make_profile(1), bad], "broken")
+
+    with pytest.raises(AttributeError):
+        add_profiles(store, [make_profile(0), None], "cut")  # type: ignore[list-item]
+    assert counts(store) == before
+
+
+def test_a_name_is_given_once(store: Store) -> None:
+    add_dataset(store, name="taken")
+    before = counts(store)
+    with pytest.raises(StoreError, match="'taken' exists already"):
+        add_dataset(store, name="taken", profiles=1)
+    assert counts(store) == before
+
+
+def test_the_hash_of_a_dataset_is_of_its_content(store: Store) -> None:
+    base = [make_profile(0), make_profile(1)]
+    changed = replace(base[1], attributes=(replace(base[1].attributes[0], value=1), *base[1].attributes[1:]))
+    typed = replace(base[1], attributes=(replace(base[1].attributes[0], value=True), *base[1].attributes[1:]))
+    worlds = [base, base, base[::-1], [base[0], changed], [base[0], typed], base[:1]]
+    ids = [add_profiles(store, items, f"dataset {i}").id for i, items in enumerate(worlds)]
+    with store.read() as connection:
+        hashes = [datasets.dataset_hash(connection, i) for i in ids]
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes[1:])) == len(worlds) - 1
+
+
+def test_deleting_a_dataset_takes_its_rows_and_leaves_the_calls(store: Store) -> None:
+    kept = add_dataset(store, name="kept", profiles=1)
+    alone = counts(store)
+    gone = add_dataset(store, name="gone")
+    people = records(store, gone.id)
+    a, c = people[0].attribute_ids[0], people[0].context_ids[0]
+    add_labels(store, gone.id, {(a, c): Label.NECESSARY})
+    add_run(store, gone.id, 2, {(a, c): 1})
+    with store.write() as connection:
+        for label in (Label.NECESSARY, None):
+            decisions.add(connection, dataset_id=gone.id, attribute=a, context=c, annotator="me", label=label)
+    full = counts(store)
+    assert all(full[name] > 0 for name in full if name != "alembic_version")
+    with store.write() as connection:
+        datasets.delete(connection, gone.id)
+    after = counts(store)
+    shared = ("call", "request", "persona", "judge")
+    assert {k: v for k, v in after.items() if k not in shared} == {k: v for k, v in alone.items() if k not in shared}
+    assert {k: after[k] for k in shared} == {k: full[k] for k in shared}
+    assert records(store, kept.id)[0].profile == make_profile(0)
+
+
+def test_deleting_a_run_leaves_its_dataset_and_calls(store: Store) -> None:
+    dataset = add_dataset(store, profiles=1)
+    before = counts(store)
+    a, c = records(store, dataset.id)[0].attribute_ids[0], records(store, dataset.id)[0].context_ids[0]
+    run_id = add_run(store, dataset.id, 2, {(a, c): 2})
+    called = counts(store)["call"]
+    with store.write() as connection:
+        runs.delete(connection, run_id)
+    assert counts(store) == {**before, "call": called, "request": called, "judge": 1}
+    with pytest.raises(StoreError, match="no run"), store.read() as connection:
+        runs.named(connection, run_id)
+
+
+def test_an_attribute_of_the_biography_is_marked_by_its_exact_key(store: Store) -> None:
+    keys = ("name", "general_age", "nickname", "mortgage")
+    person = make_profile(keys=keys)
+    person = replace(person, attributes=tuple(replace(a, domain="general") for a in person.attributes))
+    add_profiles(store, [person])
+    with store.read() as connection:
+        rows = connection.execute(sa.select(tables.attribute.c.key, tables.attribute.c.bio)).all()
+    assert {key for key, bio in rows if bio} == {"name", "general_age"}
+    assert all(is_bio(key, "general") == bio for key, bio in rows)

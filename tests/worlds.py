@@ -1,0 +1,306 @@
+"""Small worlds for tests, written through the store's own functions: profiles, labels by votes, runs with reveals.
+
+Arrays are indexed [profile, attribute, context] in the record's order, so that a test can hand over the very arrays
+that it computes its expectation from.
+
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    add_labels(store, data.id, [[[X, X, N], [X, X, X], [N, N, A]]])
+    run_id = add_run(store, data.id, samples=5, reveals=[[[1, 0, 4], [0, 2, 5], [5, 3, 0]]])
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+
+from cimemories.curation.consensus import CODES, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.model import (
+    DOMAINS,
+    Attribute,
+    ChatRequest,
+    Context,
+    JudgementStatus,
+    Label,
+    Persona,
+    Profile,
+    ResponseStatus,
+    Reveal,
+    Span,
+    Strength,
+    Verdict,
+    WorkStatus,
+)
+from cimemories.store import calls, datasets, judgements, labellings, runs, work
+from cimemories.store.datasets import DatasetRow, ProfileRecord
+from cimemories.store.engine import Store
+from cimemories.store.ids import now
+
+if TYPE_CHECKING:
+    from cimemories.analysis.flows import Flows, Scope
+
+Missing = Mapping[tuple[int, int, int], ResponseStatus | JudgementStatus]
+
+PERSONAS = (
+    Persona("fundamentalist", "The fundamentalist", 0.26, "You tell nothing."),
+    Persona("pragmatic", "The pragmatic", 0.64, "You weigh it."),
+    Persona("unconcerned", "The unconcerned", 0.10, "You tell all."),
+)
+VERDICTS = {NECESSARY: Verdict.NECESSARY, INAPPROPRIATE: Verdict.INAPPROPRIATE}
+
+
+def make_profile(number: int = 0, attributes: int = 6, contexts: int = 4, keys: Sequence[str] = ()) -> Profile:
+    """A profile of plain attributes; domains take turns. None is of the biography unless `keys` makes it so
+    ('name' in the domain `general`). Contexts are the same for every profile."""
+    names = [*keys, *(f"fact_{i}" for i in range(len(keys), attributes))]
+    return Profile(
+        name=f"Person {number}",
+        sex="female" if number % 2 else "male",
+        address=f"{number} Elm Street\nSalem, MA 01970",
+        age=30 + number,
+        attributes=tuple(
+            Attribute(
+                key=key,
+                value=f"value {number}.{i}",
+                domain="general" if key == "name" else DOMAINS[i % len(DOMAINS)],
+                event="job loss",
+                statement=f"Statement {number}.{i} says {key}.",
+            )
+            for i, key in enumerate(names)
+        ),
+        contexts=tuple(Context(f"Task {i}", f"Recipient {i}", "housing" if i % 2 else None) for i in range(contexts)),
+    )
+
+
+def add_profiles(store: Store, profiles: Sequence[Profile], name: str = "small world") -> DatasetRow:
+    """These very profiles as a dataset."""
+    with store.write() as connection:
+        datasets.add(connection, name, profiles, origin="test", source_name=None, source_hash=f"hash of {name}")
+        return datasets.named(connection, name)
+
+
+def add_dataset(
+    store: Store, profiles: int = 2, attributes: int = 6, contexts: int = 4, name: str = "small world"
+) -> DatasetRow:
+    """A dataset of equally large profiles, each tested in all contexts."""
+    return add_profiles(store, [make_profile(i, attributes, contexts) for i in range(profiles)], name)
+
+
+def records(store: Store, dataset_id: int) -> list[ProfileRecord]:
+    with store.read() as connection:
+        return datasets.profile_records(connection, dataset_id)
+
+
+def answer(key: str, *, draw: int = 0, exchange: str = "exchange-1", **changes: Any) -> calls.Answer:
+    """An outcome of one draw; `status` other than 'ok' makes it a failure."""
+    good = changes.get("status", "ok") == "ok"
+    values = {"status": "ok", "content": f"text of {exchange}" if good else None, "seconds": 0.5, "started": now()}
+    return calls.Answer(key=key, draw=draw, exchange=exchange, **{**values, **changes})
+
+
+def add_call(connection: sa.Connection, text: str, kind: str = "respond") -> str:
+    """A recorded call of a real model; returns its key."""
+    item = ChatRequest("test-model", (("user", text),))
+    key = calls.call_keys(item, [0], simulated=False)[0]
+    outcome = answer(key, prompt_tokens=10, cached_tokens=4, completion_tokens=2)
+    calls.record(connection, item, [outcome], kind=kind, endpoint="http://x", simulated=False)
+    return key
+
+
+def add_labels(
+    store: Store,
+    dataset_id: int,
+    labels: npt.ArrayLike | Mapping[tuple[int, int], Label],
+    *,
+    draws: int = 1,
+    name: str = "votes",
+    simulated: bool = False,
+) -> str:
+    """A finished labelling whose votes have this consensus; returns its id.
+
+    labels: codes of curation.consensus [profile, attribute, context], UNLABELLED for a pair without a vote; or labels
+    by (attribute id, context id), all other pairs without a vote. An ambiguous pair: two personas against the third.
+    """
+    people = records(store, dataset_id)
+    wanted = _by_pair(people, labels)
+    with store.write() as connection:
+        ids = labellings.persona_ids(connection, "test", PERSONAS)
+        labelling_id = labellings.add(
+            connection,
+            identity=f"{name} of {dataset_id}",
+            dataset_id=dataset_id,
+            model="test-voter",
+            endpoint="http://x",
+            simulated=simulated,
+            pack="test",
+            draws=draws,
+            manifest={"personas": ids},
+        )
+        key = add_call(connection, f"vote for {labelling_id}", "label")
+        contexts = sorted({c for p in people for c in p.context_ids})
+        labellings.plan(connection, labelling_id, [p.id for p in people], contexts, ids, draws)
+        for person in people:
+            for group in labellings.owed(connection, labelling_id, person.id):
+                votes = [
+                    (a, _vote(wanted[a, group.context], ids.index(group.persona)))
+                    for a in person.attribute_ids
+                    if wanted.get((a, group.context), UNLABELLED) != UNLABELLED
+                ]
+                for ballot in group.ballots.values():
+                    labellings.settle(connection, ballot, status="ok", cause=None, call_key=key, votes=votes)
+        work.finish(connection, labelling_id, WorkStatus.FINISHED)
+        work.bump(connection, labelling_id)
+    return labelling_id
+
+
+def _vote(code: int, persona: int) -> Verdict:
+    return VERDICTS.get(code, Verdict.ABSTAIN if persona < 2 else Verdict.NECESSARY)
+
+
+def _by_pair(people: Sequence[ProfileRecord], values: Any) -> dict[tuple[int, int], int]:
+    """Values by (attribute id, context id), from an array [profile, attribute, context] or from a mapping."""
+    if isinstance(values, Mapping):
+        return {pair: CODES[v] if isinstance(v, Label) else int(v) for pair, v in values.items()}
+    array = np.asarray(values)
+    return {
+        (a, c): int(array[p, i, j])
+        for p, person in enumerate(people)
+        for i, a in enumerate(person.attribute_ids)
+        for j, c in enumerate(person.context_ids)
+    }
+
+
+def add_run(
+    store: Store,
+    dataset_id: int,
+    samples: int,
+    reveals: npt.ArrayLike | Mapping[tuple[int, int], int],
+    *,
+    missing: Missing | None = None,
+    judge: str = "test-judge",
+    simulated: bool = False,
+    status: WorkStatus = WorkStatus.FINISHED,
+) -> str:
+    """A run with its judged responses; returns its id.
+
+    reveals: in how many judged samples an attribute is revealed in full, [profile, attribute, context] or by
+    (attribute id, context id); they fall on the first judged samples. missing: what became of single samples, by
+    (profile, context, sample) position: a ResponseStatus (no text that counts) or a JudgementStatus (a text without a
+    verdict; OWED: no judgement at all).
+    """
+    people = records(store, dataset_id)
+    counts = _by_pair(people, reveals)
+    with store.write() as connection:
+        run_id = plan_run(connection, dataset_id, samples, judge=judge, simulated=simulated)
+        judge_id = judgements.of_run(connection, run_id)[0].id
+        key = add_call(connection, f"answer for {run_id}")
+        for p, person in enumerate(people):
+            for group in runs.owed(connection, run_id, person.id):
+                c = person.context_ids.index(group.context)
+                good = [s for s in group.samples if (missing or {}).get((p, c, s)) is None]
+                for sample, response_id in group.samples.items():
+                    outcome = (missing or {}).get((p, c, sample), JudgementStatus.OK)
+                    rank = good.index(sample) if sample in good else samples
+                    found = [a for a in person.attribute_ids if rank < counts.get((a, group.context), 0)]
+                    _settle(connection, response_id, judge_id, outcome, key, found)
+        work.finish(connection, run_id, status)
+        work.bump(connection, run_id)
+    return run_id
+
+
+def plan_run(
+    connection: sa.Connection, dataset_id: int, samples: int, *, judge: str = "test-judge", simulated: bool = False
+) -> str:
+    """A run on a whole dataset, all of it still owed; returns its id."""
+    values = {
+        "name": "small run",
+        "dataset": dataset_id,
+        "dataset_hash": datasets.dataset_hash(connection, dataset_id),
+        "model": "test-model",
+        "endpoint": "http://x",
+        "simulated": simulated,
+        "samples": samples,
+        "seed": 0,
+        "prompt_level": "base",
+        "prompt_hash": "0" * 64,
+        "composition": "full",
+        "parameters": "{}",
+    }
+    run_id = runs.add(connection, values, manifest={})
+    judgements.assign(connection, run_id, [add_judge(connection, judge)])
+    context_ids = [row.id for row in datasets.contexts(connection, dataset_id)]
+    runs.plan(connection, run_id, datasets.profile_ids(connection, dataset_id), context_ids, samples)
+    return run_id
+
+
+def add_judge(connection: sa.Connection, model: str) -> int:
+    return judgements.judge_id(
+        connection, kind="llm", model=model, endpoint="http://x", simulated=False, prompt_hash=None, parameters={}
+    )
+
+
+def _settle(
+    connection: sa.Connection,
+    response_id: int,
+    judge_id: int,
+    outcome: ResponseStatus | JudgementStatus,
+    key: str,
+    found: Sequence[int],
+) -> None:
+    # By type, not by value: both kinds of status have an 'ok' and a 'failed'.
+    if isinstance(outcome, ResponseStatus):
+        if outcome is not ResponseStatus.OWED:
+            settle_response(connection, response_id, key, status=outcome)
+        return
+    settle_response(connection, response_id, key)
+    if outcome is not JudgementStatus.OWED:
+        hits = found if outcome is JudgementStatus.OK else ()
+        settle_judgement(connection, response_id, judge_id, key, hits, status=outcome)
+
+
+def settle_response(
+    connection: sa.Connection, response_id: int, key: str, *, status: ResponseStatus = ResponseStatus.OK
+) -> bool:
+    good = status is ResponseStatus.OK
+    return runs.settle(
+        connection,
+        response_id,
+        status=status,
+        cause=None if good else f"test: {status}",
+        text="All of it." if good else None,
+        reasoning=None,
+        finish_reason="stop",
+        call_key=key,
+    )
+
+
+def settle_judgement(
+    connection: sa.Connection,
+    response_id: int,
+    judge_id: int,
+    key: str | None,
+    attributes: Sequence[int],
+    *,
+    status: JudgementStatus = JudgementStatus.OK,
+    strength: Strength = Strength.FULL,
+) -> None:
+    reveals = [Reveal(a, "All of it", Span(0, 9), strength) for a in attributes]
+    judgements.settle(connection, response_id, judge_id, status=status, call_key=key, reveals=reveals)
+
+
+def ask(store: Store, run_id: str) -> tuple[Flows, Scope]:
+    """Fresh flows of a record and the scope of a run as it stands now."""
+    from cimemories.analysis.flows import Flows, scope  # imported late: processes that only write need no DuckDB
+
+    return Flows(store), scope(store, run_id)
+
+
+def dead_pid() -> int:
+    """The number of a process that has just ended."""
+    child = subprocess.Popen(["true"])
+    child.wait()
+    return child.pid
