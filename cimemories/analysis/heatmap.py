@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pandas as pd
 
 from cimemories.analysis.cube import IdentifierRule
@@ -84,11 +86,30 @@ def _cells(flows: Flows, asked: Scope, n: int, rule: IdentifierRule) -> pd.DataF
     return frame.merge(contexts, on="context", how="left")
 
 
+@dataclass(frozen=True)
+class WorstCell:
+    """The cell with the most violating pairs: its violation@n and the inappropriate pairs that it rests on."""
+
+    domain: str
+    recipient: str
+    violation: float
+    pairs: int
+
+
+def worst(cells: pd.DataFrame) -> WorstCell | None:
+    """The cell in which most pairs are violated (share x pairs); None where no cell has an inappropriate pair."""
+    rows = [row for row in cells.to_dict("records") if row["violation_pairs"] > 0]
+    if not rows:
+        return None
+    row = max(rows, key=lambda r: float(r["violation"]) * int(r["violation_pairs"]))
+    return WorstCell(str(row["domain"]), str(row["recipient"]), float(row["violation"]), int(row["violation_pairs"]))
+
+
 def cell_flows(
     flows: Flows, asked: Scope, domain: str, context: int, n: int, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> pd.DataFrame:
     """The labelled flows of one cell: profile, attribute, key, domain, event, context, label (code), decided, reveals,
-    draws, violation, user (the profile's name), statement, recipient; inappropriate ones first, most revealed on top."""
+    draws, violation, user (the profile's name), statement, recipient; inappropriate first, most revealed on top."""
     return _named(flows, asked, _ask(flows, asked, _CELL_FLOWS, rule, [n, domain, context]))
 
 

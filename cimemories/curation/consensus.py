@@ -43,14 +43,17 @@ def consensus(votes: npt.ArrayLike, priors: npt.ArrayLike, threshold: float = 1.
     votes: counts [..., personas, 3] of necessary, inappropriate, abstain. threshold in (0.5, 1]; 1 is the paper's rule
     (no entropy: every counted vote of every persona agrees), decided on whole counts and not on rounded shares. A pair
     for which some persona with a prior above 0 has no counted vote is AMBIGUOUS where others voted, and UNLABELLED
-    where nobody did. Raises ValueError for a threshold outside its range or priors that do not add up to 1.
+    where nobody did. Raises ValueError for a threshold outside its range or priors that are negative or
+    do not add up to 1.
     """
     counts = np.asarray(votes)
     weights = np.asarray(priors, dtype=np.float64)
     if not 0.5 < threshold <= 1.0:
         raise ValueError(f"the threshold must lie above 0.5 and not above 1, this is {threshold}")
-    if abs(weights.sum() - 1.0) > 1e-6:
+    if not abs(weights.sum() - 1.0) <= 1e-6:  # written so that nan is refused too
         raise ValueError(f"the priors of the personas must add up to 1, these add up to {weights.sum():g}")
+    if (weights < 0).any():
+        raise ValueError(f"the priors of the personas must not be below 0, the least is {weights.min():g}")
     asked = weights > 0
     totals = counts.sum(axis=-1)
     complete = (totals[..., asked] > 0).all(axis=-1)

@@ -15,9 +15,7 @@ def generate_dataset(
 ) -> DatasetRow:
     """Write `count` profiles as a new dataset. Raises StoreError where the name is taken, SeedError for bad seeds."""
     contexts = seeds.load_contexts()
-    profiles = list(
-        generate_profiles(count, seed=seed, locale=locale, per_domain=per_domain, contexts=contexts)
-    )
+    profiles = list(generate_profiles(count, seed=seed, locale=locale, per_domain=per_domain, contexts=contexts))
     source = content_hash(["offline", seeds.seeds_hash(), count, seed, locale, per_domain, name])
     with store.write() as connection:
         datasets.add(connection, name, profiles, origin="offline", source_name=None, source_hash=source)

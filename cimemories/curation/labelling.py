@@ -26,7 +26,8 @@ from cimemories.store.ids import content_hash
 class LabellingSpec:
     """What a labelling is to be. `profiles` and `contexts` limit it to the first so many; None means all.
 
-    base_url: an OpenAI-compatible server, or the word `simulator`. Temperature None means the server's default.
+    base_url: an OpenAI-compatible server, or the word `simulator`. Temperature None means the server's default. Seed
+    None sends none to a real server (some refuse it, and vLLM's CPU engine dies of it) and 0 to the simulator.
     """
 
     dataset: str
@@ -38,7 +39,7 @@ class LabellingSpec:
     api_key_env: str = DEFAULT_KEY_ENV
     temperature: float | None = None
     max_tokens: int = 2048
-    seed: int | None = 0
+    seed: int | None = None
     timeout: float = 120.0
 
 
@@ -68,14 +69,16 @@ def read_ballot(text: str | None, attributes: int) -> Ballot:
             return Verdict.CONFLICT if number in inappropriate else Verdict.NECESSARY
         return Verdict.INAPPROPRIATE if number in inappropriate else Verdict.ABSTAIN
 
-    return Ballot(
-        tuple(verdict_of(n) for n in range(1, attributes + 1)), len(necessary & inappropriate), unknown
-    )
+    return Ballot(tuple(verdict_of(n) for n in range(1, attributes + 1)), len(necessary & inappropriate), unknown)
 
 
 def answer_schema(attributes: int) -> dict[str, object]:
     """The response_format that holds an answer to lists of attribute numbers."""
-    numbers = {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": attributes}, "maxItems": attributes}
+    numbers = {
+        "type": "array",
+        "items": {"type": "integer", "minimum": 1, "maximum": attributes},
+        "maxItems": attributes,
+    }
     return {
         "type": "json_schema",
         "json_schema": {
@@ -101,6 +104,7 @@ def plan(store: Store, spec: LabellingSpec) -> str:
         raise StoreError("a labelling needs at least one draw for each persona: --draws 1 or more.")
     with worker.reachable(spec.base_url) as url:
         server = probe(Endpoint(url, spec.api_key_env), spec.model)
+    seed = 0 if spec.seed is None and server.simulated else spec.seed
     pack = seeds.load_personas()
     prompt = seeds.load_prompt("label")
     parameters: dict[str, object] = {"max_tokens": spec.max_tokens}
@@ -111,7 +115,7 @@ def plan(store: Store, spec: LabellingSpec) -> str:
         profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
         context_ids = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
         persona_ids = labellings.persona_ids(connection, pack.name, pack.personas)
-        identity = [dataset.id, spec.model, server.simulated, prompt.sha256, persona_ids, parameters, spec.seed]
+        identity = [dataset.id, spec.model, server.simulated, prompt.sha256, persona_ids, parameters, seed]
         labelling_id = labellings.add(
             connection,
             identity=content_hash(identity),
@@ -125,7 +129,7 @@ def plan(store: Store, spec: LabellingSpec) -> str:
                 "personas": persona_ids,
                 "prompt": {"kind": prompt.kind, "level": prompt.level, "sha256": prompt.sha256},
                 "parameters": parameters,
-                "seed": spec.seed,
+                "seed": seed,
                 "api_key_env": spec.api_key_env,
                 "timeout": spec.timeout,
                 "dataset_hash": datasets.dataset_hash(connection, dataset.id),
@@ -144,6 +148,7 @@ def execute(
     base_url: str | None = None,
     concurrency: int = 32,
     on_progress: Callable[[Progress], None] | None = None,
+    queued: bool = False,
 ) -> Progress:
     """Do what a labelling owes; waits until it is done. `base_url` replaces the recorded address (a server that has
     moved). Raises what `worker.perform` raises."""
@@ -156,7 +161,9 @@ def execute(
         def jobs(client: Callable[[Endpoint, bool], Client]) -> Iterator[Job]:
             return _jobs(store, labelling_id, manifest, row["model"], client(endpoint, row["simulated"]))
 
-        return worker.perform(store, labelling_id, jobs, concurrency=concurrency, on_progress=on_progress)
+        return worker.perform(
+            store, labelling_id, jobs, concurrency=concurrency, on_progress=on_progress, queued=queued
+        )
 
 
 def _manifest(store: Store, labelling_id: str) -> Mapping[str, object]:
@@ -164,9 +171,7 @@ def _manifest(store: Store, labelling_id: str) -> Mapping[str, object]:
         return next(row.manifest for row in labellings.all_rows(connection) if row.id == labelling_id)
 
 
-def _jobs(
-    store: Store, labelling_id: str, manifest: Mapping[str, object], model: str, client: Client
-) -> Iterator[Job]:
+def _jobs(store: Store, labelling_id: str, manifest: Mapping[str, object], model: str, client: Client) -> Iterator[Job]:
     prompt = seeds.load_prompt("label")
     recorded = manifest["prompt"]
     if isinstance(recorded, dict) and recorded["sha256"] != prompt.sha256:
@@ -189,7 +194,7 @@ def _jobs(
                 attributes=facts,
                 recipient=context.recipient,
                 task=context.task,
-                persona=persona.description.strip(),
+                persona=f"{persona.name}. {persona.description.strip()}",
             )
             yield Job(
                 kind="label",
@@ -246,5 +251,3 @@ class _Settle:
             conflicts=ballot.conflicts,
             unknown=ballot.unknown,
         )
-
-
