@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn, Optional
+from typing import Annotated, NoReturn
 
 import sqlalchemy as sa
 import typer
@@ -30,19 +30,21 @@ cli = typer.Typer(
 Workspace = Annotated[
     Path, typer.Option("--workspace", "-w", envvar="CIMEMORIES_WORKSPACE", help="Folder that holds the record.")
 ]
-DatasetName = Annotated[str, typer.Option("--dataset", "-d", help="Name of the dataset; `cimemories datasets` lists them.")]
+DatasetName = Annotated[
+    str, typer.Option("--dataset", "-d", help="Name of the dataset; `cimemories datasets` lists them.")
+]
 Model = Annotated[str, typer.Option("--model", "-m", help="Name under which the server serves the model.")]
 BaseUrl = Annotated[
     str, typer.Option("--base-url", help="OpenAI-compatible server, e.g. http://localhost:8000/v1, or `simulator`.")
 ]
 KeyEnv = Annotated[str, typer.Option("--api-key-env", help="Environment variable that holds the endpoint's key.")]
-Profiles = Annotated[Optional[int], typer.Option("--profiles", min=1, help="Only the first so many profiles.")]
-Contexts = Annotated[Optional[int], typer.Option("--contexts", min=1, help="Only the first so many contexts.")]
+Profiles = Annotated[int | None, typer.Option("--profiles", min=1, help="Only the first so many profiles.")]
+Contexts = Annotated[int | None, typer.Option("--contexts", min=1, help="Only the first so many contexts.")]
 Concurrency = Annotated[int, typer.Option("--concurrency", min=1, max=1024, help="Requests under way at once.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait for one answer.")]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of the first draw; -1 sends none.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Seed of the first draw; left out: none is sent.")]
 Temperature = Annotated[
-    Optional[float], typer.Option("--temperature", min=0, help="Left out: the server's default for the model.")
+    float | None, typer.Option("--temperature", min=0, help="Left out: the server's default for the model.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
@@ -97,7 +99,7 @@ def _options(
 @cli.command("import")
 def import_(
     file: Annotated[Path, typer.Argument(help="Profiles in the authors' layout (JSON).")],
-    dataset: Annotated[Optional[str], typer.Option("--dataset", "-d", help="Name; the file's by default.")] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Name; the file's by default.")] = None,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -120,7 +122,9 @@ def generate(
     from cimemories.curation.generating import generate_dataset
 
     row = generate_dataset(open_store(workspace), dataset, profiles, seed=seed, locale=locale)
-    cli_output.line(f"generated '{row.name}': {row.profiles} profiles, {row.attributes:,} attributes, {row.contexts} contexts")
+    cli_output.line(
+        f"generated '{row.name}': {row.profiles} profiles, {row.attributes:,} attributes, {row.contexts} contexts"
+    )
 
 
 @cli.command()
@@ -134,7 +138,7 @@ def label(
     api_key_env: KeyEnv = "OPENAI_API_KEY",
     temperature: Temperature = None,
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Limit of one answer.")] = 2048,
-    seed: Seed = 0,
+    seed: Seed = None,
     timeout: Timeout = 120.0,
     concurrency: Concurrency = 32,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -156,7 +160,7 @@ def label(
         api_key_env=api_key_env,
         temperature=temperature,
         max_tokens=max_tokens,
-        seed=None if seed < 0 else seed,
+        seed=seed,
         timeout=timeout,
     )
     _work(store, labelling.plan(store, spec), concurrency)
@@ -171,19 +175,19 @@ def run(
     profiles: Profiles = None,
     contexts: Contexts = None,
     judge: Annotated[
-        Optional[str], typer.Option("--judge", help="`matcher` finds values without a model (the default).")
+        str | None, typer.Option("--judge", help="`matcher` finds values without a model (the default).")
     ] = None,
-    judge_model: Annotated[Optional[str], typer.Option("--judge-model", help="Model that judges.")] = None,
+    judge_model: Annotated[str | None, typer.Option("--judge-model", help="Model that judges.")] = None,
     judge_base_url: Annotated[
-        Optional[str], typer.Option("--judge-base-url", help="Its server; the model's by default.")
+        str | None, typer.Option("--judge-base-url", help="Its server; the model's by default.")
     ] = None,
-    judge_api_key_env: Annotated[Optional[str], typer.Option("--judge-api-key-env")] = None,
+    judge_api_key_env: Annotated[str | None, typer.Option("--judge-api-key-env")] = None,
     judge_max_tokens: Annotated[int, typer.Option("--judge-max-tokens", min=1)] = 2048,
     api_key_env: KeyEnv = "OPENAI_API_KEY",
     temperature: Temperature = None,
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Limit of one message.")] = 1024,
-    seed: Seed = 0,
-    name: Annotated[Optional[str], typer.Option("--name", help="What to call the run.")] = None,
+    seed: Seed = None,
+    name: Annotated[str | None, typer.Option("--name", help="What to call the run.")] = None,
     timeout: Timeout = 120.0,
     concurrency: Concurrency = 32,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -215,7 +219,7 @@ def run(
         api_key_env=api_key_env,
         temperature=temperature,
         max_tokens=max_tokens,
-        seed=None if seed < 0 else seed,
+        seed=seed,
         timeout=timeout,
         name=name,
     )
@@ -225,19 +229,29 @@ def run(
 @cli.command()
 def resume(
     work_id: Annotated[str, typer.Argument(metavar="RUN", help="Id of a run or a labelling.")],
-    base_url: Annotated[Optional[str], typer.Option("--base-url", help="Where its server is now.")] = None,
-    judge_base_url: Annotated[Optional[str], typer.Option("--judge-base-url")] = None,
+    base_url: Annotated[str | None, typer.Option("--base-url", help="Where its server is now.")] = None,
+    judge_base_url: Annotated[str | None, typer.Option("--judge-base-url")] = None,
+    queued: Annotated[
+        bool, typer.Option("--queued", hidden=True, help="Only if it still waits for its worker.")
+    ] = False,
     concurrency: Concurrency = 32,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Do what a run or a labelling still owes, failures included; prints its id.  Example: cimemories resume run-3f9a1c2e"""
-    _work(open_store(workspace), work_id, concurrency, base_url, judge_base_url)
+    """Do what a run or labelling still owes, failures too; prints its id.  Example: cimemories resume run-3f9a1c2e"""
+    _work(open_store(workspace), work_id, concurrency, base_url, judge_base_url, queued=queued)
 
 
 def _work(
-    store: Store, work_id: str, concurrency: int, base_url: str | None = None, judge_base_url: str | None = None
+    store: Store,
+    work_id: str,
+    concurrency: int,
+    base_url: str | None = None,
+    judge_base_url: str | None = None,
+    *,
+    queued: bool = False,
 ) -> None:
     """Execute with a progress line; the id is printed at the end whatever happens, so that it can be resumed."""
+    from cimemories.analysis.headline import warm
     from cimemories.curation import labelling
     from cimemories.evaluation import runs
     from cimemories.store import work
@@ -255,10 +269,14 @@ def _work(
                     judge_base_url=judge_base_url,
                     concurrency=concurrency,
                     on_progress=report,
+                    queued=queued,
                 )
             else:
-                labelling.execute(store, work_id, base_url=base_url, concurrency=concurrency, on_progress=report)
+                labelling.execute(
+                    store, work_id, base_url=base_url, concurrency=concurrency, on_progress=report, queued=queued
+                )
         cli_output.outcome(store, work_id)
+        warm(store, work_id)
     finally:
         cli_output.line(work_id)
 
@@ -277,7 +295,7 @@ def cancel(work_id: Annotated[str, typer.Argument(metavar="RUN")], workspace: Wo
 def metrics(
     run_id: Annotated[str, typer.Argument(metavar="RUN")],
     as_json: AsJson = False,
-    labels: Annotated[Optional[str], typer.Option("--labels", help="Id of a labelling; the newest by default.")] = None,
+    labels: Annotated[str | None, typer.Option("--labels", help="Id of a labelling; the newest by default.")] = None,
     identifiers: Annotated[
         str, typer.Option("--identifiers", help="Which attributes only sign: exact, substring or none.")
     ] = "exact",
@@ -322,8 +340,10 @@ def simulate(
     """Serve simulated models on loopback; see docs/simulator.md.  Example: cimemories simulate --port 8100"""
     from cimemories.llm.simulator import serve
 
-    cli_output.note(f"simulated models at http://127.0.0.1:{port}/v1 (stop with Ctrl-C)")
-    serve(port, seed=seed, faults=faults)
+    def ready() -> None:
+        cli_output.note(f"simulated models at http://127.0.0.1:{port}/v1 (stop with Ctrl-C)")
+
+    serve(port, seed=seed, faults=faults, ready=ready)
 
 
 @cli.command()

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cimemories import seeds
+from cimemories.analysis.headline import warm
 from cimemories.curation import labelling
 from cimemories.curation.offline import generate_profiles
 from cimemories.evaluation import runs
@@ -67,7 +68,9 @@ def prepare(store: Store, tell: Callable[[str], None]) -> None:
         tell("preparing the demo: recorded calls")
         read_calls(store, archive)
     tell("preparing the demo: labels")
-    labelling.execute(store, labelling.plan(store, _labelling_spec()))
+    labelling_id = labelling.plan(store, _labelling_spec())
+    labelling.execute(store, labelling_id)
+    warm(store, labelling_id)
     tell("preparing the demo: a simulated run")
     with store.read() as connection:
         demo = datasets.named(connection, DATASET)
@@ -75,6 +78,7 @@ def prepare(store: Store, tell: Callable[[str], None]) -> None:
     run_id = there[0].id if there else runs.plan(store, _run_spec())
     if not there or there[0].status != WorkStatus.FINISHED:
         runs.execute(store, run_id)
+    warm(store, run_id)
 
 
 def _labelling_spec() -> labelling.LabellingSpec:

@@ -92,7 +92,7 @@ def read_judgement(text: str | None, message: str, attributes: int) -> Judged:
         entry = item if isinstance(item, dict) else {}
         number = answers.read_number(entry.get("attribute"))
         strength, quote = entry.get("strength"), entry.get("quote")
-        if number is None or not 1 <= number <= attributes or strength not in set(_ORDER) or not isinstance(quote, str):
+        if number is None or not 1 <= number <= attributes or strength not in _ORDER or not isinstance(quote, str):
             unknown += 1
             continue
         claim = Reveal(number - 1, quote, ground(quote, message), Strength(strength))
@@ -127,7 +127,6 @@ def judgement_job(judge: Judge, client: Client, record: ProfileRecord, response_
         model=judge.model,
         messages=(("user", text),),
         parameters={**judge.parameters, "response_format": answer_schema(len(statements))},
-        seed=0,
     )
     return Job("judge", client, request, (0,), _Settle(judge.id, response_id, message, record.attribute_ids))
 

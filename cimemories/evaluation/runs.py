@@ -43,7 +43,8 @@ class JudgeSpec:
 class RunSpec:
     """What a run is to be. `profiles` and `contexts` limit it to the first so many; None means all.
 
-    base_url: an OpenAI-compatible server, or the word `simulator`. Temperature None means the model's default.
+    base_url: an OpenAI-compatible server, or the word `simulator`. Temperature None means the model's default. Seed
+    None sends none to a real server (some refuse it, and vLLM's CPU engine dies of it) and 0 to the simulator.
     """
 
     dataset: str
@@ -56,7 +57,7 @@ class RunSpec:
     api_key_env: str = DEFAULT_KEY_ENV
     temperature: float | None = None
     max_tokens: int = 1024
-    seed: int | None = 0
+    seed: int | None = None
     prompt_level: str = "base"
     timeout: float = 120.0
     name: str | None = None
@@ -93,7 +94,7 @@ def plan(store: Store, spec: RunSpec) -> str:
                 "endpoint": spec.base_url,
                 "simulated": simulated or judge_simulated,
                 "samples": spec.samples,
-                "seed": spec.seed,
+                "seed": 0 if spec.seed is None and simulated else spec.seed,
                 "prompt_level": prompt.level,
                 "prompt_hash": prompt.sha256,
                 "composition": FULL_MEMORY,
@@ -149,6 +150,7 @@ def execute(
     judge_base_url: str | None = None,
     concurrency: int = 32,
     on_progress: Callable[[Progress], None] | None = None,
+    queued: bool = False,
 ) -> Progress:
     """Do what a run owes, answers and judgements; waits until it is done.
 
@@ -171,7 +173,7 @@ def execute(
             reading = client(judge_endpoint, bool(judge["simulated"])) if judge["kind"] == LLM else None
             return _jobs(store, row, answering, reading)
 
-        return worker.perform(store, run_id, jobs, concurrency=concurrency, on_progress=on_progress)
+        return worker.perform(store, run_id, jobs, concurrency=concurrency, on_progress=on_progress, queued=queued)
 
 
 def _judge_address(row: RunRow, moved_to: str | None, judge: Mapping[str, Any]) -> str:
