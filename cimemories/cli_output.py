@@ -94,7 +94,14 @@ def datasets(store: Store, as_json: bool) -> None:
         line(as_json_text([_dataset(row) for row in rows]))
         return
     table(
-        [("name", False), ("profiles", True), ("attributes", True), ("contexts", True), ("labellings", True), ("", False)],
+        [
+            ("name", False),
+            ("profiles", True),
+            ("attributes", True),
+            ("contexts", True),
+            ("labellings", True),
+            ("", False),
+        ],
         [
             (r.name, r.profiles, f"{r.attributes:,}", r.contexts, r.labellings, "simulated" if r.simulated else "")
             for r in rows
@@ -114,7 +121,12 @@ def runs(store: Store, as_json: bool) -> None:
                 "dataset": names[r.dataset],
                 "model": r.model,
                 "samples": r.samples,
-                "counts": {"expected": r.expected, "judged": r.judged, "responses": r.responses, "judgements": r.judgements},
+                "counts": {
+                    "expected": r.expected,
+                    "judged": r.judged,
+                    "responses": r.responses,
+                    "judgements": r.judgements,
+                },
                 "coverage": r.coverage,
                 "status": str(r.status),
                 "error": r.error,
@@ -154,9 +166,25 @@ def labellings(store: Store, as_json: bool) -> None:
         line(as_json_text(found))
         return
     table(
-        [("id", False), ("dataset", False), ("model", False), ("status", False), ("ballots", True), ("of", True), ("", False)],
         [
-            (r.id, names[r.dataset], r.model, r.status, r.ballots.get("ok", 0), r.expected, "simulated" if r.simulated else "")
+            ("id", False),
+            ("dataset", False),
+            ("model", False),
+            ("status", False),
+            ("ballots", True),
+            ("of", True),
+            ("", False),
+        ],
+        [
+            (
+                r.id,
+                names[r.dataset],
+                r.model,
+                r.status,
+                r.ballots.get("ok", 0),
+                r.expected,
+                "simulated" if r.simulated else "",
+            )
             for r in rows
         ],
     )
@@ -168,9 +196,15 @@ def metrics(numbers: Headline, as_json: bool) -> None:
         return
     for n, value in numbers.violation.items():
         line(f"violation@{n}  {percent(value):>8}  {numbers.attributes:,} attributes, {numbers.flows:,} flows")
-    line(f"completeness {percent(numbers.completeness):>8}  {numbers.retained} retained contexts, {numbers.discarded} discarded")
+    line(
+        f"completeness {percent(numbers.completeness):>8}  "
+        f"{numbers.retained} retained contexts, {numbers.discarded} discarded"
+    )
     line(f"ambiguous    {percent(numbers.ambiguous_exposure):>8}  exposure of pairs without a consensus")
-    line(f"coverage     {percent(numbers.coverage):>8}  {numbers.judged:,} of {numbers.scope.run.expected:,} responses judged")
+    line(
+        f"coverage     {percent(numbers.coverage):>8}  "
+        f"{numbers.judged:,} of {numbers.scope.run.expected:,} responses judged"
+    )
     for text in numbers.notes:
         note(f"note: {text}")
 

@@ -129,7 +129,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Persona:
-    """One of Westin's kinds of people, as a voter: `prior` is its share in the mixture (all priors of a pack add to 1)."""
+    """One of Westin's kinds of people, as a voter. `prior`: its share in the mixture; those of a pack add up to 1."""
 
     key: str
     name: str

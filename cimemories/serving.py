@@ -30,7 +30,7 @@ def serve_app(port: int, workspace: Path, *, demo_wanted: bool = True) -> None:
     cli_output.line(f"CIMemories Studio: http://{HOST}:{port} (workspace {workspace}; stop with Ctrl-C)")
     environment = {**os.environ, "CIMEMORIES_WORKSPACE": str(workspace.resolve())}
     os.chdir(ROOT)  # Streamlit reads .streamlit/config.toml of the folder it is started in
-    command = [sys.executable, "-m", "streamlit", "run", str(page), "--server.port", str(port)]
+    command = [sys.executable, "-m", "cimemories.ui.server", str(page), str(port)]
     os.execvpe(command[0], command, environment)
 
 
@@ -44,4 +44,6 @@ def _require_free(port: int) -> None:
         except OSError as error:
             if family == socket.AF_INET6 and error.errno in (97, 99):
                 continue  # a machine without IPv6
-            raise StoreError(f"port {port} on {HOST} cannot be used ({error.strerror}). Choose another: make app PORT=8600") from error
+            raise StoreError(
+                f"port {port} on {HOST} cannot be used ({error.strerror}). Choose another: make app PORT=8600"
+            ) from error

@@ -14,14 +14,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
-
 from cimemories.formats.official import FormatError
 from cimemories.model import ChatRequest
 from cimemories.store import calls
 from cimemories.store.calls import Answer
 from cimemories.store.engine import Store
-from cimemories.store.tables import call, request
 
 _FIELDS = ("status", "exchange", "seconds", "started", "error", "reasoning", "finish_reason")
 _TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "attempts")
@@ -30,14 +27,8 @@ _TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "attempts")
 def write_calls(store: Store, path: Path, kinds: Sequence[str] | None = None) -> int:
     """Write every recorded answer (of these kinds), in the order in which they were first asked; returns how many."""
     with store.read() as connection, lzma.open(path, "wt", encoding="utf-8", preset=9) as file:
-        rows = connection.execute(
-            sa.select(call, request.c.body)
-            .join(request, call.c.request == request.c.hash)
-            .where(call.c.status == calls.OK, call.c.kind.in_(kinds) if kinds else sa.true())
-            .order_by(call.c.kind, request.c.body, call.c.draw)
-        ).mappings()
         count, last = 0, None
-        for row in rows:
+        for row in calls.answered(connection, kinds):
             if row["request"] != last:
                 file.write(f'{{"request": {row["body"]}}}\n')
                 last = row["request"]
@@ -68,7 +59,8 @@ def _groups(path: Path) -> Iterator[tuple[ChatRequest, str, str, bool, list[Answ
     number = 0
     try:
         with lzma.open(path, "rt", encoding="utf-8") as file:
-            for number, text in enumerate(file, start=1):
+            for text in file:
+                number += 1
                 line = json.loads(text)
                 if "request" in line:
                     if item is not None and held:
@@ -79,7 +71,9 @@ def _groups(path: Path) -> Iterator[tuple[ChatRequest, str, str, bool, list[Answ
         if item is not None and held:
             yield _group(item, held)
     except (ValueError, KeyError, TypeError, EOFError, lzma.LZMAError) as error:
-        raise FormatError(f"{path.name}: line {number + 1} is no recorded call ({error}). Export the file again.") from error
+        raise FormatError(
+            f"{path.name}: line {number} is no recorded call ({error}). Export the file again."
+        ) from error
 
 
 def _request(body: dict[str, Any]) -> ChatRequest:

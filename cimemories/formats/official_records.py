@@ -6,7 +6,6 @@ complaint about a profile as a whole adds its name: "profile 2 (Ann Lee), attrib
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""One OpenAI-compatible server, asked through the openai SDK. A failure comes back as a recorded outcome with its cause.
+"""One OpenAI-compatible server, asked through the openai SDK. A failure comes back as an outcome with its cause.
 
 The SDK retries what is worth retrying on the way (408, 409, 429, 5xx, cut connections, time-outs). What it cannot see
 is done here: a body that is no JSON or has no choices is asked for again, and a server that returns fewer choices than
@@ -8,6 +8,7 @@ the `n` it was asked for is asked for the missing draws one by one.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import time
@@ -15,12 +16,11 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx2
 import openai
 from openai import AsyncOpenAI
-from openai.types.chat import ChatCompletion
 
 from cimemories.model import ChatRequest
 from cimemories.store.calls import OK, Answer, request_body
@@ -31,6 +31,10 @@ DEFAULT_KEY_ENV = "OPENAI_API_KEY"
 MALFORMED_ATTEMPTS = 3
 CONNECT_SECONDS = 10.0
 FATAL = frozenset({"unauthorised", "unknown model"})  # no later call can do better: the work stops
+
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+T = TypeVar("T")
 
 
 class EndpointError(Exception):
@@ -117,25 +121,28 @@ class Client:
         started, clock = now(), time.perf_counter()
         try:
             messages: Any = body["messages"]
-            completion = await self._sdk.chat.completions.create(
+            raw = await self._sdk.chat.completions.with_raw_response.create(
                 model=request.model, messages=messages, extra_body=extra
             )
+            completion = json.loads(raw.content)
         except openai.OpenAIError as error:
             return replace(self._explain(error), seconds=time.perf_counter() - clock)
-        except ValueError as error:
-            return _Failure("malformed", f"the answer is no JSON: {_short(error)}", time.perf_counter() - clock)
+        except (ValueError, RecursionError) as error:
+            reason = _short(error, self.endpoint)
+            return _Failure("malformed", f"the answer is no JSON: {reason}", time.perf_counter() - clock)
         seconds = time.perf_counter() - clock
-        if not isinstance(completion, ChatCompletion) or not completion.choices:
-            return _Failure("malformed", "the answer has no choices", seconds)
-        return _answers(completion, draws, keys, seconds, started)
+        found = _answers(completion, draws, keys, seconds, started)
+        return found or _Failure("malformed", "the answer has no choices with a message", seconds)
 
     def _explain(self, error: openai.OpenAIError) -> _Failure:
-        text = _redact(_short(getattr(error, "message", error)), self.endpoint)
+        text = _short(getattr(error, "message", error), self.endpoint)
         match error:
+            case openai.APITimeoutError() if isinstance(error.__cause__, httpx2.ConnectTimeout):
+                return _Failure("connection", "the server takes no connection")
             case openai.APITimeoutError():
                 return _Failure("timeout", f"no answer within {self.endpoint.timeout:g} s")
             case openai.APIConnectionError():
-                cause = _redact(_short(error.__cause__ or error), self.endpoint)
+                cause = _short(error.__cause__ or error, self.endpoint)
                 return _Failure("connection", f"{cause or 'the connection was cut'}")
             case openai.AuthenticationError() | openai.PermissionDeniedError():
                 return _Failure("unauthorised", text)
@@ -159,12 +166,15 @@ class _Failure:
 
 
 def _sdk(endpoint: Endpoint) -> AsyncOpenAI:
-    return AsyncOpenAI(
-        base_url=endpoint.base_url,
-        api_key=endpoint.api_key,
-        timeout=httpx2.Timeout(endpoint.timeout, connect=min(CONNECT_SECONDS, endpoint.timeout)),
-        max_retries=endpoint.max_retries,
-    )
+    try:
+        return AsyncOpenAI(
+            base_url=endpoint.base_url,
+            api_key=endpoint.api_key,
+            timeout=httpx2.Timeout(endpoint.timeout, connect=min(CONNECT_SECONDS, endpoint.timeout)),
+            max_retries=endpoint.max_retries,
+        )
+    except httpx2.InvalidURL as error:
+        raise EndpointError(f"{endpoint.base_url} is no address of a server ({error}). Check --base-url.") from error
 
 
 def _neighbours(draws: Sequence[int]) -> list[list[int]]:
@@ -174,18 +184,25 @@ def _neighbours(draws: Sequence[int]) -> list[list[int]]:
 
 
 def _answers(
-    completion: ChatCompletion, draws: Sequence[int], keys: Mapping[int, str], seconds: float, started: str
+    completion: object, draws: Sequence[int], keys: Mapping[int, str], seconds: float, started: str
 ) -> dict[int, Answer]:
+    """The answers in a decoded body, by draw. A choice without a message that can be read is left out: it is owed."""
     exchange = uuid.uuid4().hex
-    usage = completion.usage
-    details = usage.prompt_tokens_details if usage else None
-    by_index = sorted(completion.choices, key=lambda choice: choice.index or 0)
+    choices = _field(completion, "choices", list) or []
+    usage = _field(completion, "usage", dict)
+    cached = _count(_field(usage, "prompt_tokens_details", dict), "cached_tokens")
+    places = [_count(choice, "index") for choice in choices]
+    if sorted(place for place in places if place is not None) != list(range(len(choices))):
+        places = list(range(len(choices)))
     answers: dict[int, Answer] = {}
-    for draw, choice in zip(draws, by_index, strict=False):
-        message = choice.message
-        extra = message.model_extra or {}
-        content, thought = _split_thought(message.content or "")
-        first = not answers
+    for place, choice in sorted(zip(places, choices, strict=True), key=lambda pair: pair[0] or 0):
+        message = _field(choice, "message", dict)
+        if message is None or not isinstance(message.get("content") or "", str) or (place or 0) >= len(draws):
+            continue
+        draw, first = draws[place or 0], not answers
+        content, thought = _split_thought(_clean(message.get("content") or ""))
+        reasoning = _field(message, "reasoning", str) or _field(message, "reasoning_content", str)
+        reason = _field(choice, "finish_reason", str)
         answers[draw] = Answer(
             key=keys[draw],
             draw=draw,
@@ -194,13 +211,30 @@ def _answers(
             seconds=seconds,
             started=started,
             content=content,
-            reasoning=extra.get("reasoning") or extra.get("reasoning_content") or thought,
-            finish_reason="refusal" if message.refusal and not content else choice.finish_reason,
-            prompt_tokens=usage.prompt_tokens if usage and first else None,
-            cached_tokens=(details.cached_tokens if details else None) if first else None,
-            completion_tokens=usage.completion_tokens if usage and first else None,
+            reasoning=_clean(reasoning) if reasoning else thought,
+            finish_reason="refusal" if _field(message, "refusal", str) and not content else reason,
+            prompt_tokens=_count(usage, "prompt_tokens") if first else None,
+            cached_tokens=cached if first else None,
+            completion_tokens=_count(usage, "completion_tokens") if first else None,
         )
     return answers
+
+
+def _field(record: object, name: str, kind: type[T]) -> T | None:
+    """A field of a decoded object, where it is of that type."""
+    value = record.get(name) if isinstance(record, dict) else None
+    return value if isinstance(value, kind) else None
+
+
+def _count(record: object, name: str) -> int | None:
+    """A field that counts something, where it is a number that an integer column can take."""
+    value = _field(record, name, int)
+    return value if value is not None and not isinstance(value, bool) and 0 <= value < 2**31 else None
+
+
+def _clean(text: str) -> str:
+    """Text without what a database refuses: the zero character and halves of surrogate pairs."""
+    return _UNSTORABLE.sub("\ufffd", text)
 
 
 def _split_thought(content: str) -> tuple[str, str | None]:
@@ -209,13 +243,10 @@ def _split_thought(content: str) -> tuple[str, str | None]:
     return (content[match.end() :], match.group(1).strip()) if match else (content, None)
 
 
-def _short(error: object) -> str:
-    return " ".join(str(error).split())[:500]
-
-
-def _redact(text: str, endpoint: Endpoint) -> str:
-    key = os.environ.get(endpoint.api_key_env)
-    return text.replace(key, "[key]") if key else text
+def _short(error: object, endpoint: Endpoint) -> str:
+    """An error as one line for the record, without the key: taken out before the cut, which could go through it."""
+    text, key = str(error), os.environ.get(endpoint.api_key_env)
+    return _clean(" ".join((text.replace(key, "[key]") if key else text).split())[:500])
 
 
 def probe(endpoint: Endpoint, model: str) -> ServerInfo:
@@ -233,8 +264,9 @@ async def _probe(endpoint: Endpoint, model: str) -> ServerInfo:
             base_url=endpoint.base_url, api_key=endpoint.api_key, timeout=CONNECT_SECONDS, max_retries=3
         ) as sdk:
             cards = [card async for card in await sdk.models.list()]
+        return _server_info(endpoint, model, cards)
     except openai.APIConnectionError as error:
-        cause = _redact(_short(error.__cause__ or error), endpoint)
+        cause = _short(error.__cause__ or error, endpoint)
         raise EndpointError(
             f"no answer from {endpoint.base_url} ({cause or 'connection failed'}). Is the server running, and is this "
             "its base URL (it ends in /v1 for vLLM)?"
@@ -249,14 +281,13 @@ async def _probe(endpoint: Endpoint, model: str) -> ServerInfo:
             return ServerInfo((), False, None)
         raise EndpointError(
             f"{endpoint.base_url} answered HTTP {error.status_code} to the list of models: "
-            f"{_redact(_short(error.message), endpoint)}. Look at the server's log, then try again."
+            f"{_short(error.message, endpoint)}. Look at the server's log, then try again."
         ) from error
-    except (openai.OpenAIError, ValueError, AttributeError, TypeError) as error:
+    except (openai.OpenAIError, httpx2.InvalidURL, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise EndpointError(
-            f"{endpoint.base_url} does not answer like an OpenAI-compatible server ({_redact(_short(error), endpoint)}). "
+            f"{endpoint.base_url} does not answer like an OpenAI-compatible server ({_short(error, endpoint)}). "
             "Check the base URL (it ends in /v1 for vLLM)."
         ) from error
-    return _server_info(endpoint, model, cards)
 
 
 def _server_info(endpoint: Endpoint, model: str, cards: Sequence[Any]) -> ServerInfo:

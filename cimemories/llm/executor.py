@@ -93,8 +93,11 @@ class Executor:
                 if not pending:
                     return
                 done, pending = await asyncio.wait(pending, timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    self._following.extend(task.result())
+                # All are looked at, also where several failed at once: one that nobody asks prints a traceback.
+                for result in await asyncio.gather(*done, return_exceptions=True):
+                    if isinstance(result, BaseException):
+                        raise result
+                    self._following.extend(result)
                 if done and self._on_progress:
                     self._on_progress(self.progress)
         finally:
@@ -149,12 +152,13 @@ class Executor:
             batch = [await self._commits.get()]
             while len(batch) < COMMIT_AT_MOST and not self._commits.empty():
                 batch.append(self._commits.get_nowait())
-            writing = asyncio.ensure_future(asyncio.to_thread(self._commit, [outcome for outcome, _ in batch]))
+            outcomes = [outcome for outcome, _ in batch]
+            commit = asyncio.get_running_loop().run_in_executor(None, self._commit, outcomes)
             try:
                 # A commit that has begun is finished even while everything else is being cancelled.
-                following = await asyncio.shield(writing)
+                following = await asyncio.shield(commit)
             except asyncio.CancelledError:
-                await asyncio.gather(writing, return_exceptions=True)
+                await asyncio.gather(commit, return_exceptions=True)
                 raise
             except Exception as error:
                 for _, future in batch:

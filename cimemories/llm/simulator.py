@@ -17,7 +17,7 @@ import re
 import socket
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -335,13 +335,16 @@ def serve(
     host: str = "127.0.0.1",
     fault_kinds: tuple[str, ...] | None = None,
     hang: float = 3.0,
+    ready: Callable[[], None] | None = None,
 ) -> None:
-    """Run the simulator until it is interrupted; blocks and prints nothing.
+    """Run the simulator until it is interrupted; blocks and prints nothing. `ready` is called once it listens.
 
     Raises SimulatorError for a host that is not loopback, a port in use, or settings that create_app refuses.
     """
     app = create_app(seed, faults, fault_kinds, hang)
     with _listen(host, port) as listener:
+        if ready is not None:
+            ready()
         _uvicorn(app).run(sockets=[listener])
 
 

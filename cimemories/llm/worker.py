@@ -41,14 +41,16 @@ def perform(
     *,
     concurrency: int,
     on_progress: Callable[[Progress], None] | None = None,
+    queued: bool = False,
 ) -> Progress:
     """Claim the work, run its jobs to the end, and set its status. Returns what was done.
 
-    `make_jobs` is given a maker of clients, which are closed at the end. Raises StoreError where another process is at
-    it, and WorkError where the work ended early: it is then `cancelled`, `interrupted` (can be resumed) or `failed`.
+    `queued`: claim it only if it still waits for its worker. `make_jobs` is given a maker of clients, which are closed
+    at the end. Raises StoreError where another process is at it, and WorkError where the work ended early: it is then
+    `cancelled`, `interrupted` (can be resumed) or `failed`.
     """
     with store.write() as connection:
-        work.claim(connection, work_id)
+        work.claim(connection, work_id, queued=queued)
     try:
         progress = asyncio.run(_perform(store, work_id, make_jobs, concurrency, on_progress))
     except Stopped as stop:

@@ -84,15 +84,14 @@ def _samples(asked: Scope) -> int:
 
 def _takeaway(flows: Flows, asked: Scope, cells: pd.DataFrame, n: int) -> str:
     numbers = headline(flows, asked)
-    measured = cells[cells["violation_pairs"] > 0]
-    if asked.labelling is None or measured.empty:
+    worst = heatmap.worst(cells)
+    if asked.labelling is None or worst is None:
         return f"{asked.run.name}: nothing can be measured yet."
-    worst = measured.loc[(measured["violation"] * measured["violation_pairs"]).idxmax()]
     share, complete = tables.percent(numbers.violation[n]), tables.percent(numbers.completeness)
     text = (
         f"{asked.run.name}: violation@{n} {share} of {tables.count(numbers.attributes)} attributes, "
-        f"completeness {complete}; most leaks in {worst['domain'].replace('_', ' ')} to {worst['recipient']} "
-        f"({tables.percent(worst['violation'])} of {tables.count(worst['violation_pairs'])} inappropriate pairs)."
+        f"completeness {complete}; most leaks in {worst.domain.replace('_', ' ')} to {worst.recipient} "
+        f"({tables.percent(worst.violation)} of {tables.count(worst.pairs)} inappropriate pairs)."
     )
     if numbers.coverage < 0.99:
         text += f" Only {tables.percent(numbers.coverage)} of the responses are judged."

@@ -212,7 +212,7 @@ def _sample(sample: Sample, view: LeakView, attribute: int | None) -> None:
 
 
 def _attribute(item: Memory, view: LeakView) -> None:
-    rows = [
+    rows: list[tuple[str, safe.Html | str]] = [
         ("Attribute", item.key),
         ("Statement", item.statement),
         ("Domain", item.domain.replace("_", " ")),
