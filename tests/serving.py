@@ -1,0 +1,106 @@
+"""The app as a user starts it, and a browser to look at it with."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+ROOT = Path(__file__).resolve().parent.parent
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+START_SECONDS = 120
+LOOK_MS = 30_000
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def running_app(workspace: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """`cimemories app` on a free port; yields its address and process once it answers."""
+    port = free_port()
+    environment = {**os.environ, "CIMEMORIES_WORKSPACE": str(workspace)}
+    log = workspace.parent / "app.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cimemories", "app", "--port", str(port), "-w", str(workspace), *options],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        _wait(f"http://localhost:{port}/_stcore/health", process, log)
+        yield f"http://localhost:{port}", process
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def _wait(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            break
+        try:
+            with urllib.request.urlopen(address, timeout=2) as answer:
+                if answer.status == 200:
+                    return
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail(f"the app did not start: {log.read_text(errors='replace')[-2000:]}")
+
+
+def require_chromium() -> str:
+    """The path of Chromium. Skips where it is not installed."""
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("no Chromium here; on Debian: apt-get install chromium")
+    return path
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Debian's Chromium, headless."""
+    path = require_chromium()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+def open_page(browser: Browser, address: str) -> Page:
+    """A page of the app, in a context of its own, drawn to its head."""
+    page = browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
+    page.set_default_timeout(LOOK_MS)
+    page.goto(address)
+    page.wait_for_selector(".ci-head")
+    return page
+
+
+def settled(page: Page) -> None:
+    """Wait until Streamlit has nothing more to draw."""
+    page.wait_for_function("() => !document.querySelector('[data-testid=\"stStatusWidget\"]')")
+    page.wait_for_timeout(300)

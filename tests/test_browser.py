@@ -1,0 +1,255 @@
+"""The app in a real browser, as it is served: deep links, clicks on the heatmap, a decision, a run, hostile text."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlparse
+
+import psutil
+import pytest
+import serving
+import worlds
+from playwright.sync_api import Browser, expect
+
+from cimemories import demo
+from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
+from cimemories.model import Attribute, Context, Profile
+from cimemories.store import datasets, decisions, runs
+from cimemories.store.engine import Store, open_store
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with the demo, made before the browser starts: Playwright keeps an event loop in this thread."""
+    serving.require_chromium()
+    folder = tmp_path_factory.mktemp("app") / "workspace"
+    store = open_store(folder)
+    demo.prepare(store, lambda text: None)
+    store.close()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser(workspace: Path) -> Iterator[Browser]:
+    with serving.chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def app(workspace: Path) -> Iterator[str]:
+    with serving.running_app(workspace) as (address, _):
+        yield address
+
+
+@pytest.fixture
+def record(workspace: Path) -> Iterator[Store]:
+    store = open_store(workspace)
+    yield store
+    store.close()
+
+
+def demo_run(store: Store) -> str:
+    with store.read() as connection:
+        return next(row.id for row in runs.all_rows(connection) if row.model == demo.MODEL)
+
+
+def test_a_deep_link_as_the_first_request_goes_through_the_app(
+    workspace: Path, browser: Browser, record: Store
+) -> None:
+    run_id = demo_run(record)
+    with serving.running_app(workspace) as (address, process):
+        listening = {
+            c.laddr.ip
+            for p in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+            for c in p.net_connections("inet")
+            if c.status == psutil.CONN_LISTEN
+        }
+        assert listening
+        assert listening <= {"127.0.0.1", "::1"}
+        page = serving.open_page(browser, f"{address}/heatmaps?run={run_id}&n=2")
+        expect(page.locator(".ci-head h2")).to_have_text("Heatmaps")
+        expect(page.get_by_test_id("stSidebarNav")).to_contain_text("Leaks")
+        expect(page.locator(".ci-head p")).to_contain_text("violation@2")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        page.context.close()
+
+
+def test_a_click_on_the_heatmap_leads_to_the_leaked_sentence_and_back(
+    app: str, browser: Browser, record: Store
+) -> None:
+    run_id = demo_run(record)
+    page = serving.open_page(browser, f"{app}/heatmaps?run={run_id}")
+    chart = page.locator(".js-plotly-plot").first
+    chart.wait_for()
+    serving.settled(page)
+    box = chart.locator(".nsewdrag").first.bounding_box()
+    assert box is not None
+    at = (box["x"] + box["width"] * 0.35, box["y"] + box["height"] * 0.25)
+    page.mouse.move(*at)
+    expect(page.locator(".hoverlayer").first).to_contain_text("pairs")
+    page.mouse.click(*at)
+    page.wait_for_url(re.compile(r"domain="))
+    asked = parse_qs(urlparse(page.url).query)
+    domain, context = asked["domain"][0], int(asked["context"][0])
+    expect(page.locator(".ci-heading").first).to_contain_text(domain.replace("_", " "))
+    with record.read() as connection:
+        demo_row = datasets.named(connection, demo.DATASET)
+        recipient = next(
+            row.context.recipient for row in datasets.contexts(connection, demo_row.id) if row.id == context
+        )
+    expect(page.locator(".ci-heading").first).to_contain_text(recipient)
+    serving.settled(page)
+    table = page.get_by_test_id("stDataFrame").first
+    table.scroll_into_view_if_needed()
+    cell = table.bounding_box()
+    assert cell is not None
+    page.mouse.click(cell["x"] + 120, cell["y"] + 55)
+    page.wait_for_url(re.compile(r"/leaks\?"))
+    expect(page.locator(".ci-message").first).to_be_visible()
+    page.go_back()
+    page.wait_for_url(re.compile(r"/heatmaps"))
+    expect(page.locator(".ci-head h2")).to_have_text("Heatmaps")
+    page.context.close()
+
+
+def test_a_leak_is_marked_where_it_stands(app: str, browser: Browser, record: Store) -> None:
+    page = serving.open_page(browser, f"{app}/leaks?run={demo_run(record)}")
+    marks = page.locator(".ci-message mark.ci-leaked")
+    expect(marks.first).to_be_visible()
+    expect(page.locator(".ci-head .ci-simulated")).to_be_visible()
+    statement = page.locator(".ci-facts dd").nth(1).inner_text()
+    # The chosen leak is marked in the message that is shown: a number or name of its statement stands in a mark.
+    words = {word.strip(".,") for word in statement.split() if len(word.strip(".,")) > 4}
+    marked = " ".join(marks.all_inner_texts())
+    assert any(word in marked for word in words)
+    page.context.close()
+
+
+def test_a_decision_in_the_browser_is_in_the_record(app: str, browser: Browser, record: Store) -> None:
+    with record.read() as connection:
+        dataset = datasets.named(connection, demo.DATASET)
+        profile = datasets.profile_record(connection, datasets.profile_ids(connection, dataset.id)[0])
+    attribute, context = profile.attribute_ids[20], profile.context_ids[3]
+    where = f"dataset={dataset.id}&profile={profile.id}&context={context}&attribute={attribute}"
+    page = serving.open_page(browser, f"{app}/labels?{where}")
+    page.get_by_label("Your name").fill("Ada")
+    page.get_by_label("Your name").press("Enter")
+    page.get_by_label("Reason").fill("The message cannot do without it")
+    page.get_by_test_id("stRadio").get_by_text("necessary", exact=False).first.click()
+    page.get_by_role("button", name=re.compile("Save|Decide|Set")).first.click()
+    serving.settled(page)
+    with record.read() as connection:
+        stands = decisions.standing(decisions.history(connection, dataset.id))
+    assert stands[attribute, context].label == "necessary"
+    assert stands[attribute, context].annotator == "Ada"
+    page.context.close()
+
+
+def test_a_simulated_run_is_started_watched_and_finished(app: str, browser: Browser, record: Store) -> None:
+    page = serving.open_page(browser, f"{app}/runs")
+    page.get_by_text("New run").click()
+    page.get_by_text("Simulator", exact=True).click()
+    page.get_by_label("Profiles").fill("1")
+    page.get_by_label("Contexts").fill("2")
+    page.get_by_label("Contexts").press("Tab")
+    serving.settled(page)
+    page.get_by_role("button", name="Start the run").click()
+    page.wait_for_url(re.compile(r"run=run-"))
+    run_id = parse_qs(urlparse(page.url).query)["run"][0]
+    expect(page.get_by_text("10 of 10 responses")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text(re.compile("finished: "))).to_be_visible(timeout=60_000)
+    with record.read() as connection:
+        row = runs.named(connection, run_id)
+    assert (row.status, row.judged, row.simulated) == ("finished", 10, True)
+    page.context.close()
+
+
+class _Canary:
+    """A server that nothing may ever ask."""
+
+    def __init__(self) -> None:
+        asked: list[str] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                asked.append(self.path)
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:
+                return
+
+        self.asked = asked
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+
+def hostile(canary: str, where: str) -> str:
+    """Every way to make a page fetch something that we know of, in one text."""
+    at = f"{canary}/{where}"
+    return (
+        f"![a]({at}.png) <img src='{at}i.png' onerror='fetch(\"{at}x\")'> [b]({at}) <script src={at}.js></script> "
+        f"<style>@import url({at}.css)</style> <iframe src={at}></iframe> :material/home: $x^2$ <b>{where}</b>"
+    )
+
+
+def test_nothing_that_a_text_names_is_ever_fetched(browser: Browser, tmp_path: Path) -> None:
+    canary = _Canary()
+    attributes = tuple(
+        Attribute(f"key{i} {hostile(canary.address, f'key{i}')}", hostile(canary.address, f"value{i}"), "finance",
+                  f"event {hostile(canary.address, 'event')}", hostile(canary.address, f"statement{i}"))
+        for i in range(3)
+    )  # fmt: skip
+    contexts = (Context(hostile(canary.address, "task"), hostile(canary.address, "recipient")),)
+    person = Profile(hostile(canary.address, "name"), "F", hostile(canary.address, "address"), 40, attributes, contexts)
+    store = open_store(tmp_path / "workspace")
+    data = worlds.add_profiles(store, [person], hostile(canary.address, "dataset"))
+    worlds.add_labels(store, data.id, [[[INAPPROPRIATE], [NECESSARY], [INAPPROPRIATE]]])
+    run_id = worlds.add_run(store, data.id, 2, [[[2], [1], [0]]])
+    with store.write() as connection:
+        from cimemories.store.tables import response, run
+
+        connection.execute(response.update().values(text=hostile(canary.address, "message")))
+        connection.execute(run.update().values(name=hostile(canary.address, "run"), model=hostile(canary.address, "m")))
+        record = datasets.profile_record(connection, datasets.profile_ids(connection, data.id)[0])
+        decisions.add(
+            connection,
+            dataset_id=data.id,
+            attribute=record.attribute_ids[0],
+            context=record.context_ids[0],
+            annotator=hostile(canary.address, "annotator"),
+            label=None,
+            reason=hostile(canary.address, "reason"),
+        )
+    store.close()
+    pair = f"profile={record.id}&context={record.context_ids[0]}&attribute={record.attribute_ids[0]}"
+    with serving.running_app(tmp_path / "workspace", "--no-demo") as (address, _):
+        for path, sees in [
+            ("/", "dataset"),
+            (f"/profiles?dataset={data.id}&{pair}", "statement0"),
+            (f"/labels?dataset={data.id}&{pair}", "statement0"),
+            (f"/runs?run={run_id}", "run"),
+            (f"/heatmaps?run={run_id}&domain=finance&{pair}", "recipient"),
+            (f"/leaks?run={run_id}&{pair}", "message"),
+        ]:
+            page = serving.open_page(browser, address + path)
+            serving.settled(page)
+            page.wait_for_timeout(1000)
+            assert page.get_by_test_id("stException").count() == 0, path
+            assert (
+                page.locator("script[src*='127.0.0.1'], iframe[src*='127.0.0.1'], img[src*='127.0.0.1']").count() == 0
+            )
+            if sees in ("message", "statement0", "recipient"):
+                assert f"<b>{sees}</b>" in page.locator("[data-testid='stMain']").inner_text(), path
+            page.context.close()
+    assert canary.asked == []
