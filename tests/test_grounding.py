@@ -70,6 +70,12 @@ def test_letters_that_grow_when_folded_keep_their_offsets() -> None:
     assert grounded("hauptstras", message) == "Hauptstra\u00df"
 
 
+def test_no_other_number_is_taken_for_the_quoted_one() -> None:
+    message = "For the party I borrowed $900 from my sister."
+    assert grounded("For the party I borowed $900 from my sister", message) == message.rstrip(".")
+    assert ground("For the party I borrowed $950 from my sister", message) is None
+
+
 characters = st.sampled_from(list("aAbB1 .,-'\n\u2014\u2019\u2026\u00a0\u200b\u00df\u0130\u201c$")) | st.characters()
 texts = st.text(characters, max_size=60)
 
