@@ -41,7 +41,7 @@ KeyEnv = Annotated[str, typer.Option("--api-key-env", help="Environment variable
 Profiles = Annotated[int | None, typer.Option("--profiles", min=1, help="Only the first so many profiles.")]
 Contexts = Annotated[int | None, typer.Option("--contexts", min=1, help="Only the first so many contexts.")]
 Concurrency = Annotated[int, typer.Option("--concurrency", min=1, max=1024, help="Requests under way at once.")]
-Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait for one answer.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait, doubled by each retry.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of the first draw; left out: none is sent.")]
 Temperature = Annotated[
     float | None, typer.Option("--temperature", min=0, help="Left out: the server's default for the model.")

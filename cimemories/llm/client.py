@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import httpx2
 import openai
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from cimemories.model import ChatRequest
 from cimemories.store.calls import OK, Answer, request_body
@@ -30,6 +30,8 @@ SIMULATOR_OWNER = "cimemories-simulator"
 DEFAULT_KEY_ENV = "OPENAI_API_KEY"
 MALFORMED_ATTEMPTS = 3
 CONNECT_SECONDS = 10.0
+PATIENCE = 2.0
+PATIENCE_SECONDS = 1800.0
 FATAL = frozenset({"unauthorised", "unknown model"})  # no later call can do better: the work stops
 
 
@@ -43,7 +45,10 @@ class EndpointError(Exception):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a model is asked. The key itself is never kept here: only the name of the variable that holds it."""
+    """Where a model is asked. The key itself is never kept here: only the name of the variable that holds it.
+
+    timeout: seconds to wait for the first try of a request; each retry waits twice as long as the one before.
+    """
 
     base_url: str
     api_key_env: str = DEFAULT_KEY_ENV
@@ -140,7 +145,7 @@ class Client:
             case openai.APITimeoutError() if isinstance(error.__cause__, httpx2.ConnectTimeout):
                 return _Failure("connection", "the server takes no connection")
             case openai.APITimeoutError():
-                return _Failure("timeout", f"no answer within {self.endpoint.timeout:g} s")
+                return _Failure("timeout", f"no answer, waited {self.endpoint.timeout:g} s and longer at each retry")
             case openai.APIConnectionError():
                 cause = _short(error.__cause__ or error, self.endpoint)
                 return _Failure("connection", f"{cause or 'the connection was cut'}")
@@ -172,9 +177,18 @@ def _sdk(endpoint: Endpoint) -> AsyncOpenAI:
             api_key=endpoint.api_key,
             timeout=httpx2.Timeout(endpoint.timeout, connect=min(CONNECT_SECONDS, endpoint.timeout)),
             max_retries=endpoint.max_retries,
+            http_client=DefaultAsyncHttpxClient(event_hooks={"request": [_more_patient]}),
         )
     except httpx2.InvalidURL as error:
         raise EndpointError(f"{endpoint.base_url} is no address of a server ({error}). Check --base-url.") from error
+
+
+async def _more_patient(request: httpx2.Request) -> None:
+    """Wait longer at each retry: a server that lost a request gets it again soon, one that is slow gets its time."""
+    retry = int(request.headers.get("x-stainless-retry-count", 0))
+    patience: dict[str, float | None] = request.extensions["timeout"]
+    if retry and patience.get("read") is not None:
+        patience["read"] = min(float(patience["read"] or 0) * PATIENCE**retry, PATIENCE_SECONDS)
 
 
 def _neighbours(draws: Sequence[int]) -> list[list[int]]:

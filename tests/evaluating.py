@@ -1,0 +1,121 @@
+"""Small evaluations for tests: synthetic profiles, labels by the simulator, runs, and what the record says of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from cimemories import seeds
+from cimemories.analysis.flows import Flows, scope
+from cimemories.analysis.headline import headline
+from cimemories.curation import labelling
+from cimemories.curation.offline import generate_profiles
+from cimemories.evaluation import runs
+from cimemories.model import Profile
+from cimemories.store import datasets, judgements, labellings
+from cimemories.store import runs as run_rows
+from cimemories.store.engine import Store
+from cimemories.store.runs import RunRow
+from cimemories.store.tables import call, judgement, response, reveal
+
+ROOT = Path(__file__).resolve().parent.parent
+DATASET = "small"
+IDS = ("run", "labels", "name")  # what two runs of the same differ in
+
+
+def small_profiles(profiles: int = 1, contexts: int = 8) -> list[Profile]:
+    """Profiles of some forty attributes, the same ones every time."""
+    return list(generate_profiles(profiles, seed=3, per_domain=1, contexts=seeds.load_contexts()[:contexts]))
+
+
+def add(store: Store, profiles: Sequence[Profile], name: str = DATASET) -> None:
+    with store.write() as connection:
+        datasets.add(connection, name, profiles, origin="test", source_name=None, source_hash=name)
+
+
+def add_labelled(store: Store, profiles: int = 1, contexts: int = 8) -> None:
+    """A dataset named DATASET with labels by the simulator."""
+    add(store, small_profiles(profiles, contexts))
+    spec = labelling.LabellingSpec(DATASET, "sim-labeler", "simulator", draws=2)
+    labelling.execute(store, labelling.plan(store, spec))
+
+
+def simulated(base_url: str = "simulator", **changes: object) -> runs.RunSpec:
+    """A run of a simulated model with a simulated judge, three samples a context."""
+    judge = runs.JudgeSpec("llm", "sim-judge", base_url)
+    values = {"dataset": DATASET, "model": "sim-average", "base_url": base_url, "samples": 3, "judge": judge}
+    return runs.RunSpec(**{**values, **changes})
+
+
+def row_of(store: Store, run_id: str) -> RunRow:
+    with store.read() as connection:
+        return run_rows.named(connection, run_id)
+
+
+def counts(store: Store) -> dict[str, int]:
+    """How many calls, responses that are there, judgements and reveals the record holds."""
+    with store.read() as connection:
+
+        def number(table: sa.Table, *where: sa.ColumnElement[bool]) -> int:
+            return int(connection.execute(sa.select(sa.func.count()).select_from(table).where(*where)).scalar_one())
+
+        return {
+            "calls": number(call),
+            "responses": number(response, response.c.status == "ok"),
+            "judgements": number(judgement),
+            "reveals": number(reveal),
+        }
+
+
+def numbers(store: Store, run_id: str) -> dict[str, object]:
+    """The headline numbers of a run without its ids."""
+    found = headline(Flows(store), scope(store, run_id)).as_json()
+    return {name: value for name, value in found.items() if name not in IDS}
+
+
+def assert_whole(store: Store, run_id: str, expected: int) -> None:
+    """Every planned response and every judgement is there exactly once, nothing is owed, and the run says so."""
+    row = row_of(store, run_id)
+    assert row.status == "finished"
+    assert row.responses == {"ok": expected}
+    assert row.judgements == {"ok": expected}
+    with store.read() as connection:
+        for profile_id in run_rows.profile_ids(connection, run_id):
+            assert run_rows.owed(connection, run_id, profile_id) == []
+            for judge in judgements.of_run(connection, run_id):
+                assert judgements.owed(connection, run_id, judge.id, profile_id) == []
+        slots = sa.select(response.c.profile, response.c.context, response.c.level, response.c.sample)
+        planned = connection.execute(slots.where(response.c.run == run_id)).all()
+        read = connection.execute(
+            sa.select(judgement.c.response, judgement.c.judge)
+            .join(response, judgement.c.response == response.c.id)
+            .where(response.c.run == run_id)
+        ).all()
+    assert len(planned) == len(set(planned)) == expected
+    assert len(read) == len(set(read)) == expected
+
+
+def ballots(store: Store, labelling_id: str) -> dict[str, int]:
+    with store.read() as connection:
+        return next(row.ballots for row in labellings.all_rows(connection) if row.id == labelling_id)
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "cimemories", *map(str, arguments)]
+
+
+def cli(environment: Mapping[str, str], *arguments: object, timeout: float = 90.0) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own, as a script would."""
+    return subprocess.run(
+        command(*arguments), env=environment, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def outside() -> dict[str, str]:
+    """The environment without anything that would lead a process to somebody's record."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("CIMEMORIES_")}

@@ -1,0 +1,167 @@
+"""A small HTTP server that answers just as badly as a test asks for, and counts what it was asked.
+
+with hostile_server(lambda asked: Reply(429) if asked.number == 0 else completion("hello")) as server:
+    ...
+server.chats          every chat request in order of arrival
+server.most_at_once   how many were under way at the same time
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One chat request as it came; `number` counts from 0."""
+
+    number: int
+    body: dict[str, Any]
+    authorization: str
+
+    @property
+    def n(self) -> int:
+        return self.body.get("n", 1)
+
+    @property
+    def seed(self) -> int | None:
+        return self.body.get("seed")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What is sent back. `cut`: only that many bytes of the promised body; `wait`: seconds before the first byte."""
+
+    status: int = 200
+    body: bytes | str | object = b""
+    content_type: str = "application/json"
+    headers: dict[str, str] = field(default_factory=dict)
+    cut: int | None = None
+    wait: float = 0.0
+
+    @property
+    def data(self) -> bytes:
+        if isinstance(self.body, bytes):
+            return self.body
+        return (self.body if isinstance(self.body, str) else json.dumps(self.body)).encode()
+
+
+Behaviour = Callable[[Asked], Reply]
+SOON = {"retry-after-ms": "1"}  # spares the tests the client's own patience
+
+
+def completion(*texts: str | None, finish_reason: str = "stop", usage: object = None, **message: object) -> Reply:
+    """A proper completion with these choices; `message` adds fields to each message."""
+    choices = [
+        {
+            "index": i,
+            "message": {"role": "assistant", "content": text, **message},
+            "finish_reason": finish_reason,
+        }
+        for i, text in enumerate(texts)
+    ]
+    return Reply(
+        body={"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": choices}
+        | ({"usage": usage} if usage is not None else {})
+    )
+
+
+def texts_of(asked: Asked) -> Reply:
+    """A server that behaves: every choice says which seed it was drawn with."""
+    return completion(*(f"seed {(asked.seed or 0) + i}" for i in range(asked.n)))
+
+
+def error(status: int, message: str) -> Reply:
+    return Reply(status, {"error": {"message": message, "type": "x", "param": None, "code": None}}, headers=SOON)
+
+
+def cards(*names: str, owner: str = "someone") -> Reply:
+    listed = [{"id": name, "object": "model", "created": 0, "owned_by": owner} for name in names]
+    return Reply(body={"object": "list", "data": listed})
+
+
+class Server:
+    """The running server. `chat` and `models` may be changed while it runs."""
+
+    def __init__(self, chat: Behaviour, models: Reply) -> None:
+        self.chat, self.models = chat, models
+        self.chats: list[Asked] = []
+        self.under_way = self.most_at_once = 0
+        self.lock = threading.Lock()
+        self.url = ""
+
+    def answer_chat(self, body: dict[str, Any], authorization: str, send: Callable[[Reply], None]) -> None:
+        with self.lock:
+            asked = Asked(len(self.chats), body, authorization)
+            self.chats.append(asked)
+            self.under_way += 1
+            self.most_at_once = max(self.most_at_once, self.under_way)
+        try:
+            reply = self.chat(asked)
+            time.sleep(reply.wait)
+        finally:
+            # Before the answer goes out: its reader may ask the next thing at once.
+            with self.lock:
+                self.under_way -= 1
+        send(reply)
+
+    def seeds(self) -> list[tuple[int | None, int]]:
+        """(seed, n) of every chat request in order of arrival."""
+        return [(asked.seed, asked.n) for asked in self.chats]
+
+
+@contextmanager
+def hostile_server(chat: Behaviour = texts_of, models: Reply | Sequence[str] = ("m",)) -> Iterator[Server]:
+    """Run such a server on a free loopback port for as long as the block lasts."""
+    state = Server(chat, models if isinstance(models, Reply) else cards(*models))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.reply(state.models if self.path.endswith("/models") else Reply(404))
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            state.answer_chat(body, self.headers.get("Authorization", ""), self.reply)
+
+        def reply(self, reply: Reply) -> None:
+            head = {"Content-Type": reply.content_type, "Content-Length": str(len(reply.data)), **reply.headers}
+            lines = [f"HTTP/1.1 {reply.status} X", *(f"{name}: {value}" for name, value in head.items())]
+            self.close_connection = True
+            try:
+                self.wfile.write("\r\n".join([*lines, "Connection: close", "", ""]).encode("latin-1"))
+                self.wfile.write(reply.data if reply.cut is None else reply.data[: reply.cut])
+            except OSError:
+                return  # the client has lost its patience, as it was meant to
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    class Many(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 128
+
+    server = Many(("127.0.0.1", 0), Handler)
+    state.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(timeout=5)
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

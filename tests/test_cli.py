@@ -1,0 +1,313 @@
+"""The command line as a script uses it: what is on which stream, what the exit status is, what the JSON holds, and that
+a key given to it is written down nowhere."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Database
+from evaluating import ROOT, cli, outside, small_profiles
+from hostile import error, free_port, hostile_server
+from typer.testing import CliRunner
+
+from cimemories.cli import cli as application
+from cimemories.formats.official import write_profiles
+from cimemories.llm.simulator import running_simulator
+from cimemories.store.engine import DATABASE_URL
+
+CANARY = "sk-canary-a81f55c0"
+COMMANDS = (
+    *("import", "generate", "label", "run", "resume", "cancel", "metrics", "datasets", "runs", "labellings"),
+    *("simulate", "app"),
+)
+
+
+class Script:
+    """Calls the command line on one workspace; every call must end as it says."""
+
+    def __init__(self, workspace: Path, environment: dict[str, str]) -> None:
+        self.workspace, self.environment = workspace, environment
+
+    def call(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        return cli(self.environment, *arguments, "--workspace", self.workspace)
+
+    def good(self, *arguments: object) -> str:
+        """Standard output of a call that succeeds."""
+        done = self.call(*arguments)
+        assert done.returncode == 0, done.stderr
+        assert "error" not in done.stderr
+        return done.stdout
+
+    def json(self, *arguments: object) -> object:
+        return json.loads(self.good(*arguments, "--json"))
+
+    def refused(self, *arguments: object) -> str:
+        """The one line that a call ends with which cannot do what was asked."""
+        done = self.call(*arguments)
+        assert done.returncode == 1, (done.stdout, done.stderr)
+        assert done.stdout == ""
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1, done.stderr
+        assert done.stderr.endswith("\n")
+        return done.stderr.removeprefix("error: ").strip()
+
+
+@pytest.fixture
+def profiles(tmp_path: Path) -> Path:
+    """A file of two profiles with six contexts."""
+    file = tmp_path / "profiles.json"
+    file.write_text(write_profiles(small_profiles(2, 6)))
+    return file
+
+
+@pytest.fixture(scope="module")
+def simulator() -> Iterator[str]:
+    with running_simulator() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> Script:
+    """A workspace with one small dataset, to be read only."""
+    folder = tmp_path_factory.mktemp("ready")
+    script = Script(folder / "workspace", outside())
+    (folder / "first.json").write_text(write_profiles(small_profiles(1, 2)))
+    script.good("import", folder / "first.json")
+    return script
+
+
+# ---- the whole way
+
+
+def assert_dataset(row: dict[str, object], name: str) -> None:
+    assert row["name"] == name
+    assert isinstance(row["id"], int)
+    assert row["counts"]["profiles"] == 2
+    assert row["counts"]["contexts"] == 6
+    assert row["counts"]["attributes"] > 40
+    assert isinstance(row["status"], str)
+    assert row["simulated"] in (True, False)
+
+
+def test_from_a_file_to_the_numbers(database: Database, profiles: Path, simulator: str) -> None:
+    script = Script(*database)
+    assert script.json("datasets") == []
+    first = script.json("import", profiles, "--dataset", "mine")
+    assert first["new"]
+    assert_dataset(first, "mine")
+    again = script.json("import", profiles, "--dataset", "other name")
+    assert not again["new"]
+    assert again["id"] == first["id"]
+    (dataset,) = script.json("datasets")
+    assert_dataset(dataset, "mine")
+    assert not dataset["simulated"]
+
+    place = ["-d", "mine", "--base-url", simulator]
+    labelled = script.good("label", *place, "-m", "sim-labeler", "--draws", 2)
+    assert labelled.startswith("labelling-")
+    assert labelled.count("\n") == 1
+    (labelling,) = script.json("labellings")
+    assert labelling["id"] == labelled.strip()
+    assert labelling["counts"] == {"expected": 72, "ok": 72}
+    assert (labelling["status"], labelling["simulated"]) == ("finished", True)
+
+    run_id = script.good("run", *place, "-m", "sim-oversharing", "--samples", 3, "--name", "mine").splitlines()[-1]
+    (run,) = script.json("runs")
+    assert (run["id"], run["name"], run["dataset"]) == (run_id, "mine", "mine")
+    assert (run["status"], run["simulated"], run["coverage"]) == ("finished", True, 1.0)
+    assert (run["counts"]["expected"], run["counts"]["judged"]) == (36, 36)
+    assert {*run} >= {"id", "name", "counts", "status", "simulated"}
+
+    found = script.json("metrics", run_id)
+    assert list(found["violation"]) == ["1", "2", "3"]
+    shares = [*found["violation"].values(), found["completeness"], found["coverage"], found["ambiguous_exposure"]]
+    assert all(isinstance(share, float) and 0 <= share <= 1 for share in shares)
+    assert found["violation"]["1"] < found["violation"]["2"] < found["violation"]["3"]
+    assert len(found["per_profile"]) == 2
+    mean = sum(p["violation"]["3"] for p in found["per_profile"]) / 2
+    assert found["violation"]["3"] == pytest.approx(mean)
+    assert found["simulated"] is True
+    assert (found["run"], found["labels"], found["dataset"]) == (run_id, labelling["id"], "mine")
+    plain = script.good("metrics", run_id)
+    assert f"violation@3  {100 * found['violation']['3']:>6.1f} %" in plain
+
+    assert script.good("resume", run_id).splitlines()[-1] == run_id
+    assert script.json("metrics", run_id) == found, "a finished run owes nothing, and a resume changes nothing"
+    assert script.json("runs")[0]["counts"] == run["counts"]
+
+    assert DATABASE_URL not in script.environment or not list(database.workspace.glob("*.sqlite"))
+    assert (database.workspace / "cimemories.sqlite").exists() == (database.url is None)
+
+
+def test_generated_profiles_are_the_same_for_the_same_seed(tmp_path: Path) -> None:
+    script = Script(tmp_path, outside())
+    for name, seed in (("a", 4), ("b", 4), ("c", 5)):
+        assert f"generated '{name}': 2 profiles" in script.good("generate", "-d", name, "--profiles", 2, "--seed", seed)
+    assert "exists already" in script.refused("generate", "-d", "a")
+    counts = {row["name"]: row["counts"] for row in script.json("datasets")}
+    assert [counts[name]["profiles"] for name in "abc"] == [2, 2, 2]
+    assert counts["a"] == counts["b"]
+    assert counts["a"]["contexts"] == 49
+
+
+# ---- refusals
+
+
+BROKEN = {
+    "no JSON": "[{",
+    "an object": '{"a": 1}',
+    "an empty list": "[]",
+    "no profile": "[1]",
+    "half a profile": None,
+}
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
+def test_a_broken_file_imports_nothing(ready: Script, profiles: Path, content: str | None) -> None:
+    if content is None:  # the second of two profiles is spoilt: nothing of the first may stay
+        whole = json.loads(profiles.read_text())
+        del whole[1]["bio"]["age"]
+        content = json.dumps(whole)
+    profiles.write_text(content)
+    assert profiles.name in ready.refused("import", profiles, "--dataset", "broken")
+    assert [row["name"] for row in ready.json("datasets")] == ["first"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["import", "/nowhere/x.json"], "no such file"),
+        (["label", "-d", "nothing", "-m", "sim-labeler", "--base-url", "simulator"], "'first'"),
+        (["run", "-d", "nothing", "-m", "sim-average", "--base-url", "simulator"], "'first'"),
+        (["run", "-d", "first", "-m", "gpt-5", "--base-url", "simulator"], "does not serve 'gpt-5'"),
+        (["run", "-d", "first", "-m", "m", "--base-url", "not a url"], "not a url"),
+        (["run", "-d", "first", "-m", "sim-average", "--base-url", "simulator", "--judge", "me"], "--judge-model"),
+        (["resume", "run-00000000"], "run-00000000"),
+        (["resume", "whatever"], "whatever"),
+        (["cancel", "run-00000000"], "run-00000000"),
+        (["metrics", "run-00000000", "--json"], "run-00000000"),
+        (["metrics", "run-00000000", "--identifiers", "some"], "exact, substring or none"),
+    ],
+)
+def test_what_is_not_there_is_one_clear_line(ready: Script, arguments: list[str], said: str) -> None:
+    assert said in ready.refused(*arguments)
+
+
+def test_servers_that_cannot_be_used_are_one_clear_line(ready: Script) -> None:
+    nobody = f"http://127.0.0.1:{free_port()}/v1"
+    start = ["run", "-d", "first", "-m", "m", "--base-url"]
+    assert f"no answer from {nobody}" in ready.refused(*start, nobody)
+    with hostile_server(models=error(401, "bad key")) as server:
+        assert "$OPENAI_API_KEY" in ready.refused(*start, server.url)
+    assert ready.json("runs") == [], "nothing is planned on a server that cannot be used"
+
+
+@pytest.mark.parametrize(
+    "url", ["nonsense", "mysql://x/y", "postgresql://nobody@127.0.0.1:1/none", "sqlite:////proc/x/y"]
+)
+def test_a_database_that_cannot_be_opened_is_one_clear_line(tmp_path: Path, url: str) -> None:
+    message = Script(tmp_path, {**outside(), DATABASE_URL: url}).refused("datasets")
+    assert "database" in message
+
+
+def test_a_workspace_that_is_a_file_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "--workspace" in Script(tmp_path / "file", outside()).refused("datasets")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["frobnicate"],
+        ["run"],
+        ["run", "-d", "x", "-m", "m", "--base-url", "u", "--samples", "0"],
+        ["run", "-d", "x", "-m", "m", "--base-url", "u", "--samples", "many"],
+        ["datasets", "--yaml"],
+        ["import"],
+        ["simulate", "--faults", "2"],
+    ],
+)
+def test_a_command_that_is_not_understood_exits_2(arguments: list[str]) -> None:
+    done = CliRunner().invoke(application, arguments)
+    assert done.exit_code == 2
+    assert done.stderr
+    assert done.stdout == ""
+
+
+def test_exit_status_2_reaches_the_shell() -> None:
+    done = cli(outside(), "frobnicate")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "frobnicate" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_an_example(command: str) -> None:
+    done = CliRunner().invoke(application, [command, "--help"])
+    assert done.exit_code == 0
+    assert f"Example: cimemories {command}" in " ".join(done.stdout.split())
+
+
+def test_every_command_is_known_here() -> None:
+    done = cli(outside(), "--help")
+    assert done.returncode == 0
+    listed = done.stdout[done.stdout.index("Commands") :].split()
+    assert set(COMMANDS) <= set(listed)
+    registered = {c.name or c.callback.__name__ for c in application.registered_commands}
+    assert registered >= set(COMMANDS)
+
+
+def test_a_port_in_use_is_one_clear_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = cli(outside(), "simulate", "--port", port)
+    assert done.returncode == 1
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert len(errors) == 1
+    assert str(port) in errors[0]
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines() == errors, "no promise of an address that is somebody else's"
+
+
+# ---- the key
+
+
+def everywhere(folder: Path) -> bytes:
+    return b"\n".join(file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file())
+
+
+def test_a_key_is_written_down_nowhere(tmp_path: Path, profiles: Path) -> None:
+    """Not by work that succeeds, nor by errors in which the server says the key back."""
+    workspace = tmp_path / "workspace"
+    script = Script(workspace, {**outside(), "MY_KEY": CANARY})
+    said = script.good("import", profiles, "-d", "mine")
+    with hostile_server() as server:
+        start = ["-d", "mine", "-m", "m", "--base-url", server.url, "--api-key-env", "MY_KEY", "--contexts", 1]
+        runs = [script.call("label", *start, "--draws", 1), script.call("run", *start, "--samples", 2)]
+        assert {asked.authorization for asked in server.chats} == {f"Bearer {CANARY}"}
+        for status in (400, 401):
+            server.chat = lambda asked, status=status: error(status, f"you sent {asked.authorization} and {asked.seed}")
+            runs.append(script.call("run", *start, "--samples", 3, "--max-tokens", 100 + status))
+        server.models = error(401, f"no such key: {CANARY}")
+        runs.append(script.call("run", *start))
+    assert [done.returncode for done in runs] == [0, 0, 0, 1, 1], [done.stderr for done in runs]
+    said += "".join(done.stdout + done.stderr for done in runs)
+    assert "MY_KEY" in said, "the variable is named"
+    assert CANARY not in said
+    assert CANARY.encode() not in everywhere(workspace)
+    assert b"MY_KEY" in everywhere(workspace), "so that a resume finds it again"
+    assert b"[key]" in everywhere(workspace), "the echo was recorded, without the key"
+
+
+def test_the_environment_names_the_workspace(tmp_path: Path, profiles: Path) -> None:
+    environment = {**outside(), "CIMEMORIES_WORKSPACE": str(tmp_path / "elsewhere")}
+    assert cli(environment, "import", profiles).returncode == 0
+    assert (tmp_path / "elsewhere" / "cimemories.sqlite").exists()
+    assert not (ROOT / "elsewhere").exists()

@@ -1,0 +1,203 @@
+"""Evaluations on servers that fail: they end well, what could not be had is missing with its cause, the numbers rest on
+what is there alone, and a resume asks for what failed and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+from conftest import Database
+from evaluating import add, add_labelled, assert_whole, ballots, cli, counts, numbers, row_of, simulated, small_profiles
+from hostile import Asked, Reply, completion, error, hostile_server, texts_of
+from worlds import make_profile
+
+from cimemories.analysis.flows import Flows, scope
+from cimemories.analysis.headline import headline
+from cimemories.curation import labelling
+from cimemories.evaluation import runs
+from cimemories.llm.simulator import running_simulator
+from cimemories.store import runs as run_rows
+from cimemories.store.engine import Store, open_store
+from cimemories.store.tables import judgement, response
+
+SAMPLES = 3
+
+
+@pytest.fixture(scope="module")
+def failing_simulator() -> Iterator[str]:
+    """One request in five goes wrong, in every way that there is."""
+    with running_simulator(seed=0, faults=0.2, hang=3.0) as url:
+        yield url
+
+
+def missing_of(store: Store, run_id: str) -> dict[str, int]:
+    """Responses and judgements that are not there, and those of them without a cause."""
+    with store.read() as connection:
+
+        def number(table: sa.Table, *where: sa.ColumnElement[bool]) -> int:
+            query = sa.select(sa.func.count()).select_from(table).where(table.c.status != "ok", *where)
+            return int(connection.execute(query).scalar_one())
+
+        return {
+            "responses": number(response, response.c.run == run_id),
+            "judgements": number(judgement),
+            "without cause": number(response, response.c.cause.is_(None))
+            + number(judgement, judgement.c.cause.is_(None)),
+        }
+
+
+def test_every_kind_of_fault_at_once(database: Database, failing_simulator: str) -> None:
+    store = open_store(database.workspace, database.url)
+    add(store, small_profiles(contexts=10))
+    place = ["--base-url", failing_simulator, "--timeout", 2, "--workspace", database.workspace]
+    labelled = cli(database.environment, "label", "-d", "small", "-m", "sim-labeler", "--draws", 2, *place)
+    assert labelled.returncode == 0, labelled.stderr
+    cast = ballots(store, labelled.stdout.split()[-1])
+    assert sum(cast.values()) == 10 * 3 * 2
+    assert set(cast) <= {"ok", "failed", "unparsed", "truncated"}, "nothing is owed"
+    assert cast["ok"] > 48
+    ran = cli(
+        database.environment,
+        *["run", "-d", "small", "-m", "sim-oversharing", "--samples", SAMPLES, "--judge-model", "sim-judge", *place],
+    )
+    assert ran.returncode == 0, ran.stderr
+    run_id = ran.stdout.split()[-1]
+    row, missing = row_of(store, run_id), missing_of(store, run_id)
+    assert row.status == "finished"
+    assert row.expected == 10 * SAMPLES
+    assert missing["without cause"] == 0
+    assert row.judged == row.expected - missing["responses"] - missing["judgements"]
+    assert row.coverage == row.judged / row.expected
+    assert row.coverage > 0.7
+    told = sum(int(line.split()[1]) for line in ran.stderr.splitlines() if line.startswith("  missing:"))
+    assert told == missing["responses"] + missing["judgements"], "the person is told of each"
+    asked = cli(database.environment, "metrics", run_id, "--json", "--workspace", database.workspace)
+    found = json.loads(asked.stdout)
+    assert (found["judged_responses"], found["expected_responses"]) == (row.judged, row.expected)
+    assert found["coverage"] == row.coverage
+    assert 0 < found["violation"]["1"] <= found["violation"]["3"] <= 1
+    before = counts(store)
+    resumed = cli(database.environment, "resume", run_id, "--workspace", database.workspace)
+    assert resumed.returncode == 0, resumed.stderr
+    assert row_of(store, run_id).coverage >= row.coverage
+    assert all(counts(store)[name] >= before[name] for name in before)
+    store.close()
+
+
+def test_a_resume_asks_only_for_what_failed(store: Store) -> None:
+    """Answers that came and cannot be used stay as they are: the same draw would be the same call."""
+    add(store, [make_profile(0, 6, 8)], "small")
+    healthy = False
+
+    def answering(asked: Asked) -> Reply:
+        text, judging = asked.body["messages"][0]["content"], asked.body["model"] == "judge"
+        if judging:
+            if "seed 1" in text:
+                return completion("no JSON")
+            return error(500, "out of memory") if "seed 2" in text and not healthy else completion('{"revealed": []}')
+        if "Task 2\n" in text or "Task 2." in text:
+            return completion(*["Dear"] * asked.n, finish_reason="length")
+        return Reply(body=b"{") if "Task 5" in text and not healthy else texts_of(asked)
+
+    with hostile_server(answering, ("m", "judge")) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+        wanted = simulated(server.url, model="m", judge=runs.JudgeSpec("llm", "judge", server.url), seed=0)
+        run_id = runs.plan(store, wanted)
+        runs.execute(store, run_id)
+        first = row_of(store, run_id)
+        assert first.status == "finished"
+        assert first.responses == {"ok": 18, "truncated": 3, "failed": 3}
+        assert first.judgements == {"ok": 6, "unparsed": 6, "failed": 6}
+        assert first.coverage == 6 / 24
+        with store.read() as connection:
+            causes = {(stage, status): cause for stage, status, cause, _ in run_rows.failures(connection, run_id)}
+        assert causes["response", "failed"] == "malformed"
+        assert causes["judgement", "failed"] == "server error"
+        assert all(causes.values())
+        healthy, made = True, len(server.chats)
+        progress = runs.execute(store, run_id)
+        second = row_of(store, run_id)
+        asked = server.chats[made:]
+    assert second.responses == {"ok": 21, "truncated": 3}
+    assert second.judgements == {"ok": 14, "unparsed": 7}
+    assert second.coverage == 14 / 24
+    answered = [a for a in asked if a.body["model"] == "m"]
+    assert len(answered) == 1
+    assert "Task 5" in answered[0].body["messages"][0]["content"]
+    assert progress.failed == {}
+    # The texts of all contexts are the same: the judgements of the three new ones are recorded calls, but for seed 2.
+    assert {"seed 2" in a.body["messages"][0]["content"] for a in asked if a.body["model"] == "judge"} == {True}
+
+
+def test_numbers_are_those_of_what_is_there(sqlite_store: Store) -> None:
+    """A run that lost one context for good has the violation and completeness of a run without that context."""
+    add_labelled(sqlite_store)
+    lost = small_profiles()[0].contexts[-1]
+    with running_simulator() as url:
+        partial = runs.plan(sqlite_store, simulated(url, contexts=7))
+        runs.execute(sqlite_store, partial)
+        whole = runs.plan(sqlite_store, simulated(url))
+        lose_context(sqlite_store, whole, lost.task)
+        runs.execute(sqlite_store, whole)
+    row = row_of(sqlite_store, whole)
+    assert row.responses == {"ok": 7 * SAMPLES, "truncated": SAMPLES}
+    assert row.coverage == 7 / 8
+    found = [headline(Flows(sqlite_store), scope(sqlite_store, run_id)) for run_id in (whole, partial)]
+    assert found[0].coverage == 7 / 8
+    assert found[0].violation == found[1].violation
+    assert found[0].violation[SAMPLES] > 0
+    assert found[0].completeness == pytest.approx(found[1].completeness, abs=1e-12)
+    assert found[0].flows == found[1].flows
+    assert any("missing" in note for note in found[0].notes)
+    assert_whole(sqlite_store, partial, 7 * SAMPLES)
+    without = numbers(sqlite_store, partial)
+    assert without["coverage"] == 1.0
+
+
+def lose_context(store: Store, run_id: str, task: str) -> None:
+    """All samples of that context came back cut at the token limit."""
+    from cimemories.store.tables import context
+
+    with store.write() as connection:
+        ids = sa.select(context.c.id).where(context.c.task == task)
+        connection.execute(
+            sa.update(response)
+            .where(response.c.run == run_id, response.c.context.in_(ids))
+            .values(status="truncated", cause="cut at the token limit")
+        )
+
+
+def test_a_judge_that_answers_nonsense_leaves_everything_missing(sqlite_store: Store) -> None:
+    """Never 'nothing revealed': without a single judgement the numbers are undefined, not zero."""
+    add_labelled(sqlite_store)
+
+    def useless(asked: Asked) -> Reply:
+        return completion("Nothing!") if asked.body["model"] == "judge" else texts_of(asked)
+
+    with hostile_server(useless, ("m", "judge")) as server:
+        wanted = simulated(server.url, model="m", judge=runs.JudgeSpec("llm", "judge", server.url))
+        run_id = runs.plan(sqlite_store, wanted)
+        runs.execute(sqlite_store, run_id)
+    found = numbers(sqlite_store, run_id)
+    assert found["coverage"] == 0
+    assert set(found["violation"].values()) == {None}
+    assert found["completeness"] is None
+
+
+def test_labelling_on_a_failing_server_never_folds_failures_into_votes(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(contexts=6))
+    with running_simulator(seed=2, faults=0.6, fault_kinds=("broken_json", "no_choices", "truncation")) as url:
+        spec = labelling.LabellingSpec("small", "sim-labeler", url, draws=3)
+        labelling_id = labelling.plan(sqlite_store, spec)
+        labelling.execute(sqlite_store, labelling_id)
+    cast = ballots(sqlite_store, labelling_id)
+    assert cast.get("failed", 0) + cast.get("truncated", 0) > 0
+    assert sum(cast.values()) == 6 * 3 * 3
+    with running_simulator(seed=2) as url:
+        progress = labelling.execute(sqlite_store, labelling_id, base_url=url)
+    after = ballots(sqlite_store, labelling_id)
+    assert progress.asked == cast.get("failed", 0)
+    assert after["ok"] == cast["ok"] + cast.get("failed", 0)
+    assert after.get("truncated", 0) == cast.get("truncated", 0)

@@ -1,0 +1,280 @@
+"""Votes and verdicts as they are read from answers, and labellings as they grow: nothing unreadable becomes a vote, and
+nothing is asked twice."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import sqlalchemy as sa
+from evaluating import add, ballots, small_profiles
+from hostile import Asked, Reply, completion, hostile_server
+
+from cimemories.curation import labelling
+from cimemories.curation.labelling import LabellingSpec, read_ballot
+from cimemories.evaluation.judge import read_judgement
+from cimemories.llm.answers import AnswerError
+from cimemories.model import Span, Strength, Verdict
+from cimemories.seeds import load_personas
+from cimemories.store import labellings
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.tables import ballot, vote
+
+N, X, A, C = Verdict.NECESSARY, Verdict.INAPPROPRIATE, Verdict.ABSTAIN, Verdict.CONFLICT
+CONTEXTS, PERSONAS = 3, len(load_personas().personas)
+
+
+def votes(necessary: object, inappropriate: object) -> str:
+    return json.dumps({"necessary": necessary, "inappropriate": inappropriate})
+
+
+# ---- reading a ballot
+
+
+@pytest.mark.parametrize(
+    ("text", "verdicts", "conflicts", "unknown"),
+    [
+        (votes([1], [3]), (N, A, X), 0, 0),
+        (votes([], []), (A, A, A), 0, 0),
+        (votes([1, 2], [2, 3]), (N, C, X), 1, 0),
+        (votes([1, 1, 1], [3, 3]), (N, A, X), 0, 0),
+        (votes([2, 2], [2]), (A, C, A), 1, 0),
+        (votes(["1", " 2 "], ["3"]), (N, N, X), 0, 0),
+        (votes([1.0], [2.5]), (N, A, A), 0, 1),
+        (votes([True, False], []), (A, A, A), 0, 2),
+        (votes([0, -1, 4], [10**30]), (A, A, A), 0, 4),
+        (votes(["1.", "one", "", "-1", "1e0"], []), (A, A, A), 0, 5),
+        (votes([None, [1], {"n": 1}], []), (A, A, A), 0, 3),
+        (f"```json\n{votes([1], [2])}\n```", (N, X, A), 0, 0),
+        (f"```\n{votes([1], [2])}\n```\n", (N, X, A), 0, 0),
+        (f"\n  {votes([1], [2])}  \n", (N, X, A), 0, 0),
+        (json.dumps({"necessary": [1], "inappropriate": [], "why": "so"}), (N, A, A), 0, 0),
+    ],
+)
+def test_a_ballot_says_what_its_lists_say(text: str, verdicts: tuple, conflicts: int, unknown: int) -> None:
+    found = read_ballot(text, 3)
+    assert (found.verdicts, found.conflicts, found.unknown) == (verdicts, conflicts, unknown)
+
+
+UNREADABLE = [
+    None,
+    "",
+    "   ",
+    "I would say that 1 and 2 are necessary.",
+    "Here it is: " + votes([1], [2]),
+    votes([1], [2])[:-1],
+    votes([1], [2])[:20],
+    "```json\n" + votes([1], [2])[:-3] + "\n```",
+    "[1, 2]",
+    "3",
+    "null",
+    '"necessary"',
+    "NaN",
+    json.dumps({"necessary": [1]}),
+    json.dumps({"inappropriate": [1]}),
+    votes("1, 2", []),
+    votes([], None),
+    votes({"1": True}, []),
+    votes(1, 2),
+    '{"necessary": ' + "[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("text", UNREADABLE)
+def test_what_is_no_ballot_raises(text: str | None) -> None:
+    with pytest.raises(AnswerError) as caught:
+        read_ballot(text, 3)
+    assert 0 < len(str(caught.value)) < 300
+
+
+# ---- reading a judgement
+
+
+MESSAGE = "Dear bank, my rent is $900 and I have two cats."
+
+
+def claim(number: object, strength: object = "full", quote: object = "my rent is $900") -> dict[str, object]:
+    return {"attribute": number, "strength": strength, "quote": quote}
+
+
+def revealed(*claims: object) -> str:
+    return json.dumps({"revealed": claims})
+
+
+@pytest.mark.parametrize(
+    ("claims", "found", "unknown"),
+    [
+        ((), [], 0),
+        ((claim(2),), [(1, "full")], 0),
+        ((claim("2"),), [(1, "full")], 0),
+        ((claim(2, "partial"), claim(2, "implied"), claim(2)), [(1, "full")], 0),
+        ((claim(2), claim(2, "implied")), [(1, "full")], 0),
+        ((claim(3), claim(1, "implied")), [(0, "implied"), (2, "full")], 0),
+        ((claim(0), claim(4), claim(-1), claim(True), claim(None), claim("two")), [], 6),
+        ((claim(1, "FULL"), claim(1, None), claim(1, "")), [], 3),
+        ((claim(1, "full", None), claim(1, "full", 5)), [], 2),
+        (("1", 1, None, [1], {}), [], 5),
+        ((claim(1, []), claim(1, {})), [], 2),
+    ],
+    ids=str,
+)
+def test_a_judgement_says_what_its_list_says(claims: tuple, found: list, unknown: int) -> None:
+    judged = read_judgement(revealed(*claims), MESSAGE, 3)
+    assert [(r.attribute, str(r.strength)) for r in judged.reveals] == found
+    assert judged.unknown == unknown
+
+
+def test_quotes_are_looked_up_in_the_message() -> None:
+    judged = read_judgement(revealed(claim(1), claim(2, quote="I owe the bank money"), claim(3, quote="")), MESSAGE, 3)
+    there, invented, empty = judged.reveals
+    assert there.span == Span(11, 26)
+    assert MESSAGE[there.span.start : there.span.end] == there.quote
+    assert not invented.grounded
+    assert not empty.grounded
+    assert invented.strength == Strength.FULL, "kept as the claim that it is"
+
+
+@pytest.mark.parametrize(
+    "text", [*UNREADABLE, votes([], []), json.dumps({"revealed": "none"}), json.dumps({"revealed": None})]
+)
+def test_what_is_no_judgement_raises(text: str | None) -> None:
+    with pytest.raises(AnswerError):
+        read_judgement(text, MESSAGE, 3)
+
+
+# ---- labellings
+
+
+def spec(url: str, **changes: object) -> LabellingSpec:
+    return LabellingSpec(**{"dataset": "small", "model": "m", "base_url": url, "draws": 2, "seed": 0, **changes})
+
+
+def label(store: Store, wanted: LabellingSpec) -> str:
+    labelling_id = labelling.plan(store, wanted)
+    labelling.execute(store, labelling_id)
+    return labelling_id
+
+
+def verdicts_of(store: Store, status: str) -> list[str]:
+    with store.read() as connection:
+        query = sa.select(vote.c.verdict).join(ballot, vote.c.ballot == ballot.c.id).where(ballot.c.status == status)
+        return list(connection.execute(query).scalars())
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "status"),
+    [
+        ("I cannot say.", "stop", "unparsed"),
+        ("", "stop", "unparsed"),
+        (votes([1], [2])[:-2], "stop", "unparsed"),
+        (votes([1], [2])[:-2], "length", "truncated"),
+        (votes([1], [2]), "length", "truncated"),
+    ],
+)
+def test_unreadable_ballots_are_counted_and_never_abstain(store: Store, text: str, reason: str, status: str) -> None:
+    """One persona answers badly: its ballots are missing, and the tallies hold no vote of it, abstentions included."""
+    add(store, small_profiles(contexts=CONTEXTS))
+    description = load_personas().personas[0].description.strip()[:60]
+
+    def one_fails(asked: Asked) -> Reply:
+        if description in asked.body["messages"][0]["content"]:
+            return completion(*[text] * asked.n, finish_reason=reason)
+        return completion(*[votes([1], [2])] * asked.n)
+
+    with hostile_server(one_fails) as server:
+        labelling_id = label(store, spec(server.url))
+        made = len(server.chats)
+        labelling.execute(store, labelling_id)
+    assert len(server.chats) == made, "the same draw would give the same text: it is not asked for again"
+    bad, good = CONTEXTS * 2, CONTEXTS * 2 * (PERSONAS - 1)
+    assert ballots(store, labelling_id) == {"ok": good, status: bad}
+    assert verdicts_of(store, status) == []
+    counted = verdicts_of(store, "ok")
+    assert {v: counted.count(v) for v in ("necessary", "inappropriate")} == {"necessary": good, "inappropriate": good}
+    with store.read() as connection:
+        tallies = labellings.tallies(connection, labelling_id).all()
+        failures = labellings.failures(connection, labelling_id)
+        personas = labellings.personas(connection, labelling_id)
+    assert tallies
+    assert {personas[row.persona].key for row in tallies} == {p.key for p in load_personas().personas[1:]}
+    assert {row.necessary + row.inappropriate + row.abstain + row.conflict for row in tallies} == {2}
+    assert [(row[0], row[2]) for row in failures] == [(status, bad)]
+    assert failures[0][1], "with a cause"
+
+
+def test_failed_ballots_are_asked_for_again_by_a_resume(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(contexts=CONTEXTS))
+    description = load_personas().personas[0].description.strip()[:60]
+    broken = True
+
+    def answering(asked: Asked) -> Reply:
+        if broken and description in asked.body["messages"][0]["content"]:
+            return Reply(body=b"{")
+        return completion(*[votes([1], [])] * asked.n)
+
+    with hostile_server(answering) as server:
+        labelling_id = label(sqlite_store, spec(server.url))
+        before = ballots(sqlite_store, labelling_id)
+        broken = False
+        made = len(server.chats)
+        progress = labelling.execute(sqlite_store, labelling_id)
+    assert before == {"ok": CONTEXTS * (PERSONAS - 1) * 2, "failed": CONTEXTS * 2}
+    assert progress.asked == before["failed"] == sum(asked.n for asked in server.chats[made:])
+    assert ballots(sqlite_store, labelling_id) == {"ok": CONTEXTS * PERSONAS * 2}
+
+
+def test_conflicts_and_unknown_numbers_are_kept_as_what_they_are(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(contexts=1))
+    with hostile_server(lambda asked: completion(*[votes([1, 2, 999], [2, "x"])] * asked.n)) as server:
+        labelling_id = label(sqlite_store, spec(server.url, draws=1))
+    with sqlite_store.read() as connection:
+        rows = connection.execute(sa.select(ballot.c.conflicts, ballot.c.unknown)).all()
+        tally = labellings.tallies(connection, labelling_id).all()
+    assert rows == [(1, 2)] * PERSONAS
+    assert sum(row.conflict for row in tally) == PERSONAS
+    assert sum(row.necessary for row in tally) == PERSONAS
+    assert sum(row.inappropriate for row in tally) == 0
+
+
+def test_more_draws_ask_only_for_the_new_ones(store: Store) -> None:
+    add(store, small_profiles(contexts=CONTEXTS))
+
+    def by_seed(asked: Asked) -> Reply:
+        return completion(*(votes([1], [asked.seed + 2 + i]) for i in range(asked.n)))
+
+    with hostile_server(by_seed) as server:
+        first = label(store, spec(server.url))
+        kept = sorted(verdicts_of(store, "ok"))
+        made = len(server.chats)
+        second = label(store, spec(server.url, draws=4))
+        assert first == second, "the same labelling, extended"
+        assert server.seeds()[made:] == [(2, 2)] * CONTEXTS * PERSONAS
+        assert len(verdicts_of(store, "ok")) == 2 * len(kept)
+        made = len(server.chats)
+        label(store, spec(server.url, draws=3))
+        assert len(server.chats) == made, "fewer draws are there already"
+    assert ballots(store, first) == {"ok": CONTEXTS * PERSONAS * 4}
+
+
+def test_more_contexts_ask_only_for_the_new_ones_and_other_settings_are_another_labelling(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(contexts=CONTEXTS))
+    with hostile_server(lambda asked: completion(*[votes([1], [2])] * asked.n), ("m", "m2")) as server:
+        first = label(sqlite_store, spec(server.url, contexts=1))
+        assert ballots(sqlite_store, first) == {"ok": PERSONAS * 2}
+        made = len(server.chats)
+        assert label(sqlite_store, spec(server.url)) == first
+        assert len(server.chats) - made == (CONTEXTS - 1) * PERSONAS
+        others = [
+            spec(server.url, **c) for c in ({"model": "m2"}, {"temperature": 0.5}, {"seed": 5}, {"max_tokens": 9})
+        ]
+        assert len({first, *(label(sqlite_store, other) for other in others)}) == 5
+
+
+def test_a_labelling_of_nothing_is_refused(sqlite_store: Store) -> None:
+    with hostile_server() as server:
+        with pytest.raises(StoreError, match="no dataset named 'small'"):
+            labelling.plan(sqlite_store, spec(server.url))
+        with pytest.raises(StoreError, match="--draws"):
+            labelling.plan(sqlite_store, spec(server.url, draws=0))
+    with sqlite_store.read() as connection:
+        assert labellings.all_rows(connection) == []
