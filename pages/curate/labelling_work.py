@@ -70,6 +70,8 @@ def _watch(store: Store, row: LabellingRow) -> None:
             _stopped(store, row)
         elif settled(row) > row.ballots.get(labellings.OK, 0):
             _failures(store, row.id)
+            if row.ballots.get("failed") and st.button("Ask again for what failed", icon=":material/resume:"):
+                _launch(store, row.id)
         return
 
     @st.fragment(run_every="1s")
@@ -99,9 +101,8 @@ def _running(store: Store, row: LabellingRow) -> None:
             muted=True,
         )
     with button:
-        # A worker that has not claimed its work yet would do so after the cancellation, and go on.
-        early = row.status != WorkStatus.RUNNING
-        if st.button("Cancel", icon=":material/stop_circle:", key=f"cancel.{row.id}", disabled=early, width="stretch"):
+        asked = row.status == WorkStatus.CANCELLING
+        if st.button("Cancel", icon=":material/stop_circle:", key=f"cancel.{row.id}", disabled=asked, width="stretch"):
             with store.write() as connection:
                 work.request_cancel(connection, row.id)
             st.rerun()
@@ -162,7 +163,7 @@ def _form(store: Store, dataset: DatasetRow) -> None:
         key_env = third.text_input(
             "Environment variable that holds the key", value=DEFAULT_KEY_ENV, disabled=simulator, key="start.key"
         )
-        a, b, c = st.columns(3)
+        a, b, c, d, e = st.columns(5)
         draws = a.number_input("Draws for each persona", 1, 100, 10, key="start.draws")
         profiles = b.number_input(
             "Profiles", 1, max(1, dataset.profiles), max(1, dataset.profiles), key=f"start.profiles.{dataset.id}"
@@ -170,6 +171,10 @@ def _form(store: Store, dataset: DatasetRow) -> None:
         contexts = c.number_input(
             "Contexts", 1, max(1, dataset.contexts), max(1, dataset.contexts), key=f"start.contexts.{dataset.id}"
         )
+        temperature = d.number_input(
+            "Temperature", 0.0, 2.0, value=None, step=0.1, placeholder="server's default", key="start.temperature"
+        )
+        max_tokens = e.number_input("Token limit of a ballot", 16, 65536, 2048, step=128, key="start.max_tokens")
         started = st.form_submit_button("Start", type="primary", icon=":material/play_arrow:")
     if started:
         spec = LabellingSpec(
@@ -180,6 +185,8 @@ def _form(store: Store, dataset: DatasetRow) -> None:
             profiles=int(profiles),
             contexts=int(contexts),
             api_key_env=key_env.strip() or DEFAULT_KEY_ENV,
+            temperature=temperature,
+            max_tokens=int(max_tokens),
         )
         _start(store, spec)
 

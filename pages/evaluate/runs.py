@@ -13,6 +13,7 @@ from cimemories.analysis.headline import headline
 from cimemories.analysis.progress import ACTIVE, RunProgress, in_words, run_progress
 from cimemories.evaluation import runs as evaluation
 from cimemories.llm.client import EndpointError
+from cimemories.llm.policy import SimulatorError
 from cimemories.llm.worker import SIMULATOR
 from cimemories.model import WorkStatus
 from cimemories.seeds import SeedError
@@ -73,7 +74,7 @@ def _start(store: Store, wanted: RunForm) -> None:
         with st.spinner("Looking the server up and writing the plan"):
             run_id = evaluation.plan(store, spec)
             launch.launch(store, run_id)
-    except (StoreError, EndpointError, SeedError) as problem:
+    except (StoreError, EndpointError, SeedError, SimulatorError) as problem:
         page.error("The run was not started.", str(problem))
         return
     url.put(run=run_id)
