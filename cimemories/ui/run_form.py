@@ -26,6 +26,7 @@ class RunForm:
     contexts: int
     temperature: float | None
     max_tokens: int
+    timeout: float
     judge_model: str
     judge_base_url: str
     judge_key_env: str
@@ -54,6 +55,11 @@ def run_form(names: Sequence[str], sizes: Mapping[str, tuple[int, int]]) -> RunF
         temperature = st.number_input(
             "Temperature", 0.0, 2.0, value=None, step=0.1, placeholder="the model's default", format="%.2f"
         )
+        timeout = float(
+            st.number_input(
+                "Patience in seconds", 1, 3600, value=120, step=60, help="Doubled by each retry of a request"
+            )
+        )
     answers = profiles * contexts * samples
     calls = f"{answers:,} messages" + (f" and {answers:,} judgements by a model" if judge_model else "")
     ready = bool(model.strip()) and (simulated or bool(base_url.strip()))
@@ -70,6 +76,7 @@ def run_form(names: Sequence[str], sizes: Mapping[str, tuple[int, int]]) -> RunF
         contexts=contexts,
         temperature=temperature,
         max_tokens=max_tokens,
+        timeout=timeout,
         judge_model=judge_model.strip(),
         judge_base_url=judge_url.strip(),
         judge_key_env=judge_key.strip() or "OPENAI_API_KEY",

@@ -163,7 +163,7 @@ def _form(store: Store, dataset: DatasetRow) -> None:
         key_env = third.text_input(
             "Environment variable that holds the key", value=DEFAULT_KEY_ENV, disabled=simulator, key="start.key"
         )
-        a, b, c, d, e = st.columns(5)
+        a, b, c, d, e, f = st.columns(6)
         draws = a.number_input("Draws for each persona", 1, 100, 10, key="start.draws")
         profiles = b.number_input(
             "Profiles", 1, max(1, dataset.profiles), max(1, dataset.profiles), key=f"start.profiles.{dataset.id}"
@@ -174,7 +174,10 @@ def _form(store: Store, dataset: DatasetRow) -> None:
         temperature = d.number_input(
             "Temperature", 0.0, 2.0, value=None, step=0.1, placeholder="server's default", key="start.temperature"
         )
-        max_tokens = e.number_input("Token limit of a ballot", 16, 65536, 2048, step=128, key="start.max_tokens")
+        max_tokens = e.number_input("Token limit", 16, 65536, 2048, step=128, key="start.max_tokens")
+        timeout = f.number_input(
+            "Patience in seconds", 1, 3600, 120, step=60, key="start.timeout", help="Doubled by each retry of a request"
+        )
         started = st.form_submit_button("Start", type="primary", icon=":material/play_arrow:")
     if started:
         spec = LabellingSpec(
@@ -187,6 +190,7 @@ def _form(store: Store, dataset: DatasetRow) -> None:
             api_key_env=key_env.strip() or DEFAULT_KEY_ENV,
             temperature=temperature,
             max_tokens=int(max_tokens),
+            timeout=float(timeout),
         )
         _start(store, spec)
 

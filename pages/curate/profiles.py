@@ -139,7 +139,8 @@ def main() -> None:
         _manage(store, rows, None)
         return
     by_id = {row.id: row for row in rows}
-    with st.columns([2, 3], gap="large")[0]:
+    left, right = st.columns([2, 3], gap="large")
+    with left:
         chosen = page.select("Dataset", list(by_id), lambda i: by_id[i].name, "profiles.dataset", "dataset")
     current = by_id[chosen] if chosen is not None else rows[0]
     records = _records(store, str(store.workspace), current.id, current.created, current.revision)
@@ -150,7 +151,6 @@ def main() -> None:
             f"tested in {tables.count(current.contexts)} contexts.",
             simulated=current.simulated,
         )
-    left, right = st.columns([2, 3], gap="large")
     with left:
         record, domains = _browse(records)
         _manage(store, rows, current)

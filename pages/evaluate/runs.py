@@ -69,6 +69,7 @@ def _start(store: Store, wanted: RunForm) -> None:
         api_key_env=wanted.key_env,
         temperature=wanted.temperature,
         max_tokens=wanted.max_tokens,
+        timeout=wanted.timeout,
     )
     try:
         with st.spinner("Looking the server up and writing the plan"):
