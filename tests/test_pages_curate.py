@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from paging import ROOT, button, nodes, opened, said
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_profiles, records
 
@@ -18,7 +17,6 @@ from cimemories.store import datasets, decisions, labellings, work
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import WORKSPACE, Store, shared_store
 
-ROOT = Path(__file__).resolve().parent.parent
 HOME, PROFILES, LABELS = "pages/start/home.py", "pages/curate/profiles.py", "pages/curate/labels.py"
 HOSTILE = "![x](http://127.0.0.1:1/a.png) <img src=x onerror=alert(1)>"
 # What draws text as it is, or draws only our own markup: everything else would read it as markdown.
@@ -37,34 +35,6 @@ def labelled(store: Store) -> tuple[DatasetRow, str]:
     dataset = add_dataset(store, profiles=2, attributes=3, contexts=2)
     codes = [[[INAPPROPRIATE, NECESSARY], [NECESSARY, NECESSARY], [AMBIGUOUS, UNLABELLED]]] * 2
     return dataset, add_labels(store, dataset.id, codes, draws=2)
-
-
-def opened(page: str, **query: object) -> AppTest:
-    """The app on one of its pages, as a link with these parameters opens it."""
-    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
-    app.run()
-    app.switch_page(page)
-    for name, value in query.items():
-        app.query_params[name] = str(value)
-    app.run()
-    assert not app.exception
-    return app
-
-
-def said(app: AppTest) -> str:
-    """All markup of the page but its style, as one text."""
-    return "\n".join(e.proto.body for e in app.get("html") if not e.proto.body.startswith("<style>"))
-
-
-def nodes(node: Any) -> Iterator[Any]:
-    """Everything that is sent to the browser: elements, and blocks (columns, forms, expanders) with what they say."""
-    yield node
-    for child in getattr(node, "children", {}).values():
-        yield from nodes(child)
-
-
-def button(app: AppTest, label: str):
-    return next(item for item in app.button if item.label == label)
 
 
 def test_an_empty_workspace_explains_itself(store: Store) -> None:

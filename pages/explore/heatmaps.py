@@ -6,40 +6,25 @@ import pandas as pd
 import streamlit as st
 
 from cimemories.analysis import heatmap
-from cimemories.analysis.flows import Flows, Scope, scope, shared_flows
+from cimemories.analysis.flows import Flows, Scope
 from cimemories.analysis.headline import headline
 from cimemories.curation.consensus import LABELS
-from cimemories.store import runs
-from cimemories.store.engine import StoreError, shared_store
 from cimemories.ui import charts, page, safe, tables, url
+from pages.explore.run_scope import run_scope
 
 VIOLATION, COMPLETENESS, BOTH = "Violation", "Completeness", "Both"
 
 
 def draw() -> None:
-    store = shared_store()
-    with store.read() as connection:
-        rows = runs.all_rows(connection)
-    top = st.container()
-    if not rows:
-        with top:
-            page.head("Heatmaps", "No run yet.")
-        page.empty(
-            "Nothing to map yet",
-            "A heatmap shows where a model leaks: information domains by contexts. It needs a run.",
-            lambda: url.page_link("runs", "Start a run", icon=":material/play_circle:"),
-        )
+    chosen = run_scope(
+        "Heatmaps",
+        "Nothing to map yet",
+        "A heatmap shows where a model leaks: information domains by contexts. It needs a run.",
+        beside=(2, 3),
+    )
+    if chosen is None:
         return
-    by_id = {row.id: row for row in reversed(rows)}
-    left, middle, right = st.columns([4, 2, 3], vertical_alignment="bottom")
-    with left:
-        run_id = page.select("Run", list(by_id), lambda i: f"{by_id[i].name} ({i})", "heatmaps.run", "run")
-    flows = shared_flows(store)
-    try:
-        asked = scope(store, str(run_id))
-    except StoreError as problem:
-        page.error(str(problem))
-        return
+    flows, asked, (middle, right) = chosen.flows, chosen.asked, chosen.columns
     with middle:
         n = _samples(asked)
     with right:
@@ -47,7 +32,7 @@ def draw() -> None:
             "Show", [VIOLATION, COMPLETENESS, BOTH], default=VIOLATION, key="heatmaps.measure", required=True
         )
     cells = heatmap.cells(flows, asked, n)
-    with top:
+    with chosen.top:
         page.head("Heatmaps", _takeaway(flows, asked, cells, n), simulated=bool(asked.simulated))
     if asked.labelling is None or cells.empty:
         page.empty(
@@ -111,7 +96,7 @@ def _selected(asked: Scope, cells: pd.DataFrame, n: int, measure: str) -> tuple[
     for name, column in wanted:
         if measure not in (name, BOTH):
             continue
-        title = f"Violation@{n}: revealed though inappropriate" if column == "violation" else "Completeness"
+        title = _title(cells, n) if column == "violation" else "Completeness: necessary attributes conveyed"
         unit = "inappropriate pairs" if column == "violation" else "necessary pairs"
         pairs = f"{column}_pairs"
         clicked = charts.heatmap(
@@ -121,7 +106,7 @@ def _selected(asked: Scope, cells: pd.DataFrame, n: int, measure: str) -> tuple[
             value=column,
             count=pairs,
             title=title,
-            subtitle=f"{tables.count(ordered[pairs].sum())} {unit} in {len(contexts)} contexts; hatched: none",
+            subtitle=f"{tables.count(ordered[pairs].sum())} {unit} in {len(contexts)} contexts; hatched: no such pair",
             key=f"heatmaps.{column}.{asked.run.id}",
             selected=chosen,
             x_names=contexts,
@@ -137,6 +122,13 @@ def _selected(asked: Scope, cells: pd.DataFrame, n: int, measure: str) -> tuple[
         return int(chosen[0]), str(chosen[1])
     page.notice("Click a cell to see the flows behind it: which attribute, of whom, in how many samples.")
     return None
+
+
+def _title(cells: pd.DataFrame, n: int) -> str:
+    worst = heatmap.worst(cells)
+    if worst is None or not worst.violation:
+        return f"Violation@{n}: nothing inappropriate was revealed"
+    return f"Violation@{n}: {worst.domain.replace('_', ' ')} leaks most, to {worst.recipient}"
 
 
 def _cell(flows: Flows, asked: Scope, cells: pd.DataFrame, context: int, domain: str, n: int) -> None:

@@ -6,13 +6,12 @@ import pandas as pd
 import streamlit as st
 
 from cimemories.analysis import heatmap
-from cimemories.analysis.flows import Flows, Scope, scope, shared_flows
+from cimemories.analysis.flows import Flows, Scope
 from cimemories.analysis.leaks import LeakView, Memory, Sample, leak_view
 from cimemories.model import JudgementStatus, Label, ResponseStatus, Strength
-from cimemories.store import runs
-from cimemories.store.engine import StoreError, shared_store
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.safe import Kind, Marked
+from pages.explore.run_scope import run_scope
 
 KIND_OF: dict[Label | None, Kind] = {
     Label.INAPPROPRIATE: "leaked",
@@ -23,29 +22,16 @@ KIND_OF: dict[Label | None, Kind] = {
 
 
 def draw() -> None:
-    store = shared_store()
-    with store.read() as connection:
-        rows = runs.all_rows(connection)
-    top = st.container()
-    if not rows:
-        with top:
-            page.head("Leaks", "No run yet.")
-        page.empty(
-            "Nothing has been written yet",
-            "A leak is a memory that a message reveals where it does not belong. It takes a run to have messages.",
-            lambda: url.page_link("runs", "Start a run", icon=":material/play_circle:"),
-        )
+    chosen = run_scope(
+        "Leaks",
+        "Nothing has been written yet",
+        "A leak is a memory that a message reveals where it does not belong. It takes a run to have messages.",
+    )
+    if chosen is None:
         return
-    by_id = {row.id: row for row in reversed(rows)}
-    run_id = page.select("Run", list(by_id), lambda i: f"{by_id[i].name} ({i})", "leaks.run", "run")
-    flows = shared_flows(store)
-    try:
-        asked = scope(store, str(run_id))
-    except StoreError as problem:
-        page.error(str(problem))
-        return
+    flows, asked = chosen.flows, chosen.asked
     found = heatmap.leaks(flows, asked)
-    with top:
+    with chosen.top:
         page.head("Leaks", _takeaway(asked, found), simulated=bool(asked.simulated))
     place = _place(flows, asked, found)
     if place is None:

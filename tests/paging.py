@@ -1,0 +1,39 @@
+"""Pages of the app without a browser: opened through app.py, read as what is sent to one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from streamlit.testing.v1 import AppTest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def opened(page: str, **query: object) -> AppTest:
+    """The app on one of its pages, as a link with these parameters opens it."""
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
+    app.run()
+    app.switch_page(page)
+    for name, value in query.items():
+        app.query_params[name] = str(value)
+    app.run()
+    assert not app.exception
+    return app
+
+
+def said(app: AppTest) -> str:
+    """All markup of the page but its style, as one text."""
+    return "\n".join(e.proto.body for e in app.get("html") if not e.proto.body.startswith("<style>"))
+
+
+def nodes(node: Any) -> Iterator[Any]:
+    """Everything that is sent to the browser: elements, and blocks (columns, forms, expanders) with what they say."""
+    yield node
+    for child in getattr(node, "children", {}).values():
+        yield from nodes(child)
+
+
+def button(app: AppTest, label: str) -> Any:
+    return next(item for item in app.button if item.label == label)

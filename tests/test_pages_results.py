@@ -1,0 +1,137 @@
+"""Runs, Heatmaps and Leaks through app.py: what is missing is said, numbers are the analysis layer's, links hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from paging import button, opened, said
+from worlds import add_dataset, add_labels, add_run, ask, plan_run, records
+
+from cimemories.analysis.headline import headline
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.model import JudgementStatus, Label, ResponseStatus
+from cimemories.store import decisions, runs, work
+from cimemories.store.engine import WORKSPACE, Store, shared_store
+
+RUNS, HEATMAPS, LEAKS = "pages/evaluate/runs.py", "pages/explore/heatmaps.py", "pages/explore/leaks.py"
+X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
+LABELS = [[[X, X, N], [X, X, X], [N, N, A]]]
+REVEALS = [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
+    return shared_store()
+
+
+def world(store: Store, **options: object) -> tuple[int, str]:
+    """The worked example of docs/metrics.md as a run; returns the dataset's and the run's id."""
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    add_labels(store, data.id, LABELS)
+    return data.id, add_run(store, data.id, 5, REVEALS, **options)  # type: ignore[arg-type]
+
+
+def test_without_a_run_every_page_says_what_to_do(store: Store) -> None:
+    assert "There is no dataset to run a model on" in said(opened(RUNS))
+    add_dataset(store)
+    assert "No run yet." in said(opened(HEATMAPS))
+    assert "No run yet." in said(opened(LEAKS))
+    assert button(opened(RUNS), "Start the run").disabled  # no model named yet
+
+
+def test_the_worked_example_is_what_the_pages_show(store: Store) -> None:
+    _, run_id = world(store)
+    table = opened(RUNS, run=run_id).dataframe[0].value.iloc[0]
+    assert (table["violation"], table["completeness"], table["coverage"]) == pytest.approx((100, 80, 100))
+    page = opened(HEATMAPS, run=run_id, n=1)
+    assert "violation@1 60.0 % of 2 attributes, completeness 80.0 %" in said(page)
+    assert "simulated" not in said(page)
+    leaks = opened(LEAKS, run=run_id)
+    assert "3 inappropriate flows were revealed at least once, 1 of them in every sample" in said(leaks)
+    assert leaks.dataframe[0].value["revealed"].tolist() == ["5 of 5", "2 of 5", "1 of 5"]
+
+
+def test_a_linked_cell_lists_its_flows_and_a_linked_leak_its_message(store: Store) -> None:
+    data, run_id = world(store)
+    person = records(store, data)[0]
+    cell = opened(HEATMAPS, run=run_id, domain="relationships", context=person.context_ids[1], n=5)
+    flows = next(d.value for d in cell.dataframe if "revealed" in d.value)
+    assert flows[["key", "revealed", "label"]].to_numpy().tolist() == [["fact_1", "2 of 5", "X inappropriate"]]
+    where = {"profile": person.id, "context": person.context_ids[1], "attribute": person.attribute_ids[1]}
+    leak = opened(LEAKS, run=run_id, **where)
+    assert 'class="ci-leaked ci-opens"' in said(leak)
+    assert "in 2 of 5 judged messages" in said(leak)
+    assert leak.segmented_control[0].options == ["1 (1)", "2 (1)", "3 (0)", "4 (0)", "5 (0)"]
+
+
+def test_a_decision_changes_what_the_pages_show_at_once(store: Store) -> None:
+    data, run_id = world(store)
+    person = records(store, data)[0]
+    before = opened(LEAKS, run=run_id)
+    with store.write() as connection:
+        decisions.add(
+            connection,
+            dataset_id=data,
+            attribute=person.attribute_ids[1],
+            context=person.context_ids[2],
+            annotator="Ada",
+            label=Label.AMBIGUOUS,
+        )
+    before.run()
+    assert "2 inappropriate flows were revealed at least once" in said(before)
+
+
+def test_what_is_missing_is_shown_as_missing(store: Store) -> None:
+    lost = {(0, 0, 4): ResponseStatus.TRUNCATED, (0, 1, 4): JudgementStatus.UNPARSED, (0, 2, 4): ResponseStatus.FAILED}
+    data, run_id = world(store, missing=lost)
+    flows, asked = ask(store, run_id)
+    assert headline(flows, asked).coverage == pytest.approx(12 / 15)
+    assert "Only 80.0 % of the responses are judged" in said(opened(HEATMAPS, run=run_id))
+    page = opened(RUNS, run=run_id)
+    assert "1 response missing: truncated" in said(page)
+    assert "1 judgement missing: unparsed" in said(page)
+    assert button(page, "Ask again for what failed")
+    person = records(store, data)[0]
+    leak = opened(LEAKS, run=run_id, profile=person.id, context=person.context_ids[0], sample=5)
+    assert leak.segmented_control[0].options[-1] == "5 (missing)"
+    assert "counts as missing, not as &#x27;nothing revealed&#x27;" in said(leak)
+
+
+def test_without_labels_nothing_is_called_a_leak(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    run_id = add_run(store, data.id, 5, REVEALS)
+    assert "No labelled flow to show" in said(opened(HEATMAPS, run=run_id))
+    assert "The dataset has no labels yet" in said(opened(LEAKS, run=run_id))
+
+
+def test_a_link_to_a_run_that_is_gone_is_said(store: Store) -> None:
+    _, run_id = world(store)
+    for page in (RUNS, HEATMAPS, LEAKS):
+        app = opened(page, run="run-00000000")
+        assert "(any more)" in said(app)
+        assert run_id in str(app.query_params["run"])
+
+
+def test_a_dead_worker_is_interrupted_and_its_run_can_be_deleted(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    with store.write() as connection:
+        run_id = plan_run(connection, data.id, 2)
+        table = work.table_of(run_id)
+        connection.execute(
+            table.update().values(status="running", pid=1, process_started=1.0, host="elsewhere", heartbeat=1.0)
+        )
+    page = opened(RUNS, run=run_id)
+    assert page.dataframe[0].value["status"].tolist() == ["interrupted"]
+    assert button(page, "Resume")
+    button(page, "Delete this run").click().run()
+    with store.read() as connection:
+        assert runs.all_rows(connection) == []
+
+
+def test_a_simulated_run_carries_its_badge_everywhere(store: Store) -> None:
+    _, run_id = world(store, simulated=True)
+    assert opened(RUNS, run=run_id).dataframe[0].value["kind"].tolist() == ["simulated"]
+    for page in (RUNS, HEATMAPS, LEAKS):
+        assert "ci-simulated" in said(opened(page, run=run_id))
