@@ -153,6 +153,8 @@ def test_a_decision_in_the_browser_is_in_the_record(app: str, browser: Browser, 
 
 def test_a_simulated_run_is_started_watched_and_finished(app: str, browser: Browser, record: Store) -> None:
     page = serving.open_page(browser, f"{app}/runs")
+    expect(page.get_by_text("735 of 735 responses")).to_be_visible()  # the newest run is the chosen one
+    before = page.url
     page.get_by_text("New run").click()
     page.get_by_text("Simulator", exact=True).click()
     page.get_by_label("Profiles").fill("1")
@@ -160,7 +162,7 @@ def test_a_simulated_run_is_started_watched_and_finished(app: str, browser: Brow
     page.get_by_label("Contexts").press("Tab")
     serving.settled(page)
     page.get_by_role("button", name="Start the run").click()
-    page.wait_for_url(re.compile(r"run=run-"))
+    page.wait_for_url(lambda address: "run=run-" in address and address != before)
     run_id = parse_qs(urlparse(page.url).query)["run"][0]
     expect(page.get_by_text("10 of 10 responses")).to_be_visible(timeout=60_000)
     expect(page.get_by_text(re.compile("finished: "))).to_be_visible(timeout=60_000)
