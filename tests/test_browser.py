@@ -139,15 +139,17 @@ def test_a_decision_in_the_browser_is_in_the_record(app: str, browser: Browser, 
     where = f"dataset={dataset.id}&profile={profile.id}&context={context}&attribute={attribute}"
     page = serving.open_page(browser, f"{app}/labels?{where}")
     page.get_by_label("Your name").fill("Ada")
-    page.get_by_label("Your name").press("Enter")
+    page.get_by_label("Your name").press("Enter")  # ends the typing, decides nothing
     page.get_by_label("Reason").fill("The message cannot do without it")
     page.get_by_test_id("stRadio").get_by_text("necessary", exact=False).first.click()
-    page.get_by_role("button", name=re.compile("Save|Decide|Set")).first.click()
-    serving.settled(page)
+    page.get_by_role("button", name="Set decision").click()
+    expect(page.get_by_text("decided by Ada")).to_be_visible()
     with record.read() as connection:
-        stands = decisions.standing(decisions.history(connection, dataset.id))
+        history = decisions.history(connection, dataset.id)
+    stands = decisions.standing(history)
     assert stands[attribute, context].label == "necessary"
     assert stands[attribute, context].annotator == "Ada"
+    assert [d.label for d in history if (d.attribute, d.context) == (attribute, context)] == ["necessary"]
     page.context.close()
 
 

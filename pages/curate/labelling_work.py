@@ -146,7 +146,7 @@ def _form(store: Store, dataset: DatasetRow) -> None:
         key="start.place",
     )
     simulator = place is not None and place.startswith("The simulator")
-    with st.form("start", border=False):
+    with st.form("start", enter_to_submit=False, border=False):
         first, second, third = st.columns([2, 3, 2])
         model = first.text_input(
             "Model",

@@ -73,7 +73,8 @@ def _form(store: Store, dataset_id: int, view: PairView) -> None:
     st.subheader("Decide", anchor=False)
     key = f"decide.{view.attribute_id}.{view.context_id}"
     known = st.session_state.get(_ANNOTATOR, "")
-    with st.form(key, border=False):
+    # Enter ends the typing of a name or a reason; it must never decide a label that nobody chose.
+    with st.form(key, enter_to_submit=False, border=False):
         label = st.radio(
             "Label",
             list(Label),
