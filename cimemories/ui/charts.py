@@ -29,6 +29,7 @@ CONFIG = {"displaylogo": False, "doubleClick": False, "modeBarButtonsToRemove": 
 ROW_HEIGHT = 34
 LONGEST_TICK = 34
 MINIMUM_ROOM = 12
+CHARACTER_WIDTH = 6.2  # pixels, of a tick label at Streamlit's size
 PLOT_CHARACTERS = 130  # about as many stand side by side under a chart on the narrowest screen we serve
 
 
@@ -86,7 +87,14 @@ def heatmap(
     if chosen is not None and chosen[0] in columns and chosen[1] in rows:
         _outline(fig, columns.index(chosen[0]), rows.index(chosen[1]))
     figure_layout(fig, title=title, subtitle=subtitle)
-    fig.update_layout(height=ROW_HEIGHT * len(rows) + 190, dragmode=False, hovermode="closest", hoverdistance=300)
+    margin = {"t": 64 if title and subtitle else 44, "r": 8} | _tick_room(fig)
+    fig.update_layout(
+        margin=margin,
+        height=ROW_HEIGHT * len(rows) + margin["b"] + 70,
+        dragmode=False,
+        hovermode="closest",
+        hoverdistance=300,
+    )
     words = alt or f"Heatmap of {title}: {len(rows)} rows by {len(columns)} columns. The same numbers are in the table."
     st.plotly_chart(fig, key=key, on_select="rerun", selection_mode="points", alt=words, config=CONFIG)
     return chosen
@@ -148,19 +156,7 @@ def _heatmap_figure(
         hoverinfo="skip",
         colorbar={"tickformat": ".0%", "thickness": 12, "outlinewidth": 0, "len": 0.9},
     )
-    fig.add_bar(
-        x=[i for i, _ in hatched],
-        y=[1.0] * len(hatched),
-        base=[j - 0.5 for _, j in hatched],
-        width=1,
-        marker={
-            "color": "rgba(128,128,128,.12)",
-            "line": {"width": 0},
-            "pattern": {"shape": "/", "fgcolor": "rgba(128,128,128,.65)", "size": 6, "solidity": 0.2},
-        },
-        hoverinfo="skip",
-        showlegend=False,
-    )
+    _hatch(fig, hatched)
     fig.add_scatter(
         x=[i for i, _ in points],
         y=[j for _, j in points],
@@ -173,7 +169,7 @@ def _heatmap_figure(
         hovertemplate="%{text}<extra></extra>",
         showlegend=False,
     )
-    axis = {"tickmode": "array", "showgrid": False, "zeroline": False, "automargin": True, "ticks": ""}
+    axis = {"tickmode": "array", "showgrid": False, "zeroline": False, "ticks": ""}
     room = PLOT_CHARACTERS // max(1, len(columns))
     fig.update_xaxes(
         **axis,
@@ -189,6 +185,28 @@ def _heatmap_figure(
         ticktext=[escaped(y_names.get(row, row), LONGEST_TICK) for row in rows],
     )
     return fig
+
+
+def _tick_room(fig: go.Figure) -> dict[str, int]:
+    """Margins that hold the tick labels, reckoned here: left to Plotly, the chart is laid out several times over."""
+    longest = max((len(html.unescape(text)) for text in fig.layout.yaxis.ticktext), default=0)
+    below = [html.unescape(text).split("<br>") for text in fig.layout.xaxis.ticktext]
+    widest = max((len(line) for lines in below for line in lines), default=0)
+    if fig.layout.xaxis.tickangle:
+        slanted = widest * CHARACTER_WIDTH
+        return {"l": round(max(longest * CHARACTER_WIDTH, slanted * 0.77)) + 14, "b": round(slanted * 0.65) + 24}
+    return {"l": round(longest * CHARACTER_WIDTH) + 14, "b": 17 * max((len(lines) for lines in below), default=1) + 14}
+
+
+def _hatch(fig: go.Figure, cells: list[tuple[int, int]]) -> None:
+    """Three diagonals a cell, all of them one line: a pattern a cell would cost the browser a hundred times as much."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for i, j in cells:
+        x += [i - 0.45, i - 0.05, None, i - 0.45, i + 0.45, None, i + 0.05, i + 0.45, None]
+        y += [j + 0.05, j - 0.4, None, j + 0.4, j - 0.4, None, j + 0.4, j - 0.05, None]
+    line = {"color": "rgba(128,128,128,.6)", "width": 1, "simplify": False}
+    fig.add_scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False)
 
 
 def _wrapped(name: object, room: int) -> str:
