@@ -7,7 +7,8 @@ import socket
 import sys
 from pathlib import Path
 
-from cimemories import cli_output, demo
+from cimemories import demo
+from cimemories.cli import output
 from cimemories.store.engine import StoreError, open_store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,9 +26,9 @@ def serve_app(port: int, workspace: Path, *, demo_wanted: bool = True) -> None:
     _require_free(port)
     store = open_store(workspace)
     if demo_wanted and demo.is_wanted(store):
-        demo.prepare(store, cli_output.note)
+        demo.prepare(store, output.note)
     store.close()
-    cli_output.line(f"CIMemories Studio: http://{HOST}:{port} (workspace {workspace}; stop with Ctrl-C)")
+    output.line(f"CIMemories Studio: http://{HOST}:{port} (workspace {workspace}; stop with Ctrl-C)")
     environment = {**os.environ, "CIMEMORIES_WORKSPACE": str(workspace.resolve())}
     os.chdir(ROOT)  # Streamlit reads .streamlit/config.toml of the folder it is started in
     command = [sys.executable, "-m", "cimemories.ui.server", str(page), str(port)]

@@ -32,12 +32,13 @@ from cimemories.model import (
     Profile,
     is_bio,
 )
-from cimemories.store import datasets, decisions, runs, tables
+from cimemories.store import curation_tables, datasets, decisions, runs, tables
 from cimemories.store.engine import Store, StoreError, open_store
 
 # One record serves all cases of a property: each case writes under a name of its own.
 one_record = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 numbers = itertools.count()
+assert curation_tables.edit.metadata is tables.metadata
 
 
 def count(connection: sa.Connection, table: sa.Table) -> int:
@@ -170,6 +171,32 @@ def test_the_hash_of_a_dataset_is_of_its_content(store: Store) -> None:
     assert len(set(hashes[1:])) == len(worlds) - 1
 
 
+def fill_curation_tables(store: Store, dataset: int, parent: int, attribute: int, context: int) -> None:
+    """A row in each: here it only matters that they go with their dataset."""
+    t, by = curation_tables, {"annotator": "me", "created": "2026-01-01"}
+    with store.write() as connection:
+        labelling, persona = connection.execute(
+            sa.select(tables.labelling.c.id, tables.ballot.c.persona)
+            .join(tables.ballot, tables.ballot.c.labelling == tables.labelling.c.id)
+            .where(tables.labelling.c.dataset == dataset)
+        ).first()
+        shares = {"necessary": 1.0, "inappropriate": 0.0, "abstain": 0.0}
+        pair = {"attribute": attribute, "context": context, "persona": persona}
+        rows: list[tuple[sa.Table, dict[str, Any]]] = [
+            (t.dataset_version, {"parent": parent, "version": 2, "created": "2026-01-01"}),
+            (t.freeze, {"hash": "h", "rule": "{}", "counts": "{}", **by}),
+            (t.edit, {"kind": "attribute", "action": "remove", **by}),
+            (t.rule, {"name": "r", "threshold": 0.9, "priors": "{}", "current": True, **by}),
+        ]
+        for table, values in rows:
+            connection.execute(sa.insert(table).values(dataset=dataset, **values))
+        connection.execute(sa.insert(t.imported_vote).values(labelling=labelling, **pair, **shares))
+        made = {"name": "n", "model": "m", "endpoint": "e", "simulated": False, "manifest": "{}", "dataset": dataset}
+        connection.execute(sa.insert(t.generation).values(id="generation-1", status="finished", created="2026", **made))
+        part = {"generation": "generation-1", "profile": 0, "position": 0, "event": "general", "status": "ok"}
+        connection.execute(sa.insert(t.generation_part).values(**part))
+
+
 def test_deleting_a_dataset_takes_its_rows_and_leaves_the_calls(store: Store) -> None:
     kept = add_dataset(store, name="kept", profiles=1)
     alone = counts(store)
@@ -181,12 +208,13 @@ def test_deleting_a_dataset_takes_its_rows_and_leaves_the_calls(store: Store) ->
     with store.write() as connection:
         for label in (Label.NECESSARY, None):
             decisions.add(connection, dataset_id=gone.id, attribute=a, context=c, annotator="me", label=label)
+    fill_curation_tables(store, gone.id, kept.id, a, c)
     full = counts(store)
     assert all(full[name] > 0 for name in full if name != "alembic_version")
     with store.write() as connection:
         datasets.delete(connection, gone.id)
     after = counts(store)
-    shared = ("call", "request", "persona", "judge")
+    shared = ("call", "request", "persona", "judge", "generation", "generation_part")
     assert {k: v for k, v in after.items() if k not in shared} == {k: v for k, v in alone.items() if k not in shared}
     assert {k: after[k] for k in shared} == {k: full[k] for k in shared}
     assert records(store, kept.id)[0].profile == make_profile(0)

@@ -23,7 +23,7 @@ def default_labelling(store: Store, dataset_id: int) -> LabellingRow | None:
     vote, else None."""
     with store.read() as connection:
         rows = labellings.all_rows(connection, dataset_id)
-    voted = [row for row in rows if row.ballots.get(labellings.OK)]
+    voted = [row for row in rows if row.imported or row.ballots.get(labellings.OK)]
     finished = [row for row in voted if row.status == "finished"]
     return next(iter((finished or voted)[-1:]), None)
 
@@ -48,10 +48,10 @@ def consensus_labels(store: Store, labelling_id: str) -> pd.DataFrame:
 def _from_votes(connection: sa.Connection, labelling_id: str) -> pd.DataFrame:
     personas = labellings.personas(connection, labelling_id)
     rows = labellings.tallies(connection, labelling_id).all()
-    tallies = pd.DataFrame(rows, columns=["attribute", "context", "persona", *map(str, Verdict)]).astype(np.int64)
-    pairs, position = np.unique(tallies[["attribute", "context"]].to_numpy(), axis=0, return_inverse=True)
+    tallies = pd.DataFrame(rows, columns=["attribute", "context", "persona", *map(str, Verdict)]).astype(np.float64)
+    pairs, position = np.unique(tallies[["attribute", "context"]].to_numpy(dtype=np.int64), axis=0, return_inverse=True)
     order = {persona_id: index for index, persona_id in enumerate(personas)}
-    counts = np.zeros((len(pairs), len(order), len(_COUNTED)), dtype=np.int32)
+    counts = np.zeros((len(pairs), len(order), len(_COUNTED)))
     persona_position = tallies["persona"].map(order).to_numpy(dtype=np.int64)
     for index, verdict in enumerate(_COUNTED):
         counts[position.reshape(-1), persona_position, index] = tallies[str(verdict)].to_numpy()

@@ -11,10 +11,12 @@ import sqlalchemy as sa
 
 from cimemories.model import Persona, Verdict, WorkStatus
 from cimemories.store import work
+from cimemories.store.curation_tables import imported_vote
 from cimemories.store.engine import insert_ignore
 from cimemories.store.ids import canonical_json, content_hash, new_id, now
 from cimemories.store.tables import attribute, ballot, call, context, labelling, persona, profile, profile_context, vote
 
+IMPORTED = "imported"  # the endpoint of a labelling whose shares came from a file, without votes
 OWED = "owed"
 OK = "ok"
 # A failure of the way to the server, and an answer that never came, are asked for again by a resume; an answer that
@@ -40,6 +42,11 @@ class LabellingRow:
     finished: str | None
     revision: int
     ballots: dict[str, int]
+
+    @property
+    def imported(self) -> bool:
+        """Whether its labels came from a file, as shares without votes."""
+        return self.endpoint == IMPORTED
 
     @property
     def expected(self) -> int:
@@ -243,7 +250,10 @@ def settle(
 
 def tallies(connection: sa.Connection, labelling_id: str, profile_id: int | None = None) -> sa.CursorResult[tuple]:
     """Votes counted by (attribute, context, persona): columns attribute, context, persona, necessary, inappropriate,
-    abstain, conflict. Of one profile where given."""
+    abstain, conflict. Of one profile where given. Of an imported labelling: the shares of its file, 0 to 1."""
+    endpoint = connection.execute(sa.select(labelling.c.endpoint).where(labelling.c.id == labelling_id)).scalar()
+    if endpoint == IMPORTED:
+        return _shares(connection, labelling_id, profile_id)
 
     def count(verdict: Verdict) -> sa.ColumnElement[int]:
         return sa.func.sum(sa.case((vote.c.verdict == str(verdict), 1), else_=0)).label(str(verdict))
@@ -256,6 +266,23 @@ def tallies(connection: sa.Connection, labelling_id: str, profile_id: int | None
     )
     if profile_id is not None:
         query = query.where(ballot.c.profile == profile_id)
+    return connection.execute(query)
+
+
+def _shares(connection: sa.Connection, labelling_id: str, profile_id: int | None) -> sa.CursorResult[tuple]:
+    shares = imported_vote.c
+    query = sa.select(
+        shares.attribute,
+        shares.context,
+        shares.persona,
+        shares.necessary,
+        shares.inappropriate,
+        shares.abstain,
+        sa.literal(0).label(str(Verdict.CONFLICT)),
+    ).where(shares.labelling == labelling_id)
+    if profile_id is not None:
+        own = sa.select(attribute.c.id).where(attribute.c.profile == profile_id)
+        query = query.where(shares.attribute.in_(own))
     return connection.execute(query)
 
 

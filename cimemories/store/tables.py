@@ -34,11 +34,11 @@ metadata = MetaData(
 RowId = BigInteger().with_variant(Integer, "sqlite")
 
 
-def _id() -> Column[int]:
+def id_column() -> Column[int]:
     return Column("id", RowId, primary_key=True, autoincrement=True)
 
 
-def _to(target: str, name: str | None = None, *, primary_key: bool = False) -> Column[int]:
+def to(target: str, name: str | None = None, *, primary_key: bool = False) -> Column[int]:
     return Column(
         name or target,
         RowId,
@@ -48,7 +48,7 @@ def _to(target: str, name: str | None = None, *, primary_key: bool = False) -> C
     )
 
 
-def _work_columns() -> list[Column[object]]:
+def work_columns() -> list[Column[object]]:
     """What a labelling and a run share: where the work stands, which process does it, and when it last said so."""
     return [
         Column("status", Text, nullable=False),
@@ -66,7 +66,7 @@ def _work_columns() -> list[Column[object]]:
 dataset = Table(
     "dataset",
     metadata,
-    _id(),
+    id_column(),
     Column("name", Text, nullable=False, unique=True),
     Column("origin", Text, nullable=False),
     Column("source_name", Text),
@@ -78,8 +78,8 @@ dataset = Table(
 profile = Table(
     "profile",
     metadata,
-    _id(),
-    _to("dataset"),
+    id_column(),
+    to("dataset"),
     Column("ordinal", Integer, nullable=False),
     Column("name", Text, nullable=False),
     Column("sex", Text, nullable=False),
@@ -91,8 +91,8 @@ profile = Table(
 attribute = Table(
     "attribute",
     metadata,
-    _id(),
-    _to("profile"),
+    id_column(),
+    to("profile"),
     Column("ordinal", Integer, nullable=False),
     Column("key", Text, nullable=False),
     Column("value", Text, nullable=False),  # JSON text, so that null, 1, 1.0 and true stay what they are
@@ -107,8 +107,8 @@ attribute = Table(
 context = Table(
     "context",
     metadata,
-    _id(),
-    _to("dataset"),
+    id_column(),
+    to("dataset"),
     Column("ordinal", Integer, nullable=False),
     Column("task", Text, nullable=False),
     Column("recipient", Text, nullable=False),
@@ -119,8 +119,8 @@ context = Table(
 profile_context = Table(
     "profile_context",
     metadata,
-    _to("profile", primary_key=True),
-    _to("context", primary_key=True),
+    to("profile", primary_key=True),
+    to("context", primary_key=True),
     Column("ordinal", Integer, nullable=False),
     Index("ix_profile_context_context", "context"),
 )
@@ -128,7 +128,7 @@ profile_context = Table(
 persona = Table(
     "persona",
     metadata,
-    _id(),
+    id_column(),
     Column("hash", Text, nullable=False, unique=True),
     Column("pack", Text, nullable=False),
     Column("key", Text, nullable=False),
@@ -173,25 +173,25 @@ labelling = Table(
     metadata,
     Column("id", Text, primary_key=True),
     Column("identity", Text, nullable=False, unique=True),
-    _to("dataset"),
+    to("dataset"),
     Column("model", Text, nullable=False),
     Column("endpoint", Text, nullable=False),
     Column("simulated", Boolean, nullable=False),
     Column("pack", Text, nullable=False),
     Column("draws", Integer, nullable=False),
     Column("manifest", Text, nullable=False),
-    *_work_columns(),
+    *work_columns(),
     Index("ix_labelling_dataset", "dataset"),
 )
 
 ballot = Table(
     "ballot",
     metadata,
-    _id(),
+    id_column(),
     Column("labelling", Text, ForeignKey("labelling.id", ondelete="CASCADE"), nullable=False),
-    _to("profile"),
-    _to("context"),
-    _to("persona"),
+    to("profile"),
+    to("context"),
+    to("persona"),
     Column("draw", Integer, nullable=False),
     Column("status", Text, nullable=False),
     Column("cause", Text),
@@ -206,8 +206,8 @@ ballot = Table(
 vote = Table(
     "vote",
     metadata,
-    _to("ballot", primary_key=True),
-    _to("attribute", primary_key=True),
+    to("ballot", primary_key=True),
+    to("attribute", primary_key=True),
     Column("verdict", Text, nullable=False),
     Index("ix_vote_attribute", "attribute"),
     sqlite_with_rowid=False,
@@ -216,10 +216,10 @@ vote = Table(
 decision = Table(
     "decision",
     metadata,
-    _id(),
-    _to("dataset"),
-    _to("attribute"),
-    _to("context"),
+    id_column(),
+    to("dataset"),
+    to("attribute"),
+    to("context"),
     Column("annotator", Text, nullable=False),
     Column("label", Text),  # null: the annotator's earlier decision is taken back
     Column("reason", Text, nullable=False, default="", server_default=""),
@@ -238,7 +238,7 @@ run = Table(
     metadata,
     Column("id", Text, primary_key=True),
     Column("name", Text, nullable=False),
-    _to("dataset"),
+    to("dataset"),
     Column("dataset_hash", Text, nullable=False),
     Column("model", Text, nullable=False),
     Column("endpoint", Text, nullable=False),
@@ -250,17 +250,17 @@ run = Table(
     Column("composition", Text, nullable=False),
     Column("parameters", Text, nullable=False),
     Column("manifest", Text, nullable=False),
-    *_work_columns(),
+    *work_columns(),
     Index("ix_run_dataset", "dataset"),
 )
 
 response = Table(
     "response",
     metadata,
-    _id(),
+    id_column(),
     Column("run", Text, ForeignKey("run.id", ondelete="CASCADE"), nullable=False),
-    _to("profile"),
-    _to("context"),
+    to("profile"),
+    to("context"),
     Column("level", Text, nullable=False, default="full", server_default="full"),
     Column("sample", SmallInteger, nullable=False),
     Column("status", Text, nullable=False),
@@ -277,7 +277,7 @@ response = Table(
 judge = Table(
     "judge",
     metadata,
-    _id(),
+    id_column(),
     Column("identity", Text, nullable=False, unique=True),
     Column("kind", Text, nullable=False),  # llm | matcher
     Column("model", Text, nullable=False),
@@ -291,16 +291,16 @@ run_judge = Table(
     "run_judge",
     metadata,
     Column("run", Text, ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
-    _to("judge", primary_key=True),
+    to("judge", primary_key=True),
     Column("ordinal", SmallInteger, nullable=False),  # 0: the judge that numbers rest on unless another is asked for
 )
 
 judgement = Table(
     "judgement",
     metadata,
-    _id(),
-    _to("response"),
-    _to("judge"),
+    id_column(),
+    to("response"),
+    to("judge"),
     Column("status", Text, nullable=False),
     Column("cause", Text),
     Column("unknown", Integer, nullable=False, default=0, server_default="0"),
@@ -311,8 +311,8 @@ judgement = Table(
 reveal = Table(
     "reveal",
     metadata,
-    _to("judgement", primary_key=True),
-    _to("attribute", primary_key=True),
+    to("judgement", primary_key=True),
+    to("attribute", primary_key=True),
     Column("quote", Text, nullable=False),
     Column("start", Integer),
     Column("end", Integer),

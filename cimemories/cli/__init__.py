@@ -1,0 +1,10 @@
+"""The command line: the same verbs and words as the pages, for scripts and servers.
+
+Results go to standard output, progress and errors to standard error. Exit status 0 only on success; an error is one
+clear line, 1 for what could not be done and 2 for a command that was not understood.
+"""
+
+from cimemories.cli import curate, evaluate, exchange, explore, servers  # each registers its commands
+from cimemories.cli.base import cli, main
+
+__all__ = ["cli", "curate", "evaluate", "exchange", "explore", "main", "servers"]

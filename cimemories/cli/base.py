@@ -1,0 +1,97 @@
+"""The command line itself: the options that commands share, and how an error ends.
+
+Results go to standard output, progress and errors to standard error. Exit status 0 only on success; an error is one
+clear line, 1 for what could not be done and 2 for a command that was not understood.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import sqlalchemy as sa
+import typer
+
+from cimemories import __version__
+from cimemories.cli import output
+from cimemories.store.engine import StoreError
+
+cli = typer.Typer(
+    name="cimemories",
+    help="Curate, audit, run and explore the CIMemories benchmark of contextual integrity.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Workspace = Annotated[
+    Path, typer.Option("--workspace", "-w", envvar="CIMEMORIES_WORKSPACE", help="Folder that holds the record.")
+]
+DatasetName = Annotated[
+    str, typer.Option("--dataset", "-d", help="Name of the dataset; `cimemories datasets` lists them.")
+]
+Model = Annotated[str, typer.Option("--model", "-m", help="Name under which the server serves the model.")]
+BaseUrl = Annotated[
+    str, typer.Option("--base-url", help="OpenAI-compatible server, e.g. http://localhost:8000/v1, or `simulator`.")
+]
+KeyEnv = Annotated[str, typer.Option("--api-key-env", help="Environment variable that holds the endpoint's key.")]
+Profiles = Annotated[int | None, typer.Option("--profiles", min=1, help="Only the first so many profiles.")]
+Contexts = Annotated[int | None, typer.Option("--contexts", min=1, help="Only the first so many contexts.")]
+Concurrency = Annotated[int, typer.Option("--concurrency", min=1, max=1024, help="Requests under way at once.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait, doubled by each retry.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Seed of the first draw; left out: none is sent.")]
+Temperature = Annotated[
+    float | None, typer.Option("--temperature", min=0, help="Left out: the server's default for the model.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+def main() -> None:
+    """Run the command line; every expected error ends as one line on standard error."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        cli()
+    except KeyboardInterrupt:
+        _fail("stopped")
+    except (OSError, ValueError, StoreError, sa.exc.SQLAlchemyError) as error:
+        _fail(str(error))
+    except Exception as error:
+        if os.environ.get("CIMEMORIES_DEBUG"):
+            raise
+        _fail(_explained(error))
+
+
+def _interrupt(_signal: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _explained(error: Exception) -> str:
+    from cimemories.llm.client import EndpointError
+    from cimemories.llm.simulator import SimulatorError
+    from cimemories.llm.worker import WorkError
+
+    if isinstance(error, (EndpointError, SimulatorError, WorkError)):
+        return str(error)
+    return f"unexpected {type(error).__name__}: {error}. Set CIMEMORIES_DEBUG=1 to see where it happened."
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
+    sys.exit(1)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        output.line(__version__)
+        raise typer.Exit
+
+
+@cli.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    """Every command takes --workspace, or the address of a PostgreSQL record in CIMEMORIES_DATABASE_URL."""

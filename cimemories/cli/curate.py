@@ -1,0 +1,94 @@
+"""Commands that make, label and list datasets."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cimemories.cli import output
+from cimemories.cli.base import (
+    AsJson,
+    BaseUrl,
+    Concurrency,
+    Contexts,
+    DatasetName,
+    KeyEnv,
+    Model,
+    Profiles,
+    Seed,
+    Temperature,
+    Timeout,
+    Workspace,
+    cli,
+)
+from cimemories.cli.working import work_on
+from cimemories.store.engine import DEFAULT_WORKSPACE, open_store
+
+
+@cli.command()
+def generate(
+    dataset: DatasetName,
+    profiles: Annotated[int, typer.Option("--profiles", min=1, help="How many profiles.")] = 10,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same profiles.")] = 0,
+    locale: Annotated[str, typer.Option("--locale", help="Faker locale of names and addresses.")] = "en_US",
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Write synthetic profiles from templates, without a model.  Example: cimemories generate -d mine --profiles 10"""
+    from cimemories.curation.generating import generate_dataset
+
+    row = generate_dataset(open_store(workspace), dataset, profiles, seed=seed, locale=locale)
+    output.line(
+        f"generated '{row.name}': {row.profiles} profiles, {row.attributes:,} attributes, {row.contexts} contexts"
+    )
+
+
+@cli.command()
+def label(
+    dataset: DatasetName,
+    model: Model,
+    base_url: BaseUrl,
+    draws: Annotated[int, typer.Option("--draws", min=1, help="Votes of each persona on each pair.")] = 10,
+    profiles: Profiles = None,
+    contexts: Contexts = None,
+    api_key_env: KeyEnv = "OPENAI_API_KEY",
+    temperature: Temperature = None,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Limit of one answer.")] = 2048,
+    seed: Seed = None,
+    timeout: Timeout = 120.0,
+    concurrency: Concurrency = 32,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Let the personas vote; prints the labelling's id.
+
+    Example: cimemories label -d official -m gpt-oss-120b --base-url http://localhost:8000/v1 --draws 10
+    """
+    from cimemories.curation import labelling
+
+    store = open_store(workspace)
+    spec = labelling.LabellingSpec(
+        dataset=dataset,
+        model=model,
+        base_url=base_url,
+        draws=draws,
+        profiles=profiles,
+        contexts=contexts,
+        api_key_env=api_key_env,
+        temperature=temperature,
+        max_tokens=max_tokens,
+        seed=seed,
+        timeout=timeout,
+    )
+    work_on(store, labelling.plan(store, spec), concurrency)
+
+
+@cli.command()
+def datasets(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+    """List the datasets.  Example: cimemories datasets --json"""
+    output.datasets(open_store(workspace), as_json)
+
+
+@cli.command()
+def labellings(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+    """List the labellings with their status.  Example: cimemories labellings --json"""
+    output.labellings(open_store(workspace), as_json)
