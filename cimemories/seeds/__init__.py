@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from cimemories.model import DOMAINS, GENERAL, Context, Persona, canonical_event
 
-SEEDS = Path(os.environ.get("CIMEMORIES_SEEDS") or Path(__file__).resolve().parent.parent / "seeds")
+SEEDS = Path(os.environ.get("CIMEMORIES_SEEDS") or Path(__file__).resolve().parents[2] / "seeds")
 PRIOR_TOLERANCE = 1e-6
 BIO_FIELDS = ("name", "sex", "address", "age")
 
