@@ -11,7 +11,23 @@ from urllib.parse import urlencode
 import streamlit as st
 
 PARAMETERS = frozenset(
-    ["dataset", "labelling", "run", "judge", "profile", "context", "attribute", "domain", "n", "sample"]
+    [
+        "dataset",
+        "labelling",
+        "run",
+        "judge",
+        "profile",
+        "context",
+        "attribute",
+        "domain",
+        "n",
+        "sample",
+        "other",
+        "search",
+        "domains",
+        "events",
+        "view",
+    ]
 )
 PAGES = {
     "home": "pages/start/home.py",
