@@ -1,21 +1,54 @@
-"""The consensus label of every pair of a labelling, as one table: attribute, context, label code, votes counted."""
+"""Votes counted, and the labels made of them, for every pair of a labelling.
+
+`vote_counts` is a dense array, kept as a file that can be deleted at any time, so that any rule can be tried on it in
+milliseconds; `consensus_labels` is what the current rule makes of it: attribute, context, label code, votes counted.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import sqlalchemy as sa
 
+from cimemories.analysis.rule import AppliedRule, applied_rule
 from cimemories.curation.consensus import UNLABELLED, consensus
-from cimemories.model import Verdict
+from cimemories.model import Persona, Verdict
 from cimemories.store import labellings, work
 from cimemories.store.engine import Store
 from cimemories.store.labellings import LabellingRow
 
 COLUMNS = ("attribute", "context", "label", "votes")
-_COUNTED = (Verdict.NECESSARY, Verdict.INAPPROPRIATE, Verdict.ABSTAIN)
+COUNTED = (Verdict.NECESSARY, Verdict.INAPPROPRIATE, Verdict.ABSTAIN)
+COUNTS_HELD = 3
+
+
+@dataclass(frozen=True)
+class VoteCounts:
+    """The counted votes of a labelling, one row a pair that has any row at all, ordered by (attribute, context).
+
+    attributes, contexts: ids [pairs]. votes: [pairs, personas, 3], necessary, inappropriate and abstain; counts, or of
+    an imported labelling the shares of its file (0 to 1 a persona). personas: in the order of the middle axis.
+    revision: of the labelling that these were read at.
+    """
+
+    labelling_id: str
+    revision: int
+    attributes: npt.NDArray[np.int64]
+    contexts: npt.NDArray[np.int64]
+    votes: npt.NDArray[Any]
+    personas: tuple[Persona, ...]
+    imported: bool
+
+    def labels(self, rule: AppliedRule) -> npt.NDArray[np.int8]:
+        """The label code of each pair by this rule: [pairs]; UNLABELLED where no vote is counted."""
+        return consensus(self.votes, rule.priors, rule.threshold)
 
 
 def default_labelling(store: Store, dataset_id: int) -> LabellingRow | None:
@@ -29,42 +62,87 @@ def default_labelling(store: Store, dataset_id: int) -> LabellingRow | None:
 
 
 def consensus_labels(store: Store, labelling_id: str) -> pd.DataFrame:
-    """Columns attribute, context (ids), label (code of curation.consensus), votes (counted ones, of all personas).
+    """Columns attribute, context (ids), label (code of curation.consensus), votes (counted ones, of all personas; 0 for
+    labels that were imported as shares).
 
-    The paper's rule with the priors that the labelling was planned with. Pairs without any vote are not in the table.
-    Kept as a Parquet file under the revision of the labelling, which can be deleted at any time.
+    By the dataset's current rule, else the paper's with the priors that the labelling was planned with (analysis.rule).
+    Pairs without any vote are not in the table. Made of the counts each time, so that no rule that held before can
+    show. Raises StoreError for an unknown labelling.
     """
     with store.read() as connection:
-        revision = int(work.load(connection, labelling_id)["revision"])
-    path = cache_file(store, f"labels-{labelling_id}", str(revision))
-    if path.exists():
-        return pd.read_parquet(path)
+        rule = applied_rule(connection, labelling_id)
+    return label_frame(vote_counts(store, labelling_id), rule)
+
+
+def label_frame(counts: VoteCounts, rule: AppliedRule) -> pd.DataFrame:
+    """What a rule makes of these votes, in the columns of consensus_labels."""
+    labels = counts.labels(rule)
+    votes = np.zeros(len(labels)) if counts.imported else counts.votes.sum(axis=(1, 2))
+    frame = pd.DataFrame(
+        {
+            "attribute": counts.attributes,
+            "context": counts.contexts,
+            "label": labels.astype(np.int8),
+            "votes": votes.astype(np.int32),
+        }
+    )
+    return frame[frame["label"] != UNLABELLED].reset_index(drop=True)
+
+
+_held: OrderedDict[tuple[str, str, int], VoteCounts] = OrderedDict()
+_held_lock = threading.Lock()
+
+
+def vote_counts(store: Store, labelling_id: str) -> VoteCounts:
+    """All counted votes of a labelling, from memory, else from its Parquet file, else from the record. The arrays are
+    shared: do not write to them. Raises StoreError for an unknown labelling."""
     with store.read() as connection:
-        frame = _from_votes(connection, labelling_id)
-    write_cache(frame, path, f"labels-{labelling_id}")
-    return frame
+        row = work.load(connection, labelling_id)
+        personas = labellings.personas(connection, labelling_id)
+    revision, imported = int(row["revision"]), row["endpoint"] == labellings.IMPORTED
+    key = (f"{store.engine.url} {store.workspace.absolute()}", labelling_id, revision)
+    with _held_lock:
+        if key in _held:
+            _held.move_to_end(key)
+            return _held[key]
+    path = cache_file(store, f"counts-{labelling_id}", str(revision))
+    if path.exists():
+        frame = pd.read_parquet(path)
+    else:
+        with store.read() as connection:
+            frame = _count(connection, labelling_id, list(personas), imported)
+        write_cache(frame, path, f"counts-{labelling_id}")
+    flat = frame.iloc[:, 2:].to_numpy()
+    counts = VoteCounts(
+        labelling_id=labelling_id,
+        revision=revision,
+        attributes=frame["attribute"].to_numpy(dtype=np.int64),
+        contexts=frame["context"].to_numpy(dtype=np.int64),
+        votes=flat.reshape(len(frame), len(personas), len(COUNTED)),
+        personas=tuple(personas.values()),
+        imported=imported,
+    )
+    with _held_lock:
+        _held[key] = counts
+        while len(_held) > COUNTS_HELD:
+            _held.popitem(last=False)
+    return counts
 
 
-def _from_votes(connection: sa.Connection, labelling_id: str) -> pd.DataFrame:
-    personas = labellings.personas(connection, labelling_id)
+def _count(connection: sa.Connection, labelling_id: str, personas: list[int], imported: bool) -> pd.DataFrame:
+    """One row a pair: attribute, context, and a column for each persona's necessary, inappropriate and abstain."""
     rows = labellings.tallies(connection, labelling_id).all()
     tallies = pd.DataFrame(rows, columns=["attribute", "context", "persona", *map(str, Verdict)]).astype(np.float64)
     pairs, position = np.unique(tallies[["attribute", "context"]].to_numpy(dtype=np.int64), axis=0, return_inverse=True)
     order = {persona_id: index for index, persona_id in enumerate(personas)}
-    counts = np.zeros((len(pairs), len(order), len(_COUNTED)))
+    counts = np.zeros((len(pairs), len(order), len(COUNTED)), dtype=np.float64 if imported else np.int16)
     persona_position = tallies["persona"].map(order).to_numpy(dtype=np.int64)
-    for index, verdict in enumerate(_COUNTED):
+    for index, verdict in enumerate(COUNTED):
         counts[position.reshape(-1), persona_position, index] = tallies[str(verdict)].to_numpy()
-    labels = consensus(counts, [p.prior for p in personas.values()])
-    frame = pd.DataFrame(
-        {
-            "attribute": pairs[:, 0] if len(pairs) else np.empty(0, np.int64),
-            "context": pairs[:, 1] if len(pairs) else np.empty(0, np.int64),
-            "label": labels.astype(np.int8),
-            "votes": counts.sum(axis=(1, 2)).astype(np.int32),
-        }
-    )
-    return frame[frame["label"] != UNLABELLED].reset_index(drop=True)
+    names = [f"{persona}.{verdict}" for persona in range(len(order)) for verdict in COUNTED]
+    pairs, flat = pairs.reshape(-1, 2), counts.reshape(len(pairs), len(names))
+    columns = {"attribute": pairs[:, 0], "context": pairs[:, 1]}
+    return pd.DataFrame(columns | {name: flat[:, n] for n, name in enumerate(names)})
 
 
 def cache_file(store: Store, name: str, version: str) -> Path:
