@@ -249,7 +249,7 @@ def test_a_key_that_stands_twice_is_refused(key: str, expected: str) -> None:
         (b"null", "the top level must be a list of profiles"),
         (b"\xff\xfe[\x00", "not UTF-8 at byte 0 (0xff)"),
         (b'["\xe9"]', "not UTF-8 at byte 2 (0xe9)"),
-        (b"[1,\n  x]", "not valid JSON at line 2, column 3: "),
+        (b"[\n  x]", "not valid JSON at line 2, column 3: "),
         (b"[" * 200_000, "nested too deeply"),
         (b"[" + b"9" * 5_000 + b"]", "a number has too many digits"),
     ],

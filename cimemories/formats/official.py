@@ -14,28 +14,24 @@ profiles.
 
 from __future__ import annotations
 
-import codecs
 import hashlib
+import io
 import json
-import math
-import re
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 
-from cimemories.formats.official_records import FIELDS, FILE, Repeating, in_words, shown
+from cimemories.formats.errors import FormatError as FormatError
+from cimemories.formats.json_records import elements
+from cimemories.formats.official_records import FIELDS, FILE, in_words, shown
 from cimemories.model import Profile, canonical_domain, canonical_event
 
-_HEAD_BYTES = 65_536
-_LEADING = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*")
-
-
-class FormatError(ValueError):
-    """A file that cannot be imported. The message is one line: file, record, field and what to do."""
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -52,15 +48,30 @@ def read_profiles(path: Path) -> OfficialFile:
 
     A large file that is no list of profiles is refused from its first bytes, without reading the rest.
     """
+    with opened(path) as stream:
+        return _read(stream, shown(path.name or path))
+
+
+def parse_profiles(data: bytes, name: str) -> OfficialFile:
+    """All profiles of an uploaded file called `name`. Raises FormatError with one line on the first problem."""
+    return _read(io.BytesIO(data), shown(name) or "upload")
+
+
+def _read(stream: BinaryIO, name: str) -> OfficialFile:
+    digest, remarks = hashlib.sha256(), Remarks()
+    profiles = tuple(profile for _, profile in each_profile(stream, name, digest, remarks))
+    return OfficialFile(profiles, digest.hexdigest(), remarks.notes())
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """The file for reading its bytes; whatever the system says against it comes as FormatError."""
     name = shown(path.name or path)
     try:
         if path.is_dir():
             raise FormatError(f"{name}: this is a folder; choose the JSON file inside it")
         with path.open("rb") as stream:
-            head = stream.read(_HEAD_BYTES)
-            if _LEADING.sub(b"", head, count=1):
-                _check_start(head, name)
-            return parse_profiles(head + stream.read(), name)
+            yield stream
     except FileNotFoundError:
         raise FormatError(f"{name}: there is no such file; check the path {shown(path, 300)}") from None
     except OSError as error:
@@ -71,25 +82,39 @@ def read_profiles(path: Path) -> OfficialFile:
         raise FormatError(f"{name}: this is not a usable path ({shown(error)})") from None
 
 
-def parse_profiles(data: bytes, name: str) -> OfficialFile:
-    """All profiles of an uploaded file called `name`. Raises FormatError with one line on the first problem."""
-    name = shown(name) or "upload"
-    if not data:
+def each_profile(
+    stream: BinaryIO, name: str, digest: Any, remarks: Remarks
+) -> Iterator[tuple[dict[str, Any], Profile]]:
+    """Every record of the file as it stands there and as a profile; one record at a time is in memory.
+
+    `digest` (of hashlib) is fed all bytes, `remarks` all records. Raises FormatError on the first problem.
+    """
+    if not stream.read(1):
         raise FormatError(f"{name}: the file is empty")
-    _check_start(data, name)
-    raw, constants = _decoded(data, name)
-    if not raw:
+    stream.seek(0)
+    count = 0
+    for element in elements(_chunks(stream, digest), name):
+        raw = element.value
+        try:
+            (record,) = FILE.validate_python([raw])
+        except ValidationError as problem:
+            first, *others = problem.errors(include_url=False)
+            first["loc"] = (count, *first["loc"][1:])
+            more = f" (and {len(others)} more problem{'s' if len(others) > 1 else ''})" if others else ""
+            raise FormatError(f"{name}: {in_words(first, {count: raw})}{more}") from None
+        if element.constants:
+            raise FormatError(f"{name}: profile {count + 1}: {element.constants[0]} is not JSON; write null instead")
+        remarks.see(raw)
+        count += 1
+        yield raw, record.profile()
+    if not count:
         raise FormatError(f"{name}: the list is empty; it must hold at least one profile")
-    try:
-        records = FILE.validate_python(raw)
-    except ValidationError as error:
-        first, *others = error.errors(include_url=False)
-        more = f" (and {len(others)} more problem{'s' if len(others) > 1 else ''})" if others else ""
-        raise FormatError(f"{name}: {in_words(first, raw)}{more}") from None
-    if constants:
-        raise FormatError(f"{name}: {constants[0]} is not JSON; write null instead")
-    profiles = tuple(record.profile() for record in records)
-    return OfficialFile(profiles, hashlib.sha256(data).hexdigest(), tuple(_notes(raw)))
+
+
+def _chunks(stream: BinaryIO, digest: Any) -> Iterator[bytes]:
+    while data := stream.read(_CHUNK):
+        digest.update(data)
+        yield data
 
 
 def write_profiles(profiles: Iterable[Profile]) -> str:
@@ -103,13 +128,14 @@ def write_profiles(profiles: Iterable[Profile]) -> str:
         key, times = Counter(a.key for a in profile.attributes).most_common(1)[0] if profile.attributes else ("", 0)
         if times > 1:
             raise FormatError(f"export: profile {number}, attribute key '{shown(key)}' stands twice; rename one")
-    text = json.dumps([_as_json(profile) for profile in wanted], indent=4) + "\n"
+    text = json.dumps([record_of(profile) for profile in wanted], indent=4) + "\n"
     if parse_profiles(text.encode("ascii"), "export").profiles != wanted:
         raise FormatError("export: the profiles would change on the way; give events and domains their one spelling")
     return text
 
 
-def _as_json(profile: Profile) -> dict[str, object]:
+def record_of(profile: Profile) -> dict[str, Any]:
+    """One profile as the authors' layout has it."""
     attributes = {
         a.key: {
             "value": a.value,
@@ -127,76 +153,45 @@ def _as_json(profile: Profile) -> dict[str, object]:
     return {"bio": bio, "information_attributes": attributes, "contexts": contexts}
 
 
-def _check_start(data: bytes, name: str) -> None:
-    """Refuse what cannot be a list of profiles by its first byte that is no white space."""
-    start = _LEADING.match(data)
-    first = data[start.end() : start.end() + 1] if start else b""
-    if not first:
-        raise FormatError(f"{name}: the file is empty (nothing but white space)")
-    if first == b"[":
-        return
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(data[:_HEAD_BYTES])
-    except UnicodeDecodeError as error:
-        raise _not_utf8(name, data, error.start) from None
-    character = shown(data[start.end() : start.end() + 4].decode(errors="ignore")[:1]) if start else ""
-    hint = "; put the one profile in [ ]" if first == b"{" else ""
-    raise FormatError(f"{name}: the top level must be a list of profiles, from '[', not from '{character}'{hint}")
+@dataclass
+class Remarks:
+    """What an import leaves out or writes otherwise, counted over the records of a file."""
 
+    known: str = ""  # the beginning of context fields that the caller reads itself
+    extra: dict[str, Counter[str]] = field(default_factory=dict)
+    respelled: int = 0
 
-def _not_utf8(name: str, data: bytes, position: int) -> FormatError:
-    return FormatError(f"{name}: not UTF-8 at byte {position} (0x{data[position]:02x}); save the file as UTF-8")
+    def see(self, record: dict[str, Any]) -> None:
+        attributes = record["information_attributes"].values()
+        records = {
+            "profiles": [record],
+            "bios": [record["bio"]],
+            "attributes": attributes,
+            "contexts": record["contexts"],
+        }
+        for place, model in FIELDS:
+            own = model.model_fields
+            found = self.extra.setdefault(place, Counter())
+            found.update(
+                key
+                for item in records[place]
+                for key in item
+                if key not in own and not (self.known and key.startswith(self.known))
+            )
+        self.respelled += sum(
+            item["event"] != canonical_event(item["event"])
+            or item["information_domain"] != canonical_domain(item["information_domain"])
+            for item in attributes
+        )
 
-
-def _decoded(data: bytes, name: str) -> tuple[list[Any], list[str]]:
-    """The file as Python objects, and the NaN and Infinity words in it, which JSON does not have."""
-    constants: list[str] = []
-
-    def paired(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) == len(pairs):
-            return found
-        return Repeating(found, Counter(key for key, _ in pairs).most_common(1)[0][0])
-
-    def constant(word: str) -> float:
-        constants.append(word)
-        return math.nan
-
-    try:
-        text = data.decode("utf-8").removeprefix("\ufeff")
-        return json.loads(text, object_pairs_hook=paired, parse_constant=constant), constants
-    except UnicodeDecodeError as error:
-        raise _not_utf8(name, data, error.start) from None
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise FormatError(f"{name}: not valid JSON at {where}: {shown(error.msg)}") from None
-    except RecursionError:
-        raise FormatError(f"{name}: nested too deeply; a profile file has four levels") from None
-    except ValueError:
-        raise FormatError(f"{name}: a number has too many digits; write it as text") from None
-
-
-def _notes(raw: list[Any]) -> list[str]:
-    """What the import left out or wrote otherwise, one line a thing, each with its count."""
-    attributes = [record for profile in raw for record in profile["information_attributes"].values()]
-    records = {
-        "profiles": raw,
-        "bios": [profile["bio"] for profile in raw],
-        "attributes": attributes,
-        "contexts": [context for profile in raw for context in profile["contexts"]],
-    }
-    notes = []
-    for place, model in FIELDS:
-        extra = Counter(key for record in records[place] for key in record if key not in model.model_fields)
-        if extra:
-            named = ", ".join(f"{shown(key)} ({times})" for key, times in extra.most_common(5))
-            more = f" and {len(extra) - 5} further fields" if len(extra) > 5 else ""
-            notes.append(f"left out of the {place}, as no part of this format: {named}{more}")
-    respelled = sum(
-        record["event"] != canonical_event(record["event"])
-        or record["information_domain"] != canonical_domain(record["information_domain"])
-        for record in attributes
-    )
-    if respelled:
-        notes.append(f"event or domain brought to its one spelling in {respelled} attributes")
-    return notes
+    def notes(self) -> tuple[str, ...]:
+        """One line a thing, each with its count."""
+        notes = []
+        for place, extra in self.extra.items():
+            if extra:
+                named = ", ".join(f"{shown(key)} ({times})" for key, times in extra.most_common(5))
+                more = f" and {len(extra) - 5} further fields" if len(extra) > 5 else ""
+                notes.append(f"left out of the {place}, as no part of this format: {named}{more}")
+        if self.respelled:
+            notes.append(f"event or domain brought to its one spelling in {self.respelled} attributes")
+        return tuple(notes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import (
@@ -196,7 +197,7 @@ def kind(value: object) -> str:
     return next((words for python, words in names.items() if isinstance(value, python)), type(value).__name__)
 
 
-def in_words(error: ErrorDetails, raw: list[Any]) -> str:
+def in_words(error: ErrorDetails, raw: Mapping[int, Any]) -> str:
     """One of pydantic's complaints about `raw`, as place and reason without the file's name; never more than a line."""
     index, *inner = error["loc"]
     number = f"profile {int(index) + 1}"

@@ -1,0 +1,168 @@
+"""A JSON array read element by element, so that a file of any size needs the memory of its largest element.
+
+    [{"bio": ...}, {"bio": ...}]     gives the two objects, one after the other
+
+Python's own decoder reads each element; what is added is where the file stands (line, column, byte), keys that stand
+twice, and the words NaN and Infinity, which JSON does not have.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cimemories.formats.errors import FormatError
+from cimemories.formats.official_records import Repeating, shown
+
+CHUNK = 1 << 20
+LARGEST_RECORD = 64 << 20  # characters
+_LONGEST_WORD = 16  # what may be cut at the end of the memory: -Infinity, an escape
+_SPACE = " \t\r\n"
+
+
+@dataclass(frozen=True)
+class Element:
+    """One element of the array. `constants`: the first words NaN or Infinity in it, none in good JSON."""
+
+    value: Any
+    constants: tuple[str, ...]
+
+
+def elements(chunks: Iterable[bytes], name: str) -> Iterator[Element]:
+    """The elements of the array that these bytes are. Raises FormatError for whatever is no JSON array of UTF-8."""
+    text = _Text(iter(chunks), name)
+    if not text.skip_space():
+        raise FormatError(f"{name}: the file is empty (nothing but white space)")
+    if text.here != "[":
+        hint = "; put the one profile in [ ]" if text.here == "{" else ""
+        found = shown(text.here)
+        raise FormatError(f"{name}: the top level must be a list of profiles, from '[', not from '{found}'{hint}")
+    text.position += 1
+    first = True
+    while True:
+        if not text.skip_space():
+            raise text.problem("the list has no end; the file was cut off", text.position)
+        if text.here == "]" and first:
+            break
+        yield text.element()
+        first = False
+        if not text.skip_space():
+            raise text.problem("the list has no end; the file was cut off", text.position)
+        if text.here == "]":
+            break
+        if text.here != ",":
+            raise text.problem("Expecting ',' delimiter", text.position)
+        text.position += 1
+    text.position += 1
+    if text.skip_space():
+        raise text.problem("Extra data", text.position)
+
+
+class _Text:
+    """The part of the file that is in memory, and where in the file it begins."""
+
+    def __init__(self, chunks: Iterator[bytes], name: str) -> None:
+        self.name = name
+        self.buffer, self.position = "", 0
+        self._chunks = chunks
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._ended = False
+        self._bytes = self._lines = self._column = 0
+        self._constants: list[str] = []
+        self._json = json.JSONDecoder(object_pairs_hook=_paired, parse_constant=self._constant)
+        self._start = True
+
+    @property
+    def here(self) -> str:
+        return self.buffer[self.position]
+
+    def skip_space(self) -> bool:
+        """Go to the next character that is no white space; False at the end of the file."""
+        while True:
+            while self.position < len(self.buffer) and self.buffer[self.position] in _SPACE:
+                self.position += 1
+            if self.position < len(self.buffer):
+                return True
+            self._drop()
+            if not self._more(CHUNK):
+                return False
+
+    def element(self) -> Element:
+        """The value that begins here."""
+        self._drop()
+        size = CHUNK
+        while True:
+            self._constants = []
+            try:
+                value, end = self._json.raw_decode(self.buffer)
+            except json.JSONDecodeError as error:
+                # Either wrong, or cut where the memory ends: then more of the file tells.
+                cut = error.msg.startswith("Unterminated") or error.pos > len(self.buffer) - _LONGEST_WORD
+                if cut and len(self.buffer) < LARGEST_RECORD and self._more(size):
+                    size *= 2
+                    continue
+                raise self.problem(error.msg, error.pos) from None
+            except RecursionError:
+                raise FormatError(f"{self.name}: nested too deeply; a profile file has four levels") from None
+            except ValueError:
+                raise FormatError(f"{self.name}: a number has too many digits; write it as text") from None
+            if end < len(self.buffer) or not self._more(CHUNK):
+                self.position = end
+                return Element(value, tuple(self._constants[:1]))
+
+    def problem(self, what: str, position: int) -> FormatError:
+        line, column = self._place(position)
+        return FormatError(f"{self.name}: not valid JSON at line {line + 1}, column {column + 1}: {shown(what)}")
+
+    def _constant(self, word: str) -> float:
+        self._constants.append(word)
+        return math.nan
+
+    def _place(self, position: int) -> tuple[int, int]:
+        breaks = self.buffer.count("\n", 0, position)
+        if breaks:
+            return self._lines + breaks, position - self.buffer.rfind("\n", 0, position) - 1
+        return self._lines, self._column + position
+
+    def _drop(self) -> None:
+        """Forget what is read."""
+        self._lines, self._column = self._place(self.position)
+        self.buffer, self.position = self.buffer[self.position :], 0
+
+    def _more(self, wanted: int) -> bool:
+        """Read on; False where the file has ended."""
+        pieces, got = [], 0
+        while got < wanted and not self._ended:
+            data = next(self._chunks, b"")
+            try:
+                piece = self._decoder.decode(data, final=not data)
+            except UnicodeDecodeError as error:
+                held = len(error.object) - len(data)  # the start of a character, left over from before
+                at = self._bytes - held + error.start
+                raise FormatError(
+                    f"{self.name}: not UTF-8 at byte {at} (0x{error.object[error.start]:02x}); save the file as UTF-8"
+                ) from None
+            self._bytes += len(data)
+            self._ended = not data
+            pieces.append(piece)
+            got += len(piece)
+        text = "".join(pieces)
+        if self._start and text:
+            self._start = False
+            text = text.removeprefix("\ufeff")
+            if not text:
+                return self._more(wanted)
+        self.buffer += text
+        return bool(text)
+
+
+def _paired(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    return Repeating(found, Counter(key for key, _ in pairs).most_common(1)[0][0])
