@@ -27,6 +27,11 @@ PARAMETERS = frozenset(
         "domains",
         "events",
         "view",
+        "show",
+        "event",
+        "sphere",
+        "label",
+        "differs",
     ]
 )
 PAGES = {
