@@ -15,39 +15,46 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from cimemories.model import DOMAINS, GENERAL, Context, Persona, canonical_event
+from cimemories.seeds.reading import Identifier, Line, Paragraph, Seed, SeedError, Text, read, refuse_repeats
 
 SEEDS = Path(os.environ.get("CIMEMORIES_SEEDS") or Path(__file__).resolve().parents[2] / "seeds")
 PRIOR_TOLERANCE = 1e-6
 BIO_FIELDS = ("name", "sex", "address", "age")
+__all__ = [
+    "BIO_FIELDS",
+    "PRIOR_TOLERANCE",
+    "SEEDS",
+    "ContextEntry",
+    "ContextsFile",
+    "Domain",
+    "Event",
+    "EventTemplates",
+    "GeneralTemplates",
+    "PersonaPack",
+    "Prompt",
+    "SeedError",
+    "Template",
+    "event_slug",
+    "load_contexts",
+    "load_domains",
+    "load_events",
+    "load_general",
+    "load_offline",
+    "load_personas",
+    "load_prompt",
+    "offline_events",
+    "offline_path",
+    "seeds_hash",
+]
 
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
-# The C loader reads the offline templates about ten times as fast; a PyYAML built without it still works.
-_Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-
-class SeedError(ValueError):
-    """A seeds file that is missing, unreadable or says something impossible; the message says where and what."""
-
-
-class _Seed(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-S = TypeVar("S", bound=_Seed)
-
-
-class Domain(_Seed):
+class Domain(Seed):
     """One information domain: `name` as in model.DOMAINS, `title` as shown."""
 
     name: Identifier
@@ -55,7 +62,7 @@ class Domain(_Seed):
     description: Text
 
 
-class Event(_Seed):
+class Event(Seed):
     """One life event; `name` is in its canonical spelling (lower case with spaces)."""
 
     name: Text
@@ -67,7 +74,7 @@ class Event(_Seed):
         return event_slug(self.name)
 
 
-class Template(_Seed):
+class Template(Seed):
     """How one attribute is made: an expression of curation.values, and the sentence that carries its value.
 
     `statement` has exactly one {value}; a yes-or-no attribute has `statement_true` and `statement_false` instead.
@@ -93,7 +100,7 @@ class Template(_Seed):
         return self
 
 
-class EventTemplates(_Seed):
+class EventTemplates(Seed):
     """The offline templates of one event, by domain, every domain of model.DOMAINS among them.
 
     `general` gives expressions for attributes of the general part that go with this event (a divorce does not go
@@ -101,11 +108,11 @@ class EventTemplates(_Seed):
     """
 
     event: Text
-    general: dict[Identifier, Text] = {}
+    general: dict[Identifier, Text] = Field(default_factory=dict)
     domains: dict[str, tuple[Template, ...]]
 
 
-class GeneralTemplates(_Seed):
+class GeneralTemplates(Seed):
     """The templates of the general part: the sentences for the biography, and further attributes."""
 
     event: Text
@@ -113,38 +120,47 @@ class GeneralTemplates(_Seed):
     attributes: tuple[Template, ...]
 
 
-class _DomainsFile(_Seed):
+class _DomainsFile(Seed):
     domains: tuple[Domain, ...]
 
 
-class _EventsFile(_Seed):
+class _EventsFile(Seed):
     events: tuple[Event, ...] = Field(min_length=1)
 
 
-class _ContextEntry(_Seed):
-    task: Text
-    recipient: Text
+class ContextEntry(Seed):
+    """One context as a file gives it."""
+
+    task: Line
+    recipient: Line
     sphere: Identifier | None = None
 
 
-class _ContextsFile(_Seed):
-    pack: Text
-    contexts: tuple[_ContextEntry, ...] = Field(min_length=1)
+class ContextsFile(Seed):
+    """A file of contexts: a pack's name, what is said of it, and its entries."""
+
+    pack: Line
+    title: Line | None = None
+    about: Paragraph | None = None
+    contexts: tuple[ContextEntry, ...] = Field(min_length=1)
 
 
-class _PersonaEntry(_Seed):
+class _PersonaEntry(Seed):
     key: Identifier
-    name: Text
-    prior: float = Field(gt=0, le=1)
-    description: Text
+    name: Line
+    prior: float = Field(gt=0, le=1, strict=True)
+    description: Paragraph
 
 
-class _PersonasFile(_Seed):
-    pack: Text
+class _PersonasFile(Seed):
+    pack: Line
+    title: Line | None = None
+    about: Paragraph | None = None
+    priors_from: Paragraph | None = None
     personas: tuple[_PersonaEntry, ...] = Field(min_length=1)
 
 
-class _PromptFile(_Seed):
+class _PromptFile(Seed):
     version: int = Field(ge=1, le=1)
     placeholders: tuple[Identifier, ...]
     templates: dict[str, str] = Field(min_length=1)
@@ -152,10 +168,16 @@ class _PromptFile(_Seed):
 
 @dataclass(frozen=True)
 class PersonaPack:
-    """The voters whose verdicts are mixed, in the order of the file; their priors add to 1."""
+    """The voters whose verdicts are mixed, in the order of the file; their priors add to 1.
+
+    `priors_from` says where the priors come from; empty where the file does not tell.
+    """
 
     name: str
     personas: tuple[Persona, ...]
+    title: str = ""
+    about: str = ""
+    priors_from: str = ""
 
 
 @dataclass(frozen=True)
@@ -190,37 +212,10 @@ def event_slug(event: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", canonical_event(event)).strip("-")
 
 
-def _read(path: Path, schema: type[S]) -> S:
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except FileNotFoundError:
-        raise SeedError(f"{path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SeedError(f"{path}: cannot be read ({error})") from error
-    except yaml.YAMLError as error:
-        raise SeedError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
-    try:
-        return schema.model_validate(content)
-    except ValidationError as error:
-        problems = [f"{_place(problem['loc'])}: {problem['msg']}" for problem in error.errors()]
-        raise SeedError(f"{path}: {'; '.join(problems)}") from error
-
-
-def _place(location: Iterable[int | str]) -> str:
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-    return text.lstrip(".") or "the file as a whole"
-
-
-def _refuse_repeats(path: Path, what: str, items: Iterable[object]) -> None:
-    repeated = [str(item) for item, count in Counter(items).items() if count > 1]
-    if repeated:
-        raise SeedError(f"{path}: {what} given more than once: {', '.join(repeated)}")
-
-
 def load_domains(path: Path | None = None) -> tuple[Domain, ...]:
     """The information domains, in the file's order. Raises SeedError unless they are exactly model.DOMAINS."""
     path = path or SEEDS / "domains.yaml"
-    domains = _read(path, _DomainsFile).domains
+    domains = read(path, _DomainsFile).domains
     if sorted(domain.name for domain in domains) != sorted(DOMAINS):
         raise SeedError(f"{path}: the domains must be exactly {', '.join(DOMAINS)}, each once")
     return domains
@@ -229,32 +224,32 @@ def load_domains(path: Path | None = None) -> tuple[Domain, ...]:
 def load_events(path: Path | None = None) -> tuple[Event, ...]:
     """The life events, in the file's order. Raises SeedError for a repeated name or one not in canonical spelling."""
     path = path or SEEDS / "events.yaml"
-    events = _read(path, _EventsFile).events
+    events = read(path, _EventsFile).events
     for event in events:
         if event.name != canonical_event(event.name) or event.name == GENERAL:
             raise SeedError(f"{path}: event '{event.name}' must be lower case with spaces, and not '{GENERAL}'")
-    _refuse_repeats(path, "event", [event.name for event in events])
+    refuse_repeats(path, "event", [event.name for event in events])
     return events
 
 
 def load_contexts(path: Path | None = None) -> tuple[Context, ...]:
     """The contexts, in the file's order. Raises SeedError where a (task, recipient) pair stands twice."""
     path = path or SEEDS / "contexts.yaml"
-    entries = _read(path, _ContextsFile).contexts
-    _refuse_repeats(path, "context", [f"{entry.task} / {entry.recipient}" for entry in entries])
+    entries = read(path, ContextsFile).contexts
+    refuse_repeats(path, "context", [f"{entry.task} / {entry.recipient}" for entry in entries])
     return tuple(Context(entry.task, entry.recipient, entry.sphere) for entry in entries)
 
 
 def load_personas(path: Path | None = None) -> PersonaPack:
     """The personas who vote. Raises SeedError for a repeated key, or priors that do not add to 1 (within 1e-6)."""
     path = path or SEEDS / "personas.yaml"
-    file = _read(path, _PersonasFile)
-    _refuse_repeats(path, "persona", [entry.key for entry in file.personas])
+    file = read(path, _PersonasFile)
+    refuse_repeats(path, "persona", [entry.key for entry in file.personas])
     total = sum(entry.prior for entry in file.personas)
     if abs(total - 1) > PRIOR_TOLERANCE:
         raise SeedError(f"{path}: the priors must add to 1, and add to {total:.6g}")
     personas = tuple(Persona(entry.key, entry.name, entry.prior, entry.description) for entry in file.personas)
-    return PersonaPack(file.pack, personas)
+    return PersonaPack(file.pack, personas, file.title or file.pack, file.about or "", file.priors_from or "")
 
 
 def offline_path(event: str) -> Path:
@@ -273,25 +268,25 @@ def load_offline(event: str) -> EventTemplates:
     Raises SeedError where the file is missing, is for another event, leaves out a domain or repeats a key.
     """
     path = offline_path(event)
-    templates = _read(path, EventTemplates)
+    templates = read(path, EventTemplates)
     if templates.event != canonical_event(event):
         raise SeedError(f"{path}: event: says '{templates.event}', but its name belongs to '{canonical_event(event)}'")
     if sorted(templates.domains) != sorted(DOMAINS):
         raise SeedError(f"{path}: domains: must be exactly {', '.join(DOMAINS)}")
-    _refuse_repeats(path, "key", [template.key for entries in templates.domains.values() for template in entries])
+    refuse_repeats(path, "key", [template.key for entries in templates.domains.values() for template in entries])
     return templates
 
 
 def load_general() -> GeneralTemplates:
     """The offline templates of the general part. Raises SeedError for a repeated key or a missing bio sentence."""
     path = offline_path(GENERAL)
-    templates = _read(path, GeneralTemplates)
+    templates = read(path, GeneralTemplates)
     if sorted(templates.bio) != sorted(BIO_FIELDS):
         raise SeedError(f"{path}: bio: must have exactly {', '.join(BIO_FIELDS)}")
     for field, statement in templates.bio.items():
         if statement.count("{value}") != 1:
             raise SeedError(f"{path}: bio.{field}: the statement must have {{value}} exactly once")
-    _refuse_repeats(path, "key", [*templates.bio, *(template.key for template in templates.attributes)])
+    refuse_repeats(path, "key", [*templates.bio, *(template.key for template in templates.attributes)])
     return templates
 
 
@@ -300,7 +295,7 @@ def load_prompt(kind: str, level: str = "base") -> Prompt:
     leaves out a placeholder that the file declares.
     """
     path = SEEDS / "prompts" / f"{kind}.yaml"
-    file = _read(path, _PromptFile)
+    file = read(path, _PromptFile)
     if level not in file.templates:
         raise SeedError(f"{path}: templates: there is no level '{level}'; there are {', '.join(file.templates)}")
     template = file.templates[level]

@@ -1,0 +1,175 @@
+"""Packs: sets of contexts and sets of personas, those that ship and those that a workspace adds.
+
+    contexts    core      seeds/contexts.yaml       germany, india              seeds/contexts/NAME.yaml
+    personas    westin    seeds/personas.yaml       five-views, shared-privacy  seeds/personas/NAME.yaml
+    one's own             WORKSPACE/packs/contexts/NAME.yaml     WORKSPACE/packs/personas/NAME.yaml
+
+A pack is called what its file is called. A file that does not fit raises SeedError, which names the file, the entry
+(counted from 0) and the field; a pack is read as a whole or not at all. The layout is explained in docs/packs.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from pydantic import Field
+
+from cimemories import seeds
+from cimemories.model import Context
+from cimemories.seeds import ContextEntry, ContextsFile, PersonaPack
+from cimemories.seeds.reading import SeedError, load, read, refuse_repeats
+
+Kind = Literal["contexts", "personas"]
+Sphere = Literal[
+    "finance",
+    "health",
+    "relationships",
+    "legal",
+    "education",
+    "employment",
+    "scheduling",
+    "housing",
+    "mental_health",
+    "immigration",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+SPHERES: tuple[str, ...] = get_args(Sphere)
+DEFAULTS: dict[Kind, str] = {"contexts": "core", "personas": "westin"}
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+
+
+class _PackContext(ContextEntry):
+    sphere: Sphere
+
+
+class _PackFile(ContextsFile):
+    contexts: tuple[_PackContext, ...] = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class ContextPack:
+    """A named set of contexts, in the order of its file; each has one of SPHERES."""
+
+    name: str
+    contexts: tuple[Context, ...]
+    title: str
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class PackFile:
+    """A file that should hold a pack: read it with `load_pack`. `shipped`: it comes with the project."""
+
+    kind: Kind
+    name: str
+    path: Path
+    shipped: bool
+
+    @property
+    def default(self) -> bool:
+        """Whether it is used where no pack is named."""
+        return self.shipped and self.name == DEFAULTS[self.kind]
+
+
+def folder_of(workspace: Path, kind: Kind) -> Path:
+    """Where a workspace keeps packs of its own, whether or not the folder is there."""
+    return workspace / "packs" / kind
+
+
+def pack_files(kind: Kind, workspace: Path | None = None) -> tuple[PackFile, ...]:
+    """All packs of a kind: the default, the others that ship, then the workspace's own, by name. Nothing is read."""
+    found = [PackFile(kind, DEFAULTS[kind], seeds.SEEDS / f"{kind}.yaml", True)]
+    found += [PackFile(kind, path.stem, path, True) for path in sorted((seeds.SEEDS / kind).glob("*.yaml"))]
+    if workspace is not None:
+        own = sorted(path for ending in ("*.yaml", "*.yml") for path in folder_of(workspace, kind).glob(ending))
+        found += [PackFile(kind, path.stem, path, False) for path in own]
+    return tuple(file for file in found if not file.name.startswith("."))  # an editor's files of its own
+
+
+def load_pack(file: PackFile, workspace: Path | None = None) -> ContextPack | PersonaPack:
+    """Read a pack and check it. Raises SeedError for a file that does not fit, a pack that is not called what its file
+    is called, and a name that another pack of the workspace or of the project has."""
+    same = [other.path for other in pack_files(file.kind, workspace) if other.name == file.name]
+    if len(same) > 1:
+        raise SeedError(
+            f"{same[-1]}: there is a pack named '{file.name}' already ({same[0]}). Give this one another name"
+        )
+    pack = read_contexts(file.path) if file.kind == "contexts" else read_personas(file.path)
+    if pack.name != file.name:
+        raise SeedError(
+            f"{file.path}: pack: says '{pack.name}', but the file is called '{file.name}'. Make them the same"
+        )
+    return pack
+
+
+def read_contexts(path: Path) -> ContextPack:
+    """The context pack in a file. Raises SeedError where it does not fit, or a (task, recipient) stands twice."""
+    file = read(path, _PackFile)
+    _check_name(path, file.pack)
+    refuse_repeats(path, "context", [f"{entry.task} / {entry.recipient}" for entry in file.contexts])
+    contexts = tuple(Context(entry.task, entry.recipient, entry.sphere) for entry in file.contexts)
+    return ContextPack(file.pack, contexts, file.title or file.pack, file.about or "")
+
+
+def read_personas(path: Path) -> PersonaPack:
+    """The persona pack in a file. Raises SeedError where it does not fit, or its priors do not add to 1."""
+    pack = seeds.load_personas(path)
+    _check_name(path, pack.name)
+    return pack
+
+
+def read_any(path: Path) -> tuple[Kind, ContextPack | PersonaPack]:
+    """A pack of either kind, told apart by what the file lists. Raises SeedError where it is none."""
+    content = load(path)
+    listed = [kind for kind in KINDS if isinstance(content, dict) and kind in content]
+    if len(listed) != 1:
+        raise SeedError(f"{path}: a pack is a mapping with `pack`, and with either `contexts` or `personas`")
+    return listed[0], read_contexts(path) if listed[0] == "contexts" else read_personas(path)
+
+
+def contexts_of(names: Iterable[str], workspace: Path | None = None) -> tuple[Context, ...]:
+    """The contexts of these packs, one pack after the other. A context that stands in two of them comes once, with the
+    sphere of the first. Raises SeedError where no pack is named, or one is unknown or does not fit."""
+    found: dict[tuple[str, str], Context] = {}
+    for name in names:
+        for context in context_pack(name, workspace).contexts:
+            found.setdefault((context.task, context.recipient), context)
+    if not found:
+        raise SeedError("no pack of contexts is named; `core` is the one that is used where nothing is said")
+    return tuple(found.values())
+
+
+def context_pack(name: str = DEFAULTS["contexts"], workspace: Path | None = None) -> ContextPack:
+    """One pack of contexts by name. Raises SeedError where it is unknown or does not fit."""
+    pack = load_pack(_named("contexts", name, workspace), workspace)
+    assert isinstance(pack, ContextPack)
+    return pack
+
+
+def persona_pack(name: str = DEFAULTS["personas"], workspace: Path | None = None) -> PersonaPack:
+    """One pack of personas by name. Raises SeedError where it is unknown or does not fit."""
+    pack = load_pack(_named("personas", name, workspace), workspace)
+    assert isinstance(pack, PersonaPack)
+    return pack
+
+
+def _named(kind: Kind, name: str, workspace: Path | None) -> PackFile:
+    files = pack_files(kind, workspace)
+    for file in files:
+        if file.name == name:
+            return file
+    known = ", ".join(file.name for file in files)
+    place = f"; one of your own goes into {folder_of(workspace, kind)}" if workspace is not None else ""
+    raise SeedError(f"there is no pack of {kind} named '{name}'. There are {known}{place}")
+
+
+def _check_name(path: Path, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise SeedError(
+            f"{path}: pack: '{name}' is no name of a pack: lower-case letters, digits, - and _, a letter first, "
+            "64 at the most"
+        )
