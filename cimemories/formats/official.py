@@ -157,7 +157,7 @@ def record_of(profile: Profile) -> dict[str, Any]:
 class Remarks:
     """What an import leaves out or writes otherwise, counted over the records of a file."""
 
-    known: str = ""  # the beginning of context fields that the caller reads itself
+    known: tuple[str, ...] = ()  # beginnings of the fields that the caller reads itself
     extra: dict[str, Counter[str]] = field(default_factory=dict)
     respelled: int = 0
 
@@ -173,10 +173,7 @@ class Remarks:
             own = model.model_fields
             found = self.extra.setdefault(place, Counter())
             found.update(
-                key
-                for item in records[place]
-                for key in item
-                if key not in own and not (self.known and key.startswith(self.known))
+                key for item in records[place] for key in item if key not in own and not key.startswith(self.known)
             )
         self.respelled += sum(
             item["event"] != canonical_event(item["event"])

@@ -57,6 +57,11 @@ def shown(text: object, limit: int = 80) -> str:
     return plain if len(plain) <= limit else plain[: limit - 1] + "…"
 
 
+def forbidden(text: str) -> bool:
+    """Whether a text holds what no field may: control characters other than line breaks and tabs, or half pairs."""
+    return _FORBIDDEN.search(text) is not None
+
+
 def _checked_text(value: object) -> object:
     """Text as it is, or a refusal; what is no text passes, for pydantic to name its type."""
     if not isinstance(value, str):

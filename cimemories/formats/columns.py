@@ -1,0 +1,249 @@
+"""Rows of the columns file (formats.md, section 4) from Parquet or CSV, checked one by one, a few thousand in memory.
+
+    name | attribute | memory_statement | label | prompt | adv_reveal_prompt
+    Ann Lee | rent | My rent is $1,450. | 0.0 | ...my memories... to Landlord for ... | ...
+
+Our own export has more columns, which are read where they are there: profile, recipient, task, sphere,
+information_domain, event, label_source, label_rule, simulated.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from cimemories.formats.errors import FormatError
+from cimemories.formats.official import opened
+from cimemories.formats.official_records import forbidden, kind, shown
+from cimemories.model import DOMAINS, GENERAL, canonical_domain, canonical_event
+
+NEEDED = ("name", "attribute", "memory_statement", "label", "prompt")
+OWN = (
+    *("profile", "recipient", "task", "sphere", "information_domain", "event"),
+    *("label_source", "label_rule", "simulated"),
+)
+COLUMNS = (*NEEDED, "adv_reveal_prompt", *OWN)
+SOURCES = ("consensus", "person", "none")
+MOST_ROWS = 50_000_000
+PROMPT_END = 8000  # characters of a prompt that are kept: recipient and purpose stand at its end
+_BATCH = 4096
+_CSV_BLOCK = 16 << 20
+_TRUTH = {"true": True, "false": False, "1": True, "0": False}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One pair. `label` 1.0 necessary, 0.0 inappropriate, None ambiguous; `prompt` is a digest of the whole of it."""
+
+    profile: int | None
+    name: str
+    attribute: str
+    statement: str
+    domain: str
+    event: str
+    label: float | None
+    prompt: bytes
+    prompt_end: str
+    recipient: str
+    task: str
+    sphere: str | None
+    source: str
+    rule: str
+    simulated: bool
+
+
+def is_header(line: str) -> bool:
+    """Whether a CSV file of this format can begin with this line."""
+    names = {name.strip().strip('"') for name in line.removeprefix("\ufeff").split(",")}
+    return {"memory_statement", "label"} <= names
+
+
+def rows(path: Path, *, parquet: bool) -> Iterator[Row]:
+    """Every row in its order. Raises FormatError that names the row (from 1, the header not counted) and the column."""
+    name = shown(path.name or path)
+    number = 0
+    known: dict[str, tuple[bytes, str]] = {}
+    for batch in _parquet(path, name) if parquet else _csv(path, name):
+        columns = {field: _listed(batch.column(field)) for field in batch.schema.names}
+        for index in range(batch.num_rows):
+            number += 1
+            yield _row({field: values[index] for field, values in columns.items()}, f"{name}: row {number}", known)
+    if not number:
+        raise FormatError(f"{name}: there are no rows; a file of this format has one a profile, context and attribute")
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of the file's bytes."""
+    digest = hashlib.sha256()
+    with opened(path) as stream:
+        while data := stream.read(1 << 20):
+            digest.update(data)
+    return digest.hexdigest()
+
+
+def _parquet(path: Path, name: str) -> Iterator[pa.RecordBatch]:
+    with opened(path) as stream:
+        try:
+            head = pq.ParquetFile(stream)
+            names = head.schema_arrow.names
+            _check_names(names, name)
+            if head.metadata.num_rows > MOST_ROWS:
+                raise FormatError(f"{name}: {head.metadata.num_rows:,} rows are more than the {MOST_ROWS:,} allowed")
+            wanted = [field for field in names if field in COLUMNS and field != "adv_reveal_prompt"]
+            # As dictionaries, so that a text that stands in a million rows is in memory once.
+            texts = [field for field in wanted if _is_text(head.schema_arrow.field(field).type)]
+            stream.seek(0)
+            file = pq.ParquetFile(stream, read_dictionary=texts)
+            yield from file.iter_batches(batch_size=_BATCH, columns=wanted)
+        except (pa.ArrowException, OSError, ValueError, KeyError, NotImplementedError) as error:
+            if isinstance(error, FormatError):
+                raise
+            raise FormatError(f"{name}: not a whole Parquet file ({_first(error)}); export or fetch it again") from None
+
+
+def _csv(path: Path, name: str) -> Iterator[pa.RecordBatch]:
+    """A quotation mark without its partner means that the file was cut: the reader itself would take what is there."""
+    marks = 0
+    with opened(path) as stream:
+        while data := stream.read(1 << 20):
+            marks += data.count(b'"')
+    if marks % 2:
+        raise FormatError(f"{name}: a quoted field has no end; the file was cut off, fetch it again")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as text:
+            names = next(csv.reader(text), [])
+        _check_names(names, name)
+        wanted = [field for field in names if field in COLUMNS and field != "adv_reveal_prompt"]
+        reader = pa_csv.open_csv(
+            path,
+            read_options=pa_csv.ReadOptions(block_size=_CSV_BLOCK),
+            parse_options=pa_csv.ParseOptions(newlines_in_values=True),
+            convert_options=pa_csv.ConvertOptions(
+                column_types=dict.fromkeys(wanted, pa.string()), include_columns=wanted, strings_can_be_null=False
+            ),
+        )
+        yield from reader
+    except (pa.ArrowException, UnicodeDecodeError, KeyError, csv.Error) as error:
+        raise FormatError(f"{name}: not a whole CSV file ({_first(error)}); export or fetch it again") from None
+
+
+def _check_names(names: list[str], name: str) -> None:
+    missing = [field for field in NEEDED if field not in names]
+    if missing:
+        raise FormatError(f"{name}: the column {missing[0]} is missing; needed are {', '.join(NEEDED)}")
+    twice = [field for field in COLUMNS if names.count(field) > 1]
+    if twice:
+        raise FormatError(f"{name}: the column {twice[0]} stands twice; remove one")
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
+
+
+def _listed(column: Any) -> list[Any]:
+    if pa.types.is_dictionary(column.type):
+        values = column.dictionary.to_pylist()
+        return [None if i is None else values[i] for i in column.indices.to_pylist()]
+    listed: list[Any] = column.to_pylist()
+    return listed
+
+
+def _row(found: dict[str, Any], place: str, known: dict[str, tuple[bytes, str]]) -> Row:
+    texts = {field: _text(found, field, place) for field in ("name", "attribute", "memory_statement", "prompt")}
+    if "\n" in texts["attribute"] or "".join(texts["attribute"].splitlines()) != texts["attribute"]:
+        raise FormatError(f"{place}: attribute holds a line break; it is a key")
+    prompt = texts["prompt"]
+    if prompt not in known:
+        if len(known) > _BATCH:
+            known.clear()
+        known[prompt] = hashlib.sha256(prompt.encode()).digest(), prompt[-PROMPT_END:]
+    digest, end = known[prompt]
+    domain = canonical_domain(_optional(found, "information_domain", place) or GENERAL)
+    if domain not in (*DOMAINS, GENERAL):
+        raise FormatError(
+            f"{place}: information_domain '{shown(domain)}' is not known; use one of {', '.join(DOMAINS)}"
+        )
+    source = _optional(found, "label_source", place)
+    if source and source not in SOURCES:
+        raise FormatError(f"{place}: label_source '{shown(source)}' is none of {', '.join(SOURCES)}")
+    label = _label(found["label"], place)
+    if source == "none" and label is not None:
+        raise FormatError(f"{place}: there is a label, and label_source says that there is none")
+    return Row(
+        profile=_whole(found.get("profile"), place) if "profile" in found else None,
+        name=texts["name"],
+        attribute=texts["attribute"],
+        statement=texts["memory_statement"],
+        domain=domain,
+        event=canonical_event(_optional(found, "event", place)) or GENERAL,
+        label=label,
+        prompt=digest,
+        prompt_end=end,
+        recipient=_optional(found, "recipient", place),
+        task=_optional(found, "task", place),
+        sphere=_optional(found, "sphere", place) or None,
+        source=source,
+        rule=_optional(found, "label_rule", place),
+        simulated=_truth(found.get("simulated"), place),
+    )
+
+
+def _text(found: dict[str, Any], field: str, place: str) -> str:
+    value = found[field]
+    if value is None or value == "":
+        raise FormatError(f"{place}: {field} is missing")
+    if not isinstance(value, str):
+        raise FormatError(f"{place}: {field} must be text, not {kind(value)}")
+    if not value.strip():
+        raise FormatError(f"{place}: {field} is blank; write a text")
+    if forbidden(value):
+        raise FormatError(f"{place}: {field} holds control characters; remove them")
+    return value
+
+
+def _optional(found: dict[str, Any], field: str, place: str) -> str:
+    return _text(found, field, place) if found.get(field) not in (None, "") else ""
+
+
+def _label(value: object, place: str) -> float | None:
+    if isinstance(value, str):
+        try:
+            value = float(value) if value.strip() else None
+        except ValueError:
+            raise FormatError(f"{place}: label must be 1.0, 0.0 or nothing, not '{shown(value)}'") from None
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None  # pandas writes a missing number as nan
+    if isinstance(value, bool) or not isinstance(value, int | float) or value not in (0, 1):
+        raise FormatError(f"{place}: label must be 1.0, 0.0 or nothing, not '{shown(value)}'")
+    return float(value)
+
+
+def _whole(value: object, place: str) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**9:
+        raise FormatError(f"{place}: profile must be a number from 0, not '{shown(value)}'")
+    return value
+
+
+def _truth(value: object, place: str) -> bool:
+    if isinstance(value, str) and value:
+        value = _TRUTH.get(value.lower(), value)
+    if value in (None, ""):
+        return False
+    if not isinstance(value, bool):
+        raise FormatError(f"{place}: simulated must be true or false, not '{shown(value)}'")
+    return value
+
+
+def _first(error: Exception) -> str:
+    return shown((str(error).strip().splitlines() or ["no reason given"])[0], 120)

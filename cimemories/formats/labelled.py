@@ -1,0 +1,304 @@
+"""The authors' labelled profiles (formats.md, section 2): the profile file with shares of votes inside each context.
+
+    {"recipient": "Landlord", "task": "Renew a lease",
+     "labels_gpt-5___the_pragmatic__": {"My rent is $1,450.": {"necessary": 0.9, "private": 0.0, "unlabeled": 0.1}},
+     "labels_combined":               {"My rent is $1,450.": {"private": 0.0, "necessary": 0.94, "unlabeled": 0.06}}}
+
+`private` is our inappropriate, `unlabeled` our abstain. Labels are keyed by memory statement, so attributes of one
+profile that say the same share them. The votes themselves are not in such a file. One field of a profile is our own,
+written by our export: "labelling" tells the personas, the rule and whether a simulator voted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from cimemories import seeds
+from cimemories.formats.errors import FormatError
+from cimemories.formats.official import Remarks, each_profile, opened
+from cimemories.formats.official_records import forbidden, kind, shown
+from cimemories.model import Persona, Profile
+from cimemories.store.imported import STAND_IN, SharedLabels
+
+SHARES = ("necessary", "private", "unlabeled")
+COMBINED = "labels_combined"
+TOLERANCE = 2e-3  # shares may be rounded to three places
+DIFFERS = 0.01
+NO_VOTES = "the file gives shares by persona; the votes behind them are not in it"
+_MODEL = re.compile(r"labels_(.+)___(.+?)__", re.DOTALL)
+Triple = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class LabelledFile:
+    """What a file of section 1 or 2 holds; `labels` is empty where it has none."""
+
+    profiles: tuple[Profile, ...]
+    labels: tuple[SharedLabels, ...]
+    sha256: str
+    notes: tuple[str, ...]
+
+
+class _Voter(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+    key: str
+    name: str
+    prior: float
+    description: str
+
+
+class _Labelling(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+    simulated: bool
+    pack: str
+    personas: list[_Voter]
+
+
+def label_key(model: str, persona: str) -> str:
+    """The key of one model's labels for the persona of that name: 'labels_gpt-5___the_pragmatic__'."""
+    return f"labels_{model}___{_slug(persona)}__"
+
+
+def read_labelled(path: Path) -> LabelledFile:
+    """Profiles with their labels, where there are any. Raises FormatError with one line on the first problem."""
+    name = shown(path.name or path)
+    digest, remarks = hashlib.sha256(), Remarks(known=("labels_", "labelling"))
+    profiles: list[Profile] = []
+    with opened(path) as stream:
+        reader = _Reader(name)
+        for record, profile in each_profile(stream, name, digest, remarks):
+            reader.read(len(profiles), record, profile)
+            profiles.append(profile)
+    labels = reader.labels({"file": name, "sha256": digest.hexdigest(), "votes": NO_VOTES})
+    return LabelledFile(tuple(profiles), labels, digest.hexdigest(), (*remarks.notes(), *reader.notes()))
+
+
+@dataclass
+class _Found:
+    """Shares as they are met: positions and numbers one after the other."""
+
+    positions: array[int] = field(default_factory=lambda: array("i"))
+    shares: array[float] = field(default_factory=lambda: array("d"))
+
+    def add(self, profile: int, attribute: int, context: int, persona: int, triple: Triple) -> None:
+        self.positions.extend((profile, attribute, context, persona))
+        self.shares.extend(triple)
+
+    def labels(
+        self, model: str, pack: str, personas: Sequence[Persona], simulated: bool, told: Mapping[str, object]
+    ) -> SharedLabels:
+        positions = np.frombuffer(self.positions, dtype=np.int32).reshape(-1, 4)
+        shares = np.frombuffer(self.shares, dtype=np.float64).reshape(-1, 3)
+        profile, attribute, context, persona = positions.T
+        return SharedLabels(model, pack, tuple(personas), profile, attribute, context, persona, shares, simulated, told)
+
+
+class _Reader:
+    """Labels of one record after the other."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        pack = seeds.load_personas()
+        self.pack, self.personas, self.simulated = pack.name, pack.personas, False
+        self.own: _Labelling | None = None
+        self.found: dict[str, _Found] = defaultdict(_Found)
+        self.combined = _Found()
+        self.counts: Counter[str] = Counter()
+        self.twice: list[str] = []
+
+    def read(self, number: int, record: Mapping[str, Any], profile: Profile) -> None:
+        self._own_field(number, record)
+        positions: dict[str, list[int]] = defaultdict(list)
+        for position, attribute in enumerate(profile.attributes):
+            positions[attribute.statement].append(position)
+        labelled: set[str] = set()
+        for context, item in enumerate(record["contexts"]):
+            labelled |= self._context((number, context), item, positions)
+        for statement in (s for s in positions if len(positions[s]) > 1 and s in labelled):
+            keys = " and ".join(f"'{shown(profile.attributes[p].key, 40)}'" for p in positions[statement])
+            self.twice.append(f"{shown(profile.name, 40)}: {keys}")
+
+    def _own_field(self, number: int, record: Mapping[str, Any]) -> None:
+        raw = record.get("labelling")
+        if raw is None:
+            own = None
+        else:
+            try:
+                own = _Labelling.model_validate(raw)
+            except ValidationError as problem:
+                place = ".".join(str(part) for part in problem.errors()[0]["loc"])
+                raise self._problem((number,), f"labelling: {shown(place)} is missing or of another type") from None
+        if number and own != self.own:
+            raise self._problem((number,), "labelling is not the same as in profile 1; a file has one labelling")
+        self.own = own
+        if own is not None:
+            self.pack, self.simulated = own.pack, own.simulated
+            self.personas = tuple(Persona(v.key, v.name, v.prior, v.description) for v in own.personas)
+            total = sum(p.prior for p in self.personas)
+            if any(
+                forbidden(text)
+                for text in (own.pack, *(t for v in own.personas for t in (v.key, v.name, v.description)))
+            ):
+                raise self._problem((number,), "labelling: a text holds control characters; remove them")
+            if not self.personas or not abs(total - 1) <= 1e-6 or any(not p.prior >= 0 for p in self.personas):
+                raise self._problem((number,), "labelling: the priors of the personas must add up to 1")
+            if len({_slug(p.name) for p in self.personas}) < len(self.personas):
+                raise self._problem((number,), "labelling: two personas have the same name")
+
+    def _context(
+        self, place: tuple[int, int], item: Mapping[str, Any], positions: Mapping[str, Sequence[int]]
+    ) -> set[str]:
+        by_model: dict[str, dict[int, dict[str, Triple]]] = {}
+        combined: dict[str, Triple] = {}
+        slugs = {_slug(p.name): index for index, p in enumerate(self.personas)}
+        for key in (key for key in item if key.startswith("labels_")):
+            triples = self._triples(place, key, item[key], positions)
+            match = _MODEL.fullmatch(key)
+            if key == COMBINED:
+                combined = triples
+            elif match is None or not match[1].strip() or forbidden(match[1]):
+                raise self._problem(
+                    place, f"'{shown(key)}' names no model and persona, as labels_MODEL___PERSONA__ does"
+                )
+            elif match[2] not in slugs:
+                there = ", ".join(slugs)
+                raise self._problem(place, f"'{shown(key)}' is of a persona that is not known here; known are {there}")
+            else:
+                by_model.setdefault(match[1], {})[slugs[match[2]]] = triples
+        by_model = {model: dict(sorted(by_persona.items())) for model, by_persona in by_model.items()}
+        self._keep(place, by_model, combined, positions)
+        if not by_model and not combined:
+            self.counts["bare"] += 1
+        self.counts["contexts"] += 1
+        return {s for personas in by_model.values() for t in personas.values() for s in t} | set(combined)
+
+    def _keep(
+        self,
+        place: tuple[int, int],
+        by_model: Mapping[str, Mapping[int, Mapping[str, Triple]]],
+        combined: Mapping[str, Triple],
+        positions: Mapping[str, Sequence[int]],
+    ) -> None:
+        profile, context = place
+        for model, personas in by_model.items():
+            for persona, triples in personas.items():
+                for statement, triple in triples.items():
+                    for attribute in positions[statement]:
+                        self.found[model].add(profile, attribute, context, persona, triple)
+        priors = [p.prior for p in self.personas]
+        for statement, triple in combined.items():
+            for attribute in positions[statement]:
+                self.combined.add(profile, attribute, context, 0, triple)
+            voiced = [
+                [personas.get(i, {}).get(statement) for i in range(len(priors))] for personas in by_model.values()
+            ]
+            whole = [[t for t in shares if t is not None] for shares in voiced]
+            mixed = [shares for shares in whole if len(shares) == len(priors)]
+            if not mixed:
+                self.counts["alone"] += 1
+                continue
+            self.counts["checked"] += 1
+            self.counts["differ"] += not any(_is_mixture(triple, shares, priors) for shares in mixed)
+
+    def _triples(
+        self, place: tuple[int, int], key: str, value: object, positions: Mapping[str, Sequence[int]]
+    ) -> dict[str, Triple]:
+        if not isinstance(value, dict):
+            raise self._problem(place, f"'{shown(key)}' must be an object, not {kind(value)}")
+        if hasattr(value, "repeated"):
+            raise self._problem(place, f"'{shown(key)}': the statement '{shown(value.repeated)}' stands twice")
+        found = {}
+        for statement, shares in value.items():
+            if statement not in positions:
+                said = shown(statement)
+                raise self._problem(place, f"'{shown(key)}': '{said}' is no memory statement of this profile")
+            problem = _complaint(shares)
+            if problem:
+                raise self._problem(place, f"'{shown(key)}', '{shown(statement)}': {problem}")
+            if len(shares) < len(SHARES):
+                self.counts["absent"] += 1
+            necessary, private, unlabeled = (float(shares.get(name, 0.0)) for name in SHARES)
+            found[statement] = (necessary, private, unlabeled)
+        return found
+
+    def _problem(self, place: Sequence[int], what: str) -> FormatError:
+        where = f"profile {place[0] + 1}" + (f", context {place[1] + 1}" if len(place) > 1 else "")
+        return FormatError(f"{self.name}: {where}: {what}")
+
+    def labels(self, told: Mapping[str, object]) -> tuple[SharedLabels, ...]:
+        """What was read, one labelling a model; only the combined labels where there are no others."""
+        if self.found:
+            return tuple(
+                found.labels(model, self.pack, self.personas, self.simulated, {**told, "model": model})
+                for model, found in self.found.items()
+            )
+        if self.combined.shares:
+            told = {**told, "votes": "the file gives labels combined over personas, and no persona's own"}
+            return (self.combined.labels("not named", "imported", [STAND_IN], self.simulated, told),)
+        return ()
+
+    def notes(self) -> list[str]:
+        counts, notes = self.counts, []
+        labelled = bool(self.found or self.combined.shares)
+        if labelled:
+            notes.append(f"labels are imported as shares: {NO_VOTES}")
+        if self.found and counts["checked"]:
+            notes.append(
+                f"{COMBINED} differs from the mixture of the personas (priors "
+                f"{', '.join(f'{p.prior:g}' for p in self.personas)}) in {counts['differ']:,} of "
+                f"{counts['checked']:,} statements; labels follow the personas' shares"
+            )
+        if self.found and counts["alone"]:
+            notes.append(f"{counts['alone']:,} statements have {COMBINED} but not every persona's shares")
+        if not self.found and labelled:
+            notes.append(f"only {COMBINED} is there: stored as the shares of one stand-in persona with prior 1")
+        if self.twice:
+            more = f" and {len(self.twice) - 5} more" if len(self.twice) > 5 else ""
+            notes.append(
+                f"ambiguous: {len(self.twice)} memory statements stand more than once in their profile, so these "
+                f"attributes share one label ({'; '.join(self.twice[:5])}{more})"
+            )
+        if labelled and counts["bare"]:
+            notes.append(f"{counts['bare']} of {counts['contexts']} contexts carry no labels")
+        if counts["absent"]:
+            notes.append(f"a share that is left out is read as 0, in {counts['absent']:,} statements")
+        if self.simulated and labelled:
+            notes.append("the file says that a simulator voted: the labels are marked simulated")
+        return notes
+
+
+def _complaint(shares: object) -> str:
+    """What is wrong with one statement's shares; '' where nothing is."""
+    if not isinstance(shares, dict):
+        return f"must be an object of shares, not {kind(shares)}"
+    if hasattr(shares, "repeated"):
+        return f"the share '{shown(shares.repeated)}' stands twice"
+    for name, share in shares.items():
+        if name not in SHARES:
+            return f"'{shown(name)}' is none of {', '.join(SHARES)}"
+        if isinstance(share, bool) or not isinstance(share, int | float):
+            return f"{name} must be a number, not {kind(share)}"
+        if not (math.isfinite(share) and 0 <= share <= 1):
+            return f"{name} must be a share from 0 to 1, this is {shown(share)}"
+    total = sum(shares.values())
+    return "" if abs(total - 1) <= TOLERANCE else f"the shares must add up to 1, these add up to {total:.6g}"
+
+
+def _is_mixture(combined: Triple, shares: Sequence[Triple], priors: Sequence[float]) -> bool:
+    mixed = [sum(p * s[k] for p, s in zip(priors, shares, strict=True)) for k in range(3)]
+    return all(abs(a - b) <= DIFFERS for a, b in zip(combined, mixed, strict=True))
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
