@@ -32,6 +32,9 @@ def label(
     model: Model,
     base_url: BaseUrl,
     draws: Annotated[int, typer.Option("--draws", min=1, help="Votes of each persona on each pair.")] = 10,
+    personas: Annotated[str, typer.Option("--personas", help="Pack of personas; `cimemories packs` lists them.")] = (
+        "westin"
+    ),
     profiles: Profiles = None,
     contexts: Contexts = None,
     api_key_env: KeyEnv = "OPENAI_API_KEY",
@@ -61,6 +64,7 @@ def label(
         max_tokens=max_tokens,
         seed=seed,
         timeout=timeout,
+        personas=personas,
     )
     work_on(store, labelling.plan(store, spec), concurrency)
 

@@ -1,4 +1,4 @@
-"""Labelling: three personas vote, k draws each, on all attributes of a profile in a context (paper, Section 4.1.2).
+"""Labelling: the personas of a pack vote, k draws each, on all attributes of a profile in a context (Section 4.1.2).
 
 One call carries all attributes; the answer lists their numbers. To leave a number out is to abstain; a number in both
 lists is a conflict, a number that does not exist is unknown: both are recorded as what they are and counted.
@@ -16,6 +16,7 @@ from cimemories.llm import answers, worker
 from cimemories.llm.client import DEFAULT_KEY_ENV, Client, Endpoint, probe
 from cimemories.llm.executor import Job, Progress
 from cimemories.model import ChatRequest, Verdict
+from cimemories.seeds import packs
 from cimemories.store import datasets, labellings, work
 from cimemories.store.calls import Answer
 from cimemories.store.engine import Store, StoreError
@@ -26,8 +27,9 @@ from cimemories.store.ids import content_hash
 class LabellingSpec:
     """What a labelling is to be. `profiles` and `contexts` limit it to the first so many; None means all.
 
-    base_url: an OpenAI-compatible server, or the word `simulator`. Temperature None means the server's default. Seed
-    None sends none to a real server (some refuse it, and vLLM's CPU engine dies of it) and 0 to the simulator.
+    personas: the pack whose personas vote, one that ships or one of the workspace. base_url: an OpenAI-compatible
+    server, or the word `simulator`. Temperature None means the server's default. Seed None sends none to a real server
+    (some refuse it, and vLLM's CPU engine dies of it) and 0 to the simulator.
     """
 
     dataset: str
@@ -41,6 +43,7 @@ class LabellingSpec:
     max_tokens: int = 2048
     seed: int | None = None
     timeout: float = 120.0
+    personas: str = packs.DEFAULTS["personas"]
 
 
 @dataclass(frozen=True)
@@ -98,15 +101,16 @@ def plan(store: Store, spec: LabellingSpec) -> str:
     """Look the server up, write down what is wanted, and return the id of the labelling.
 
     The same model, wording, personas and parameters on the same dataset are one labelling, which a second call extends
-    (more draws, profiles or contexts). Raises EndpointError, StoreError or SeedError before anything is written.
+    (more draws, profiles or contexts); another pack of personas is another labelling beside it. Raises EndpointError,
+    StoreError or SeedError before anything is written.
     """
     if spec.draws < 1:
         raise StoreError("a labelling needs at least one draw for each persona: --draws 1 or more.")
+    pack = packs.persona_pack(spec.personas, store.workspace)
+    prompt = seeds.load_prompt("label")
     with worker.reachable(spec.base_url) as url:
         server = probe(Endpoint(url, spec.api_key_env), spec.model)
     seed = 0 if spec.seed is None and server.simulated else spec.seed
-    pack = seeds.load_personas()
-    prompt = seeds.load_prompt("label")
     parameters: dict[str, object] = {"max_tokens": spec.max_tokens}
     if spec.temperature is not None:
         parameters["temperature"] = spec.temperature
