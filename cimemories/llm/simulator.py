@@ -30,6 +30,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from cimemories.llm import authoring_policy
 from cimemories.llm.faults import FAULT_KINDS, check_faults, draw_fault, spoil
 from cimemories.llm.policy import SimulatorError, judge, load_policy, unit, vote, write_message
 from cimemories.model import Verdict
@@ -92,9 +93,12 @@ def answer(model: str, prompt: str, chance: Random) -> str:
     """What a model says to a prompt in one draw; a plain sentence where the prompt is none of the known kinds.
 
     A judging prompt has numbered facts before a <message>; a labelling prompt has numbered facts and asks for
-    "necessary" and "inappropriate"; a responding prompt names a recipient and asks for a message.
+    "necessary" and "inappropriate"; a responding prompt names a recipient and asks for a message; one that asks for
+    profiles says how many facts are wanted in each domain.
     """
     opening = MESSAGE.search(prompt)
+    if opening is None and authoring_policy.is_asked(prompt):
+        return authoring_policy.write(prompt, chance)
     limit = opening.start() if opening else len(prompt)
     facts = [(int(hit[1]), hit[2].strip(), hit.span()) for hit in NUMBERED.finditer(prompt, 0, limit)]
     numbers, statements = tuple(fact[0] for fact in facts), tuple(fact[1] for fact in facts)

@@ -1,4 +1,4 @@
-"""Who works on a labelling or a run: claimed by one process, kept by a heartbeat, taken over from the dead."""
+"""Who works on a labelling, run or generation: claimed by one process, kept by a heartbeat, taken from the dead."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import psutil
 import sqlalchemy as sa
 
 from cimemories.model import WorkStatus
+from cimemories.store.curation_tables import generation
 from cimemories.store.engine import StoreError
 from cimemories.store.ids import now
 from cimemories.store.tables import labelling, run
@@ -40,11 +41,13 @@ def table_of(work_id: str) -> sa.Table:
         return run
     if work_id.startswith("labelling-"):
         return labelling
-    raise StoreError(f"'{work_id}' is no id of a run or a labelling. `cimemories runs` lists them.")
+    if work_id.startswith("generation-"):
+        return generation
+    raise StoreError(f"'{work_id}' is no id of a run, a labelling or a generation. `cimemories runs` lists them.")
 
 
 def load(connection: sa.Connection, work_id: str) -> Row:
-    """The row of a run or labelling. Raises StoreError where there is none."""
+    """The row of a run, labelling or generation. Raises StoreError where there is none."""
     table = table_of(work_id)
     row = connection.execute(sa.select(table).where(table.c.id == work_id)).mappings().first()
     if row is None:
