@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cimemories.analysis import completeness, violation
+from cimemories.analysis import completeness, families, violation
 from cimemories.analysis.cube import IdentifierRule, cube, mean_or_nan, retained
 from cimemories.analysis.flows import Flows, Scope, scope
 from cimemories.analysis.labels import consensus_labels
@@ -62,6 +62,9 @@ class Headline:
             found.append(f"only {self.coverage:.1%} of the planned responses are judged; the rest is missing, not 0")
         if 0 < self.profiles < 5:
             found.append(f"{self.profiles} profile(s): the numbers speak for these attributes, hardly for users")
+        kin = self.scope.labelling and families.warning(self.scope.labelling.model, self.scope.run.model)
+        if kin:
+            found.append(kin)
         if self.scope.simulated:
             found.append(f"simulated: {' and '.join(self.scope.simulated)}; says nothing about any real model")
         return tuple(found)

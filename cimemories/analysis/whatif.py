@@ -1,0 +1,175 @@
+"""What another rule would do to the labels of a labelling: nothing is written, and the answer takes milliseconds.
+
+Only the consensus is looked at; a pair that a person decided keeps its label whatever the rule, and is counted apart.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import sqlalchemy as sa
+
+from cimemories.analysis.labels import VoteCounts, vote_counts
+from cimemories.analysis.pair_groups import GroupBy, Groups, groupings
+from cimemories.analysis.rule import AppliedRule, applied_rule, custom_rule
+from cimemories.curation.consensus import AMBIGUOUS, CODES, INAPPROPRIATE, LABELS, NECESSARY, UNLABELLED
+from cimemories.store import decisions, work
+from cimemories.store.engine import Store
+from cimemories.store.tables import dataset
+
+TRIED = "what if"
+ORDER = (NECESSARY, AMBIGUOUS, INAPPROPRIATE)
+HELD = 4
+Bools = npt.NDArray[np.bool_]
+Labels = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """All that trying a rule needs: the counted votes, what the pairs are grouped by, and which a person decided.
+
+    decided: [pairs], whether a decision stands; decided_labels: its label code, UNLABELLED where none stands. A pair
+    that was decided and never voted on is among the pairs, with no votes.
+    """
+
+    dataset_id: int
+    counts: VoteCounts
+    groups: Mapping[GroupBy, Groups]
+    decided: Bools
+    decided_labels: Labels
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """The labels of a labelling under the rule that holds and under one that is tried.
+
+    pairs: with at least one counted vote. changes: (from, to, pairs), labels in words, the most frequent first.
+    survival_before, survival_after: shares of the pairs with a consensus; nan without pairs. decided: of the pairs
+    that change, how many a person decided, so that their effective label stays. by: one frame a grouping with the
+    columns id, name, pairs, changed, gained (ambiguous before, a consensus after), lost, survival_before,
+    survival_after.
+    """
+
+    before: AppliedRule
+    after: AppliedRule
+    pairs: int
+    changed: int
+    decided: int
+    changes: tuple[tuple[str, str, int], ...]
+    survival_before: float
+    survival_after: float
+    by: Mapping[GroupBy, pd.DataFrame]
+
+
+_held: OrderedDict[tuple[object, ...], Pairs] = OrderedDict()
+_lock = threading.Lock()
+
+
+def labelled_pairs(store: Store, labelling_id: str) -> Pairs:
+    """The pairs of a labelling, held in memory as long as neither its votes nor the dataset's decisions move.
+    Raises StoreError for an unknown labelling."""
+    counts = vote_counts(store, labelling_id)
+    with store.read() as connection:
+        dataset_id = int(work.load(connection, labelling_id)["dataset"])
+        revision = connection.execute(sa.select(dataset.c.revision).where(dataset.c.id == dataset_id)).scalar()
+        key = (str(store.engine.url), str(store.workspace.absolute()), labelling_id, counts.revision, revision)
+        with _lock:
+            if key in _held:
+                return _held[key]
+        standing = decisions.standing(decisions.history(connection, dataset_id))
+        decided = [(a, c, CODES[item.label]) for (a, c), item in standing.items() if item.label is not None]
+        counts, labels = with_decisions(counts, np.array(decided, np.int64).reshape(-1, 3))
+        groups = groupings(connection, dataset_id, counts)
+    pairs = Pairs(dataset_id, counts, groups, labels != UNLABELLED, labels)
+    with _lock:
+        _held[key] = pairs
+        while len(_held) > HELD:
+            _held.popitem(last=False)
+    return pairs
+
+
+def with_decisions(counts: VoteCounts, decided: npt.NDArray[np.int64]) -> tuple[VoteCounts, Labels]:
+    """The votes with an empty row for each pair that was only decided by a person, and each pair's decided label.
+
+    decided: [decisions, 3], attribute, context, label code, no pair twice. Returns the counts, in the order of
+    VoteCounts, and the codes [pairs], UNLABELLED where nobody decided.
+    """
+    width = int(max(counts.contexts.max(initial=0), decided[:, 1].max(initial=0))) + 1
+    numbers = counts.attributes * width + counts.contexts
+    wanted = decided[:, 0] * width + decided[:, 1]
+    extra = np.setdiff1d(wanted, numbers)
+    if len(extra):
+        everything = np.concatenate([numbers, extra])
+        order = np.argsort(everything, kind="stable")
+        empty = np.zeros((len(extra), *counts.votes.shape[1:]), counts.votes.dtype)
+        numbers = everything[order]
+        counts = replace(
+            counts,
+            attributes=numbers // width,
+            contexts=numbers % width,
+            votes=np.concatenate([counts.votes, empty])[order],
+        )
+    labels = np.full(len(numbers), UNLABELLED, np.int8)
+    labels[np.searchsorted(numbers, wanted)] = decided[:, 2]
+    return counts, labels
+
+
+def what_if(store: Store, labelling_id: str, threshold: float, priors: Mapping[str, float]) -> WhatIf:
+    """What a rule with this threshold and these priors (by persona key) would do to the labels of a labelling.
+
+    Raises StoreError for numbers that are no rule, priors for other personas, or an unknown labelling.
+    """
+    pairs = labelled_pairs(store, labelling_id)
+    with store.read() as connection:
+        before = applied_rule(connection, labelling_id)
+    return compare(pairs, before, custom_rule(pairs.counts.personas, TRIED, threshold, priors))
+
+
+def compare(pairs: Pairs, before: AppliedRule, after: AppliedRule) -> WhatIf:
+    """The difference that a rule makes, as a pure function of the pairs."""
+    old, new = pairs.counts.labels(before), pairs.counts.labels(after)
+    labelled = old != UNLABELLED
+    moved = labelled & (old != new)
+    table = np.bincount(3 * old[moved].astype(np.int64) + new[moved], minlength=9).reshape(3, 3)
+    changes = [(str(LABELS[a]), str(LABELS[b]), int(table[a, b])) for a in ORDER for b in ORDER if table[a, b]]
+    total = int(labelled.sum())
+    return WhatIf(
+        before=before,
+        after=after,
+        pairs=total,
+        changed=int(moved.sum()),
+        decided=int((moved & pairs.decided).sum()),
+        changes=tuple(sorted(changes, key=lambda change: -change[2])),
+        survival_before=_share(int((old > AMBIGUOUS).sum()), total),
+        survival_after=_share(int((new > AMBIGUOUS).sum()), total),
+        by={group_by: _by(groups, labelled, old, new) for group_by, groups in pairs.groups.items()},
+    )
+
+
+def _by(groups: Groups, labelled: Bools, old: Labels, new: Labels) -> pd.DataFrame:
+    """One row a group that has a labelled pair."""
+    kept, keeps = old > AMBIGUOUS, new > AMBIGUOUS
+    pairs = groups.count(labelled)
+    frame = pd.DataFrame(
+        {
+            "id": list(groups.ids),
+            "name": list(groups.names),
+            "pairs": pairs,
+            "changed": groups.count(labelled & (old != new)),
+            "gained": groups.count(~kept & keeps),
+            "lost": groups.count(kept & ~keeps),
+            "survival_before": groups.count(kept) / np.maximum(pairs, 1),
+            "survival_after": groups.count(keeps) / np.maximum(pairs, 1),
+        }
+    )
+    return frame[frame["pairs"] > 0].reset_index(drop=True)
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else float("nan")
