@@ -9,14 +9,16 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from cimemories.model import Attribute, Context, Profile, is_bio
+from cimemories.store.curation_tables import dataset_version, edit, freeze, generation
 from cimemories.store.engine import StoreError, insert_ignore
-from cimemories.store.ids import content_hash, now
+from cimemories.store.ids import content_hash, new_id, now
 from cimemories.store.tables import attribute, context, dataset, labelling, profile, profile_context, run
 
 
 @dataclass(frozen=True)
 class DatasetRow:
-    """One dataset in a list. `simulated`: a labelling of it was voted by the simulator."""
+    """One dataset in a list. `simulated`: a labelling of it was voted by the simulator, or the simulator wrote its
+    profiles or those of the version it was made from. `parent`: the dataset that it is the next version of."""
 
     id: int
     name: str
@@ -31,6 +33,15 @@ class DatasetRow:
     runs: int
     simulated: bool
     revision: int
+    version: int
+    parent: int | None
+    frozen: str | None
+
+    @property
+    def said(self) -> str:
+        """What a person should know beside its name: 'version 2, frozen as ab12cd34'; empty for a first, open one."""
+        parts = [f"version {self.version}"] if self.version > 1 else []
+        return ", ".join([*parts, f"frozen as {self.frozen[:8]}"] if self.frozen else parts)
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,15 @@ class ProfileRecord:
     profile: Profile
     attribute_ids: tuple[int, ...]
     context_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large one profile is."""
+
+    name: str
+    attributes: int
+    contexts: int
 
 
 @dataclass(frozen=True)
@@ -158,7 +178,8 @@ def all_rows(connection: sa.Connection) -> list[DatasetRow]:
         .where(profile.c.dataset == dataset.c.id)
         .scalar_subquery()
     )
-    simulated = sa.exists().where(labelling.c.dataset == dataset.c.id, labelling.c.simulated.is_(sa.true()))
+    voted = sa.exists().where(labelling.c.dataset == dataset.c.id, labelling.c.simulated.is_(sa.true()))
+    written = sa.exists().where(generation.c.dataset == dataset.c.id, generation.c.simulated.is_(sa.true()))
     rows = connection.execute(
         sa.select(
             dataset.c.id,
@@ -172,11 +193,26 @@ def all_rows(connection: sa.Connection) -> list[DatasetRow]:
             _count(context, context.c.dataset).label("contexts"),
             _count(labelling, labelling.c.dataset).label("labellings"),
             _count(run, run.c.dataset).label("runs"),
-            simulated.label("simulated"),
+            voted.label("voted"),
+            written.label("written"),
             dataset.c.revision,
-        ).order_by(dataset.c.id)
-    )
-    return [DatasetRow(**row._mapping) for row in rows]
+            sa.func.coalesce(dataset_version.c.version, 1).label("version"),
+            dataset_version.c.parent,
+            freeze.c.hash.label("frozen"),
+        )
+        .join(dataset_version, dataset_version.c.dataset == dataset.c.id, isouter=True)
+        .join(freeze, freeze.c.dataset == dataset.c.id, isouter=True)
+        .order_by(dataset.c.id)
+    ).mappings()
+    found: dict[int, DatasetRow] = {}
+    written_by_simulator: set[int] = set()
+    for row in rows:  # a version has a higher id than what it was made from
+        values = dict(row)
+        voted_on, written_here = bool(values.pop("voted")), bool(values.pop("written"))
+        if written_here or row["parent"] in written_by_simulator:
+            written_by_simulator.add(row["id"])
+        found[row["id"]] = DatasetRow(**values, simulated=voted_on or row["id"] in written_by_simulator)
+    return list(found.values())
 
 
 def named(connection: sa.Connection, name: str) -> DatasetRow:
@@ -190,8 +226,13 @@ def named(connection: sa.Connection, name: str) -> DatasetRow:
 
 
 def with_source(connection: sa.Connection, source_hash: str) -> DatasetRow | None:
-    """The dataset that was imported from these very bytes, if any."""
-    return next((row for row in all_rows(connection) if row.source_hash == source_hash), None)
+    """The dataset that was imported from these very bytes, if any; not one that has been edited since, nor a version
+    of it: those hold something else."""
+    edited = set(connection.execute(sa.select(edit.c.dataset).distinct()).scalars())
+    return next(
+        (r for r in all_rows(connection) if r.source_hash == source_hash and r.version == 1 and r.id not in edited),
+        None,
+    )
 
 
 def contexts(connection: sa.Connection, dataset_id: int) -> list[ContextRow]:
@@ -252,6 +293,21 @@ def profile_records(connection: sa.Connection, dataset_id: int) -> list[ProfileR
     return [profile_record(connection, i) for i in profile_ids(connection, dataset_id)]
 
 
+def sizes(connection: sa.Connection, dataset_id: int) -> dict[int, Size]:
+    """The size of each profile by its ordinal, in their order."""
+
+    def counted(table: sa.Table) -> sa.ScalarSelect[int]:
+        own = sa.select(sa.func.count()).select_from(table).where(table.c.profile == profile.c.id)
+        return own.scalar_subquery()
+
+    rows = connection.execute(
+        sa.select(profile.c.ordinal, profile.c.name, counted(attribute), counted(profile_context))
+        .where(profile.c.dataset == dataset_id)
+        .order_by(profile.c.ordinal)
+    )
+    return {ordinal: Size(name, attributes, contexts_) for ordinal, name, attributes, contexts_ in rows}
+
+
 def wording(connection: sa.Connection, dataset_id: int) -> tuple[dict[int, str], dict[int, str]]:
     """Names of profiles and memory statements of attributes, by id."""
     names = connection.execute(sa.select(profile.c.id, profile.c.name).where(profile.c.dataset == dataset_id))
@@ -290,5 +346,28 @@ def dataset_hash(connection: sa.Connection, dataset_id: int) -> str:
 
 
 def delete(connection: sa.Connection, dataset_id: int) -> None:
-    """Remove a dataset with its profiles, labellings, decisions and runs. Recorded calls stay: they cost money."""
+    """Remove a dataset with its profiles, labellings, decisions and runs. Recorded calls stay: they cost money.
+
+    Versions that were made from it stay, with the history of its edits, and go on as versions of its own parent; that
+    the simulator wrote the profiles stays known of them.
+    """
+    children = connection.execute(
+        sa.select(dataset_version.c.dataset).where(dataset_version.c.parent == dataset_id)
+    ).scalars()
+    for child in children.all():
+        _bequeath(connection, edit, dataset_id, child)
+        _bequeath(connection, generation, dataset_id, child)
+    parent = sa.select(dataset_version.c.parent).where(dataset_version.c.dataset == dataset_id)
+    heir = connection.execute(parent).scalar()
+    connection.execute(sa.update(dataset_version).where(dataset_version.c.parent == dataset_id).values(parent=heir))
     connection.execute(sa.delete(dataset).where(dataset.c.id == dataset_id))
+
+
+def _bequeath(connection: sa.Connection, table: sa.Table, source: int, child: int) -> None:
+    """What is known of where a dataset came from, written down for a version of it."""
+    for row in connection.execute(sa.select(table).where(table.c.dataset == source)).mappings().all():
+        values = {**row, "dataset": child}
+        del values["id"]
+        if table is generation:
+            values["id"] = new_id("generation")
+        connection.execute(sa.insert(table).values(values))

@@ -1,0 +1,385 @@
+"""Editing by hand: in place or as a version, the history, taking back, and two people at once, on both engines."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from simulating import CONTEXTS
+from worlds import add_dataset, add_labels, add_profiles, make_profile, records
+
+from cimemories.curation import editing, editing_fields, labelling
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.model import Attribute, Context, Label, Profile
+from cimemories.store import datasets, decisions, edits, tables, versions
+from cimemories.store.edits import Edit
+from cimemories.store.engine import Store, StoreError
+
+LABELLED = [[[INAPPROPRIATE, NECESSARY], [NECESSARY, NECESSARY], [AMBIGUOUS, AMBIGUOUS]]] * 2
+
+
+def content(store: Store, dataset_id: int) -> str:
+    with store.read() as connection:
+        return datasets.dataset_hash(connection, dataset_id)
+
+
+def profiles(store: Store, dataset_id: int) -> list[Profile]:
+    return [record.profile for record in records(store, dataset_id)]
+
+
+def history(store: Store, dataset_id: int, profile: int | None = None) -> list[edits.EditRow]:
+    with store.read() as connection:
+        return edits.history(connection, dataset_id, profile)
+
+
+def reworded(store: Store, dataset_id: int, text: str = "I pay $10.", profile: int = 0, position: int = 0) -> Edit:
+    before = profiles(store, dataset_id)[profile].attributes[position]
+    return editing.attribute_edit(profile, before, replace(before, statement=text))
+
+
+def test_what_nothing_rests_on_is_edited_in_place(store: Store) -> None:
+    data = add_dataset(store, profiles=2, attributes=3, contexts=2)
+    edit = reworded(store, data.id)
+    plan = editing.plan(store, data.id, edit)
+    assert plan.in_place and "Nothing rests on 'small world'" in plan.sentences[0]
+    saved = editing.save(store, data.id, edit, annotator=" Ada  L ", reason="typo", expected=plan)
+    assert (saved.dataset, saved.in_place) == (data.id, True)
+    assert profiles(store, data.id)[0].attributes[0].statement == "I pay $10."
+    (row,) = history(store, data.id)
+    assert (row.annotator, row.reason, row.edit.action, row.edit.profile) == ("Ada L", "typo", "change", 0)
+    assert (row.edit.before or {})["statement"] == "Statement 0.0 says fact_0."
+    assert (row.edit.after or {})["statement"] == "I pay $10."
+
+
+def test_what_labels_rest_on_is_kept_and_the_edit_is_its_next_version(store: Store) -> None:
+    data = add_dataset(store, profiles=2, attributes=3, contexts=2)
+    add_labels(store, data.id, LABELLED, draws=2)
+    before = content(store, data.id)
+    edit = reworded(store, data.id)
+    plan = editing.plan(store, data.id, edit)
+    assert plan.sentences == [
+        "1 labelling rests on 'small world' and keeps it as it is.",
+        "Your change is saved as 'small world v2'; there all 3 x 2 pairs of Person 0 need new votes (12 calls at 2 "
+        "draws), the other 1 profile is answered from the record.",
+    ]
+    saved = editing.save(store, data.id, edit, annotator="Ada", expected=plan)
+    assert (saved.name, saved.in_place) == ("small world v2", False)
+    assert content(store, data.id) == before
+    assert profiles(store, data.id)[0].attributes[0].statement == "Statement 0.0 says fact_0."
+    old, new = profiles(store, data.id), profiles(store, saved.dataset)
+    assert new[1] == old[1]
+    assert new[0].attributes[1:] == old[0].attributes[1:]
+    assert new[0].attributes[0].statement == "I pay $10."
+    assert [item.edit.action for item in history(store, saved.dataset)] == ["change"]
+    assert history(store, data.id) == []
+    with store.read() as connection:
+        rows = {row.id: row for row in datasets.all_rows(connection)}
+        assert [v.name for v in versions.family(connection, data.id)] == ["small world", "small world v2"]
+    assert (rows[saved.dataset].version, rows[saved.dataset].parent) == (2, data.id)
+    assert (rows[saved.dataset].labellings, rows[data.id].labellings) == (0, 1)
+
+
+def test_a_version_and_what_it_was_made_from_are_edited_on(store: Store) -> None:
+    data = add_dataset(store, profiles=2, attributes=3, contexts=2)
+    add_labels(store, data.id, LABELLED)
+    second = editing.save(store, data.id, reworded(store, data.id, "two"), annotator="Ada").dataset
+    again = editing.save(store, second, reworded(store, second, "two b", position=1), annotator="Ada")
+    assert (again.dataset, again.in_place) == (second, True)  # nothing rests on the version yet
+    edit = reworded(store, data.id, "three")
+    plan = editing.plan(store, data.id, edit)
+    assert "'small world v2' was made from it and will not have your change." in plan.sentences
+    third = editing.save(store, data.id, edit, annotator="Bob", expected=plan)
+    assert third.name == "small world v3"
+    assert [h.edit.after["statement"] for h in history(store, third.dataset)] == ["three"]
+    assert [h.edit.after["statement"] for h in history(store, second)] == ["two", "two b"]
+    with store.write() as connection:
+        datasets.delete(connection, data.id)
+    assert [h.edit.after["statement"] for h in history(store, second)] == ["two", "two b"]
+
+
+def test_history_outlives_the_version_it_was_made_on(store: Store) -> None:
+    data = add_dataset(store, profiles=2, attributes=3, contexts=2)
+    editing.save(store, data.id, reworded(store, data.id, "first"), annotator="Ada")
+    add_labels(store, data.id, LABELLED)
+    second = editing.save(store, data.id, reworded(store, data.id, "second"), annotator="Ada").dataset
+    with store.write() as connection:
+        datasets.delete(connection, data.id)
+    assert [h.edit.after["statement"] for h in history(store, second)] == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"key": " "}, "key: a key is needed"),
+        ({"key": "fact_1"}, "has an attribute 'fact_1' already"),
+        ({"statement": "\n"}, "statement: a memory statement"),
+        ({"statement": "x" * 5000}, "the most is 4,000"),
+        ({"domain": "gossip"}, "'gossip' is none of general, finance"),
+        ({"value": {"a": 1}}, "value: it can be text"),
+        ({}, "nothing would change"),
+    ],
+)
+def test_what_is_not_valid_is_refused_and_nothing_written(
+    sqlite_store: Store, change: dict[str, Any], problem: str
+) -> None:
+    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=2)
+    before, hashed = profiles(sqlite_store, data.id)[0].attributes[0], content(sqlite_store, data.id)
+    with pytest.raises(StoreError, match=problem):
+        editing.save(
+            sqlite_store, data.id, editing.attribute_edit(0, before, replace(before, **change)), annotator="Ada"
+        )
+    assert content(sqlite_store, data.id) == hashed
+    assert history(sqlite_store, data.id) == []
+
+
+def test_a_change_needs_a_name(sqlite_store: Store) -> None:
+    data = add_dataset(sqlite_store)
+    with pytest.raises(StoreError, match="needs the name"):
+        editing.save(sqlite_store, data.id, reworded(sqlite_store, data.id), annotator=" ")
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+        lambda inner: st.lists(inner, max_size=3),
+        max_leaves=3,
+    ).filter(lambda v: not isinstance(v, list) or not any(isinstance(item, list) for item in v))
+)
+def test_a_value_written_as_text_is_read_back_as_it_was(value: Any) -> None:
+    if "\0" in str(value) or any(0xD800 <= ord(c) < 0xE000 for c in json.dumps(value, ensure_ascii=False)):
+        return
+    again = editing_fields.parse_value(editing_fields.value_text(value))
+    assert json.dumps(again) == json.dumps(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1450", 1450),
+        ('"1450"', "1450"),
+        ("NaN", "NaN"),
+        ("1e999", "1e999"),
+        ("true", True),
+        ("True", "True"),
+        (" two words ", "two words"),
+        ("", ""),
+    ],
+)
+def test_a_value_is_json_where_it_is_json_else_text(text: str, value: object) -> None:
+    found = editing_fields.parse_value(text)
+    assert (found, type(found)) == (value, type(value))
+
+
+# --- any series of edits ---
+
+WORDS = st.sampled_from(["alpha", "beta", "gamma", "delta", "Épée", "x' OR 1=1 --", "<b>"])
+VALUES = st.sampled_from([1, 1.0, True, None, "1", ["a", {"z": 1, "a": 2}]])
+ATTRIBUTES = st.builds(Attribute, WORDS, VALUES, st.sampled_from(["finance", "general"]), WORDS.map(str.lower), WORDS)
+NEW_CONTEXTS = st.builds(Context, WORDS, WORDS, st.sampled_from([None, "housing"]))
+STEPS = st.tuples(
+    st.sampled_from(["add", "change", "remove", "add context", "change context", "remove context", "bio", "label"]),
+    st.integers(0, 1),
+    st.booleans(),
+    st.integers(0, 9),
+    ATTRIBUTES,
+    NEW_CONTEXTS,
+)
+
+
+def next_edit(model: list[Profile], step: tuple[Any, ...]) -> tuple[Edit, list[Profile]] | None:
+    """An edit that fits the model, and the model after it, in plain Python; None where none fits."""
+    what, number, _, position, attribute, _ = step
+    person = model[number]
+    new = list(model)
+    if what == "bio":
+        new[number] = replace(person, name=f"{attribute.key} {position}", age=position)
+        return (editing.bio_edit(number, person, new[number]), new) if new[number] != person else None
+    if "context" not in what:
+        keys = [a.key for a in person.attributes]
+        if what != "add" and not keys:
+            return None
+        at = position % max(len(keys), 1)
+        before = None if what == "add" else person.attributes[at]
+        after = None if what == "remove" else attribute
+        if after is not None and after.key in [k for i, k in enumerate(keys) if before is None or i != at]:
+            return None
+        if before is not None and after is not None and (before, repr(before)) == (after, repr(after)):
+            return None
+        end = () if after is None else (after,)
+        parts = person.attributes
+        kept = parts + end if before is None else parts[:at] + end + parts[at + 1 :]
+        new[number] = replace(person, attributes=kept)
+        return editing.attribute_edit(number, before, after), new
+    return next_context_edit(model, step)
+
+
+def next_context_edit(model: list[Profile], step: tuple[Any, ...]) -> tuple[Edit, list[Profile]] | None:
+    what, number, everyone, position, _, context = step
+    new, person = list(model), model[number]
+    pair = (context.task, context.recipient)
+    known = {(c.task, c.recipient): c for p in model for c in p.contexts}
+    context = known.get(pair, context)
+    if what == "add context":
+        lacking = [i for i, p in enumerate(model) if pair not in {(c.task, c.recipient) for c in p.contexts}]
+        targets = lacking if everyone else [i for i in lacking if i == number]
+        if not targets:
+            return None
+        for i in targets:
+            new[i] = replace(model[i], contexts=(*model[i].contexts, context))
+        return editing.context_edit(None if everyone else number, None, context), new
+    if not person.contexts:
+        return None
+    before = person.contexts[position % len(person.contexts)]
+    having = [i for i, p in enumerate(model) if before in p.contexts]
+    targets = having if everyone else [number]
+    if what == "remove context":
+        for i in targets:
+            new[i] = replace(model[i], contexts=tuple(c for c in model[i].contexts if c != before))
+        return editing.context_edit(None if everyone else number, before, None), new
+    if pair == (before.task, before.recipient) or any(context in model[i].contexts for i in targets):
+        return None
+    for i in targets:
+        new[i] = replace(model[i], contexts=tuple(context if c == before else c for c in model[i].contexts))
+    return editing.context_edit(None if everyone else number, before, context), new
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(STEPS, min_size=1, max_size=12))
+def test_any_series_of_edits_gives_what_plain_python_gives(store: Store, steps: list[Any]) -> None:
+    model = [make_profile(i, attributes=2, contexts=2) for i in range(2)]
+    name = f"world {uuid.uuid4()}"
+    current = add_profiles(store, model, name).id
+    hashes = {current: content(store, current)}
+    frozen: dict[int, str] = {}
+    made: list[tuple[int, str]] = []  # ids of edits with the hash that stood before each
+    for step in steps:
+        if step[0] == "label":
+            if any(p.attributes and p.contexts for p in profiles(store, current)) and current not in frozen:
+                add_labels(store, current, {}, name=f"{name} {current}")
+                frozen[current] = hashes[current]
+            continue
+        fitting = next_edit(model, step)
+        if fitting is None:
+            continue
+        edit, model = fitting
+        before = hashes[current]
+        saved = editing.save(store, current, edit, annotator="Ada")
+        assert saved.in_place == (current not in frozen)
+        current = saved.dataset
+        hashes[current] = content(store, current)
+        made.append((saved.edit, before))
+        assert repr(profiles(store, current)) == repr(model)
+    for dataset_id, hashed in frozen.items():
+        assert content(store, dataset_id) == hashed
+    assert [row.id for row in history(store, current)] == [edit_id for edit_id, _ in made]
+    for edit_id, hashed in reversed(made):
+        current = editing.undo(store, current, edit_id, annotator="Bob").dataset
+        assert content(store, current) == hashed
+    assert len(history(store, current)) == 2 * len(made)
+
+
+def test_what_was_changed_again_cannot_be_taken_back(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=2, contexts=1)
+    first = editing.save(store, data.id, reworded(store, data.id, "one"), annotator="Ada").edit
+    editing.save(store, data.id, reworded(store, data.id, "two"), annotator="Ada")
+    with pytest.raises(StoreError, match="changed by somebody else"):
+        editing.undo(store, data.id, first, annotator="Ada")
+
+
+# --- decisions, and two at once ---
+
+
+def decide(store: Store, dataset_id: int, attribute: int, context: int, label: Label | None, who: str = "Ada") -> None:
+    with store.write() as connection:
+        decisions.add(
+            connection,
+            dataset_id=dataset_id,
+            attribute=attribute,
+            context=context,
+            annotator=who,
+            label=label,
+            reason=f"because of {attribute}",
+        )
+
+
+def test_decisions_on_unchanged_pairs_go_along_with_their_author(store: Store) -> None:
+    data = add_dataset(store, profiles=2, attributes=3, contexts=2)
+    person, other = records(store, data.id)
+    decide(store, data.id, person.attribute_ids[0], person.context_ids[0], Label.NECESSARY)  # its statement changes
+    decide(store, data.id, person.attribute_ids[1], person.context_ids[0], Label.NECESSARY, "Bob")
+    decide(store, data.id, person.attribute_ids[1], person.context_ids[0], Label.AMBIGUOUS, "Cem")
+    decide(store, data.id, other.attribute_ids[2], other.context_ids[1], Label.NECESSARY)
+    decide(store, data.id, other.attribute_ids[2], other.context_ids[1], Label.INAPPROPRIATE)  # supersedes that
+    decide(store, data.id, other.attribute_ids[1], other.context_ids[1], Label.NECESSARY)
+    decide(store, data.id, other.attribute_ids[1], other.context_ids[1], None)  # taken back
+    saved = editing.save(store, data.id, reworded(store, data.id), annotator="Dee")
+    assert (saved.carried, saved.left_behind) == (3, 1)
+    new_person, new_other = records(store, saved.dataset)
+    with store.read() as connection:
+        old = decisions.history(connection, data.id)
+        carried = decisions.history(connection, saved.dataset)
+    assert [(d.attribute, d.context, d.annotator, d.label) for d in carried] == [
+        (new_person.attribute_ids[1], new_person.context_ids[0], "Bob", Label.NECESSARY),
+        (new_person.attribute_ids[1], new_person.context_ids[0], "Cem", Label.AMBIGUOUS),
+        (new_other.attribute_ids[2], new_other.context_ids[1], "Ada", Label.INAPPROPRIATE),
+    ]
+    assert carried[0].reason == f"because of {person.attribute_ids[1]} [decided on 'small world']"
+    assert carried[0].created == old[1].created
+    assert len(old) == 7
+    third = editing.save(store, saved.dataset, reworded(store, saved.dataset, "again", 1), annotator="Dee").dataset
+    with store.read() as connection:
+        assert [d.reason for d in decisions.history(connection, third)] == [d.reason for d in carried]
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_of_two_who_edit_at_once_none_is_lost_without_a_word(store: Store, labelled: bool) -> None:
+    data = add_dataset(store, profiles=2, attributes=3, contexts=2)
+    if labelled:
+        add_labels(store, data.id, LABELLED)
+    one, two = reworded(store, data.id, "one"), reworded(store, data.id, "two", profile=1)
+    plans = [editing.plan(store, data.id, edit) for edit in (one, two)]
+    first = editing.save(store, data.id, one, annotator="Ada", expected=plans[0])
+    if labelled:  # it would be saved as a third version, which lacks the first one's change
+        with pytest.raises(StoreError, match=r"as 'small world v3' and not as 'small world v2'"):
+            editing.save(store, data.id, two, annotator="Bob", expected=plans[1])
+        second = editing.save(store, first.dataset, two, annotator="Bob")
+    else:
+        second = editing.save(store, data.id, two, annotator="Bob", expected=plans[1])
+    found = profiles(store, second.dataset)
+    assert [p.attributes[0].statement for p in found] == ["one", "two"]
+    stale = editing.attribute_edit(0, make_profile(0, 3, 2).attributes[0], None)
+    with pytest.raises(StoreError, match="changed by somebody else"):
+        editing.save(store, second.dataset, stale, annotator="Cem")
+
+
+def test_a_labelling_of_a_new_version_asks_only_for_what_changed(sqlite_store: Store) -> None:
+    contexts = tuple(Context(task, recipient) for recipient, task in CONTEXTS[:3])
+    people = [replace(make_profile(i, attributes=4), contexts=contexts) for i in range(3)]
+    data = add_profiles(sqlite_store, people, "asked")
+
+    def label(name: str) -> int:
+        spec = labelling.LabellingSpec(dataset=name, model="sim-labeler", base_url="simulator", draws=2)
+        labelling.execute(sqlite_store, labelling.plan(sqlite_store, spec))
+        with sqlite_store.read() as connection:
+            return int(connection.execute(sa.select(sa.func.count()).select_from(tables.call)).scalar_one())
+
+    before = label("asked")
+    edit = reworded(sqlite_store, data.id, "I owe $200.", profile=1)
+    plan = editing.plan(sqlite_store, data.id, edit)
+    saved = editing.save(sqlite_store, data.id, edit, annotator="Ada", expected=plan)
+    assert plan.calls == 3 * 3 * 2
+    assert label(saved.name) - before == plan.calls
+    new = Context("Ask for a raise", "Manager")
+    context_edit: Callable[[], Edit] = lambda: editing.context_edit(None, None, new)  # noqa: E731
+    plan = editing.plan(sqlite_store, saved.dataset, context_edit())
+    third = editing.save(sqlite_store, saved.dataset, context_edit(), annotator="Ada")
+    before = label(saved.name)
+    assert label(third.name) - before == plan.calls == 3 * 3 * 2
+    assert "the 12 pairs of the new context in 3 profiles need votes (18 calls at 2 draws)" in " ".join(plan.sentences)
