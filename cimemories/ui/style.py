@@ -56,8 +56,8 @@ dl.ci-facts {{ padding: 0 !important; }}
 .ci-grid td.ci-event {{ width: 15%; opacity: .75; }}
 .ci-number {{ text-align: right; font-variant-numeric: tabular-nums; }}
 .ci-votes td {{ padding: 3px 10px 3px 0; border: 0; white-space: nowrap; }}
-.ci-votes td:last-child {{ white-space: normal; width: 212px; padding-right: 0; }}
-.ci-mark {{ display: inline-block; width: 18px; height: 20px; line-height: 20px; margin-right: 2px; text-align: center;
+.ci-votes td:last-child {{ white-space: normal; width: 182px; padding-right: 0; }}
+.ci-mark {{ display: inline-block; width: 16px; height: 20px; line-height: 20px; margin-right: 2px; text-align: center;
   border-radius: 3px; font-size: .75rem; font-weight: 700; color: #111; }}
 .ci-mark.ci-necessary {{ background: #37C49B; }}
 .ci-mark.ci-inappropriate {{ background: #F08A45; }}

@@ -54,10 +54,14 @@ def settled(row: LabellingRow) -> int:
     return row.expected - row.ballots.get(labellings.OWED, 0)
 
 
-def draw(store: Store, dataset: DatasetRow, row: LabellingRow | None) -> None:
-    """How the chosen labelling stands, and the form for a new one."""
+def watch(store: Store, row: LabellingRow | None) -> None:
+    """How the chosen labelling stands: nothing to say of one that is finished and whole."""
     if row is not None:
         _watch(store, row)
+
+
+def start(store: Store, dataset: DatasetRow, row: LabellingRow | None) -> None:
+    """The form for a new labelling, folded where there is one already."""
     with st.expander("Start a labelling", icon=":material/how_to_vote:", expanded=row is None):
         _form(store, dataset)
 

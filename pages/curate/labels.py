@@ -1,4 +1,8 @@
-"""Labels: what the personas voted on each pair of a profile and a context, and what a person decided."""
+"""Labels: what the personas voted on each pair of a profile and a context, and what a person decided.
+
+One profile at a time: as the matrix of its attributes and contexts, as the table of one context, or as counts. The
+chosen pair stands beside it with its votes and decisions. All of the view is in the URL.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +13,24 @@ import pandas as pd
 import streamlit as st
 
 from cimemories.analysis.labels import default_labelling
+from cimemories.analysis.matrix import Flags, Matrix, differing, matrix, view
 from cimemories.analysis.pairs import PairView, pairs, profile_names
-from cimemories.model import Label
 from cimemories.store import datasets, labellings
-from cimemories.store.datasets import DatasetRow
+from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.labellings import LabellingRow
 from cimemories.ui import page, safe, tables, url
-from pages.curate import labelling_work, pair_panel
+from pages.curate import label_filters, label_matrix, labelling_work, pair_panel
+from pages.curate.label_filters import Filters, word
 from pages.curate.profile_view import words
 
-UNLABELLED = "not labelled"
-ALL_DOMAINS = ""
+MATRIX, CONTEXT, COUNTS = "matrix", "context", "counts"
+VIEWS = {MATRIX: "Matrix", CONTEXT: "One context", COUNTS: "Counts"}
 
 
-def _scope(store: Store, rows: list[DatasetRow]) -> tuple[DatasetRow, LabellingRow | None, int | None, int | None]:
-    """The scope bar: dataset, labelling, profile, context."""
-    columns = st.columns([2, 3, 2, 4])
+def _scope(store: Store, rows: list[DatasetRow]) -> tuple[DatasetRow, LabellingRow | None, int | None, str]:
+    """The scope bar: dataset, labelling, profile, and which view of it."""
+    columns = st.columns([3, 4, 3, 3], vertical_alignment="bottom")
     by_id = {row.id: row for row in rows}
     with columns[0]:
         chosen = page.select("Dataset", list(by_id), lambda i: by_id[i].name, "labels.dataset", "dataset")
@@ -42,49 +47,50 @@ def _scope(store: Store, rows: list[DatasetRow]) -> tuple[DatasetRow, LabellingR
     names = profile_names(store, dataset.id)
     with columns[2]:
         profile = page.select("Profile", list(names), lambda i: names[i], "labels.profile", "profile")
-    if profile is None:
-        return dataset, labelled.get(labelling or ""), None, None
-    with store.read() as connection:
-        record = datasets.profile_record(connection, profile)
-    contexts = dict(zip(record.context_ids, record.profile.contexts, strict=True))
     with columns[3]:
-        context = page.select(
-            "Context",
-            list(contexts),
-            lambda i: f"{contexts[i].recipient}: {contexts[i].task}",
-            "labels.context",
-            "context",
-        )
-    return dataset, labelled.get(labelling or ""), profile, context
+        shown = _view()
+    return dataset, labelled.get(labelling or ""), profile, shown
 
 
-def _filtered(views: Sequence[PairView]) -> list[PairView]:
-    left, right = st.columns([3, 2])
-    counts = Counter(_word(v.effective) for v in views)
-    kinds = [*map(str, Label), UNLABELLED]
-    with left:
-        wanted = st.pills(
-            "Effective label",
-            [kind for kind in kinds if counts[kind]],
-            selection_mode="multi",
-            format_func=lambda kind: f"{kind} ({counts[kind]})",
-            key="labels.kinds",
-        )
-    domains = sorted({v.attribute.domain for v in views})
-    with right:
-        domain = st.selectbox(
-            "Domain",
-            [ALL_DOMAINS, *domains],
-            format_func=lambda name: words(name) if name else "all domains",
-            key="labels.domain",
-        )
+def _view() -> str:
+    key = "labels.show"
+    asked = url.get("show") or MATRIX
+    st.session_state[key] = asked if asked in VIEWS else MATRIX
+    chosen = st.segmented_control(
+        "View",
+        list(VIEWS),
+        format_func=VIEWS.__getitem__,
+        key=key,
+        required=True,
+        on_change=lambda: url.put(show=None if st.session_state[key] == MATRIX else st.session_state[key]),
+    )
+    return chosen or MATRIX
+
+
+def _context(record: ProfileRecord) -> int:
+    contexts = dict(zip(record.context_ids, record.profile.contexts, strict=True))
+    chosen = page.select(
+        "Context",
+        list(contexts),
+        lambda i: f"{contexts[i].recipient}: {contexts[i].task}",
+        "labels.context",
+        "context",
+    )
+    return record.context_ids[0] if chosen is None else chosen
+
+
+def _filtered(
+    views: Sequence[PairView], filters: Filters, record: ProfileRecord, flags: Flags | None
+) -> list[PairView]:
+    differs = None if flags is None else flags[:, record.context_ids.index(views[0].context_id)].tolist()
     return [
-        v for v in views if (not wanted or _word(v.effective) in wanted) and domain in (ALL_DOMAINS, v.attribute.domain)
+        v
+        for n, v in enumerate(views)
+        if (not filters.kinds or word(v.effective) in filters.kinds)
+        and filters.domain in (None, v.attribute.domain)
+        and filters.event in (None, v.attribute.event)
+        and (differs is None or differs[n])
     ]
-
-
-def _word(label: Label | None) -> str:
-    return UNLABELLED if label is None else str(label)
 
 
 def _pair_table(views: Sequence[PairView], chosen: int | None) -> int | None:
@@ -93,7 +99,7 @@ def _pair_table(views: Sequence[PairView], chosen: int | None) -> int | None:
         [
             {
                 "attribute": v.attribute.key,
-                "effective": safe.glyphed(v.effective) or UNLABELLED,
+                "effective": safe.glyphed(v.effective) or "not labelled",
                 **{f"votes{n}": item.strip for n, item in enumerate(v.votes)},
                 "statement": v.attribute.statement,
                 "domain": words(v.attribute.domain),
@@ -126,42 +132,87 @@ def _pair_table(views: Sequence[PairView], chosen: int | None) -> int | None:
     return None if position is None else ids[position]
 
 
+def _one_context(
+    store: Store, found: Matrix, labelling: LabellingRow | None, filters: Filters, flags: Flags | None
+) -> tuple[PairView | None, str]:
+    """The table of one context; returns the chosen pair and what the context says in one sentence."""
+    context = _context(found.record)
+    views = pairs(store, labelling.id if labelling else None, found.record.id, context)
+    if not views:
+        return None, "This profile has no attributes."
+    own = {v.attribute_id: v for v in views}
+    asked = url.get_int("attribute")
+    if asked is not None and asked not in own:
+        page.notice(f"Attribute {asked} of the link is none of this profile's. Choose a row.")
+        url.put(attribute=None)
+        asked = None
+    shown = _filtered(views, filters, found.record, flags)
+    clicked = _pair_table(shown, asked) if shown else None
+    if not shown:
+        page.notice("No pair of this context fits the filters.")
+    elif views[0].votes and not (labelling and labelling.imported):
+        safe.inline("Votes, one character a draw: N necessary, X inappropriate, ? abstained, - missing.", muted=True)
+    if clicked is not None and clicked != asked:
+        url.put(attribute=clicked)
+        asked = clicked
+    return own[asked] if asked is not None else shown[0] if shown else None, _takeaway(views)
+
+
 def _takeaway(views: Sequence[PairView]) -> str:
-    counts = Counter(_word(v.effective) for v in views)
+    counts = Counter(word(v.effective) for v in views)
     decided = sum(v.decision is not None for v in views)
-    parts = [f"{counts[kind]} {kind}" for kind in (*map(str, Label), UNLABELLED) if counts[kind]]
+    parts = [f"{counts[kind]} {kind}" for kind in label_filters.KINDS if counts[kind]]
     people = f"; {decided} decided by people" if decided else ""
     return (
         f"Of {len(views)} attributes towards '{safe.option(views[0].context.recipient)}': {', '.join(parts)}{people}."
     )
 
 
-def _pairs(store: Store, dataset: DatasetRow, views: Sequence[PairView]) -> None:
-    asked = url.get_int("attribute")
-    own = {v.attribute_id: v for v in views}
-    if asked is not None and asked not in own:
-        page.notice(f"Attribute {asked} of the link is none of this profile's. Choose a row.")
-        url.put(attribute=None)
-        asked = None
-    left, right = st.columns([5, 3], gap="large")
+def _matrix(
+    store: Store, found: Matrix, labelling: LabellingRow | None, filters: Filters, flags: Flags | None
+) -> PairView | None:
+    """The matrix; returns the pair that its cursor is on."""
+    seen = view(
+        found,
+        domain=filters.domain,
+        event=filters.event,
+        sphere=filters.sphere,
+        labels=filters.labels,
+        differs=flags,
+    )
+    if filters.any:
+        said, button = st.columns([6, 1], vertical_alignment="center")
+        with said:
+            safe.inline(label_matrix.said(seen, found, filters), muted=True)
+        button.button("Clear", icon=":material/filter_alt_off:", key="labels.clear", on_click=label_filters.clear)
+    cursor = label_matrix.draw(found, seen)
+    if cursor is None:
+        return None
+    views = pairs(store, labelling.id if labelling else None, found.record.id, cursor[1])
+    return next(v for v in views if v.attribute_id == cursor[0])
+
+
+def _profile(store: Store, labelling: LabellingRow | None, found: Matrix, shown: str) -> str:
+    """One profile in the chosen view with the pair beside it; returns the takeaway."""
+    takeaway = label_matrix.takeaway(found)
+    if shown == COUNTS:
+        label_matrix.counts(found)
+        return takeaway
+    counts = {word(label): number for label, number in found.totals.items()}
+    filters = label_filters.draw(found.record.profile, counts, spheres=shown == MATRIX)
+    flags = differing(store, found, labelling.id if labelling else None, filters.differs) if filters.differs else None
+    left, right = st.columns([2, 1] if shown == MATRIX else [5, 3], gap="medium")
     with left:
-        shown = _filtered(views)
-        clicked = _pair_table(shown, asked) if shown else None
-        if not shown:
-            page.notice("No pair has this label and domain.")
-        elif views[0].votes:
-            safe.inline(
-                "Votes, one character a draw: N necessary, X inappropriate, ? abstained, - missing.", muted=True
-            )
-    if clicked is not None and clicked != asked:
-        url.put(attribute=clicked)
-        asked = clicked
-    with right:
-        view = own[asked] if asked is not None else shown[0] if shown else None
-        if view is None:
-            page.empty("No pair chosen", "Click a row of the table to see its votes and to decide its label.")
+        if shown == MATRIX:
+            chosen = _matrix(store, found, labelling, filters, flags)
         else:
-            pair_panel.draw(store, dataset.id, view)
+            chosen, takeaway = _one_context(store, found, labelling, filters, flags)
+    with right:
+        if chosen is None:
+            page.empty("No pair chosen", "Choose a pair to see its votes and to decide its label.")
+        else:
+            pair_panel.draw(store, found.record, labelling, chosen)
+    return takeaway
 
 
 def main() -> None:
@@ -178,23 +229,35 @@ def main() -> None:
             lambda: url.page_link("profiles", "Import a file", icon=":material/upload_file:"),
         )
         return
-    dataset, labelling, profile, context = _scope(store, rows)
-    labelling_work.draw(store, dataset, labelling)
+    dataset, labelling, profile, shown = _scope(store, rows)
+    labelling_work.watch(store, labelling)
+    if labelling is None:
+        labelling_work.start(store, dataset, labelling)
     simulated = labelling is not None and labelling.simulated
-    if profile is None or context is None:
-        with top:
-            page.head("Labels", "There is no pair to label in this scope.", simulated=simulated)
-        page.empty("No contexts", "This profile is tested in no context, so it has no pairs.")
-        return
     try:
-        views = pairs(store, labelling.id if labelling else None, profile, context)
+        takeaway = _shown(store, labelling, profile, shown)
     except StoreError as problem:
         page.error("These pairs cannot be read.", str(problem))
-        return
+        takeaway = "Nothing is shown."
     with top:
-        page.head("Labels", _takeaway(views) if views else "This profile has no attributes.", simulated=simulated)
-    if views:
-        _pairs(store, dataset, views)
+        page.head("Labels", takeaway, simulated=simulated)
+    if labelling is not None:
+        labelling_work.start(store, dataset, labelling)
+
+
+def _shown(store: Store, labelling: LabellingRow | None, profile: int | None, shown: str) -> str:
+    if profile is None:
+        page.empty("No profiles", "This dataset has no profiles, so it has no pairs.")
+        return "There is no pair to label in this scope."
+    with store.read() as connection:
+        record = datasets.profile_record(connection, profile)
+    if not record.context_ids:
+        page.empty("No contexts", "This profile is tested in no context, so it has no pairs.")
+        return "There is no pair to label in this scope."
+    if not record.attribute_ids:
+        page.empty("No attributes", "This profile has no memories, so it has no pairs.")
+        return "This profile has no attributes."
+    return _profile(store, labelling, matrix(store, labelling.id if labelling else None, record), shown)
 
 
 main()

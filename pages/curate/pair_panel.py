@@ -1,55 +1,102 @@
-"""Part of the Labels page: one pair with its votes, the rule, its decisions, and the form to decide it."""
+"""Part of the Labels page: one pair with its votes, the rule, what runs did with it, its decisions, and the form."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
+from cimemories.analysis.pair_runs import PairRun, pair_runs
 from cimemories.analysis.pairs import PairView
 from cimemories.model import Label
 from cimemories.store import decisions
-from cimemories.store.engine import Store
-from cimemories.ui import page, safe, tables, votes
+from cimemories.store.datasets import ProfileRecord
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.labellings import LabellingRow
+from cimemories.ui import page, safe, tables, url, votes
 from cimemories.ui.safe import join, tag
-from pages.curate.profile_view import words
+from pages.curate.profile_view import spoken, words
 
 _ANNOTATOR = "annotator"
 
 
-def draw(store: Store, dataset_id: int, view: PairView) -> None:
+def draw(store: Store, record: ProfileRecord, labelling: LabellingRow | None, view: PairView) -> None:
     """Everything about the pair, the form at the end."""
-    safe.heading(view.attribute.statement)
+    item = view.attribute
+    event = "" if item.event == item.domain else f", {words(item.event)}"
+    safe.heading(item.statement)
     safe.show(
         safe.facts(
             [
-                ("Attribute", f"{view.attribute.key} ({words(view.attribute.domain)})"),
-                ("Event", view.attribute.event),
-                ("Task", view.context.task),
+                ("Attribute", f"{item.key}: {spoken(item.value)}"),
+                ("Domain, event", f"{words(item.domain)}{event}"),
                 ("Recipient", view.context.recipient),
+                ("Task", view.context.task),
                 ("Label", join([safe.label_chip(view.effective), f"  {_source(view)}"])),
             ]
         )
     )
-    if view.votes:
-        _votes(view)
+    _votes(view, labelling)
+    _runs(store, record, view)
     _history(view)
-    _form(store, dataset_id, view)
+    _form(store, record.dataset, view)
 
 
 def _source(view: PairView) -> str:
     if view.decision:
-        return f"decided by {view.decision.annotator}"
+        said = f"; the consensus says {view.consensus}" if view.consensus not in (None, view.effective) else ""
+        return f"decided by {view.decision.annotator}{said}"
     return "by consensus of the personas" if view.consensus else ""
 
 
-def _votes(view: PairView) -> None:
-    st.subheader("Votes", anchor=False)
-    votes.votes((item.persona.key, item.persona.prior, item.draws) for item in view.votes)
+def _votes(view: PairView, labelling: LabellingRow | None) -> None:
+    if not view.votes:
+        return
+    if labelling is not None and labelling.imported:
+        st.subheader("Shares, imported without votes", anchor=False)
+        votes.shares((v.persona.key, v.prior, v.shares or (0.0, 0.0, 0.0)) for v in view.votes)
+    else:
+        st.subheader("Votes", anchor=False)
+        votes.votes((v.persona.key, v.prior, v.draws) for v in view.votes)
+    safe.inline(view.explanation)
     if view.mixture is not None:
         necessary, inappropriate, abstain = (tables.percent(share).replace(" ", "\u00a0") for share in view.mixture)
-        safe.inline(f"Mixture: necessary {necessary}, inappropriate {inappropriate}, abstain {abstain}.")
-    safe.inline(view.explanation)
+        safe.inline(f"Mixture: necessary {necessary}, inappropriate {inappropriate}, abstain {abstain}.", muted=True)
+    if view.rule is not None:
+        note = f" ({view.rule.note})" if view.rule.note else ""
+        safe.inline(f"Rule: {view.rule.name}; {view.rule.words}{note}.", muted=True)
     if view.missing:
         safe.inline(f"Missing, and counted as nothing: {view.missing}.", muted=True)
+
+
+def _runs(store: Store, record: ProfileRecord, view: PairView) -> None:
+    found = pair_runs(store, view.attribute_id, view.context_id)
+    if not found:
+        return
+    st.subheader("In recorded runs", anchor=False)
+    safe.inline(_revealed(found))
+    for item in found:
+        simulated = ", simulated" if item.simulated else ""
+        counts = f"{item.reveals} of {item.draws}" if item.draws else "none judged yet"
+        url.page_link(
+            "leaks",
+            f"{counts}: {safe.plain_label(item.name)}{simulated}",
+            icon=":material/format_ink_highlighter:",
+            run=item.run_id,
+            profile=record.id,
+            context=view.context_id,
+            attribute=view.attribute_id,
+        )
+
+
+def _revealed(found: Sequence[PairRun]) -> str:
+    draws, missing = sum(r.draws for r in found), sum(r.expected - r.draws for r in found)
+    without = f" {missing} more are missing or not judged." if missing else ""
+    if not draws:
+        return f"No judged message yet.{without}"
+    reveals, runs = sum(r.reveals for r in found), sum(r.reveals > 0 for r in found)
+    judged = sum(r.draws > 0 for r in found)
+    return f"Revealed in {reveals} of {draws} judged messages, by {runs} of {judged} runs.{without}"
 
 
 def _history(view: PairView) -> None:
@@ -103,14 +150,18 @@ def _form(store: Store, dataset_id: int, view: PairView) -> None:
 
 
 def _write(store: Store, dataset_id: int, view: PairView, annotator: str, label: Label | None, reason: str) -> None:
-    with store.write() as connection:
-        decisions.add(
-            connection,
-            dataset_id=dataset_id,
-            attribute=view.attribute_id,
-            context=view.context_id,
-            annotator=annotator,
-            label=label,
-            reason=reason,
-        )
+    try:
+        with store.write() as connection:
+            decisions.add(
+                connection,
+                dataset_id=dataset_id,
+                attribute=view.attribute_id,
+                context=view.context_id,
+                annotator=annotator,
+                label=label,
+                reason=reason,
+            )
+    except StoreError as problem:
+        page.error("Nothing was decided.", str(problem))
+        return
     st.rerun()

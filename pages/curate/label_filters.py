@@ -1,0 +1,112 @@
+"""Part of the Labels page: which pairs are looked at. Everything that is chosen stands in the URL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from cimemories.analysis.matrix import Differs
+from cimemories.model import Label, Profile
+from cimemories.ui import page, safe, tables, url
+from pages.curate.profile_view import words
+
+UNLABELLED = "unlabelled"
+NO_SPHERE = "none"
+KINDS = (*map(str, Label), UNLABELLED)
+DIFFERS = {
+    Differs.DISSENT: "any persona dissents",
+    Differs.DECIDED: "decided by a person",
+    Differs.CHANGED: "decision differs from consensus",
+}
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What is asked for; None and an empty tuple mean all. sphere '' are the contexts without one."""
+
+    domain: str | None
+    event: str | None
+    sphere: str | None
+    kinds: tuple[str, ...]
+    differs: Differs | None
+
+    @property
+    def labels(self) -> tuple[Label | None, ...]:
+        return tuple(None if kind == UNLABELLED else Label(kind) for kind in self.kinds)
+
+    @property
+    def any(self) -> bool:
+        return any((self.domain, self.event, self.sphere is not None, self.kinds, self.differs))
+
+
+def word(label: Label | None) -> str:
+    """A label as its kind in filters and counts."""
+    return UNLABELLED if label is None else str(label)
+
+
+def draw(profile: Profile, counts: Mapping[str, int], *, spheres: bool) -> Filters:
+    """The row of filters; `counts` of pairs by kind stand on the labels. Without `spheres` none can be chosen."""
+    widths = [5, 2, 2, 2, 3] if spheres else [5, 2, 2, 3]
+    columns = iter(st.columns(widths, vertical_alignment="bottom"))
+    with next(columns):
+        kinds = _kinds(counts)
+    with next(columns):
+        domain = _choice("Domain", "domain", sorted({a.domain for a in profile.attributes}), words, "all domains")
+    with next(columns):
+        event = _choice("Event", "event", list(dict.fromkeys(a.event for a in profile.attributes)), words, "all events")
+    sphere = None
+    if spheres:
+        with next(columns):
+            there = list(dict.fromkeys(c.sphere or NO_SPHERE for c in profile.contexts))
+            sphere = _choice("Sphere", "sphere", there, _sphere, "all spheres")
+    with next(columns):
+        differs = _choice(
+            "Disagreement", "differs", list(map(str, Differs)), lambda d: DIFFERS[Differs(d)], "all pairs"
+        )
+    return Filters(
+        domain, event, "" if sphere == NO_SPHERE else sphere, tuple(kinds), Differs(differs) if differs else None
+    )
+
+
+def clear() -> None:
+    """Ask for everything again."""
+    url.put(domain=None, event=None, sphere=None, label=None, differs=None)
+
+
+def _sphere(name: str) -> str:
+    return "without a sphere" if name == NO_SPHERE else words(name)
+
+
+def _kinds(counts: Mapping[str, int]) -> Sequence[str]:
+    key = "labels.kinds"
+    chosen = [kind for kind in (url.get("label") or "").split(",") if kind in KINDS]
+    st.session_state[key] = chosen
+    return st.pills(
+        "Effective label",
+        [kind for kind in KINDS if counts.get(kind) or kind in chosen],
+        selection_mode="multi",
+        format_func=lambda kind: f"{kind} ({tables.count(counts.get(kind, 0))})",
+        key=key,
+        on_change=lambda: url.put(label=",".join(st.session_state[key]) or None),
+    )
+
+
+def _choice(label: str, param: str, options: Sequence[str], said: Callable[[str], str], everything: str) -> str | None:
+    """A selectbox whose first option is everything. What the link asks for and is not here is said, and left out."""
+    key = f"labels.{param}"
+    asked = url.get(param)
+    if asked is not None and asked not in options:
+        page.notice(f"{label} '{safe.option(asked, 40)}' is not here: all are shown.")
+        url.put(**{param: None})
+        asked = None
+    st.session_state[key] = asked or ""
+    st.selectbox(
+        label,
+        ["", *options],
+        format_func=lambda name: safe.option(said(name)) if name else everything,
+        key=key,
+        on_change=lambda: url.put(**{param: st.session_state[key] or None}),
+    )
+    return asked
