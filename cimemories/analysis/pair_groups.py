@@ -79,7 +79,7 @@ def _named(names: Sequence[str], position: Codes) -> Groups:
     return Groups(tuple(unique), shown, code[position] if len(code) else position)
 
 
-def _of_profiles(people: Sequence[sa.Row[Any]], owners: Sequence[int], position: Codes) -> Groups:
+def _of_profiles(people: Sequence[Any], owners: Sequence[int], position: Codes) -> Groups:
     order = {row.id: n for n, row in enumerate(people)}
     code = np.array([order[owner] for owner in owners], np.int64)
     return Groups(
