@@ -11,15 +11,17 @@ from __future__ import annotations
 import json
 import lzma
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from cimemories.formats.official import FormatError
 from cimemories.model import ChatRequest
 from cimemories.store import calls
-from cimemories.store.calls import Answer
+from cimemories.store.calls import Answer, Exchange
 from cimemories.store.engine import Store
 
+_AT_ONCE = 200
 _FIELDS = ("status", "exchange", "seconds", "started", "error", "reasoning", "finish_reason")
 _TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "attempts")
 
@@ -46,14 +48,14 @@ def read_calls(store: Store, path: Path) -> int:
     """
     count = 0
     with store.write() as connection:
-        for item, kind, endpoint, simulated, answers in _groups(path):
-            calls.record(connection, item, answers, kind=kind, endpoint=endpoint, simulated=simulated)
-            count += len(answers)
+        groups = _groups(path)
+        while chunk := list(islice(groups, _AT_ONCE)):
+            calls.restore(connection, chunk)
+            count += sum(len(exchange.answers) for exchange in chunk)
     return count
 
 
-def _groups(path: Path) -> Iterator[tuple[ChatRequest, str, str, bool, list[Answer]]]:
-    """Answers by request: (request, kind, endpoint, simulated, answers)."""
+def _groups(path: Path) -> Iterator[Exchange]:
     item: ChatRequest | None = None
     held: list[dict[str, Any]] = []
     number = 0
@@ -82,8 +84,8 @@ def _request(body: dict[str, Any]) -> ChatRequest:
     return ChatRequest(body["model"], messages, parameters, body.get("seed"))
 
 
-def _group(item: ChatRequest, held: list[dict[str, Any]]) -> tuple[ChatRequest, str, str, bool, list[Answer]]:
+def _group(item: ChatRequest, held: list[dict[str, Any]]) -> Exchange:
     first = held[0]
     keys = calls.call_keys(item, [line["draw"] for line in held], simulated=bool(first["simulated"]))
     answers = [Answer(key=keys[line["draw"]], draw=line["draw"], **line["answer"]) for line in held]
-    return item, str(first["kind"]), str(first["endpoint"]), bool(first["simulated"]), answers
+    return Exchange(item, answers, str(first["kind"]), str(first["endpoint"]), bool(first["simulated"]))

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from cimemories.model import ChatRequest
 from cimemories.store.engine import insert_ignore, storable
-from cimemories.store.ids import canonical_json, content_hash
+from cimemories.store.ids import canonical_json, content_hash, text_hash
 from cimemories.store.tables import call, request
 
 OK = "ok"
@@ -114,6 +114,46 @@ def record(
     held = connection.execute(sa.select(call.c.key, call.c.status, call.c.exchange).where(call.c.key.in_(keys))).all()
     there = {row.key: row for row in held}
     return {answer.draw: _settled(connection, answer, endpoint, there[answer.key]) for answer in answers}
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A request with answers to some of its draws, as one workspace hands them to another."""
+
+    item: ChatRequest
+    answers: Sequence[Answer]
+    kind: str
+    endpoint: str
+    simulated: bool
+
+
+def restore(connection: sa.Connection, exchanges: Sequence[Exchange]) -> None:
+    """Write many answers at once; an answer that is already there stays, a failure that is there is replaced."""
+    if not exchanges:
+        return
+    bodies = {id(e): canonical_json(request_body(e.item)) for e in exchanges}
+    hashes = {id(e): text_hash(bodies[id(e)]) for e in exchanges}
+    requests = [{"hash": hashes[id(e)], "body": bodies[id(e)]} for e in exchanges]
+    connection.execute(insert_ignore(connection, request), requests)
+    rows = {
+        answer.key: {
+            **_columns(_storable(answer)),
+            "key": answer.key,
+            "kind": e.kind,
+            "model": e.item.model,
+            "endpoint": e.endpoint,
+            "simulated": e.simulated,
+            "request": hashes[id(e)],
+            "draw": answer.draw,
+        }
+        for e in exchanges
+        for answer in e.answers
+    }
+    failed = connection.execute(sa.select(call.c.key).where(call.c.key.in_(rows), call.c.status != OK)).scalars().all()
+    for key in failed:
+        connection.execute(sa.update(call).where(call.c.key == key).values(rows.pop(key)))
+    if rows:
+        connection.execute(insert_ignore(connection, call), list(rows.values()))
 
 
 def answered(connection: sa.Connection, kinds: Sequence[str] | None = None) -> Iterable[sa.RowMapping]:

@@ -25,4 +25,9 @@ def canonical_json(value: object) -> str:
 
 def content_hash(value: object) -> str:
     """SHA-256 (first 32 hex digits, 128 bits) of a value's canonical JSON."""
-    return hashlib.sha256(canonical_json(value).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return text_hash(canonical_json(value))
+
+
+def text_hash(text: str) -> str:
+    """The same of a text that is canonical JSON already."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
