@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from cimemories.store import datasets as dataset_rows
+from cimemories.store import generations as generation_rows
 from cimemories.store import judgements as judgement_rows
 from cimemories.store import labellings as labelling_rows
 from cimemories.store import runs as run_rows
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from cimemories.analysis.headline import Headline
     from cimemories.formats.importing import Imported
     from cimemories.llm.executor import Progress as Done
+
+LOOK_SECONDS = 0.3  # between two looks at the record for the progress of a generation
 
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -190,6 +194,41 @@ def labellings(store: Store, as_json: bool) -> None:
     )
 
 
+def generations(store: Store, as_json: bool) -> None:
+    from cimemories.curation.authoring_report import report
+
+    with store.read() as connection:
+        rows = generation_rows.all_rows(connection)
+    if as_json:
+        line(as_json_text([report(store, row.id).as_json() for row in rows]))
+        return
+    table(
+        [
+            ("id", False),
+            ("name", False),
+            ("model", False),
+            ("status", False),
+            ("parts", True),
+            ("of", True),
+            ("dataset", True),
+            ("", False),
+        ],
+        [
+            (
+                r.id,
+                r.name,
+                r.model,
+                r.status,
+                r.settled,
+                r.expected,
+                "–" if r.dataset is None else r.dataset,
+                "simulated" if r.simulated else "",
+            )
+            for r in rows
+        ],
+    )
+
+
 def metrics(numbers: Headline, as_json: bool) -> None:
     if as_json:
         line(as_json_text(numbers.as_json()))
@@ -211,6 +250,8 @@ def metrics(numbers: Headline, as_json: bool) -> None:
 
 def _owed(store: Store, work_id: str) -> int:
     with store.read() as connection:
+        if work_id.startswith("generation-"):
+            return generation_rows.progress(connection, work_id)[1]
         if work_id.startswith("run-"):
             row = run_rows.named(connection, work_id)
             judges = [j for j in judgement_rows.of_run(connection, work_id) if j.kind == "llm"]
@@ -241,11 +282,51 @@ def progress(store: Store, work_id: str) -> Iterator[Callable[[Done], None]]:
             extra = f"{done.prompt_tokens + done.completion_tokens:,} tokens" + (f", {failed} failed" if failed else "")
             bar.update(task, completed=done.done, extra=extra)
 
-        yield report
+        if not work_id.startswith("generation-"):
+            yield report
+            return
+        parts = _Parts(store, work_id)
+
+        def report_parts(done: Done) -> None:
+            report(done)
+            # Calls are no measure here: how many will be asked for again is not known beforehand.
+            bar.update(task, completed=parts.settled(), extra=f"{bar.tasks[0].fields['extra']}{parts.cost(done)}")
+
+        bar.update(task, completed=parts.settled())
+        yield report_parts
+        bar.update(task, completed=parts.settled(at_once=True))
+
+
+class _Parts:
+    """Settled parts of a generation, looked up now and then, and what its tokens cost."""
+
+    def __init__(self, store: Store, work_id: str) -> None:
+        self.store, self.work_id, self.looked, self.count = store, work_id, 0.0, 0
+        with store.read() as connection:
+            asked = generation_rows.named(connection, work_id).manifest.get("asked")
+        prices = asked if isinstance(asked, dict) else {}
+        self.prices = float(prices.get("price_in", 0)), float(prices.get("price_out", 0))
+
+    def settled(self, *, at_once: bool = False) -> int:
+        if at_once or time.monotonic() - self.looked > LOOK_SECONDS:
+            with self.store.read() as connection:
+                self.count = generation_rows.progress(connection, self.work_id)[0]
+            self.looked = time.monotonic()
+        return self.count
+
+    def cost(self, done: Done) -> str:
+        from cimemories.curation.authoring_spec import cost
+
+        if not any(self.prices):
+            return ""
+        return f", cost {cost(done.prompt_tokens, done.completion_tokens, *self.prices):,.2f}"
 
 
 def outcome(store: Store, work_id: str) -> None:
     """What came of a piece of work, on standard error: what is missing and why, never hidden."""
+    if work_id.startswith("generation-"):
+        _written(store, work_id)
+        return
     with store.read() as connection:
         work.load(connection, work_id)
         if work_id.startswith("run-"):
@@ -258,3 +339,10 @@ def outcome(store: Store, work_id: str) -> None:
         note(f"{work_id}: {labelled.ballots.get('ok', 0):,} of {labelled.expected:,} ballots counted")
         for status, cause, count in labelling_rows.failures(connection, work_id):
             note(f"  missing: {count} ballots {status} ({cause})")
+
+
+def _written(store: Store, work_id: str) -> None:
+    from cimemories.curation.authoring_report import report
+
+    for text in report(store, work_id).lines():
+        note(text)

@@ -1,4 +1,4 @@
-"""Doing the work of a labelling or a run from a command, with its progress on standard error."""
+"""Doing the work of a labelling, a run or a generation from a command, with its progress on standard error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def work_on(
 ) -> None:
     """Execute with a progress line; the id is printed at the end whatever happens, so that it can be resumed."""
     from cimemories.analysis.headline import warm
-    from cimemories.curation import labelling
+    from cimemories.curation import authoring, labelling
     from cimemories.evaluation import runs
     from cimemories.store import work
 
@@ -36,11 +36,16 @@ def work_on(
                     on_progress=report,
                     queued=queued,
                 )
+            elif table.name == "generation":
+                authoring.execute(
+                    store, work_id, base_url=base_url, concurrency=concurrency, on_progress=report, queued=queued
+                )
             else:
                 labelling.execute(
                     store, work_id, base_url=base_url, concurrency=concurrency, on_progress=report, queued=queued
                 )
         output.outcome(store, work_id)
-        warm(store, work_id)
+        if table.name != "generation":
+            warm(store, work_id)
     finally:
         output.line(work_id)

@@ -8,7 +8,6 @@ asked for again, at most twice. The dataset is made in the transaction that sett
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -314,31 +313,3 @@ def _list(value: object) -> list[dict]:
     if not isinstance(value, list):
         raise TypeError("a list is missing")
     return value
-
-
-def report(store: Store, generation_id: str) -> dict[str, object]:
-    """What came of a generation, for scripts: parts, attributes wanted and kept, rejections by reason, tokens."""
-    with store.read() as connection:
-        row = generations.named(connection, generation_id)
-        parts = generations.parts(connection, generation_id)
-        turned_down = generations.rejections(connection, generation_id)
-        tokens = generations.tokens(connection, generation_id)
-    per_domain, general = int(str(row.manifest["per_domain"])), int(str(row.manifest["general"]))
-    wanted = sum(sum(wording.wanted_of(p.event, per_domain=per_domain, general=general).values()) for p in parts)
-    kept = sum(len(p.attributes) for p in parts)
-    empty = {p.profile for p in parts} - {p.profile for p in parts if p.attributes}
-    return {
-        "id": row.id,
-        "name": row.name,
-        "model": row.model,
-        "simulated": row.simulated,
-        "status": str(row.status),
-        "error": row.error,
-        "dataset": row.dataset,
-        "counts": {"expected": row.expected, "settled": row.settled, **row.parts},
-        "attributes": {"wanted": wanted, "kept": kept, "missing": wanted - kept},
-        "profiles_left_out": len(empty) if row.settled == row.expected else 0,
-        "rejected": turned_down,
-        "tokens": dict(zip(("prompt", "cached", "completion"), tokens, strict=True)),
-        "prompts": json.loads(json.dumps(row.manifest["prompts"])),
-    }

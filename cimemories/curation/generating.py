@@ -1,4 +1,4 @@
-"""Making a dataset: synthetic profiles from offline templates, with the contexts of the seeds."""
+"""Making a dataset from offline templates, with the contexts of the seeds; curation.authoring does it by a model."""
 
 from __future__ import annotations
 
@@ -11,12 +11,21 @@ from cimemories.store.ids import content_hash
 
 
 def generate_dataset(
-    store: Store, name: str, count: int, *, seed: int = 0, locale: str = "en_US", per_domain: int = 5
+    store: Store,
+    name: str,
+    count: int,
+    *,
+    seed: int = 0,
+    locale: str = "en_US",
+    per_domain: int = 5,
+    events: int = 3,
 ) -> DatasetRow:
     """Write `count` profiles as a new dataset. Raises StoreError where the name is taken, SeedError for bad seeds."""
     contexts = seeds.load_contexts()
-    profiles = list(generate_profiles(count, seed=seed, locale=locale, per_domain=per_domain, contexts=contexts))
-    source = content_hash(["offline", seeds.seeds_hash(), count, seed, locale, per_domain, name])
+    profiles = list(
+        generate_profiles(count, seed=seed, locale=locale, events=events, per_domain=per_domain, contexts=contexts)
+    )
+    source = content_hash(["offline", seeds.seeds_hash(), count, seed, locale, per_domain, events, name])
     with store.write() as connection:
         datasets.add(connection, name, profiles, origin="offline", source_name=None, source_hash=source)
         return datasets.named(connection, name)

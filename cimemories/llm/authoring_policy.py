@@ -23,7 +23,7 @@ from cimemories import seeds
 from cimemories.llm.policy import SimulatorError
 from cimemories.model import GENERAL
 
-HEADING = "# How many facts are wanted in each domain"
+HEADING = "# Facts wanted in each domain"
 _WANTED = re.compile(re.escape(HEADING) + r"\s+((?:^- \w+: \d+\s*$\n?)+)", re.MULTILINE)
 _ABOUT = re.compile(r"^# The part of life to write about\s+^([^\n:]+)(?::[ \t]*([^\n]*))?$", re.MULTILINE)
 _KNOWN = re.compile(r"^- ([a-z][a-z0-9_]*): (.+)$", re.MULTILINE)
