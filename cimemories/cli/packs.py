@@ -91,7 +91,7 @@ def _check(path: Path, workspace: Path, as_json: bool) -> None:
     place = packs.folder_of(workspace, kind) / f"{pack.name}.yaml"
     taken = [f.path for f in packs.pack_files(kind, workspace) if f.name == pack.name and not _same(f.path, path)]
     if taken:
-        raise SeedError(f"{path}: '{pack.name}' is a pack already ({taken[0]}). Give this one another name")
+        raise SeedError(f"{path}: there is a pack named '{pack.name}' already ({taken[0]}). Give this one another name")
     content = _content(pack)
     if as_json:
         output.line(output.as_json_text({"kind": kind, "name": pack.name, "belongs": str(place), **content}))

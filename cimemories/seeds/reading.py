@@ -16,6 +16,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
 
 LARGEST_FILE = 1_000_000  # bytes; the largest file that ships has about 20,000
+DEEPEST = 30  # lists and mappings inside one another; the C loader dies of very many
 PROBLEMS_NAMED = 10
 _UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
@@ -59,10 +60,12 @@ class _Loader(_SafeLoader):  # type: ignore[misc]
     """YAML lets a later value replace an earlier one of the same key in silence; here that is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        seen: set[str] = set()
         for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and keys[key.value] > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"'{key.value}' is given twice", key.start_mark)
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"'{key.value}' is given twice", key.start_mark)
+                seen.add(key.value)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
 
@@ -73,17 +76,29 @@ def load(path: Path) -> object:
         size = path.stat().st_size
         if size > LARGEST_FILE:
             raise SeedError(f"{path}: has {size:,} bytes, more than the {LARGEST_FILE:,} that such a file may have")
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+        text = path.read_text(encoding="utf-8")
+        _refuse_depth(path, text)
+        return yaml.load(text, Loader=_Loader)
     except FileNotFoundError:
         raise SeedError(f"{path}: there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SeedError(f"{path}: cannot be read ({error})") from error
-    except RecursionError:
-        raise SeedError(f"{path}: not valid YAML (nested too deeply)") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: an impossible date or number
         if isinstance(error, SeedError):
             raise
-        raise SeedError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
+        raise SeedError(f"{path}: not valid YAML ({_in_one_line(error)})") from error
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).replace('in "<unicode string>", ', "in ").split())[:300]
+
+
+def _refuse_depth(path: Path, text: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=_SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise SeedError(f"{path}: lists and mappings stand more than {DEEPEST} deep in one another")
 
 
 def read(path: Path, schema: type[S]) -> S:
