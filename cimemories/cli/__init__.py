@@ -4,7 +4,16 @@ Results go to standard output, progress and errors to standard error. Exit statu
 clear line, 1 for what could not be done and 2 for a command that was not understood.
 """
 
-from cimemories.cli import curate, evaluate, exchange, explore, generate, packs, servers  # each registers its commands
+from cimemories.cli import (  # each registers its commands
+    curate,
+    evaluate,
+    exchange,
+    explore,
+    generate,
+    labels_report,
+    packs,
+    servers,
+)
 from cimemories.cli.base import cli, main
 
-__all__ = ["cli", "curate", "evaluate", "exchange", "explore", "generate", "main", "packs", "servers"]
+__all__ = ["cli", "curate", "evaluate", "exchange", "explore", "generate", "labels_report", "main", "packs", "servers"]
