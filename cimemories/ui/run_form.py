@@ -10,6 +10,7 @@ import streamlit as st
 from cimemories.ui import safe
 
 SIMULATED_MODELS = ("sim-average", "sim-careful", "sim-oversharing")
+JUDGE_TOKENS = 2048
 MATCHER, SAME, OTHER = "Matcher (no model)", "Model on the same server", "Model on another server"
 
 
@@ -30,6 +31,7 @@ class RunForm:
     judge_model: str
     judge_base_url: str
     judge_key_env: str
+    judge_max_tokens: int
 
 
 def run_form(names: Sequence[str], sizes: Mapping[str, tuple[int, int]]) -> RunForm | None:
@@ -51,6 +53,11 @@ def run_form(names: Sequence[str], sizes: Mapping[str, tuple[int, int]]) -> RunF
         )
     with right:
         judge_model, judge_url, judge_key = _judge(simulated, base_url, key_env)
+        judge_max_tokens = JUDGE_TOKENS
+        if judge_model and not simulated:
+            judge_max_tokens = int(
+                st.number_input("Token limit of a judgement", 16, 65536, value=JUDGE_TOKENS, step=128)
+            )
         max_tokens = int(st.number_input("Token limit of a message", 16, 65536, value=1024, step=128))
         temperature = st.number_input(
             "Temperature", 0.0, 2.0, value=None, step=0.1, placeholder="the model's default", format="%.2f"
@@ -80,6 +87,7 @@ def run_form(names: Sequence[str], sizes: Mapping[str, tuple[int, int]]) -> RunF
         judge_model=judge_model.strip(),
         judge_base_url=judge_url.strip(),
         judge_key_env=judge_key.strip() or "OPENAI_API_KEY",
+        judge_max_tokens=judge_max_tokens,
     )
 
 

@@ -57,7 +57,9 @@ def draw() -> None:
 def _start(store: Store, wanted: RunForm) -> None:
     judge = evaluation.JudgeSpec()
     if wanted.judge_model:
-        judge = evaluation.JudgeSpec("llm", wanted.judge_model, wanted.judge_base_url, wanted.judge_key_env)
+        judge = evaluation.JudgeSpec(
+            "llm", wanted.judge_model, wanted.judge_base_url, wanted.judge_key_env, wanted.judge_max_tokens
+        )
     spec = evaluation.RunSpec(
         dataset=wanted.dataset,
         model=wanted.model,
