@@ -1,14 +1,44 @@
-"""Importing a file into the record: all of it or nothing, and the same file only once."""
+"""Importing a file into the record: recognised by what is in it, all of it or nothing, and the same file only once.
+
+profiles        the authors' profiles (JSON)                              formats.official
+labelled        the same with shares of votes inside each context         formats.labelled
+huggingface     one row a pair, Parquet or CSV                            formats.huggingface
+bundle          our own export, a zip file or folder                      formats.bundle
+"""
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
-from cimemories.formats.official import OfficialFile, parse_profiles, read_profiles
-from cimemories.store import datasets
+import sqlalchemy as sa
+
+from cimemories.formats import bundle
+from cimemories.formats.bundle_files import MANIFEST, opened_bundle
+from cimemories.formats.columns import is_header
+from cimemories.formats.errors import FormatError
+from cimemories.formats.huggingface import read_columns
+from cimemories.formats.labelled import LabelledFile, read_labelled
+from cimemories.formats.official import opened, read_profiles
+from cimemories.formats.official_records import shown
+from cimemories.store import datasets, imported, restoring
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store
+
+Kind = Literal["profiles", "labelled", "huggingface", "bundle"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+WORDS: dict[Kind, str] = {
+    "profiles": "the authors' profiles",
+    "labelled": "the authors' labelled profiles",
+    "huggingface": "the published columns, one row a pair",
+    "bundle": "a bundle of CIMemories Studio",
+}
+ORIGINS: dict[Kind, str] = {kind: kind for kind in KINDS} | {"profiles": "official"}
+_HEAD = 1 << 16
+_READS = "JSON profiles from '[', Parquet, CSV with a header, or a zip file or folder of our own"
+_OTHER = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"7z\xbc\xaf": "7z"}
 
 
 @dataclass(frozen=True)
@@ -18,24 +48,115 @@ class Imported:
     dataset: DatasetRow
     new: bool
     notes: tuple[str, ...]
+    kind: Kind = "profiles"
+
+    @property
+    def recognised(self) -> str:
+        """What the file is, in words."""
+        return WORDS[self.kind]
 
 
-def import_file(store: Store, path: Path, name: str | None = None) -> Imported:
-    """Import a file of the authors' layout. Raises FormatError for the file, StoreError for the name."""
-    return _import(store, read_profiles(path), name or path.stem, path.name)
+def recognise(path: Path) -> Literal["json", "parquet", "csv", "bundle"]:
+    """What a file is by its content, whatever its name. Raises FormatError where it is nothing that is read here."""
+    name = shown(path.name or path)
+    if path.is_dir():
+        if (path / MANIFEST).is_file():
+            return "bundle"
+        raise FormatError(f"{name}: this is a folder without a {MANIFEST}; choose a file, or a bundle's folder")
+    with opened(path) as stream:
+        head = stream.read(_HEAD)
+    if head.startswith(b"PK"):
+        return "bundle"
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    for magic, packed in _OTHER.items():
+        if head.startswith(magic):
+            raise FormatError(f"{name}: this is packed with {packed}; unpack it first")
+    text = head.decode("utf-8", "replace").removeprefix("\ufeff")
+    if text.lstrip(" \t\r\n").startswith(("[", "{")) or not text.strip(" \t\r\n"):
+        return "json"  # its own reader says best what is wrong with an empty file or a single object
+    if is_header(next(iter(text.splitlines()), "")):
+        return "csv"
+    raise FormatError(f"{name}: no format that is known here: it begins with '{shown(text, 20)}'. Read are {_READS}")
 
 
-def import_bytes(store: Store, data: bytes, file_name: str, name: str | None = None) -> Imported:
+def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | None = None) -> Imported:
+    """Import a file, as what it is recognised to be, or as `kind`. `name`: of the dataset; that of the file by default.
+
+    Raises FormatError for the file and StoreError for the name; then nothing is kept.
+    """
+    found = recognise(path)
+    possible: dict[str, tuple[Kind, ...]] = {
+        "json": ("profiles", "labelled"),
+        "parquet": ("huggingface",),
+        "csv": ("huggingface",),
+        "bundle": ("bundle",),
+    }
+    if kind is not None and kind not in possible[found]:
+        wanted = " or ".join(possible[found])
+        raise FormatError(f"{shown(path.name)}: this is no file of the format {kind}; its content is {wanted}")
+    if found == "bundle":
+        return _import_bundle(store, path, name)
+    if found == "json" and kind == "profiles":
+        only = read_profiles(path)
+        file = LabelledFile(only.profiles, (), only.sha256, only.notes)
+    elif found == "json":
+        file = read_labelled(path)
+    else:
+        file = read_columns(path, parquet=found == "parquet")
+    if kind == "labelled" and not file.labels:
+        raise FormatError(f"{shown(path.name)}: there are no labels in its contexts; import it as profiles")
+    is_json: Kind = "labelled" if file.labels else "profiles"
+    return _import(store, file, name or path.stem, path.name, is_json if found == "json" else "huggingface")
+
+
+def import_bytes(
+    store: Store, data: bytes | memoryview, file_name: str, name: str | None = None, kind: Kind | None = None
+) -> Imported:
     """The same for a file that was uploaded."""
-    return _import(store, parse_profiles(data, file_name), name or Path(file_name).stem, file_name)
+    own = Path(file_name.replace("\\", "/")).name.replace("\0", "")[:200] or "upload"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / own
+        path.write_bytes(data)
+        return import_file(store, path, name, kind)
 
 
-def _import(store: Store, file: OfficialFile, name: str, source_name: str) -> Imported:
+def _import(store: Store, file: LabelledFile, name: str, source_name: str, kind: Kind) -> Imported:
     with store.write() as connection:
         known = datasets.with_source(connection, file.sha256)
         if known is not None:
-            return Imported(known, False, ())
-        datasets.add(
-            connection, name, file.profiles, origin="official", source_name=source_name, source_hash=file.sha256
+            return Imported(known, False, (), kind)
+        dataset_id = datasets.add(
+            connection, name, file.profiles, origin=ORIGINS[kind], source_name=source_name, source_hash=file.sha256
         )
-        return Imported(datasets.named(connection, name), True, file.notes)
+        if file.labels:
+            _add_labels(connection, dataset_id, file)
+        return Imported(datasets.named(connection, name), True, file.notes, kind)
+
+
+def _add_labels(connection: sa.Connection, dataset_id: int, file: LabelledFile) -> None:
+    records = datasets.profile_records(connection, dataset_id)
+    for labels in file.labels:
+        imported.add(connection, dataset_id, records, labels)
+
+
+def _import_bundle(store: Store, path: Path, name: str | None) -> Imported:
+    with opened_bundle(path) as found:
+        checked = bundle.check(found)
+        with store.write() as connection:
+            known = datasets.with_source(connection, checked.content)
+            if known is not None:
+                return Imported(known, False, (), "bundle")
+            wanted = name or checked.name
+            _, lost = restoring.restore(
+                connection,
+                wanted,
+                lambda table: found.rows(table, checked.encoding, checked.tables[table]),
+                origin=ORIGINS["bundle"],
+                source_name=path.name,
+                source_hash=checked.content,
+            )
+            notes = checked.notes()
+            if lost:
+                notes.append(f"{lost:,} calls behind votes are neither in the bundle nor here: their votes stand alone")
+            return Imported(datasets.named(connection, wanted), True, tuple(notes), "bundle")

@@ -166,3 +166,23 @@ def _paired(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) == len(pairs):
         return found
     return Repeating(found, Counter(key for key, _ in pairs).most_common(1)[0][0])
+
+
+def loads(data: bytes, place: str) -> Any:
+    """One JSON value. Raises FormatError for what is none, NaN and Infinity among it; repeated keys give Repeating."""
+
+    def constant(word: str) -> float:
+        raise FormatError(f"{place}: {word} is not JSON; write null instead")
+
+    try:
+        return json.loads(data.decode("utf-8"), object_pairs_hook=_paired, parse_constant=constant)
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{place}: not UTF-8 at byte {error.start}; save the file as UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise FormatError(f"{place}: not valid JSON at column {error.pos + 1}: {shown(error.msg)}") from None
+    except RecursionError:
+        raise FormatError(f"{place}: nested too deeply") from None
+    except ValueError as error:
+        if isinstance(error, FormatError):
+            raise
+        raise FormatError(f"{place}: a number has too many digits; write it as text") from None

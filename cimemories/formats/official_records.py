@@ -90,7 +90,7 @@ def _checked_scalar(value: object) -> Scalar:
     raise _refuse(f"must be text, a number, true, false, null or a list of these, not {kind(value)}")
 
 
-def _checked_value(value: object) -> Value:
+def checked_value(value: object) -> Value:
     """The value with its JSON type kept: pydantic's own unions could turn 1 into True or 1.0 into 1."""
     if isinstance(value, list):
         return [_flat_object(item) if isinstance(item, dict) else _checked_scalar(item) for item in value]
@@ -146,7 +146,7 @@ class _BioRecord(Record):
 
 
 class _AttributeRecord(Record):
-    value: Annotated[Value, PlainValidator(_checked_value)]
+    value: Annotated[Value, PlainValidator(checked_value)]
     information_domain: Annotated[_Text, AfterValidator(_checked_domain)]
     event: Annotated[_Text, AfterValidator(_checked_event)]
     memory_statement: _Text

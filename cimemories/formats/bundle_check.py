@@ -1,0 +1,278 @@
+"""What must hold between the rows of a bundle, checked before anything is written; tables come in their order.
+
+A row that does not fit is a sentence without the file's name, e.g. "persona 4 is none of the labelling's".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from pydantic_core import PydanticCustomError
+
+from cimemories.formats.labelled import TOLERANCE
+from cimemories.formats.official_records import checked_value, forbidden, shown
+from cimemories.model import DOMAINS, GENERAL, Label, canonical_domain, canonical_event
+from cimemories.store import calls, rules
+from cimemories.store.contents import LETTERS, NO_VOTE
+from cimemories.store.engine import StoreError
+from cimemories.store.ids import content_hash
+from cimemories.store.labellings import IMPORTED
+from cimemories.store.restoring import request_of
+from cimemories.store.work import ENDED
+
+BALLOTS = ("owed", "ok", "failed", "truncated", "unparsed")
+CALLS = ("generate", "label", "respond", "judge")
+_VERDICTS = {*LETTERS.values(), NO_VOTE}
+_OLDEST = 150
+Row = dict[str, Any]
+
+
+class Misfit(ValueError):
+    """A row that cannot be; the message says why."""
+
+
+class Check:
+    """Knows of the tables before what later ones refer to."""
+
+    def __init__(self) -> None:
+        self.profiles = 0
+        self.attributes: list[int] = []
+        self.contexts: set[tuple[str, str]] = set()
+        self.tested: set[tuple[int, int]] = set()
+        self.priors: list[float] = []
+        self.personas: set[str] = set()
+        self.labellings: list[Row] = []
+        self.requests: list[tuple[str, str]] = []
+        self.calls: dict[str, bool] = {}
+        self.decisions: list[tuple[object, ...]] = []
+        self.rules: dict[str, bool] = {}
+        self._keys: set[str] = set()
+        self._before: tuple[int, ...] = ()
+
+    def row(self, table: str, number: int, row: Row) -> None:
+        """Raises Misfit where the row does not fit to those before. `number` counts the rows of its table from 0."""
+        if number == 0:
+            self._before = ()
+        if "number" in row and table != "attributes" and row["number"] != number:
+            raise Misfit(f"number must be {number}, as rows are numbered in their order, and is {row['number']}")
+        checks: dict[str, Callable[[Row], None]] = {
+            "profiles": self._profile,
+            "attributes": self._attribute,
+            "contexts": self._context,
+            "profile_contexts": self._profile_context,
+            "personas": self._persona,
+            "generations": self._work,
+            "labellings": self._labelling,
+            "requests": self._request,
+            "calls": self._call,
+            "ballots": self._ballot,
+            "shares": self._share,
+            "decisions": self._decision,
+            "rules": self._rule,
+            "edits": self._edit,
+        }
+        if table in checks:
+            checks[table](row)
+
+    def _profile(self, row: Row) -> None:
+        for name in ("name", "sex", "address"):
+            _written(row, name)
+        if not 0 <= row["age"] <= _OLDEST:
+            raise Misfit(f"age must be a number of years from 0 to {_OLDEST}")
+        self._ascending((row["ordinal"],), strictly=True)
+        self.profiles += 1
+        self.attributes.append(0)
+
+    def _attribute(self, row: Row) -> None:
+        profile = self._in(row, "profile", self.profiles)
+        self._ascending((profile, row["ordinal"]), strictly=True)
+        if self.attributes[profile] == 0:
+            self._keys = set()
+        if row["number"] != self.attributes[profile]:
+            raise Misfit(f"number must be {self.attributes[profile]}, as attributes of a profile are numbered from 0")
+        for name in ("key", "statement"):
+            _written(row, name)
+        if row["key"] in self._keys:
+            raise Misfit(f"key '{shown(row['key'])}' stands twice in profile {profile}")
+        self._keys.add(row["key"])
+        if row["domain"] not in (*DOMAINS, GENERAL) or row["domain"] != canonical_domain(row["domain"]):
+            raise Misfit(f"domain '{shown(row['domain'])}' is none of {', '.join((*DOMAINS, GENERAL))}")
+        if not row["event"] or row["event"] != canonical_event(row["event"]):
+            raise Misfit(f"event '{shown(row['event'])}' must be in lower case with spaces")
+        try:
+            checked_value(row["value"])
+        except PydanticCustomError as error:
+            raise Misfit(f"value {error.message()}") from None
+        self.attributes[profile] += 1
+
+    def _context(self, row: Row) -> None:
+        _written(row, "task")
+        _written(row, "recipient")
+        self._ascending((row["ordinal"],), strictly=False)
+        pair = (row["task"], row["recipient"])
+        if pair in self.contexts:
+            raise Misfit(f"task '{shown(pair[0])}' with recipient '{shown(pair[1])}' stands twice")
+        self.contexts.add(pair)
+
+    def _profile_context(self, row: Row) -> None:
+        pair = (self._in(row, "profile", self.profiles), self._in(row, "context", len(self.contexts)))
+        self._ascending((pair[0], row["ordinal"]), strictly=False)
+        if pair in self.tested:
+            raise Misfit("the same profile and context stand twice")
+        self.tested.add(pair)
+
+    def _persona(self, row: Row) -> None:
+        content = content_hash([row[name] for name in ("pack", "key", "name", "prior", "description")])
+        if content in self.personas:
+            raise Misfit("the same persona stands twice")
+        if not 0 <= row["prior"] <= 1:
+            raise Misfit("prior must be a share from 0 to 1")
+        self.personas.add(content)
+        self.priors.append(row["prior"])
+
+    def _work(self, row: Row) -> None:
+        if row["status"] not in ENDED:
+            raise Misfit(f"status '{shown(row['status'])}' is none of {', '.join(ENDED)}")
+        if not isinstance(row["manifest"], dict):
+            raise Misfit("manifest must be an object")
+
+    def _labelling(self, row: Row) -> None:
+        self._work(row)
+        voters = row["personas"]
+        if not isinstance(voters, list) or not voters or len({str(v) for v in voters}) < len(voters):
+            raise Misfit("personas must be a list of numbers, each once")
+        for voter in voters:
+            if isinstance(voter, bool) or not isinstance(voter, int) or not 0 <= voter < len(self.priors):
+                raise Misfit(f"persona {shown(voter)} is not in the table of personas")
+        total = sum(self.priors[voter] for voter in voters)
+        if abs(total - 1) > rules.PRIOR_TOLERANCE:
+            raise Misfit(f"the priors of its personas must add up to 1, and add up to {total:.6g}")
+        if row["draws"] < 0:
+            raise Misfit("draws must not be below 0")
+        self.labellings.append(row)
+
+    def _request(self, row: Row) -> None:
+        try:
+            item = request_of(row["body"])
+            body = calls.request_body(item)
+            good = all(isinstance(text, str) for message in item.messages for text in message)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            good = False
+        if not good or content_hash(body) != content_hash(row["body"]):
+            raise Misfit("body is no request to a model: it needs model and messages, each with role and content")
+        self.requests.append((content_hash(body), item.model))
+
+    def _call(self, row: Row) -> None:
+        number = self._in(row, "request", len(self.requests))
+        self._ascending((number,), strictly=False)
+        base, model = self.requests[number]
+        if row["key"] != content_hash([base, row["draw"], row["simulated"]]):
+            raise Misfit("key is not that of its request, draw and simulated mark")
+        if row["key"] in self.calls:
+            raise Misfit("the same call stands twice")
+        if row["model"] != model:
+            raise Misfit("model is not the one of its request")
+        if row["kind"] not in CALLS:
+            raise Misfit(f"kind '{shown(row['kind'])}' is none of {', '.join(CALLS)}")
+        if (row["status"] == calls.OK) != (row["error"] is None):
+            raise Misfit("an answer has no error, and a failure has one")
+        self.calls[row["key"]] = row["simulated"]
+
+    def _ballot(self, row: Row) -> None:
+        labelling = self._voted(row, ("context", "persona", "draw"), imported=False)
+        if row["status"] not in BALLOTS:
+            raise Misfit(f"status '{shown(row['status'])}' is none of {', '.join(BALLOTS)}")
+        if min(row["draw"], row["conflicts"], row["unknown"]) < 0:
+            raise Misfit("draw, conflicts and unknown must not be below 0")
+        key, letters = row["call"], row["verdicts"]
+        if key is not None and self.calls and key not in self.calls:
+            raise Misfit(f"call '{shown(key, 40)}' is not in the table of calls")
+        if key is not None and self.calls.get(key, labelling["simulated"]) != labelling["simulated"]:
+            raise Misfit("its call and its labelling do not agree on whether a simulator answered")
+        if letters is None:
+            return
+        if row["status"] != "ok":
+            raise Misfit("only a ballot that is ok has verdicts")
+        if len(letters) != self.attributes[row["profile"]] or not _VERDICTS.issuperset(letters):
+            raise Misfit(
+                f"verdicts must have one of {''.join(sorted(_VERDICTS))} for each of the "
+                f"{self.attributes[row['profile']]} attributes"
+            )
+
+    def _share(self, row: Row) -> None:
+        self._voted(row, ("context", "attribute", "persona"), imported=True)
+        self._in(row, "attribute", self.attributes[row["profile"]])
+        shares = [row[name] for name in ("necessary", "inappropriate", "abstain")]
+        if not all(0 <= share <= 1 for share in shares) or abs(sum(shares) - 1) > TOLERANCE:
+            raise Misfit("the shares must lie from 0 to 1 and add up to 1")
+
+    def _voted(self, row: Row, further: tuple[str, ...], *, imported: bool) -> Row:
+        labelling = self.labellings[self._in(row, "labelling", len(self.labellings))]
+        pair = (self._in(row, "profile", self.profiles), self._in(row, "context", len(self.contexts)))
+        if pair not in self.tested:
+            raise Misfit(f"profile {pair[0]} is not tested in context {pair[1]}")
+        if row["persona"] not in labelling["personas"]:
+            raise Misfit(f"persona {row['persona']} is none of the labelling's")
+        if (labelling["endpoint"] == IMPORTED) != imported:
+            raise Misfit("an imported labelling has shares and no ballots, any other ballots and no shares")
+        self._ascending((row["labelling"], row["profile"], *(row[name] for name in further)), strictly=True)
+        return labelling
+
+    def _decision(self, row: Row) -> None:
+        profile = self._in(row, "profile", self.profiles)
+        self._in(row, "attribute", self.attributes[profile])
+        if (profile, self._in(row, "context", len(self.contexts))) not in self.tested:
+            raise Misfit(f"profile {profile} is not tested in context {row['context']}")
+        if row["label"] is not None and row["label"] not in list(Label):
+            raise Misfit(f"label '{shown(row['label'])}' is none of {', '.join(Label)}")
+        this = (profile, row["attribute"], row["context"], row["annotator"])
+        earlier = row["supersedes"]
+        if earlier is not None and not (0 <= earlier < len(self.decisions) and self.decisions[earlier] == this):
+            raise Misfit("supersedes must be the number of an earlier decision of the same annotator on the same pair")
+        self.decisions.append(this)
+
+    def _rule(self, row: Row) -> None:
+        _written(row, "name")
+        priors = row["priors"]
+        if not isinstance(priors, dict) or not all(
+            isinstance(p, int | float) and not isinstance(p, bool) for p in priors.values()
+        ):
+            raise Misfit("priors must be an object of numbers by persona")
+        try:
+            rules.check(row["threshold"], priors)
+        except StoreError as error:
+            raise Misfit(str(error).rstrip(".")) from None
+        if row["name"] in self.rules or (row["current"] and any(self.rules.values())):
+            raise Misfit("each name stands once, and at most one rule is current")
+        self.rules[row["name"]] = row["current"]
+
+    def _edit(self, row: Row) -> None:
+        if row["kind"] not in ("attribute", "context", "bio") or row["action"] not in ("add", "change", "remove"):
+            raise Misfit("kind must be attribute, context or bio, and action add, change or remove")
+        for side in ("before", "after"):
+            try:
+                good = row[side] is None or isinstance(json.loads(row[side]), dict)
+            except (ValueError, RecursionError):
+                good = False
+            if not good:
+                raise Misfit(f"{side} must be the text of a JSON object")
+
+    def _in(self, row: Row, name: str, size: int) -> int:
+        value: int = row[name]
+        if not 0 <= value < size:
+            raise Misfit(f"{name} {value} is not there; its table has {size} rows")
+        return value
+
+    def _ascending(self, place: tuple[int, ...], *, strictly: bool) -> None:
+        if place < self._before or (strictly and place == self._before):
+            raise Misfit("rows must stand in the order of what they refer to, each once")
+        self._before = place
+
+
+def _written(row: Row, name: str) -> None:
+    if not row[name].strip() or forbidden(row[name]):
+        raise Misfit(f"{name} is blank or holds control characters")
+    if name == "key" and "".join(row[name].splitlines()) != row[name]:
+        raise Misfit("key holds a line break")
