@@ -10,10 +10,9 @@ from paging import ROOT, button, nodes, opened, said
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_profiles, records
 
-from cimemories.analysis.pairs import pairs
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
-from cimemories.model import Attribute, Context, Label, Profile, WorkStatus
-from cimemories.store import datasets, decisions, labellings, work
+from cimemories.model import Attribute, Context, Label, Profile
+from cimemories.store import datasets, decisions
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import WORKSPACE, Store, shared_store
 
@@ -136,82 +135,12 @@ def test_a_dataset_is_deleted_only_with_a_second_word(store: Store) -> None:
         assert datasets.all_rows(connection) == []
 
 
-def test_pairs_stand_in_the_table_with_votes_and_labels(store: Store, labelled: tuple[DatasetRow, str]) -> None:
-    dataset, _ = labelled
-    app = opened(LABELS, dataset=dataset.id)
-    table = app.dataframe[0].value
-    assert table["attribute"].tolist() == ["fact_0", "fact_1", "fact_2"]
-    assert table["effective"].tolist() == ["X inappropriate", "N necessary", "? ambiguous"]
-    assert table["votes0"].tolist() == ["XX", "NN", table["votes0"][table.index[2]]]
-    assert "6 of 6 counted votes say inappropriate: consensus." in said(app)
-    assert "Of 3 attributes towards &#x27;Recipient 0&#x27;: 1 necessary, 1 inappropriate, 1 ambiguous." in said(app)
-
-
-def test_the_linked_pair_is_opened_and_filters_narrow_the_table(store: Store, labelled: tuple[DatasetRow, str]) -> None:
-    dataset, _ = labelled
-    person = records(store, dataset.id)[1]
-    app = opened(
-        LABELS, dataset=dataset.id, profile=person.id, context=person.context_ids[1], attribute=person.attribute_ids[2]
-    )
-    assert "Statement 1.2 says fact_2." in said(app)
-    assert "No vote is counted for this pair" in said(app)
-    app.pills(key="labels.kinds").set_value(["necessary"]).run()
-    assert app.dataframe[0].value["attribute"].tolist() == ["fact_0", "fact_1"]
-
-
-def test_a_click_on_a_row_opens_its_pair_and_goes_into_the_url(store: Store, labelled: tuple[DatasetRow, str]) -> None:
-    dataset, _ = labelled
-    app = opened(LABELS, dataset=dataset.id)
-    version = app.session_state["labels.pairs.memory"]["version"]
-    app.session_state[f"labels.pairs.{version}"] = {"selection": {"rows": [], "columns": [], "cells": [(1, "label")]}}
-    app.run()
-    second = records(store, dataset.id)[0].attribute_ids[1]
-    assert app.query_params["attribute"] == str(second)
-    assert "Statement 0.1 says fact_1." in said(app)
-
-
-def test_a_decision_is_recorded_shown_and_taken_back(store: Store, labelled: tuple[DatasetRow, str]) -> None:
-    dataset, labelling = labelled
-    person = records(store, dataset.id)[0]
-    app = opened(LABELS, dataset=dataset.id, attribute=person.attribute_ids[0])
-    app.radio(key=f"decide.{person.attribute_ids[0]}.{person.context_ids[0]}.label").set_value(Label.NECESSARY)
-    next(item for item in app.text_input if item.label == "Reason").set_value("the bank asks for it")
-    next(item for item in app.text_input if item.label == "Your name").set_value("Ada")
-    button(app, "Set decision").click().run()
-    assert not app.exception
-    with store.read() as connection:
-        (written,) = decisions.history(connection, dataset.id)
-    assert (written.label, written.annotator, written.reason) == (Label.NECESSARY, "Ada", "the bank asks for it")
-    table = app.dataframe[0].value
-    assert table["effective"].tolist()[0] == "N necessary"
-    assert table["consensus"].tolist()[0] == "X inappropriate"
-    assert "decided by Ada" in said(app)
-    assert next(item for item in app.text_input if item.label == "Your name").value == "Ada"
-
-    button(app, "Take my decision back").click().run()
-    view = pairs(store, labelling, person.id, person.context_ids[0])[0]
-    assert (view.decision, view.effective, len(view.history)) == (None, Label.INAPPROPRIATE, 2)
-    assert "by consensus of the personas" in said(app)
-
-
-def test_a_decision_needs_a_name(store: Store, labelled: tuple[DatasetRow, str]) -> None:
-    app = opened(LABELS, dataset=labelled[0].id)
-    button(app, "Set decision").click().run()
-    assert "A decision needs a label and your name." in said(app)
-    with store.read() as connection:
-        assert decisions.history(connection, labelled[0].id) == []
-
-
 @pytest.mark.parametrize(
     ("page", "query"),
     [
         (PROFILES, {"dataset": "99"}),
         (PROFILES, {"dataset": "x' OR 1=1", "profile": "-1"}),
         (PROFILES, {"profile": "123456"}),
-        (LABELS, {"dataset": "99"}),
-        (LABELS, {"labelling": "labelling-gone"}),
-        (LABELS, {"profile": "<img src=x>", "context": "0"}),
-        (LABELS, {"attribute": "999999"}),
     ],
 )
 def test_a_stale_link_falls_back_with_a_notice(
@@ -223,7 +152,7 @@ def test_a_stale_link_falls_back_with_a_notice(
     assert app.dataframe[0].value.shape[0] in (2, 3)
 
 
-@pytest.mark.parametrize("page", [HOME, PROFILES, LABELS])
+@pytest.mark.parametrize("page", [HOME, PROFILES])
 def test_hostile_text_reaches_only_what_shows_it_as_text(store: Store, page: str) -> None:
     profile = Profile(
         name=HOSTILE,
@@ -251,46 +180,3 @@ def test_hostile_text_reaches_only_what_shows_it_as_text(store: Store, page: str
     carrying = {node.type for node in nodes(app._tree) if "onerror" in str(getattr(node, "proto", ""))}
     assert carrying
     assert carrying <= SAFE, carrying - SAFE
-
-
-def test_a_labelling_that_stopped_can_be_resumed(
-    store: Store, labelled: tuple[DatasetRow, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dataset, labelling = labelled
-    with store.write() as connection:
-        work.finish(connection, labelling, WorkStatus.INTERRUPTED, "the server went away")
-    launched: list[str] = []
-    monkeypatch.setattr("cimemories.launch.launch", lambda _store, work_id: launched.append(work_id))
-    app = opened(LABELS, dataset=dataset.id)
-    assert "The server went away." in said(app)
-    button(app, "Resume").click().run()
-    assert launched == [labelling]
-
-
-def test_a_labelling_is_planned_and_launched(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    dataset = add_dataset(store, profiles=2, attributes=3, contexts=2)
-    launched: list[str] = []
-    monkeypatch.setattr("cimemories.launch.launch", lambda _store, work_id: launched.append(work_id))
-    app = opened(LABELS, dataset=dataset.id)
-    app.radio(key="start.place").set_value(app.radio(key="start.place").options[1]).run()
-    app.number_input(key="start.draws").set_value(2)
-    app.number_input(key=f"start.profiles.{dataset.id}").set_value(1)
-    button(app, "Start").click().run()
-    assert not app.exception
-    with store.read() as connection:
-        (row,) = labellings.all_rows(connection, dataset.id)
-    assert launched == [row.id]
-    assert (row.simulated, row.draws, row.expected) == (True, 2, 1 * 2 * 3 * 2)
-    assert app.query_params["labelling"] == row.id
-
-
-def test_a_server_that_is_not_there_is_one_clear_line(store: Store) -> None:
-    dataset = add_dataset(store, profiles=1)
-    app = opened(LABELS, dataset=dataset.id)
-    next(item for item in app.text_input if item.label == "Model").set_value("some-model")
-    next(item for item in app.text_input if item.label == "Base URL").set_value("http://127.0.0.1:9/v1")
-    button(app, "Start").click().run()
-    assert not app.exception
-    assert "Nothing was started." in said(app)
-    with store.read() as connection:
-        assert labellings.all_rows(connection, dataset.id) == []

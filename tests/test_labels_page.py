@@ -1,0 +1,327 @@
+"""The Labels page as a person uses it, through app.py: the matrix, one context, the pair beside them, labellings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paging import button, nodes, opened, said
+from streamlit.testing.v1 import AppTest
+from worlds import add_dataset, add_labels, add_profiles, add_run, records
+
+from cimemories.analysis.pairs import pairs
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.model import Attribute, Context, Label, Profile, WorkStatus
+from cimemories.store import decisions, labellings, rules, work
+from cimemories.store.datasets import DatasetRow
+from cimemories.store.engine import WORKSPACE, Store, shared_store
+
+LABELS = "pages/curate/labels.py"
+HOSTILE = "![x](http://127.0.0.1:1/a.png) <img src=x onerror=alert(1)>"
+# What draws text as it is, or draws only our own markup; the matrix (a component) sets text, never markup.
+SAFE = {"html", "dataframe", "code", "text", "selectbox", "multiselect", "bidi_component"}
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
+    return shared_store()
+
+
+@pytest.fixture
+def labelled(store: Store) -> tuple[DatasetRow, str]:
+    """Two profiles, three attributes, two contexts, with every kind of label."""
+    dataset = add_dataset(store, profiles=2, attributes=3, contexts=2)
+    codes = [[[INAPPROPRIATE, NECESSARY], [NECESSARY, NECESSARY], [AMBIGUOUS, UNLABELLED]]] * 2
+    return dataset, add_labels(store, dataset.id, codes, draws=2)
+
+
+def decide(store: Store, dataset: int, attribute: int, context: int, label: Label | None, who: str = "Ada") -> None:
+    with store.write() as connection:
+        decisions.add(connection, dataset_id=dataset, attribute=attribute, context=context, annotator=who, label=label)
+
+
+def drawing(app: AppTest) -> dict[str, Any]:
+    """What is sent to the matrix."""
+    (component,) = app.get("bidi_component")
+    proto = component.proto
+    return json.loads(proto.json or proto.mixed.json)
+
+
+def by_pair(shown: dict[str, Any], what: str) -> dict[tuple[str, str], str]:
+    """One character a cell by (attribute, recipient)."""
+    pairs_ = [(row["key"], column["recipient"]) for row in shown["rows"] for column in shown["columns"]]
+    return dict(zip(pairs_, shown[what], strict=True))
+
+
+def test_the_matrix_carries_labels_counts_and_what_is_retained(store: Store, labelled: tuple[DatasetRow, str]) -> None:
+    dataset, _ = labelled
+    person = records(store, dataset.id)[0]
+    decide(store, dataset.id, person.attribute_ids[2], person.context_ids[1], Label.INAPPROPRIATE)
+    app = opened(LABELS, dataset=dataset.id)
+    shown = drawing(app)
+    assert by_pair(shown, "cells") == {
+        ("fact_0", "Recipient 0"): "X",
+        ("fact_0", "Recipient 1"): "N",
+        ("fact_1", "Recipient 0"): "N",
+        ("fact_1", "Recipient 1"): "N",
+        ("fact_2", "Recipient 0"): "?",
+        ("fact_2", "Recipient 1"): "X",
+    }
+    assert [pair for pair, bit in by_pair(shown, "decided").items() if bit == "1"] == [("fact_2", "Recipient 1")]
+    assert by_pair(shown, "consensus")["fact_2", "Recipient 1"] == "-"
+    assert {c["recipient"]: (c["counts"], c["retained"]) for c in shown["columns"]} == {
+        "Recipient 0": ([1, 1, 1], True),
+        "Recipient 1": ([2, 1, 0], True),
+    }
+    assert {r["key"]: r["counts"] for r in shown["rows"]}["fact_1"] == [2, 0, 0]
+    assert "3 necessary, 2 inappropriate, 1 ambiguous of 6 pairs; 2 of 2 contexts retained" in said(app)
+
+
+def test_a_link_puts_the_cursor_on_its_pair_and_opens_it(store: Store, labelled: tuple[DatasetRow, str]) -> None:
+    dataset, _ = labelled
+    person = records(store, dataset.id)[1]
+    where = {"profile": person.id, "context": person.context_ids[1], "attribute": person.attribute_ids[2]}
+    app = opened(LABELS, dataset=dataset.id, **where)
+    assert drawing(app)["cursor"] == [person.attribute_ids[2], person.context_ids[1]]
+    assert "Statement 1.2 says fact_2." in said(app)
+    assert "No vote is counted for this pair" in said(app)
+
+
+@pytest.mark.parametrize(
+    ("query", "rows", "columns", "asked"),
+    [
+        ({"domain": "relationships"}, ["fact_1"], 2, {("fact_1", "Recipient 0"), ("fact_1", "Recipient 1")}),
+        ({"sphere": "housing", "label": "inappropriate"}, ["fact_0", "fact_1", "fact_2"], 1, set()),
+        ({"label": "ambiguous,unlabelled"}, None, 2, {("fact_2", "Recipient 0"), ("fact_2", "Recipient 1")}),
+        ({"differs": "dissent"}, None, 2, {("fact_2", "Recipient 0")}),
+        ({"differs": "decided"}, None, 2, {("fact_0", "Recipient 0"), ("fact_1", "Recipient 0")}),
+        ({"differs": "changed", "event": "job loss"}, None, 2, {("fact_0", "Recipient 0")}),
+    ],
+)
+def test_filters_of_a_link_drop_and_dim(
+    store: Store,
+    labelled: tuple[DatasetRow, str],
+    query: dict[str, str],
+    rows: list[str] | None,
+    columns: int,
+    asked: set[tuple[str, str]],
+) -> None:
+    dataset, _ = labelled
+    person = records(store, dataset.id)[0]
+    decide(store, dataset.id, person.attribute_ids[0], person.context_ids[0], Label.NECESSARY)
+    decide(store, dataset.id, person.attribute_ids[1], person.context_ids[0], Label.NECESSARY)
+    app = opened(LABELS, dataset=dataset.id, **query)
+    shown = drawing(app)
+    assert sorted(r["key"] for r in shown["rows"]) == (rows or ["fact_0", "fact_1", "fact_2"])
+    assert len(shown["columns"]) == columns
+    assert {pair for pair, bit in by_pair(shown, "asked").items() if bit == "1"} == asked
+    assert f"{len(asked)} of 6 pairs match" in said(app)
+    button(app, "Clear").click().run()
+    assert not app.exception
+    assert not query.keys() & set(app.query_params)
+    assert set(drawing(app)["asked"]) == {"1"}
+
+
+def test_a_filter_goes_into_the_url(store: Store, labelled: tuple[DatasetRow, str]) -> None:
+    app = opened(LABELS, dataset=labelled[0].id)
+    app.pills(key="labels.kinds").set_value(["necessary", "ambiguous"]).run()
+    app.selectbox(key="labels.domain").set_value("finance").run()
+    assert (app.query_params["label"], app.query_params["domain"]) == ("necessary,ambiguous", "finance")
+    assert [row["key"] for row in drawing(app)["rows"]] == ["fact_0"]
+    app.segmented_control(key="labels.show").set_value("context").run()
+    assert app.query_params["show"] == "context"
+    assert "No pair of this context fits the filters." in said(app)
+
+
+def test_the_counts_are_tables_too(store: Store, labelled: tuple[DatasetRow, str]) -> None:
+    app = opened(LABELS, dataset=labelled[0].id, show="counts")
+    contexts, attributes = (item.value for item in app.dataframe)
+    assert contexts[["necessary", "inappropriate", "ambiguous"]].to_numpy().tolist() == [[1, 1, 1], [2, 0, 0]]
+    assert contexts["retained"].tolist() == ["retained", "discarded"]
+    assert attributes["necessary"].tolist() == [1, 2, 0]
+    assert "2 contexts, 1 of them discarded" in said(app)
+
+
+def test_the_panel_says_what_runs_did_with_the_pair(store: Store, labelled: tuple[DatasetRow, str]) -> None:
+    dataset, _ = labelled
+    add_run(store, dataset.id, 5, [[[3, 0], [0, 0], [0, 0]]] * 2)
+    silent = add_run(store, dataset.id, 5, [[[0, 5], [0, 0], [0, 0]]] * 2)
+    person = records(store, dataset.id)[0]
+    app = opened(LABELS, dataset=dataset.id, attribute=person.attribute_ids[0], context=person.context_ids[0])
+    assert "Revealed in 3 of 10 judged messages, by 1 of 2 runs." in said(app)
+    links = [item.proto for item in app.get("page_link")]
+    assert [link.label.split(":")[0] for link in links if "leaks" in link.page][-2:] == ["3 of 5", "0 of 5"]
+    assert f"run={silent}" in links[-1].query_string
+
+
+def test_the_current_rule_is_the_one_that_is_explained(store: Store, labelled: tuple[DatasetRow, str]) -> None:
+    dataset, _ = labelled
+    person = records(store, dataset.id)[0]
+    priors = {"fundamentalist": 0.1, "pragmatic": 0.1, "unconcerned": 0.8}
+    with store.write() as connection:
+        rules.add(connection, dataset.id, "bold", threshold=0.8, priors=priors, annotator="Ada", use=True)
+    app = opened(LABELS, dataset=dataset.id, attribute=person.attribute_ids[2], context=person.context_ids[0])
+    assert by_pair(drawing(app), "cells")["fact_2", "Recipient 0"] == "N"
+    assert "80 % of the mixture says necessary; the threshold is 80 %: consensus." in said(app)
+    assert "Rule: bold; threshold 80 %" in said(app)
+
+
+def test_pairs_stand_in_the_table_with_votes_and_labels(store: Store, labelled: tuple[DatasetRow, str]) -> None:
+    dataset, _ = labelled
+    app = opened(LABELS, dataset=dataset.id, show="context")
+    table = app.dataframe[0].value
+    assert table["attribute"].tolist() == ["fact_0", "fact_1", "fact_2"]
+    assert table["effective"].tolist() == ["X inappropriate", "N necessary", "? ambiguous"]
+    assert table["votes0"].tolist() == ["XX", "NN", table["votes0"][table.index[2]]]
+    assert "6 of 6 counted votes say inappropriate: consensus." in said(app)
+    assert "Of 3 attributes towards &#x27;Recipient 0&#x27;: 1 necessary, 1 inappropriate, 1 ambiguous." in said(app)
+
+
+def test_the_linked_pair_is_opened_and_filters_narrow_the_table(store: Store, labelled: tuple[DatasetRow, str]) -> None:
+    dataset, _ = labelled
+    person = records(store, dataset.id)[1]
+    app = opened(
+        LABELS,
+        show="context",
+        dataset=dataset.id,
+        profile=person.id,
+        context=person.context_ids[1],
+        attribute=person.attribute_ids[2],
+    )
+    assert "Statement 1.2 says fact_2." in said(app)
+    assert "No vote is counted for this pair" in said(app)
+    app.pills(key="labels.kinds").set_value(["necessary"]).run()
+    assert app.dataframe[0].value["attribute"].tolist() == ["fact_0", "fact_1"]
+
+
+def test_a_click_on_a_row_opens_its_pair_and_goes_into_the_url(store: Store, labelled: tuple[DatasetRow, str]) -> None:
+    dataset, _ = labelled
+    app = opened(LABELS, dataset=dataset.id, show="context")
+    version = app.session_state["labels.pairs.memory"]["version"]
+    app.session_state[f"labels.pairs.{version}"] = {"selection": {"rows": [], "columns": [], "cells": [(1, "label")]}}
+    app.run()
+    second = records(store, dataset.id)[0].attribute_ids[1]
+    assert app.query_params["attribute"] == str(second)
+    assert "Statement 0.1 says fact_1." in said(app)
+
+
+def test_a_decision_is_recorded_shown_and_taken_back(store: Store, labelled: tuple[DatasetRow, str]) -> None:
+    dataset, labelling = labelled
+    person = records(store, dataset.id)[0]
+    app = opened(LABELS, dataset=dataset.id, attribute=person.attribute_ids[0], show="context")
+    app.radio(key=f"decide.{person.attribute_ids[0]}.{person.context_ids[0]}.label").set_value(Label.NECESSARY)
+    next(item for item in app.text_input if item.label == "Reason").set_value("the bank asks for it")
+    next(item for item in app.text_input if item.label == "Your name").set_value("Ada")
+    button(app, "Set decision").click().run()
+    assert not app.exception
+    with store.read() as connection:
+        (written,) = decisions.history(connection, dataset.id)
+    assert (written.label, written.annotator, written.reason) == (Label.NECESSARY, "Ada", "the bank asks for it")
+    table = app.dataframe[0].value
+    assert table["effective"].tolist()[0] == "N necessary"
+    assert table["consensus"].tolist()[0] == "X inappropriate"
+    assert "decided by Ada" in said(app)
+    assert next(item for item in app.text_input if item.label == "Your name").value == "Ada"
+
+    button(app, "Take my decision back").click().run()
+    view = pairs(store, labelling, person.id, person.context_ids[0])[0]
+    assert (view.decision, view.effective, len(view.history)) == (None, Label.INAPPROPRIATE, 2)
+    assert "by consensus of the personas" in said(app)
+
+
+def test_a_decision_needs_a_name(store: Store, labelled: tuple[DatasetRow, str]) -> None:
+    app = opened(LABELS, dataset=labelled[0].id)
+    button(app, "Set decision").click().run()
+    assert "A decision needs a label and your name." in said(app)
+    with store.read() as connection:
+        assert decisions.history(connection, labelled[0].id) == []
+
+
+def test_a_labelling_that_stopped_can_be_resumed(
+    store: Store, labelled: tuple[DatasetRow, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, labelling = labelled
+    with store.write() as connection:
+        work.finish(connection, labelling, WorkStatus.INTERRUPTED, "the server went away")
+    launched: list[str] = []
+    monkeypatch.setattr("cimemories.launch.launch", lambda _store, work_id: launched.append(work_id))
+    app = opened(LABELS, dataset=dataset.id)
+    assert "The server went away." in said(app)
+    button(app, "Resume").click().run()
+    assert launched == [labelling]
+
+
+def test_a_labelling_is_planned_and_launched(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = add_dataset(store, profiles=2, attributes=3, contexts=2)
+    launched: list[str] = []
+    monkeypatch.setattr("cimemories.launch.launch", lambda _store, work_id: launched.append(work_id))
+    app = opened(LABELS, dataset=dataset.id)
+    app.radio(key="start.place").set_value(app.radio(key="start.place").options[1]).run()
+    app.number_input(key="start.draws").set_value(2)
+    app.number_input(key=f"start.profiles.{dataset.id}").set_value(1)
+    button(app, "Start").click().run()
+    assert not app.exception
+    with store.read() as connection:
+        (row,) = labellings.all_rows(connection, dataset.id)
+    assert launched == [row.id]
+    assert (row.simulated, row.draws, row.expected) == (True, 2, 1 * 2 * 3 * 2)
+    assert app.query_params["labelling"] == row.id
+
+
+def test_a_server_that_is_not_there_is_one_clear_line(store: Store) -> None:
+    dataset = add_dataset(store, profiles=1)
+    app = opened(LABELS, dataset=dataset.id)
+    next(item for item in app.text_input if item.label == "Model").set_value("some-model")
+    next(item for item in app.text_input if item.label == "Base URL").set_value("http://127.0.0.1:9/v1")
+    button(app, "Start").click().run()
+    assert not app.exception
+    assert "Nothing was started." in said(app)
+    with store.read() as connection:
+        assert labellings.all_rows(connection, dataset.id) == []
+
+
+@pytest.mark.parametrize("show", ["matrix", "context"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"dataset": "99"},
+        {"labelling": "labelling-gone"},
+        {"profile": "<img src=x>", "context": "0"},
+        {"attribute": "999999"},
+        {"domain": "<img src=x>"},
+        {"event": "none of these", "sphere": "x", "differs": "y", "label": "z"},
+    ],
+)
+def test_a_stale_link_falls_back_with_a_notice(
+    store: Store, labelled: tuple[DatasetRow, str], query: dict[str, str], show: str
+) -> None:
+    app = opened(LABELS, show=show, **query)
+    assert "ci-notice" in said(app)
+    assert "<img" not in said(app)
+    shown = len(drawing(app)["rows"]) if show == "matrix" else app.dataframe[0].value.shape[0]
+    assert shown == 3
+
+
+@pytest.mark.parametrize("show", ["matrix", "context", "counts"])
+def test_hostile_text_reaches_only_what_shows_it_as_text(store: Store, show: str) -> None:
+    profile = Profile(
+        name=HOSTILE,
+        sex=HOSTILE,
+        address=HOSTILE,
+        age=40,
+        attributes=(Attribute(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE), Attribute("b", [HOSTILE], "d", "e", "s")),
+        contexts=(Context(HOSTILE, HOSTILE, HOSTILE),),
+    )
+    dataset = add_profiles(store, [profile], name=HOSTILE)
+    add_labels(store, dataset.id, [[[AMBIGUOUS], [NECESSARY]]], name=HOSTILE)
+    add_run(store, dataset.id, 1, [[[1], [0]]])
+    person = records(store, dataset.id)[0]
+    decide(store, dataset.id, person.attribute_ids[0], person.context_ids[0], Label.NECESSARY, who=HOSTILE)
+    app = opened(LABELS, dataset=dataset.id, attribute=person.attribute_ids[0], show=show)
+    assert "<img" not in said(app)
+    carrying = {node.type for node in nodes(app._tree) if "onerror" in str(getattr(node, "proto", ""))}
+    assert carrying
+    assert carrying <= SAFE, carrying - SAFE
