@@ -18,7 +18,8 @@ from pathlib import Path
 
 from faker import Faker
 
-from cimemories.curation.values import Drawn, Expression, ExpressionError, Source, parse, person_name
+from cimemories.curation.locales import faker_of, known_locale
+from cimemories.curation.values import Drawn, Expression, ExpressionError, Source, parse, person_name, postal_address
 from cimemories.model import DOMAINS, GENERAL, Attribute, Context, Profile
 from cimemories.seeds import SeedError, Template, load_general, load_offline, offline_events, offline_path
 
@@ -73,12 +74,12 @@ def generate_profiles(
 
     A profile has the general attributes first (the biography among them), then `per_domain` attributes for each of the
     nine domains of each of `events` life events: 14 + 3 x 9 x 5 = 149 with the shipped seeds. No statement and no key
-    stands twice in a profile, and no name twice among the profiles. `locale` shapes names, addresses and companies;
-    the statements stay English and amounts stay dollars.
+    stands twice in a profile, and no name twice among the profiles. `locale` (of locales.LOCALES) shapes names,
+    addresses and companies; the statements stay English and amounts stay dollars.
 
     The result depends on the arguments, the seeds folder and the installed version of Faker alone. Every profile has a
     seed of its own, so the first k of n profiles are the k profiles. All arguments are checked before the first
-    profile is asked for. Raises ValueError for a number out of range, and SeedError for a locale that Faker lacks,
+    profile is asked for. Raises ValueError for a number out of range, and SeedError for another locale,
     fewer templates than asked for, a template that cannot be used, or more profiles than the locale has names for.
     """
     if count < 0:
@@ -88,7 +89,9 @@ def generate_profiles(
     library = _load_library(per_domain)
     if events > len(library.events):
         raise SeedError(f"{events} events asked for, and only {len(library.events)} have offline templates")
-    faker, shared = _faker(locale), tuple(contexts)
+    # One Faker for each call, because it carries the state of its random numbers and pages run in several threads.
+    locale = known_locale(locale)
+    faker, shared = faker_of(locale), tuple(contexts)
 
     def profiles() -> Iterator[Profile]:
         names: set[str] = set()
@@ -103,7 +106,7 @@ def generate_profiles(
 def _profile(source: Source, library: _Library, events: int, per_domain: int, names: set[str]) -> Profile:
     sex = source.random.choice("MF")
     name = _new_name(source, sex, names)
-    address = ", ".join(line.strip() for line in source.faker.address().splitlines())
+    address = postal_address(source)
     age = source.random.randint(YOUNGEST, OLDEST)
     chosen = source.random.sample(library.events, events)
     biography = (
@@ -126,15 +129,6 @@ def _profile(source: Source, library: _Library, events: int, per_domain: int, na
             for line in source.random.sample(event.domains[domain], per_domain):
                 attributes.append(_new_attribute(line, domain, event.name, source, statements))
     return Profile(name, sex, address, age, tuple(attributes))
-
-
-def _faker(locale: str) -> Faker:
-    # One Faker for each call, because it carries the state of its random numbers and pages run in several threads.
-    # Without weighting, rare names come as often as common ones, which is faster and leaves more names to give.
-    try:
-        return Faker(locale, use_weighting=False)
-    except AttributeError:
-        raise SeedError(f"Faker has no locale '{locale}'; en_US, de_DE and ja_JP are examples of what it has") from None
 
 
 def _seeded(faker: Faker, locale: str, seed: int, index: int) -> Source:

@@ -29,9 +29,9 @@ from functools import lru_cache
 
 from faker import Faker
 
+from cimemories.curation.locales import FAMILY_NAME_FIRST, NAMES_IN_ONE
 from cimemories.model import Scalar
 
-FAMILY_NAME_FIRST = frozenset({"hu_HU", "ja_JP", "ko_KR", "vi_VN", "zh_CN", "zh_TW"})
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _SATURDAY = 5
 # Not from calendar or strftime: those follow the process's locale, and the statements are English.
@@ -55,7 +55,10 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Source:
-    """Where draws come from: both generators must be seeded by the caller, which makes every draw repeatable."""
+    """Where draws come from: both generators must be seeded by the caller, which makes every draw repeatable.
+
+    `locale` as in locales.LOCALES, the one of `faker`.
+    """
 
     random: random.Random
     faker: Faker
@@ -88,7 +91,19 @@ def person_name(source: Source, sex: str) -> str:
         first, family = faker.first_name_male(), faker.last_name_male()
     else:
         first, family = faker.first_name_female(), faker.last_name_female()
-    return f"{family} {first}" if source.locale in FAMILY_NAME_FIRST else f"{first} {family}"
+    between = "" if source.locale in NAMES_IN_ONE else " "
+    parts = (family, first) if source.locale in FAMILY_NAME_FIRST else (first, family)
+    return _one_line(between.join(parts))
+
+
+def postal_address(source: Source) -> str:
+    """An address of the locale on one line, its lines separated by commas."""
+    return ", ".join(_one_line(line).strip(" ,") for line in source.faker.address().splitlines())
+
+
+def _one_line(text: str) -> str:
+    """Some of Faker's lists hold line breaks, no-break spaces and spaces twice."""
+    return " ".join(text.split())
 
 
 def spoken_date(day: date) -> str:
@@ -98,7 +113,7 @@ def spoken_date(day: date) -> str:
 
 def _text(draw: Callable[[Source], str]) -> Draw:
     def drawn(source: Source) -> Drawn:
-        text = draw(source)
+        text = _one_line(draw(source))
         return Drawn(text, text)
 
     return drawn
