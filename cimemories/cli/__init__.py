@@ -13,7 +13,20 @@ from cimemories.cli import (  # each registers its commands
     labels_report,
     packs,
     servers,
+    versions,
 )
 from cimemories.cli.base import cli, main
 
-__all__ = ["cli", "curate", "evaluate", "exchange", "explore", "generate", "labels_report", "main", "packs", "servers"]
+__all__ = [
+    "cli",
+    "curate",
+    "evaluate",
+    "exchange",
+    "explore",
+    "generate",
+    "labels_report",
+    "main",
+    "packs",
+    "servers",
+    "versions",
+]

@@ -293,6 +293,20 @@ def profile_records(connection: sa.Connection, dataset_id: int) -> list[ProfileR
     return [profile_record(connection, i) for i in profile_ids(connection, dataset_id)]
 
 
+def attribute_ids(connection: sa.Connection, dataset_id: int) -> dict[int, list[int]]:
+    """The ids of the attributes of each profile, both in their order."""
+    found: dict[int, list[int]] = {profile_id: [] for profile_id in profile_ids(connection, dataset_id)}
+    rows = connection.execute(
+        sa.select(attribute.c.profile, attribute.c.id)
+        .join(profile, attribute.c.profile == profile.c.id)
+        .where(profile.c.dataset == dataset_id)
+        .order_by(profile.c.ordinal, attribute.c.ordinal)
+    )
+    for row in rows:
+        found[row.profile].append(row.id)
+    return found
+
+
 def sizes(connection: sa.Connection, dataset_id: int) -> dict[int, Size]:
     """The size of each profile by its ordinal, in their order."""
 

@@ -58,6 +58,19 @@ class EditRow:
     reason: str
     created: str
 
+    @property
+    def words(self) -> str:
+        """The change in a few words: 'changed attribute rent of profile 3'; profiles are counted from 1."""
+        verb = {"add": "added", "change": "changed", "remove": "removed"}[self.edit.action]
+        side = self.edit.after or self.edit.before or {}
+        what = {
+            "attribute": f"attribute {side.get('key')}",
+            "context": f"context {side.get('recipient')}: {side.get('task')}",
+            "bio": "the biography",
+        }[self.edit.kind]
+        whose = "all profiles" if self.edit.profile is None else f"profile {self.edit.profile + 1}"
+        return f"{verb} {what} of {whose}"
+
 
 def add(connection: sa.Connection, dataset_id: int, item: Edit, *, annotator: str, reason: str) -> int:
     """Append a change to the history of a dataset; returns its id."""
