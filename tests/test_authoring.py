@@ -1,0 +1,415 @@
+"""Profiles by a model from plan to dataset: against the simulator with its faults, hostile servers, and kill -9."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from conftest import Database
+from evaluating import ROOT, cli, command
+from hostile import Asked, Reply, completion, error, hostile_server
+from test_resume import SlowSimulator
+
+from cimemories.curation import authoring
+from cimemories.curation.authoring_people import people
+from cimemories.curation.authoring_report import Report, report
+from cimemories.curation.authoring_rules import broken_rules
+from cimemories.curation.authoring_spec import AuthoringSpec, estimate
+from cimemories.llm.client import EndpointError
+from cimemories.llm.simulator import running_simulator
+from cimemories.llm.worker import WorkError
+from cimemories.model import DOMAINS, GENERAL
+from cimemories.seeds import SeedError
+from cimemories.store import datasets, generations
+from cimemories.store.engine import Store, StoreError, open_store
+from cimemories.store.tables import call
+
+PROFILES, EVENTS, PER_DOMAIN, GENERALS = 3, 2, 2, 4
+PARTS = PROFILES * (1 + EVENTS)
+WANTED = PROFILES * (GENERALS + EVENTS * PER_DOMAIN * len(DOMAINS))
+
+
+def spec(base_url: str = "simulator", **changes: object) -> AuthoringSpec:
+    values = {"name": "new", "profiles": PROFILES, "model": "sim-average", "base_url": base_url, "seed": 5}
+    sizes = {"events": EVENTS, "per_domain": PER_DOMAIN, "general": GENERALS}
+    return AuthoringSpec(**{**values, **sizes, **changes})  # type: ignore[arg-type]
+
+
+def write(store: Store, wanted: AuthoringSpec) -> Report:
+    generation_id = authoring.plan(store, wanted)
+    authoring.execute(store, generation_id)
+    return report(store, generation_id)
+
+
+def calls_made(store: Store) -> int:
+    with store.read() as connection:
+        return int(connection.execute(sa.select(sa.func.count()).select_from(call)).scalar_one())
+
+
+def dataset_hashes(store: Store) -> list[str]:
+    with store.read() as connection:
+        return [datasets.dataset_hash(connection, row.id) for row in datasets.all_rows(connection)]
+
+
+def good(asked: Asked) -> Reply:
+    """A model that writes what it is asked for, with keys and statements that tell the prompt's attributes apart."""
+    text = asked.body["messages"][0]["content"]
+    schema = asked.body["response_format"]["json_schema"]["schema"]["properties"]
+    answer, number = {}, 1 + max(map(int, re.findall(r"fact_(\d+)", text)), default=0)
+    for domain, lists in schema.items():
+        answer[domain] = []
+        for _ in range(lists["maxItems"]):
+            answer[domain].append({"key": f"fact_{number}", "value": number, "statement": f"My number is {number}."})
+            number += 1
+    return completion(json.dumps(answer), usage={"prompt_tokens": 10, "completion_tokens": 5})
+
+
+# ---- the simulator, faults and all
+
+
+def test_profiles_by_the_simulator(store: Store) -> None:
+    found = write(store, spec())
+    assert (found.status, found.simulated, found.dataset_name) == ("finished", True, "new")
+    assert sum(found.parts.values()) == PARTS
+    assert found.wanted == WANTED
+    assert found.rejected, "the simulator writes some of it badly on purpose"
+    with store.read() as connection:
+        (row,) = datasets.all_rows(connection)
+        people_ = [record.profile for record in datasets.profile_records(connection, row.id)]
+        parts = generations.parts(connection, found.id)
+        origin = generations.of_dataset(connection, row.id)
+        assert generations.simulated_datasets(connection) == {row.id}
+    assert (row.origin, row.profiles, row.contexts) == ("generated", PROFILES, 49)
+    assert row.source_name == "sim-average, simulated"
+    assert origin is not None
+    assert origin.id == found.id
+    assert origin.manifest["prompts"], "which words it was asked in"
+    assert row.attributes == found.kept + 4 * PROFILES
+    for profile, drawn in zip(people_, people(PROFILES, seed=5, locale="en_US", events=EVENTS), strict=True):
+        assert (profile.name, profile.sex, profile.address, profile.age) == (
+            *(drawn.name, drawn.sex, drawn.address),
+            drawn.age,
+        )
+        assert profile.events == drawn.events
+        assert 21 <= profile.age <= 70
+        for place, attribute in enumerate(profile.attributes[4:], start=4):
+            assert list(broken_rules(attribute, profile.attributes[:place])) == [], "no rule is broken in the record"
+        own = [a for a in profile.attributes if a.event == profile.events[0]]
+        assert [a.domain for a in own] == sorted((a.domain for a in own), key=DOMAINS.index)
+    # What was turned down was asked for again, with the reasons, at most twice.
+    assert max(part.attempt for part in parts) <= 2
+    for part in parts:
+        lacking = sum(authoring.Author(found.id, origin.manifest, "m").wanted(part).values())
+        assert (part.status == "ok") == (lacking == 0)
+        assert lacking == 0 or part.attempt == 2
+        assert all(item["attempt"] <= part.attempt for item in part.rejected)
+    assert found.missing == sum(
+        sum(authoring.Author(found.id, origin.manifest, "m").wanted(part).values()) for part in parts
+    )
+
+
+def test_the_same_seed_gives_the_same_profiles(sqlite_store: Store, tmp_path: Path) -> None:
+    other = open_store(tmp_path / "other")
+    write(sqlite_store, spec())
+    write(sqlite_store, spec(name="again"))
+    made = calls_made(sqlite_store)
+    write(sqlite_store, spec(name="another seed", seed=6))
+    write(other, spec())
+    first, again, different = dataset_hashes(sqlite_store)
+    assert first == again != different
+    assert dataset_hashes(other) == [first], "also where nothing was on record"
+    assert calls_made(sqlite_store) > made
+    assert sum(part.attempt + 1 for part in _parts(sqlite_store)[:PARTS]) == made, "the second time none was made"
+    other.close()
+
+
+def _parts(store: Store) -> list[generations.Part]:
+    with store.read() as connection:
+        return [part for row in generations.all_rows(connection) for part in generations.parts(connection, row.id)]
+
+
+def test_people_are_adults_of_their_locale_with_names_of_their_own() -> None:
+    for locale in ("en_US", "de_DE", "ja_JP", "pt_BR"):
+        drawn = people(60, seed=1, locale=locale, events=3)
+        assert len({person.name for person in drawn}) == 60
+        assert all(21 <= person.age <= 70 and len(set(person.events)) == 3 for person in drawn)
+        assert {person.sex for person in drawn} == {"M", "F"}
+        assert drawn[:7] == people(7, seed=1, locale=locale, events=3)
+        assert [a.key for a in drawn[0].biography()] == ["name", "sex", "address", "age"]
+    with pytest.raises(SeedError, match="Faker has no locale 'xx_XX'"):
+        people(1, seed=1, locale="xx_XX", events=3)
+    with pytest.raises(SeedError, match="the seeds have 31"):
+        people(1, seed=1, locale="en_US", events=32)
+
+
+# ---- what is sent
+
+
+def test_each_call_holds_the_person_and_all_that_was_written_before(sqlite_store: Store) -> None:
+    with hostile_server(good) as server:
+        found = write(sqlite_store, spec(server.url, model="m"))
+    assert (found.kept, found.missing, found.rejected) == (WANTED, 0, {})
+    assert len(server.chats) == PARTS
+    assert all("seed" not in asked.body for asked in server.chats), "no seed unless one is asked for"
+    for person in people(PROFILES, seed=5, locale="en_US", events=EVENTS):
+        own = [a.body for a in server.chats if f"My name is {person.name}." in a.body["messages"][0]["content"]]
+        texts = [body["messages"][0]["content"] for body in own]
+        assert len(texts) == 1 + EVENTS
+        assert all(person.address in text and f"{person.age} years old" in text for text in texts)
+        known = [len(re.findall(r"^- fact_\d+: My number", text, re.MULTILINE)) for text in texts]
+        assert known == [0, GENERALS, GENERALS + PER_DOMAIN * len(DOMAINS)]
+        for event, body in zip((GENERAL, *person.events), own, strict=True):
+            about = body["messages"][0]["content"].split("# The part of life to write about")[1]
+            assert about.strip().startswith(f"{event}: ")
+            lists = body["response_format"]["json_schema"]["schema"]["properties"]
+            assert {d: v["maxItems"] for d, v in lists.items()} == (
+                {GENERAL: GENERALS} if event == GENERAL else dict.fromkeys(DOMAINS, PER_DOMAIN)
+            )
+    assert found.prompt_tokens == 10 * PARTS
+
+
+def test_what_is_turned_down_is_asked_for_again_with_its_reason_and_never_more(sqlite_store: Store) -> None:
+    """The first answer to each part lacks its first value; the second one is right."""
+
+    def careless(asked: Asked) -> Reply:
+        reply = good(asked)
+        text = asked.body["messages"][0]["content"]
+        if "empty value" in text:
+            return reply
+        body = json.loads(reply.body["choices"][0]["message"]["content"])
+        next(iter(body.values()))[0]["value"] = ""
+        return completion(json.dumps(body))
+
+    with hostile_server(careless) as server:
+        found = write(sqlite_store, spec(server.url, model="m", model_seed=40, profiles=1))
+    assert (found.missing, found.rejected) == (0, {"empty value": 1 + EVENTS})
+    assert [asked.seed for asked in server.chats] == [40, 41] * (1 + EVENTS), "another draw for another attempt"
+    for first, second in zip(server.chats[::2], server.chats[1::2], strict=True):
+        asked_again = second.body["response_format"]["json_schema"]["schema"]["properties"]
+        domain = next(iter(first.body["response_format"]["json_schema"]["schema"]["properties"]))
+        assert {d: v["maxItems"] for d, v in asked_again.items()} == {domain: 1}
+        assert re.search(
+            rf"^- {domain} / fact_\d+: empty value: \"My number", second.body["messages"][0]["content"], re.M
+        )
+
+
+# ---- servers that go wrong
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (completion("I would rather not."), "answer cannot be read"),
+        (completion("[]"), "answer cannot be read"),
+        (completion('{"finance": [', finish_reason="length"), "answer cut at the token limit"),
+        (completion("{}"), "fewer than were asked for"),
+        (completion('{"leisure": [{"key": "golf", "value": 7, "statement": "I golf 7 times."}]}'), "unknown domain"),
+    ],
+    ids=["prose", "list", "cut", "nothing", "off"],
+)
+def test_a_server_that_answers_rubbish_ends_in_a_clear_report_and_no_dataset(
+    sqlite_store: Store, reply: Reply, reason: str
+) -> None:
+    with hostile_server(lambda _: reply) as server:
+        generation_id = authoring.plan(sqlite_store, spec(server.url, model="m"))
+        with pytest.raises(WorkError, match="nothing that the model wrote could be kept") as caught:
+            authoring.execute(sqlite_store, generation_id)
+        made = len(server.chats)
+        with pytest.raises(WorkError, match="nothing that the model wrote"):
+            authoring.execute(sqlite_store, generation_id)
+        assert len(server.chats) == made == 3 * PARTS, "each part was asked for three times, and never again"
+    assert reason in str(caught.value)
+    found = report(sqlite_store, generation_id)
+    assert (found.status, found.kept, found.dataset) == ("failed", 0, None)
+    assert found.rejected[reason] >= 3 * PARTS
+    assert dataset_hashes(sqlite_store) == []
+
+
+def test_a_profile_of_which_nothing_could_be_kept_is_left_out_and_said_so(sqlite_store: Store) -> None:
+    first = people(1, seed=5, locale="en_US", events=EVENTS)[0]
+
+    def picky(asked: Asked) -> Reply:
+        text = asked.body["messages"][0]["content"]
+        return completion("no") if first.name in text else good(asked)
+
+    with hostile_server(picky) as server:
+        found = write(sqlite_store, spec(server.url, model="m"))
+    assert (found.status, found.left_out, found.missing) == ("finished", 1, WANTED // PROFILES)
+    with sqlite_store.read() as connection:
+        (row,) = datasets.all_rows(connection)
+        names = [r.profile.name for r in datasets.profile_records(connection, row.id)]
+    assert len(names) == PROFILES - 1
+    assert first.name not in names
+    assert any("left out: 1 " in line for line in found.lines())
+
+
+def test_failed_parts_are_asked_for_again_by_a_resume_and_nothing_is_half_there(store: Store) -> None:
+    last = people(PROFILES, seed=5, locale="en_US", events=EVENTS)[-1]
+    broken = True
+
+    def failing(asked: Asked) -> Reply:
+        text = asked.body["messages"][0]["content"]
+        return Reply(body=b"{") if broken and last.name in text and last.events[1] + ": " in text else good(asked)
+
+    with hostile_server(failing) as server:
+        generation_id = authoring.plan(store, spec(server.url, model="m"))
+        with pytest.raises(WorkError, match=f"1 of {PARTS} parts are not written.*resume {generation_id}"):
+            authoring.execute(store, generation_id)
+        found = report(store, generation_id)
+        assert (found.status, found.dataset, found.parts) == ("interrupted", None, {"ok": PARTS - 1, "failed": 1})
+        assert dataset_hashes(store) == []
+        broken = False
+        made = len(server.chats)
+        authoring.execute(store, generation_id)
+        assert len(server.chats) == made + 1
+    assert report(store, generation_id).missing == 0
+    assert len(dataset_hashes(store)) == 1
+
+
+def test_a_request_that_the_server_refuses_for_good_is_missing_and_the_rest_goes_on(sqlite_store: Store) -> None:
+    def refusing(asked: Asked) -> Reply:
+        general = GENERAL in asked.body["response_format"]["json_schema"]["schema"]["properties"]
+        return error(400, "the prompt is too long") if general else good(asked)
+
+    with hostile_server(refusing) as server:
+        found = write(sqlite_store, spec(server.url, model="m"))
+    assert found.parts == {"refused": PROFILES, "ok": PARTS - PROFILES}
+    assert found.missing == PROFILES * GENERALS
+    assert "the prompt is too long" in found.failures[0][1]
+    assert found.dataset is not None
+
+
+def test_a_name_that_was_taken_meanwhile_costs_no_work(sqlite_store: Store) -> None:
+    with hostile_server(good) as server:
+        generation_id = authoring.plan(sqlite_store, spec(server.url, model="m"))
+        with sqlite_store.write() as connection:
+            datasets.add(connection, "new", [], origin="test", source_name=None, source_hash="x")
+        authoring.execute(sqlite_store, generation_id)
+    assert report(sqlite_store, generation_id).dataset_name == f"new ({generation_id})"
+
+
+def test_the_very_same_is_gone_on_with_and_a_deleted_dataset_written_anew_without_a_call(sqlite_store: Store) -> None:
+    with hostile_server(good) as server:
+        first = authoring.plan(sqlite_store, spec(server.url, model="m"))
+        assert authoring.plan(sqlite_store, spec(server.url, model="m")) == first
+        assert authoring.plan(sqlite_store, spec(server.url, model="m", per_domain=3)) != first
+        authoring.execute(sqlite_store, first)
+        (before,), made = dataset_hashes(sqlite_store), len(server.chats)
+        with pytest.raises(StoreError, match="'new' exists already"):
+            authoring.plan(sqlite_store, spec(server.url, model="m"))
+        with sqlite_store.write() as connection:
+            datasets.delete(connection, datasets.named(connection, "new").id)
+        assert authoring.plan(sqlite_store, spec(server.url, model="m")) == first
+        authoring.execute(sqlite_store, first)
+        assert dataset_hashes(sqlite_store) == [before]
+        assert len(server.chats) == made
+
+
+def test_nothing_is_written_down_for_what_cannot_be_done(sqlite_store: Store) -> None:
+    with hostile_server(good) as server:
+        for wrong, kind, words in [
+            (spec("http://127.0.0.1:9/v1"), EndpointError, "no answer"),
+            (spec(server.url, model="other"), EndpointError, "does not serve"),
+            (spec(server.url, model="m", locale="xx"), SeedError, "locale"),
+            (spec(server.url, model="m", profiles=0), StoreError, "1 or more"),
+            (spec(server.url, model="m", name=" "), StoreError, "name"),
+        ]:
+            with pytest.raises(kind, match=words):
+                authoring.plan(sqlite_store, wrong)
+    with sqlite_store.read() as connection:
+        assert generations.all_rows(connection) == []
+        with pytest.raises(StoreError, match="there is no 'generation-x'"):
+            generations.named(connection, "generation-x")
+
+
+def test_the_plan_says_what_it_comes_to() -> None:
+    small, large = estimate(spec()), estimate(spec(profiles=2 * PROFILES))
+    assert (small.calls, small.attributes) == (PARTS, WANTED)
+    assert large.prompt_tokens == 2 * small.prompt_tokens
+    assert small.cost(1_000_000, 0) == pytest.approx(small.prompt_tokens)
+    assert "prices" not in small.words()
+    assert "at these prices" in small.words(1, 1)
+
+
+# ---- kill -9 and the command line
+
+
+@pytest.fixture(scope="module")
+def slow() -> Iterator[SlowSimulator]:
+    simulator = SlowSimulator()
+    yield simulator
+    simulator.process.kill()
+    simulator.process.wait()
+
+
+def test_killed_in_the_middle_and_resumed_it_writes_the_same_profiles(
+    database: Database, slow: SlowSimulator, tmp_path: Path
+) -> None:
+    store = open_store(database.workspace, database.url)
+    generation_id = authoring.plan(store, spec(slow.url))
+    before, hits = 0, 0
+    for _ in range(4):
+        process = subprocess.Popen(
+            command("resume", generation_id, "--concurrency", "2", "--workspace", database.workspace),
+            env=database.environment,
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        hit = slow.wait_for(slow.chats + 3, process)
+        time.sleep(0.05)
+        hits += hit and process.poll() is None
+        process.kill()
+        process.wait()
+        made = calls_made(store)
+        assert made >= before, "what was recorded stays"
+        before = made
+        with store.read() as connection:
+            row = generations.named(connection, generation_id)
+        assert (row.dataset is None) == (row.settled < row.expected), "all of it or nothing"
+        assert row.dataset is not None or row.status == "interrupted"
+    assert hits >= 2
+    done = cli(database.environment, "resume", generation_id, "--workspace", database.workspace)
+    assert (done.returncode, done.stdout.split()) == (0, [generation_id]), done.stderr
+    assert "dataset 'new' (simulated)" in done.stderr
+    undisturbed = open_store(tmp_path / "undisturbed")
+    write(undisturbed, spec())
+    assert dataset_hashes(store) == dataset_hashes(undisturbed)
+    assert calls_made(store) == calls_made(undisturbed), "nothing was asked for twice"
+    undisturbed.close()
+    store.close()
+
+
+def test_the_command_line(database: Database) -> None:
+    with running_simulator() as url:
+        sizes = ("--profiles", 1, "--events", 1, "--per-domain", 1, "--general", 2, "--price-in", 1, "--price-out", 2)
+        where = ("-m", "sim-average", "--base-url", url, "--workspace", database.workspace)
+        made = cli(database.environment, "generate", "-d", "new", *sizes, *where)
+    assert made.returncode == 0, made.stderr
+    assert re.fullmatch(r"generation-\w+\n", made.stdout)
+    assert "2 calls for 11 attributes, about " in made.stderr
+    assert re.search(r"dataset 'new' \(simulated\), \d+ of 11 attributes written.*cost \d", made.stderr)
+    listed = cli(database.environment, "generations", "--json", "--workspace", database.workspace)
+    (row,) = json.loads(listed.stdout)
+    assert (row["id"], row["dataset_name"], row["simulated"]) == (made.stdout.strip(), "new", True)
+    assert row["kept"] + row["missing"] == row["wanted"] == 11
+    for wrong, words in [
+        (("--offline", "-m", "x"), "not both"),
+        (("-m", "x"), "where is 'x' served"),
+        (("--base-url", "http://x/v1"), "not who"),
+        (("--locale", "xx"), "no locale 'xx'"),
+        (("--events", 99), "99 events asked for"),
+    ]:
+        refused = cli(database.environment, "generate", "-d", "other", *wrong, "--workspace", database.workspace)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert words in refused.stderr
+        assert refused.stderr.count("\n") == 1
+    offline = ("generate", "-d", "plain", "--offline", "--profiles", 2, "--locale", "de_DE", "--per-domain", 2)
+    done = cli(database.environment, *offline, "--events", 2, "--workspace", database.workspace)
+    assert done.stdout.startswith("generated 'plain': 2 profiles, 100 attributes"), done.stderr
