@@ -18,13 +18,56 @@ from cimemories.store.engine import DEFAULT_WORKSPACE, open_store
 
 @cli.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(help="Profiles in the authors' layout (JSON).")],
+    file: Annotated[Path, typer.Argument(help="Profiles (JSON), published columns (Parquet, CSV) or our own bundle.")],
     dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Name; the file's by default.")] = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", help="profiles, labelled, huggingface or bundle; recognised by content if left out."),
+    ] = None,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Import profiles, all of a file or nothing.  Example: cimemories import profiles.json --dataset official"""
-    from cimemories.formats.importing import import_file
+    """Import a dataset, all of a file or nothing.  Example: cimemories import profiles.json --dataset official"""
+    from cimemories.formats import importing
 
-    outcome = import_file(open_store(workspace), file, dataset)
+    kind = next((kind for kind in importing.KINDS if kind == form), None)
+    if form is not None and kind is None:
+        raise typer.BadParameter(f"'{form}' is none of {', '.join(importing.KINDS)}", param_hint="--format")
+    outcome = importing.import_file(open_store(workspace), file, dataset, kind)
     output.imported(outcome, as_json)
+
+
+@cli.command()
+def export(
+    dataset: Annotated[str, typer.Argument(help="Name of the dataset; `cimemories datasets` lists them.")],
+    form: Annotated[
+        str, typer.Option("--format", help="official, labelled, huggingface, bundle-jsonl or bundle-parquet.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write; a bundle without .zip is a folder.")],
+    labelling: Annotated[
+        str | None, typer.Option("--labelling", "-l", help="Whose labels; the newest finished one if left out.")
+    ] = None,
+    calls: Annotated[
+        bool, typer.Option("--calls/--no-calls", help="Whether a bundle holds the recorded calls.")
+    ] = True,
+    replace: Annotated[bool, typer.Option("--replace", help="Write over a file that is there.")] = False,
+    as_json: AsJson = False,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Write a dataset to a file.  Example: cimemories export official --format bundle-parquet --out official.zip"""
+    from cimemories.analysis import exporting
+
+    kind = next((kind for kind in exporting.FORMATS if kind == form), None)
+    if kind is None:
+        raise typer.BadParameter(f"'{form}' is none of {', '.join(exporting.FORMATS)}", param_hint="--format")
+    found = exporting.export(
+        open_store(workspace), dataset, kind, out, labelling=labelling, with_calls=calls, replace=replace
+    )
+    if as_json:
+        shown = {"path": str(found.path), "format": found.format, "bytes": found.bytes, "simulated": found.simulated}
+        output.line(output.as_json_text({**shown, "notes": list(found.notes)}))
+        return
+    mark = ", simulated" if found.simulated else ""
+    output.line(f"exported '{dataset}' as {found.format}: {found.path} ({found.bytes / 1e6:,.1f} MB{mark})")
+    for text in found.notes:
+        output.note(f"note: {text}")

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from cimemories.model import WorkStatus
 from cimemories.store import generations, versions, work
-from cimemories.store.curation_tables import edit, imported_vote, rule
+from cimemories.store.curation_tables import edit, freeze, imported_vote, rule
 from cimemories.store.ids import canonical_json
 from cimemories.store.tables import (
     attribute,
@@ -81,13 +81,19 @@ def shown_manifest(manifest: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(asked, dict):
         kept["asked"] = {name: value for name, value in asked.items() if name not in PRIVATE}
         if isinstance(kept["asked"].get("base_url"), str):
-            kept["asked"]["base_url"] = _address(kept["asked"]["base_url"])
+            kept["asked"]["base_url"] = address(kept["asked"]["base_url"])
     return kept
 
 
-def _address(endpoint: str) -> str:
+def address(endpoint: str) -> str:
     """An endpoint without the name and password that may stand in it."""
     return _CREDENTIALS.sub("", endpoint)
+
+
+def frozen(connection: sa.Connection, dataset_id: int) -> dict[str, Any] | None:
+    """Under which hash a dataset was frozen, when and by whom; None where it is not."""
+    row = connection.execute(sa.select(freeze).where(freeze.c.dataset == dataset_id)).mappings().first()
+    return None if row is None else {name: row[name] for name in ("hash", "annotator", "created")}
 
 
 def _numbers(connection: sa.Connection, dataset_id: int) -> Numbers:
@@ -193,7 +199,7 @@ def _generations(connection: sa.Connection, dataset_id: int) -> Rows:
     if row is not None:
         yield {
             **{name: getattr(row, name) for name in ("name", "model", "simulated", "error", "created", "finished")},
-            "endpoint": _address(row.endpoint),
+            "endpoint": address(row.endpoint),
             "manifest": shown_manifest(row.manifest),
             "status": _settled(row.status),
         }
@@ -208,7 +214,7 @@ def _labellings(connection: sa.Connection, numbers: Numbers) -> Rows:
         yield {
             "number": number,
             **{name: row[name] for name in plain},
-            "endpoint": _address(row["endpoint"]),
+            "endpoint": address(row["endpoint"]),
             "personas": [numbers.personas[p] for p in manifest["personas"]],
             "manifest": shown_manifest(manifest),
             "status": _settled(row["status"]),
@@ -238,7 +244,7 @@ def _calls(connection: sa.Connection, keys: list[tuple[str, str]], bodies: Mappi
         found = {row["key"]: row for row in rows}
         for key, digest in chunk:
             row = dict(found[key])
-            yield {**row, "request": bodies[digest], "endpoint": _address(row["endpoint"])}
+            yield {**row, "request": bodies[digest], "endpoint": address(row["endpoint"])}
 
 
 def _ballots(connection: sa.Connection, numbers: Numbers) -> Rows:
