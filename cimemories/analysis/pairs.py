@@ -18,7 +18,6 @@ from cimemories.analysis.rule import PAPER_THRESHOLD, AppliedRule, applied_rule
 from cimemories.curation.consensus import LABELS, UNLABELLED, consensus, mixture
 from cimemories.model import Attribute, Context, Label, Persona, Verdict
 from cimemories.store import datasets, decisions, labellings, work
-from cimemories.store.datasets import ProfileRecord
 from cimemories.store.decisions import Decision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import ballot, profile
@@ -102,40 +101,50 @@ class PairView:
         return self.decision.label if self.decision else self.consensus
 
 
-def pairs(store: Store, labelling_id: str | None, profile_id: int, context_id: int) -> list[PairView]:
-    """Every pair of a profile in a context, attributes in their order; without a labelling there are no votes.
+def pairs(
+    store: Store, labelling_id: str | None, profile_id: int, context_id: int, attribute_id: int | None = None
+) -> list[PairView]:
+    """Every pair of a profile in a context, attributes in their order, or that of one attribute alone; without a
+    labelling there are no votes.
 
-    Raises StoreError where the profile or labelling is not there, or the context is none of the profile's.
+    Raises StoreError where the profile or labelling is not there, or the context or attribute is none of the profile's.
     """
     with store.read() as connection:
         record = datasets.profile_record(connection, profile_id)
         if context_id not in record.context_ids:
             raise StoreError(f"profile {profile_id} has no context {context_id}. Choose one of its contexts.")
+        if attribute_id is not None and attribute_id not in record.attribute_ids:
+            raise StoreError(f"profile {profile_id} has no attribute {attribute_id}. Choose one of its attributes.")
+        attributes = {
+            i: item
+            for i, item in zip(record.attribute_ids, record.profile.attributes, strict=True)
+            if attribute_id in (None, i)
+        }
         rule, personas = None, {}
-        ballots: list[tuple[PersonaVotes, ...]] = [()] * len(record.attribute_ids)
+        ballots: list[tuple[PersonaVotes, ...]] = [()] * len(attributes)
         if labelling_id is not None:
             if work.load(connection, labelling_id)["dataset"] != record.dataset:
                 raise StoreError(f"the labelling '{labelling_id}' is of another dataset. Choose one that is listed.")
             rule, personas = applied_rule(connection, labelling_id), labellings.personas(connection, labelling_id)
-            ballots = _votes(connection, labelling_id, record, context_id, personas, rule)
-        history = decisions.history(connection, record.dataset, record.attribute_ids, context_id)
+            ballots = _votes(connection, labelling_id, profile_id, context_id, list(attributes), personas, rule)
+        history = decisions.history(connection, record.dataset, list(attributes), context_id)
     standing = decisions.standing(history)
     context = record.profile.contexts[record.context_ids.index(context_id)]
     codes, mixed = _settled(ballots, rule)
     views = []
-    for n, (attribute_id, attribute) in enumerate(zip(record.attribute_ids, record.profile.attributes, strict=True)):
+    for n, (i, attribute) in enumerate(attributes.items()):
         label = None if codes[n] == UNLABELLED else LABELS[int(codes[n])]
         views.append(
             PairView(
-                attribute_id=attribute_id,
+                attribute_id=i,
                 attribute=attribute,
                 context_id=context_id,
                 context=context,
                 votes=ballots[n],
                 mixture=mixed[n],
                 consensus=label,
-                decision=standing.get((attribute_id, context_id)),
-                history=tuple(d for d in history if d.attribute == attribute_id),
+                decision=standing.get((i, context_id)),
+                history=tuple(d for d in history if d.attribute == i),
                 explanation=explain(ballots[n], label, rule.threshold if rule else PAPER_THRESHOLD),
                 missing=missing_words(ballots[n]),
                 rule=rule,
@@ -238,13 +247,14 @@ def _listed(words: Sequence[str]) -> str:
 def _votes(
     connection: sa.Connection,
     labelling_id: str,
-    record: ProfileRecord,
+    profile_id: int,
     context_id: int,
+    attribute_ids: Sequence[int],
     personas: Mapping[int, Persona],
     rule: AppliedRule,
 ) -> list[tuple[PersonaVotes, ...]]:
-    """The votes of every persona on every attribute of the profile in one context, or the shares that were imported."""
-    shares = _shares(connection, labelling_id, record.id, context_id)
+    """The votes of every persona on these attributes in one context, or the shares that were imported, in order."""
+    shares = _shares(connection, labelling_id, profile_id, context_id)
     if shares is not None:
         nothing = (0.0, 0.0, 0.0)
         return [
@@ -252,16 +262,16 @@ def _votes(
                 PersonaVotes(p, (), prior, shares.get((a, i), nothing))
                 for (i, p), prior in zip(personas.items(), rule.priors, strict=True)
             )
-            for a in record.attribute_ids
+            for a in attribute_ids
         ]
-    found = labellings.context_votes(connection, labelling_id, record.id, context_id)
-    causes = _ballots(connection, labelling_id, record.id, context_id)
+    found = labellings.context_votes(connection, labelling_id, profile_id, context_id)
+    causes = _ballots(connection, labelling_id, profile_id, context_id)
     return [
         tuple(
             PersonaVotes(p, _draws(found.get(a, {}).get(i, ()), causes.get(i, {})), prior)
             for (i, p), prior in zip(personas.items(), rule.priors, strict=True)
         )
-        for a in record.attribute_ids
+        for a in attribute_ids
     ]
 
 

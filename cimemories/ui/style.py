@@ -55,12 +55,17 @@ dl.ci-facts {{ padding: 0 !important; }}
 .ci-grid td.ci-value {{ width: 20%; }}
 .ci-grid td.ci-event {{ width: 15%; opacity: .75; }}
 .ci-number {{ text-align: right; font-variant-numeric: tabular-nums; }}
-.ci-votes td {{ padding: 3px 10px 3px 0; border: 0; white-space: nowrap; }}
-.ci-votes td:last-child {{ white-space: normal; width: 182px; padding-right: 0; }}
-.ci-mark {{ display: inline-block; width: 16px; height: 20px; line-height: 20px; margin-right: 2px; text-align: center;
+.ci-votes {{ font-size: .875rem; }}
+.ci-votes td {{ padding: 2px 8px 2px 0; border: 0; white-space: nowrap; }}
+.ci-votes td:last-child {{ white-space: normal; width: 172px; padding-right: 0; }}
+.ci-mark {{ display: inline-block; width: 16px; height: 20px; line-height: 20px; margin-right: 1px; text-align: center;
   border-radius: 3px; font-size: .75rem; font-weight: 700; color: #111; }}
 .ci-mark.ci-necessary {{ background: #37C49B; }}
 .ci-mark.ci-inappropriate {{ background: #F08A45; }}
 .ci-mark.ci-abstain {{ background: #F3C259; }}
 .ci-mark.ci-missing {{ color: inherit; border: 1px dashed rgba(128,128,128,.8); line-height: 18px; }}
+[data-testid="stColumn"]:has(> div > div .stBidiComponent) {{ position: sticky; top: 3.75rem; align-self: start; }}
+.st-key-pair {{ gap: .6rem; }}
+.st-key-pair .ci-heading {{ padding-top: .4rem; }}
+.ci-lines > div {{ margin-top: 4px; }}
 """

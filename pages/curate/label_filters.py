@@ -48,7 +48,7 @@ def word(label: Label | None) -> str:
 
 def draw(profile: Profile, counts: Mapping[str, int], *, spheres: bool) -> Filters:
     """The row of filters; `counts` of pairs by kind stand on the labels. Without `spheres` none can be chosen."""
-    widths = [5, 2, 2, 2, 3] if spheres else [5, 2, 2, 3]
+    widths = [7, 2, 2, 2, 3] if spheres else [7, 2, 2, 3]
     columns = iter(st.columns(widths, vertical_alignment="bottom"))
     with next(columns):
         kinds = _kinds(counts)

@@ -30,7 +30,7 @@ VIEWS = {MATRIX: "Matrix", CONTEXT: "One context", COUNTS: "Counts"}
 
 def _scope(store: Store, rows: list[DatasetRow]) -> tuple[DatasetRow, LabellingRow | None, int | None, str]:
     """The scope bar: dataset, labelling, profile, and which view of it."""
-    columns = st.columns([3, 4, 3, 3], vertical_alignment="bottom")
+    columns = st.columns([5, 6, 5, 6], vertical_alignment="bottom")
     by_id = {row.id: row for row in rows}
     with columns[0]:
         chosen = page.select("Dataset", list(by_id), lambda i: by_id[i].name, "labels.dataset", "dataset")
@@ -188,8 +188,8 @@ def _matrix(
     cursor = label_matrix.draw(found, seen)
     if cursor is None:
         return None
-    views = pairs(store, labelling.id if labelling else None, found.record.id, cursor[1])
-    return next(v for v in views if v.attribute_id == cursor[0])
+    attribute, context = cursor
+    return pairs(store, labelling.id if labelling else None, found.record.id, context, attribute)[0]
 
 
 def _profile(store: Store, labelling: LabellingRow | None, found: Matrix, shown: str) -> str:

@@ -22,6 +22,11 @@ _ANNOTATOR = "annotator"
 
 def draw(store: Store, record: ProfileRecord, labelling: LabellingRow | None, view: PairView) -> None:
     """Everything about the pair, the form at the end."""
+    with st.container(key="pair"):
+        _draw(store, record, labelling, view)
+
+
+def _draw(store: Store, record: ProfileRecord, labelling: LabellingRow | None, view: PairView) -> None:
     item = view.attribute
     event = "" if item.event == item.domain else f", {words(item.event)}"
     safe.heading(item.statement)
@@ -53,27 +58,29 @@ def _votes(view: PairView, labelling: LabellingRow | None) -> None:
     if not view.votes:
         return
     if labelling is not None and labelling.imported:
-        st.subheader("Shares, imported without votes", anchor=False)
+        safe.heading("Shares, imported without votes")
         votes.shares((v.persona.key, v.prior, v.shares or (0.0, 0.0, 0.0)) for v in view.votes)
     else:
-        st.subheader("Votes", anchor=False)
+        safe.heading("Votes")
         votes.votes((v.persona.key, v.prior, v.draws) for v in view.votes)
-    safe.inline(view.explanation)
+    said = []
     if view.mixture is not None:
         necessary, inappropriate, abstain = (tables.percent(share).replace(" ", "\u00a0") for share in view.mixture)
-        safe.inline(f"Mixture: necessary {necessary}, inappropriate {inappropriate}, abstain {abstain}.", muted=True)
+        said.append(f"Mixture: necessary {necessary}, inappropriate {inappropriate}, abstain {abstain}.")
     if view.rule is not None:
         note = f" ({view.rule.note})" if view.rule.note else ""
-        safe.inline(f"Rule: {view.rule.name}; {view.rule.words}{note}.", muted=True)
+        said.append(f"Rule: {view.rule.name}; {view.rule.words}{note}.")
     if view.missing:
-        safe.inline(f"Missing, and counted as nothing: {view.missing}.", muted=True)
+        said.append(f"Missing, and counted as nothing: {view.missing}.")
+    lines = [tag("div", view.explanation, cls="ci-line"), *(tag("div", line, cls="ci-muted") for line in said)]
+    safe.show(tag("div", *lines, cls="ci-lines"))
 
 
 def _runs(store: Store, record: ProfileRecord, view: PairView) -> None:
     found = pair_runs(store, view.attribute_id, view.context_id)
     if not found:
         return
-    st.subheader("In recorded runs", anchor=False)
+    safe.heading("In recorded runs")
     safe.inline(_revealed(found))
     for item in found:
         simulated = ", simulated" if item.simulated else ""
@@ -102,7 +109,7 @@ def _revealed(found: Sequence[PairRun]) -> str:
 def _history(view: PairView) -> None:
     if not view.history:
         return
-    st.subheader("Decisions", anchor=False)
+    safe.heading("Decisions")
     rows = [
         tag(
             "tr",
@@ -117,7 +124,7 @@ def _history(view: PairView) -> None:
 
 
 def _form(store: Store, dataset_id: int, view: PairView) -> None:
-    st.subheader("Decide", anchor=False)
+    safe.heading("Decide")
     key = f"decide.{view.attribute_id}.{view.context_id}"
     known = st.session_state.get(_ANNOTATOR, "")
     # Enter ends the typing of a name or a reason; it must never decide a label that nobody chose.

@@ -24,11 +24,12 @@ const PALETTES = {
 };
 const GLYPHS = ["N", "X", "?", "-"];
 
+// 0 for black, 1 for white; of '#15191D', '#fff' or 'rgb(21, 25, 29)'.
 function luminance(colour) {
-  const probe = document.createElement("canvas").getContext("2d");
-  probe.fillStyle = colour || "#ffffff";
-  probe.fillRect(0, 0, 1, 1);
-  const [r, g, b] = probe.getImageData(0, 0, 1, 1).data;
+  const short = colour.match(/^#(.)(.)(.)$/);
+  const parts = short ? short.slice(1).map((digit) => `0x${digit}${digit}`)
+    : colour.startsWith("#") ? colour.match(/[0-9a-f]{2}/gi).map((pair) => `0x${pair}`) : colour.match(/[\d.]+/g);
+  const [r, g, b] = (parts ?? [255, 255, 255]).map(Number);
   return (0.2126 * r + 0.7152 * g + 0.0722 * b) / 255;
 }
 
@@ -194,11 +195,15 @@ class Matrix {
   legend() {
     const place = this.root.querySelector(".legend");
     const items = [...GLYPHS.map((glyph) => [glyph, WORDS[glyph]]), ["decided", "decided by a person"]];
+    if (this.data.columns.some((column) => !column.retained)) items.push(["∅", "context discarded"]);
     this.ratio = window.devicePixelRatio || 1;
     place.replaceChildren(...items.map(([glyph, word]) => {
       const item = document.createElement("span");
       item.className = "key";
-      item.style.marginRight = "14px";
+      if (glyph === "∅") {
+        item.textContent = `∅ ${word}`;
+        return item;
+      }
       const canvas = this.stampOf(glyph === "decided" ? "?" : glyph, true, 17);
       if (glyph === "decided") this.corner(canvas.getContext("2d"), 0, 0, 16);
       item.append(canvas, word);
