@@ -9,10 +9,9 @@ import hashlib
 import random
 from dataclasses import asdict, dataclass
 
-from faker import Faker
-
 from cimemories import seeds
-from cimemories.curation.values import Source, person_name
+from cimemories.curation.locales import faker_of, known_locale
+from cimemories.curation.values import Source, person_name, postal_address
 from cimemories.model import GENERAL, Attribute
 from cimemories.seeds import SeedError
 
@@ -37,7 +36,7 @@ class Person:
     def biography(self) -> list[Attribute]:
         """Name, sex, address and age as general attributes, in the sentences of the seeds folder."""
         sentences = seeds.load_general().bio
-        values = {"name": self.name, "sex": self.sex, "address": self.address, "age": self.age}
+        values: dict[str, str | int] = {"name": self.name, "sex": self.sex, "address": self.address, "age": self.age}
         spoken = {**values, "sex": _SPOKEN_SEX.get(self.sex, self.sex)}
         return [
             Attribute(key, value, GENERAL, GENERAL, sentences[key].replace("{value}", str(spoken[key])))
@@ -48,17 +47,16 @@ class Person:
 def people(count: int, *, seed: int, locale: str, events: int) -> list[Person]:
     """`count` people, no name twice; the first k of n are the k. The same arguments give the same people.
 
-    Raises SeedError for a locale that Faker lacks, more events than the seeds have, or too few names in the locale.
+    `locale` is one of locales.LOCALES. Raises SeedError for another one, for more events than the seeds have, or where
+    the locale has too few names.
     """
     names = [event.name for event in seeds.load_events()]
     if not 1 <= events <= len(names):
         raise SeedError(
             f"{events} events for each profile were asked for; the seeds have {len(names)}, take 1 or more."
         )
-    try:
-        faker = Faker(locale, use_weighting=False)
-    except AttributeError:
-        raise SeedError(f"Faker has no locale '{locale}'; en_US, de_DE and ja_JP are examples of what it has") from None
+    locale = known_locale(locale)
+    faker = faker_of(locale)
     found: dict[str, Person] = {}
     for index in range(count):
         digest = hashlib.sha256(f"cimemories biography {seed} {index}".encode()).digest()
@@ -66,7 +64,7 @@ def people(count: int, *, seed: int, locale: str, events: int) -> list[Person]:
         source = Source(random.Random(int.from_bytes(digest[16:])), faker, locale)
         sex = source.random.choice("MF")
         name = _new_name(source, sex, found)
-        address = ", ".join(line.strip() for line in faker.address().splitlines())
+        address = postal_address(source)
         age = source.random.randint(YOUNGEST, OLDEST)
         found[name] = Person(name, sex, address, age, tuple(source.random.sample(names, events)))
     return list(found.values())

@@ -99,3 +99,30 @@ def report(store: Store, generation_id: str) -> Report:
         completion_tokens=completion,
         cost=cost(prompt, completion, *prices) if any(prices) else None,
     )
+
+
+@dataclass(frozen=True)
+class Live:
+    """A generation under way, as it is looked at again and again: cheap, and the same at any size of its answers."""
+
+    settled: int
+    expected: int
+    rejected: dict[str, int]
+    failures: tuple[tuple[str, str, int], ...]
+    prompt_tokens: int
+    completion_tokens: int
+
+
+def live(store: Store, generation_id: str) -> Live:
+    """How far a generation has come."""
+    with store.read() as connection:
+        settled, expected = generations.progress(connection, generation_id)
+        prompt, _, completion = generations.tokens(connection, generation_id)
+        return Live(
+            settled=settled,
+            expected=expected,
+            rejected=generations.rejections(connection, generation_id),
+            failures=tuple(generations.failures(connection, generation_id)),
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+        )

@@ -250,6 +250,11 @@ def fail(connection: sa.Connection, part_id: int, cause: str, call_key: str) -> 
     )
 
 
+def delete(connection: sa.Connection, generation_id: str) -> None:
+    """Forget a generation with what was written for it. Its dataset, if there is one, and the recorded calls stay."""
+    connection.execute(sa.delete(generation).where(generation.c.id == generation_id))
+
+
 def set_dataset(connection: sa.Connection, generation_id: str, dataset_id: int) -> None:
     """Note which dataset a generation has become."""
     connection.execute(sa.update(generation).where(generation.c.id == generation_id).values(dataset=dataset_id))
@@ -269,16 +274,26 @@ def failures(connection: sa.Connection, generation_id: str) -> list[tuple[str, s
 def rejections(connection: sa.Connection, generation_id: str) -> dict[str, int]:
     """How often something that a model wrote was turned down, by reason and over all attempts, the most frequent
     reason first."""
-    counted = Counter(str(item["reason"]) for part in parts(connection, generation_id) for item in part.rejected)
+    counted = Counter(str(item["reason"]) for _, rejected in _refused(connection, generation_id) for item in rejected)
     return dict(counted.most_common())
+
+
+def _refused(connection: sa.Connection, generation_id: str) -> list[tuple[str | None, list[dict[str, object]]]]:
+    """The last call of each part and what was turned down of it, without the attributes, which are far more."""
+    rows = connection.execute(
+        sa.select(generation_part.c.call, generation_part.c.rejected).where(
+            generation_part.c.generation == generation_id
+        )
+    )
+    return [(row.call, json.loads(row.rejected)) for row in rows]
 
 
 def tokens(connection: sa.Connection, generation_id: str) -> tuple[int, int, int]:
     """Prompt, cached and completion tokens of all calls of a generation, those of earlier attempts among them."""
-    keys = {part.call for part in parts(connection, generation_id)}
-    keys |= {str(item["call"]) for part in parts(connection, generation_id) for item in part.rejected}
+    refused = _refused(connection, generation_id)
+    keys = {key for key, _ in refused if key} | {str(item["call"]) for _, rejected in refused for item in rejected}
     total = [0, 0, 0]
-    wanted = sorted(key for key in keys if key)
+    wanted = sorted(keys)
     for start in range(0, len(wanted), 500):
         row = connection.execute(
             sa.select(

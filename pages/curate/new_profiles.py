@@ -1,0 +1,300 @@
+"""Part of the Profiles page: new profiles, from templates at once or by a model in a worker of its own."""
+
+from __future__ import annotations
+
+import time
+
+import streamlit as st
+
+from cimemories import launch
+from cimemories.analysis.progress import in_words
+from cimemories.curation import authoring
+from cimemories.curation.authoring_report import live, report
+from cimemories.curation.authoring_spec import AuthoringSpec, cost, estimate
+from cimemories.curation.generating import generate_dataset
+from cimemories.curation.locales import LOCALES
+from cimemories.llm.client import DEFAULT_KEY_ENV, EndpointError
+from cimemories.llm.policy import SimulatorError
+from cimemories.llm.worker import SIMULATOR
+from cimemories.model import WorkStatus
+from cimemories.seeds import SeedError
+from cimemories.store import generations, work
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.generations import GenerationRow
+from cimemories.ui import page, safe, tables, url
+
+TEMPLATES, BY_MODEL, BY_SIMULATOR = "Templates, no model", "A model", "The simulator"
+SIMULATED_MODELS = ("sim-average", "sim-careful", "sim-oversharing")
+AT_ONCE = 200  # profiles from templates that a page makes while somebody waits
+RESUMABLE = (WorkStatus.INTERRUPTED, WorkStatus.CANCELLED, WorkStatus.FAILED)
+_MADE, _WATCHED = "new.made", "new.watched"
+
+
+def draw(store: Store) -> None:
+    """What is being written and what came of it, then the form for more."""
+    _made()
+    with store.read() as connection:
+        rows = generations.all_rows(connection)
+    watched = st.session_state.setdefault(_WATCHED, set())
+    for row in reversed(rows):
+        if row.status in work.ACTIVE:
+            watched.add(row.id)
+            _watch(store, row)
+        elif row.dataset is None and (row.status in RESUMABLE or row.settled < row.expected):
+            _stopped(store, row)
+        elif row.id in watched:
+            _finished(store, row)
+    _form(store)
+
+
+def _made() -> None:
+    """What templates have just become; said once more after the rerun that it caused."""
+    made = st.session_state.get(_MADE)
+    if made:
+        dataset_id, words = made
+        page.notice(words)
+        url.page_link("profiles", "Show the new profiles", icon=":material/group:", dataset=dataset_id)
+
+
+# ---- what is under way
+
+
+def _watch(store: Store, row: GenerationRow) -> None:
+    @st.fragment(run_every="1s")
+    def look() -> None:
+        with store.read() as connection:
+            status = work.shown_status(work.load(connection, row.id))
+        if status not in work.ACTIVE:
+            st.rerun()
+        _running(store, row, status)
+
+    look()
+
+
+def _running(store: Store, row: GenerationRow, status: WorkStatus) -> None:
+    now = live(store, row.id)
+    bar, button = st.columns([5, 1], vertical_alignment="center")
+    with bar:
+        _title(row, f"is being written: {status}")
+        st.progress(now.settled / now.expected if now.expected else 0.0)
+        turned_down = sum(now.rejected.values())
+        words = [
+            f"{tables.count(now.settled)} of {tables.count(now.expected)} calls answered in full",
+            _pace(row, status, now.settled, now.expected),
+            f"{tables.count(now.prompt_tokens)} prompt and {tables.count(now.completion_tokens)} completion tokens"
+            + _money(row, now.prompt_tokens, now.completion_tokens),
+        ]
+        if turned_down:
+            words.append(f"{tables.count(turned_down)} times something was turned down")
+        safe.inline(f"{'; '.join(words)}.", muted=True)
+        _failures(now.failures)
+    with button:
+        asked = status == WorkStatus.CANCELLING
+        if st.button("Cancel", icon=":material/stop_circle:", key=f"new.cancel.{row.id}", disabled=asked):
+            with store.write() as connection:
+                work.request_cancel(connection, row.id)
+            st.rerun()
+
+
+def _pace(row: GenerationRow, status: WorkStatus, done: int, expected: int) -> str:
+    """'1.4 calls a second, 3 min left', measured since this session first saw the work running."""
+    key = f"new.pace.{row.id}"
+    if status == WorkStatus.QUEUED:
+        return "waiting for the worker"
+    since, first = st.session_state.setdefault(key, (time.time(), done))
+    seconds = time.time() - since
+    if done <= first or seconds < 1:
+        return "measuring the pace"
+    rate = (done - first) / seconds
+    return f"{rate:,.2f} calls a second, {in_words((expected - done) / rate)} left"
+
+
+def _money(row: GenerationRow, prompt_tokens: int, completion_tokens: int) -> str:
+    asked = row.manifest.get("asked")
+    prices = [float(asked.get(name) or 0) for name in ("price_in", "price_out")] if isinstance(asked, dict) else [0, 0]
+    return f", cost {cost(prompt_tokens, completion_tokens, *prices):,.2f}" if any(prices) else ""
+
+
+def _title(row: GenerationRow, what: str) -> None:
+    parts: list[safe.Html | str] = [safe.tag("b", row.name), f" by {row.model} {what} "]
+    safe.show(safe.tag("div", *parts, page.SIMULATED if row.simulated else "", cls="ci-line"))
+
+
+def _failures(failures: tuple[tuple[str, str, int], ...]) -> None:
+    if failures:
+        said = "; ".join(f"{tables.count(n)} {status}{f' ({cause})' if cause else ''}" for status, cause, n in failures)
+        safe.inline(f"Calls that went wrong or fell short, by cause: {said}.", muted=True)
+
+
+# ---- what has ended
+
+
+def _stopped(store: Store, row: GenerationRow) -> None:
+    words, buttons = st.columns([5, 1], vertical_alignment="center")
+    nothing_owed = row.settled == row.expected
+    with words:
+        _title(row, f"is {row.status}.")
+        page.error(
+            "There is no dataset of it.",
+            f"{row.error.rstrip('.').capitalize()}." if row.error else "",
+            "Try another model, or a larger token limit."
+            if nothing_owed
+            else f"{tables.count(row.settled)} of {tables.count(row.expected)} calls are answered and kept; "
+            "Resume asks for the rest.",
+        )
+        log = launch.log_tail(store, row.id)
+        if log:
+            with st.expander("Last lines of the worker's log"):
+                st.code(log, language=None, wrap_lines=True)
+    with buttons:
+        if not nothing_owed and st.button(
+            "Resume", icon=":material/play_arrow:", key=f"new.resume.{row.id}", width="stretch"
+        ):
+            _launch(store, row.id)
+        if st.button("Discard", icon=":material/delete:", key=f"new.discard.{row.id}", width="stretch"):
+            with store.write() as connection:
+                generations.delete(connection, row.id)
+            st.rerun()
+
+
+def _finished(store: Store, row: GenerationRow) -> None:
+    """What came of a generation that this session has seen at work."""
+    found = report(store, row.id)
+    if found.dataset is None:
+        return
+    _title(row, f"is written: {tables.count(found.kept)} of {tables.count(found.wanted)} attributes.")
+    url.page_link("profiles", "Show the new profiles", icon=":material/group:", dataset=found.dataset)
+    with st.expander("What was turned down, and what it cost"):
+        for line in found.lines():
+            safe.inline(line)
+
+
+# ---- the form
+
+
+def _form(store: Store) -> None:
+    how = st.segmented_control(
+        "Who writes them?", [TEMPLATES, BY_MODEL, BY_SIMULATOR], default=TEMPLATES, key="new.how", required=True
+    )
+    first, second, third, fourth = st.columns([3, 1, 1, 1])
+    name = first.text_input("Name of the new dataset", key="new.name", placeholder="my profiles").strip()
+    profiles = second.number_input("Profiles", 1, AT_ONCE if how == TEMPLATES else 1000, 10, key=f"new.count.{how}")
+    locale = third.selectbox(
+        "Locale",
+        LOCALES,
+        LOCALES.index("en_US"),
+        key="new.locale",
+        help="Of names and addresses; sentences are English",
+    )
+    seed = fourth.number_input(
+        "Seed", 0, value=0, key="new.seed", help="The same seed gives the same people and events"
+    )
+    if how == TEMPLATES:
+        _from_templates(store, name, int(profiles), str(locale), int(seed))
+    else:
+        _by_model(store, name, int(profiles), str(locale), int(seed), simulator=how == BY_SIMULATOR)
+
+
+def _from_templates(store: Store, name: str, profiles: int, locale: str, seed: int) -> None:
+    a, b, _ = st.columns([1, 1, 4])
+    per_domain = int(a.number_input("Per domain", 1, 7, 5, key="new.templates.per_domain", help=_PER_DOMAIN))
+    events = int(b.number_input("Life events", 1, 12, 3, key="new.templates.events"))
+    safe.inline(
+        f"This comes to {tables.count(profiles)} profiles with about {tables.count(events * 9 * per_domain + 14)} "
+        "attributes each, made at once. More than that: cimemories generate --offline.",
+        muted=True,
+    )
+    if not st.button("Make the profiles", type="primary", icon=":material/person_add:", disabled=not name):
+        return
+    try:
+        with st.spinner("Making the profiles"):
+            row = generate_dataset(
+                store, name, profiles, seed=seed, locale=locale, per_domain=per_domain, events=events
+            )
+    except (StoreError, SeedError, ValueError) as problem:
+        page.error("Nothing was made.", str(problem))
+        return
+    words = f"'{row.name}': {tables.count(row.profiles)} profiles, {tables.count(row.attributes)} attributes."
+    st.session_state[_MADE] = (row.id, words)
+    st.rerun()
+
+
+_PER_DOMAIN = (
+    "Attributes for each of the nine domains of each event; the paper asks a model for 7, the released data has 5"
+)
+
+
+def _by_model(store: Store, name: str, profiles: int, locale: str, seed: int, *, simulator: bool) -> None:
+    a, b, c = st.columns([2, 3, 2])
+    if simulator:
+        model = str(a.selectbox("Model", SIMULATED_MODELS, key="new.simulated"))
+        base_url, key_env = SIMULATOR, DEFAULT_KEY_ENV
+        b.caption("Answers follow docs/simulator.md; the dataset is marked as simulated wherever it appears.")
+    else:
+        model = a.text_input("Model", key="new.model", placeholder="openai/gpt-oss-120b").strip()
+        base_url = b.text_input("Base URL", value="http://localhost:8000/v1", key="new.url").strip()
+        key_env = c.text_input("Variable that holds the key", value=DEFAULT_KEY_ENV, key="new.key").strip()
+    d, e, f, g, h = st.columns(5)
+    per_domain = int(d.number_input("Per domain", 1, 20, 7, key="new.per_domain", help=_PER_DOMAIN))
+    events = int(e.number_input("Life events", 1, 31, 3, key="new.events"))
+    general = int(f.number_input("General attributes", 1, 50, 10, key="new.general"))
+    max_tokens = int(g.number_input("Token limit", 256, 131072, 8192, step=1024, key="new.max_tokens"))
+    temperature = h.number_input(
+        "Temperature", 0.0, 2.0, value=None, step=0.1, placeholder="server's default", key="new.temperature"
+    )
+    price_in = price_out = 0.0
+    timeout = 300
+    if not simulator:
+        i, j, k, _ = st.columns([1, 1, 1, 2])
+        price_in = i.number_input("Price of prompt tokens", 0.0, value=0.0, key="new.price_in", help=_PRICE)
+        price_out = j.number_input("Price of completion tokens", 0.0, value=0.0, key="new.price_out", help=_PRICE)
+        timeout = int(
+            k.number_input("Patience in seconds", 1, 3600, 300, key="new.timeout", help="Doubled by each retry")
+        )
+    spec = AuthoringSpec(
+        name=name,
+        profiles=profiles,
+        model=model,
+        base_url=base_url,
+        seed=seed,
+        locale=locale,
+        per_domain=per_domain,
+        events=events,
+        general=general,
+        api_key_env=key_env or DEFAULT_KEY_ENV,
+        temperature=temperature,
+        max_tokens=max_tokens,
+        timeout=float(timeout),
+        price_in=price_in,
+        price_out=price_out,
+    )
+    safe.inline(
+        f"This comes to {estimate(spec).words(price_in, price_out)}. It can be cancelled and resumed at any time.",
+        muted=True,
+    )
+    ready = bool(name and model and base_url)
+    if st.button("Start writing", type="primary", icon=":material/play_arrow:", disabled=not ready):
+        _start(store, spec)
+
+
+_PRICE = "For a million tokens, in any currency; 0 leaves the cost out"
+
+
+def _start(store: Store, spec: AuthoringSpec) -> None:
+    try:
+        with st.spinner("Asking the server and drawing the people"):
+            generation_id = authoring.plan(store, spec)
+    except (EndpointError, StoreError, SeedError, SimulatorError) as problem:
+        page.error("Nothing was started.", str(problem))
+        return
+    st.session_state[_WATCHED].add(generation_id)
+    _launch(store, generation_id)
+
+
+def _launch(store: Store, generation_id: str) -> None:
+    try:
+        launch.launch(store, generation_id)
+    except StoreError as problem:
+        page.error("The worker was not started.", str(problem))
+        return
+    st.rerun()
