@@ -40,7 +40,7 @@ class Frozen:
     def words(self) -> str:
         """'frozen as ab12cd34 by Ada on 2026-11-21, 3 decisions since'."""
         said = f"frozen as {self.row.hash[:8]} by {self.row.annotator} on {self.row.created[:10]}"
-        return f"{said}, {' and '.join(self.since)} since" if self.since else said
+        return f"{said}, {', '.join(self.since)} since" if self.since else said
 
 
 def freeze(store: Store, dataset_id: int, *, labelling_id: str | None, annotator: str) -> FreezeRow:

@@ -54,7 +54,8 @@ def add(
 ) -> None:
     """Freeze a dataset, once and for all. Raises StoreError where it is frozen already."""
     written = connection.execute(
-        insert_ignore(connection, freeze).values(
+        insert_ignore(connection, freeze)
+        .values(
             dataset=dataset_id,
             hash=digest,
             labelling=labelling_id,
@@ -63,9 +64,10 @@ def add(
             annotator=annotator,
             created=now(),
         )
-    )
+        .returning(freeze.c.dataset)
+    ).first()
     there = of(connection, dataset_id)
-    if not written.rowcount and there is not None:
+    if written is None and there is not None:
         raise StoreError(
             f"this dataset was frozen by {there.annotator} on {there.created[:10]} as {there.hash[:8]}. What is frozen "
             "stays so: make its next version, and freeze that."
