@@ -217,7 +217,7 @@ def column_order(contexts: Sequence[Context]) -> list[int]:
 def _groups(names: Sequence[tuple[str, str]], cells: Codes) -> tuple[Group, ...]:
     starts = [i for i, name in enumerate(names) if i == 0 or names[i - 1] != name]
     groups = []
-    for start, end in zip(starts, [*starts[1:], len(names)], strict=True):
+    for start, end in zip(starts, [*starts, len(names)][1:], strict=True):
         part = cells[start:end]
         necessary, inappropriate, ambiguous = (int((part == code).sum()) for code in COUNTED)
         groups.append(Group(*names[start], start, end, (necessary, inappropriate, ambiguous)))
