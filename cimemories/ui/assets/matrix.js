@@ -94,6 +94,7 @@ class Matrix {
     this.measure();
     if (first || before !== this.place().join()) this.reveal();
     this.draw();
+    this.say();
     performance.measure("matrix drawn", { start: arrived });
   }
 

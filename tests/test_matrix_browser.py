@@ -1,0 +1,179 @@
+"""The matrix in a real browser: no key press is lost, a decision is drawn at once, hostile text stays text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlparse
+
+import pytest
+import serving
+import worlds
+from playwright.sync_api import Browser, Page, expect
+
+from cimemories.analysis.matrix import column_order, row_order
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.model import Attribute, Context, Profile
+from cimemories.store.datasets import ProfileRecord
+from cimemories.store.engine import Store, open_store
+
+pytestmark = pytest.mark.browser
+ATTRIBUTES, CONTEXTS = 40, 30
+HOSTILE = "<img src=x onerror=alert(1)> <script>alert(2)</script> ![a](http://127.0.0.1:9/a.png) <b>bold</b>"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    serving.require_chromium()
+    with serving.chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("matrix") / "workspace"
+    store = open_store(folder)
+    attributes = tuple(
+        Attribute(f"fact_{i}", i, "finance" if i % 2 else "health", "job loss", f"Statement {i}. {HOSTILE}")
+        for i in range(ATTRIBUTES)
+    )
+    contexts = tuple(
+        Context(f"Task {j} {HOSTILE}", f"Recipient {j} {HOSTILE}", "legal" if j % 3 else None) for j in range(CONTEXTS)
+    )
+    data = worlds.add_profiles(store, [Profile(HOSTILE, "F", HOSTILE, 40, attributes, contexts)], "many pairs")
+    kinds = (NECESSARY, INAPPROPRIATE, AMBIGUOUS)
+    codes = [[[kinds[(i + j) % 3] for j in range(CONTEXTS)] for i in range(ATTRIBUTES)]]
+    worlds.add_labels(store, data.id, codes)
+    store.close()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def app(workspace: Path, browser: Browser) -> Iterator[str]:
+    with serving.running_app(workspace, "--no-demo") as (address, _):
+        yield address
+
+
+@pytest.fixture
+def record(workspace: Path) -> Iterator[tuple[Store, ProfileRecord]]:
+    store = open_store(workspace)
+    yield store, worlds.records(store, 1)[0]
+    store.close()
+
+
+def opened(browser: Browser, address: str) -> Page:
+    page = serving.open_page(browser, address)
+    page.get_by_role("grid").wait_for()
+    serving.settled(page)
+    return page
+
+
+def said(page: Page) -> str:
+    """What the active cell says to those who do not see it."""
+    name = page.get_by_role("grid").get_attribute("aria-activedescendant")
+    return page.locator(f"#{name}").inner_text()
+
+
+def test_thirty_fast_presses_are_thirty_moves_and_the_panel_follows(
+    app: str, browser: Browser, record: tuple[Store, ProfileRecord]
+) -> None:
+    _, person = record
+    page = opened(browser, f"{app}/labels")
+    page.get_by_role("grid").focus()
+    for key in ["ArrowDown"] * 18 + ["ArrowRight"] * 12:
+        page.keyboard.press(key)
+        page.wait_for_timeout(20)
+    row, column = row_order(person.profile.attributes)[18], column_order(person.profile.contexts)[12]
+    attribute, context = person.profile.attributes[row], person.profile.contexts[column]
+    expect(page.locator(".st-key-pair h3").first).to_have_text(attribute.statement)
+    expect(page.locator(".st-key-pair .ci-facts")).to_contain_text(context.recipient)
+    assert f"{attribute.key} to {context.recipient}" in said(page)
+    page.wait_for_url(re.compile(rf"attribute={person.attribute_ids[row]}\b"))
+    assert parse_qs(urlparse(page.url).query)["context"] == [str(person.context_ids[column])]
+
+    page.keyboard.press("Control+End")
+    last = person.profile.attributes[row_order(person.profile.attributes)[-1]]
+    expect(page.locator(".st-key-pair h3").first).to_have_text(last.statement)
+    page.keyboard.press("Home")
+    page.keyboard.press("PageUp")
+    page.keyboard.press("PageUp")
+    page.keyboard.press("PageUp")
+    first = person.profile.attributes[row_order(person.profile.attributes)[0]]
+    expect(page.locator(".st-key-pair h3").first).to_have_text(first.statement)
+    page.context.close()
+
+
+def test_a_link_brings_the_cursor_and_a_click_moves_it(
+    app: str, browser: Browser, record: tuple[Store, ProfileRecord]
+) -> None:
+    _, person = record
+    where = f"attribute={person.attribute_ids[33]}&context={person.context_ids[25]}"
+    page = opened(browser, f"{app}/labels?{where}")
+    expect(page.locator(".st-key-pair h3").first).to_contain_text("Statement 33.")
+    assert "fact_33 to Recipient 25" in said(page)
+    box = page.get_by_role("grid").bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + box["width"] - 60, box["y"] + box["height"] - 60)
+    expect(page.locator(".st-key-pair h3").first).not_to_contain_text("Statement 33.")
+    chosen = parse_qs(urlparse(page.url).query)
+    shown = person.profile.attributes[person.attribute_ids.index(int(chosen["attribute"][0]))]
+    expect(page.locator(".st-key-pair h3").first).to_have_text(shown.statement)
+    assert f"{shown.key} to " in said(page)
+    page.context.close()
+
+
+def test_a_decision_is_drawn_and_typing_moves_nothing(
+    app: str, browser: Browser, record: tuple[Store, ProfileRecord]
+) -> None:
+    _, person = record
+    where = f"attribute={person.attribute_ids[5]}&context={person.context_ids[7]}"  # 5 + 7 = 0 mod 3: necessary
+    page = opened(browser, f"{app}/labels?{where}")
+    assert said(page).startswith("N necessary: fact_5 to Recipient 7")
+    page.get_by_label("Your name").fill("Ada")
+    page.get_by_label("Your name").press("Enter")
+    page.get_by_label("Reason").fill("not needed")
+    page.get_by_label("Reason").press("ArrowLeft")
+    page.get_by_test_id("stRadio").get_by_text("inappropriate").first.click()
+    page.get_by_role("button", name="Set decision").click()
+    expect(page.get_by_text("decided by Ada")).to_be_visible()
+    serving.settled(page)
+    assert said(page).startswith("X inappropriate, decided by a person (consensus: necessary): fact_5 to Recipient 7")
+    expect(page.locator(".ci-head p")).to_contain_text("1 decided by people")
+    page.context.close()
+
+
+def test_filters_dim_and_n_goes_to_the_next_match(app: str, browser: Browser) -> None:
+    page = opened(browser, f"{app}/labels?label=ambiguous&domain=finance")
+    page.get_by_role("grid").focus()
+    seen = set()
+    for _ in range(6):
+        page.keyboard.press("n")
+        seen.add(said(page))
+    assert len(seen) == 6
+    assert all(text.startswith("? ambiguous: fact_") and int(text.split("_")[1].split(" ")[0]) % 2 for text in seen)
+    page.context.close()
+
+
+def test_hostile_text_is_text_in_the_matrix(app: str, browser: Browser) -> None:
+    page = browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
+    asked: list[str] = []
+    dialogs: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    page.goto(f"{app}/labels")
+    grid = page.get_by_role("grid")
+    grid.wait_for()
+    grid.focus()
+    page.keyboard.press("ArrowDown")
+    box = grid.bounding_box()
+    assert box is not None
+    for x, y in [(400, 300), (100, 300), (400, 80)]:  # a cell, an attribute, a context
+        page.mouse.move(box["x"] + x, box["y"] + y)
+        tip = page.locator(".tip")
+        expect(tip).to_contain_text("<b>bold</b>")
+        assert tip.locator("img, script, b").count() == 0
+    assert "<script>alert(2)</script>" in said(page)
+    assert dialogs == []
+    assert not [url for url in asked if "127.0.0.1:9" in url or url.endswith("/x")]
+    page.context.close()
