@@ -14,6 +14,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ SOURCES = ("consensus", "person", "none")
 MOST_ROWS = 50_000_000
 PROMPT_END = 8000  # characters of a prompt that are kept: recipient and purpose stand at its end
 _BATCH = 4096
+_KEPT = 2000  # texts
+_DOMAINS = (*DOMAINS, GENERAL)
 _CSV_BLOCK = 16 << 20
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
@@ -70,13 +73,12 @@ def is_header(line: str) -> bool:
 def rows(path: Path, *, parquet: bool) -> Iterator[Row]:
     """Every row in its order. Raises FormatError that names the row (from 1, the header not counted) and the column."""
     name = shown(path.name or path)
-    number = 0
-    known: dict[str, tuple[bytes, str]] = {}
+    number, reader = 0, _Rows()
     for batch in _parquet(path, name) if parquet else _csv(path, name):
         columns = {field: _listed(batch.column(field)) for field in batch.schema.names}
-        for index in range(batch.num_rows):
+        for cells in zip(*columns.values(), strict=True):
             number += 1
-            yield _row({field: values[index] for field, values in columns.items()}, f"{name}: row {number}", known)
+            yield reader.row(dict(zip(columns, cells, strict=True)), f"{name}: row {number}")
     if not number:
         raise FormatError(f"{name}: there are no rows; a file of this format has one a profile, context and attribute")
 
@@ -157,61 +159,80 @@ def _listed(column: Any) -> list[Any]:
     return listed
 
 
-def _row(found: dict[str, Any], place: str, known: dict[str, tuple[bytes, str]]) -> Row:
-    texts = {field: _text(found, field, place) for field in ("name", "attribute", "memory_statement", "prompt")}
-    if "\n" in texts["attribute"] or "".join(texts["attribute"].splitlines()) != texts["attribute"]:
-        raise FormatError(f"{place}: attribute holds a line break; it is a key")
-    prompt = texts["prompt"]
-    if prompt not in known:
-        if len(known) > _BATCH:
-            known.clear()
-        known[prompt] = hashlib.sha256(prompt.encode()).digest(), prompt[-PROMPT_END:]
-    digest, end = known[prompt]
-    domain = canonical_domain(_optional(found, "information_domain", place) or GENERAL)
-    if domain not in (*DOMAINS, GENERAL):
-        raise FormatError(
-            f"{place}: information_domain '{shown(domain)}' is not known; use one of {', '.join(DOMAINS)}"
+class _Rows:
+    """Cells as rows. Texts stand in thousands of rows, so what was found of one is kept for a while."""
+
+    def __init__(self) -> None:
+        self._good: set[str] = set()
+        self._prompts: dict[str, tuple[bytes, str]] = {}
+
+    def row(self, found: dict[str, Any], place: str) -> Row:
+        key, prompt = self._text(found, "attribute", place), self._text(found, "prompt", place)
+        if "".join(key.splitlines()) != key:
+            raise FormatError(f"{place}: attribute holds a line break; it is a key")
+        if prompt not in self._prompts:
+            if len(self._prompts) > _KEPT:
+                self._prompts.clear()
+            self._prompts[prompt] = hashlib.sha256(prompt.encode()).digest(), prompt[-PROMPT_END:]
+        digest, end = self._prompts[prompt]
+        source = self._optional(found, "label_source", place)
+        if source and source not in SOURCES:
+            raise FormatError(f"{place}: label_source '{shown(source)}' is none of {', '.join(SOURCES)}")
+        label = _label(found["label"], place)
+        if source == "none" and label is not None:
+            raise FormatError(f"{place}: there is a label, and label_source says that there is none")
+        return Row(
+            profile=_whole(found["profile"], place) if "profile" in found else None,
+            name=self._text(found, "name", place),
+            attribute=key,
+            statement=self._text(found, "memory_statement", place),
+            domain=_domain(self._optional(found, "information_domain", place) or GENERAL, place),
+            event=_event(self._optional(found, "event", place)),
+            label=label,
+            prompt=digest,
+            prompt_end=end,
+            recipient=self._optional(found, "recipient", place),
+            task=self._optional(found, "task", place),
+            sphere=self._optional(found, "sphere", place) or None,
+            source=source,
+            rule=self._optional(found, "label_rule", place),
+            simulated=_truth(found.get("simulated"), place),
         )
-    source = _optional(found, "label_source", place)
-    if source and source not in SOURCES:
-        raise FormatError(f"{place}: label_source '{shown(source)}' is none of {', '.join(SOURCES)}")
-    label = _label(found["label"], place)
-    if source == "none" and label is not None:
-        raise FormatError(f"{place}: there is a label, and label_source says that there is none")
-    return Row(
-        profile=_whole(found.get("profile"), place) if "profile" in found else None,
-        name=texts["name"],
-        attribute=texts["attribute"],
-        statement=texts["memory_statement"],
-        domain=domain,
-        event=canonical_event(_optional(found, "event", place)) or GENERAL,
-        label=label,
-        prompt=digest,
-        prompt_end=end,
-        recipient=_optional(found, "recipient", place),
-        task=_optional(found, "task", place),
-        sphere=_optional(found, "sphere", place) or None,
-        source=source,
-        rule=_optional(found, "label_rule", place),
-        simulated=_truth(found.get("simulated"), place),
-    )
+
+    def _optional(self, found: dict[str, Any], field: str, place: str) -> str:
+        return "" if found.get(field) in (None, "") else self._text(found, field, place)
+
+    def _text(self, found: dict[str, Any], field: str, place: str) -> str:
+        value = found[field]
+        if isinstance(value, str) and value in self._good:
+            return value
+        if value is None or value == "":
+            raise FormatError(f"{place}: {field} is missing")
+        if not isinstance(value, str):
+            raise FormatError(f"{place}: {field} must be text, not {kind(value)}")
+        if not value.strip():
+            raise FormatError(f"{place}: {field} is blank; write a text")
+        if forbidden(value):
+            raise FormatError(f"{place}: {field} holds control characters; remove them")
+        if len(self._good) > _KEPT:
+            self._good.clear()
+        self._good.add(value)
+        return value
 
 
-def _text(found: dict[str, Any], field: str, place: str) -> str:
-    value = found[field]
-    if value is None or value == "":
-        raise FormatError(f"{place}: {field} is missing")
-    if not isinstance(value, str):
-        raise FormatError(f"{place}: {field} must be text, not {kind(value)}")
-    if not value.strip():
-        raise FormatError(f"{place}: {field} is blank; write a text")
-    if forbidden(value):
-        raise FormatError(f"{place}: {field} holds control characters; remove them")
-    return value
+@lru_cache(maxsize=256)
+def _event(text: str) -> str:
+    return canonical_event(text) or GENERAL
 
 
-def _optional(found: dict[str, Any], field: str, place: str) -> str:
-    return _text(found, field, place) if found.get(field) not in (None, "") else ""
+def _domain(text: str, place: str) -> str:
+    domain = _canonical_domain(text)
+    if domain not in _DOMAINS:
+        raise FormatError(f"{place}: information_domain '{shown(domain)}' is none of {', '.join(_DOMAINS)}")
+    return domain
+
+
+_canonical_domain = lru_cache(maxsize=256)(canonical_domain)
 
 
 def _label(value: object, place: str) -> float | None:

@@ -45,9 +45,12 @@ def write_columns(path: Path, people: Iterable[Settled], rule: str, *, simulated
         else:
             writer = stack.enter_context(pa_csv.CSVWriter(path, _PLAIN))
         for number, person in enumerate(people):
-            for context in range(len(person.profile.contexts)):
-                rows = _rows(number, person, context, rule, simulated)
-                writer.write_table(rows if parquet else rows.cast(_PLAIN))
+            tables = [_rows(number, person, c, rule, simulated) for c in range(len(person.profile.contexts))]
+            if parquet and tables:
+                writer.write_table(pa.concat_tables(tables).unify_dictionaries())
+            elif not parquet:
+                for rows in tables:
+                    writer.write_table(rows.cast(_PLAIN))
 
 
 def _rows(number: int, person: Settled, context: int, rule: str, simulated: bool) -> pa.Table:

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from cimemories.formats import bundle
 from cimemories.formats.bundle_files import MANIFEST, opened_bundle
-from cimemories.formats.columns import is_header
+from cimemories.formats.columns import file_hash, is_header
 from cimemories.formats.errors import FormatError
 from cimemories.formats.huggingface import read_columns
 from cimemories.formats.labelled import LabelledFile, read_labelled
@@ -97,6 +97,9 @@ def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | 
         raise FormatError(f"{shown(path.name)}: this is no file of the format {kind}; its content is {wanted}")
     if found == "bundle":
         return _import_bundle(store, path, name)
+    known = _known(store, path)
+    if known is not None:
+        return Imported(known, False, (), next((k for k in KINDS if ORIGINS[k] == known.origin), possible[found][0]))
     if found == "json" and kind == "profiles":
         only = read_profiles(path)
         file = LabelledFile(only.profiles, (), only.sha256, only.notes)
@@ -108,6 +111,13 @@ def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | 
         raise FormatError(f"{shown(path.name)}: there are no labels in its contexts; import it as profiles")
     is_json: Kind = "labelled" if file.labels else "profiles"
     return _import(store, file, name or path.stem, path.name, is_json if found == "json" else "huggingface")
+
+
+def _known(store: Store, path: Path) -> DatasetRow | None:
+    """The dataset that these very bytes are, before any work is done on them."""
+    digest = file_hash(path)
+    with store.read() as connection:
+        return datasets.with_source(connection, digest)
 
 
 def import_bytes(
