@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cimemories.model import Label
-from cimemories.ui.charts import CHARACTER_WIDTH, COLOURS, LONGEST_TICK, MODEL, escaped, figure_layout, show
+from cimemories.ui.charts import CHARACTER_WIDTH, COLOURS, LONGEST_TICK, escaped, figure_layout, show
 from cimemories.ui.safe import GLYPHS
 from cimemories.ui.tables import count as as_count
 from cimemories.ui.tables import percent
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 BAR_HEIGHT = 28
-WIDE_ENOUGH = 0.07  # of a bar, for glyph and share to stand in it
-GREY = "#9AA3AB"
+WIDE_ENOUGH = 0.045  # of a bar, for glyph and share to stand in it
+TRIED = "#56B4E9"
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,8 @@ def share_bars(
     whole = frame[[part.column for part in parts]].sum(axis=1)
     fig = go.Figure()
     for part in parts:
+        if not frame[part.column].any():
+            continue  # nothing to see, and nothing to explain in the legend
         shares = [n / total if total else 0.0 for n, total in zip(frame[part.column], whole, strict=True)]
         fig.add_bar(
             y=list(range(len(frame))),
@@ -67,7 +69,7 @@ def share_bars(
             name=part.name,
             marker={
                 "color": part.colour,
-                "pattern": {"shape": part.pattern, "fgcolor": "rgba(17,17,17,.55)", "size": 5},
+                "pattern": {"shape": part.pattern, "fgcolor": "rgba(17,17,17,.55)", "size": 5, "fillmode": "overlay"},
             },
             text=[f"{part.glyph} {100 * share:.0f} %".strip() if share >= WIDE_ENOUGH else "" for share in shares],
             textposition="inside",
@@ -145,7 +147,7 @@ def before_after(
     fig.add_scatter(x=joined, y=heights, mode="lines", line=line, hoverinfo="skip", showlegend=False)
     looks = [
         (before, "rule that holds", {"symbol": "circle-open", "size": 11, "color": "#808890", "line": {"width": 2.5}}),
-        (after, "rule that is tried", {"symbol": "diamond", "size": 11, "color": MODEL}),
+        (after, "rule that is tried", {"symbol": "diamond", "size": 11, "color": TRIED}),
     ]
     for column, words, marker in looks:
         fig.add_scatter(
@@ -181,7 +183,7 @@ def _rows(fig: go.Figure, names: list[str], title: str, subtitle: str, *, legend
     )
     below = 62 if legend else 12
     fig.update_layout(
-        margin={"l": round(longest * CHARACTER_WIDTH) + 14, "r": 12, "t": 66, "b": below},
+        margin={"l": round(longest * CHARACTER_WIDTH) + 14, "r": 30, "t": 66, "b": below},
         height=BAR_HEIGHT * len(names) + 66 + below,
         legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
         showlegend=legend,

@@ -44,7 +44,7 @@ def _scope(store: Store, rows: list[DatasetRow]) -> tuple[DatasetRow, LabellingR
 
 
 def _words(row: LabellingRow) -> str:
-    return f"{row.model}: imported, no votes" if row.imported else named(row)
+    return f"{row.model}: imported, no votes ({row.id})" if row.imported else f"{named(row)} ({row.id})"
 
 
 def _part() -> str:
@@ -70,7 +70,7 @@ def _part() -> str:
 
 
 def _rule_line(store: Store, labelling: LabellingRow) -> None:
-    """Which rule holds, always in sight; and what a reader has to know of who labelled."""
+    """Which rule holds: always in sight."""
     rule = rule_of(store, labelling.id)
     safe.show(
         safe.tag(
@@ -83,6 +83,10 @@ def _rule_line(store: Store, labelling: LabellingRow) -> None:
     )
     if rule.note:
         page.notice(f"{rule.note[0].upper()}{rule.note[1:]}.")
+
+
+def _kin(store: Store, labelling: LabellingRow) -> None:
+    """The warning where the labeller is kin to a model under test."""
     try:
         kin = [item for item in families.warnings(store, labelling.id) if item.warning]
     except SeedError as problem:
@@ -121,6 +125,8 @@ def main() -> None:
     part = _part()
     try:
         _rule_line(store, labelling)
+        if part == "shares":
+            _kin(store, labelling)
         takeaway = PARTS[part][1](store, dataset, labelling)
     except StoreError as problem:
         with top:

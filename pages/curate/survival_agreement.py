@@ -53,8 +53,9 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow) -> str:
     with right:
         _domains(found)
     _differing(found, dataset, labelling)
+    one, two = _words(found)
     return (
-        f"{labelling.model} and {found.second.model} give the same label to {tables.percent(found.share)} of "
+        f"{one} and {two} give the same label to {tables.percent(found.share)} of "
         f"{tables.count(found.pairs)} pairs (Cohen's kappa {_kappa(found.kappa)}); "
         f"{tables.count(int(found.differing['opposite'].sum()))} pairs get opposite labels."
     )
@@ -65,17 +66,25 @@ def _named(row: LabellingRow) -> str:
     return f"{row.model} ({', '.join(kinds)})"
 
 
+def _words(found: Agreement) -> tuple[str, str]:
+    """The two labellings by their models, by their ids too where one model made both."""
+    rows = (found.first, found.second)
+    alike = found.first.model == found.second.model
+    one, two = (f"{safe.option(row.model, 40)} ({row.id})" if alike else safe.option(row.model, 40) for row in rows)
+    return one, two
+
+
 def _kappa(value: float) -> str:
     return "undefined" if value != value else f"{value:.2f}"
 
 
 def _rules(found: Agreement) -> None:
-    for row, rule in zip((found.first, found.second), found.rules, strict=True):
+    for words, rule in zip(_words(found), found.rules, strict=True):
         if rule.note:
-            page.notice(f"{row.model}: {rule.note}.")
+            page.notice(f"{words}: {rule.note}.")
     only = [
-        f"{tables.count(n)} only by {row.model}"
-        for n, row in ((found.only_first, found.first), (found.only_second, found.second))
+        f"{tables.count(n)} only by {words}"
+        for n, words in zip((found.only_first, found.only_second), _words(found), strict=True)
         if n
     ]
     if only:
@@ -83,7 +92,8 @@ def _rules(found: Agreement) -> None:
 
 
 def _confusion(found: Agreement) -> None:
-    safe.heading(f"Labels of {safe.option(found.first.model, 40)} against {safe.option(found.second.model, 40)}")
+    one, two = _words(found)
+    safe.heading(f"Labels of {one} (first, down) and {two} (second, across)")
     total = found.pairs
     head = tag("tr", tag("th", "first \\ second"), *(tag("th", name, cls="ci-number") for name in NAMES))
     rows: list[Html] = []

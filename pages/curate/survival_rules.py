@@ -113,9 +113,8 @@ def _forget() -> None:
 
 def _takeaway(effect: WhatIf) -> str:
     if not effect.changed:
-        return (
-            f"The rule that is tried gives every one of {tables.count(effect.pairs)} pairs the label that it has now."
-        )
+        survival = tables.percent(effect.survival_before)
+        return f"No label of {tables.count(effect.pairs)} pairs would change; survival stays at {survival}."
     return (
         f"{tables.count(effect.changed)} of {tables.count(effect.pairs)} pairs would change their label; survival "
         f"{tables.percent(effect.survival_before)} now, {tables.percent(effect.survival_after)} then."
@@ -211,9 +210,8 @@ def _save(store: Store, dataset: DatasetRow, effect: WhatIf) -> None:
         page.error("The rule was not saved.", str(problem))
         return
     st.session_state[_ANNOTATOR] = " ".join(annotator.split())
-    st.session_state[_SAID] = f"Saved '{name.strip()}'" + (
-        ", and labels rest on it now." if use else "; not yet in use."
-    )
+    outcome = "and labels rest on it now" if use else "not yet in use"
+    st.session_state[_SAID] = f"Saved '{name.strip()}', {outcome}."
     if use:
         _forget()
     st.rerun()
@@ -227,26 +225,26 @@ def _named_rules(store: Store, dataset: DatasetRow) -> None:
     with store.read() as connection:
         rows = rules.all_rows(connection, dataset.id)
     current = next((row.name for row in rows if row.current), rules.PAPER)
-    frame = pd.DataFrame(
-        [
-            {"name": "the paper's rule", "current": "current" if current == rules.PAPER else "", "threshold": 1.0},
-            *(
-                {
-                    "name": row.name,
-                    "current": "current" if row.current else "",
-                    "threshold": row.threshold,
-                    "priors": ", ".join(f"{key} {prior:.4g}" for key, prior in row.priors.items()),
-                    "by": row.annotator,
-                    "created": pd.Timestamp(row.created),
-                }
-                for row in rows
-            ),
-        ],
-        columns=["name", "current", "threshold", "priors", "by", "created"],
-    )
-    frame["priors"] = frame["priors"].fillna("those of the labelling's persona pack")
-    frame["by"] = frame["by"].fillna("")
-    frame["created"] = pd.to_datetime(frame["created"], utc=True)
+    paper = {
+        "name": "the paper's rule",
+        "current": "current" if current == rules.PAPER else "",
+        "threshold": 1.0,
+        "priors": "those of the labelling's persona pack",
+        "by": "",
+        "created": pd.NaT,
+    }
+    named = [
+        {
+            "name": row.name,
+            "current": "current" if row.current else "",
+            "threshold": row.threshold,
+            "priors": ", ".join(f"{key} {prior:.4g}" for key, prior in row.priors.items()),
+            "by": row.annotator,
+            "created": pd.Timestamp(row.created),
+        }
+        for row in rows
+    ]
+    frame = pd.DataFrame([paper, *named])
     tables.table(
         frame,
         key=f"survival.rules.{dataset.id}",

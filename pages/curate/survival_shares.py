@@ -137,7 +137,7 @@ def _dissent(found: Survival, labelling: LabellingRow) -> None:
         count="pairs",
         colour=style.AMBIGUOUS,
         title=title,
-        subtitle=f"{tables.count(found.ambiguous)} ambiguous pairs by whose leaving would give a consensus",
+        subtitle=f"{tables.count(found.ambiguous)} ambiguous pairs, by who would have to leave for a consensus",
         key=f"survival.dissent.{labelling.id}",
         unit="ambiguous pairs",
         alt="Ambiguous pairs by the persona that dissents. The same numbers are in the table below.",

@@ -8,6 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from cimemories import launch
+from cimemories.analysis.families import labeller_warning
 from cimemories.analysis.flows import scope, shared_flows
 from cimemories.analysis.headline import headline
 from cimemories.analysis.progress import ACTIVE, RunProgress, in_words, run_progress
@@ -142,6 +143,9 @@ def _list(store: Store, rows: list[RunRow], names: dict[int, str]) -> str | None
 
 def _detail(store: Store, row: RunRow) -> None:
     safe.show(safe.join([safe.tag("h3", row.name, cls="ci-heading"), page.SIMULATED if row.simulated else ""]))
+    kin = labeller_warning(store, row.id)
+    if kin:
+        page.notice(f"{kin[0].upper()}{kin[1:]}.")
     live = row.status in ACTIVE
     st.fragment(_live, run_every="1s" if live else None)(store, row.id, live)
     left, middle, right, rest = st.columns([1, 1, 1, 3])

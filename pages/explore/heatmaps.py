@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from cimemories.analysis import heatmap
+from cimemories.analysis import families, heatmap
 from cimemories.analysis.flows import Flows, Scope
 from cimemories.analysis.headline import headline
 from cimemories.curation.consensus import LABELS
@@ -34,6 +34,9 @@ def draw() -> None:
     cells = heatmap.cells(flows, asked, n)
     with chosen.top:
         page.head("Heatmaps", _takeaway(flows, asked, cells, n), simulated=bool(asked.simulated))
+    kin = asked.labelling and families.warning(asked.labelling.model, asked.run.model)
+    if kin:
+        page.notice(f"{kin[0].upper()}{kin[1:]}.")
     if asked.labelling is None or cells.empty:
         page.empty(
             "No labelled flow to show",
@@ -60,6 +63,7 @@ def _samples(asked: Scope) -> int:
             1,
             most,
             key="heatmaps.n",
+            on_change=lambda: url.put(n=st.session_state["heatmaps.n"]),
             help="Violation@n: revealed at least once in n of the judged samples of a context",
         )
     )

@@ -1,0 +1,154 @@
+"""The Survival page through app.py: its numbers are the analysis layer's, and sliders alone change no label."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from paging import button, opened, said
+from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
+
+from cimemories.analysis.rule import PAPER_NAME, rule_of
+from cimemories.analysis.survival import survival
+from cimemories.analysis.whatif import what_if
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.store import rules
+from cimemories.store.engine import WORKSPACE, Store, shared_store
+from cimemories.store.tables import labelling as labelling_table
+
+PAGE, HEATMAPS, RUNS = "pages/curate/survival.py", "pages/explore/heatmaps.py", "pages/evaluate/runs.py"
+X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
+TEXTS = (
+    "<img src=http://evil.test/x onerror=alert(1)>",
+    "![x](http://evil.test/y.png) **bold** :material/bug: <script>",
+    "$x$ [link](http://evil.test) `code` </div>",
+)
+LABELS = [[[X, X, N], [X, A, X], [N, N, A]], [[X, A, A], [A, X, X], [A, N, A]]]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
+    return shared_store()
+
+
+def world(store: Store) -> tuple[int, str]:
+    data = add_dataset(store, profiles=2, attributes=3, contexts=3)
+    return data.id, add_labels(store, data.id, LABELS)
+
+
+def test_without_data_or_labels_the_page_says_what_to_do(store: Store) -> None:
+    assert "No datasets yet" in said(opened(PAGE))
+    add_dataset(store)
+    assert "Nothing has been labelled" in said(opened(PAGE))
+
+
+def test_the_numbers_are_the_analysis_layers(store: Store) -> None:
+    _, labelling = world(store)
+    found = survival(store, labelling)
+    page = opened(PAGE)
+    assert f"{100 * found.share:.1f} % of 18 labelled pairs have a consensus" in said(page)
+    assert PAPER_NAME in said(page).replace("&#x27;", "'")
+    table = next(d.value for d in page.dataframe if "survival" in d.value)
+    assert table["pairs"].sum() == 18 and table["ambiguous"].sum() == found.ambiguous
+    by_profile = opened(PAGE, by="profile")
+    table = next(d.value for d in by_profile.dataframe if "survival" in d.value)
+    assert dict(zip(table["name"], table["survival"], strict=True)) == pytest.approx(
+        {"Person 0": 100 * 7 / 9, "Person 1": 100 * 4 / 9}
+    )
+
+
+def test_contexts_say_why_they_are_discarded(store: Store) -> None:
+    world(store)
+    page = opened(PAGE, part="contexts")
+    assert "5 of 6 contexts of profiles are retained" not in said(page)
+    assert "4 of 6 contexts of profiles are retained; 2 are discarded, 2 with no necessary attribute." in said(page)
+    table = next(d.value for d in page.dataframe if "reason" in d.value)
+    assert table[["user", "reason"]].to_numpy().tolist() == [["Person 1", "no necessary attribute"]] * 2
+    published = next(d.value for d in page.dataframe if "published" in d.value)
+    assert published["published"].tolist()[:2] == ["10", "about 147"]
+
+
+def test_a_slider_changes_nothing_until_a_rule_is_saved_and_used(store: Store) -> None:
+    data, labelling = world(store)
+    page = opened(PAGE, part="whatif")
+    assert "No label of 18 pairs would change" in said(page)
+    page.slider(key="survival.threshold").set_value(60).run()
+    page.slider(key="survival.weight.2").set_value(100).run()
+    page.slider(key="survival.weight.1").set_value(10).run()
+    assert (page.query_params["threshold"], page.query_params["priors"]) == ("60", "26-10-100")
+    priors = {"fundamentalist": 26 / 136, "pragmatic": 10 / 136, "unconcerned": 100 / 136}
+    tried = what_if(store, labelling, 0.6, priors)
+    assert tried.changed == 7
+    assert "7 of 18 pairs would change their label" in said(page)
+    assert rule_of(store, labelling).is_paper
+
+    button(page, "Save this rule").click().run()
+    assert "a rule needs a name" in said(page)
+    page.text_input(key="survival.name").set_value("loud")
+    page.text_input(key="survival.annotator").set_value("Ada")
+    button(page, "Save this rule").click().run()
+    assert "not yet in use" in said(page) and rule_of(store, labelling).is_paper
+    page.selectbox(key=f"survival.rule.{data}.paper").set_value("loud").run()
+    button(page, "Make it current").click().run()
+    held = rule_of(store, labelling)
+    assert (held.name, held.threshold, held.prior_by_key) == ("loud", 0.6, pytest.approx(priors))
+    assert "Labels rest on &#x27;loud&#x27; now." in said(page)
+    assert "No label of 18 pairs would change" in said(page)  # what was tried is what holds
+
+
+def test_a_link_to_a_what_if_shows_it_and_one_that_is_none_is_left_out(store: Store) -> None:
+    _, labelling = world(store)
+    tried = what_if(store, labelling, 0.7, {"fundamentalist": 0.1, "pragmatic": 0.1, "unconcerned": 0.8})
+    shown = said(opened(PAGE, part="whatif", threshold=70, priors="10-10-80"))
+    assert f"{tried.changed} of 18 pairs would change" in shown
+    for wrong in ({"threshold": 12}, {"priors": "1-2"}, {"priors": "0-0-0"}, {"threshold": "x", "priors": "a-b-c"}):
+        page = opened(PAGE, part="whatif", **wrong)
+        assert "No label of 18 pairs would change" in said(page)
+
+
+def test_two_labellings_side_by_side_lead_to_the_labels_page(store: Store) -> None:
+    data, first = world(store)
+    assert "There is only one labelling" in said(opened(PAGE, part="agreement"))
+    second = add_labels(store, data, [[[N, X, N], *LABELS[0][1:]], LABELS[1]], name="two")
+    page = opened(PAGE, part="agreement", labelling=first, second=second)
+    assert "give the same label to 94.4 % of 18 pairs" in said(page)
+    assert "1 pairs get opposite labels" in said(page)
+    table = next(d.value for d in page.dataframe if "opposite" in d.value)
+    assert table[["first", "second", "key"]].to_numpy().tolist() == [["inappropriate", "necessary", "fact_0"]]
+
+
+def test_kin_are_warned_of_on_every_page_that_shows_the_numbers(store: Store) -> None:
+    data, _ = world(store)
+    run = add_run(store, data, 2, [[[1] * 3] * 3] * 2)
+    assert "same family" not in said(opened(HEATMAPS, run=run))
+    with store.write() as connection:
+        connection.execute(sa.update(labelling_table).values(model="test-model"))
+    for page in (opened(PAGE), opened(PAGE, part="models"), opened(HEATMAPS, run=run), opened(RUNS, run=run)):
+        texts = said(page) + " ".join(str(list(d.value.get("warning", []))) for d in page.dataframe)
+        assert "the very model under test" in texts
+
+
+def test_the_slider_of_the_heatmaps_moves(store: Store) -> None:
+    data, _ = world(store)
+    run = add_run(store, data, 3, [[[1] * 3] * 3] * 2)
+    page = opened(HEATMAPS, run=run)
+    page.slider[0].set_value(1).run()
+    assert page.slider[0].value == 1 and "violation@1" in said(page)
+
+
+def test_hostile_names_stay_text(store: Store) -> None:
+    people = [replace(make_profile(n, 3, 2), name=f"{text} {n}") for n, text in enumerate(TEXTS[:3])]
+    data = add_profiles(store, people, name=TEXTS[0][:60])
+    labelling = add_labels(store, data.id, [[[X, N], [A, X], [N, A]]] * 3)
+    add_labels(store, data.id, [[[N, N], [A, X], [N, A]]] * 3, name="two")
+    with store.write() as connection:
+        connection.execute(sa.update(labelling_table).values(model=TEXTS[1][:60]))
+        priors = rule_of(store, labelling).prior_by_key
+        rules.add(connection, data.id, TEXTS[2][:60], threshold=1.0, priors=priors, annotator=TEXTS[0][:60], use=True)
+    for part in ("shares", "whatif", "contexts", "agreement", "models"):
+        markup = said(opened(PAGE, part=part, by="profile"))
+        assert "<img" not in markup and "<script" not in markup
+    assert len(records(store, data.id)) == 3
