@@ -154,7 +154,7 @@ def _import_bundle(store: Store, path: Path, name: str | None) -> Imported:
     with opened_bundle(path) as found:
         checked = bundle.check(found)
         with store.write() as connection:
-            known = datasets.with_source(connection, checked.content)
+            known = restoring.with_content(connection, checked.content, checked.tables["edits"].rows)
             if known is not None:
                 return Imported(known, False, (), "bundle")
             wanted = name or checked.name

@@ -17,6 +17,7 @@ from cimemories.store import calls, datasets, labellings
 from cimemories.store.calls import Answer
 from cimemories.store.contents import LETTERS, NO_VOTE
 from cimemories.store.curation_tables import edit, generation, imported_vote, rule
+from cimemories.store.datasets import DatasetRow
 from cimemories.store.ids import canonical_json, content_hash, new_id
 from cimemories.store.tables import (
     attribute,
@@ -47,6 +48,17 @@ def request_of(body: Mapping[str, Any]) -> ChatRequest:
     if not isinstance(body["model"], str) or not isinstance(body.get("seed"), int | None):
         raise TypeError("model must be text and seed a whole number")
     return ChatRequest(body["model"], messages, parameters, body.get("seed"))
+
+
+def with_content(connection: sa.Connection, content: str, edits: int) -> DatasetRow | None:
+    """The dataset that a bundle of this content was written as, if any, and that was not edited since: its history has
+    as many edits as the bundle brought."""
+    for row in datasets.all_rows(connection):
+        if row.source_hash == content and row.version == 1:
+            counted = sa.select(sa.func.count()).select_from(edit).where(edit.c.dataset == row.id)
+            if connection.execute(counted).scalar_one() == edits:
+                return row
+    return None
 
 
 def restore(

@@ -1,0 +1,169 @@
+"""Worlds to export: datasets with all that a record can hold of one, drawn at random, and what they consist of."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import sqlalchemy as sa
+from worlds import PERSONAS, answer, make_profile
+
+from cimemories.model import Attribute, ChatRequest, Context, Label, Profile, Verdict, WorkStatus
+from cimemories.store import calls, contents, datasets, decisions, edits, imported, labellings, rules, work
+from cimemories.store.datasets import DatasetRow
+from cimemories.store.edits import Edit
+from cimemories.store.engine import Store
+from cimemories.store.tables import metadata
+
+ODD = ("plain", 'quote "x"', "comma, semicolon;", "Zoë — 中文", "line\nbreak", "{braces} <b>", "=1+1", "\u2028", "NaN")
+VALUES: tuple[Any, ...] = (1, 1.0, True, None, "text", [1, "two", None], [{"name": "Ann", "age": 3}], -0.5, 10**12)
+
+
+def counts(store: Store) -> dict[str, int]:
+    """Rows of every table of the record."""
+    with store.read() as connection:
+        return {
+            table.name: connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
+            for table in metadata.sorted_tables
+        }
+
+
+def content(store: Store, dataset_id: int) -> dict[str, list[dict[str, Any]]]:
+    """All that a dataset consists of, without ids."""
+    with store.read() as connection:
+        return {name: list(rows()) for name, rows in contents.tables(connection, dataset_id).items()}
+
+
+def profiles_of(store: Store, dataset_id: int) -> list[Profile]:
+    with store.read() as connection:
+        return [record.profile for record in datasets.profile_records(connection, dataset_id)]
+
+
+def odd_profile(chance: random.Random, number: int, contexts: list[Context]) -> Profile:
+    """A profile with odd texts and values of every type, tested in some of the contexts."""
+    plain = make_profile(number, attributes=chance.randint(1, 4), contexts=0)
+    attributes = tuple(
+        Attribute(a.key, chance.choice(VALUES), a.domain, a.event, f"{a.statement} {chance.choice(ODD)}")
+        for a in plain.attributes
+    )
+    tested = tuple(c for c in contexts if chance.random() < 0.8) or tuple(contexts[:1])
+    return Profile(plain.name, plain.sex, plain.address, plain.age, attributes, tested)
+
+
+def odd_world(store: Store, chance: random.Random, name: str) -> DatasetRow:
+    """A dataset with labellings of every state, imported labels, decisions taken back, rules and a history."""
+    places = [
+        Context(f"Task {i} {chance.choice(ODD)}", f"Recipient {i}", chance.choice([None, "housing"]))
+        for i in range(chance.randint(1, 3))
+    ]
+    people = [odd_profile(chance, i, places) for i in range(chance.randint(1, 3))]
+    with store.write() as connection:
+        dataset_id = datasets.add(connection, name, people, origin="test", source_name=None, source_hash=f"of {name}")
+        records = datasets.profile_records(connection, dataset_id)
+        ids = labellings.persona_ids(connection, "test", PERSONAS)
+        for number in range(chance.randint(0, 2)):
+            _vote(connection, chance, dataset_id, records, ids, f"voter {number} {name}")
+        if chance.random() < 0.5:
+            imported.add(connection, dataset_id, records, shares_of(chance, people))
+        _decide(connection, chance, dataset_id, records)
+        for number in range(chance.randint(0, 2)):
+            priors = {"fundamentalist": 0.5, "pragmatic": 0.25, "unconcerned": 0.25}
+            added = {"threshold": chance.choice([0.6, 0.9, 1.0]), "priors": priors, "annotator": "ann"}
+            rules.add(connection, dataset_id, f"rule {number}", use=number == 1, **added)
+        for _ in range(chance.randint(0, 2)):
+            side = {"name": chance.choice(ODD), "sex": "x", "address": "y", "age": 40}
+            edits.add(connection, dataset_id, Edit("bio", "change", 0, side, side), annotator="ann", reason="why")
+        return datasets.named(connection, name)
+
+
+def _vote(
+    connection: sa.Connection, chance: random.Random, dataset_id: int, records: Any, ids: list[int], model: str
+) -> None:
+    simulated = chance.random() < 0.5
+    draws = chance.randint(1, 2)
+    labelling_id = labellings.add(
+        connection,
+        identity=f"{model} {dataset_id}",
+        dataset_id=dataset_id,
+        model=model,
+        endpoint="http://x",
+        simulated=simulated,
+        pack="test",
+        draws=draws,
+        manifest={"personas": ids, "api_key_env": "SECRET", "seed": None, "asked": {"base_url": "http://u:p@x"}},
+    )
+    contexts = sorted({c for r in records for c in r.context_ids})
+    labellings.plan(connection, labelling_id, [r.id for r in records], contexts, ids, draws)
+    for record in records:
+        for group in labellings.owed(connection, labelling_id, record.id):
+            text = f"{model} {record.ordinal} {group.context} {group.persona}"
+            item = ChatRequest("m", (("user", text),), {"temperature": 0.5}, chance.choice([None, 3]))
+            keys = calls.call_keys(item, group.ballots, simulated=simulated)
+            for draw, ballot in group.ballots.items():
+                status = chance.choice(["ok", "ok", "ok", "failed", "unparsed", "owed"])
+                if status == "owed":
+                    continue
+                good = {"status": "ok", "content": chance.choice(ODD), "prompt_tokens": 5}
+                failed = {"status": "timeout", "error": "too slow"}
+                told = failed if status == "failed" else good
+                outcome = answer(keys[draw], draw=draw, exchange=f"e {text} {draw}", **told)
+                calls.record(connection, item, [outcome], kind="label", endpoint="http://x", simulated=simulated)
+                votes = [(a, chance.choice(list(Verdict))) for a in record.attribute_ids]
+                labellings.settle(
+                    connection,
+                    ballot,
+                    status=status,
+                    cause=None if status == "ok" else "because",
+                    call_key=keys[draw],
+                    votes=votes if status == "ok" else (),
+                    conflicts=chance.randint(0, 2) if status == "ok" else 0,
+                    unknown=chance.randint(0, 2),
+                )
+    work.finish(connection, labelling_id, chance.choice([WorkStatus.FINISHED, WorkStatus.RUNNING, WorkStatus.FAILED]))
+    work.bump(connection, labelling_id)
+
+
+def _decide(connection: sa.Connection, chance: random.Random, dataset_id: int, records: Any) -> None:
+    for _ in range(chance.randint(0, 5)):
+        record = chance.choice(records)
+        decisions.add(
+            connection,
+            dataset_id=dataset_id,
+            attribute=chance.choice(record.attribute_ids),
+            context=chance.choice(record.context_ids),
+            annotator=chance.choice(["ann", "bob"]),
+            label=chance.choice([None, *Label]),
+            reason=chance.choice(ODD),
+            seconds=chance.choice([None, 1.5]),
+            source=chance.choice(["single", "batch"]),
+            blind=chance.random() < 0.5,
+        )
+
+
+def shares_of(chance: random.Random, people: list[Profile]) -> imported.SharedLabels:
+    """Shares of every persona on most pairs, in tenths."""
+    import numpy as np
+
+    found, shares = [], []
+    for p, person in enumerate(people):
+        for c in range(len(person.contexts)):
+            for a in range(len(person.attributes)):
+                for voter in range(len(PERSONAS)):
+                    if chance.random() < 0.9:
+                        necessary = chance.randint(0, 10)
+                        private = chance.randint(0, 10 - necessary)
+                        found.append((p, a, c, voter))
+                        shares.append((necessary / 10, private / 10, (10 - necessary - private) / 10))
+    places = np.array(found, dtype=np.int32).reshape(-1, 4)
+    return imported.SharedLabels(
+        model="other",
+        pack="test",
+        personas=PERSONAS,
+        profile=places[:, 0],
+        attribute=places[:, 1],
+        context=places[:, 2],
+        persona=places[:, 3],
+        shares=np.array(shares, dtype=np.float64).reshape(-1, 3),
+        simulated=False,
+        told={"file": "x.json", "sha256": "0", "model": "other", "votes": "not there"},
+    )

@@ -1,0 +1,315 @@
+"""Out of one record and into another: nothing is lost, nothing doubled, and what a format cannot say is said."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from exchanging import content, counts, odd_world, profiles_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from worlds import PERSONAS, add_dataset, add_labels, records
+
+from cimemories.analysis import exporting
+from cimemories.analysis.labels import consensus_labels, vote_counts
+from cimemories.analysis.matrix import matrix
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED, mixture
+from cimemories.formats.importing import import_bytes, import_file
+from cimemories.formats.official import write_profiles
+from cimemories.model import Label
+from cimemories.store import datasets, decisions, labellings
+from cimemories.store.engine import Store, StoreError, open_store
+
+N, X, A = NECESSARY, INAPPROPRIATE, AMBIGUOUS
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Store]:
+    """Another, empty record."""
+    found = open_store(tmp_path / "other")
+    yield found
+    found.close()
+
+
+def only_labelling(store: Store, dataset_id: int) -> str:
+    with store.read() as connection:
+        (row,) = labellings.all_rows(connection, dataset_id)
+    return row.id
+
+
+def effective(store: Store, dataset_id: int, labelling_id: str) -> list[list[list[int]]]:
+    """Effective label codes [profile][attribute][context]."""
+    return [matrix(store, labelling_id, record).effective.tolist() for record in records(store, dataset_id)]
+
+
+# ---- the bundle
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(st.integers(0, 2**32), st.sampled_from(["bundle-jsonl", "bundle-parquet"]), st.booleans())
+def test_a_bundle_gives_back_every_vote_call_decision_rule_and_edit(
+    store: Store, other: Store, tmp_path_factory: pytest.TempPathFactory, seed: int, form: str, zipped: bool
+) -> None:
+    name = f"world {seed}"
+    with store.read() as connection:
+        if any(row.name == name for row in datasets.all_rows(connection)):
+            return
+    here = odd_world(store, random.Random(seed), name)
+    folder = tmp_path_factory.mktemp("bundle")
+    path = folder / ("b.zip" if zipped else "b")
+    exporting.export(store, name, form, path)
+    there = import_file(other, path, f"{name} {form} {zipped}")
+    wanted = content(store, here.id)
+    if there.new:
+        assert there.kind == "bundle"
+        assert there.dataset.simulated == here.simulated
+    assert content(other, there.dataset.id) == wanted
+
+    before = counts(other)
+    again = import_file(other, path, "once more")
+    assert (again.new, again.dataset.id) == (False, there.dataset.id)
+    assert counts(other) == before
+    # Exported from there it is the same bundle again, in either encoding.
+    second = folder / "again.zip"
+    exporting.export(other, there.dataset.name, "bundle-jsonl", second)
+    back = import_file(store, second, f"back {seed}")
+    assert content(store, back.dataset.id) == wanted
+    text = json.dumps(wanted)
+    assert "SECRET" not in text and "u:p@" not in text
+
+
+def test_labels_by_the_current_rule_come_out_of_a_bundle_as_they_went_in(
+    store: Store, other: Store, tmp_path: Path
+) -> None:
+    here = odd_world(store, random.Random(7), "world")
+    exporting.export(store, "world", "bundle-parquet", tmp_path / "b.zip")
+    there = import_file(other, tmp_path / "b.zip").dataset
+    with store.read() as a, other.read() as b:
+        pairs = list(zip(labellings.all_rows(a, here.id), labellings.all_rows(b, there.id), strict=True))
+    assert pairs
+    for one, two in pairs:
+        assert (one.model, one.simulated, one.draws, one.ballots) == (two.model, two.simulated, two.draws, two.ballots)
+        assert effective(store, here.id, one.id) == effective(other, there.id, two.id)
+
+
+def test_a_bundle_names_rule_and_source_of_every_effective_label(store: Store, tmp_path: Path) -> None:
+    data = add_dataset(store, profiles=1, attributes=2, contexts=2)
+    add_labels(store, data.id, [[[N, X], [A, UNLABELLED]]], simulated=True)
+    (person,) = records(store, data.id)
+    with store.write() as connection:
+        decisions.add(
+            connection,
+            dataset_id=data.id,
+            attribute=person.attribute_ids[1],
+            context=person.context_ids[0],
+            annotator="ann",
+            label=Label.NECESSARY,
+        )
+    exporting.export(store, data.name, "bundle-jsonl", tmp_path / "b")
+    rows = [json.loads(line) for line in (tmp_path / "b" / "labels.jsonl").read_text().splitlines()]
+    assert [(r["attribute"], r["context"], r["label"], r["source"]) for r in rows] == [
+        (0, 0, "necessary", "consensus"),
+        (0, 1, "inappropriate", "consensus"),
+        (1, 0, "necessary", "person"),
+    ]
+    assert rows[2]["annotator"] == "ann" and rows[2]["rule"] is None and not rows[2]["simulated"]
+    assert "threshold 100 %" in rows[0]["rule"] and "pragmatic 0.64" in rows[0]["rule"] and rows[0]["simulated"]
+    manifest = json.loads((tmp_path / "b" / "manifest.json").read_text())
+    assert manifest["simulated"] is True and "licence" in manifest
+    assert manifest["labels"]["rule"]["threshold"] == 1.0
+
+
+def test_a_bundle_without_calls_keeps_votes_and_says_so(store: Store, other: Store, tmp_path: Path) -> None:
+    data = add_dataset(store, profiles=1, attributes=2, contexts=1)
+    add_labels(store, data.id, [[[N], [X]]])
+    exporting.export(store, data.name, "bundle-jsonl", tmp_path / "b.zip", with_calls=False)
+    found = import_file(other, tmp_path / "b.zip")
+    assert any("1 calls behind votes" in note for note in found.notes)
+    assert counts(other)["call"] == 0
+    labelling = only_labelling(other, found.dataset.id)
+    assert effective(other, found.dataset.id, labelling) == [[[N], [X]]]
+
+
+def test_the_same_content_gives_the_same_bytes(store: Store, tmp_path: Path) -> None:
+    odd_world(store, random.Random(3), "world")
+    for form, end in exporting.ENDINGS.items():
+        if form in exporting.NEED_LABELS:
+            continue
+        first, second = (exporting.export(store, "world", form, tmp_path / f"{n}{form}{end}") for n in "ab")
+        assert first.path.read_bytes() == second.path.read_bytes()
+
+
+# ---- the authors' formats
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(st.integers(0, 2**32))
+def test_profiles_come_back_and_are_the_same_bytes_again(
+    store: Store, tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    folder = tmp_path_factory.mktemp("official")
+    with store.read() as connection:
+        if any(row.name == f"p {seed}" for row in datasets.all_rows(connection)):
+            return
+    here = odd_world(store, random.Random(seed), f"p {seed}")
+    exporting.export(store, here.name, "official", folder / "one.json")
+    there = import_file(store, folder / "one.json", f"q {seed}").dataset
+    assert profiles_of(store, there.id) == profiles_of(store, here.id)
+    exporting.export(store, there.name, "official", folder / "two.json")
+    assert (folder / "one.json").read_bytes() == (folder / "two.json").read_bytes()
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(st.integers(0, 2**32))
+def test_shares_come_back_by_persona_with_the_same_labels(
+    store: Store, tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    with store.read() as connection:
+        if any(row.name == f"l {seed}" for row in datasets.all_rows(connection)):
+            return
+    chance = random.Random(seed)
+    here = add_dataset(store, profiles=2, attributes=3, contexts=2, name=f"l {seed}")
+    wanted = [[[chance.choice([N, X, A, UNLABELLED]) for _ in range(2)] for _ in range(3)] for _ in range(2)]
+    labelling = add_labels(store, here.id, wanted, draws=3, simulated=chance.random() < 0.5, name=f"v {seed}")
+    path = tmp_path_factory.mktemp("labelled") / "l.json"
+    exporting.export(store, here.name, "labelled", path)
+    labelled = any(code != UNLABELLED for p in wanted for a in p for code in a)
+    found = import_file(store, path, f"m {seed}")
+    assert found.kind == ("labelled" if labelled else "profiles")
+    assert profiles_of(store, found.dataset.id) == profiles_of(store, here.id)
+    if not labelled:
+        return
+    with store.read() as connection:
+        (one,) = labellings.all_rows(connection, here.id)
+        (two,) = labellings.all_rows(connection, found.dataset.id)
+    assert (two.imported, two.model, two.simulated) == (True, one.model, one.simulated)
+    assert effective(store, found.dataset.id, two.id) == effective(store, here.id, labelling) == wanted
+    assert any(" in 0 of " in note for note in found.notes), "labels_combined is the mixture of the personas"
+    assert two.manifest["imported"]["sha256"] == found.dataset.source_hash
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_columns_come_back_with_the_effective_labels(store: Store, tmp_path: Path, ending: str) -> None:
+    data = add_dataset(store, profiles=2, attributes=4, contexts=3)
+    wanted = np.random.default_rng(1).choice([N, X, A, UNLABELLED], (2, 4, 3))
+    labelling = add_labels(store, data.id, wanted, simulated=True)
+    person = records(store, data.id)[0]
+    with store.write() as connection:
+        decisions.add(
+            connection,
+            dataset_id=data.id,
+            attribute=person.attribute_ids[0],
+            context=person.context_ids[0],
+            annotator="ann",
+            label=Label.INAPPROPRIATE,
+        )
+    wanted[0, 0, 0] = X
+    assert effective(store, data.id, labelling) == wanted.tolist()
+    path = tmp_path / f"c.{ending}"
+    exporting.export(store, data.name, "huggingface", path)
+    found = import_file(store, path, "columns")
+    assert found.kind == "huggingface"
+    two = only_labelling(store, found.dataset.id)
+    assert effective(store, found.dataset.id, two) == wanted.tolist()
+    assert found.dataset.simulated
+    for there, here in zip(profiles_of(store, found.dataset.id), profiles_of(store, data.id), strict=True):
+        assert there.contexts == here.contexts and there.name == here.name
+        assert [(a.key, a.statement, a.domain, a.event) for a in there.attributes] == [
+            (a.key, a.statement, a.domain, a.event) for a in here.attributes
+        ]
+        assert all(a.value is None for a in there.attributes)
+
+
+def test_columns_of_the_authors_have_no_more_than_six_and_contexts_come_from_the_prompts(
+    store: Store, tmp_path: Path
+) -> None:
+    data = add_dataset(store, profiles=2, attributes=3, contexts=4)
+    add_labels(store, data.id, np.full((2, 3, 4), N))
+    exporting.export(store, data.name, "huggingface", tmp_path / "c.parquet")
+    table = pq.read_table(tmp_path / "c.parquet").select(
+        ["name", "attribute", "memory_statement", "label", "prompt", "adv_reveal_prompt"]
+    )
+    pq.write_table(table, tmp_path / "six.parquet")
+    found = import_file(store, tmp_path / "six.parquet")
+    told = [(c.task, c.recipient) for c in profiles_of(store, found.dataset.id)[0].contexts]
+    assert told == [(f"Task {i}", f"Recipient {i}") for i in range(4)]
+    assert found.dataset.contexts == 4
+    notes = " ".join(found.notes)
+    assert "all attributes are in 'general'" in notes and "age 0" in notes
+    assert effective(store, found.dataset.id, only_labelling(store, found.dataset.id)) == [[[N] * 4] * 3] * 2
+
+
+def test_only_combined_labels_are_shares_of_one_stand_in(store: Store, tmp_path: Path) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=1)
+    record = json.loads(write_profiles(profiles_of(store, data.id)))
+    shares = [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.9, 0.1, 0.0)]
+    statements = [a["memory_statement"] for a in record[0]["information_attributes"].values()]
+    record[0]["contexts"][0]["labels_combined"] = {
+        s: {"private": p, "necessary": n, "unlabeled": u} for s, (n, p, u) in zip(statements, shares, strict=True)
+    }
+    found = import_bytes(store, json.dumps(record).encode(), "combined.json")
+    labelling = only_labelling(store, found.dataset.id)
+    assert effective(store, found.dataset.id, labelling) == [[[N], [X], [A]]], "only a share of exactly 1 is a label"
+    assert vote_counts(store, labelling).personas[0].key == labellings.IMPORTED
+    assert any("only labels_combined" in note for note in found.notes)
+    # Out again and in again: the same shares, still without personas.
+    exporting.export(store, "combined", "labelled", tmp_path / "again.json")
+    again = import_file(store, tmp_path / "again.json")
+    assert consensus_labels(store, only_labelling(store, again.dataset.id))["label"].tolist() == [N, X, A]
+
+
+def test_a_statement_that_stands_twice_shares_its_label_and_is_reported(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=1)
+    record = json.loads(write_profiles(profiles_of(store, data.id)))
+    attributes = list(record[0]["information_attributes"].values())
+    attributes[2]["memory_statement"] = attributes[0]["memory_statement"]
+    context = record[0]["contexts"][0]
+    for n, persona in enumerate(("the_privacy_fundamentalist", "the_pragmatic", "the_unconcerned")):
+        context[f"labels_gpt-5___{persona}__"] = {
+            attributes[0]["memory_statement"]: {"necessary": 0.0, "private": 1.0, "unlabeled": 0.0},
+            attributes[1]["memory_statement"]: {"necessary": 0.5 * n, "private": 1 - 0.5 * n, "unlabeled": 0.0},
+        }
+    mixed = mixture([[[0, 1, 0], [0.5, 0.5, 0], [1, 0, 0]]], [0.26, 0.64, 0.10])[0]
+    context["labels_combined"] = {
+        attributes[0]["memory_statement"]: {"necessary": 1.0, "private": 0.0, "unlabeled": 0.0},
+        attributes[1]["memory_statement"]: dict(
+            zip(("necessary", "private", "unlabeled"), mixed.tolist(), strict=True)
+        ),
+    }
+    found = import_bytes(store, json.dumps(record).encode(), "twice.json")
+    labelling = only_labelling(store, found.dataset.id)
+    assert effective(store, found.dataset.id, labelling) == [[[X], [A], [X]]]
+    assert any("ambiguous" in note and "'fact_0' and 'fact_2'" in note for note in found.notes)
+    assert any("in 1 of 2 statements" in note for note in found.notes)
+    with store.read() as connection:
+        (row,) = labellings.all_rows(connection, found.dataset.id)
+        assert (row.model, row.pack, row.status) == ("gpt-5", "westin", "finished")
+        assert [p.key for p in labellings.personas(connection, row.id).values()] == [p.key for p in PERSONAS]
+
+
+# ---- what is refused
+
+
+def test_what_cannot_be_exported_is_said_and_leaves_nothing(store: Store, tmp_path: Path) -> None:
+    data = add_dataset(store, profiles=1, attributes=1, contexts=1)
+    taken = tmp_path / "taken.json"
+    taken.write_text("mine")
+    for arguments, said in [
+        ((data.name, "labelled", tmp_path / "x.json"), "no labels yet"),
+        (("nobody", "official", tmp_path / "x.json"), "no dataset named 'nobody'"),
+        ((data.name, "official", taken), "a file of that name"),
+        ((data.name, "bundle-jsonl", tmp_path), "a folder of that name"),
+    ]:
+        with pytest.raises(StoreError, match=said):
+            exporting.export(store, *arguments)
+    with pytest.raises(StoreError, match="no labelling 'labelling-0'"):
+        exporting.export(store, data.name, "labelled", tmp_path / "x.json", labelling="labelling-0")
+    assert taken.read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir() if not path.is_dir()] == ["taken.json"]
+    exporting.export(store, data.name, "official", taken, replace=True)
+    assert taken.read_text().startswith("[")
