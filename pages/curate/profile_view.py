@@ -1,25 +1,15 @@
-"""Part of the Profiles page: one profile as a person would read it, and the search across all of them."""
+"""Part of the Profiles page: one profile as a person would read it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
-from cimemories.model import GENERAL, Attribute, Scalar, Value
+from cimemories.analysis.profile_labels import ProfileLabels
+from cimemories.model import GENERAL, Attribute, Profile, Scalar, Value
 from cimemories.store.datasets import ProfileRecord
-from cimemories.ui import page, safe, url
-from cimemories.ui.safe import Html, join, tag
-
-
-@dataclass(frozen=True)
-class Hit:
-    """A statement that matches a search."""
-
-    profile_id: int
-    attribute_id: int
-    name: str
-    statement: str
-    domain: str
+from cimemories.ui import page, safe, strips, url
+from cimemories.ui.safe import Html, tag
 
 
 def words(name: str) -> str:
@@ -38,29 +28,8 @@ def spoken(value: Value | dict[str, Scalar]) -> str:
     return "–" if value is None else str(value)
 
 
-def with_events(records: Sequence[ProfileRecord], events: Collection[str]) -> list[ProfileRecord]:
-    """The profiles that have every one of these events."""
-    return [r for r in records if set(events) <= set(r.profile.events)]
-
-
-def search(records: Sequence[ProfileRecord], wanted: str, domains: Collection[str]) -> list[Hit]:
-    """Attributes in whose statement, key or owner's name every word of `wanted` occurs, whatever its case."""
-    terms = wanted.casefold().split()
-    hits = []
-    for record in records:
-        name = record.profile.name
-        for attribute_id, attribute in zip(record.attribute_ids, record.profile.attributes, strict=True):
-            if domains and attribute.domain not in domains:
-                continue
-            text = f"{attribute.statement}\n{attribute.key}\n{name}".casefold()
-            if all(term in text for term in terms):
-                hits.append(Hit(record.id, attribute_id, name, attribute.statement, attribute.domain))
-    return hits
-
-
-def draw(record: ProfileRecord, domains: Collection[str], attribute_id: int | None) -> None:
-    """The whole profile; `domains` limits its attributes where given, `attribute_id` is shown first and marked."""
-    profile = record.profile
+def person(profile: Profile) -> None:
+    """Who it is, and what has happened to them."""
     safe.heading(profile.name)
     safe.show(
         safe.facts(
@@ -68,43 +37,78 @@ def draw(record: ProfileRecord, domains: Collection[str], attribute_id: int | No
                 ("Age", str(profile.age)),
                 ("Sex", profile.sex),
                 ("Address", profile.address),
-                ("Life events", ", ".join(profile.events) or "none"),
                 ("Tested in", f"{len(profile.contexts)} contexts"),
             ]
         )
     )
+    own = {event: [a for a in profile.attributes if a.event == event] for event in profile.events}
+    if own:
+        moments = [(event, f"{len(held)} attributes: {_by_domain(held)}") for event, held in own.items()]
+        safe.show(strips.timeline(moments))
+
+
+def _by_domain(attributes: Sequence[Attribute]) -> str:
+    counts = Counter(a.domain for a in attributes)
+    shown = [f"{words(domain)} {n}" for domain, n in counts.most_common(3)]
+    rest = len(counts) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more domains" if rest > 1 else f" and {rest} more domain" if rest else "")
+
+
+def by_domain(
+    record: ProfileRecord, domains: Collection[str], events: Collection[str]
+) -> dict[str, list[tuple[int, Attribute]]]:
+    """The attributes of a profile with their ids, by domain, `general` first; only of these domains and events."""
+    groups: dict[str, list[tuple[int, Attribute]]] = {}
+    for attribute_id, item in zip(record.attribute_ids, record.profile.attributes, strict=True):
+        if (not domains or item.domain in domains) and (not events or item.event in events):
+            groups.setdefault(item.domain, []).append((attribute_id, item))
+    return {name: groups[name] for name in sorted(groups, key=lambda name: (name != GENERAL, name))}
+
+
+def draw(
+    record: ProfileRecord,
+    labels: ProfileLabels | None,
+    domains: Collection[str],
+    events: Collection[str],
+    attribute_id: int | None,
+) -> None:
+    """The whole profile; `attribute_id` is shown first and marked. Without labels there are no strips."""
+    person(record.profile)
+    own = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))
+    if labels is not None:
+        safe.show(strips.distribution(labels.counts()))
+        people = f" {labels.decided:,} of them decided by people." if labels.decided else ""
+        safe.inline(
+            f"A cell is one of its {len(record.context_ids)} contexts, in the same order in every line; hover to see "
+            f"which.{people}",
+            muted=True,
+        )
     url.page_link(
         "labels", "Labels of this profile", icon=":material/label:", dataset=record.dataset, profile=record.id
     )
-    own = dict(zip(record.attribute_ids, profile.attributes, strict=True))
     if attribute_id is not None:
         if attribute_id in own:
             found = own[attribute_id]
             safe.show(tag("div", tag("b", f"{found.key} ({words(found.domain)})"), found.statement, cls="ci-empty"))
         else:
             page.notice(f"Attribute {attribute_id} of the link is none of this profile's.")
-    groups: dict[str, list[tuple[int, Attribute]]] = {}
-    for key, attribute in own.items():
-        if not domains or attribute.domain in domains:
-            groups.setdefault(attribute.domain, []).append((key, attribute))
+    groups = by_domain(record, domains, events)
     if not groups:
-        page.notice("This profile has no attribute in the chosen domains.")
-    for domain in sorted(groups, key=lambda name: (name != GENERAL, name)):
-        safe.heading(f"{words(domain).capitalize()} ({len(groups[domain])})")
-        safe.show(_attribute_table(groups[domain], attribute_id))
+        page.notice("This profile has no attribute in the chosen domains and events.")
+    recipients = [context.recipient for context in record.profile.contexts]
+    for domain, rows in groups.items():
+        safe.heading(f"{words(domain).capitalize()} ({len(rows)})")
+        safe.show(_attribute_table(rows, labels, recipients, attribute_id))
 
 
-def _attribute_table(rows: Sequence[tuple[int, Attribute]], chosen: int | None) -> Html:
-    head = tag("thead", tag("tr", *(tag("th", name) for name in ("Key", "Value", "Event", "Memory statement"))))
-    body: list[Html] = [
-        tag(
-            "tr",
-            tag("td", a.key, cls="ci-key"),
-            tag("td", spoken(a.value), cls="ci-value"),
-            tag("td", a.event, cls="ci-event"),
-            tag("td", a.statement),
-            cls="ci-chosen" if attribute_id == chosen else "",
-        )
-        for attribute_id, a in rows
-    ]
-    return tag("table", head, join([tag("tbody", *body)]), cls="ci-grid")
+def _attribute_table(
+    rows: Sequence[tuple[int, Attribute]], labels: ProfileLabels | None, recipients: Sequence[str], chosen: int | None
+) -> Html:
+    body: list[Html] = []
+    for attribute_id, item in rows:
+        event = "" if item.event == GENERAL else f" · {item.event}"
+        cells = [tag("td", item.statement, tag("div", f"{item.key}: {spoken(item.value)}{event}", cls="ci-muted"))]
+        if labels is not None:
+            cells.append(tag("td", strips.strip(labels.strips.get(attribute_id, ""), recipients)))
+        body.append(tag("tr", *cells, cls="ci-chosen" if attribute_id == chosen else ""))
+    return tag("table", tag("tbody", *body), cls="ci-grid ci-memory")

@@ -2,130 +2,153 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import streamlit as st
 
-from cimemories.store import datasets
+from cimemories.analysis.labels import default_labelling
+from cimemories.analysis.profile_labels import ProfileLabels, ambiguous_shares, profile_labels
+from cimemories.store import datasets, profile_lists
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store, shared_store
-from cimemories.ui import page, safe, tables, url
-from pages.curate import profile_files, profile_view
+from cimemories.store.labellings import LabellingRow
+from cimemories.store.profile_lists import Summary
+from cimemories.ui import page, safe, strips, tables, url
+from pages.curate import (
+    dataset_versions,
+    new_profiles,
+    profile_compare,
+    profile_edit,
+    profile_files,
+    profile_review,
+    profile_search,
+    profile_view,
+)
 
-HITS = 200
+VIEWS = {
+    "read": "Read",
+    "compare": "Compare",
+    "attributes": "Attributes",
+    "contexts": "Contexts",
+    "biography": "Biography",
+    "history": "History",
+}
+READ = "read"
 
 
-# The records are frozen and large: shared between sessions instead of copied for each rerun.
-@st.cache_resource(max_entries=4, show_spinner="Reading the profiles")
-def _records(_store: Store, workspace: str, dataset_id: int, created: str, revision: int) -> list[ProfileRecord]:
-    """`created` is a part of the key because SQLite gives the id of a deleted dataset out again."""
+# `created` is a part of these keys because SQLite gives the id of a deleted dataset out again.
+@st.cache_resource(max_entries=4, show_spinner="Counting the profiles")
+def _summaries(
+    _store: Store, workspace: str, dataset_id: int, created: str, revision: int
+) -> tuple[list[Summary], list[str]]:
     with _store.read() as connection:
-        return datasets.profile_records(connection, dataset_id)
+        domains = list(profile_lists.domains(connection, dataset_id))
+        return profile_lists.summaries(connection, dataset_id), domains
 
 
-def _filters(records: list[ProfileRecord]) -> tuple[str, list[str], list[str]]:
-    wanted = st.text_input(
-        "Search in statements, keys and names", key="profiles.search", icon=":material/search:", placeholder="rent"
-    )
-    left, right = st.columns(2)
-    domains = sorted({a.domain for r in records for a in r.profile.attributes})
-    events = sorted({e for r in records for e in r.profile.events})
-    chosen_domains = left.multiselect("Domains", domains, key="profiles.domains", format_func=profile_view.words)
-    chosen_events = right.multiselect("Events", events, key="profiles.events", format_func=safe.option)
-    return wanted.strip(), chosen_domains, chosen_events
+# The revision of a dataset counts changes of its rule too, that of a labelling its votes.
+@st.cache_resource(max_entries=4, show_spinner="Counting the labels")
+def _ambiguous(
+    _store: Store, workspace: str, labelling_id: str, votes: int, created: str, revision: int
+) -> dict[int, float]:
+    return ambiguous_shares(_store, labelling_id)
 
 
-def _profile_table(records: list[ProfileRecord], chosen: int | None) -> int | None:
-    frame = pd.DataFrame(
-        [
-            {
-                "name": r.profile.name,
-                "age": r.profile.age,
-                "events": ", ".join(r.profile.events),
-                "attributes": len(r.profile.attributes),
-            }
-            for r in records
-        ],
-        index=[r.id for r in records],
-    )
-    columns: dict[str, tables.Column] = {"name": "text", "age": "number", "attributes": "count", "events": "text"}
-    ids = [r.id for r in records]
-    position = tables.table(
-        frame,
-        key="profiles.table",
-        columns=columns,
-        on_select="row",
-        selected=ids.index(chosen) if chosen in ids else None,
-        alt="The profiles of this dataset",
-    )
-    return None if position is None else ids[position]
-
-
-def _hits_table(hits: list[profile_view.Hit], chosen: int | None) -> profile_view.Hit | None:
-    safe.inline(
-        f"{tables.count(len(hits))} statements found" + (f", the first {HITS} shown" if len(hits) > HITS else "")
-    )
-    hits = hits[:HITS]
-    frame = pd.DataFrame(
-        [{"profile": h.name, "statement": h.statement, "domain": profile_view.words(h.domain)} for h in hits],
-        columns=["profile", "statement", "domain"],
-        index=[h.attribute_id for h in hits],
-    )
-    ids = [h.attribute_id for h in hits]
-    position = tables.table(
-        frame,
-        key="profiles.hits",
-        columns={"profile": "text", "statement": "wide", "domain": "text"},
-        on_select="row",
-        selected=ids.index(chosen) if chosen in ids else None,
-        alt="Statements that match the search",
-    )
-    return None if position is None else hits[position]
-
-
-def _browse(records: list[ProfileRecord]) -> tuple[ProfileRecord | None, list[str]]:
-    """The list at the left; returns the chosen profile and the domains that are to be shown of it."""
-    wanted, domains, events = _filters(records)
-    asked, attribute = url.get_int("profile"), url.get_int("attribute")
-    by_id = {r.id: r for r in records}
-    if asked is not None and asked not in by_id:
-        page.notice(f"Profile {asked} of the link is not in this dataset. Choose one from the list.")
-        asked = attribute = None
-        url.put(profile=None, attribute=None)
-    shown = profile_view.with_events(records, events)
-    if wanted:
-        hits = profile_view.search(shown, wanted, domains)
-        if not hits:
-            page.notice("No statement, key or name matches. Try fewer words or other filters.")
-        hit = _hits_table(hits, attribute) if hits else None
-        if hit is not None and hit.attribute_id != attribute:
-            url.put(profile=hit.profile_id, attribute=hit.attribute_id)
-            asked = hit.profile_id
-    else:
-        remembered = url.remembered("profile") or ""
-        chosen = asked or (int(remembered) if remembered.isdigit() else None)
-        if chosen not in by_id and shown:
-            chosen = shown[0].id
-        clicked = _profile_table(shown, chosen) if shown else None
-        if not shown:
-            page.notice("No profile has these events.")
-        if clicked is not None and clicked != asked:
-            url.put(profile=clicked, attribute=None)
-            asked = clicked
-    if asked is None and shown and not wanted:
-        asked = shown[0].id
-    return by_id.get(asked) if asked is not None else None, domains
-
-
-def _manage(store: Store, rows: list[DatasetRow], current: DatasetRow | None) -> None:
-    with st.expander("Import an official profile file", icon=":material/upload_file:", expanded=not rows):
+def _manage(store: Store, current: DatasetRow | None) -> None:
+    with st.expander("Import a file", icon=":material/upload_file:", expanded=current is None):
         profile_files.import_form(store)
-    if current is not None:
-        with st.expander("Delete this dataset", icon=":material/delete:"):
-            profile_files.delete_form(store, current)
+    with st.expander("New profiles", icon=":material/person_add:"):
+        new_profiles.draw(store)
+    if current is None:
+        return
+    with st.expander("Versions and freezing", icon=":material/history:"):
+        dataset_versions.draw(store, current)
+    with st.expander("Dataset card", icon=":material/description:"):
+        dataset_versions.card_form(store, current)
+    export = getattr(profile_files, "export_form", None)
+    if export is not None:
+        with st.expander("Export", icon=":material/download:"):
+            export(store, current)
+    with st.expander("Delete this dataset", icon=":material/delete:"):
+        profile_files.delete_form(store, current)
+
+
+def _view() -> str:
+    """Which view of the profile is shown: what the URL says, else the profile to read."""
+
+    def changed() -> None:
+        url.put(view=st.session_state["profiles.view"], other=None)
+        profile_review.drop()
+
+    asked = url.get("view")
+    current = asked if asked in VIEWS else READ
+    st.session_state["profiles.view"] = current
+    st.segmented_control(
+        "View",
+        list(VIEWS),
+        format_func=lambda name: VIEWS[name],
+        key="profiles.view",
+        on_change=changed,
+        label_visibility="collapsed",
+    )
+    return current
+
+
+def _profile(
+    store: Store,
+    dataset: DatasetRow,
+    labelling: LabellingRow | None,
+    rows: list[Summary],
+    chosen: int,
+    filters: tuple[list[str], list[str]],
+) -> None:
+    """The right side: one profile in the view that is asked for."""
+    with store.read() as connection:
+        record = datasets.profile_record(connection, chosen)
+    profile_review.show_saved()
+    view = _view()
+    if view == "compare":
+        _compare(store, labelling, rows, record, filters)
+    elif view == READ:
+        profile_view.draw(record, _labels(store, labelling, record), *filters, url.get_int("attribute"))
+    else:
+        safe.heading(record.profile.name)
+        draw = {
+            "attributes": profile_edit.attributes,
+            "contexts": profile_edit.contexts,
+            "biography": profile_edit.biography,
+            "history": profile_review.history,
+        }[view]
+        draw(store, dataset, record)
+        profile_review.draw(store, dataset, record)
+
+
+def _labels(store: Store, labelling: LabellingRow | None, record: ProfileRecord) -> ProfileLabels | None:
+    found = profile_labels(store, labelling.id if labelling else None, record)
+    return found if labelling is not None or found.decided else None
+
+
+def _compare(
+    store: Store,
+    labelling: LabellingRow | None,
+    rows: list[Summary],
+    record: ProfileRecord,
+    filters: tuple[list[str], list[str]],
+) -> None:
+    names = {row.id: row.name for row in rows}
+    if url.get_int("other") == record.id:
+        url.put(other=None)
+    other = profile_compare.other_select(names, record.id)
+    if other is None:
+        page.empty("Nobody to compare with", "This dataset has one profile only.")
+        return
+    with store.read() as connection:
+        beside = datasets.profile_record(connection, other)
+    pair = (record, beside)
+    profile_compare.draw(pair, (_labels(store, labelling, record), _labels(store, labelling, beside)), *filters)
 
 
 def main() -> None:
     store = shared_store()
+    strips.style()
     with store.read() as connection:
         rows = datasets.all_rows(connection)
     top = st.container()
@@ -134,31 +157,42 @@ def main() -> None:
         with top:
             page.head("Profiles", "There are no profiles yet.")
         page.empty(
-            "No datasets yet", "Import the authors' JSON file below; it is checked as a whole before anything is kept."
+            "No datasets yet",
+            "Import a file or write new profiles below; a file is checked as a whole before anything is kept.",
         )
-        _manage(store, rows, None)
+        _manage(store, None)
         return
     by_id = {row.id: row for row in rows}
-    left, right = st.columns([2, 3], gap="large")
+    left, right = st.columns([3, 5], gap="large")
     with left:
         chosen = page.select("Dataset", list(by_id), lambda i: by_id[i].name, "profiles.dataset", "dataset")
     current = by_id[chosen] if chosen is not None else rows[0]
-    records = _records(store, str(store.workspace), current.id, current.created, current.revision)
+    key = (store, str(store.workspace))
+    people, domains = _summaries(*key, current.id, current.created, current.revision)
+    labelling = default_labelling(store, current.id)
+    ambiguous: dict[int, float] = {}
+    if labelling is not None:
+        ambiguous = _ambiguous(*key, labelling.id, labelling.revision, current.created, current.revision)
     with top:
-        page.head(
-            "Profiles",
-            f"{tables.count(current.profiles)} synthetic users with {tables.count(current.attributes)} attributes, "
-            f"tested in {tables.count(current.contexts)} contexts.",
-            simulated=current.simulated,
-        )
+        page.head("Profiles", _takeaway(current), simulated=current.simulated)
     with left:
-        record, domains = _browse(records)
-        _manage(store, rows, current)
+        profile, *filters = profile_search.browse(store, current.id, people, domains, ambiguous)
+        if labelling is not None:
+            safe.inline(f"Ambiguous: of the pairs that {labelling.model} labelled.", muted=True)
+        _manage(store, current)
     with right:
-        if record is None:
+        if profile is None:
             page.empty("No profile chosen", "Click one in the list at the left.")
         else:
-            profile_view.draw(record, domains, url.get_int("attribute"))
+            _profile(store, current, labelling, people, profile, (filters[0], filters[1]))
+
+
+def _takeaway(row: DatasetRow) -> str:
+    said = f" ({row.said})" if row.said else ""
+    return (
+        f"{tables.count(row.profiles)} synthetic users with {tables.count(row.attributes)} attributes, "
+        f"tested in {tables.count(row.contexts)} contexts{said}."
+    )
 
 
 main()
