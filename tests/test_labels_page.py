@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from paging import button, nodes, opened, said
 from streamlit.testing.v1 import AppTest
-from worlds import add_dataset, add_labels, add_profiles, add_run, records
+from worlds import PERSONAS, add_dataset, add_labels, add_profiles, add_run, records
 
 from cimemories.analysis.pairs import pairs
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.model import Attribute, Context, Label, Profile, WorkStatus
-from cimemories.store import decisions, labellings, rules, work
+from cimemories.store import decisions, imported, labellings, rules, work
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import WORKSPACE, Store, shared_store
 
@@ -325,3 +325,71 @@ def test_hostile_text_reaches_only_what_shows_it_as_text(store: Store, show: str
     carrying = {node.type for node in nodes(app._tree) if "onerror" in str(getattr(node, "proto", ""))}
     assert carrying
     assert carrying <= SAFE, carrying - SAFE
+
+
+def test_a_labelling_can_be_of_another_pack_of_personas(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = add_dataset(store, profiles=1, attributes=2, contexts=1)
+    folder = store.workspace / "packs" / "personas"
+    folder.mkdir(parents=True)
+    told = "\n".join(
+        f"  - {{key: {key}, name: The {key}, prior: {prior}, description: You are {key}.}}"
+        for key, prior in (("bold", 0.25), ("shy", 0.75))
+    )
+    (folder / "two.yaml").write_text(f"pack: two\npersonas:\n{told}\n", encoding="utf-8")
+    (folder / "broken.yaml").write_text("pack: broken\npersonas: []\n", encoding="utf-8")
+    monkeypatch.setattr("cimemories.launch.launch", lambda _store, work_id: None)
+    app = opened(LABELS, dataset=dataset.id)
+    app.radio(key="start.place").set_value(app.radio(key="start.place").options[1]).run()
+    app.selectbox(key="start.personas").set_value("broken").run()
+    assert "This pack cannot be used." in said(app)
+    app.selectbox(key="start.personas").set_value("two").run()
+    assert "The bold 25 %; The shy 75 %" in said(app)
+    button(app, "Start").click().run()
+    assert not app.exception
+    with store.read() as connection:
+        (row,) = labellings.all_rows(connection, dataset.id)
+        assert [p.key for p in labellings.personas(connection, row.id).values()] == ["bold", "shy"]
+    assert row.pack == "two"
+
+
+def test_an_imported_labelling_is_shown_by_its_shares(store: Store) -> None:
+    dataset = add_dataset(store, profiles=1, attributes=2, contexts=1)
+    (person,) = records(store, dataset.id)
+    with store.write() as connection:
+        ids = labellings.persona_ids(connection, "test", PERSONAS)
+        labelling = labellings.add(
+            connection,
+            identity="imported",
+            dataset_id=dataset.id,
+            model="somebody's model",
+            endpoint=labellings.IMPORTED,
+            simulated=False,
+            pack="test",
+            draws=0,
+            manifest={"personas": ids},
+        )
+        shares = [(person.attribute_ids[0], 1.0, 0.0), (person.attribute_ids[1], 0.97, 0.03)]
+        imported.write_shares(
+            connection,
+            [
+                {
+                    "labelling": labelling,
+                    "attribute": attribute,
+                    "context": person.context_ids[0],
+                    "persona": persona,
+                    "necessary": 0.0,
+                    "inappropriate": inappropriate,
+                    "abstain": abstain,
+                }
+                for attribute, inappropriate, abstain in shares
+                for persona in ids
+            ],
+        )
+        work.finish(connection, labelling, WorkStatus.FINISHED)
+    app = opened(LABELS, dataset=dataset.id, attribute=person.attribute_ids[1])
+    assert by_pair(drawing(app), "cells") == {("fact_0", "Recipient 0"): "X", ("fact_1", "Recipient 0"): "?"}
+    assert "Shares, imported without votes" in said(app)
+    assert "97\u00a0%" in said(app)
+    assert "Not inappropriate: fundamentalist 3 %, pragmatic 3 % and unconcerned 3 %." in said(app)
+    table = opened(LABELS, dataset=dataset.id, show="context").dataframe[0].value
+    assert table["votes0"].tolist() == ["X 100 %", "X 97 %, ? 3 %"]

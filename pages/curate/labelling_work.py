@@ -16,6 +16,7 @@ from cimemories.llm.policy import SimulatorError
 from cimemories.llm.worker import SIMULATOR
 from cimemories.model import WorkStatus
 from cimemories.seeds import SeedError
+from cimemories.seeds.packs import DEFAULTS, pack_files, persona_pack
 from cimemories.store import labellings, work
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
@@ -44,9 +45,12 @@ class Pace:
 
 
 def named(row: LabellingRow) -> str:
-    """A labelling as an option: model, status, draws, and whether it is simulated."""
+    """A labelling as an option: model, status, draws, personas other than Westin's, and whether it is simulated."""
     simulated = ", simulated" if row.simulated else ""
-    return f"{row.model}: {row.status}, {row.draws} draws{simulated}"
+    if row.imported:
+        return f"{row.model}: imported, without votes{simulated}"
+    pack = "" if row.pack == DEFAULTS["personas"] else f", personas {row.pack}"
+    return f"{row.model}: {row.status}, {row.draws} draws{pack}{simulated}"
 
 
 def settled(row: LabellingRow) -> int:
@@ -143,12 +147,15 @@ def _failures(store: Store, labelling_id: str) -> None:
 
 
 def _form(store: Store, dataset: DatasetRow) -> None:
-    place = st.radio(
+    left, right = st.columns([5, 3])
+    place = left.radio(
         "Who votes",
         ["A model behind an OpenAI-compatible address", "The simulator (no model, for trying things out)"],
         horizontal=True,
         key="start.place",
     )
+    with right:
+        personas = _personas(store)
     simulator = place is not None and place.startswith("The simulator")
     with st.form("start", enter_to_submit=False, border=False):
         first, second, third = st.columns([2, 3, 2])
@@ -195,8 +202,24 @@ def _form(store: Store, dataset: DatasetRow) -> None:
             temperature=temperature,
             max_tokens=int(max_tokens),
             timeout=float(timeout),
+            personas=personas,
         )
         _start(store, spec)
+
+
+def _personas(store: Store) -> str:
+    """The pack whose personas vote, and who they are; a choice only where there is one."""
+    names = list(dict.fromkeys(file.name for file in pack_files("personas", store.workspace)))
+    chosen = st.selectbox(
+        "In the person of", names, key="start.personas", help="A pack of personas; a folder of the workspace adds more"
+    )
+    try:
+        pack = persona_pack(chosen, store.workspace)
+    except SeedError as problem:
+        page.error("This pack cannot be used.", str(problem))
+    else:
+        safe.inline("; ".join(f"{p.name} {p.prior * 100:.4g} %" for p in pack.personas), muted=True)
+    return chosen
 
 
 def _start(store: Store, spec: LabellingSpec) -> None:
