@@ -18,13 +18,14 @@ import sqlalchemy as sa
 from cimemories.analysis.labels import VoteCounts, vote_counts
 from cimemories.analysis.pair_groups import GroupBy, Groups, groupings
 from cimemories.analysis.rule import AppliedRule, applied_rule, custom_rule
-from cimemories.curation.consensus import AMBIGUOUS, CODES, INAPPROPRIATE, LABELS, NECESSARY, UNLABELLED
+from cimemories.curation.consensus import CODES, INAPPROPRIATE, LABELS, NECESSARY, UNLABELLED
 from cimemories.store import decisions, work
 from cimemories.store.engine import Store
 from cimemories.store.tables import dataset
 
 TRIED = "what if"
-ORDER = (NECESSARY, AMBIGUOUS, INAPPROPRIATE)
+WIDTH = len(LABELS) + 1  # a label's code plus one is its place in a table, UNLABELLED's first
+KEPT = [NECESSARY + 1, INAPPROPRIATE + 1]
 HELD = 4
 Bools = npt.NDArray[np.bool_]
 Labels = npt.NDArray[np.int8]
@@ -134,38 +135,42 @@ def what_if(store: Store, labelling_id: str, threshold: float, priors: Mapping[s
 def compare(pairs: Pairs, before: AppliedRule, after: AppliedRule) -> WhatIf:
     """The difference that a rule makes, as a pure function of the pairs."""
     old, new = pairs.counts.labels(before), pairs.counts.labels(after)
-    labelled = old != UNLABELLED
-    moved = labelled & (old != new)
-    table = np.bincount(3 * old[moved].astype(np.int64) + new[moved], minlength=9).reshape(3, 3)
-    changes = [(str(LABELS[a]), str(LABELS[b]), int(table[a, b])) for a in ORDER for b in ORDER if table[a, b]]
-    total = int(labelled.sum())
+    # Both labels as one small number, counted once for each grouping: everything asked is a sum of such counts.
+    states = (WIDTH * (old + 1) + new + 1).astype(np.int64)
+    table = np.bincount(states, minlength=WIDTH**2).reshape(WIDTH, WIDTH)
+    changes = [(str(LABELS[a]), str(LABELS[b]), int(table[a + 1, b + 1])) for a in LABELS for b in LABELS if a != b]
+    total = int(table[1:].sum())
     return WhatIf(
         before=before,
         after=after,
         pairs=total,
-        changed=int(moved.sum()),
-        decided=int((moved & pairs.decided).sum()),
-        changes=tuple(sorted(changes, key=lambda change: -change[2])),
-        survival_before=_share(int((old > AMBIGUOUS).sum()), total),
-        survival_after=_share(int((new > AMBIGUOUS).sum()), total),
-        by={group_by: _by(groups, labelled, old, new) for group_by, groups in pairs.groups.items()},
+        changed=sum(n for _, _, n in changes),
+        decided=int((pairs.decided & (old != UNLABELLED) & (old != new)).sum()),
+        changes=tuple(sorted((change for change in changes if change[2]), key=lambda change: -change[2])),
+        survival_before=_share(int(table[KEPT].sum()), total),
+        survival_after=_share(int(table[:, KEPT].sum()), total),
+        by={group_by: _by(groups, states) for group_by, groups in pairs.groups.items()},
     )
 
 
-def _by(groups: Groups, labelled: Bools, old: Labels, new: Labels) -> pd.DataFrame:
+def _by(groups: Groups, states: npt.NDArray[np.int64]) -> pd.DataFrame:
     """One row a group that has a labelled pair."""
-    kept, keeps = old > AMBIGUOUS, new > AMBIGUOUS
-    pairs = groups.count(labelled)
+    size = WIDTH**2
+    tables = np.bincount(groups.codes * size + states, minlength=len(groups.ids) * size).reshape(-1, WIDTH, WIDTH)
+    pairs = tables[:, 1:].sum(axis=(1, 2))
+    same = tables[:, range(1, WIDTH), range(1, WIDTH)].sum(axis=1)
+    kept, keeps = tables[:, KEPT].sum(axis=(1, 2)), tables[:, :, KEPT].sum(axis=(1, 2))
+    both = tables[:, KEPT][:, :, KEPT].sum(axis=(1, 2))
     frame = pd.DataFrame(
         {
             "id": list(groups.ids),
             "name": list(groups.names),
             "pairs": pairs,
-            "changed": groups.count(labelled & (old != new)),
-            "gained": groups.count(~kept & keeps),
-            "lost": groups.count(kept & ~keeps),
-            "survival_before": groups.count(kept) / np.maximum(pairs, 1),
-            "survival_after": groups.count(keeps) / np.maximum(pairs, 1),
+            "changed": pairs - same,
+            "gained": keeps - both,
+            "lost": kept - both,
+            "survival_before": kept / np.maximum(pairs, 1),
+            "survival_after": keeps / np.maximum(pairs, 1),
         }
     )
     return frame[frame["pairs"] > 0].reset_index(drop=True)
