@@ -9,6 +9,7 @@ information_domain, event, label_source, label_rule, simulated.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import hashlib
 import math
@@ -113,13 +114,7 @@ def _parquet(path: Path, name: str) -> Iterator[pa.RecordBatch]:
 
 
 def _csv(path: Path, name: str) -> Iterator[pa.RecordBatch]:
-    """A quotation mark without its partner means that the file was cut: the reader itself would take what is there."""
-    marks = 0
-    with opened(path) as stream:
-        while data := stream.read(1 << 20):
-            marks += data.count(b'"')
-    if marks % 2:
-        raise FormatError(f"{name}: a quoted field has no end; the file was cut off, fetch it again")
+    _check_whole(path, name)
     try:
         with path.open(encoding="utf-8-sig", newline="") as text:
             names = next(csv.reader(text), [])
@@ -136,6 +131,23 @@ def _csv(path: Path, name: str) -> Iterator[pa.RecordBatch]:
         yield from reader
     except (pa.ArrowException, UnicodeDecodeError, KeyError, csv.Error) as error:
         raise FormatError(f"{name}: not a whole CSV file ({_first(error)}); export or fetch it again") from None
+
+
+def _check_whole(path: Path, name: str) -> None:
+    """UTF-8 throughout, and no quotation mark without its partner: that file was cut, and the CSV reader would take
+    what there is."""
+    marks = position = 0
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with opened(path) as stream:
+        while data := stream.read(1 << 20):
+            marks += data.count(b'"')
+            try:
+                decoder.decode(data)
+            except UnicodeDecodeError:
+                raise FormatError(f"{name}: not UTF-8 after byte {position}; save the file as UTF-8") from None
+            position += len(data)
+    if marks % 2 or decoder.getstate()[0]:
+        raise FormatError(f"{name}: a quoted field has no end; the file was cut off, fetch it again")
 
 
 def _check_names(names: list[str], name: str) -> None:

@@ -9,7 +9,7 @@ bundle          our own export, a zip file or folder                      format
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -132,6 +132,7 @@ def import_bytes(
 
 
 def _import(store: Store, file: LabelledFile, name: str, source_name: str, kind: Kind) -> Imported:
+    file = _with_one_sphere(file, shown(source_name))
     with store.write() as connection:
         known = datasets.with_source(connection, file.sha256)
         if known is not None:
@@ -142,6 +143,30 @@ def _import(store: Store, file: LabelledFile, name: str, source_name: str, kind:
         if file.labels:
             _add_labels(connection, dataset_id, file)
         return Imported(datasets.named(connection, name), True, file.notes, kind)
+
+
+def _with_one_sphere(file: LabelledFile, name: str) -> LabelledFile:
+    """A context is one for all profiles, and so is its sphere: told by one profile, it holds for the others."""
+    spheres: dict[tuple[str, str], str] = {}
+    for number, profile in enumerate(file.profiles, 1):
+        for place, item in enumerate(profile.contexts, 1):
+            sphere = spheres.setdefault((item.task, item.recipient), item.sphere) if item.sphere else item.sphere
+            if sphere != item.sphere:
+                raise FormatError(
+                    f"{name}: profile {number}, context {place}: sphere is '{shown(item.sphere)}', and "
+                    f"'{shown(sphere)}' for the same context of another profile; use one"
+                )
+    filled = 0
+    profiles = []
+    for profile in file.profiles:
+        told = [spheres.get((c.task, c.recipient)) for c in profile.contexts]
+        filled += sum(c.sphere != sphere for c, sphere in zip(profile.contexts, told, strict=True))
+        contexts = tuple(replace(c, sphere=sphere) for c, sphere in zip(profile.contexts, told, strict=True))
+        profiles.append(replace(profile, contexts=contexts))
+    if not filled:
+        return file
+    note = f"the sphere of a context is taken from the profile that tells it, in {filled} places"
+    return replace(file, profiles=tuple(profiles), notes=(*file.notes, note))
 
 
 def _add_labels(connection: sa.Connection, dataset_id: int, file: LabelledFile) -> None:
