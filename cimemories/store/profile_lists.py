@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import sqlalchemy as sa
 
@@ -69,6 +70,15 @@ def domains(connection: sa.Connection, dataset_id: int) -> dict[str, int]:
     return {row.domain: int(row[1]) for row in rows}
 
 
+@cache
+def _cases() -> dict[str, str]:
+    """All letters beyond ASCII that are one and the same when case is folded, by what they fold to."""
+    found: dict[str, str] = {}
+    for letter in map(chr, range(128, 0x1F000)):
+        found[letter.casefold()] = found.get(letter.casefold(), "") + letter
+    return found
+
+
 def search(
     connection: sa.Connection,
     dataset_id: int,
@@ -103,6 +113,8 @@ def search(
     columns = (attribute.c.statement, attribute.c.key, profile.c.name)
     for piece in (piece for word in words for piece in re.findall(r"[\x21-\x7e]+", word)):
         query = query.where(sa.or_(*(column.icontains(piece, autoescape=True) for column in columns)))
+    for letter in (letter for word in words for letter in re.findall(r"[^\x00-\x7f]", word)[:1]):
+        query = query.where(sa.or_(*(c.contains(cased) for c in columns for cased in _cases().get(letter, letter))))
     ordered = query.order_by(profile.c.ordinal, attribute.c.ordinal)
     if all(word.isascii() for word in words):
         rows = connection.execute(ordered.limit(limit)).all()

@@ -14,7 +14,7 @@ from cimemories.ui.safe import Html, tag
 
 KINDS = {"N": "necessary", "X": "inappropriate", "?": "ambiguous", "-": "none"}
 WORDS = {**KINDS, "-": "not labelled"}
-BAR = 60
+BAR = 48
 
 
 def style() -> None:

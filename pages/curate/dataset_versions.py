@@ -16,7 +16,7 @@ from cimemories.ui import page, safe, tables, url
 from pages.curate.labelling_work import named
 from pages.curate.profile_review import ANNOTATOR
 
-_OUTCOME = "profiles.versions"
+_OUTCOME = "profiles.versions.outcome"
 
 
 def draw(store: Store, dataset: DatasetRow) -> None:

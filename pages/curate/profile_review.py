@@ -64,8 +64,7 @@ def draw(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
     with st.container(border=True, key="review"):
         st.subheader("Before you save", anchor=False)
         safe.show(_both_sides(pending.edit))
-        for line in pending.plan.sentences:
-            page.notice(line)
+        page.notice(" ".join(pending.plan.sentences))
         with st.form("profiles.save", enter_to_submit=False, border=False):
             left, right = st.columns(2)
             with left:
@@ -100,7 +99,9 @@ def _save(store: Store, dataset: DatasetRow, record: ProfileRecord, pending: _Pe
     if saved.carried or saved.left_behind:
         left = f"; {saved.left_behind:,} stand on pairs that are no longer the same" if saved.left_behind else ""
         said.append(f"{saved.carried:,} human decisions went along{left}.")
-    st.session_state[_SAVED] = said
+    if not saved.in_place and pending.plan.rests.labellings:
+        said.append(f"'{saved.name}' has no labels of its own yet: start a labelling on the Labels page.")
+    st.session_state[_SAVED] = [" ".join(said)]
     url.put(dataset=saved.dataset, profile=there.id, attribute=_attribute(there, row), context=None, labelling=None)
     st.rerun()
 
@@ -147,7 +148,7 @@ def history(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         page.empty(
             "No changes yet",
             "Whatever is changed by hand is kept here with both sides, who changed it, when and why. "
-            "Change something under Attributes, Contexts or Biography.",
+            "Change something under Edit attributes, Edit contexts or Edit biography.",
         )
         return
     rows = _of_one_attribute(rows)
@@ -197,7 +198,7 @@ def _history_table(rows: Sequence[EditRow], names: dict[int, str]) -> int | None
     return tables.table(
         frame,
         key="profiles.history",
-        columns={"when": "small", "who": "text", "what": "wide", "why": "text", "on": "text"},
+        columns={"when": "text", "who": "text", "what": "wide", "why": "text", "on": "text"},
         on_select="row",
         alt="Changes by hand, the newest first",
     )

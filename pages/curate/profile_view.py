@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 
 from cimemories.analysis.profile_labels import ProfileLabels
@@ -43,15 +42,10 @@ def person(profile: Profile) -> None:
     )
     own = {event: [a for a in profile.attributes if a.event == event] for event in profile.events}
     if own:
-        moments = [(event, f"{len(held)} attributes: {_by_domain(held)}") for event, held in own.items()]
+        moments = [
+            (event, f"{len(held)} attributes in {len({a.domain for a in held})} domains") for event, held in own.items()
+        ]
         safe.show(strips.timeline(moments))
-
-
-def _by_domain(attributes: Sequence[Attribute]) -> str:
-    counts = Counter(a.domain for a in attributes)
-    shown = [f"{words(domain)} {n}" for domain, n in counts.most_common(3)]
-    rest = len(counts) - len(shown)
-    return ", ".join(shown) + (f" and {rest} more domains" if rest > 1 else f" and {rest} more domain" if rest else "")
 
 
 def by_domain(
@@ -83,6 +77,8 @@ def draw(
             f"which.{people}",
             muted=True,
         )
+    else:
+        safe.inline("This dataset has no labels yet: have personas vote on its pairs on the Labels page.", muted=True)
     url.page_link(
         "labels", "Labels of this profile", icon=":material/label:", dataset=record.dataset, profile=record.id
     )

@@ -26,9 +26,9 @@ from pages.curate import (
 VIEWS = {
     "read": "Read",
     "compare": "Compare",
-    "attributes": "Attributes",
-    "contexts": "Contexts",
-    "biography": "Biography",
+    "attributes": "Edit attributes",
+    "contexts": "Edit contexts",
+    "biography": "Edit biography",
     "history": "History",
 }
 READ = "read"
@@ -59,8 +59,13 @@ def _manage(store: Store, current: DatasetRow | None) -> None:
         new_profiles.draw(store)
     if current is None:
         return
-    with st.expander("Versions and freezing", icon=":material/history:"):
-        dataset_versions.draw(store, current)
+    # Drawn only when open: a content hash of a large dataset takes a second.
+    box = st.expander(
+        "Versions and freezing", icon=":material/history:", key="profiles.box.versions", on_change="rerun"
+    )
+    if box.open:
+        with box:
+            dataset_versions.draw(store, current)
     with st.expander("Dataset card", icon=":material/description:"):
         dataset_versions.card_form(store, current)
     export = getattr(profile_files, "export_form", None)
