@@ -65,9 +65,17 @@ class Matrix:
     @property
     def totals(self) -> dict[Label | None, int]:
         """Pairs by effective label; None: not labelled. They add up to attributes x contexts."""
-        counted: dict[Label | None, int] = {None: int((self.effective == UNLABELLED).sum())}
-        counted.update((label, int((self.effective == code).sum())) for label, code in CODES.items())
-        return counted
+        return _by_label(self.effective)
+
+    def context_totals(self, context_id: int) -> dict[Label | None, int]:
+        """The same of one context alone; they add up to the attributes."""
+        return _by_label(self.effective[:, self.record.context_ids.index(context_id)])
+
+
+def _by_label(cells: Codes) -> dict[Label | None, int]:
+    counted: dict[Label | None, int] = {None: int((cells == UNLABELLED).sum())}
+    counted.update((label, int((cells == code).sum())) for label, code in CODES.items())
+    return counted
 
 
 def matrix(store: Store, labelling_id: str | None, record: ProfileRecord) -> Matrix:

@@ -60,7 +60,8 @@ class Span:
 
 @dataclass(frozen=True)
 class Drawing:
-    """Everything that is drawn. cells, consensus: N, X, ? or - a cell, row by row; decided, asked: 0 or 1 a cell."""
+    """Everything that is drawn. cells, consensus: N, X, ? or - a cell, row by row; decided, asked: 0 or 1 a cell.
+    above: pixels of the page that stand above and below the matrix, which fills the rest of the window."""
 
     title: str
     rows: Sequence[Row]
@@ -71,6 +72,7 @@ class Drawing:
     consensus: str
     decided: str
     asked: str
+    above: int
 
 
 @dataclass(frozen=True)

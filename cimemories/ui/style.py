@@ -68,4 +68,5 @@ dl.ci-facts {{ padding: 0 !important; }}
 .st-key-pair {{ gap: .6rem; }}
 .st-key-pair .ci-heading {{ padding-top: .4rem; }}
 .ci-lines > div {{ margin-top: 4px; }}
+[data-stale="true"]:has(.stBidiComponent) {{ opacity: 1 !important; }}
 """

@@ -12,15 +12,16 @@ from cimemories.ui import page, safe, tables, url
 from pages.curate.label_filters import Filters
 from pages.curate.profile_view import words
 
+PIXELS_ABOVE, PIXELS_OF_MATCHES = 376, 46  # of the page around the matrix, and of the line on what matches
 COUNTS = {"necessary": "count", "inappropriate": "count", "ambiguous": "count"}
 
 
-def draw(found: Matrix, seen: MatrixView) -> tuple[int, int] | None:
+def draw(found: Matrix, seen: MatrixView, filters: Filters) -> tuple[int, int] | None:
     """The matrix; returns the (attribute, context) that its cursor is on, None where no cell is left."""
     if not seen.rows or not seen.columns:
         page.notice("No attribute or context is left by these filters. Clear them to see all.")
         return None
-    shown = _drawing(found, seen)
+    shown = _drawing(found, seen, PIXELS_ABOVE + (PIXELS_OF_MATCHES if filters.any else 0))
     attributes, contexts = [row.id for row in shown.rows], [column.id for column in shown.columns]
     asked = url.get_int("attribute"), url.get_int("context") or _number(url.remembered("context"))
     if asked[0] is not None and asked[0] not in found.record.attribute_ids:
@@ -41,7 +42,7 @@ def _number(text: str | None) -> int | None:
     return int(text) if text and text.isdigit() else None
 
 
-def _drawing(found: Matrix, seen: MatrixView) -> drawing.Drawing:
+def _drawing(found: Matrix, seen: MatrixView, above: int) -> drawing.Drawing:
     profile = found.record.profile
     by_attribute, by_context = found.attribute_counts.tolist(), found.context_counts.tolist()
     retained = found.retained.tolist()
@@ -72,6 +73,7 @@ def _drawing(found: Matrix, seen: MatrixView) -> drawing.Drawing:
         consensus=seen.consensus,
         decided=seen.decided,
         asked=seen.asked,
+        above=above,
     )
 
 

@@ -133,10 +133,9 @@ def _pair_table(views: Sequence[PairView], chosen: int | None) -> int | None:
 
 
 def _one_context(
-    store: Store, found: Matrix, labelling: LabellingRow | None, filters: Filters, flags: Flags | None
+    store: Store, found: Matrix, labelling: LabellingRow | None, context: int, filters: Filters, flags: Flags | None
 ) -> tuple[PairView | None, str]:
     """The table of one context; returns the chosen pair and what the context says in one sentence."""
-    context = _context(found.record)
     views = pairs(store, labelling.id if labelling else None, found.record.id, context)
     if not views:
         return None, "This profile has no attributes."
@@ -185,7 +184,7 @@ def _matrix(
         with said:
             safe.inline(label_matrix.said(seen, found, filters), muted=True)
         button.button("Clear", icon=":material/filter_alt_off:", key="labels.clear", on_click=label_filters.clear)
-    cursor = label_matrix.draw(found, seen)
+    cursor = label_matrix.draw(found, seen, filters)
     if cursor is None:
         return None
     attribute, context = cursor
@@ -198,15 +197,20 @@ def _profile(store: Store, labelling: LabellingRow | None, found: Matrix, shown:
     if shown == COUNTS:
         label_matrix.counts(found)
         return takeaway
-    counts = {word(label): number for label, number in found.totals.items()}
-    filters = label_filters.draw(found.record.profile, counts, spheres=shown == MATRIX)
-    flags = differing(store, found, labelling.id if labelling else None, filters.differs) if filters.differs else None
+    top = st.container()
     left, right = st.columns([2, 1] if shown == MATRIX else [5, 3], gap="medium")
     with left:
-        if shown == MATRIX:
+        context = None if shown == MATRIX else _context(found.record)
+    with top:
+        totals = found.totals if context is None else found.context_totals(context)
+        counts = {word(label): number for label, number in totals.items()}
+        filters = label_filters.draw(found.record.profile, counts, spheres=context is None)
+    flags = differing(store, found, labelling.id if labelling else None, filters.differs) if filters.differs else None
+    with left:
+        if context is None:
             chosen = _matrix(store, found, labelling, filters, flags)
         else:
-            chosen, takeaway = _one_context(store, found, labelling, filters, flags)
+            chosen, takeaway = _one_context(store, found, labelling, context, filters, flags)
     with right:
         if chosen is None:
             page.empty("No pair chosen", "Choose a pair to see its votes and to decide its label.")

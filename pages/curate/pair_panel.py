@@ -103,7 +103,10 @@ def _revealed(found: Sequence[PairRun]) -> str:
         return f"No judged message yet.{without}"
     reveals, runs = sum(r.reveals for r in found), sum(r.reveals > 0 for r in found)
     judged = sum(r.draws > 0 for r in found)
-    return f"Revealed in {reveals} of {draws} judged messages, by {runs} of {judged} runs.{without}"
+    of = "1 run" if judged == 1 else f"{judged} runs"
+    if not reveals:
+        return f"Revealed in none of {draws} judged messages of {of}.{without}"
+    return f"Revealed in {reveals} of {draws} judged messages, by {runs} of {of}.{without}"
 
 
 def _history(view: PairView) -> None:

@@ -10,7 +10,7 @@ const HEADS_LINE = 18;
 const BAND = 20;
 const BLOCK = 22;
 const SPHERE_GAP = 7;
-const COUNT = 27;
+const COUNT = 25;
 const WORDS = { N: "necessary", X: "inappropriate", "?": "ambiguous", "-": "not labelled" };
 const PALETTES = {
   light: {
@@ -117,12 +117,13 @@ class Matrix {
 
   // Where everything stands, in CSS pixels that fall on whole device pixels.
   measure() {
-    const { rows, columns, blocks, spheres } = this.data;
+    const { rows, columns, blocks, spheres, above } = this.data;
+    this.frame.style.height = `max(420px, calc(100vh - ${above}px))`;
     this.ratio = window.devicePixelRatio || 1;
     const snap = (length) => Math.round(length * this.ratio) / this.ratio;
     this.cell = snap(ZOOMS[this.zoom]);
     this.band = spheres.length > 1 || spheres[0]?.name ? BAND : 0;
-    this.left = snap(clamp(this.frame.clientWidth * 0.32, 190, 300));
+    this.left = snap(clamp(this.frame.clientWidth * 0.33, 190, 320));
     this.top = snap(this.band + NAMES + 3 * COUNT_LINE + HEADS_LINE);
     this.x = new Float64Array(columns.length);
     this.y = new Float64Array(rows.length);
@@ -175,7 +176,7 @@ class Matrix {
       c.rect(0, 0, side, side);
       c.clip();
       c.strokeStyle = ink;
-      c.globalAlpha *= 0.55;
+      c.globalAlpha *= 0.8;
       for (let at = -side; at < side; at += 4) {
         c.beginPath();
         c.moveTo(at, side);
@@ -244,7 +245,11 @@ class Matrix {
       for (let j = fromColumn; j < toColumn; j++) {
         const n = i * columns.length + j;
         c.drawImage(this.stamp[cells[n] + asked[n]], ox + this.x[j], oy + this.y[i], this.cell, this.cell);
-        if (decided[n] === "1") this.corner(c, ox + this.x[j], oy + this.y[i], this.cell - 1);
+        if (decided[n] === "1") {
+          c.globalAlpha = asked[n] === "1" ? 1 : 0.25;
+          this.corner(c, ox + this.x[j], oy + this.y[i], this.cell - 1);
+          c.globalAlpha = 1;
+        }
       }
     }
     this.ring(c, ox, oy);
