@@ -73,6 +73,11 @@ def recognise(path: Path) -> Literal["json", "parquet", "csv", "bundle"]:
         if head.startswith(magic):
             raise FormatError(f"{name}: this is packed with {packed}; unpack it first")
     text = head.decode("utf-8", "replace").removeprefix("\ufeff")
+    first = text.strip(" \t\r\n").split("\n", 1)
+    if len(first) == 2 and all(line.lstrip().startswith("{") for line in first) and first[0].rstrip().endswith("}"):
+        raise FormatError(
+            f"{name}: this has one JSON object a line; of such files only whole bundles are read (zip or folder)"
+        )
     if text.lstrip(" \t\r\n").startswith(("[", "{")) or not text.strip(" \t\r\n"):
         return "json"  # its own reader says best what is wrong with an empty file or a single object
     if is_header(next(iter(text.splitlines()), "")):

@@ -1,21 +1,46 @@
-"""Part of the Profiles page: datasets come in as official files, and go when somebody says so twice."""
+"""Part of the Profiles page: datasets come in and go out as files, and are deleted when somebody says so twice."""
 
 from __future__ import annotations
 
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import streamlit as st
 
-from cimemories.formats.official import FormatError, parse_profiles
+from cimemories.analysis import exporting
+from cimemories.analysis.exporting import Format
+from cimemories.analysis.labels import default_labelling
+from cimemories.formats.errors import FormatError
+from cimemories.formats.importing import import_bytes
 from cimemories.model import WorkStatus
 from cimemories.store import datasets, labellings, runs
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
-from cimemories.ui import page, tables, url
+from cimemories.store.labellings import LabellingRow
+from cimemories.ui import page, safe, tables, url
 
-ORIGIN = "official"
 AT_WORK = (WorkStatus.QUEUED, WorkStatus.RUNNING, WorkStatus.CANCELLING)
+TYPES = ["json", "jsonl", "parquet", "csv", "zip"]
+FORMATS: dict[Format, str] = {
+    "bundle-parquet": "Everything, as Parquet (zip)",
+    "bundle-jsonl": "Everything, as JSON lines (zip)",
+    "labelled": "Profiles with shares of votes (the authors' JSON)",
+    "huggingface": "One row a pair with its label (published columns, Parquet)",
+    "official": "Profiles only (the authors' JSON)",
+}
+HOLDS: dict[Format, str] = {
+    "bundle-parquet": "All votes with their calls, decisions with their history, rules and effective labels. "
+    "Comes back exactly as it is here.",
+    "bundle-jsonl": "All votes with their calls, decisions with their history, rules and effective labels. "
+    "Comes back exactly as it is here.",
+    "labelled": "The shares of one labelling by persona and combined; no single votes, no decisions.",
+    "huggingface": "The effective labels of one labelling and decisions, with prompts; no values, no biography.",
+    "official": "Biographies, attributes and contexts; no labels.",
+}
+MIME = {".json": "application/json", ".zip": "application/zip", ".parquet": "application/vnd.apache.parquet"}
 _OUTCOME = "profiles.outcome"
+_READY = "profiles.export.ready"
 
 
 def show_outcome() -> None:
@@ -26,7 +51,13 @@ def show_outcome() -> None:
 
 def import_form(store: Store) -> None:
     """Upload, name, import. A problem is one line under the form."""
-    upload = st.file_uploader("Profile file (JSON)", type=["json"], key="profiles.upload")
+    upload = st.file_uploader(
+        "File",
+        type=TYPES,
+        key="profiles.upload",
+        help="The authors' profiles with or without labels (JSON), the published columns (Parquet or CSV), "
+        "or an export of this app (zip). What it is, is recognised by its content.",
+    )
     name = st.text_input(
         "Name of the dataset", key="profiles.name", placeholder="Name of the file, unless you say otherwise"
     )
@@ -36,32 +67,115 @@ def import_form(store: Store) -> None:
     ):
         return
     try:
-        dataset_id, lines = import_bytes(store, upload.getvalue(), upload.name, name.strip())
+        with st.spinner("Checking and importing the file"):
+            found = import_bytes(store, upload.getbuffer(), upload.name, name.strip() or None)
     except FormatError as problem:
-        page.error("This file cannot be imported.", str(problem))
+        page.error("This file cannot be imported.", str(problem), "Nothing was kept of it.")
     except StoreError as problem:
         page.error("The dataset could not be written.", str(problem), "Nothing was kept of it.")
     else:
-        url.put(dataset=dataset_id, profile=None, attribute=None)
+        row = found.dataset
+        url.put(dataset=row.id, profile=None, attribute=None)
+        if found.new:
+            lines = [f"Imported {tables.count(row.profiles)} profiles as '{row.name}'."]
+            lines += [f"Recognised as {found.recognised}.", *(f"{note[:1].upper()}{note[1:]}." for note in found.notes)]
+        else:
+            lines = [f"This very file is here already, as the dataset '{row.name}', which is shown now."]
         st.session_state[_OUTCOME] = lines
         st.rerun()
 
 
-def import_bytes(store: Store, data: bytes, file_name: str, name: str) -> tuple[int, list[str]]:
-    """The dataset that these bytes are, and what to say of it; a file that is here already is not imported again.
+@dataclass(frozen=True)
+class _Ready:
+    """An export that was asked for, until something else is chosen."""
 
-    Raises FormatError and StoreError; then nothing is kept.
-    """
-    file = parse_profiles(data, file_name)
-    name = name or Path(file_name).stem
-    with store.write() as connection:
-        there = datasets.with_source(connection, file.sha256)
-        if there is not None:
-            return there.id, [f"This very file is here already, as the dataset '{there.name}', which is shown now."]
-        dataset_id = datasets.add(
-            connection, name, file.profiles, origin=ORIGIN, source_name=file_name, source_hash=file.sha256
+    asked: tuple[object, ...]
+    name: str
+    data: bytes
+    notes: tuple[str, ...]
+
+
+def export_form(store: Store, dataset: DatasetRow) -> None:
+    """Choose a format (and whose labels), prepare the file, download it."""
+    with store.read() as connection:
+        rows = [row for row in labellings.all_rows(connection, dataset.id) if row.imported or row.ballots]
+    by_id = {row.id: row for row in rows}
+    form = st.selectbox("Format", list(FORMATS), format_func=lambda key: FORMATS[key], key="profiles.export.format")
+    safe.inline(HOLDS[form])
+    chosen: str | None = None
+    if form != "official" and by_id:
+        default = default_labelling(store, dataset.id)
+        ids = sorted(by_id, key=lambda i: default is None or i != default.id)
+        chosen = st.selectbox(
+            "Labels of",
+            ids,
+            format_func=lambda i: safe.option(_words(by_id[i])),
+            key=f"profiles.export.labelling.{dataset.id}",
         )
-    return dataset_id, [f"Imported {tables.count(len(file.profiles))} profiles as '{name}'.", *file.notes]
+    elif form in exporting.NEED_LABELS:
+        page.notice("This dataset has no labels yet. Label it on the Labels page, or choose another format.")
+        return
+    with_calls = form.startswith("bundle") and st.toggle(
+        "With the recorded calls",
+        value=True,
+        key="profiles.export.calls",
+        help="The requests and answers behind the votes. Without them the file is smaller, and votes keep their keys.",
+    )
+    state = (dataset.id, dataset.created, dataset.revision, by_id[chosen].revision if chosen else 0)
+    asked = (*state, form, chosen, with_calls)
+    if st.button("Prepare the file", icon=":material/inventory_2:", key="profiles.export.prepare"):
+        _prepare(store, dataset, form, by_id.get(chosen or ""), with_calls, asked)
+    ready = st.session_state.get(_READY)
+    if isinstance(ready, _Ready) and ready.asked == asked:
+        _offer(ready)
+
+
+def _words(row: LabellingRow) -> str:
+    marks = [mark for mark, holds in (("imported", row.imported), ("simulated", row.simulated)) if holds]
+    return f"{row.model} · {row.created[:10]} · {row.status}" + "".join(f" · {mark}" for mark in marks)
+
+
+def _prepare(
+    store: Store,
+    dataset: DatasetRow,
+    form: Format,
+    labelling: LabellingRow | None,
+    with_calls: bool,
+    asked: tuple[object, ...],
+) -> None:
+    name = exporting.suggested_name(dataset, form, simulated=exporting.is_simulated(dataset, labelling, form))
+    try:
+        with st.spinner("Writing the file"), tempfile.TemporaryDirectory() as folder:
+            found = exporting.export(
+                store,
+                dataset.name,
+                form,
+                Path(folder) / name,
+                labelling=labelling.id if labelling else None,
+                with_calls=with_calls,
+            )
+            st.session_state[_READY] = _Ready(asked, name, found.path.read_bytes(), found.notes)
+    except (FormatError, StoreError) as problem:
+        st.session_state.pop(_READY, None)
+        page.error("The dataset could not be exported.", str(problem))
+
+
+def _offer(ready: _Ready) -> None:
+    st.download_button(
+        "Download",
+        data=ready.data,
+        file_name=ready.name,
+        mime=MIME[Path(ready.name).suffix],
+        type="primary",
+        icon=":material/download:",
+        key="profiles.export.download",
+        on_click="ignore",
+    )
+    safe.inline(f"{ready.name}, {len(ready.data) / 1e6:,.2f} MB")
+    if "simulated" in ready.name:
+        page.badge_simulated()
+    for note in ready.notes:
+        page.notice(f"{note[:1].upper()}{note[1:]}.")
 
 
 def delete_form(store: Store, dataset: DatasetRow) -> None:
