@@ -1,7 +1,7 @@
 """The matrix of labels as a component of the page: drawn on a canvas, moved in by the arrow keys.
 
-What is drawn comes as plain data; the browser's side (assets/matrix.js) holds the cursor and says where it came to
-rest. No text of the data is ever read as markup there.
+What is drawn comes as plain data; the browser's side (assets/matrix_drawing.js and assets/matrix.js) holds the cursor
+and says where it came to rest. No text of the data is ever read as markup there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ def _asset(name: str) -> str:
 
 
 _component = st.components.v2.component(
-    "cimemories_matrix", html=_asset("matrix.html"), css=_asset("matrix.css"), js=_asset("matrix.js")
+    "cimemories_matrix",
+    html=_asset("matrix.html"),
+    css=_asset("matrix.css"),
+    js=_asset("matrix_drawing.js") + _asset("matrix.js"),  # one module: an inline script cannot import another
 )
 
 
