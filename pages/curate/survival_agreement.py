@@ -93,7 +93,8 @@ def _rules(found: Agreement) -> None:
 
 def _confusion(found: Agreement) -> None:
     one, two = _words(found)
-    safe.heading(f"Labels of {one} (first, down) and {two} (second, across)")
+    safe.heading("Labels side by side")
+    safe.inline(f"First, down: {one}. Second, across: {two}.", muted=True)
     total = found.pairs
     head = tag("tr", tag("th", "first \\ second"), *(tag("th", name, cls="ci-number") for name in NAMES))
     rows: list[Html] = []
@@ -122,12 +123,12 @@ def _domains(found: Agreement) -> None:
     least = frame.iloc[0]
     safe.heading(f"They agree least in {str(least['domain']).replace('_', ' ')}: {tables.percent(least['share'])}")
     tables.table(
-        frame.assign(domain=frame["domain"].str.replace("_", " "), kappa=frame["kappa"].round(2)),
+        frame.assign(domain=frame["domain"].str.replace("_", " "), kappa=[_kappa(value) for value in frame["kappa"]]),
         key=f"survival.agreement.{found.first.id}.{found.second.id}",
         columns={
             "domain": ("text", "Domain"),
             "share": ("percent", "Same label"),
-            "kappa": ("number", "Cohen's kappa"),
+            "kappa": ("text", "Cohen's kappa"),
             "same": ("count", "Same"),
             "pairs": ("count", "Pairs"),
         },
@@ -194,7 +195,7 @@ def _all(store: Store, dataset: DatasetRow) -> None:
                     "first": _named(item.first),
                     "second": _named(item.second),
                     "share": item.share,
-                    "kappa": round(item.kappa, 2),
+                    "kappa": _kappa(item.kappa),
                     "pairs": item.pairs,
                 }
                 for item in found
@@ -207,7 +208,7 @@ def _all(store: Store, dataset: DatasetRow) -> None:
                 "first": ("text", "First"),
                 "second": ("text", "Second"),
                 "share": ("percent", "Same label"),
-                "kappa": ("number", "Cohen's kappa"),
+                "kappa": ("text", "Cohen's kappa"),
                 "pairs": ("count", "Pairs of both"),
             },
             height="content",

@@ -27,6 +27,9 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow) -> str:
     holds = rule_of(store, labelling.id)
     left, right = st.columns([2, 5], gap="large")
     with left:
+        said = st.session_state.pop(_SAID, None)
+        if said:
+            page.notice(said)
         safe.heading("A rule to try")
         threshold, priors = _sliders(holds)
         effect = _tried(store, labelling, threshold, priors)
@@ -140,11 +143,11 @@ def _changes(effect: WhatIf, labelling: LabellingRow) -> None:
             f"{tables.count(effect.decided)} of the pairs that change were decided by a person and keep that label."
         )
     safe.inline("Nothing is changed until a rule is saved and made current.", muted=True)
-    group_by = group_control("survival.whatif.by")
-    frame = effect.by[group_by].sort_values("changed", ascending=False, kind="stable").reset_index(drop=True)
-    if not effect.changed or frame.empty:
+    if not effect.changed:
         page.notice("No label would change. Move the threshold, or a weight while the threshold is below 100.")
         return
+    group_by = group_control("survival.whatif.by")
+    frame = effect.by[group_by].sort_values("changed", ascending=False, kind="stable").reset_index(drop=True)
     top = frame.iloc[0]
     shown = frame.head(MOST_ROWS)
     cut = f"; the first {MOST_ROWS} of {len(frame)} {PLURALS[group_by]} drawn" if len(frame) > MOST_ROWS else ""
@@ -219,9 +222,6 @@ def _save(store: Store, dataset: DatasetRow, effect: WhatIf) -> None:
 
 def _named_rules(store: Store, dataset: DatasetRow) -> None:
     safe.heading("Rules of this dataset")
-    said = st.session_state.pop(_SAID, None)
-    if said:
-        page.notice(said)
     with store.read() as connection:
         rows = rules.all_rows(connection, dataset.id)
     current = next((row.name for row in rows if row.current), rules.PAPER)
