@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from cimemories.curation import authoring_wording as wording
+from cimemories.curation.authoring_rules import Reason
 from cimemories.curation.authoring_spec import cost
 from cimemories.store import datasets, generations
 from cimemories.store.engine import Store
@@ -45,6 +46,13 @@ class Report:
         """For scripts."""
         return {**asdict(self), "missing": self.missing}
 
+    def turned_down(self) -> list[tuple[str, int]]:
+        """Why something was asked for again, in words, with how often: what was wrong, and where too little came."""
+        return [
+            ("domains with fewer attributes than asked for" if why == Reason.TOO_FEW else f"turned down: {why}", count)
+            for why, count in self.rejected.items()
+        ]
+
     def lines(self) -> list[str]:
         """For people: what there is first, then what there is not and why."""
         where = f"dataset '{self.dataset_name}'" if self.dataset_name else "no dataset"
@@ -56,7 +64,7 @@ class Report:
         ]
         if self.dataset_name and self.dataset_name != self.name:
             said.append(f"  the name '{self.name}' was taken in the meantime")
-        said += [f"  turned down {count:,} times: {reason}" for reason, count in self.rejected.items()]
+        said += [f"  {count:,} {what}" for what, count in self.turned_down()]
         said += [f"  parts that are {status}: {count} ({cause})" for status, cause, count in self.failures]
         if self.left_out:
             said.append(f"  left out: {self.left_out} profiles of which nothing could be kept")

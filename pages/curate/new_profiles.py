@@ -27,6 +27,15 @@ TEMPLATES, BY_MODEL, BY_SIMULATOR = "Templates, no model", "A model", "The simul
 SIMULATED_MODELS = ("sim-average", "sim-careful", "sim-oversharing")
 AT_ONCE = 200  # profiles from templates that a page makes while somebody waits
 RESUMABLE = (WorkStatus.INTERRUPTED, WorkStatus.CANCELLED, WorkStatus.FAILED)
+WIDE, NARROW = 260, 122  # pixels: fields flow into as many rows as the place has room for
+_LOCALE = "Of names and addresses; the sentences are English"
+_SEED = "The same seed gives the same people and events"
+_PER_DOMAIN = (
+    "Attributes for each of the nine domains of each event. The paper asks a model for 7, the released data has 5"
+)
+_GENERAL = "Attributes that belong to no event: employer, income, marital status and the like"
+_PRICE_IN = "For a million prompt tokens, in any currency; 0 leaves the cost out"
+_PRICE_OUT = "For a million completion tokens, in any currency; 0 leaves the cost out"
 _MADE, _WATCHED = "new.made", "new.watched"
 
 
@@ -73,27 +82,24 @@ def _watch(store: Store, row: GenerationRow) -> None:
 
 def _running(store: Store, row: GenerationRow, status: WorkStatus) -> None:
     now = live(store, row.id)
-    bar, button = st.columns([5, 1], vertical_alignment="center")
-    with bar:
-        _title(row, f"is being written: {status}")
-        st.progress(now.settled / now.expected if now.expected else 0.0)
-        turned_down = sum(now.rejected.values())
-        words = [
-            f"{tables.count(now.settled)} of {tables.count(now.expected)} calls answered in full",
-            _pace(row, status, now.settled, now.expected),
-            f"{tables.count(now.prompt_tokens)} prompt and {tables.count(now.completion_tokens)} completion tokens"
-            + _money(row, now.prompt_tokens, now.completion_tokens),
-        ]
-        if turned_down:
-            words.append(f"{tables.count(turned_down)} times something was turned down")
-        safe.inline(f"{'; '.join(words)}.", muted=True)
-        _failures(now.failures)
-    with button:
-        asked = status == WorkStatus.CANCELLING
-        if st.button("Cancel", icon=":material/stop_circle:", key=f"new.cancel.{row.id}", disabled=asked):
-            with store.write() as connection:
-                work.request_cancel(connection, row.id)
-            st.rerun()
+    _title(row, f"is being written: {status}")
+    st.progress(now.settled / now.expected if now.expected else 0.0)
+    turned_down = sum(now.rejected.values())
+    words = [
+        f"{tables.count(now.settled)} of {tables.count(now.expected)} calls answered in full",
+        _pace(row, status, now.settled, now.expected),
+        f"{tables.count(now.prompt_tokens)} prompt and {tables.count(now.completion_tokens)} completion tokens"
+        + _money(row, now.prompt_tokens, now.completion_tokens),
+    ]
+    if turned_down:
+        words.append(f"asked again for {tables.count(turned_down)} faults")
+    safe.inline(f"{'; '.join(words)}.", muted=True)
+    _failures(now.failures)
+    asked = status == WorkStatus.CANCELLING
+    if st.button("Cancel", icon=":material/stop_circle:", key=f"new.cancel.{row.id}", disabled=asked):
+        with store.write() as connection:
+            work.request_cancel(connection, row.id)
+        st.rerun()
 
 
 def _pace(row: GenerationRow, status: WorkStatus, done: int, expected: int) -> str:
@@ -130,28 +136,24 @@ def _failures(failures: tuple[tuple[str, str, int], ...]) -> None:
 
 
 def _stopped(store: Store, row: GenerationRow) -> None:
-    words, buttons = st.columns([5, 1], vertical_alignment="center")
     nothing_owed = row.settled == row.expected
-    with words:
-        _title(row, f"is {row.status}.")
-        page.error(
-            "There is no dataset of it.",
-            f"{row.error.rstrip('.').capitalize()}." if row.error else "",
-            "Try another model, or a larger token limit."
-            if nothing_owed
-            else f"{tables.count(row.settled)} of {tables.count(row.expected)} calls are answered and kept; "
-            "Resume asks for the rest.",
-        )
-        log = launch.log_tail(store, row.id)
-        if log:
-            with st.expander("Last lines of the worker's log"):
-                st.code(log, language=None, wrap_lines=True)
-    with buttons:
-        if not nothing_owed and st.button(
-            "Resume", icon=":material/play_arrow:", key=f"new.resume.{row.id}", width="stretch"
-        ):
+    _title(row, f"is {row.status}.")
+    page.error(
+        "There is no dataset of it.",
+        f"{row.error.rstrip('.').capitalize()}." if row.error else "",
+        "Try another model, or a larger token limit."
+        if nothing_owed
+        else f"{tables.count(row.settled)} of {tables.count(row.expected)} calls are answered and kept; "
+        "Resume asks for the rest.",
+    )
+    log = launch.log_tail(store, row.id)
+    if log:
+        with st.expander("Last lines of the worker's log"):
+            st.code(log, language=None, wrap_lines=True)
+    with st.container(horizontal=True):
+        if not nothing_owed and st.button("Resume", icon=":material/play_arrow:", key=f"new.resume.{row.id}"):
             _launch(store, row.id)
-        if st.button("Discard", icon=":material/delete:", key=f"new.discard.{row.id}", width="stretch"):
+        if st.button("Discard", icon=":material/delete:", key=f"new.discard.{row.id}"):
             with store.write() as connection:
                 generations.delete(connection, row.id)
             st.rerun()
@@ -165,8 +167,12 @@ def _finished(store: Store, row: GenerationRow) -> None:
     _title(row, f"is written: {tables.count(found.kept)} of {tables.count(found.wanted)} attributes.")
     url.page_link("profiles", "Show the new profiles", icon=":material/group:", dataset=found.dataset)
     with st.expander("What was turned down, and what it cost"):
-        for line in found.lines():
-            safe.inline(line)
+        counted = [(what, tables.count(count)) for what, count in found.turned_down()]
+        tokens = f"{tables.count(found.prompt_tokens)} prompt, {tables.count(found.completion_tokens)} completion"
+        costs = [] if found.cost is None else [("cost", f"{found.cost:,.2f}")]
+        left_out = [("profiles left out: nothing could be kept", str(found.left_out))] if found.left_out else []
+        safe.show(safe.facts([*counted, ("missing in the end", tables.count(found.missing)), *left_out]))
+        safe.show(safe.facts([("tokens", tokens), *costs]))
 
 
 # ---- the form
@@ -176,19 +182,12 @@ def _form(store: Store) -> None:
     how = st.segmented_control(
         "Who writes them?", [TEMPLATES, BY_MODEL, BY_SIMULATOR], default=TEMPLATES, key="new.how", required=True
     )
-    first, second, third, fourth = st.columns([3, 1, 1, 1])
-    name = first.text_input("Name of the new dataset", key="new.name", placeholder="my profiles").strip()
-    profiles = second.number_input("Profiles", 1, AT_ONCE if how == TEMPLATES else 1000, 10, key=f"new.count.{how}")
-    locale = third.selectbox(
-        "Locale",
-        LOCALES,
-        LOCALES.index("en_US"),
-        key="new.locale",
-        help="Of names and addresses; sentences are English",
-    )
-    seed = fourth.number_input(
-        "Seed", 0, value=0, key="new.seed", help="The same seed gives the same people and events"
-    )
+    with st.container(horizontal=True):
+        name = st.text_input("Name of the new dataset", key="new.name", placeholder="my profiles", width=WIDE).strip()
+        most = AT_ONCE if how == TEMPLATES else 1000
+        profiles = st.number_input("Profiles", 1, most, 10, key=f"new.count.{how}", width=NARROW)
+        locale = st.selectbox("Locale", LOCALES, LOCALES.index("en_US"), key="new.locale", help=_LOCALE, width=NARROW)
+        seed = st.number_input("Seed", 0, value=0, key="new.seed", help=_SEED, width=NARROW)
     if how == TEMPLATES:
         _from_templates(store, name, int(profiles), str(locale), int(seed))
     else:
@@ -196,9 +195,11 @@ def _form(store: Store) -> None:
 
 
 def _from_templates(store: Store, name: str, profiles: int, locale: str, seed: int) -> None:
-    a, b, _ = st.columns([1, 1, 4])
-    per_domain = int(a.number_input("Per domain", 1, 7, 5, key="new.templates.per_domain", help=_PER_DOMAIN))
-    events = int(b.number_input("Life events", 1, 12, 3, key="new.templates.events"))
+    with st.container(horizontal=True):
+        per_domain = st.number_input(
+            "Per domain", 1, 7, 5, key="new.templates.per_domain", help=_PER_DOMAIN, width=NARROW
+        )
+        events = st.number_input("Life events", 1, 12, 3, key="new.templates.events", width=NARROW)
     safe.inline(
         f"This comes to {tables.count(profiles)} profiles with about {tables.count(events * 9 * per_domain + 14)} "
         "attributes each, made at once. More than that: cimemories generate --offline.",
@@ -225,32 +226,33 @@ _PER_DOMAIN = (
 
 
 def _by_model(store: Store, name: str, profiles: int, locale: str, seed: int, *, simulator: bool) -> None:
-    a, b, c = st.columns([2, 3, 2])
-    if simulator:
-        model = str(a.selectbox("Model", SIMULATED_MODELS, key="new.simulated"))
-        base_url, key_env = SIMULATOR, DEFAULT_KEY_ENV
-        b.caption("Answers follow docs/simulator.md; the dataset is marked as simulated wherever it appears.")
-    else:
-        model = a.text_input("Model", key="new.model", placeholder="openai/gpt-oss-120b").strip()
-        base_url = b.text_input("Base URL", value="http://localhost:8000/v1", key="new.url").strip()
-        key_env = c.text_input("Variable that holds the key", value=DEFAULT_KEY_ENV, key="new.key").strip()
-    d, e, f, g, h = st.columns(5)
-    per_domain = int(d.number_input("Per domain", 1, 20, 7, key="new.per_domain", help=_PER_DOMAIN))
-    events = int(e.number_input("Life events", 1, 31, 3, key="new.events"))
-    general = int(f.number_input("General attributes", 1, 50, 10, key="new.general"))
-    max_tokens = int(g.number_input("Token limit", 256, 131072, 8192, step=1024, key="new.max_tokens"))
-    temperature = h.number_input(
-        "Temperature", 0.0, 2.0, value=None, step=0.1, placeholder="server's default", key="new.temperature"
-    )
+    base_url, key_env = SIMULATOR, DEFAULT_KEY_ENV
     price_in = price_out = 0.0
     timeout = 300
-    if not simulator:
-        i, j, k, _ = st.columns([1, 1, 1, 2])
-        price_in = i.number_input("Price of prompt tokens", 0.0, value=0.0, key="new.price_in", help=_PRICE)
-        price_out = j.number_input("Price of completion tokens", 0.0, value=0.0, key="new.price_out", help=_PRICE)
-        timeout = int(
-            k.number_input("Patience in seconds", 1, 3600, 300, key="new.timeout", help="Doubled by each retry")
+    if simulator:
+        model = str(st.selectbox("Model", SIMULATED_MODELS, key="new.simulated", width=WIDE))
+        st.caption("Answers follow docs/simulator.md. The dataset is marked as simulated wherever it appears.")
+    else:
+        with st.container(horizontal=True):
+            model = st.text_input("Model", key="new.model", placeholder="openai/gpt-oss-120b", width=WIDE).strip()
+            base_url = st.text_input("Base URL", value="http://localhost:8000/v1", key="new.url", width=WIDE).strip()
+            key_env = st.text_input(
+                "Variable that holds the key", value=DEFAULT_KEY_ENV, key="new.key", width=WIDE
+            ).strip()
+    with st.container(horizontal=True):
+        per_domain = st.number_input("Per domain", 1, 20, 7, key="new.per_domain", help=_PER_DOMAIN, width=NARROW)
+        events = st.number_input("Life events", 1, 31, 3, key="new.events", width=NARROW)
+        general = st.number_input("General ones", 1, 50, 10, key="new.general", help=_GENERAL, width=NARROW)
+        max_tokens = st.number_input("Token limit", 256, 131072, 8192, step=1024, key="new.max_tokens", width=NARROW)
+        temperature = st.number_input(
+            "Temperature", 0.0, 2.0, value=None, step=0.1, placeholder="default", key="new.temperature", width=NARROW
         )
+        if not simulator:
+            timeout = st.number_input(
+                "Patience in s", 1, 3600, 300, key="new.timeout", help="Doubled by each retry", width=NARROW
+            )
+            price_in = st.number_input("Price in", 0.0, value=0.0, key="new.price_in", help=_PRICE_IN, width=NARROW)
+            price_out = st.number_input("Price out", 0.0, value=0.0, key="new.price_out", help=_PRICE_OUT, width=NARROW)
     spec = AuthoringSpec(
         name=name,
         profiles=profiles,
@@ -275,9 +277,6 @@ def _by_model(store: Store, name: str, profiles: int, locale: str, seed: int, *,
     ready = bool(name and model and base_url)
     if st.button("Start writing", type="primary", icon=":material/play_arrow:", disabled=not ready):
         _start(store, spec)
-
-
-_PRICE = "For a million tokens, in any currency; 0 leaves the cost out"
 
 
 def _start(store: Store, spec: AuthoringSpec) -> None:
