@@ -9,9 +9,12 @@ import pytest
 import sqlalchemy as sa
 from evaluating import add, ballots, small_profiles
 from hostile import Asked, Reply, completion, hostile_server
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cimemories.curation import labelling
-from cimemories.curation.labelling import LabellingSpec, read_ballot
+from cimemories.curation.ballots import Ballot, read_ballot, write_ballot
+from cimemories.curation.labelling import LabellingSpec
 from cimemories.evaluation.judge import read_judgement
 from cimemories.llm.answers import AnswerError
 from cimemories.model import Span, Strength, Verdict
@@ -49,11 +52,45 @@ def votes(necessary: object, inappropriate: object) -> str:
         (f"```\n{votes([1], [2])}\n```\n", (N, X, A), 0, 0),
         (f"\n  {votes([1], [2])}  \n", (N, X, A), 0, 0),
         (json.dumps({"necessary": [1], "inappropriate": [], "why": "so"}), (N, A, A), 0, 0),
+        (votes(["1-3"], []), (N, N, N), 0, 0),
+        (votes([" 2 - 3 "], ["1–1"]), (X, N, N), 0, 0),
+        (votes(["1-2"], ["2-3"]), (N, C, X), 1, 0),
+        (votes(["3-1", "-3", "1-2-3", "1-", "a-b", "1.0-2"], []), (A, A, A), 0, 6),
+        (votes(["2-9"], ["0-1"]), (X, N, N), 0, 2),
+        (votes(["1-999999999", "7-9"], []), (N, N, N), 0, 2),
     ],
 )
 def test_a_ballot_says_what_its_lists_say(text: str, verdicts: tuple, conflicts: int, unknown: int) -> None:
     found = read_ballot(text, 3)
     assert (found.verdicts, found.conflicts, found.unknown) == (verdicts, conflicts, unknown)
+
+
+@given(st.lists(st.sampled_from(Verdict), max_size=60))
+def test_what_is_written_down_is_read_back(verdicts: list[Verdict]) -> None:
+    found = read_ballot(write_ballot(verdicts), len(verdicts))
+    assert found == Ballot(tuple(verdicts), verdicts.count(C), 0)
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6) | st.from_regex(r"\d{1,3}-\d{1,3}"),
+    lambda inner: st.lists(inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(st.lists(anything, max_size=8), st.lists(anything, max_size=8), st.integers(0, 50))
+def test_every_entry_is_a_vote_or_is_counted_as_unknown(left: list[object], right: list[object], size: int) -> None:
+    """Whatever an answer lists, what is not named by it abstains, and an entry that names nothing is not lost."""
+    found = read_ballot(votes(left, right), size)
+    assert len(found.verdicts) == size
+    assert found.conflicts == found.verdicts.count(C)
+    assert 0 <= found.unknown <= len(left) + len(right)
+    if found.unknown == 0 and left:
+        assert {N, C} & set(found.verdicts)
+    if found.unknown == 0 and right:
+        assert {X, C} & set(found.verdicts)
+    if not left and not right:
+        assert set(found.verdicts) <= {A}
 
 
 UNREADABLE = [
@@ -268,6 +305,32 @@ def test_more_contexts_ask_only_for_the_new_ones_and_other_settings_are_another_
             spec(server.url, **c) for c in ({"model": "m2"}, {"temperature": 0.5}, {"seed": 5}, {"max_tokens": 9})
         ]
         assert len({first, *(label(sqlite_store, other) for other in others)}) == 5
+
+
+def test_the_same_profiles_in_another_dataset_are_labelled_for_free(store: Store) -> None:
+    """A call is known by what is sent: the same profile in the same context is asked once, whatever it belongs to."""
+    add(store, small_profiles(2, contexts=CONTEXTS))
+    add(store, small_profiles(2, contexts=CONTEXTS), "again")
+    add(store, small_profiles(3, contexts=CONTEXTS + 1), "larger")
+    with hostile_server(lambda asked: completion(*[votes([1], ["2-3"])] * asked.n)) as server:
+        first = label(store, spec(server.url))
+        made = len(server.chats)
+        second = labelling.plan(store, spec(server.url, dataset="again"))
+        progress = labelling.execute(store, second)
+        assert len(server.chats) == made, "no call at all"
+        assert (progress.asked, progress.reused) == (0, 2 * CONTEXTS * PERSONAS * 2)
+        label(store, spec(server.url, dataset="larger"))
+        assert len(server.chats) - made == (3 * (CONTEXTS + 1) - 2 * CONTEXTS) * PERSONAS, "only what is new"
+    assert first != second
+    assert ballots(store, first) == ballots(store, second)
+    with store.read() as connection:
+        one, other = ([tuple(row)[3:] for row in labellings.tallies(connection, i)] for i in (first, second))
+        calls = [
+            set(connection.execute(sa.select(ballot.c.call).where(ballot.c.labelling == i)).scalars())
+            for i in (first, second)
+        ]
+    assert sorted(one) == sorted(other)
+    assert calls[0] == calls[1], "the votes of both came from the same calls"
 
 
 def test_a_labelling_of_nothing_is_refused(sqlite_store: Store) -> None:

@@ -196,11 +196,15 @@ def test_votes_are_mostly_stable_and_every_context_has_both_labels(chat: Chat) -
 
 
 def test_personas_are_ordered(chat: Chat) -> None:
+    """Inappropriate in every single draw; necessary on the whole, since the noise of two personas overlaps there."""
+    necessary = [0, 0, 0]
     for context in CONTEXTS:
         strict, middle, loose = (votes_of(chat, context, persona, n=3) for persona in PERSONAS)
         for a, b, c in zip(strict, middle, loose, strict=True):
             assert set(a["inappropriate"]) >= set(b["inappropriate"]) >= set(c["inappropriate"])
-            assert len(a["necessary"]) <= len(b["necessary"]) <= len(c["necessary"])
+            necessary = [total + len(draw["necessary"]) for total, draw in zip(necessary, (a, b, c), strict=True)]
+    assert necessary == sorted(necessary)
+    assert len(set(necessary)) == 3
 
 
 @pytest.mark.parametrize(

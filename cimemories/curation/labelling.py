@@ -1,7 +1,7 @@
 """Labelling: the personas of a pack vote, k draws each, on all attributes of a profile in a context (Section 4.1.2).
 
-One call carries all attributes; the answer lists their numbers. To leave a number out is to abstain; a number in both
-lists is a conflict, a number that does not exist is unknown: both are recorded as what they are and counted.
+One call carries all attributes; the answer lists their numbers, see ballots.py. What calls share comes first in the
+prompt, and calls are made by profile, context and persona, so that a server's prefix cache serves nearly all of it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from dataclasses import asdict, dataclass
 import sqlalchemy as sa
 
 from cimemories import seeds
+from cimemories.curation.ballots import answer_schema, read_ballot
 from cimemories.llm import answers, worker
 from cimemories.llm.client import DEFAULT_KEY_ENV, Client, Endpoint, probe
 from cimemories.llm.executor import Job, Progress
-from cimemories.model import ChatRequest, Verdict
+from cimemories.model import ChatRequest
 from cimemories.seeds import packs
 from cimemories.store import datasets, labellings, work
 from cimemories.store.calls import Answer
@@ -44,57 +45,6 @@ class LabellingSpec:
     seed: int | None = None
     timeout: float = 120.0
     personas: str = packs.DEFAULTS["personas"]
-
-
-@dataclass(frozen=True)
-class Ballot:
-    """What one answer says: verdicts by position of the attribute, and what could not be used."""
-
-    verdicts: tuple[Verdict, ...]
-    conflicts: int
-    unknown: int
-
-
-def read_ballot(text: str | None, attributes: int) -> Ballot:
-    """Votes on `attributes` attributes, numbered from 1. Raises answers.AnswerError where the answer is none."""
-    value = answers.read_object(text)
-    named: dict[str, set[int]] = {}
-    unknown = 0
-    for verdict in (Verdict.NECESSARY, Verdict.INAPPROPRIATE):
-        numbers = [answers.read_number(item) for item in answers.read_list(value, verdict)]
-        known = {n for n in numbers if n is not None and 1 <= n <= attributes}
-        unknown += sum(1 for n in numbers if n is None or not 1 <= n <= attributes)
-        named[verdict] = known
-    necessary, inappropriate = named[Verdict.NECESSARY], named[Verdict.INAPPROPRIATE]
-
-    def verdict_of(number: int) -> Verdict:
-        if number in necessary:
-            return Verdict.CONFLICT if number in inappropriate else Verdict.NECESSARY
-        return Verdict.INAPPROPRIATE if number in inappropriate else Verdict.ABSTAIN
-
-    return Ballot(tuple(verdict_of(n) for n in range(1, attributes + 1)), len(necessary & inappropriate), unknown)
-
-
-def answer_schema(attributes: int) -> dict[str, object]:
-    """The response_format that holds an answer to lists of attribute numbers."""
-    numbers = {
-        "type": "array",
-        "items": {"type": "integer", "minimum": 1, "maximum": attributes},
-        "maxItems": attributes,
-    }
-    return {
-        "type": "json_schema",
-        "json_schema": {
-            "name": "votes",
-            "strict": True,
-            "schema": {
-                "type": "object",
-                "properties": {"necessary": numbers, "inappropriate": numbers},
-                "required": ["necessary", "inappropriate"],
-                "additionalProperties": False,
-            },
-        },
-    }
 
 
 def plan(store: Store, spec: LabellingSpec) -> str:
