@@ -93,7 +93,22 @@ def _weight_slider(number: int, key: str, weight: int, count: int) -> None:
         values = [st.session_state[f"survival.weight.{n}"] for n in range(count)]
         url.put(priors="-".join(str(value) for value in values))
 
-    st.slider(safe.plain_label(f"Weight of the {key}"), 0, 100, key=name, on_change=changed)
+    # A persona's name is data and the label of a widget is markdown, so the name stands above and the label is ours.
+    safe.inline(f"Weight of the {key}")
+    st.slider(
+        "Weight of the first persona"
+        if number == 0
+        else "Weight of the second persona"
+        if number == 1
+        else "Weight of the third persona"
+        if number == 2
+        else "Weight of a further persona",
+        0,
+        100,
+        key=name,
+        on_change=changed,
+        label_visibility="collapsed",
+    )
 
 
 def _threshold_moved() -> int | None:
