@@ -70,7 +70,7 @@ def import_form(store: Store) -> None:
         with st.spinner("Checking and importing the file"):
             found = import_bytes(store, upload.getbuffer(), upload.name, name.strip() or None)
     except FormatError as problem:
-        page.error("This file cannot be imported.", str(problem), "Nothing was kept of it.")
+        page.error("This file cannot be imported.", f"{problem}.", "Nothing was kept of it.")
     except StoreError as problem:
         page.error("The dataset could not be written.", str(problem), "Nothing was kept of it.")
     else:
@@ -92,6 +92,7 @@ class _Ready:
     asked: tuple[object, ...]
     name: str
     data: bytes
+    simulated: bool
     notes: tuple[str, ...]
 
 
@@ -101,7 +102,7 @@ def export_form(store: Store, dataset: DatasetRow) -> None:
         rows = [row for row in labellings.all_rows(connection, dataset.id) if row.imported or row.ballots]
     by_id = {row.id: row for row in rows}
     form = st.selectbox("Format", list(FORMATS), format_func=lambda key: FORMATS[key], key="profiles.export.format")
-    safe.inline(HOLDS[form])
+    safe.inline(HOLDS[form], muted=True)
     chosen: str | None = None
     if form != "official" and by_id:
         default = default_labelling(store, dataset.id)
@@ -154,7 +155,7 @@ def _prepare(
                 labelling=labelling.id if labelling else None,
                 with_calls=with_calls,
             )
-            st.session_state[_READY] = _Ready(asked, name, found.path.read_bytes(), found.notes)
+            st.session_state[_READY] = _Ready(asked, name, found.path.read_bytes(), found.simulated, found.notes)
     except (FormatError, StoreError) as problem:
         st.session_state.pop(_READY, None)
         page.error("The dataset could not be exported.", str(problem))
@@ -172,7 +173,7 @@ def _offer(ready: _Ready) -> None:
         on_click="ignore",
     )
     safe.inline(f"{ready.name}, {len(ready.data) / 1e6:,.2f} MB")
-    if "simulated" in ready.name:
+    if ready.simulated:
         page.badge_simulated()
     for note in ready.notes:
         page.notice(f"{note[:1].upper()}{note[1:]}.")
