@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
@@ -357,6 +360,37 @@ def test_of_two_who_edit_at_once_none_is_lost_without_a_word(store: Store, label
     stale = editing.attribute_edit(0, make_profile(0, 3, 2).attributes[0], None)
     with pytest.raises(StoreError, match="changed by somebody else"):
         editing.save(store, second.dataset, stale, annotator="Cem")
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_four_who_save_in_the_same_moment(store: Store, labelled: bool) -> None:
+    data = add_dataset(store, profiles=2, attributes=4, contexts=2)
+    if labelled:
+        add_labels(store, data.id, np.full((2, 4, 2), NECESSARY))
+    changes = [reworded(store, data.id, f"new {i}", position=i) for i in range(4)]
+    plans = [editing.plan(store, data.id, edit) for edit in changes]
+    barrier = threading.Barrier(4)
+
+    def save(number: int) -> str:
+        barrier.wait(60)
+        try:
+            return editing.save(
+                store, data.id, changes[number], annotator=f"writer {number}", expected=plans[number]
+            ).name
+        except StoreError as problem:
+            return str(problem)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(save, range(4)))
+    if labelled:  # one made the next version, the others were told of it
+        assert found.count("small world v2") == 1
+        assert sum("Nothing was saved" in text for text in found) == 3
+        with store.read() as connection:
+            assert [row.name for row in datasets.all_rows(connection)] == ["small world", "small world v2"]
+    else:
+        assert found == ["small world"] * 4
+        assert [a.statement for a in profiles(store, data.id)[0].attributes] == [f"new {i}" for i in range(4)]
+        assert len(history(store, data.id)) == 4
 
 
 def test_a_labelling_of_a_new_version_asks_only_for_what_changed(sqlite_store: Store) -> None:

@@ -21,6 +21,7 @@ from cimemories.ui.safe import Html, tag
 ANNOTATOR = "annotator"  # shared with the Labels page
 _PENDING = "profiles.pending"
 _SAVED = "profiles.saved"
+_UNDO = "profiles.undo"
 _HIDDEN = ("ordinal", "places")
 
 
@@ -151,6 +152,10 @@ def history(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
             "Change something under Edit attributes, Edit contexts or Edit biography.",
         )
         return
+    asked = st.session_state.pop(_UNDO, None)
+    for row in rows:
+        if row.id == asked:
+            propose(store, dataset, row.edit.inverse, row.id)
     rows = _of_one_attribute(rows)
     chosen = _history_table(rows, names)
     if chosen is None:
@@ -159,8 +164,12 @@ def history(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
     row = rows[chosen]
     safe.heading(f"Change {row.id}: {row.words}")
     safe.show(_both_sides(row.edit))
-    if st.button("Take this change back", icon=":material/undo:", key=f"profiles.undo.{row.id}"):
-        propose(store, dataset, row.edit.inverse, row.id)
+    st.button(
+        "Take this change back",
+        icon=":material/undo:",
+        key=f"profiles.undo.{row.id}",
+        on_click=lambda: st.session_state.update({_UNDO: row.id}),
+    )
 
 
 def _of_one_attribute(rows: list[EditRow]) -> list[EditRow]:
