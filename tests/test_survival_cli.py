@@ -1,0 +1,88 @@
+"""The commands survival, rules, rule and agreement: the numbers of the analysis, clear errors, nothing half."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+from worlds import add_dataset, add_labels
+
+from cimemories.analysis.labellings_agreement import agreement
+from cimemories.analysis.survival import survival
+from cimemories.cli import cli
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.store import rules
+from cimemories.store.engine import Store, StoreError
+
+X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
+LABELS = [[[X, N, A], [A, X, A], [N, A, X]]]
+DATA = ("-d", "small world")
+
+
+def run(store: Store, *words: str) -> str:
+    """The standard output of a command on SQLite; what it raises is raised."""
+    found = CliRunner().invoke(cli, [*words, "-w", str(store.workspace)], catch_exceptions=False)
+    assert found.exit_code == 0, found.output
+    return found.stdout
+
+
+def test_the_commands_tell_what_the_analysis_says(sqlite_store: Store) -> None:
+    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
+    first = add_labels(sqlite_store, data.id, LABELS)
+    second = add_labels(sqlite_store, data.id, [[[N, N, A], *LABELS[0][1:]]], name="two")
+    told = json.loads(run(sqlite_store, "survival", *DATA, "--labelling", first, "--json"))
+    assert told["survival"] == survival(sqlite_store, first).share
+    assert sum(row["pairs"] for row in told["by"]["domain"]) == told["pairs"]["labelled"] == 9
+    assert told["table2"][1]["published"] == {"figure": "about 147", "place": "Table 2"}
+    [both] = json.loads(run(sqlite_store, "agreement", *DATA, "--json"))
+    assert (both["kappa"], both["differing"]) == (agreement(sqlite_store, first, second).kappa, 1)
+    assert "survival" in run(sqlite_store, "survival", *DATA)
+    assert "test-voter" in run(sqlite_store, "agreement", *DATA)
+
+
+def test_a_rule_is_tried_saved_used_left_and_deleted(sqlite_store: Store) -> None:
+    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
+    labelling = add_labels(sqlite_store, data.id, LABELS)
+    wanted = (*DATA, "--name", "loud", "--threshold", "0.7")
+    loud = ("--priors", "fundamentalist=0.1, pragmatic=0.1,unconcerned=0.8")
+    dry = json.loads(run(sqlite_store, "rule", *wanted, *loud, "--dry-run", "--json"))
+    assert (dry["saved"], dry["changed"], dry["survival_after"]) == (False, 4, 1.0)
+
+    def listed() -> dict[str, bool]:
+        return {r["name"]: r["current"] for r in json.loads(run(sqlite_store, "rules", *DATA, "--json"))}
+
+    assert listed() == {rules.PAPER: True}
+    run(sqlite_store, "rule", *wanted, *loud, "--use", "--annotator", "Ada")
+    assert listed() == {rules.PAPER: False, "loud": True}
+    assert survival(sqlite_store, labelling).share == 1
+    run(sqlite_store, "rule", *DATA, "--name", "paper", "--use")
+    assert survival(sqlite_store, labelling).ambiguous == 4
+    run(sqlite_store, "rule", *DATA, "--name", "loud", "--delete")
+    assert listed() == {rules.PAPER: True}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--name", "x"), "say what to do"),
+        (("--name", "x", "--dry-run", "--use"), "say what to do"),
+        (("--name", "x", "--delete", "--use"), "neither"),
+        (("--name", "x", "--use"), "no rule named 'x'"),
+        (("--name", "x", "--threshold", "0.4"), "above 0.5"),
+        (("--name", "x", "--threshold", "0.9", "--priors", "a"), "KEY=NUMBER"),
+        (("--name", "x", "--threshold", "0.9", "--priors", "a=1"), "each of fundamentalist"),
+        (("--name", "x", "--threshold", "0.9", "--priors", "a=0.5,a=0.5"), "named before"),
+        (("--name", "x", "--priors", "a=1", "--use"), "needs --threshold"),
+        (("--name", "x", "--threshold", "0.9", "-L", "labelling-gone"), "no labelling"),
+    ],
+)
+def test_a_command_that_makes_no_sense_says_why_and_saves_nothing(
+    sqlite_store: Store, words: tuple[str, ...], said: str
+) -> None:
+    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
+    add_labels(sqlite_store, data.id, LABELS)
+    with pytest.raises(StoreError, match=said):
+        run(sqlite_store, "rule", *DATA, *words)
+    with sqlite_store.read() as connection:
+        assert rules.all_rows(connection, data.id) == []
