@@ -1,0 +1,104 @@
+"""How much the parts of curation take at full size: seconds, peak memory, and the size of the record.
+
+    python benchmarks/scale.py [--profiles FILE] [--count 1000] [--contexts 49]
+
+Generates COUNT profiles offline, and labels the profiles of FILE (official layout; default: ten generated ones) in all
+their contexts with Westin's three personas and ten draws against the simulator, which runs in a process of its own and
+is not measured. Each part runs in a fresh process; memory is that process's peak resident set. The limits are those of
+the project for two cores; the machine's load is printed, since other work slows the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from cimemories import seeds
+from cimemories.curation import labelling
+from cimemories.curation.offline import generate_profiles
+from cimemories.formats.official import read_profiles
+from cimemories.store import datasets
+from cimemories.store.engine import open_store
+
+MOST_MEGABYTES = 1000.0
+MOST_SECONDS = {"generate": 60.0, "label": 360.0}
+SIMULATOR = "import sys\nfrom cimemories.llm.simulator import running_simulator\n"
+SIMULATOR += "with running_simulator() as url:\n    print(url, flush=True)\n    sys.stdin.read()\n"
+
+
+def generate(count: int) -> str:
+    """Make profiles one after the other and hold none; what a dataset of them takes is measured by `label`."""
+    attributes = sum(len(profile.attributes) for profile in generate_profiles(count, contexts=seeds.load_contexts()))
+    return f"{count:,} profiles, {attributes:,} attributes"
+
+
+def label(file: str, contexts: int, url: str) -> str:
+    """Label a file's profiles, or ten generated ones where no file is named."""
+    if file:
+        profiles = list(read_profiles(Path(file)).profiles)
+    else:
+        profiles = list(generate_profiles(10, contexts=seeds.load_contexts()))
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(folder)
+        with store.write() as connection:
+            datasets.add(connection, "scale", profiles, origin="test", source_name=None, source_hash="scale")
+        spec = labelling.LabellingSpec("scale", "sim-labeler", url, contexts=contexts)
+        progress = labelling.execute(store, labelling.plan(store, spec))
+        store.close()
+        size = sum(path.stat().st_size for path in Path(folder).iterdir()) / 1e6
+    votes = sum(len(p.attributes) * min(contexts, len(p.contexts)) for p in profiles) * 3 * spec.draws
+    return f"{progress.asked:,} draws, {votes:,} votes, record of {size:.0f} MB"
+
+
+def measured(part: str, *arguments: str) -> None:
+    """Run one part in a process of its own and print its line."""
+    command = [sys.executable, __file__, "--part", part, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{part} failed:\n{done.stderr}")
+    seconds, megabytes, what = done.stdout.strip().split("\t")
+    limit = MOST_SECONDS[part]
+    print(
+        f"{part:9} {float(seconds):7.1f} {float(seconds) / limit:6.2f} {float(megabytes):9.0f} "
+        f"{float(megabytes) / MOST_MEGABYTES:6.2f}   {what}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--profiles", default="", help="official layout; default: ten generated profiles")
+    parser.add_argument("--count", type=int, default=1000, help="profiles to generate")
+    parser.add_argument("--contexts", type=int, default=49)
+    parser.add_argument("--part", choices=MOST_SECONDS, help=argparse.SUPPRESS)
+    parser.add_argument("--url", default="", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.part:
+        clock = time.perf_counter()
+        told = generate(asked.count) if asked.part == "generate" else label(asked.profiles, asked.contexts, asked.url)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(f"{time.perf_counter() - clock}\t{peak}\t{told}")
+        return
+    one, five, _ = os.getloadavg()
+    print(f"{os.cpu_count()} cores, load {one:.1f} (1 min) {five:.1f} (5 min) before the start\n")
+    print("part      seconds of its   peak MB of its   what\n                   limit            limit")
+    measured("generate", "--count", str(asked.count))
+    with subprocess.Popen(
+        [sys.executable, "-c", SIMULATOR], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        url = server.stdout.readline().strip()
+        try:
+            measured("label", "--profiles", asked.profiles, "--contexts", str(asked.contexts), "--url", url)
+        finally:
+            server.stdin.close()
+
+
+if __name__ == "__main__":
+    main()
