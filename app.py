@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import streamlit as st
 
 from cimemories.store.engine import WORKSPACE, StoreError, shared_store
 from cimemories.ui import page, safe
 from cimemories.ui.url import PAGES
 
-st.set_page_config(
-    page_title="CIMemories Studio", page_icon=":material/visibility_lock:", layout="wide", initial_sidebar_state=220
-)
+ICON = Path(__file__).parent / "cimemories" / "ui" / "assets" / "icon.svg"
+
+# A file of our own: for the name of an icon the browser would ask a server on the internet.
+st.set_page_config(page_title="CIMemories Studio", page_icon=str(ICON), layout="wide", initial_sidebar_state=220)
 safe.style()
 
 chosen = st.navigation(

@@ -174,6 +174,20 @@ def test_a_simulated_run_is_started_watched_and_finished(app: str, browser: Brow
     page.context.close()
 
 
+def test_no_page_asks_anything_of_the_internet(app: str, browser: Browser) -> None:
+    page = serving.open_page(browser, app)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    for name in ["", "profiles", "labels", "survival", "runs", "heatmaps", "leaks"]:
+        page.goto(f"{app}/{name}")
+        expect(page.locator(".ci-head").first).to_be_visible()
+        serving.settled(page)
+    own = ("data:", "blob:", f"{app}/")
+    assert asked
+    assert [url for url in asked if not url.startswith(own)] == []
+    page.context.close()
+
+
 class _Canary:
     """A server that nothing may ever ask."""
 
