@@ -1,0 +1,126 @@
+"""The form for new profiles on the Profiles page: made at once, written by a worker, stopped and gone on with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from paging import button, opened, said
+from worlds import add_dataset
+
+from cimemories import launch
+from cimemories.curation import authoring
+from cimemories.curation.authoring_spec import AuthoringSpec
+from cimemories.llm.worker import WorkError
+from cimemories.model import WorkStatus
+from cimemories.store import datasets, generations, work
+from cimemories.store.engine import WORKSPACE, Store, open_store
+
+PAGE = "pages/curate/profiles.py"
+HOSTILE = "<img src=x onerror=alert(1)> ![a](http://127.0.0.1:9/x.png)"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A workspace with one dataset, which the app opens too."""
+    monkeypatch.setenv(WORKSPACE, str(tmp_path))
+    opened_ = open_store(tmp_path)
+    add_dataset(opened_, name="first")
+    yield opened_
+    opened_.close()
+
+
+def names(store: Store) -> list[str]:
+    with store.read() as connection:
+        return [row.name for row in datasets.all_rows(connection)]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Ids of the work for which a worker was to be started; it waits for that worker, which never comes."""
+    ids: list[str] = []
+
+    def queue_alone(store: Store, work_id: str) -> None:
+        with store.write() as connection:
+            work.queue(connection, work_id)
+        ids.append(work_id)
+
+    monkeypatch.setattr(launch, "launch", queue_alone)
+    return ids
+
+
+def spec(**changes: object) -> AuthoringSpec:
+    values = {"name": "new", "profiles": 1, "model": "sim-average", "base_url": "simulator"}
+    return AuthoringSpec(**{**values, "events": 1, "per_domain": 1, "general": 1, **changes})  # type: ignore[arg-type]
+
+
+def test_from_templates_at_once(store: Store) -> None:
+    app = opened(PAGE)
+    assert button(app, "Make the profiles").disabled, "a dataset needs a name"
+    app.text_input(key="new.name").set_value("plain").run()
+    app.number_input(key="new.count.Templates, no model").set_value(2).run()
+    button(app, "Make the profiles").click().run()
+    assert not app.exception
+    assert "&#x27;plain&#x27;: 2 profiles, 298 attributes." in said(app)
+    assert names(store) == ["first", "plain"]
+    app.text_input(key="new.name").set_value("plain").run()
+    button(app, "Make the profiles").click().run()
+    assert "exists already" in said(app)
+    assert names(store) == ["first", "plain"]
+
+
+def test_started_with_the_simulator_and_shown_when_it_is_done(store: Store, started: list[str]) -> None:
+    app = opened(PAGE)
+    app.segmented_control(key="new.how").set_value("The simulator").run()
+    app.text_input(key="new.name").set_value(HOSTILE).run()
+    for key, value in (("new.count.The simulator", 1), ("new.per_domain", 1), ("new.events", 1), ("new.general", 2)):
+        app.number_input(key=key).set_value(value).run()
+    assert "This comes to 2 calls for 11 attributes" in said(app)
+    button(app, "Start writing").click().run()
+    assert len(started) == 1
+    app.run()
+    assert "is being written" in said(app)
+    assert "&lt;img src=x" in said(app)
+    assert "<img" not in said(app)
+    authoring.execute(store, started[0])
+    app.run()
+    assert not app.exception
+    assert "is written: " in said(app)
+    assert "simulated" in said(app)
+    assert names(store) == ["first", HOSTILE]
+
+
+def test_what_cannot_be_started_says_why_and_leaves_nothing(store: Store) -> None:
+    app = opened(PAGE)
+    app.segmented_control(key="new.how").set_value("A model").run()
+    assert button(app, "Start writing").disabled
+    app.text_input(key="new.name").set_value("new").run()
+    app.text_input(key="new.model").set_value("m").run()
+    app.text_input(key="new.url").set_value("http://127.0.0.1:9/v1").run()
+    button(app, "Start writing").click().run()
+    assert "Nothing was started." in said(app)
+    assert "no answer from http://127.0.0.1:9/v1" in said(app)
+    with store.read() as connection:
+        assert generations.all_rows(connection) == []
+
+
+def test_stopped_work_can_be_gone_on_with_or_discarded(store: Store, started: list[str]) -> None:
+    generation_id = authoring.plan(store, spec())
+    with pytest.raises(WorkError):
+        authoring.execute(store, generation_id, base_url="http://127.0.0.1:9/v1")
+    with store.write() as connection:
+        work.finish(connection, generation_id, WorkStatus.INTERRUPTED, HOSTILE)
+    app = opened(PAGE)
+    assert "There is no dataset of it." in said(app)
+    assert "0 of 2 calls are answered and kept" in said(app)
+    assert "<img" not in said(app)
+    button(app, "Resume").click().run()
+    assert started == [generation_id]
+    with store.write() as connection:
+        work.request_cancel(connection, generation_id)
+    app.run()
+    button(app, "Discard").click().run()
+    assert "There is no dataset of it." not in said(app)
+    with store.read() as connection:
+        assert generations.all_rows(connection) == []
