@@ -133,9 +133,9 @@ def _runs(store: Store, dataset: DatasetRow, frozen: str | None, content: str) -
             {
                 "run": row.name,
                 "hash": row.dataset_hash[:8],
-                "is": ("the frozen content" if row.dataset_hash == frozen else "not the frozen content")
+                "is": ("as frozen" if row.dataset_hash == frozen else "not as frozen")
                 if frozen
-                else ("this content" if row.dataset_hash == content else "an earlier content"),
+                else ("as it is now" if row.dataset_hash == content else "earlier content"),
                 "answers by": "simulated" if row.simulated else "",
             }
             for row in rows
@@ -145,7 +145,7 @@ def _runs(store: Store, dataset: DatasetRow, frozen: str | None, content: str) -
     tables.table(
         frame,
         key="profiles.versions.runs",
-        columns={"run": "text", "hash": ("text", "ran on"), "is": ("text", "which is"), "answers by": "text"},
+        columns={"run": "text", "hash": ("text", "ran on"), "is": ("text", "content"), "answers by": "text"},
         alt="The runs on this dataset and the content that they ran on",
     )
 

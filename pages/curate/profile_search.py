@@ -103,7 +103,7 @@ def hits_table(hits: Sequence[Hit], total: int, current: int | None) -> Hit | No
     position = tables.table(
         frame,
         key="profiles.hits",
-        columns={"profile": "text", "statement": "wide", "domain": "text"},
+        columns={"profile": "text", "domain": "text", "statement": "wide"},
         on_select="row",
         selected=ids.index(current) if current in ids else None,
         alt="Statements that match the search",
@@ -160,4 +160,4 @@ def _found(
     if hit is not None and hit.attribute != attribute:
         url.put(profile=hit.profile, attribute=hit.attribute)
         return hit.profile
-    return asked
+    return asked or hits[0].profile

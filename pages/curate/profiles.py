@@ -182,7 +182,7 @@ def main() -> None:
         page.head("Profiles", _takeaway(current), simulated=current.simulated)
     with left:
         profile, *filters = profile_search.browse(store, current.id, people, domains, ambiguous)
-        if labelling is not None:
+        if labelling is not None and not url.get("search"):
             safe.inline(f"Ambiguous: of the pairs that {labelling.model} labelled.", muted=True)
         _manage(store, current)
     with right:

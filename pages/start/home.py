@@ -26,6 +26,7 @@ def _datasets(rows: list[DatasetRow], labelled: list[LabellingRow]) -> None:
             {
                 "name": row.name,
                 "origin": row.origin,
+                "version": row.said,
                 "profiles": row.profiles,
                 "attributes": row.attributes,
                 "contexts": row.contexts,
@@ -40,6 +41,7 @@ def _datasets(rows: list[DatasetRow], labelled: list[LabellingRow]) -> None:
     columns: dict[str, tables.Column] = {
         "name": "text",
         "origin": "text",
+        **({"version": "text"} if any(row.said for row in rows) else {}),
         "profiles": "count",
         "attributes": "count",
         "contexts": "count",
@@ -150,7 +152,9 @@ def main() -> None:
         )
         return
     if all(DEMO in (row.origin, row.name) for row in rows):
-        _tour(rows[-1], ran[-1] if ran else None)
+        # The demo's next version has neither labels nor runs: the tour stays with the one that has.
+        toured = next((row for row in rows if ran and row.id == ran[-1].dataset), rows[-1])
+        _tour(toured, ran[-1] if ran else None)
     else:
         _next_steps(rows, labelled, ran)
     st.subheader("Datasets", anchor=False)
