@@ -21,6 +21,7 @@ from pathlib import Path
 
 from cimemories import seeds
 from cimemories.curation import labelling
+from cimemories.curation.generating import generate_dataset
 from cimemories.curation.offline import generate_profiles
 from cimemories.formats.official import read_profiles
 from cimemories.store import datasets
@@ -33,9 +34,12 @@ SIMULATOR += "with running_simulator() as url:\n    print(url, flush=True)\n    
 
 
 def generate(count: int) -> str:
-    """Make profiles one after the other and hold none; what a dataset of them takes is measured by `label`."""
-    attributes = sum(len(profile.attributes) for profile in generate_profiles(count, contexts=seeds.load_contexts()))
-    return f"{count:,} profiles, {attributes:,} attributes"
+    """Make profiles and write them as a dataset, as `cimemories generate` does."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(folder)
+        row = generate_dataset(store, "scale", count)
+        store.close()
+    return f"{row.profiles:,} profiles, {row.attributes:,} attributes, written as a dataset"
 
 
 def label(file: str, contexts: int, url: str) -> str:

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from cimemories import seeds
 from cimemories.curation import labelling
+from cimemories.curation.adding_packs import Added, add_pack
 from cimemories.curation.labelling import LabellingSpec
 from cimemories.model import Context
 from cimemories.seeds import SeedError, packs
-from cimemories.store import labellings
-from cimemories.store.engine import Store
+from cimemories.store import datasets, edits, labellings
+from cimemories.store.engine import Store, StoreError
 
 CONTEXT = {"task": "Ask for a key", "recipient": "Janitor", "sphere": "housing"}
 PERSONA = {"key": "one", "name": "The one", "prior": 1.0, "description": "You weigh it."}
@@ -38,6 +39,11 @@ def contexts(*entries: dict[str, object], **fields: object) -> dict[str, object]
 
 def personas(*entries: dict[str, object], **fields: object) -> dict[str, object]:
     return {"pack": "mine", "personas": list(entries), **fields}
+
+
+def shown(store: Store) -> list[datasets.ProfileRecord]:
+    with store.read() as connection:
+        return datasets.profile_records(connection, datasets.named(connection, "small").id)
 
 
 class TestShipped:
@@ -223,6 +229,41 @@ class TestCommand:
         checked = cli(outside(), "packs", "--check", path, "--workspace", tmp_path)
         assert checked.returncode == 1
         assert checked.stderr.startswith(f"error: {path}: contexts[0].sphere")
+
+
+class TestAdding:
+    def test_every_profile_gets_the_contexts_once_and_the_history_says_so(self, store: Store) -> None:
+        add(store, small_profiles(2, contexts=3))
+        before = shown(store)
+        assert add_pack(store, "small", "germany", annotator="Ada") == Added("small", "germany", 31, 0)
+        after = shown(store)
+        for old, new in zip(before, after, strict=True):
+            assert new.profile.contexts == (*old.profile.contexts, *packs.context_pack("germany").contexts)
+            assert new.profile.attributes == old.profile.attributes
+        assert add_pack(store, "small", "germany", annotator="Ada") == Added("small", "germany", 0, 31)
+        assert shown(store) == after
+        with store.read() as connection:
+            told = edits.history(connection, datasets.named(connection, "small").id)
+        assert {(row.edit.action, row.annotator, row.reason) for row in told} == {("add", "Ada", "pack germany")}
+        assert len(told) == 31
+
+    def test_what_labels_runs_or_decisions_rest_on_is_never_changed(self, store: Store) -> None:
+        add(store, small_profiles(1, contexts=2))
+        labelling.plan(store, LabellingSpec("small", "sim-labeler", "simulator", draws=1))
+        before = shown(store)
+        with pytest.raises(StoreError, match="'small' stays as it is, because it carries 1 labelling"):
+            add_pack(store, "small", "germany", annotator="Ada")
+        assert shown(store) == before
+
+    def test_nothing_is_written_of_a_pack_that_does_not_fit(self, sqlite_store: Store) -> None:
+        add(sqlite_store, small_profiles(1, contexts=2))
+        before = shown(sqlite_store)
+        write(sqlite_store.workspace, "contexts", contexts(CONTEXT, {**CONTEXT, "sphere": "sports"}))
+        with pytest.raises(SeedError, match=r"contexts\[1\]\.sphere"):
+            add_pack(sqlite_store, "small", "mine", annotator="Ada")
+        with pytest.raises(StoreError, match="--annotator"):
+            add_pack(sqlite_store, "small", "germany", annotator=" ")
+        assert shown(sqlite_store) == before
 
 
 class TestLabelling:

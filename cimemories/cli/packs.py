@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from cimemories.cli import output
-from cimemories.cli.base import AsJson, Workspace, cli
+from cimemories.cli.base import AsJson, DatasetName, Workspace, cli
 from cimemories.seeds import PersonaPack, SeedError, packs
 from cimemories.store.engine import DEFAULT_WORKSPACE
 
@@ -103,3 +103,33 @@ def _check(path: Path, workspace: Path, as_json: bool) -> None:
 
 def _same(one: Path, other: Path) -> bool:
     return one.exists() and other.exists() and one.samefile(other)
+
+
+@cli.command()
+def contexts(
+    dataset: DatasetName,
+    add: Annotated[str | None, typer.Option("--add", help="Add this pack's contexts to all its profiles.")] = None,
+    annotator: Annotated[str, typer.Option("--annotator", help="Whose name the history gives.")] = "command line",
+    as_json: AsJson = False,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """List a dataset's contexts, or add a pack to a dataset on which nothing rests yet.
+
+    Example: cimemories contexts -d mine --add germany
+    """
+    from cimemories.store import datasets
+    from cimemories.store.engine import open_store
+
+    store = open_store(workspace)
+    if add is not None:
+        from cimemories.curation.adding_packs import add_pack
+
+        done = add_pack(store, dataset, add, annotator=annotator)
+        output.note(f"{done.new} contexts of '{add}' added to '{dataset}', {done.there} were there already")
+    with store.read() as connection:
+        rows = datasets.contexts(connection, datasets.named(connection, dataset).id)
+    found = [(row.context.sphere or "", row.context.recipient, row.context.task) for row in rows]
+    if as_json:
+        output.line(output.as_json_text([{"sphere": s or None, "recipient": r, "task": t} for s, r, t in found]))
+    else:
+        output.table([("sphere", False), ("recipient", False), ("task", False)], found)
