@@ -97,7 +97,7 @@ def test_a_version_and_what_it_was_made_from_are_edited_on(store: Store) -> None
     assert (again.dataset, again.in_place) == (second, True)  # nothing rests on the version yet
     edit = reworded(store, data.id, "three")
     plan = editing.plan(store, data.id, edit)
-    assert "'small world v2' was made from it and will not have your change." in plan.sentences
+    assert "'small world v2' was made from 'small world' and will not have your change." in plan.sentences
     third = editing.save(store, data.id, edit, annotator="Bob", expected=plan)
     assert third.name == "small world v3"
     assert [h.edit.after["statement"] for h in history(store, third.dataset)] == ["three"]

@@ -170,6 +170,26 @@ def test_a_labelling_at_work_or_of_another_dataset_cannot_be_frozen_with(
         freezing.freeze(store, data.id, labelling_id=labelling, annotator="Ada")
 
 
+def test_an_edited_dataset_is_no_longer_the_file_it_came_from(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=2, contexts=1)
+
+    def found() -> str | None:
+        with store.read() as connection:
+            row = datasets.with_source(connection, data.source_hash)
+            return row.name if row else None
+
+    editing.new_version(store, data.id)
+    assert found() == "small world"
+    with store.write() as connection:
+        datasets.delete(connection, data.id)
+    assert found() is None  # its next version may hold something else
+    data = add_dataset(store, profiles=1, attributes=2, contexts=1)
+    assert found() == "small world"
+    before = make_profile(0, 2, 1).attributes[0]
+    editing.save(store, data.id, editing.attribute_edit(0, before, None), annotator="Ada")
+    assert found() is None
+
+
 def test_named_rules_go_along_to_the_next_version(store: Store, world: tuple[DatasetRow, str]) -> None:
     data, _ = world
     use_a_rule(store, data.id)

@@ -57,7 +57,7 @@ class Plan:
         if self.newer:
             made = "was" if len(self.newer) == 1 else "were"
             names = _listed([f"'{n}'" for n in self.newer])
-            said.append(f"{names} {made} made from it and will not have your change.")
+            said.append(f"{names} {made} made from {name} and will not have your change.")
         said.append(f"Your change is saved as '{self.target}'{_votes(self)}.")
         if self.imported:
             said.append(f"Labels that were imported from a file stay with {name}: '{self.target}' begins without them.")
