@@ -132,7 +132,8 @@ def _spoiled(
     draw = chance.random()
     for fault, rate in rules["faults"].items():
         if draw < rate:
-            return _FAULTS[fault](domain, item, said, rules)
+            place, spoiled = _FAULTS[fault](domain, item, said, rules)
+            return str(place), spoiled
         draw -= rate
     return domain, item
 
