@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from cimemories.formats.official_records import kind, shown
 
 Kind = Literal["text", "integer", "real", "truth", "json"]
 MOST = 2**31 - 1
+_UNKEPT = re.compile("[\0\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -127,8 +129,8 @@ def _cell(column: Column, value: Any) -> str:
 
 def _text(value: str) -> str:
     """No engine keeps NUL, and none but JSON keeps half of a surrogate pair."""
-    if "\0" in value or any("\ud800" <= c <= "\udfff" for c in value if c > "\ud7ff"):
-        return "holds NUL or half of a surrogate pair; remove it"
+    if not value.isascii() or "\0" in value:
+        return "holds NUL or half of a surrogate pair; remove it" if _UNKEPT.search(value) else ""
     return ""
 
 
