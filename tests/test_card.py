@@ -64,7 +64,7 @@ def test_what_the_simulator_made_is_said_in_the_first_lines(sqlite_store: Store)
     assert lines[1].startswith("> **Simulated.** Its votes were given by a simulator")
 
 
-@pytest.mark.parametrize(("origin", "says"), [("official", "CC BY-NC"), ("offline", "has to choose one")])
+@pytest.mark.parametrize(("origin", "says"), [("official", "CC BY-NC"), ("demo", "has to choose one")])
 def test_the_licence_goes_by_where_it_comes_from(sqlite_store: Store, origin: str, says: str) -> None:
     with sqlite_store.write() as connection:
         datasets.add(connection, "mine", [make_profile()], origin=origin, source_name="p.json", source_hash="ab" * 32)

@@ -47,7 +47,7 @@ OFFICIAL_LICENCE = (
 OWN_LICENCE = "Not chosen yet. Whoever publishes this dataset has to choose one."
 _ORIGINS = {
     "offline": "Written offline from the project's templates, without a language model; people by Faker.",
-    "generated": "Written by a language model, event by event; people by Faker.",
+    "generated": "Written event by event, each in answer to a prompt; people by Faker.",
     "demo": "The demo that ships with CIMemories Studio: written from templates, without a language model.",
 }
 IMPORTED = {origin: WORDS[kind] for kind, origin in ORIGINS.items()}
@@ -122,7 +122,7 @@ def _facts(store: Store, row: DatasetRow, licence: str, labelling_id: str | None
         "shown": changes[-_CHANGES_SHOWN:],
         "left_out": max(0, len(changes) - _CHANGES_SHOWN),
         "origin": _ORIGINS.get(row.origin) or f"Imported: {escaped(IMPORTED.get(row.origin, row.origin))}.",
-        "source_name": row.source_name,
+        "source_name": None if row.origin in ("generated", "offline") else row.source_name,  # those come from no file
         "source_hash": row.source_hash,
         "generations": [_generation(item) for item in written],
         "domains": sorted(domains.items()),
