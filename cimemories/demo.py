@@ -1,4 +1,4 @@
-"""The demo: a small synthetic dataset with simulated labels and a simulated run, from data/demo/.
+"""The demo: a synthetic dataset with simulated labels and runs of three simulated models, from data/demo/.
 
 What is shipped are the profiles and the recorded calls; labels, responses and judgements follow from them by the same
 code that serves real work. Where a prompt has been changed since, the calls no longer fit and the simulator answers.
@@ -30,8 +30,9 @@ from cimemories.store.engine import Store, open_store
 DATASET = "demo"
 ORIGIN = "demo"
 FOLDER = Path(__file__).resolve().parent.parent / "data" / "demo"
-PROFILES, SEED = 3, 7
-LABELLER, MODEL, JUDGE = "sim-labeler", "sim-average", "sim-judge"
+PROFILES, SEED = 10, 7
+LABELLER, JUDGE = "sim-labeler", "sim-judge"
+MODELS = ("sim-careful", "sim-oversharing", "sim-average")  # of different characters; the last is shown first
 SAMPLES, DRAWS = 5, 10
 
 
@@ -46,11 +47,15 @@ def is_wanted(store: Store) -> bool:
             return False
         labelled = labellings.all_rows(connection, demo.id)
         ran = run_rows.all_rows(connection, demo.id)
-    return not labelled or not ran or WorkStatus.FINISHED not in {row.status for row in ran}
+    finished = {row.model for row in ran if row.status == WorkStatus.FINISHED}
+    return not labelled or not finished >= set(MODELS)
 
 
-def prepare(store: Store, tell: Callable[[str], None]) -> None:
-    """Put the demo into a workspace, or finish it where it was cut short. Raises what its steps raise."""
+def prepare(store: Store, tell: Callable[[str], None], profiles: int | None = None) -> None:
+    """Put the demo into a workspace, or finish it where it was cut short; only its first `profiles` where given.
+
+    Raises what its steps raise.
+    """
     file = read_profiles(FOLDER / "profiles.json")
     with store.write() as connection:
         rows = datasets.all_rows(connection)
@@ -58,7 +63,7 @@ def prepare(store: Store, tell: Callable[[str], None]) -> None:
             datasets.add(
                 connection,
                 DATASET,
-                _with_spheres(file.profiles),
+                _with_spheres(file.profiles[:profiles]),
                 origin=ORIGIN,
                 source_name="profiles.json",
                 source_hash=file.sha256,
@@ -71,11 +76,16 @@ def prepare(store: Store, tell: Callable[[str], None]) -> None:
     labelling_id = labelling.plan(store, _labelling_spec())
     labelling.execute(store, labelling_id)
     warm(store, labelling_id)
-    tell("preparing the demo: a simulated run")
+    for model in MODELS:
+        tell(f"preparing the demo: a run of {model}")
+        _run(store, model)
+
+
+def _run(store: Store, model: str) -> None:
     with store.read() as connection:
         demo = datasets.named(connection, DATASET)
-        there = [row for row in run_rows.all_rows(connection, demo.id) if row.model == MODEL]
-    run_id = there[0].id if there else runs.plan(store, _run_spec())
+        there = [row for row in run_rows.all_rows(connection, demo.id) if row.model == model]
+    run_id = there[0].id if there else runs.plan(store, _run_spec(model))
     if not there or there[0].status != WorkStatus.FINISHED:
         runs.execute(store, run_id)
     warm(store, run_id)
@@ -85,14 +95,14 @@ def _labelling_spec() -> labelling.LabellingSpec:
     return labelling.LabellingSpec(dataset=DATASET, model=LABELLER, base_url=SIMULATOR, draws=DRAWS)
 
 
-def _run_spec() -> runs.RunSpec:
+def _run_spec(model: str) -> runs.RunSpec:
     return runs.RunSpec(
         dataset=DATASET,
-        model=MODEL,
+        model=model,
         base_url=SIMULATOR,
         samples=SAMPLES,
         judge=runs.JudgeSpec("llm", JUDGE, SIMULATOR),
-        name=f"{MODEL} on the demo",
+        name=f"{model} on the demo",
     )
 
 

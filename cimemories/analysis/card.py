@@ -123,6 +123,7 @@ def _facts(store: Store, row: DatasetRow, licence: str, labelling_id: str | None
         "left_out": max(0, len(changes) - _CHANGES_SHOWN),
         "origin": _ORIGINS.get(row.origin) or f"Imported: {escaped(IMPORTED.get(row.origin, row.origin))}.",
         "source_name": None if row.origin in ("generated", "offline") else row.source_name,  # those come from no file
+        "made_from": row.source_name if row.origin == "offline" else None,
         "source_hash": row.source_hash,
         "generations": [_generation(item) for item in written],
         "domains": sorted(domains.items()),

@@ -9,6 +9,7 @@ import typer
 from cimemories.cli import output
 from cimemories.cli.base import AsJson, Concurrency, DatasetName, KeyEnv, Temperature, Timeout, Workspace, cli
 from cimemories.cli.working import work_on
+from cimemories.seeds import packs
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
 
 OFFLINE_PER_DOMAIN = 5  # as in the released data
@@ -30,9 +31,15 @@ def generate(
         typer.Option("--base-url", help="Its OpenAI-compatible server, e.g. http://localhost:8000/v1, or `simulator`."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same people and events.")] = 0,
-    locale: Annotated[str, typer.Option("--locale", help="Faker locale of names and addresses.")] = "en_US",
+    locale: Annotated[
+        str, typer.Option("--locale", help="Locale of names and addresses, e.g. de_DE; docs/packs.md lists them.")
+    ] = "en_US",
     per_domain: Annotated[
         int | None, typer.Option("--per-domain", min=1, help="Attributes a domain and event; 7 by a model, else 5.")
+    ] = None,
+    contexts: Annotated[
+        list[str] | None,
+        typer.Option("--contexts", help="Pack of contexts, may be repeated; `cimemories packs` lists them."),
     ] = None,
     events: Annotated[int, typer.Option("--events", min=1, help="Life events a profile.")] = 3,
     general: Annotated[int, typer.Option("--general", min=1, help="General attributes that a model writes.")] = 10,
@@ -58,7 +65,21 @@ def generate(
     if model is None:
         if base_url is not None:
             raise StoreError("--base-url says where, but not who: give --model MODEL too, or leave both out.")
-        _from_templates(workspace, dataset, profiles, seed, locale, per_domain or OFFLINE_PER_DOMAIN, events)
+        from cimemories.curation.generating import generate_dataset
+
+        row = generate_dataset(
+            open_store(workspace),
+            dataset,
+            profiles,
+            seed=seed,
+            locale=locale,
+            per_domain=per_domain or OFFLINE_PER_DOMAIN,
+            events=events,
+            contexts=tuple(contexts or packs.CORE),
+        )
+        output.line(
+            f"generated '{row.name}': {row.profiles} profiles, {row.attributes:,} attributes, {row.contexts} contexts"
+        )
         return
     if base_url is None:
         raise StoreError(f"where is '{model}' served? Give --base-url http://localhost:8000/v1, or `simulator`.")
@@ -75,6 +96,7 @@ def generate(
         per_domain=per_domain or MODEL_PER_DOMAIN,
         events=events,
         general=general,
+        contexts=tuple(contexts or packs.CORE),
         api_key_env=api_key_env,
         temperature=temperature,
         max_tokens=max_tokens,
@@ -87,19 +109,6 @@ def generate(
     generation_id = authoring.plan(store, spec)
     output.note(f"{generation_id}: {estimate(spec).words(price_in, price_out)}")
     work_on(store, generation_id, concurrency)
-
-
-def _from_templates(
-    workspace: Workspace, dataset: str, profiles: int, seed: int, locale: str, per_domain: int, events: int
-) -> None:
-    from cimemories.curation.generating import generate_dataset
-
-    row = generate_dataset(
-        open_store(workspace), dataset, profiles, seed=seed, locale=locale, per_domain=per_domain, events=events
-    )
-    output.line(
-        f"generated '{row.name}': {row.profiles} profiles, {row.attributes:,} attributes, {row.contexts} contexts"
-    )
 
 
 @cli.command()

@@ -24,6 +24,7 @@ from cimemories.llm import answers, worker
 from cimemories.llm.client import Client, Endpoint, probe
 from cimemories.llm.executor import Job, Progress
 from cimemories.model import DOMAINS, GENERAL, Attribute, ChatRequest, Context, Profile, WorkStatus
+from cimemories.seeds import packs
 from cimemories.store import datasets, generations, work
 from cimemories.store.calls import Answer
 from cimemories.store.engine import Store, StoreError
@@ -43,7 +44,7 @@ def plan(store: Store, spec: AuthoringSpec) -> str:
     """
     _check(spec)
     drawn = people(spec.profiles, seed=spec.seed, locale=spec.locale, events=spec.events)
-    contexts = seeds.load_contexts()
+    contexts = packs.contexts_of(spec.contexts, store.workspace)
     texts = {level: prompt.sha256 for level, prompt in wording.prompts().items()}
     with worker.reachable(spec.base_url) as url:
         server = probe(Endpoint(url, spec.api_key_env), spec.model)

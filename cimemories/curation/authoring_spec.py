@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cimemories.curation import authoring_wording as wording
 from cimemories.llm.client import DEFAULT_KEY_ENV
 from cimemories.model import DOMAINS, GENERAL
+from cimemories.seeds import packs
 
 ATTEMPTS = 3  # the first, and two more for what was turned down
 BIOGRAPHY_TOKENS = 100  # of a prompt: the biography, the event, and how many attributes are wanted
@@ -29,6 +30,7 @@ class AuthoringSpec:
     per_domain: int = 7
     events: int = 3
     general: int = 10
+    contexts: tuple[str, ...] = packs.CORE
     api_key_env: str = DEFAULT_KEY_ENV
     temperature: float | None = None
     max_tokens: int = 8192

@@ -131,6 +131,9 @@ def read_any(path: Path) -> tuple[Kind, ContextPack | PersonaPack]:
     return listed[0], read_contexts(path) if listed[0] == "contexts" else read_personas(path)
 
 
+CORE = ("core",)  # the packs of contexts that are used where nothing is said
+
+
 def contexts_of(names: Iterable[str], workspace: Path | None = None) -> tuple[Context, ...]:
     """The contexts of these packs, one pack after the other. A context that stands in two of them comes once, with the
     sphere of the first. Raises SeedError where no pack is named, or one is unknown or does not fit."""

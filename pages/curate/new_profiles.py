@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 import streamlit as st
 
@@ -17,7 +18,7 @@ from cimemories.llm.client import DEFAULT_KEY_ENV, EndpointError
 from cimemories.llm.policy import SimulatorError
 from cimemories.llm.worker import SIMULATOR
 from cimemories.model import WorkStatus
-from cimemories.seeds import SeedError
+from cimemories.seeds import SeedError, packs
 from cimemories.store import generations, work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.generations import GenerationRow
@@ -178,6 +179,17 @@ def _finished(store: Store, row: GenerationRow) -> None:
 # ---- the form
 
 
+@dataclass(frozen=True)
+class _Who:
+    """What is asked for whoever writes it."""
+
+    name: str
+    profiles: int
+    locale: str
+    seed: int
+    contexts: tuple[str, ...]
+
+
 def _form(store: Store) -> None:
     how = st.segmented_control(
         "Who writes them?", [TEMPLATES, BY_MODEL, BY_SIMULATOR], default=TEMPLATES, key="new.how", required=True
@@ -188,29 +200,39 @@ def _form(store: Store) -> None:
         profiles = st.number_input("Profiles", 1, most, 10, key=f"new.count.{how}", width=NARROW)
         locale = st.selectbox("Locale", LOCALES, LOCALES.index("en_US"), key="new.locale", help=_LOCALE, width=NARROW)
         seed = st.number_input("Seed", 0, value=0, key="new.seed", help=_SEED, width=NARROW)
+        there = [file.name for file in packs.pack_files("contexts", store.workspace)]
+        chosen = st.multiselect("Contexts", there, packs.CORE, key="new.contexts", format_func=safe.option, width=WIDE)
+    who = _Who(name, int(profiles), str(locale), int(seed), tuple(chosen))
     if how == TEMPLATES:
-        _from_templates(store, name, int(profiles), str(locale), int(seed))
+        _from_templates(store, who)
     else:
-        _by_model(store, name, int(profiles), str(locale), int(seed), simulator=how == BY_SIMULATOR)
+        _by_model(store, who, simulator=how == BY_SIMULATOR)
 
 
-def _from_templates(store: Store, name: str, profiles: int, locale: str, seed: int) -> None:
+def _from_templates(store: Store, who: _Who) -> None:
     with st.container(horizontal=True):
         per_domain = st.number_input(
             "Per domain", 1, 7, 5, key="new.templates.per_domain", help=_PER_DOMAIN, width=NARROW
         )
         events = st.number_input("Life events", 1, 12, 3, key="new.templates.events", width=NARROW)
     safe.inline(
-        f"This comes to {tables.count(profiles)} profiles with about {tables.count(events * 9 * per_domain + 14)} "
+        f"This comes to {tables.count(who.profiles)} profiles with about {tables.count(events * 9 * per_domain + 14)} "
         "attributes each, made at once. More than that: cimemories generate --offline.",
         muted=True,
     )
-    if not st.button("Make the profiles", type="primary", icon=":material/person_add:", disabled=not name):
+    if not st.button("Make the profiles", type="primary", icon=":material/person_add:", disabled=not who.name):
         return
     try:
         with st.spinner("Making the profiles"):
             row = generate_dataset(
-                store, name, profiles, seed=seed, locale=locale, per_domain=per_domain, events=events
+                store,
+                who.name,
+                who.profiles,
+                seed=who.seed,
+                locale=who.locale,
+                per_domain=per_domain,
+                events=events,
+                contexts=who.contexts,
             )
     except (StoreError, SeedError, ValueError) as problem:
         page.error("Nothing was made.", str(problem))
@@ -225,7 +247,7 @@ _PER_DOMAIN = (
 )
 
 
-def _by_model(store: Store, name: str, profiles: int, locale: str, seed: int, *, simulator: bool) -> None:
+def _by_model(store: Store, who: _Who, *, simulator: bool) -> None:
     base_url, key_env = SIMULATOR, DEFAULT_KEY_ENV
     price_in = price_out = 0.0
     timeout = 300
@@ -254,15 +276,16 @@ def _by_model(store: Store, name: str, profiles: int, locale: str, seed: int, *,
             price_in = st.number_input("Price in", 0.0, value=0.0, key="new.price_in", help=_PRICE_IN, width=NARROW)
             price_out = st.number_input("Price out", 0.0, value=0.0, key="new.price_out", help=_PRICE_OUT, width=NARROW)
     spec = AuthoringSpec(
-        name=name,
-        profiles=profiles,
+        name=who.name,
+        profiles=who.profiles,
         model=model,
         base_url=base_url,
-        seed=seed,
-        locale=locale,
+        seed=who.seed,
+        locale=who.locale,
         per_domain=per_domain,
         events=events,
         general=general,
+        contexts=who.contexts,
         api_key_env=key_env or DEFAULT_KEY_ENV,
         temperature=temperature,
         max_tokens=max_tokens,
@@ -274,7 +297,7 @@ def _by_model(store: Store, name: str, profiles: int, locale: str, seed: int, *,
         f"This comes to {estimate(spec).words(price_in, price_out)}. It can be cancelled and resumed at any time.",
         muted=True,
     )
-    ready = bool(name and model and base_url)
+    ready = bool(who.name and model and base_url)
     if st.button("Start writing", type="primary", icon=":material/play_arrow:", disabled=not ready):
         _start(store, spec)
 
