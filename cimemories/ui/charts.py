@@ -29,6 +29,8 @@ CONFIG = {"displaylogo": False, "doubleClick": False, "modeBarButtonsToRemove": 
 ROW_HEIGHT = 34
 LONGEST_TICK = 34
 MINIMUM_ROOM = 12
+PLOT_WIDTH, HATCH = 900, 11  # pixels: about as wide as the plot is, and between two lines of a hatched cell
+LEAST_SCALE = 0.01  # where all is 0 the scale still begins at 0 and ends above it
 CHARACTER_WIDTH = 6.2  # pixels, of a tick label at Streamlit's size
 PLOT_CHARACTERS = 130  # about as many stand side by side under a chart on the narrowest screen we serve
 
@@ -150,13 +152,13 @@ def _heatmap_figure(
         y=list(range(len(rows))),
         colorscale="Cividis",
         zmin=0,
-        zmax=maximum if maximum is not None else None,
+        zmax=maximum if maximum is not None else max([LEAST_SCALE, *(s for line in shares for s in line if s)]),
         xgap=1,
         ygap=1,
         hoverinfo="skip",
         colorbar={"tickformat": ".0%", "thickness": 12, "outlinewidth": 0, "len": 0.9},
     )
-    _hatch(fig, hatched)
+    _hatch(fig, hatched, len(columns))
     fig.add_scatter(
         x=[i for i, _ in points],
         y=[j for _, j in points],
@@ -198,13 +200,22 @@ def _tick_room(fig: go.Figure) -> dict[str, int]:
     return {"l": round(longest * CHARACTER_WIDTH) + 14, "b": 17 * max((len(lines) for lines in below), default=1) + 14}
 
 
-def _hatch(fig: go.Figure, cells: list[tuple[int, int]]) -> None:
-    """Three diagonals a cell, all of them one line: a pattern a cell would cost the browser a hundred times as much."""
+def _hatch(fig: go.Figure, cells: list[tuple[int, int]], columns: int) -> None:
+    """Diagonals, all of them one line: a pattern a cell would cost the browser a hundred times as much.
+
+    They are reckoned in pixels, so that they slant alike in narrow and in wide cells.
+    """
+    width, height = PLOT_WIDTH / max(1, columns) - 4, ROW_HEIGHT - 4
     x: list[float | None] = []
     y: list[float | None] = []
     for i, j in cells:
-        x += [i - 0.45, i - 0.05, None, i - 0.45, i + 0.45, None, i + 0.05, i + 0.45, None]
-        y += [j + 0.05, j - 0.4, None, j + 0.4, j - 0.4, None, j + 0.4, j - 0.05, None]
+        for offset in range(HATCH, int(width + height), HATCH):
+            left, right = max(0.0, offset - height), min(width, float(offset))
+            for across in (left, right):
+                x.append(i + (across / width - 0.5) * 0.92)
+                y.append(j + ((offset - across) / height - 0.5) * 0.88)
+            x.append(None)
+            y.append(None)
     line = {"color": "rgba(128,128,128,.6)", "width": 1, "simplify": False}
     fig.add_scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False)
 

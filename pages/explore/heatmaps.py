@@ -77,10 +77,15 @@ def _takeaway(flows: Flows, asked: Scope, cells: pd.DataFrame, n: int) -> str:
     if asked.labelling is None or worst is None:
         return f"{asked.run.name}: nothing can be measured yet."
     share, complete = tables.percent(numbers.violation[n]), tables.percent(numbers.completeness)
+    where = "nothing inappropriate was revealed"
+    if worst.violation:
+        where = (
+            f"most leaks in {worst.domain.replace('_', ' ')} to {worst.recipient} "
+            f"({tables.percent(worst.violation)} of {tables.count(worst.pairs)} inappropriate pairs)"
+        )
     text = (
         f"{asked.run.name}: violation@{n} {share} of {tables.count(numbers.attributes)} attributes, "
-        f"completeness {complete}; most leaks in {worst.domain.replace('_', ' ')} to {worst.recipient} "
-        f"({tables.percent(worst.violation)} of {tables.count(worst.pairs)} inappropriate pairs)."
+        f"completeness {complete}; {where}."
     )
     if numbers.coverage < 0.99:
         text += f" Only {tables.percent(numbers.coverage)} of the responses are judged."

@@ -37,10 +37,13 @@ def draw() -> None:
     if place is None:
         page.empty(
             "No leak in this run",
-            "No judged message reveals an attribute that is labelled inappropriate in its context."
+            "No judged message reveals an attribute that is labelled inappropriate in its context. A cell of the "
+            "heatmap leads to the messages all the same."
             if asked.labelling
             else "The dataset has no labels yet, so nothing can be called inappropriate.",
-            None if asked.labelling else lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
+            (lambda: url.page_link("heatmaps", "Choose a cell", icon=":material/grid_on:", run=asked.run.id))
+            if asked.labelling
+            else lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
         )
         return
     view = leak_view(flows, asked, *place)
