@@ -30,7 +30,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     serving.require_chromium()
     folder = tmp_path_factory.mktemp("app") / "workspace"
     store = open_store(folder)
-    demo.prepare(store, lambda text: None)
+    demo.prepare(store, lambda text: None, 3)
     store.close()
     return folder
 
@@ -56,7 +56,7 @@ def record(workspace: Path) -> Iterator[Store]:
 
 def demo_run(store: Store) -> str:
     with store.read() as connection:
-        return next(row.id for row in runs.all_rows(connection) if row.model == demo.MODEL)
+        return next(row.id for row in runs.all_rows(connection) if row.model == demo.MODELS[-1])
 
 
 def test_a_deep_link_as_the_first_request_goes_through_the_app(

@@ -25,7 +25,7 @@ import sys
 from cimemories import demo
 from cimemories.store.engine import open_store
 
-demo.prepare(open_store(sys.argv[1]), lambda text: print(text, flush=True))
+demo.prepare(open_store(sys.argv[1]), lambda text: None, 1)
 """
 
 
@@ -38,13 +38,13 @@ def state(store: Store) -> dict[str, object]:
     with store.read() as connection:
         (dataset,) = datasets.all_rows(connection)
         (labelling,) = labellings.all_rows(connection)
-        (run,) = run_rows.all_rows(connection)
+        ran = run_rows.all_rows(connection)
     return {
         "dataset": (dataset.name, dataset.origin, dataset.profiles, dataset.attributes, dataset.contexts),
         "labelling": (labelling.status, labelling.ballots, labelling.simulated),
-        "run": (run.status, run.responses, run.judgements, run.simulated),
+        "runs": {run.model: (run.status, run.responses, run.judgements, run.simulated) for run in ran},
         "counts": counts(store),
-        "numbers": numbers(store, run.id),
+        "numbers": {run.model: numbers(store, run.id) for run in ran},
     }
 
 
@@ -63,23 +63,24 @@ def asked() -> Iterator[list[object]]:
         yield seen
 
 
-def assert_whole(store: Store, asked: list[object]) -> None:
-    """All of the demo is there, made from recorded calls alone."""
-    assert asked == [], "rebuild data/demo with `python -m cimemories.demo` after a change of prompts or seeds"
+def assert_whole(store: Store, asked: list[object], profiles: int) -> None:
+    """All of the demo is there for so many profiles, made from recorded calls alone."""
+    assert asked == [], "rebuild data/demo with `make demo` after a change of prompts or seeds"
     found = state(store)
-    assert found["labelling"] == (WorkStatus.FINISHED, {"ok": 3 * 49 * 3 * demo.DRAWS}, True)
-    status, responses, judgements, simulated = found["run"]
-    assert (status, simulated) == (WorkStatus.FINISHED, True)
-    assert sum(responses.values()) == 3 * 49 * demo.SAMPLES
-    assert sum(judgements.values()) == responses["ok"]
-    assert set(responses) | set(judgements) <= {"ok", "truncated", "unparsed", "empty"}, (
-        "nothing failed, nothing is owed"
-    )
+    assert found["dataset"][2] == profiles
+    assert found["labelling"] == (WorkStatus.FINISHED, {"ok": profiles * 49 * 3 * demo.DRAWS}, True)
+    assert list(found["runs"]) == list(demo.MODELS)
+    for status, responses, judgements, simulated in found["runs"].values():
+        assert (status, simulated) == (WorkStatus.FINISHED, True)
+        assert sum(responses.values()) == profiles * 49 * demo.SAMPLES
+        assert sum(judgements.values()) == responses["ok"]
+        assert set(responses) | set(judgements) <= {"ok", "truncated", "unparsed", "empty"}, "none failed, none owed"
     assert found["counts"]["calls"] == recorded()
-    assert found["numbers"]["simulated"] is True
-    assert found["numbers"]["coverage"] > 0.99
-    assert 0 < found["numbers"]["violation"]["1"] < found["numbers"]["violation"]["5"] < 1
-    assert 0 < found["numbers"]["completeness"] < 1
+    for figures in found["numbers"].values():
+        assert figures["simulated"] is True
+        assert figures["coverage"] > 0.99
+        assert 0 < figures["violation"]["1"] < figures["violation"]["5"] < 1
+        assert 0 < figures["completeness"] < 1
     assert not demo.is_wanted(store)
 
 
@@ -94,7 +95,9 @@ def test_every_answer_comes_from_the_recorded_calls_and_a_second_time_changes_no
 ) -> None:
     assert demo.is_wanted(sqlite_store)
     demo.prepare(sqlite_store, quiet)
-    assert_whole(sqlite_store, asked)
+    assert_whole(sqlite_store, asked, demo.PROFILES)
+    violation = {model: figures["violation"]["5"] for model, figures in state(sqlite_store)["numbers"].items()}
+    assert violation["sim-careful"] < violation["sim-average"] < violation["sim-oversharing"], "three characters"
     before = state(sqlite_store)
     demo.prepare(sqlite_store, quiet)
     assert state(sqlite_store) == before
@@ -107,26 +110,32 @@ def test_a_workspace_with_data_of_its_own_is_left_alone(sqlite_store: Store) -> 
     assert not demo.is_wanted(sqlite_store)
 
 
+def _labelled(store: Store) -> bool:
+    with store.read() as connection:
+        rows = labellings.all_rows(connection)
+    return bool(rows and rows[0].ballots.get("ok"))
+
+
+def _judged(store: Store) -> bool:
+    with store.read() as connection:
+        rows = run_rows.all_rows(connection)
+    return bool(rows and rows[-1].model == demo.MODELS[-1] and rows[-1].judged)
+
+
 def test_killed_in_the_middle_it_is_finished_the_next_time(asked: list[object], tmp_path: Path) -> None:
-    for step, patience in (("recorded calls", 0.3), ("labels", 1.0), ("simulated run", 1.0)):
-        process = subprocess.Popen(
-            [sys.executable, "-c", PREPARE, tmp_path], cwd=ROOT, env=outside(), stdout=subprocess.PIPE, text=True
-        )
-        while (line := process.stdout.readline()) and step not in line:
-            pass
-        assert step in line
-        time.sleep(patience)
+    store = open_store(tmp_path)
+    for reached in (lambda _: time.sleep(1.0) is None, _labelled, _judged):  # at first: while it reads recorded calls
+        process = subprocess.Popen([sys.executable, "-c", PREPARE, tmp_path], cwd=ROOT, env=outside())
+        while not reached(store):
+            assert process.poll() is None, "it ended before it could be killed"
+            time.sleep(0.01)
         process.kill()
         process.wait()
-        process.stdout.close()
-        store = open_store(tmp_path)
         assert demo.is_wanted(store)
-        store.close()
-    store = open_store(tmp_path)
     with store.read() as connection:
-        (halfway,) = run_rows.all_rows(connection)
+        halfway = run_rows.all_rows(connection)[-1]
     assert halfway.status == WorkStatus.INTERRUPTED
-    demo.prepare(store, quiet)
-    assert_whole(store, asked)
+    demo.prepare(store, quiet, 1)
+    assert_whole(store, asked, 1)
     assert row_of(store, halfway.id).status == WorkStatus.FINISHED, "the same run, not a second one"
     store.close()
