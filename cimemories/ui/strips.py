@@ -35,6 +35,8 @@ def style() -> None:
 .ci-memory td { padding: 6px 12px 6px 0 !important; }
 .ci-memory td:last-child { width: 1%; padding-right: 0 !important; }
 .ci-memory .ci-muted { margin-top: 1px; }
+/* What is below the window is laid out only when somebody scrolls there. */
+.ci-far { content-visibility: auto; contain-intrinsic-size: auto 800px; }
 .ci-change td:first-child { width: 14%; opacity: .75; }
 .ci-change td { width: 43%; white-space: pre-wrap; }
 </style>"""

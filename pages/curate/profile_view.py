@@ -107,4 +107,4 @@ def _attribute_table(
         if labels is not None:
             cells.append(tag("td", strips.strip(labels.strips.get(attribute_id, ""), recipients)))
         body.append(tag("tr", *cells, cls="ci-chosen" if attribute_id == chosen else ""))
-    return tag("table", tag("tbody", *body), cls="ci-grid ci-memory")
+    return tag("div", tag("table", tag("tbody", *body), cls="ci-grid ci-memory"), cls="ci-far")
