@@ -83,7 +83,7 @@ def _takeaway(flows: Flows, asked: Scope, cells: pd.DataFrame, n: int) -> str:
     where = "nothing inappropriate was revealed"
     if worst.violation:
         where = (
-            f"most leaks in {worst.domain.replace('_', ' ')} to {worst.recipient} "
+            f"most leaked pairs in {worst.domain.replace('_', ' ')} to {worst.recipient} "
             f"({tables.percent(worst.violation)} of {tables.count(worst.pairs)} inappropriate pairs)"
         )
     text = (
@@ -140,7 +140,7 @@ def _title(cells: pd.DataFrame, n: int) -> str:
     worst = heatmap.worst(cells)
     if worst is None or not worst.violation:
         return f"Violation@{n}: nothing inappropriate was revealed"
-    return f"Violation@{n}: {worst.domain.replace('_', ' ')} leaks most, to {worst.recipient}"
+    return f"Violation@{n}: most leaked pairs in {worst.domain.replace('_', ' ')}, to {worst.recipient}"
 
 
 def _cell(flows: Flows, asked: Scope, cells: pd.DataFrame, context: int, domain: str, n: int) -> None:
