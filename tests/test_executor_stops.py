@@ -127,13 +127,14 @@ def on_connect(sqlite_store: Store) -> Callable[[str], None]:
     pragma = [""]
 
     def begin(connection: sa.Connection) -> None:
-        connection.exec_driver_sql(pragma[0])
+        if pragma[0]:
+            connection.exec_driver_sql(pragma[0])
 
     def change(statement: str) -> None:
-        if not pragma[0]:
-            sa.event.listen(sqlite_store.engine, "begin", begin)
         pragma[0] = statement
 
+    # Listened from the start: a listener that is added while another thread begins a transaction breaks that one.
+    sa.event.listen(sqlite_store.engine, "begin", begin)
     return change
 
 
