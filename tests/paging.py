@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,21 @@ from typing import Any
 from streamlit.testing.v1 import AppTest
 
 ROOT = Path(__file__).resolve().parent.parent
+# The keys of all expanders whose inside is made only when they are open.
+FOLDS = sorted(
+    {key for page in ROOT.glob("pages/*/*.py") for key in re.findall(r'"(\w+\.box\.\w+)"', page.read_text())}
+)
 
 
-def opened(page: str, **query: object) -> AppTest:
-    """The app on one of its pages, as a link with these parameters opens it."""
+def opened(page: str, *folds: str, **query: object) -> AppTest:
+    """The app on one of its pages, as a link with these parameters opens it, the expanders of these keys opened."""
     app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
     app.run()
     app.switch_page(page)
     for name, value in query.items():
         app.query_params[name] = str(value)
+    for key in folds:
+        app.session_state[key] = True
     app.run()
     assert not app.exception
     return app

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from paging import ROOT, button, nodes, opened, said
+from paging import FOLDS, ROOT, button, nodes, opened, said
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_profiles, records
 
@@ -104,7 +104,7 @@ def test_a_file_is_imported_once_and_recognised_the_second_time(store: Store) ->
     }
     data = json.dumps([profile]).encode()
     for expected in ("Imported 1 profiles as &#x27;ann&#x27;.", "This very file is here already"):
-        app = opened(PROFILES)
+        app = opened(PROFILES, "profiles.box.import")
         app.file_uploader[0].set_value(("ann.json", data, "application/json")).run()
         button(app, "Import").click().run()
         assert not app.exception
@@ -125,7 +125,7 @@ def test_a_file_that_is_no_profile_file_is_refused_in_one_line(store: Store) -> 
 
 def test_a_dataset_is_deleted_only_with_a_second_word(store: Store) -> None:
     dataset = add_dataset(store)
-    app = opened(PROFILES, dataset=dataset.id)
+    app = opened(PROFILES, "profiles.box.delete", dataset=dataset.id)
     assert button(app, "Delete").disabled
     app.checkbox[0].check().run()
     button(app, "Delete").click().run()
@@ -175,7 +175,7 @@ def test_hostile_text_reaches_only_what_shows_it_as_text(store: Store, page: str
             label=Label.NECESSARY,
             reason=HOSTILE,
         )
-    app = opened(page, dataset=dataset.id, attribute=person.attribute_ids[0])
+    app = opened(page, *FOLDS, dataset=dataset.id, attribute=person.attribute_ids[0])
     assert "<img" not in said(app)
     carrying = {node.type for node in nodes(app._tree) if "onerror" in str(getattr(node, "proto", ""))}
     assert carrying

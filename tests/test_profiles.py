@@ -10,7 +10,7 @@ import pytest
 import serving
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from paging import button, nodes, opened, said
+from paging import FOLDS, button, nodes, opened, said
 from playwright.sync_api import expect
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_profiles, make_profile, records
@@ -266,9 +266,7 @@ def test_what_cannot_be_saved_is_said_in_one_line(workspace: Store) -> None:
 
 
 def test_versions_are_listed_frozen_and_gone_on_from(labelled: DatasetRow, workspace: Store) -> None:
-    app = opened(PROFILES, dataset=labelled.id)
-    app.session_state["profiles.box.versions"] = True
-    app.run()
+    app = opened(PROFILES, "profiles.box.versions", dataset=labelled.id)
     table = next(d for d in app.dataframe if "from" in d.value)
     assert table.value["name"].tolist() == ["small world"]
     next(t for t in app.text_input if t.key.startswith("profiles.freeze")).set_value("Ada")
@@ -299,9 +297,7 @@ def test_hostile_text_reaches_only_what_shows_it_as_text(workspace: Store, view:
     editing.save(workspace, data.id, edit, annotator=HOSTILE, reason=HOSTILE)
     add_labels(workspace, data.id, [[[AMBIGUOUS], [NECESSARY]]] * 2, name=HOSTILE)
     record = records(workspace, data.id)[0]
-    app = opened(PROFILES, dataset=data.id, attribute=record.attribute_ids[0], view=view)
-    app.session_state["profiles.box.versions"] = True
-    app.run()
+    app = opened(PROFILES, *FOLDS, dataset=data.id, attribute=record.attribute_ids[0], view=view)
     if view == "history":
         version = app.session_state["profiles.history.memory"]["version"]
         app.session_state[f"profiles.history.{version}"] = {

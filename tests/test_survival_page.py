@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from paging import button, opened, said
+from paging import FOLDS, button, opened, said
 from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
 from cimemories.analysis.rule import PAPER_NAME, rule_of
@@ -48,12 +48,12 @@ def test_without_data_or_labels_the_page_says_what_to_do(store: Store) -> None:
 def test_the_numbers_are_the_analysis_layers(store: Store) -> None:
     _, labelling = world(store)
     found = survival(store, labelling)
-    page = opened(PAGE)
+    page = opened(PAGE, "survival.box.shares")
     assert f"{100 * found.share:.1f} % of 18 labelled pairs have a consensus" in said(page)
     assert PAPER_NAME in said(page).replace("&#x27;", "'")
     table = next(d.value for d in page.dataframe if "survival" in d.value)
     assert table["pairs"].sum() == 18 and table["ambiguous"].sum() == found.ambiguous
-    by_profile = opened(PAGE, by="profile")
+    by_profile = opened(PAGE, "survival.box.shares", by="profile")
     table = next(d.value for d in by_profile.dataframe if "survival" in d.value)
     assert dict(zip(table["name"], table["survival"], strict=True)) == pytest.approx(
         {"Person 0": 100 * 7 / 9, "Person 1": 100 * 4 / 9}
@@ -149,6 +149,6 @@ def test_hostile_names_stay_text(store: Store) -> None:
         priors = rule_of(store, labelling).prior_by_key
         rules.add(connection, data.id, TEXTS[2][:60], threshold=1.0, priors=priors, annotator=TEXTS[0][:60], use=True)
     for part in ("shares", "whatif", "contexts", "agreement", "models"):
-        markup = said(opened(PAGE, part=part, by="profile"))
+        markup = said(opened(PAGE, *FOLDS, part=part, by="profile"))
         assert "<img" not in markup and "<script" not in markup
     assert len(records(store, data.id)) == 3

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import streamlit as st
 
 from cimemories.model import Label
@@ -147,9 +148,9 @@ def _heatmap_figure(
         shares.append(line)
     fig = go.Figure()
     fig.add_heatmap(
-        z=shares,
-        x=list(range(len(columns))),
-        y=list(range(len(rows))),
+        z=np.array(shares, dtype=float),
+        x=np.arange(len(columns)),
+        y=np.arange(len(rows)),
         colorscale="Cividis",
         zmin=0,
         zmax=maximum if maximum is not None else max([LEAST_SCALE, *(s for line in shares for s in line if s)]),
@@ -159,19 +160,21 @@ def _heatmap_figure(
         colorbar={"tickformat": ".0%", "thickness": 12, "outlinewidth": 0, "len": 0.9},
     )
     _hatch(fig, hatched, len(columns))
+    at = np.array(points, dtype=int).reshape(-1, 2)
     fig.add_scatter(
-        x=[i for i, _ in points],
-        y=[j for _, j in points],
+        x=at[:, 0],
+        y=at[:, 1],
         mode="markers",
         marker={"symbol": "square", "size": 8, "opacity": 0},
         selected={"marker": {"opacity": 0}},
         unselected={"marker": {"opacity": 0}},
-        customdata=points,
-        text=texts,
+        customdata=at,
+        text=np.array(texts, dtype=object),
         hovertemplate="%{text}<extra></extra>",
         showlegend=False,
     )
-    axis = {"tickmode": "array", "showgrid": False, "zeroline": False, "ticks": ""}
+    # Plotly would measure every label to hide those that reach out of the plot; their margins hold them all.
+    axis = {"tickmode": "array", "showgrid": False, "zeroline": False, "ticks": "", "ticklabeloverflow": "allow"}
     room = PLOT_CHARACTERS // max(1, len(columns))
     fig.update_xaxes(
         **axis,
@@ -217,7 +220,8 @@ def _hatch(fig: go.Figure, cells: list[tuple[int, int]], columns: int) -> None:
             x.append(None)
             y.append(None)
     line = {"color": "rgba(128,128,128,.6)", "width": 1, "simplify": False}
-    fig.add_scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False)
+    ends = np.array([x, y], dtype=float)  # None, between two lines, becomes nan
+    fig.add_scatter(x=ends[0], y=ends[1], mode="lines", line=line, hoverinfo="skip", showlegend=False)
 
 
 def _wrapped(name: object, room: int) -> str:

@@ -9,7 +9,8 @@ import streamlit as st
 
 from cimemories.ui import safe, url
 
-T = TypeVar("T", int, str)
+T = TypeVar("T")
+Option = TypeVar("Option", int, str)
 # What a choice makes meaningless: the attribute of one profile is none of the next one's.
 DEPENDENTS = {
     "dataset": ("labelling", "run", "judge", "profile", "context", "attribute", "sample"),
@@ -62,15 +63,30 @@ def empty(title: str, text: str, action: Callable[[], object] | None = None) -> 
         action()
 
 
+def fold(label: str, icon: str, key: str, draw: Callable[[], T], *, expanded: bool = False) -> T | None:
+    """An expander whose inside is made only while it is open: what nobody looks at costs no time to draw.
+
+    Returns what `draw` returns, None while closed. Whether it is open is `st.session_state` under
+    `key`. Where `expanded` changes between runs, it opens or closes anew.
+    """
+    # The state of a key would outlive the default that it began with.
+    own = f"{key}.expanded" if expanded else key
+    box = st.expander(safe.plain_label(label), icon=icon, key=own, expanded=expanded, on_change="rerun")
+    if not box.open:
+        return None
+    with box:
+        return draw()
+
+
 def select(
     label: str,
-    options: Sequence[T],
-    format: Callable[[T], str],
+    options: Sequence[Option],
+    format: Callable[[Option], str],
     key: str,
     param: str,
     *,
     help: str | None = None,
-) -> T | None:
+) -> Option | None:
     """A selectbox bound to a URL parameter and shared by all pages that ask for the same parameter.
 
     Chosen is what the URL says, else what the session last chose, else the first option. An id that is not among the

@@ -14,7 +14,14 @@ import sys
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.web import cli
 
-HEAVY = ("pandas", "pyarrow", "plotly.graph_objects", "cimemories.analysis.headline", "cimemories.ui.charts")
+HEAVY = (
+    "pandas",
+    "pyarrow",
+    "plotly.graph_objects",
+    "cimemories.analysis.headline",
+    "cimemories.llm.worker",
+    "cimemories.ui.charts",
+)
 
 
 def serve(page: str, port: str) -> None:

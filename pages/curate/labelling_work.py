@@ -66,8 +66,13 @@ def watch(store: Store, row: LabellingRow | None) -> None:
 
 def start(store: Store, dataset: DatasetRow, row: LabellingRow | None) -> None:
     """The form for a new labelling, folded where there is one already."""
-    with st.expander("Start a labelling", icon=":material/how_to_vote:", expanded=row is None):
-        _form(store, dataset)
+    page.fold(
+        "Start a labelling",
+        ":material/how_to_vote:",
+        "labels.box.start",
+        lambda: _form(store, dataset),
+        expanded=row is None,
+    )
 
 
 def _watch(store: Store, row: LabellingRow) -> None:

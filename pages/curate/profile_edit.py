@@ -6,6 +6,7 @@ A form proposes a change; what it would make stale is said, and only then can it
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import streamlit as st
 
@@ -27,7 +28,7 @@ def attributes(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None
     own = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))
     names = {NEW: "a new attribute", **{i: f"{a.key} ({words(a.domain)}): {a.statement}" for i, a in own.items()}}
     asked = url.get_int("attribute")
-    chosen = _choose_attribute(names, asked if asked in names else next(iter(own), NEW))
+    chosen = _choose("Attribute", names, asked if asked in names else next(iter(own), NEW))
     before = own.get(chosen)
     key = f"edit.{dataset.id}.{dataset.revision}.{record.id}.{chosen}"
     with st.form(key, enter_to_submit=False, border=False):
@@ -73,19 +74,17 @@ def attributes(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None
         profile_review.propose(store, dataset, editing.attribute_edit(record.ordinal, before, after))
 
 
-def _choose_attribute(names: dict[int, str], current: int) -> int:
+def _choose(what: Literal["Attribute", "Context"], names: dict[int, str], current: int) -> int:
+    """The one to edit, in the URL under its word; what was under review is dropped when another is chosen."""
+    param = what.lower()
+    key = f"edit.{param}"
+
     def changed() -> None:
-        url.put(attribute=st.session_state["edit.attribute"])
+        url.put(**{param: st.session_state[key]})
         profile_review.drop()
 
-    st.session_state["edit.attribute"] = current
-    return st.selectbox(
-        "Attribute",
-        list(names),
-        format_func=lambda i: safe.option(names[i]),
-        key="edit.attribute",
-        on_change=changed,
-    )
+    st.session_state[key] = current
+    return st.selectbox(what, list(names), format_func=lambda i: safe.option(names[i]), key=key, on_change=changed)
 
 
 def contexts(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
@@ -93,7 +92,7 @@ def contexts(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
     own = dict(zip(record.context_ids, record.profile.contexts, strict=True))
     names = {NEW: "a new context", **{i: f"{c.recipient}: {c.task}" for i, c in own.items()}}
     asked = url.get_int("context")
-    chosen = _choose_context(names, asked if asked in names else next(iter(own), NEW))
+    chosen = _choose("Context", names, asked if asked in names else next(iter(own), NEW))
     before = own.get(chosen)
     key = f"edit.{dataset.id}.{dataset.revision}.{record.id}.context.{chosen}"
     with st.form(key, enter_to_submit=False, border=False):
@@ -118,21 +117,6 @@ def contexts(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
 
 def _scope_words(scope: str) -> str:
     return scope if scope == THIS_ONE else "all profiles"
-
-
-def _choose_context(names: dict[int, str], current: int) -> int:
-    def changed() -> None:
-        url.put(context=st.session_state["edit.context"])
-        profile_review.drop()
-
-    st.session_state["edit.context"] = current
-    return st.selectbox(
-        "Context",
-        list(names),
-        format_func=lambda i: safe.option(names[i]),
-        key="edit.context",
-        on_change=changed,
-    )
 
 
 def biography(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:

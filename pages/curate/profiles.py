@@ -53,27 +53,35 @@ def _ambiguous(
 
 
 def _manage(store: Store, current: DatasetRow | None) -> None:
-    with st.expander("Import a file", icon=":material/upload_file:", expanded=current is None):
-        profile_files.import_form(store)
-    with st.expander("New profiles", icon=":material/person_add:"):
-        new_profiles.draw(store)
+    page.fold(
+        "Import a file",
+        ":material/upload_file:",
+        "profiles.box.import",
+        lambda: profile_files.import_form(store),
+        expanded=current is None,
+    )
+    page.fold("New profiles", ":material/person_add:", "profiles.box.new", lambda: new_profiles.draw(store))
     if current is None:
         return
-    # Drawn only when open: a content hash of a large dataset takes a second.
-    box = st.expander(
-        "Versions and freezing", icon=":material/history:", key="profiles.box.versions", on_change="rerun"
+    page.fold(
+        "Versions and freezing",
+        ":material/history:",
+        "profiles.box.versions",
+        lambda: dataset_versions.draw(store, current),
     )
-    if box.open:
-        with box:
-            dataset_versions.draw(store, current)
-    with st.expander("Dataset card", icon=":material/description:"):
-        dataset_versions.card_form(store, current)
-    export = getattr(profile_files, "export_form", None)
-    if export is not None:
-        with st.expander("Export", icon=":material/download:"):
-            export(store, current)
-    with st.expander("Delete this dataset", icon=":material/delete:"):
-        profile_files.delete_form(store, current)
+    page.fold(
+        "Dataset card",
+        ":material/description:",
+        "profiles.box.card",
+        lambda: dataset_versions.card_form(store, current),
+    )
+    page.fold("Export", ":material/download:", "profiles.box.export", lambda: profile_files.export_form(store, current))
+    page.fold(
+        "Delete this dataset",
+        ":material/delete:",
+        "profiles.box.delete",
+        lambda: profile_files.delete_form(store, current),
+    )
 
 
 def _view() -> str:

@@ -13,7 +13,7 @@ from cimemories.store.engine import Store
 from cimemories.store.labellings import LabellingRow
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.safe import Html, join, tag
-from pages.curate.survival_shares import download
+from pages.curate.survival_shares import download, go_to_pair
 
 MOST_ROWS = 500
 NAMES = [safe.glyphed(LABELS[code]) for code in ORDER]
@@ -168,15 +168,7 @@ def _differing(found: Agreement, dataset: DatasetRow, labelling: LabellingRow) -
     words = f"{found.rules[0].words} / {found.rules[1].words}"
     download(_marked(frame, found), "differing", labelling, words)
     if picked is not None:
-        row = shown.iloc[picked]
-        url.go(
-            "labels",
-            dataset=dataset.id,
-            labelling=labelling.id,
-            profile=int(row["profile"]),
-            context=int(row["context"]),
-            attribute=int(row["attribute"]),
-        )
+        go_to_pair(dataset, labelling, shown.iloc[picked])
 
 
 def _marked(frame: pd.DataFrame, found: Agreement) -> pd.DataFrame:
@@ -187,7 +179,7 @@ def _marked(frame: pd.DataFrame, found: Agreement) -> pd.DataFrame:
 
 
 def _all(store: Store, dataset: DatasetRow) -> None:
-    with st.expander("Every two labellings", icon=":material/table:"):
+    def table() -> None:
         found = agreements(store, dataset.id)
         frame = pd.DataFrame(
             [
@@ -214,3 +206,5 @@ def _all(store: Store, dataset: DatasetRow) -> None:
             height="content",
             alt="Agreement of every two labellings",
         )
+
+    page.fold("Every two labellings", ":material/table:", "survival.box.agreements", table)

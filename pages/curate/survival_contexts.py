@@ -10,9 +10,9 @@ from cimemories.analysis.table2 import PAPER, Statistic, table2
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store
 from cimemories.store.labellings import LabellingRow
-from cimemories.ui import bars, page, safe, style, tables, url
+from cimemories.ui import bars, page, safe, style, tables
 from cimemories.ui.bars import Part
-from pages.curate.survival_shares import download
+from pages.curate.survival_shares import download, go_to_pair
 
 MOST_BARS = 60
 PARTS = (
@@ -71,7 +71,8 @@ def _chart(found: Contexts, labelling: LabellingRow) -> None:
 
 def _discarded(found: Contexts, dataset: DatasetRow, labelling: LabellingRow) -> None:
     gone = found.frame[found.frame["reason"] != ""].reset_index(drop=True)
-    with st.expander("All contexts as a table", icon=":material/table:", expanded=0 < len(gone) <= 12):
+
+    def table() -> None:
         only = len(gone) > 0 and st.toggle("Only discarded ones", value=True, key="survival.contexts.only")
         shown = gone if only else found.frame.reset_index(drop=True)
         worded = shown.assign(reason=shown["reason"].replace("", "retained"))
@@ -92,16 +93,16 @@ def _discarded(found: Contexts, dataset: DatasetRow, labelling: LabellingRow) ->
         )
         st.caption("Choose a row to see its labels. A person's decision goes before the consensus, as runs count it.")
         download(worded, "contexts", labelling, "effective labels")
-    if picked is not None:
-        row = shown.iloc[picked]
-        url.go(
-            "labels",
-            dataset=dataset.id,
-            labelling=labelling.id,
-            profile=int(row["profile"]),
-            context=int(row["context"]),
-            attribute=None,
-        )
+        if picked is not None:
+            go_to_pair(dataset, labelling, shown.iloc[picked])
+
+    page.fold(
+        "All contexts as a table",
+        ":material/table:",
+        "survival.box.contexts",
+        table,
+        expanded=0 < len(gone) <= 12,
+    )
 
 
 def _statistics(lines: tuple[Statistic, ...], labelling: LabellingRow) -> None:

@@ -180,7 +180,8 @@ def _changes(effect: WhatIf, labelling: LabellingRow) -> None:
         key=f"survival.whatif.{group_by}.{labelling.id}",
         alt=f"Survival by {group_by} before and after. The same numbers are in the table below.",
     )
-    with st.expander("The same as a table", icon=":material/table:"):
+
+    def table() -> None:
         tables.table(
             frame,
             key=f"survival.whatif.table.{group_by}.{labelling.id}",
@@ -196,6 +197,8 @@ def _changes(effect: WhatIf, labelling: LabellingRow) -> None:
             alt="What would change, by group",
         )
         download(frame.drop(columns="id"), f"what-if-{group_by}", labelling, effect.after.words)
+
+    page.fold("The same as a table", ":material/table:", "survival.box.whatif", table)
 
 
 def _glyphed(label: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 import streamlit as st
 
@@ -91,7 +93,8 @@ def _bars(found: Survival, group_by: GroupBy, labelling: LabellingRow) -> None:
         unit="pairs",
         alt=f"Labels by {group_by}, as shares of the labelled pairs. The same numbers are in the table below.",
     )
-    with st.expander("The same as a table", icon=":material/table:"):
+
+    def table() -> None:
         tables.table(
             frame,
             key=f"survival.table.{group_by}.{labelling.id}",
@@ -107,6 +110,8 @@ def _bars(found: Survival, group_by: GroupBy, labelling: LabellingRow) -> None:
         )
         download(frame.drop(columns="id"), f"survival-{group_by}", labelling, found.rule.words)
 
+    page.fold("The same as a table", ":material/table:", "survival.box.shares", table)
+
 
 def download(frame: pd.DataFrame, name: str, labelling: LabellingRow, rule: str) -> None:
     """A CSV that says where its numbers come from in every row."""
@@ -114,6 +119,18 @@ def download(frame: pd.DataFrame, name: str, labelling: LabellingRow, rule: str)
         labelling=labelling.id, model=labelling.model, rule=rule, simulated="simulated" if labelling.simulated else ""
     )
     tables.csv_button(marked, f"{name}-{labelling.id}.csv", key=f"survival.csv.{name}")
+
+
+def go_to_pair(dataset: DatasetRow, labelling: LabellingRow, row: pd.Series[Any]) -> None:
+    """To the Labels page at the pair, or at the context where `row` has no attribute."""
+    url.go(
+        "labels",
+        dataset=dataset.id,
+        labelling=labelling.id,
+        profile=int(row["profile"]),
+        context=int(row["context"]),
+        attribute=int(row["attribute"]) if "attribute" in row else None,
+    )
 
 
 def _dissent(found: Survival, labelling: LabellingRow) -> None:
@@ -142,7 +159,8 @@ def _dissent(found: Survival, labelling: LabellingRow) -> None:
         unit="ambiguous pairs",
         alt="Ambiguous pairs by the persona that dissents. The same numbers are in the table below.",
     )
-    with st.expander("Who dissents and how, as a table", icon=":material/table:"):
+
+    def table() -> None:
         tables.table(
             frame.assign(who=[_who(who) for who in frame["who"]]),
             key=f"survival.dissent.table.{labelling.id}",
@@ -159,6 +177,8 @@ def _dissent(found: Survival, labelling: LabellingRow) -> None:
             "opposite, or abstains, where more than half of its votes do; else it is divided."
         )
         download(frame, "dissent", labelling, found.rule.words)
+
+    page.fold("Who dissents and how, as a table", ":material/table:", "survival.box.dissent", table)
 
 
 def _people(found: Survival, dataset: DatasetRow, labelling: LabellingRow) -> None:

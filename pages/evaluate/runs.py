@@ -43,10 +43,15 @@ def draw() -> None:
             lambda: url.page_link("profiles", "Import profiles", icon=":material/upload:"),
         )
         return
-    with st.expander("New run", icon=":material/add:", expanded=not rows):
-        wanted = run_form([row.name for row in data], {row.name: (row.profiles, row.contexts) for row in data})
-        if wanted is not None:
-            _start(store, wanted)
+    wanted = page.fold(
+        "New run",
+        ":material/add:",
+        "runs.box.new",
+        lambda: run_form([row.name for row in data], {row.name: (row.profiles, row.contexts) for row in data}),
+        expanded=not rows,
+    )
+    if wanted is not None:
+        _start(store, wanted)
     if not rows:
         return
     run_id = _list(store, rows, {row.id: row.name for row in data})
@@ -157,8 +162,9 @@ def _detail(store: Store, row: RunRow) -> None:
         _delete(store, row)
     with rest:
         st.code(f"cimemories metrics {row.id} --json", language=None)
-    with st.expander("Manifest: what exactly was run", icon=":material/receipt_long:"):
-        st.json(row.manifest)
+    page.fold(
+        "Manifest: what exactly was run", ":material/receipt_long:", "runs.box.manifest", lambda: st.json(row.manifest)
+    )
 
 
 def _live(store: Store, run_id: str, was_active: bool) -> None:

@@ -47,11 +47,7 @@ def draw() -> None:
     selected = _selected(asked, cells, n, str(measure))
     if selected is not None:
         _cell(flows, asked, cells, selected[0], selected[1], n)
-    # Drawn only when open: a table of 490 rows costs the browser as much as the chart.
-    box = st.expander("All cells as a table", icon=":material/table:", key="heatmaps.box.table", on_change="rerun")
-    if box.open:
-        with box:
-            _twin(cells, asked)
+    page.fold("All cells as a table", ":material/table:", "heatmaps.box.table", lambda: _twin(cells, asked))
 
 
 def _samples(asked: Scope) -> int:

@@ -1,0 +1,32 @@
+"""What a dataset holds before and after an edit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from worlds import records
+
+from cimemories.curation import editing
+from cimemories.model import Profile
+from cimemories.store import datasets, edits
+from cimemories.store.edits import Edit
+from cimemories.store.engine import Store
+
+
+def content(store: Store, dataset_id: int) -> str:
+    with store.read() as connection:
+        return datasets.dataset_hash(connection, dataset_id)
+
+
+def profiles(store: Store, dataset_id: int) -> list[Profile]:
+    return [record.profile for record in records(store, dataset_id)]
+
+
+def history(store: Store, dataset_id: int, profile: int | None = None) -> list[edits.EditRow]:
+    with store.read() as connection:
+        return edits.history(connection, dataset_id, profile)
+
+
+def reworded(store: Store, dataset_id: int, text: str = "I pay $10.", profile: int = 0, position: int = 0) -> Edit:
+    before = profiles(store, dataset_id)[profile].attributes[position]
+    return editing.attribute_edit(profile, before, replace(before, statement=text))
