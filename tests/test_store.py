@@ -32,7 +32,7 @@ from cimemories.model import (
     Profile,
     is_bio,
 )
-from cimemories.store import curation_tables, datasets, decisions, runs, tables
+from cimemories.store import curation_tables, datasets, decisions, review_tables, runs, tables
 from cimemories.store.engine import Store, StoreError, open_store
 
 # One record serves all cases of a property: each case writes under a name of its own.
@@ -197,6 +197,32 @@ def fill_curation_tables(store: Store, dataset: int, parent: int, attribute: int
         connection.execute(sa.insert(t.generation_part).values(**part))
 
 
+def fill_review_tables(store: Store, dataset: int, attribute: int, context: int) -> None:
+    t, by = review_tables, {"annotator": "me", "created": "2026-01-01"}
+    event = {"uid": "u", "dataset": dataset, "attribute": attribute, **by}
+    pair = {"attribute": attribute, "context": context}
+    with store.write() as connection:
+        response = connection.execute(
+            sa.select(tables.response.c.id)
+            .join(tables.run, tables.run.c.id == tables.response.c.run)
+            .where(tables.run.c.dataset == dataset)
+        ).scalar()
+        sample = {"dataset": dataset, "kind": "labels", "name": "s", "seed": 1, "manifest": "{}", **by}
+        drawn = connection.execute(sa.insert(t.slice).values(**sample).returning(t.slice.c.id)).scalar_one()
+        rows: list[tuple[sa.Table, dict[str, Any]]] = [
+            (t.guideline, {"hash": "h", "text": "g", **by}),
+            (t.saved_view, {"name": "v", "page": "review", "query": "{}", **by}),
+            (t.comment, {**event, "context": context, "text": "c"}),
+            (t.mark, {**event, "context": context, "kind": "flag"}),
+            (t.claim, {**pair, "dataset": dataset, "annotator": "me", "session": "s", "until": 0.0}),
+            (t.review_plan, {"dataset": dataset, "share": 0.1, "people": 2, "seed": 1, **by}),
+            (t.slice_item, {"slice": drawn, "ordinal": 0, "response": response, "stratum": "s", "weight": 1.0, **pair}),
+            (t.audit, {**event, "response": response, "verdict": "full"}),
+        ]
+        for table, values in rows:
+            connection.execute(sa.insert(table).values(**values))
+
+
 def test_deleting_a_dataset_takes_its_rows_and_leaves_the_calls(store: Store) -> None:
     kept = add_dataset(store, name="kept", profiles=1)
     alone = counts(store)
@@ -209,12 +235,13 @@ def test_deleting_a_dataset_takes_its_rows_and_leaves_the_calls(store: Store) ->
         for label in (Label.NECESSARY, None):
             decisions.add(connection, dataset_id=gone.id, attribute=a, context=c, annotator="me", label=label)
     fill_curation_tables(store, gone.id, kept.id, a, c)
+    fill_review_tables(store, gone.id, a, c)
     full = counts(store)
     assert all(full[name] > 0 for name in full if name != "alembic_version")
     with store.write() as connection:
         datasets.delete(connection, gone.id)
     after = counts(store)
-    shared = ("call", "request", "persona", "judge", "generation", "generation_part")
+    shared = ("call", "request", "persona", "judge", "generation", "generation_part", "guideline", "saved_view")
     assert {k: v for k, v in after.items() if k not in shared} == {k: v for k, v in alone.items() if k not in shared}
     assert {k: after[k] for k in shared} == {k: full[k] for k in shared}
     assert records(store, kept.id)[0].profile == make_profile(0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
@@ -11,10 +12,13 @@ from cimemories.model import Label
 from cimemories.store.ids import now
 from cimemories.store.tables import dataset, decision
 
+UNDO = "undo"
+CHUNK = 2000  # below what both engines take as parameters of one statement, at the columns of a decision
+
 
 @dataclass(frozen=True)
 class Decision:
-    """One event. `label` None takes back what the annotator decided before."""
+    """One event as it stands in the record. `label` None takes back what the annotator decided before."""
 
     id: int
     attribute: int
@@ -27,6 +31,30 @@ class Decision:
     blind: bool
     supersedes: int | None
     created: str
+    batch: str | None = None
+    uid: str | None = None
+    guideline: str | None = None
+    cause: str | None = None
+
+
+@dataclass(frozen=True)
+class Said:
+    """A decision that is to be recorded. uid: given by whoever made it, so that it is recorded once however often it
+    is sent. seconds: taken over it. source: single, batch, proposal, adjudicated or undo. guideline: the hash of the
+    text that stood. cause: why people had differed, in an adjudication."""
+
+    attribute: int
+    context: int
+    label: Label | None
+    uid: str = field(default_factory=lambda: uuid.uuid4().hex)
+    reason: str = ""
+    seconds: float | None = None
+    source: str = "single"
+    batch: str | None = None
+    blind: bool = False
+    guideline: str | None = None
+    cause: str | None = None
+    created: str | None = None
 
 
 def add(
@@ -43,49 +71,136 @@ def add(
     batch: str | None = None,
     blind: bool = False,
 ) -> int:
-    """Append a decision; it supersedes the same annotator's last one on the pair. Returns its id."""
-    earlier = connection.execute(
-        sa.select(decision.c.id)
-        .where(decision.c.attribute == attribute, decision.c.context == context, decision.c.annotator == annotator)
-        .order_by(decision.c.id.desc())
-        .limit(1)
-    ).scalar()
-    new = connection.execute(
-        sa.insert(decision)
-        .values(
-            dataset=dataset_id,
-            attribute=attribute,
-            context=context,
-            annotator=annotator,
-            label=None if label is None else str(label),
-            reason=reason,
-            seconds=seconds,
-            source=source,
-            batch=batch,
-            blind=blind,
-            supersedes=earlier,
-            created=now(),
+    """Append one decision; it supersedes the same annotator's last one on the pair. Returns its id."""
+    said = Said(attribute, context, label, reason=reason, seconds=seconds, source=source, batch=batch, blind=blind)
+    add_all(connection, dataset_id, annotator, [said])
+    found = sa.select(decision.c.id).where(decision.c.dataset == dataset_id, decision.c.uid == said.uid)
+    return int(connection.execute(found).scalar_one())
+
+
+def add_all(connection: sa.Connection, dataset_id: int, annotator: str, said: Sequence[Said]) -> int:
+    """Append decisions of one annotator in their order; those whose uid the dataset has already are left out.
+
+    Each supersedes the annotator's last one on its pair, also where that is one of the same call. Returns how many are
+    new. The dataset's revision moves by one where any is.
+    """
+    known = _known(connection, dataset_id, [item.uid for item in said])
+    fresh = [item for item in {item.uid: item for item in said}.values() if item.uid not in known]
+    if not fresh:
+        return 0
+    last = _last(connection, dataset_id, annotator, fresh)
+    for chunk in _waves(fresh):
+        rows = [
+            {
+                "dataset": dataset_id,
+                "annotator": annotator,
+                "supersedes": last.get((item.attribute, item.context)),
+                **vars(item),
+                "label": None if item.label is None else str(item.label),
+                "created": item.created or now(),
+            }
+            for item in chunk
+        ]
+        statement = sa.insert(decision).returning(
+            decision.c.id, decision.c.attribute, decision.c.context, sort_by_parameter_order=True
         )
-        .returning(decision.c.id)
-    ).scalar_one()
+        last.update({(row.attribute, row.context): row.id for row in connection.execute(statement, rows)})
     connection.execute(sa.update(dataset).where(dataset.c.id == dataset_id).values(revision=dataset.c.revision + 1))
-    return int(new)
+    return len(fresh)
+
+
+def undo(connection: sa.Connection, dataset_id: int, annotator: str, uid: str, new_uid: str) -> bool:
+    """Take one decision back: what the annotator had said of the pair before it stands again. False, and nothing is
+    written, where there is no such decision of theirs or they have said something else since."""
+    found = decision.c.dataset == dataset_id, decision.c.uid == uid, decision.c.annotator == annotator
+    return bool(_undo(connection, dataset_id, annotator, sa.and_(*found), lambda row: new_uid, None))
+
+
+def undo_batch(connection: sa.Connection, dataset_id: int, annotator: str, batch: str) -> int:
+    """The same of all decisions of a batch that the annotator has not gone past since, in one batch of its own.
+    Returns how many were taken back."""
+    found = decision.c.dataset == dataset_id, decision.c.batch == batch, decision.c.annotator == annotator
+    where = sa.and_(*found)
+    return _undo(connection, dataset_id, annotator, where, lambda row: f"undo-{row.uid}", f"undo-{batch}")
+
+
+def _undo(
+    connection: sa.Connection,
+    dataset_id: int,
+    annotator: str,
+    where: sa.ColumnElement[bool],
+    new_uid: Callable[[sa.Row], str],
+    batch: str | None,
+) -> int:
+    row = decision.alias("row")
+    pairs = sa.select(decision.c.attribute, decision.c.context, decision.c.uid).where(where).subquery("asked")
+    rows = connection.execute(
+        sa.select(row.c.attribute, row.c.context, row.c.uid, row.c.label, row.c.source, pairs.c.uid.label("asked"))
+        .join(pairs, sa.and_(pairs.c.attribute == row.c.attribute, pairs.c.context == row.c.context))
+        .where(row.c.dataset == dataset_id, row.c.annotator == annotator)
+        .order_by(row.c.id)
+    ).all()
+    # What was said of a pair is a stack: an undo takes the top away, anything else comes onto it.
+    stacks: dict[tuple[int, int], list[sa.Row]] = {}
+    wanted: dict[tuple[int, int], str] = {}
+    for item in rows:
+        stack = stacks.setdefault((item.attribute, item.context), [])
+        wanted[item.attribute, item.context] = item.asked
+        if item.source == UNDO and stack:  # an undo that was carried to a new version has nothing beneath it
+            stack.pop()
+        else:
+            stack.append(item)
+    said = []
+    for (attribute, context), stack in stacks.items():
+        if not stack or stack[-1].uid != wanted[attribute, context]:
+            continue
+        before = stack[-2].label if len(stack) > 1 else None
+        label = None if before is None else Label(before)
+        said.append(Said(attribute, context, label, uid=new_uid(stack[-1]), source=UNDO, batch=batch))
+    return add_all(connection, dataset_id, annotator, said)
+
+
+def _known(connection: sa.Connection, dataset_id: int, uids: Sequence[str]) -> set[str]:
+    found: set[str] = set()
+    for start in range(0, len(uids), CHUNK):
+        query = sa.select(decision.c.uid).where(
+            decision.c.dataset == dataset_id, decision.c.uid.in_(uids[start : start + CHUNK])
+        )
+        found.update(str(uid) for uid in connection.execute(query).scalars())
+    return found
+
+
+def _last(
+    connection: sa.Connection, dataset_id: int, annotator: str, said: Sequence[Said]
+) -> dict[tuple[int, int], int]:
+    """The id of the annotator's newest decision on each of these pairs that has one."""
+    query = (
+        sa.select(decision.c.attribute, decision.c.context, sa.func.max(decision.c.id))
+        .where(decision.c.dataset == dataset_id, decision.c.annotator == annotator)
+        .group_by(decision.c.attribute, decision.c.context)
+    )
+    attributes = {item.attribute for item in said}
+    if len(attributes) <= CHUNK:
+        query = query.where(decision.c.attribute.in_(attributes))
+    return {(int(a), int(c)): int(newest) for a, c, newest in connection.execute(query)}
+
+
+def _waves(said: Sequence[Said]) -> Iterator[list[Said]]:
+    """In their order, in lists that hold no pair twice: what supersedes must be written after what it supersedes."""
+    chunk: list[Said] = []
+    pairs: set[tuple[int, int]] = set()
+    for item in said:
+        if (item.attribute, item.context) in pairs or len(chunk) == CHUNK:
+            yield chunk
+            chunk, pairs = [], set()
+        chunk.append(item)
+        pairs.add((item.attribute, item.context))
+    yield chunk
 
 
 def _decision(row: sa.RowMapping) -> Decision:
-    return Decision(
-        id=row["id"],
-        attribute=row["attribute"],
-        context=row["context"],
-        annotator=row["annotator"],
-        label=None if row["label"] is None else Label(row["label"]),
-        reason=row["reason"],
-        seconds=row["seconds"],
-        source=row["source"],
-        blind=row["blind"],
-        supersedes=row["supersedes"],
-        created=row["created"],
-    )
+    values = {name: row[name] for name in Decision.__dataclass_fields__}
+    return Decision(**values | {"label": None if row["label"] is None else Label(row["label"])})
 
 
 def history(

@@ -229,6 +229,11 @@ decision = Table(
     Column("blind", Boolean, nullable=False, default=False, server_default="0"),
     Column("supersedes", RowId, ForeignKey("decision.id", ondelete="CASCADE")),
     Column("created", Text, nullable=False),
+    Column("uid", Text),  # given by who made the event; null in those of before there were any
+    Column("guideline", Text),  # hash of the guideline that stood
+    Column("cause", Text),  # of an adjudication: why people had differed
+    Index("uq_decision_dataset_uid", "dataset", "uid", unique=True),
+    Index("ix_decision_batch", "batch"),
     Index("ix_decision_dataset", "dataset"),
     Index("ix_decision_pair", "attribute", "context"),
 )

@@ -1,0 +1,91 @@
+"""Decisions as events: recorded once, taken back to what stood before, alone and in batches, on both engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from worlds import add_dataset, records
+
+from cimemories.model import Label
+from cimemories.store import decisions
+from cimemories.store.decisions import Said
+from cimemories.store.engine import Store
+
+N, X = Label.NECESSARY, Label.INAPPROPRIATE
+
+
+def stands(store: Store, dataset: int, annotator: str) -> dict[tuple[int, int], Label | None]:
+    with store.read() as connection:
+        history = [d for d in decisions.history(connection, dataset) if d.annotator == annotator]
+    return {pair: d.label for pair, d in decisions.standing(history).items()}
+
+
+@pytest.fixture
+def world(store: Store) -> tuple[Store, int, list[tuple[int, int]]]:
+    dataset = add_dataset(store, profiles=1, attributes=3, contexts=2)
+    (record,) = records(store, dataset.id)
+    return store, dataset.id, [(a, c) for a in record.attribute_ids for c in record.context_ids]
+
+
+def test_the_same_event_sent_again_is_one(world: tuple[Store, int, list[tuple[int, int]]]) -> None:
+    store, dataset, pairs = world
+    said = [Said(*pair, N, uid=f"u{n}") for n, pair in enumerate(pairs)]
+    for expected in (len(pairs), 0):
+        with store.write() as connection:
+            assert decisions.add_all(connection, dataset, "Ada", said * 2) == expected
+    with store.read() as connection:
+        assert [d.uid for d in decisions.history(connection, dataset)] == [item.uid for item in said]
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("say"), st.sampled_from(["Ada", "Bob"]), st.integers(0, 5), st.sampled_from([N, X])),
+        st.tuples(st.just("batch"), st.sampled_from(["Ada", "Bob"]), st.integers(2, 6), st.sampled_from([N, X])),
+        st.tuples(st.just("undo"), st.sampled_from(["Ada", "Bob"]), st.just(0), st.none()),
+    ),
+    max_size=14,
+)
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_undoing_brings_back_what_stood_before(store: Store, steps: list[Any]) -> None:
+    dataset = add_dataset(store, name=f"world {id(steps)} {len(steps)} {hash(str(steps))}", profiles=1).id
+    (record,) = records(store, dataset)
+    pairs = [(a, c) for a in record.attribute_ids for c in record.context_ids][:6]
+    model: dict[str, list[dict[tuple[int, int], Label]]] = {"Ada": [{}], "Bob": [{}]}
+    done: dict[str, list[tuple[str, str]]] = {"Ada": [], "Bob": []}
+    for number, (kind, who, which, label) in enumerate(steps):
+        with store.write() as connection:
+            if kind == "undo":
+                if done[who]:
+                    what, name = done[who].pop()
+                    model[who].pop()
+                    if what == "say":
+                        assert decisions.undo(connection, dataset, who, name, f"undo-{name}")
+                    else:
+                        assert decisions.undo_batch(connection, dataset, who, name) > 0
+                continue
+            chosen = [pairs[which % len(pairs)]] if kind == "say" else pairs[:which]
+            batch = None if kind == "say" else f"batch-{number}"
+            said = [Said(*pair, label, uid=f"{number}-{n}", batch=batch) for n, pair in enumerate(chosen)]
+            decisions.add_all(connection, dataset, who, said)
+            done[who].append((kind, batch or said[0].uid))
+            model[who].append({**model[who][-1], **dict.fromkeys(chosen, label)})
+    for who in ("Ada", "Bob"):
+        assert stands(store, dataset, who) == model[who][-1]
+
+
+def test_what_was_gone_past_is_not_taken_back(world: tuple[Store, int, list[tuple[int, int]]]) -> None:
+    store, dataset, pairs = world
+    with store.write() as connection:
+        decisions.add_all(connection, dataset, "Ada", [Said(*pair, N, batch="b") for pair in pairs])
+        decisions.add_all(connection, dataset, "Ada", [Said(*pairs[0], X, uid="later")])
+        assert decisions.undo_batch(connection, dataset, "Bob", "b") == 0
+        assert decisions.undo_batch(connection, dataset, "Ada", "b") == len(pairs) - 1
+        assert decisions.undo_batch(connection, dataset, "Ada", "b") == 0
+        assert not decisions.undo(connection, dataset, "Bob", "later", "z")
+    assert stands(store, dataset, "Ada") == {pairs[0]: X}
