@@ -1,0 +1,46 @@
+"""Who is at work: the account behind a login where there is one, else a name that a person gives once."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+KEY = "annotator"
+LONGEST = 80
+
+
+def account() -> str:
+    """The name of the account that is logged in, empty where no login is set up or nobody is."""
+    if not getattr(st.user, "is_logged_in", False):
+        return ""
+    return _clean(str(st.user.get("name") or st.user.get("email") or ""))
+
+
+def name() -> str:
+    """The annotator's name, empty where nobody has said it yet."""
+    return account() or str(st.session_state.get(KEY, ""))
+
+
+def remember(said: str) -> str:
+    """Take a name for the rest of the session; returns it with its spaces in order. Behind a login the account stays."""
+    if not account():
+        st.session_state[KEY] = _clean(said)
+    return name()
+
+
+def ask() -> str:
+    """A field for the name, none behind a login; returns the name, empty while it is missing."""
+    if account():
+        return account()
+    given = st.text_input(
+        "Your name",
+        value=name(),
+        key=f"{KEY}.field",
+        max_chars=LONGEST,
+        placeholder="Ada",
+        help="Stands with every decision that you make. It is asked once.",
+    )
+    return remember(given)
+
+
+def _clean(said: str) -> str:
+    return " ".join(said.split())[:LONGEST]

@@ -1,0 +1,368 @@
+// A queue of items that is worked through by keyboard. It lives here, in the browser: a press is answered at once and
+// goes into a log; the server is sent all of the log that it has not confirmed, and confirms by sequence number. What is
+// not confirmed yet is shown, and kept over a reload. Words of the data are set as textContent, never as markup.
+
+const MARKS = { N: "N", X: "X", "?": "Q", "-": "M" };
+const AHEAD = 30; // fewer items than this left: ask for more
+const PACE_OVER = 50;
+const RETRY_MS = 4000;
+const TYPING = "input, textarea, select, [contenteditable=''], [contenteditable='true']";
+const TAB = crypto.randomUUID();
+
+const make = (name, cls, text) => {
+  const element = document.createElement(name);
+  if (cls) element.className = cls;
+  if (text !== undefined) element.textContent = text;
+  return element;
+};
+
+class Workbench {
+  constructor(root) {
+    this.root = root;
+    this.part = (name) => root.querySelector(`.${name}`);
+    this.cards = [];
+    this.known = new Map();
+    this.at = 0;
+    this.answers = new Map(); // card -> what was said last
+    this.undoable = [];
+    this.log = [];
+    this.sequence = 0;
+    this.times = [];
+    this.sentAt = 0;
+    this.onKey = (event) => this.key(event);
+    this.onHide = () => this.keep();
+    window.addEventListener("keydown", this.onKey, true);
+    window.addEventListener("pagehide", this.onHide);
+    this.retry = setInterval(() => {
+      if (this.log.length && performance.now() - this.sentAt > RETRY_MS) this.flush();
+    }, 1000);
+    this.part("words").addEventListener("submit", (event) => { event.preventDefault(); this.comment(); });
+    this.part("cancel").addEventListener("click", () => this.closeWords());
+  }
+
+  close() {
+    clearInterval(this.retry);
+    window.removeEventListener("keydown", this.onKey, true);
+    window.removeEventListener("pagehide", this.onHide);
+  }
+
+  get store() { return `cimemories.unsaved.${this.data.key}`; }
+
+  keep() {
+    if (this.log.length) localStorage.setItem(this.store, JSON.stringify(this.log));
+    else localStorage.removeItem(this.store);
+  }
+
+  receive({ data, setStateValue }) {
+    const first = !this.data;
+    this.data = data;
+    this.send = (value) => setStateValue("log", value);
+    if (first) {
+      this.blind = data.blind;
+      let left = [];
+      try { left = JSON.parse(localStorage.getItem(this.store) ?? "[]"); } catch { left = []; }
+      this.log = left.map((event) => ({ ...event, seq: ++this.sequence }));
+    }
+    if (data.tab === TAB) {
+      this.log = this.log.filter((event) => event.seq > data.acked);
+      this.keep();
+    }
+    if (this.session !== data.session) {
+      this.session = data.session;
+      this.cards = [];
+      this.known.clear();
+      this.answers.clear();
+      this.undoable = [];
+      this.at = 0;
+      this.blind = data.blind;
+    }
+    for (const card of data.cards) {
+      if (this.known.has(card.id)) continue;
+      this.known.set(card.id, card);
+      this.cards.push(card);
+    }
+    if (data.start && data.start !== this.startedAt && this.known.has(data.start)) {
+      this.startedAt = data.start;
+      this.at = this.cards.findIndex((card) => card.id === data.start);
+    }
+    this.asked = false;
+    this.buttons();
+    this.draw();
+    if (this.log.length && (first || this.log.at(-1).seq > (this.sentTo ?? 0))) this.flush();
+  }
+
+  get card() { return this.cards[this.at]; }
+
+  // ---- keys
+
+  key(event) {
+    const target = event.composedPath()[0];
+    if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || event.isComposing) return;
+    if (target instanceof Element && target.closest(TYPING)) {
+      if (event.key === "Escape" && this.part("words").contains(target)) this.closeWords();
+      return;
+    }
+    if (!this.root.isConnected || this.root.offsetParent === null) return;
+    const pressed = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    if (event.key === "Enter" || event.key === " ") return; // they press the button that has the focus
+    if (!this.act(pressed)) return;
+    event.preventDefault();
+    event.stopImmediatePropagation(); // Streamlit has keys of its own
+  }
+
+  act(pressed) {
+    const began = performance.now();
+    const says = this.data.keys.find((item) => item.key === pressed);
+    if (says) this.say(says.says);
+    else if (pressed === "s") this.say(null, "skip");
+    else if (pressed === "f" && this.data.flags) this.say(null, "flag");
+    else if (pressed === "z") this.undo();
+    else if (pressed === "j") this.move(1);
+    else if (pressed === "k") this.move(-1);
+    else if (pressed === "c" && this.data.comments) this.openWords();
+    else if (pressed === "b") this.setBlind(!this.blind);
+    else if (pressed === "?") this.help();
+    else if (pressed === "Escape") { this.part("help").hidden = true; }
+    else return false;
+    performance.measure("workbench key", { start: began });
+    return true;
+  }
+
+  say(says, kind = "say", text = "") {
+    const card = this.card;
+    if (!card) return;
+    const now = performance.now();
+    const event = {
+      seq: ++this.sequence, uid: crypto.randomUUID(), kind, card: card.id, says, text, of: null,
+      seconds: Math.round(now - this.shownAt) / 1000, blind: this.blind,
+    };
+    this.log.push(event);
+    if (kind === "comment") {
+      card.note = card.note ? `${card.note}; ${text}` : text;
+    } else {
+      this.undoable.push({ uid: event.uid, card: card.id, kind, before: this.answers.get(card.id) });
+      this.answers.set(card.id, { kind, says });
+      this.times.push(now);
+      if (this.times.length > PACE_OVER) this.times.shift();
+      this.previous = card;
+      this.at = this.nextOpen(this.at + 1);
+    }
+    this.draw();
+    this.flush();
+  }
+
+  nextOpen(from) {
+    let at = from;
+    while (at < this.cards.length && this.answers.has(this.cards[at].id)) at += 1;
+    return at;
+  }
+
+  undo() {
+    const last = this.undoable.pop();
+    const event = {
+      seq: ++this.sequence, uid: crypto.randomUUID(), kind: "undo", card: last?.card ?? "", says: null, text: "",
+      of: last?.uid ?? null, seconds: 0, blind: this.blind,
+    };
+    this.log.push(event);
+    if (last) {
+      if (last.before) this.answers.set(last.card, last.before);
+      else this.answers.delete(last.card);
+      this.times.pop();
+      this.at = this.cards.findIndex((card) => card.id === last.card);
+      this.previous = null;
+    }
+    this.draw();
+    this.flush();
+  }
+
+  move(step) {
+    this.at = Math.max(0, Math.min(this.cards.length - (this.data.left > 0 ? 0 : 1), this.at + step));
+    this.draw();
+    this.ask();
+  }
+
+  setBlind(blind) {
+    this.blind = blind;
+    this.draw();
+    this.buttons();
+    this.flush();
+  }
+
+  openWords() {
+    if (!this.card) return;
+    const form = this.part("words");
+    form.hidden = false;
+    const field = form.querySelector("input");
+    field.placeholder = "Comment on this item; Enter saves, Esc leaves";
+    field.setAttribute("aria-label", "Comment on this item");
+    field.value = "";
+    field.focus();
+  }
+
+  closeWords() {
+    this.part("words").hidden = true;
+    this.part("card").focus({ preventScroll: true });
+  }
+
+  comment() {
+    const text = this.part("words").querySelector("input").value.trim();
+    this.closeWords();
+    if (text) this.say(null, "comment", text);
+  }
+
+  help() {
+    const box = this.part("help");
+    box.hidden = !box.hidden;
+    box.replaceChildren(...this.allKeys().map(([key, , words]) => {
+      const line = make("div");
+      line.append(make("kbd", "", key), ` ${words}`);
+      return line;
+    }));
+  }
+
+  // ---- to the server
+
+  ask() {
+    if (this.cards.length - this.at < AHEAD && this.data.left > 0) this.flush();
+  }
+
+  // One message is under way at a time; what is said meanwhile goes with the next one.
+  flush() {
+    this.keep();
+    this.status();
+    const waiting = this.sentTo !== undefined && this.log.some((event) => event.seq <= this.sentTo);
+    if (waiting && performance.now() - this.sentAt < RETRY_MS) return;
+    this.sentTo = this.sequence;
+    this.sentAt = performance.now();
+    const need = this.cards.length - this.at < AHEAD;
+    this.send({ tab: TAB, events: this.log.slice(0, 500), at: this.card?.id ?? null, blind: this.blind, need });
+  }
+
+  // ---- what is seen
+
+  allKeys() {
+    const keys = this.data.keys.map((item) => [item.key, item.label, `${item.glyph} ${item.label}`, item.colour]);
+    keys.push(["s", "skip", "skip for now"]);
+    if (this.data.flags) keys.push(["f", "flag", "flag as a bad item"]);
+    keys.push(["z", "undo", "undo, again and again"], ["k", "previous", "previous item"], ["j", "next", "next item"]);
+    if (this.data.comments) keys.push(["c", "comment", "comment"]);
+    keys.push(["b", "blind", "blind: hide what the machine says until you have answered"], ["?", "help", "this help"]);
+    return keys;
+  }
+
+  buttons() {
+    const bar = this.part("keys");
+    const signature = JSON.stringify([this.data.keys, this.data.flags, this.data.comments]);
+    if (bar.dataset.signature !== signature) {
+      bar.dataset.signature = signature;
+      bar.replaceChildren(...this.allKeys().map(([key, label, words, colour]) => {
+        const button = make("button", colour ? "main" : "");
+        button.type = "button";
+        button.title = words;
+        button.dataset.key = key;
+        if (colour) button.style.borderColor = colour;
+        button.append(make("kbd", "", key), colour ? words : label);
+        button.addEventListener("click", () => { this.act(key); button.blur(); });
+        return button;
+      }));
+    }
+    bar.querySelector("[data-key=b]").setAttribute("aria-pressed", String(this.blind));
+  }
+
+  marks(rows) {
+    const table = make("table", "votes");
+    for (const [name, prior, letters] of rows) {
+      const row = table.insertRow();
+      row.append(make("td", "", name), make("td", "prior", prior));
+      const cell = make("td");
+      if (/^[NX?-]+$/.test(letters)) for (const letter of letters) cell.append(make("span", `mark ${MARKS[letter]}`, letter));
+      else cell.textContent = letters;
+      row.append(cell);
+    }
+    return table;
+  }
+
+  answered(answer) {
+    const key = this.data.keys.find((item) => item.says === answer.says);
+    const words = answer.kind === "say" ? `${key?.glyph ?? ""} ${key?.label ?? answer.says}` : `${answer.kind}ped`;
+    return answer.kind === "flag" ? "flagged" : words;
+  }
+
+  draw() {
+    const card = this.card;
+    const box = this.part("card");
+    this.shownAt = performance.now();
+    if (!card) {
+      const words = this.data.left > 0 && this.cards.length ? "Fetching more …" : this.data.empty;
+      box.replaceChildren(make("div", "muted", words));
+    } else {
+      const answer = this.answers.get(card.id);
+      const parts = [make("div", "title", card.title)];
+      if (answer) parts.unshift(make("div", "said", `You said: ${this.answered(answer)}`));
+      const facts = make("dl");
+      for (const [name, words, strong] of card.facts) {
+        facts.append(make("dt", "", name), make("dd", strong ? "strong" : "", words));
+      }
+      parts.push(facts);
+      const seen = !this.blind || answer;
+      if (card.text.length) {
+        const text = make("div", "text");
+        for (const [words, kind] of card.text) text.append(kind && seen ? make("mark", "", words) : words);
+        parts.push(text);
+      }
+      if (card.hidden.length) parts.push(seen ? this.marks(card.hidden) : make("div", "muted", this.data.hiding));
+      if (card.note) parts.push(make("div", "muted", card.note));
+      box.replaceChildren(...parts);
+    }
+    box.dataset.card = card?.id ?? "";
+    this.drawLast();
+    this.status();
+  }
+
+  // In blind mode this is where the machine's word is seen: after the answer.
+  drawLast() {
+    const last = this.part("last");
+    const answer = this.previous && this.answers.get(this.previous.id);
+    if (!answer) { last.replaceChildren(); return; }
+    last.replaceChildren(
+      make("span", "muted", "Before:"), make("b", "", this.answered(answer)), make("span", "what", this.previous.title),
+      ...(this.previous.hidden.length ? [this.marks(this.previous.hidden.slice(0, 3))] : []),
+    );
+  }
+
+  status() {
+    const { done, total } = this.data;
+    const unsaved = this.log.filter((event) => event.kind === "say").length;
+    const now = Math.min(total, done + unsaved);
+    this.part("progress").textContent = `${now.toLocaleString("en")} of ${total.toLocaleString("en")} done`;
+    this.part("filled").style.width = total ? `${(100 * now) / total}%` : "0";
+    this.part("pace").textContent = this.pace(total - now);
+    const saved = this.part("saved");
+    saved.textContent = this.log.length ? `${this.log.length} not saved yet` : "all saved";
+    saved.classList.toggle("waiting", this.log.length > 0);
+  }
+
+  pace(left) {
+    if (this.times.length < 3) return "";
+    const hours = (this.times.at(-1) - this.times[0]) / 3.6e6;
+    const hourly = (this.times.length - 1) / Math.max(hours, 1e-6);
+    const minutes = Math.ceil((60 * left) / hourly);
+    const time = minutes < 90 ? `${minutes} min` : `${(minutes / 60).toFixed(1)} h`;
+    return `${Math.round(hourly).toLocaleString("en")} an hour, ${time} left at this pace`;
+  }
+}
+
+const benches = new WeakMap();
+
+export default function (component) {
+  const parent = component.parentElement;
+  const root = parent.querySelector(".bench");
+  let bench = benches.get(parent);
+  if (!bench || bench.root !== root) {
+    bench?.close();
+    bench = new Workbench(root);
+    benches.set(parent, bench);
+  }
+  bench.receive(component);
+  return () => { bench.close(); benches.delete(parent); };
+}
