@@ -1,0 +1,174 @@
+"""Agreement corrected for chance: equal to maintained implementations and published examples, undefined where it is."""
+
+from __future__ import annotations
+
+import warnings
+
+import krippendorff
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import cohen_kappa_score
+
+from cimemories.analysis import kappa
+from cimemories.analysis.kappa import alpha, cohen_kappa, compare, confusion, gwet_ac1, interval, krippendorff_alpha
+
+# 100 patients classified by two abstractors: `cont3x3abstractors` of Gwet's own R package irrCAC, whose documentation
+# ("Computing agreement coefficients from contingency tables") prints kappa 0.7964094, AC1 0.8493305 and 89 % agreement.
+ABSTRACTORS = np.array([[13, 0, 0], [0, 20, 7], [0, 4, 56]])
+# Four observers and twelve units: K. Krippendorff 2011, Computing Krippendorff's Alpha-Reliability, section C, nominal.
+MISSING = -1
+OBSERVERS = np.array(
+    [
+        [1, 2, 3, 3, 2, 1, 4, 1, 2, MISSING, MISSING, MISSING],
+        [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, MISSING, 3],
+        [MISSING, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, MISSING],
+        [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, MISSING],
+    ]
+)
+
+
+def answers(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The items behind a table."""
+    cells = np.repeat(np.arange(table.size), table.reshape(-1))
+    return cells // len(table), cells % len(table)
+
+
+def counted(codes: np.ndarray, categories: range) -> np.ndarray:
+    """How many gave each answer, [items, categories], of answers [annotators, items]."""
+    return np.stack([(codes == category).sum(axis=0) for category in categories], axis=1)
+
+
+def test_gwets_own_example() -> None:
+    first, second = answers(ABSTRACTORS)
+    found = compare(first, second, 3)
+    assert found.table.tolist() == ABSTRACTORS.tolist() and found.items == 100
+    assert found.agreement.value == pytest.approx(0.89)
+    assert found.kappa.value == cohen_kappa(first, second, 3) == pytest.approx(0.7964094, abs=5e-8)
+    assert found.ac1.value == gwet_ac1(first, second, 3) == pytest.approx(0.8493305, abs=5e-8)
+    # Its confidence interval by the normal approximation is (0.764, 0.935) there; ours is by resampling.
+    assert (found.ac1.low, found.ac1.high) == pytest.approx((0.764, 0.935), abs=0.02)
+    assert (found.kappa.low, found.kappa.high) == pytest.approx((0.68, 0.913), abs=0.02)
+
+
+def test_krippendorffs_own_example() -> None:
+    counts = counted(OBSERVERS, range(1, 6))
+    assert krippendorff_alpha(counts) == pytest.approx(0.743, abs=5e-4)
+    found = alpha(counts)
+    assert found.value == krippendorff_alpha(counts) and found.items == 11  # unit 12 was seen by one observer alone
+    assert found.low is not None and found.high is not None and found.low < 0.743 < found.high <= 1
+
+
+@st.composite
+def pairs_of_answers(draw: st.DrawFn) -> tuple[int, list[int], list[int], list[float]]:
+    categories = draw(st.integers(2, 4))
+    codes = st.integers(0, categories - 1)
+    rows = draw(st.lists(st.tuples(codes, codes, st.sampled_from([0.5, 1.0, 2.0, 7.25])), min_size=2, max_size=40))
+    first, second, weights = (list(column) for column in zip(*rows, strict=True))
+    return categories, first, second, weights
+
+
+@given(pairs_of_answers())
+def test_kappa_is_scikit_learns(drawn: tuple[int, list[int], list[int], list[float]]) -> None:
+    categories, first, second, weights = drawn
+    for mass in (None, weights):
+        ours = cohen_kappa(first, second, categories, mass)
+        if len({*first, *second}) == 1:
+            assert ours is None  # scikit-learn says nan, and warns
+        else:
+            theirs = cohen_kappa_score(first, second, sample_weight=mass)
+            assert ours == pytest.approx(theirs, abs=1e-12)
+
+
+@given(pairs_of_answers())
+def test_ac1_lies_where_its_definition_puts_it(drawn: tuple[int, list[int], list[int], list[float]]) -> None:
+    categories, first, second, weights = drawn
+    value = gwet_ac1(first, second, categories, weights)
+    assert value is not None
+    agreed = np.average(np.equal(first, second), weights=weights)
+    assert -1 <= value <= agreed + 1e-12  # chance takes away, never adds
+    assert (value > 1 - 1e-12) == (first == second)
+    again = gwet_ac1(np.repeat(first, 2), np.repeat(second, 2), categories, np.repeat(weights, 2) * 3)
+    assert value == pytest.approx(again)  # neither the size of the sample nor the unit of the weights matters
+
+
+@settings(max_examples=60)
+@given(st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), min_size=1, max_size=30), st.integers(0, 2**32))
+def test_alpha_is_the_packages_in_every_resample(rows: list[list[int]], seed: int) -> None:
+    counts = np.array(rows)
+    usable = counts[counts.sum(axis=1) > 1]
+    if len(usable) < 2 or (usable.sum(axis=0) > 0).sum() < 2:
+        assert krippendorff_alpha(counts) is None
+        return
+    assert krippendorff_alpha(counts) == krippendorff.alpha(value_counts=counts, level_of_measurement="nominal")
+    patterns, number = np.unique(usable, axis=0, return_counts=True)
+    drawn = np.random.default_rng(seed).multinomial(len(usable), number / len(usable), size=3)
+    for times, ours in zip(drawn, kappa._alphas(patterns, drawn), strict=True):
+        theirs = krippendorff_alpha(np.repeat(patterns, times, axis=0))
+        assert np.isnan(ours) if theirs is None else ours == pytest.approx(theirs)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kappa_value", "ac1_value", "why"),
+    [
+        ([], [], None, None, kappa.TOO_FEW),
+        ([1], [1], None, None, kappa.TOO_FEW),
+        ([2, 2, 2], [2, 2, 2], None, 1.0, kappa.ONE_ANSWER),
+        ([1, 1], [2, 2], 0.0, -1 / 3, ""),  # never the same answer: e = (1/4 + 1/4) / 2
+        ([0, 1, 2], [0, 1, 2], 1.0, 1.0, ""),
+        ([1, 1, 1, 1], [1, 1, 2, 2], 0.0, (0.5 - 3 / 16) / (1 - 3 / 16), ""),
+    ],
+)
+def test_what_is_undefined_is_no_number(
+    first: list[int], second: list[int], kappa_value: float | None, ac1_value: float | None, why: str
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = compare(first, second, 3)
+        assert (cohen_kappa(first, second, 3), gwet_ac1(first, second, 3)) == pytest.approx((kappa_value, ac1_value))
+    assert (found.kappa.value, found.ac1.value) == pytest.approx((kappa_value, ac1_value))
+    if kappa_value is None:
+        assert (found.kappa.low, found.kappa.high, found.kappa.why) == (None, None, why)
+    if len(first) > 1 and len(set(zip(first, second, strict=True))) == 1:  # resamples are all alike
+        assert (found.ac1.low, found.agreement.low, found.agreement.why) == (None, None, kappa.NO_SPREAD)
+
+
+@pytest.mark.parametrize(
+    ("counts", "why"),
+    [
+        (np.zeros((0, 3)), kappa.NO_OVERLAP),
+        ([[1, 0, 0], [0, 1, 0], [0, 0, 1]], kappa.NO_OVERLAP),  # one annotator, or no overlap
+        ([[1, 1, 0], [0, 1, 0]], kappa.NO_OVERLAP),
+        ([[0, 2, 0], [0, 3, 0], [1, 0, 0]], kappa.ONE_ANSWER),
+    ],
+)
+def test_alpha_without_overlap_or_spread_says_why(counts: list[list[int]], why: str) -> None:
+    found = alpha(counts)
+    assert krippendorff_alpha(counts) is None
+    assert (found.value, found.low, found.high, found.why) == (None, None, None, why)
+
+
+def test_resampling_kinds_is_resampling_items() -> None:
+    """The fast interval and the plain one, item by item, are of the same distribution."""
+    first, second = answers(ABSTRACTORS)
+    weights = np.where(first == 0, 5.0, 1.0)
+    fast = compare(first, second, 3, weights, resamples=4000, seed=1).kappa
+    plain = interval(lambda at: cohen_kappa(first[at], second[at], 3, weights[at]), len(first), 4000, seed=2)
+    assert fast.value == pytest.approx(cohen_kappa_score(first, second, sample_weight=weights))
+    assert plain == pytest.approx((fast.low, fast.high), abs=0.012)
+    assert plain == interval(lambda at: cohen_kappa(first[at], second[at], 3, weights[at]), len(first), 4000, seed=2)
+
+
+def test_no_interval_where_resamples_are_undefined_or_alike() -> None:
+    assert interval(lambda at: 1.0, 5) is None and interval(lambda at: float(at.mean()), 1) is None
+    assert interval(lambda at: None if at.max() < 4 else float(at.mean()), 5) is None
+    rare = compare([0] * 9 + [1], [0] * 10, 2)  # a third of the resamples have one answer alone
+    assert rare.kappa.value == 0 and (rare.kappa.low, rare.kappa.why) == (None, kappa.OFTEN_UNDEFINED)
+    assert rare.agreement.low == pytest.approx(0.7) and rare.agreement.high == 1
+
+
+@pytest.mark.parametrize(("first", "second", "categories"), [([0], [1], 1), ([0, 3], [0, 1], 3), ([0, 1], [0], 2)])
+def test_codes_that_are_none_are_refused(first: list[int], second: list[int], categories: int) -> None:
+    with pytest.raises(ValueError, match=r"categories|codes|match"):
+        confusion(first, second, categories)
