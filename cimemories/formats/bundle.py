@@ -22,13 +22,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cimemories.formats import bundle_files
 from cimemories.formats.bundle_check import Check, Misfit
 from cimemories.formats.bundle_files import Bundle, Encoding, Written
-from cimemories.formats.bundle_tables import DERIVED, TABLES
+from cimemories.formats.bundle_tables import DERIVED, TABLES, VERSION
 from cimemories.formats.errors import FormatError
 from cimemories.formats.official_records import forbidden, shown
 from cimemories.store.ids import content_hash
 
 FORMAT = "cimemories-bundle"
-VERSION = 1
+READ = (1, VERSION)
 
 
 class _Table(BaseModel):
@@ -45,7 +45,7 @@ class _Dataset(BaseModel):
 class _Manifest(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
     format: Literal["cimemories-bundle"]
-    version: Literal[1]
+    version: Literal[1, 2]
     encoding: Encoding
     content: str
     simulated: bool
@@ -128,6 +128,9 @@ def check(bundle: Bundle) -> Checked:
                 checker.row(table, number, row)
             except Misfit as misfit:
                 raise FormatError(f"{bundle.name}: {table}.{found.encoding} row {number + 1}: {misfit}") from None
+    problem = checker.unfinished()
+    if problem:
+        raise FormatError(f"{bundle.name}: decisions.{found.encoding} {problem}")
     if not checker.profiles:
         raise FormatError(f"{bundle.name}: there are no profiles in it")
     if any(row["simulated"] for row in checker.labellings) and not found.simulated:
@@ -138,10 +141,10 @@ def check(bundle: Bundle) -> Checked:
 def _manifest(bundle: Bundle) -> _Manifest:
     raw = bundle.manifest
     version = raw.get("version") if isinstance(raw, dict) else None
-    if isinstance(raw, dict) and raw.get("format") == FORMAT and version != VERSION:
+    if isinstance(raw, dict) and raw.get("format") == FORMAT and version not in READ:
         raise FormatError(
-            f"{bundle.name}: manifest.json: version {shown(version)} of the format is not known here, only {VERSION}; "
-            "update CIMemories Studio, or export again with this version"
+            f"{bundle.name}: manifest.json: version {shown(version)} of the format is not known here, only 1 to "
+            f"{VERSION}; update CIMemories Studio, or export again with this version"
         )
     try:
         manifest = _Manifest.model_validate(raw)

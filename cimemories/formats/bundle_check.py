@@ -26,6 +26,7 @@ BALLOTS = ("owed", "ok", "failed", "truncated", "unparsed")
 CALLS = ("generate", "label", "respond", "judge")
 _VERDICTS = {*LETTERS.values(), NO_VOTE}
 _OLDEST = 150
+_SUPERSEDES = "supersedes must be the number of another decision of the same annotator on the same pair"
 Row = dict[str, Any]
 
 
@@ -47,6 +48,9 @@ class Check:
         self.requests: list[tuple[str, str]] = []
         self.calls: dict[str, bool] = {}
         self.decisions: list[tuple[object, ...]] = []
+        self.uids: set[str] = set()
+        # Decisions further down that are superseded: one that was merged in later can be older.
+        self._awaited: dict[int, tuple[object, ...]] = {}
         self.rules: dict[str, bool] = {}
         self._keys: set[str] = set()
         self._before: tuple[int, ...] = ()
@@ -227,11 +231,24 @@ class Check:
             raise Misfit(f"profile {profile} is not tested in context {row['context']}")
         if row["label"] is not None and row["label"] not in list(Label):
             raise Misfit(f"label '{shown(row['label'])}' is none of {', '.join(Label)}")
+        if row["uid"] is not None and (not row["uid"].strip() or row["uid"] in self.uids):
+            raise Misfit("uid must be no blank text, and each stands once")
+        self.uids.update([row["uid"]] if row["uid"] is not None else ())
         this = (profile, row["attribute"], row["context"], row["annotator"])
-        earlier = row["supersedes"]
-        if earlier is not None and not (0 <= earlier < len(self.decisions) and self.decisions[earlier] == this):
-            raise Misfit("supersedes must be the number of an earlier decision of the same annotator on the same pair")
+        number, other = len(self.decisions), row["supersedes"]
+        if other is not None:
+            known = self.decisions[other] if 0 <= other < number else self._awaited.setdefault(other, this)
+            if other < 0 or other == number or known != this:
+                raise Misfit(_SUPERSEDES)
+        if self._awaited.pop(number, this) != this:
+            raise Misfit(f"a decision before it says that it supersedes this one, and {_SUPERSEDES}")
         self.decisions.append(this)
+
+    def unfinished(self) -> str:
+        """What is still missing when all rows were seen, as a sentence; '' where nothing is."""
+        if not self._awaited:
+            return ""
+        return f"has no row {min(self._awaited) + 1}, which a decision supersedes: {_SUPERSEDES}"
 
     def _rule(self, row: Row) -> None:
         _written(row, "name")

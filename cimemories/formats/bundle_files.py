@@ -14,7 +14,7 @@ import stat
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import IO, Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cimemories.formats.bundle_tables import TABLES, Column, complaint, line_of
+from cimemories.formats.bundle_tables import TABLES, VERSION, Column, columns_of, complaint, line_of
 from cimemories.formats.errors import FormatError
 from cimemories.formats.json_records import loads
 from cimemories.formats.official_records import shown
@@ -52,26 +52,26 @@ class Written:
 def write_table(folder: Path, table: str, rows: Iterable[dict[str, Any]], encoding: Encoding) -> Written:
     """Write one table into a folder that is there."""
     digest, count = hashlib.sha256(), 0
-    path = folder / f"{table}.{encoding}"
+    path, columns = folder / f"{table}.{encoding}", TABLES[table]
     with ExitStack() as stack:
         if encoding == "jsonl":
             lines = stack.enter_context(path.open("wb"))
         else:
-            writer = stack.enter_context(pq.ParquetWriter(path, _schema(table), compression="zstd"))
+            writer = stack.enter_context(pq.ParquetWriter(path, schema_of(columns), compression="zstd"))
         held: list[dict[str, Any]] = []
         for row in rows:
-            line = f"{line_of(table, row)}\n".encode()
+            line = f"{line_of(columns, row)}\n".encode()
             digest.update(line)
             count += 1
             if encoding == "jsonl":
                 lines.write(line)
                 continue
-            held.append(_flat(table, row))
+            held.append(_flat(columns, row))
             if len(held) >= _ROWS:
-                writer.write_table(pa.Table.from_pylist(held, _schema(table)))
+                writer.write_table(pa.Table.from_pylist(held, schema_of(columns)))
                 held = []
         if encoding == "parquet" and held:
-            writer.write_table(pa.Table.from_pylist(held, _schema(table)))
+            writer.write_table(pa.Table.from_pylist(held, schema_of(columns)))
     return Written(count, digest.hexdigest())
 
 
@@ -184,19 +184,28 @@ class Bundle:
         if extra:
             raise FormatError(f"{self.name}: '{shown(extra[0])}' is no file of a bundle; remove it")
 
+    @property
+    def version(self) -> int:
+        """Of the format, as the manifest says; the newest where it says nothing that is known."""
+        told = self.manifest.get("version") if isinstance(self.manifest, dict) else None
+        return told if isinstance(told, int) and 1 <= told <= VERSION else VERSION
+
     def rows(self, table: str, encoding: Encoding, told: Written) -> Iterator[dict[str, Any]]:
-        """The rows of one table, types checked; at the end their number and hash must be what the manifest tells."""
+        """The rows of one table, types checked; at the end their number and hash must be what the manifest tells. What
+        a bundle of an earlier version does not have is None."""
+        columns = columns_of(table, self.version)
+        later = {column.name: None for column in TABLES[table] if column not in columns}
         digest, count, place = hashlib.sha256(), 0, f"{self.name}: {table}.{encoding}"
         with self._place.open(f"{table}.{encoding}") as stream:
-            for row in _lines(stream, place) if encoding == "jsonl" else _parquet(stream, table, place):
+            for row in _lines(stream, place) if encoding == "jsonl" else _parquet(stream, columns, place):
                 count += 1
                 if count > told.rows:
                     raise FormatError(f"{place}: there are more rows than the {told.rows} that {MANIFEST} tells")
-                problem = complaint(table, row)
+                problem = complaint(columns, row)
                 if problem:
                     raise FormatError(f"{place} row {count}: {problem}")
-                digest.update(f"{line_of(table, row)}\n".encode())
-                yield row
+                digest.update(f"{line_of(columns, row)}\n".encode())
+                yield {**row, **later} if later else row
         if count != told.rows:
             raise FormatError(
                 f"{place}: {count} rows, and {MANIFEST} tells of {told.rows}; the file was cut or changed"
@@ -216,18 +225,19 @@ def _lines(stream: IO[bytes], place: str) -> Iterator[Any]:
         yield loads(line, f"{place} row {number}")
 
 
-def _parquet(stream: IO[bytes], table: str, place: str) -> Iterator[Any]:
+def _parquet(stream: IO[bytes], columns: Sequence[Column], place: str) -> Iterator[Any]:
     try:
-        texts = [column.name for column in TABLES[table] if column.kind in ("text", "json")]
+        schema = schema_of(columns)
+        texts = [column.name for column in columns if column.kind in ("text", "json")]
         head = pq.ParquetFile(stream)
-        if [(field.name, field.type) for field in head.schema_arrow] != [(f.name, f.type) for f in _schema(table)]:
-            raise FormatError(f"{place}: the columns are not those of this table: {', '.join(_schema(table).names)}")
+        if [(field.name, field.type) for field in head.schema_arrow] != [(f.name, f.type) for f in schema]:
+            raise FormatError(f"{place}: the columns are not those of this table: {', '.join(schema.names)}")
         stream.seek(0)
         # As dictionaries: a small file cannot become large by one long text in every row.
         for batch in pq.ParquetFile(stream, read_dictionary=texts).iter_batches(batch_size=_ROWS):
-            columns = [_cells(column, batch.column(column.name), place) for column in TABLES[table]]
-            names = [column.name for column in TABLES[table]]
-            for cells in zip(*columns, strict=True):
+            listed = [_cells(column, batch.column(column.name), place) for column in columns]
+            names = [column.name for column in columns]
+            for cells in zip(*listed, strict=True):
                 yield dict(zip(names, cells, strict=True))
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         if isinstance(error, FormatError):
@@ -246,15 +256,16 @@ def _cells(column: Column, found: Any, place: str) -> list[Any]:
     return [None if index is None else values[index] for index in found.indices.to_pylist()]
 
 
-def _schema(table: str) -> pa.Schema:
-    return pa.schema([pa.field(column.name, _TYPES[column.kind]) for column in TABLES[table]])
+def schema_of(columns: Sequence[Column]) -> pa.Schema:
+    """Columns as Parquet keeps them."""
+    return pa.schema([pa.field(column.name, _TYPES[column.kind]) for column in columns])
 
 
-def _flat(table: str, row: dict[str, Any]) -> dict[str, Any]:
+def _flat(columns: Sequence[Column], row: dict[str, Any]) -> dict[str, Any]:
     """The row with JSON values as text, as Parquet keeps them."""
     return {
         column.name: json.dumps(row[column.name], ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         if column.kind == "json"
         else row[column.name]
-        for column in TABLES[table]
+        for column in columns
     }

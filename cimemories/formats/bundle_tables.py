@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -32,7 +32,7 @@ class Column:
     null: bool = False
 
 
-def _columns(text: str) -> tuple[Column, ...]:
+def columns(text: str) -> tuple[Column, ...]:
     """'age:integer cause:text?' as columns; a question mark: may be empty."""
     found = []
     for item in text.split():
@@ -42,55 +42,64 @@ def _columns(text: str) -> tuple[Column, ...]:
 
 
 TABLES: dict[str, tuple[Column, ...]] = {
-    "profiles": _columns("number:integer ordinal:integer name:text sex:text address:text age:integer"),
-    "attributes": _columns(
+    "profiles": columns("number:integer ordinal:integer name:text sex:text address:text age:integer"),
+    "attributes": columns(
         "profile:integer number:integer ordinal:integer key:text value:json domain:text event:text statement:text"
     ),
-    "contexts": _columns("number:integer ordinal:integer task:text recipient:text sphere:text?"),
-    "profile_contexts": _columns("profile:integer context:integer ordinal:integer"),
-    "personas": _columns("number:integer pack:text key:text name:text prior:real description:text"),
-    "generations": _columns(
+    "contexts": columns("number:integer ordinal:integer task:text recipient:text sphere:text?"),
+    "profile_contexts": columns("profile:integer context:integer ordinal:integer"),
+    "personas": columns("number:integer pack:text key:text name:text prior:real description:text"),
+    "generations": columns(
         "name:text model:text endpoint:text simulated:truth manifest:json status:text error:text? created:text "
         "finished:text?"
     ),
-    "labellings": _columns(
+    "labellings": columns(
         "number:integer model:text endpoint:text simulated:truth pack:text draws:integer personas:json manifest:json "
         "status:text error:text? created:text finished:text?"
     ),
-    "requests": _columns("number:integer body:json"),
-    "calls": _columns(
+    "requests": columns("number:integer body:json"),
+    "calls": columns(
         "key:text request:integer kind:text model:text endpoint:text simulated:truth draw:integer exchange:text "
         "status:text error:text? response:text? reasoning:text? finish_reason:text? prompt_tokens:integer? "
         "cached_tokens:integer? completion_tokens:integer? seconds:real started:text attempts:integer"
     ),
-    "ballots": _columns(
+    "ballots": columns(
         "labelling:integer profile:integer context:integer persona:integer draw:integer status:text cause:text? "
         "conflicts:integer unknown:integer call:text? verdicts:text?"
     ),
-    "shares": _columns(
+    "shares": columns(
         "labelling:integer profile:integer attribute:integer context:integer persona:integer necessary:real "
         "inappropriate:real abstain:real"
     ),
-    "decisions": _columns(
+    "decisions": columns(
         "number:integer profile:integer attribute:integer context:integer annotator:text label:text? reason:text "
-        "seconds:real? source:text batch:text? blind:truth supersedes:integer? created:text"
+        "seconds:real? source:text batch:text? blind:truth supersedes:integer? created:text uid:text? guideline:text? "
+        "cause:text?"
     ),
-    "rules": _columns("name:text threshold:real priors:json current:truth annotator:text created:text"),
-    "edits": _columns(
+    "rules": columns("name:text threshold:real priors:json current:truth annotator:text created:text"),
+    "edits": columns(
         "profile:integer? kind:text action:text before:text? after:text? annotator:text reason:text created:text"
     ),
     # Made from the others: what every pair is labelled now, by which rule or person. Left out when a bundle is read.
-    "labels": _columns(
+    "labels": columns(
         "profile:integer attribute:integer key:text context:integer label:text source:text annotator:text? rule:text? "
         "simulated:truth"
     ),
 }
 DERIVED = ("labels",)
+VERSION = 2
+# Columns that bundles of an earlier version do not have; they are read as empty.
+ADDED = {2: {"decisions": ("uid", "guideline", "cause")}}
 
 
-def complaint(table: str, row: Any) -> str:
+def columns_of(table: str, version: int) -> tuple[Column, ...]:
+    """The columns of a table in a bundle of that version."""
+    later = {name for since, added in ADDED.items() if since > version for name in added.get(table, ())}
+    return tuple(column for column in TABLES[table] if column.name not in later)
+
+
+def complaint(columns: Sequence[Column], row: Any) -> str:
     """What is wrong with the types of one row; '' where nothing is."""
-    columns = TABLES[table]
     if not isinstance(row, dict):
         return f"must be an object, not {kind(row)}"
     if hasattr(row, "repeated"):
@@ -145,9 +154,9 @@ def _json(value: Any) -> str:
     return next((problem for item in inner if (problem := _json(item))), "")
 
 
-def line_of(table: str, row: Mapping[str, Any]) -> str:
+def line_of(columns: Sequence[Column], row: Mapping[str, Any]) -> str:
     """A row as its one line of JSON, columns in their order. Raises ValueError for NaN."""
-    found = {column.name: _plain(column, row[column.name]) for column in TABLES[table]}
+    found = {column.name: _plain(column, row[column.name]) for column in columns}
     return json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 

@@ -34,6 +34,11 @@ from cimemories.store.tables import (
 
 LETTERS = {"necessary": "N", "inappropriate": "X", "abstain": "?", "conflict": "C"}
 NO_VOTE = "-"
+# Of a decision, apart from the pair and what it supersedes.
+DECIDED = (
+    *("annotator", "label", "reason", "seconds", "source", "batch", "blind", "created"),
+    *("uid", "guideline", "cause"),
+)
 PRIVATE = ("api_key_env",)  # of a manifest: says where a secret is kept on this machine
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 _EDIT = ("profile", "kind", "action", "before", "after", "annotator", "reason", "created")
@@ -313,20 +318,18 @@ def _shares(connection: sa.Connection, numbers: Numbers) -> Rows:
 
 def _decisions(connection: sa.Connection, dataset_id: int, numbers: Numbers) -> Rows:
     place = {id_: (p, at) for p, ids in enumerate(numbers.attributes) for at, id_ in enumerate(ids)}
-    rows = connection.execute(
-        sa.select(decision).where(decision.c.dataset == dataset_id).order_by(decision.c.id)
-    ).mappings()
-    given: dict[int, int] = {}
-    plain = ("annotator", "label", "reason", "seconds", "source", "batch", "blind", "created")
-    for number, row in enumerate(rows):
-        given[row["id"]] = number
+    mine = sa.select(decision).where(decision.c.dataset == dataset_id).order_by(decision.c.id)
+    # Numbered beforehand: what was merged in later can be superseded by what came before it.
+    ids = connection.execute(mine.with_only_columns(decision.c.id)).scalars()
+    given = {int(id_): number for number, id_ in enumerate(ids)}
+    for row in connection.execute(mine).mappings():
         profile_number, attribute_number = place[row["attribute"]]
         yield {
-            "number": number,
+            "number": given[row["id"]],
             "profile": profile_number,
             "attribute": attribute_number,
             "context": numbers.contexts[row["context"]],
-            **{name: row[name] for name in plain},
+            **{name: row[name] for name in DECIDED},
             "supersedes": None if row["supersedes"] is None else given[row["supersedes"]],
         }
 

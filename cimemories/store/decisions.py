@@ -216,10 +216,13 @@ def history(
 
 
 def standing(decisions: Sequence[Decision]) -> dict[tuple[int, int], Decision]:
-    """The newest decision that stands on each pair: superseded and taken-back ones do not."""
+    """The newest decision that stands on each pair: superseded and taken-back ones do not.
+
+    Newest by the time it was made, then by uid: ids tell in which order decisions came into this record, which is
+    another one where workspaces were merged."""
     superseded = {d.supersedes for d in decisions if d.supersedes is not None}
     stand: dict[tuple[int, int], Decision] = {}
-    for item in sorted(decisions, key=lambda d: d.id):
+    for item in sorted(decisions, key=lambda d: (d.created, d.uid or "", d.id)):
         if item.label is not None and item.id not in superseded:
             stand[item.attribute, item.context] = item
     return stand

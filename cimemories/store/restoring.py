@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from cimemories.model import ChatRequest, Persona, is_bio
 from cimemories.store import calls, datasets, labellings
 from cimemories.store.calls import Answer
-from cimemories.store.contents import LETTERS, NO_VOTE
+from cimemories.store.contents import DECIDED, LETTERS, NO_VOTE
 from cimemories.store.curation_tables import edit, generation, imported_vote, rule
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.ids import canonical_json, content_hash, new_id
@@ -274,14 +274,21 @@ def _decisions(
     rows: Iterable[dict[str, Any]],
 ) -> None:
     ids: list[int] = []
-    plain = ("annotator", "label", "reason", "seconds", "source", "batch", "blind", "created")
+    ahead: list[tuple[int, int]] = []
     for row in rows:
+        superseded: int | None = row["supersedes"]
+        if superseded is not None and superseded >= len(ids):
+            ahead.append((len(ids), superseded))
+            superseded = None
         values = {
             "dataset": dataset_id,
             "attribute": attributes[row["profile"]][row["attribute"]],
             "context": contexts[row["context"]],
-            "supersedes": None if row["supersedes"] is None else ids[row["supersedes"]],
-            **{name: row[name] for name in plain},
+            "supersedes": None if superseded is None else ids[superseded],
+            **{name: row[name] for name in DECIDED},
         }
         ids.append(connection.execute(sa.insert(decision).values(**values).returning(decision.c.id)).scalar_one())
+    for number, superseded in ahead:
+        statement = sa.update(decision).where(decision.c.id == ids[number])
+        connection.execute(statement.values(supersedes=ids[superseded]))
     connection.execute(sa.update(dataset).where(dataset.c.id == dataset_id).values(revision=len(ids)))
