@@ -5,7 +5,8 @@
 
 `draws` are judged samples, `reveals` in how many of them the attribute was revealed in full, `label` the effective
 label's code (a person's decision before the consensus; -1: nobody has labelled the pair). Responses that are missing
-are in no `draws`; `expected` says how many were planned.
+are in no `draws`; `expected` says how many were planned. A scope says whose verdicts `reveals` counts: the judge's
+alone, or a person's before the judge's where an audit has one. Draws are the judge's either way.
 
 The relation is built from the record in DuckDB, held under the revisions of everything it rests on, and built again
 when one of them has moved: nothing stale is ever shown as current.
@@ -17,6 +18,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeVar, cast
 
 import duckdb
@@ -27,7 +29,7 @@ import sqlalchemy as sa
 from cimemories.analysis.labels import cache_file, consensus_labels, default_labelling, write_cache
 from cimemories.curation.consensus import CODES
 from cimemories.model import WorkStatus
-from cimemories.store import datasets, decisions, judgements, labellings, runs
+from cimemories.store import audits, datasets, decisions, judgements, labellings, runs
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.ids import content_hash
 from cimemories.store.judgements import JudgeRow
@@ -53,21 +55,33 @@ ORDER BY a.profile, a.ordinal, p.context, p.level
 """
 
 
+class Verdicts(StrEnum):
+    """Whose word on what a message reveals is counted: the judge's, or that of people where they have given theirs."""
+
+    JUDGE = "judge"
+    PEOPLE = "people"
+
+
 @dataclass(frozen=True)
 class Scope:
-    """What a question is about: a run, the labelling its labels come from (None: no labels yet), and the judge."""
+    """What a question is about: a run, the labelling its labels come from (None: no labels yet), the judge, and whether
+    people's verdicts count before the judge's. audits: (how many, newest id) of the run's audits, 0 where there are
+    none."""
 
     run: RunRow
     labelling: LabellingRow | None
     judge: JudgeRow
     dataset_name: str
     dataset_revision: int
+    verdicts: Verdicts = Verdicts.JUDGE
+    audits: tuple[int, int] = (0, 0)
 
     @property
     def version(self) -> str:
         """Changes whenever anything that the flows rest on has changed."""
         labelled = (self.labelling.id, self.labelling.revision) if self.labelling else None
-        return content_hash([self.run.id, self.run.revision, labelled, self.judge.id, self.dataset_revision])
+        people = [self.audits] if self.verdicts == Verdicts.PEOPLE else []
+        return content_hash([self.run.id, self.run.revision, labelled, self.judge.id, self.dataset_revision, *people])
 
     @property
     def simulated(self) -> tuple[str, ...]:
@@ -76,12 +90,19 @@ class Scope:
         return ("responses",) * self.run.simulated + ("labels",) * labels
 
 
-def scope(store: Store, run_id: str, labelling_id: str | None = None, judge_id: int | None = None) -> Scope:
+def scope(
+    store: Store,
+    run_id: str,
+    labelling_id: str | None = None,
+    judge_id: int | None = None,
+    verdicts: Verdicts | str = Verdicts.JUDGE,
+) -> Scope:
     """The scope of a question. Raises StoreError for a run, labelling or judge that is not there."""
     with store.read() as connection:
         run = runs.named(connection, run_id)
         judges = judgements.of_run(connection, run_id)
         rows = datasets.all_rows(connection)
+        audited = audits.version(connection, run_id)
     judge = next((j for j in judges if judge_id is None or j.id == judge_id), None)
     if judge is None:
         there = ", ".join(f"{j.id} ({j.name})" for j in judges)
@@ -90,7 +111,7 @@ def scope(store: Store, run_id: str, labelling_id: str | None = None, judge_id: 
     if labelling_id is not None and (labelling is None or labelling.id != labelling_id):
         labelling = _labelling(store, run.dataset, labelling_id)
     row = next(r for r in rows if r.id == run.dataset)
-    return Scope(run, labelling, judge, row.name, row.revision)
+    return Scope(run, labelling, judge, row.name, row.revision, Verdicts(verdicts), audited)
 
 
 def _labelling(store: Store, dataset_id: int, labelling_id: str) -> LabellingRow:
@@ -151,7 +172,9 @@ class Flows:
         return value
 
     def _build(self, name: str, asked: Scope) -> None:
-        path = cache_file(self.store, f"flows-{asked.run.id}-judge{asked.judge.id}", asked.version)
+        kind = "flows" if asked.verdicts == Verdicts.JUDGE else "audited"
+        prefix = f"{kind}-{asked.run.id}-judge{asked.judge.id}"
+        path = cache_file(self.store, prefix, asked.version)
         if path.exists():
             self._duckdb.execute(f"CREATE TABLE {name} AS SELECT * FROM read_parquet(?)", [str(path)])
             return
@@ -163,7 +186,6 @@ class Flows:
             cursor.register(part, frame)
         cursor.execute(_BUILD.format(name=name), [asked.run.id])
         if asked.run.status == WorkStatus.FINISHED:
-            prefix = f"flows-{asked.run.id}-judge{asked.judge.id}"
             write_cache(cursor.execute(f"SELECT * FROM {name}").df(), path, prefix)
         cursor.close()
 
@@ -202,6 +224,9 @@ def _parts(connection: sa.Connection, asked: Scope) -> dict[str, pd.DataFrame]:
         judgements.reveal_counts(connection, run_id, judge_id).all(),
         columns=["attribute", "context", "level", "reveals"],
     )
+    if asked.verdicts == Verdicts.PEOPLE:
+        changes = _people_before_the_judge(connection, run_id, judge_id)
+        revealed = pd.concat([revealed, changes]).groupby(["attribute", "context", "level"], as_index=False).sum()
     standing = decisions.standing(decisions.history(connection, asked.run.dataset))
     decided = pd.DataFrame(
         [(a, c, CODES[d.label]) for (a, c), d in standing.items() if d.label is not None],
@@ -213,6 +238,27 @@ def _parts(connection: sa.Connection, asked: Scope) -> dict[str, pd.DataFrame]:
         "revealed": _typed(revealed, ["attribute", "context", "reveals"]),
         "decided": _typed(decided, ["attribute", "context", "label"]),
     }
+
+
+def _people_before_the_judge(connection: sa.Connection, run_id: str, judge_id: int) -> pd.DataFrame:
+    """By how much people's standing verdicts move the count of reveals: attribute, context, level, reveals (+ or -).
+
+    In full counts as revealed, everything else does not. Where this judge has no judgement of the response, the flow
+    has no draw there that a verdict could speak for, and the verdict waits.
+    """
+    stand = audits.standing(audits.of_run(connection, run_id))
+    places = audits.places(connection, stand)
+    claimed = judgements.claims(connection, judge_id, (flow[0] for flow in stand))
+    rows = []
+    for (response_id, attribute_id), said in stand.items():
+        if response_id not in claimed:
+            continue
+        claim = claimed[response_id].get(attribute_id)
+        judged = audits.says_revealed(claim[0] if claim else None)
+        rows.append(
+            (attribute_id, *places[response_id, attribute_id], int(audits.says_revealed(said.verdict)) - int(judged))
+        )
+    return pd.DataFrame(rows, columns=["attribute", "context", "level", "reveals"])
 
 
 def _typed(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:

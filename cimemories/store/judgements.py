@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -14,11 +14,13 @@ from cimemories.store.ids import canonical_json, content_hash
 from cimemories.store.tables import attribute, judge, judgement, response, reveal, run_judge
 
 RETRIABLE = (JudgementStatus.FAILED,)
+CHUNK = 2000  # ids of one IN list
 
 
 @dataclass(frozen=True)
 class JudgeRow:
-    """A judge of a run. kind: 'llm' or 'matcher'; ordinal 0 is the one that numbers rest on by default."""
+    """A judge of a run. kind: 'llm' or 'matcher'; ordinal 0 is the one that numbers rest on by default. prompt_hash: of
+    the prompt it was asked with; None for the matcher, which has none."""
 
     id: int
     kind: str
@@ -27,6 +29,7 @@ class JudgeRow:
     simulated: bool
     parameters: dict[str, object]
     ordinal: int
+    prompt_hash: str | None = None
 
     @property
     def name(self) -> str:
@@ -91,7 +94,8 @@ def of_run(connection: sa.Connection, run_id: str) -> list[JudgeRow]:
     ).mappings()
     return [
         JudgeRow(
-            r["id"], r["kind"], r["model"], r["endpoint"], r["simulated"], json.loads(r["parameters"]), r["ordinal"]
+            **{name: r[name] for name in JudgeRow.__dataclass_fields__ if name != "parameters"},
+            parameters=json.loads(r["parameters"]),
         )
         for r in rows
     ]
@@ -181,7 +185,7 @@ def draws_by_context(connection: sa.Connection, run_id: str, judge_id_: int) -> 
     return connection.execute(
         sa.select(response.c.profile, response.c.context, response.c.level, sa.func.count().label("draws"))
         .join(judgement, judgement.c.response == response.c.id)
-        .where(response.c.run == run_id, judgement.c.judge == judge_id_, judgement.c.status == JudgementStatus.OK)
+        .where(*_judged(run_id, judge_id_))
         .group_by(response.c.profile, response.c.context, response.c.level)
     )
 
@@ -192,14 +196,68 @@ def reveal_counts(connection: sa.Connection, run_id: str, judge_id_: int) -> sa.
         sa.select(reveal.c.attribute, response.c.context, response.c.level, sa.func.count().label("reveals"))
         .join(judgement, reveal.c.judgement == judgement.c.id)
         .join(response, judgement.c.response == response.c.id)
-        .where(
-            response.c.run == run_id,
-            judgement.c.judge == judge_id_,
-            judgement.c.status == JudgementStatus.OK,
-            reveal.c.strength == Strength.FULL,
-        )
+        .where(*_judged(run_id, judge_id_), reveal.c.strength == Strength.FULL)
         .group_by(reveal.c.attribute, response.c.context, response.c.level)
     )
+
+
+def claims(
+    connection: sa.Connection, judge_id_: int, response_ids: Iterable[int]
+) -> dict[int, dict[int, tuple[Strength, Span | None, str]]]:
+    """What a judge says of these responses: by response, by attribute, (strength, where its quote stands, the quote).
+
+    A response in which it found nothing has an empty entry; one that it has no judgement of has none.
+    """
+    ids = sorted(set(response_ids))
+    found: dict[int, dict[int, tuple[Strength, Span | None, str]]] = {}
+    for part in (ids[start : start + CHUNK] for start in range(0, len(ids), CHUNK)):
+        judged = judgement.c.judge == judge_id_, judgement.c.status == JudgementStatus.OK
+        query = (
+            sa.select(judgement.c.response, reveal)
+            .outerjoin(reveal, reveal.c.judgement == judgement.c.id)
+            .where(*judged, judgement.c.response.in_(part))
+        )
+        for row in connection.execute(query).mappings():
+            of_response = found.setdefault(int(row["response"]), {})
+            if row["attribute"] is not None:
+                span = Span(row["start"], row["end"]) if row["grounded"] else None
+                of_response[int(row["attribute"])] = Strength(row["strength"]), span, str(row["quote"])
+    return found
+
+
+def claimed(connection: sa.Connection, run_id: str, judge_id_: int, level: str = "full") -> sa.CursorResult[tuple]:
+    """Every claim of a judge in a run at one level of memory, of any strength: columns response, attribute, context,
+    strength; ordered."""
+    return connection.execute(
+        sa.select(judgement.c.response, reveal.c.attribute, response.c.context, reveal.c.strength)
+        .join(judgement, reveal.c.judgement == judgement.c.id)
+        .join(response, judgement.c.response == response.c.id)
+        .where(*_judged(run_id, judge_id_), response.c.level == level)
+        .order_by(judgement.c.response, reveal.c.attribute)
+    )
+
+
+def judged_in(
+    connection: sa.Connection, run_id: str, judge_id_: int, places: Iterable[tuple[int, int]], level: str = "full"
+) -> Iterator[tuple[int, int, int]]:
+    """The responses that a judge has judged in these (profile, context): (profile, context, response), by sample."""
+    wanted = sorted(set(places))
+    for start in range(0, len(wanted), CHUNK // 2):
+        rows = connection.execute(
+            sa.select(response.c.profile, response.c.context, response.c.id)
+            .join(judgement, judgement.c.response == response.c.id)
+            .where(
+                *_judged(run_id, judge_id_),
+                response.c.level == level,
+                sa.tuple_(response.c.profile, response.c.context).in_(wanted[start : start + CHUNK // 2]),
+            )
+            .order_by(response.c.profile, response.c.context, response.c.sample)
+        )
+        yield from ((int(p), int(c), int(r)) for p, c, r in rows)
+
+
+def _judged(run_id: str, judge_id_: int) -> tuple[sa.ColumnElement[bool], ...]:
+    return response.c.run == run_id, judgement.c.judge == judge_id_, judgement.c.status == JudgementStatus.OK
 
 
 def judged_responses(

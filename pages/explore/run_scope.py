@@ -8,10 +8,12 @@ from typing import Any
 
 import streamlit as st
 
-from cimemories.analysis.flows import Flows, Scope, scope, shared_flows
-from cimemories.store import runs
-from cimemories.store.engine import StoreError, shared_store
-from cimemories.ui import page, url
+from cimemories.analysis.flows import Flows, Scope, Verdicts, scope, shared_flows
+from cimemories.store import audits, runs
+from cimemories.store.engine import Store, StoreError, shared_store
+from cimemories.ui import page, safe, tables, url
+
+WORDS = {Verdicts.JUDGE: "the judge's", Verdicts.PEOPLE: "people's, then the judge's"}
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,42 @@ def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ())
     with first:
         run_id = page.select("Run", list(by_id), lambda i: f"{by_id[i].name} ({i})", f"{title}.run", "run")
     try:
-        return RunScope(shared_flows(store), scope(store, str(run_id)), top, columns)
+        asked = scope(store, str(run_id))
+        if asked.audits[0] and _verdicts(store, asked) == Verdicts.PEOPLE:
+            asked = scope(store, str(run_id), verdicts=Verdicts.PEOPLE)
+        return RunScope(shared_flows(store), asked, top, columns)
     except StoreError as problem:
         page.error(str(problem))
         return None
+
+
+def _verdicts(store: Store, asked: Scope) -> Verdicts:
+    """Whose verdicts count, as the URL says: a choice only where people have audited the run."""
+    key = "explore.verdicts"
+    chosen = url.get("verdicts") or url.remembered("verdicts")
+    st.session_state[key] = Verdicts(chosen) if chosen in set(Verdicts) else Verdicts.JUDGE
+
+    def changed() -> None:
+        url.put(verdicts=st.session_state[key])
+
+    st.segmented_control(
+        "Verdicts that count",
+        list(Verdicts),
+        format_func=lambda item: WORDS[item],
+        key=key,
+        on_change=changed,
+        required=True,
+        help="What a message reveals, by the judge alone, or by people wherever they have audited the judge.",
+    )
+    picked = Verdicts(st.session_state[key] or Verdicts.JUDGE)
+    url.put(verdicts=None if picked == Verdicts.JUDGE else picked)
+    if picked == Verdicts.PEOPLE:
+        with store.read() as connection:
+            said = len(audits.standing(audits.of_run(connection, asked.run.id)))
+        safe.inline(
+            f"People's verdicts are in: in {tables.count(said)} audited places theirs counts in place of the judge's "
+            "(in full: revealed, anything else: not). Everywhere else, and in the marks inside messages, it is the "
+            "judge's.",
+            muted=True,
+        )
+    return picked

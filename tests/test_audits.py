@@ -1,0 +1,165 @@
+"""Audits as events: recorded once, taken back to what stood before, on both engines; and the switch that counts them
+in place of the judge's verdicts, to the very number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from worlds import add_dataset, add_labels, add_run, records
+
+from cimemories.analysis.flows import Flows, Verdicts, scope
+from cimemories.analysis.headline import headline
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.model import JudgementStatus
+from cimemories.store import audits
+from cimemories.store.audits import AuditVerdict, Flow, Said
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.tables import response
+
+X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
+FULL, PARTIAL, NONE = AuditVerdict.FULL, AuditVerdict.PARTIAL, AuditVerdict.NONE
+World = tuple[Store, int, str, list[Flow]]
+
+
+def flows_of(store: Store, run_id: str) -> list[Flow]:
+    """Every (response, attribute) of a run, in the order of contexts and samples."""
+    with store.read() as connection:
+        rows = connection.execute(
+            sa.select(response.c.id, response.c.profile)
+            .where(response.c.run == run_id)
+            .order_by(response.c.profile, response.c.context, response.c.sample)
+        ).all()
+        dataset = scope(store, run_id).run.dataset
+    own = {person.id: person.attribute_ids for person in records(store, dataset)}
+    return [(row.id, a) for row in rows for a in own[row.profile]]
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    add_labels(store, data.id, [[[X, X, N], [X, X, X], [N, N, A]]])
+    run_id = add_run(store, data.id, samples=5, reveals=[[[1, 0, 4], [0, 2, 5], [5, 3, 0]]])
+    return store, data.id, run_id, flows_of(store, run_id)
+
+
+def say(store: Store, dataset: int, who: str, *said: Said) -> int:
+    with store.write() as connection:
+        return audits.add_all(connection, dataset, who, said)
+
+
+def stands(store: Store, dataset: int, who: str | None = None) -> dict[Flow, AuditVerdict | None]:
+    with store.read() as connection:
+        return {f: item.verdict for f, item in audits.standing(audits.history(connection, dataset, who)).items()}
+
+
+def test_the_same_verdict_sent_again_is_one(world: World) -> None:
+    store, dataset, run_id, flows = world
+    said = [Said(*flow, FULL, uid=f"u{n}", seconds=1.5, blind=True) for n, flow in enumerate(flows[:6])]
+    assert [say(store, dataset, "Ada", *said, *said), say(store, dataset, "Ada", *said)] == [6, 0]
+    with store.read() as connection:
+        found = audits.of_run(connection, run_id)
+        assert audits.version(connection, run_id) == (6, found[-1].id)
+    assert [(i.uid, i.seconds, i.blind) for i in found] == [(item.uid, 1.5, True) for item in said]
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["Ada", "Bob"]), st.integers(0, 3), st.sampled_from([*AuditVerdict, None, "undo"])),
+    max_size=16,
+)
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_undo_without_limit_brings_back_what_stood_before(world: World, steps: list[Any]) -> None:
+    store, _, _, _ = world
+    name = f"{len(steps)} {hash(str(steps))}"
+    dataset = add_dataset(store, profiles=1, attributes=2, contexts=2, name=name).id
+    flows = flows_of(store, add_run(store, dataset, 1, [[[0, 0], [0, 0]]]))
+    model: dict[str, list[dict[Flow, AuditVerdict]]] = {"Ada": [{}], "Bob": [{}]}
+    for number, (who, which, verdict) in enumerate(steps):
+        with store.write() as connection:
+            if verdict == "undo":
+                last = audits.last_said(connection, dataset, who, flows)
+                assert (last is None) == (len(model[who]) == 1)
+                if last is not None:
+                    assert audits.undo(connection, dataset, who, last, f"undo-{number}")
+                    assert not audits.undo(connection, dataset, who, last, f"again-{number}")
+                    model[who].pop()
+                continue
+            audits.add_all(connection, dataset, who, [Said(*flows[which], verdict, uid=f"{number}")])
+        now = {flow: said for flow, said in model[who][-1].items() if flow != flows[which]}
+        model[who].append(now if verdict is None else {**now, flows[which]: verdict})
+    for who in ("Ada", "Bob"):
+        assert stands(store, dataset, who) == model[who][-1]
+
+
+def test_people_stand_beside_each_other_and_the_newest_is_taken(world: World) -> None:
+    store, dataset, _, flows = world
+    say(store, dataset, "Ada", Said(*flows[0], FULL, uid="a"))
+    say(store, dataset, "Bob", Said(*flows[0], NONE, uid="b"))
+    assert (stands(store, dataset)[flows[0]], stands(store, dataset, "Ada")[flows[0]]) == (NONE, FULL)
+    with store.write() as connection:
+        assert not audits.undo(connection, dataset, "Ada", "b", "z")
+        assert audits.undo(connection, dataset, "Bob", "b", "z")
+    assert stands(store, dataset) == {flows[0]: FULL}
+    with store.read() as connection:
+        assert [item.verdict for item in audits.history(connection, dataset)] == [FULL, NONE, None]
+
+
+def test_a_verdict_on_what_is_not_of_the_dataset_is_refused_whole(world: World) -> None:
+    store, dataset, _, flows = world
+    other = add_dataset(store, profiles=1, attributes=1, contexts=1, name="other")
+    foreign = records(store, other.id)[0].attribute_ids[0]
+    with pytest.raises(StoreError, match=f"attribute {foreign}"):
+        say(store, dataset, "Ada", Said(*flows[0], FULL), Said(flows[0][0], foreign, FULL))
+    with pytest.raises(StoreError):
+        say(store, other.id, "Ada", Said(*flows[0], FULL))
+    assert stands(store, dataset) == {}
+
+
+def test_the_switch_counts_people_before_the_judge_and_nothing_else(world: World) -> None:
+    store, dataset, run_id, _ = world
+    flows, person = Flows(store), records(store, dataset)[0]
+    with store.read() as connection:
+        rows = connection.execute(sa.select(response.c.id, response.c.context, response.c.sample)).all()
+    at = {(person.context_ids.index(c), sample): r for r, c, sample in rows}
+    a, b, _ = person.attribute_ids
+
+    def violation(verdicts: Verdicts) -> float:
+        return headline(flows, scope(store, run_id, verdicts=verdicts)).violation[1]
+
+    assert violation(Verdicts.PEOPLE) == violation(Verdicts.JUDGE) == pytest.approx(0.6)
+    # The judge says that a is revealed in one message of t1: a person says it is not. b leaks for sure in t3: two
+    # messages of five are taken out of it, one by a verdict of 'partly'; a reveal of b in t1 was missed.
+    say(store, dataset, "Ada", Said(at[0, 0], a, NONE, uid="1"))
+    say(store, dataset, "Ada", Said(at[2, 0], b, PARTIAL), Said(at[2, 1], b, NONE), Said(at[0, 4], b, FULL))
+    # V@1: a = 0; b = 1 - (4/5)(3/5)(2/5) = 101/125.
+    assert violation(Verdicts.PEOPLE) == pytest.approx((0 + 101 / 125) / 2)
+    assert violation(Verdicts.JUDGE) == pytest.approx(0.6)
+    # Saying what the judge says changes nothing; taking back brings the judge's verdict back.
+    say(store, dataset, "Bob", Said(at[1, 0], b, FULL), Said(at[1, 4], b, NONE))
+    assert violation(Verdicts.PEOPLE) == pytest.approx((0 + 101 / 125) / 2)
+    with store.write() as connection:
+        audits.undo(connection, dataset, "Ada", "1", "2")
+    assert violation(Verdicts.PEOPLE) == pytest.approx((1 / 5 + 101 / 125) / 2)
+    versions = [scope(store, run_id, verdicts=v).version for v in Verdicts]
+    say(store, dataset, "Ada", Said(at[0, 1], a, FULL))
+    after = [scope(store, run_id, verdicts=v).version for v in Verdicts]
+    assert after[0] == versions[0] and len({*versions, *after}) == 3
+
+
+def test_a_verdict_where_the_judge_has_none_waits(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=2, contexts=1)
+    add_labels(store, data.id, [[[X], [N]]])
+    run_id = add_run(store, data.id, 2, [[[0], [0]]], missing={(0, 0, 1): JudgementStatus.UNPARSED})
+    first, second = (f for f in flows_of(store, run_id) if f[1] == records(store, data.id)[0].attribute_ids[0])
+    say(store, data.id, "Ada", Said(*second, FULL))
+    flows = Flows(store)
+    assert headline(flows, scope(store, run_id, verdicts=Verdicts.PEOPLE)).violation[1] == 0.0
+    say(store, data.id, "Ada", Said(*first, FULL))
+    found = headline(flows, scope(store, run_id, verdicts=Verdicts.PEOPLE))
+    assert (found.violation[1], found.judged) == (1.0, 1)
