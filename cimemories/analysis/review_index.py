@@ -1,0 +1,246 @@
+"""The review queue's view of a dataset: for every pair the consensus, how divided the votes are, and what runs did.
+
+    position  attribute context consensus entropy reveals draws effect
+    1703      35        12      AMBIGUOUS 0.971   9       15    0.583
+
+Nothing in it changes when people decide: decisions are laid over it (`review_standing`) when pairs are selected, so
+that it is built once for the votes and runs that it rests on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+
+from cimemories.analysis.labels import VoteCounts, vote_counts
+from cimemories.analysis.pair_runs import LEVEL
+from cimemories.analysis.review_shape import Facet, PairShape, Positions, read_shape, shape_key
+from cimemories.analysis.rule import AppliedRule, applied_rule
+from cimemories.curation.consensus import UNLABELLED, consensus
+from cimemories.model import WorkStatus
+from cimemories.store import judgements, work
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.tables import run, run_judge
+
+TIE = 1e-6  # what a pair's reveal rate is raised by in its effect, so that what nobody revealed goes by entropy
+SAME = 1e-5  # shares closer than this are equal; the smallest real difference is a hundred times as large
+CHUNK = 500_000  # pairs whose votes are worked on at once: what bounds the memory
+PAIRS_HELD = 16_000_000
+
+Floats = npt.NDArray[np.float32]
+VoteKey = tuple[str, int, str] | None
+RunKey = tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True)
+class PairIndex:
+    """All that orders and filters pairs, apart from decisions. Arrays are [pairs] unless said, shared, not to be
+    written to.
+
+    consensus: label codes by `rule`, UNLABELLED where no vote is counted. entropy: bits, 0 to log2(3), of the mixture
+    `p(verdict) = sum of prior x share of votes / sum of priors` over the personas that have a counted vote; nan where
+    none has. dissents: [personas, pairs], whether a persona dissents: no verdict that it gives most often is one that
+    the mixture of the others favours most (ties agree; a persona without a counted vote never dissents, nor does one
+    where no other with a prior above 0 has any). reveals, draws: over all finished runs, by the first judge of each,
+    with the whole memory: in how many judged messages the attribute is revealed in full. effect: entropy x
+    (reveals / draws + TIE), 0 for the rate where nothing was judged; nan as entropy.
+    """
+
+    shape: PairShape
+    labelling_id: str | None
+    rule: AppliedRule | None
+    imported: bool
+    consensus: npt.NDArray[np.int8]
+    entropy: Floats
+    dissents: npt.NDArray[np.bool_]
+    reveals: npt.NDArray[np.int32]
+    draws: npt.NDArray[np.int32]
+    effect: Floats
+    vote_key: VoteKey = None
+    run_key: RunKey = ()
+    _kept: dict[object, Positions] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def dataset_id(self) -> int:
+        return self.shape.dataset_id
+
+    @property
+    def attributes(self) -> npt.NDArray[np.generic]:
+        """Attribute ids [pairs]."""
+        return self.shape.attributes
+
+    @property
+    def contexts(self) -> npt.NDArray[np.generic]:
+        """Context ids [pairs]."""
+        return self.shape.contexts
+
+    @property
+    def personas(self) -> tuple[str, ...]:
+        """Keys, in the order of `dissents`."""
+        return self.rule.keys if self.rule else ()
+
+    def __len__(self) -> int:
+        return self.shape.pairs
+
+    def pairs(self, positions: npt.NDArray[np.generic]) -> list[tuple[int, int]]:
+        """(attribute id, context id) of these positions, in their order."""
+        return self.shape.ids(positions)
+
+    def kept(self, name: object, make: Callable[[], Positions], most: int = 8) -> Positions:
+        """A permutation that was made before, or a new one; the oldest goes where there are too many."""
+        if name not in self._kept:
+            while len(self._kept) >= most:
+                self._kept.pop(next(iter(self._kept)), None)
+            self._kept[name] = make()
+        return self._kept[name]
+
+
+_held: OrderedDict[tuple[object, ...], PairIndex] = OrderedDict()
+_lock = threading.RLock()
+
+
+def pair_index(store: Store, dataset_id: int, labelling_id: str | None) -> PairIndex:
+    """The index of a dataset under a labelling (None: no votes), from memory while votes, rule, runs and profiles are
+    what they were. Raises StoreError for an unknown dataset, or a labelling that is not of it."""
+    with store.read() as connection:
+        shaped = shape_key(store, connection, dataset_id)
+        rule, voted = _voted(connection, dataset_id, labelling_id)
+        ran = _finished(connection, dataset_id)
+    key = (shaped, voted, ran)
+    with _lock:
+        if key not in _held:
+            _held[key] = _build(store, shaped, rule, voted, ran)
+        _held.move_to_end(key)
+        while len(_held) > 1 and (sum(map(len, _held.values())) > PAIRS_HELD or len(_held) > 8):
+            _held.popitem(last=False)
+        return _held[key]
+
+
+def _voted(connection: sa.Connection, dataset_id: int, labelling_id: str | None) -> tuple[AppliedRule | None, VoteKey]:
+    if labelling_id is None:
+        return None, None
+    row = work.load(connection, labelling_id)
+    if row["dataset"] != dataset_id:
+        raise StoreError(f"the labelling '{labelling_id}' is of another dataset. Choose one that is listed.")
+    rule = applied_rule(connection, labelling_id)
+    return rule, (labelling_id, int(row["revision"]), rule.digest)
+
+
+def _finished(connection: sa.Connection, dataset_id: int) -> RunKey:
+    """Finished runs of the dataset with their revision and first judge."""
+    rows = connection.execute(
+        sa.select(run.c.id, run.c.revision, run_judge.c.judge)
+        .join(run_judge, sa.and_(run_judge.c.run == run.c.id, run_judge.c.ordinal == 0))
+        .where(run.c.dataset == dataset_id, run.c.status == WorkStatus.FINISHED)
+        .order_by(run.c.id)
+    )
+    return tuple((str(row.id), int(row.revision), int(row.judge)) for row in rows)
+
+
+def _build(
+    store: Store, shaped: tuple[str, int, str, int], rule: AppliedRule | None, voted: VoteKey, ran: RunKey
+) -> PairIndex:
+    # What an index that is held already knows need not be read again: votes come while runs stay, and the other way.
+    like = [item for item in _held.values() if item.shape.key == shaped]
+    shape = like[-1].shape if like else None
+    runs_like = next((item for item in reversed(like) if item.run_key == ran), None)
+    with store.read() as connection:
+        shape = shape or read_shape(connection, shaped)
+        reveals, draws = (
+            (runs_like.reveals, runs_like.draws) if runs_like is not None else _revealed(connection, shape, ran)
+        )
+    counts = vote_counts(store, voted[0]) if voted else None
+    labels, entropies, dissents = votes_of(shape, counts, rule)
+    rate = (reveals / np.maximum(draws, 1)).astype(np.float32)
+    return PairIndex(
+        shape=shape,
+        labelling_id=voted[0] if voted else None,
+        rule=rule,
+        imported=counts is not None and counts.imported,
+        consensus=labels,
+        entropy=entropies,
+        dissents=dissents,
+        reveals=reveals,
+        draws=draws,
+        effect=(entropies * (rate + np.float32(TIE))).astype(np.float32),
+        vote_key=voted,
+        run_key=ran,
+    )
+
+
+def votes_of(
+    shape: PairShape, counts: VoteCounts | None, rule: AppliedRule | None
+) -> tuple[npt.NDArray[np.int8], Floats, npt.NDArray[np.bool_]]:
+    """Consensus codes, entropies and dissents of all pairs, as PairIndex has them."""
+    labels = np.full(shape.pairs, UNLABELLED, np.int8)
+    entropies = np.full(shape.pairs, np.nan, np.float32)
+    dissents = np.zeros((len(rule.keys) if rule else 0, shape.pairs), np.bool_)
+    if counts is None or rule is None:
+        return labels, entropies, dissents
+    for start in range(0, len(counts.attributes), CHUNK):
+        part = slice(start, start + CHUNK)
+        at = shape.locate(counts.attributes[part], counts.contexts[part])
+        votes, at = counts.votes[part][at >= 0], at[at >= 0]
+        labels[at] = consensus(votes, rule.priors, rule.threshold)
+        entropies[at], dissents[:, at] = divided(votes, rule.priors)
+    return labels, entropies, dissents
+
+
+def divided(votes: npt.NDArray[np.generic], priors: tuple[float, ...]) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Entropy in bits [pairs] and dissents [personas, pairs] of counted votes [pairs, personas, 3]; see PairIndex."""
+    counted = votes.astype(np.float32)
+    totals = counted.sum(axis=2)
+    heard = totals > 0
+    shares = counted / np.where(heard, totals, 1)[:, :, None]
+    weights = np.asarray(priors, np.float32) * heard
+    mixed = (weights[:, :, None] * shares).sum(axis=1)
+    weight = weights.sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = mixed / weight[:, None]
+        entropies = -np.where(parts > 0, parts * np.log2(parts), 0).sum(axis=1)
+    entropies[weight == 0] = np.nan
+    dissents = np.zeros((len(priors), len(counted)), np.bool_)
+    for persona in range(len(priors)):
+        own = weights[:, persona, None] * shares[:, persona]
+        others = weight - weights[:, persona] > SAME
+        agrees = (_most(shares[:, persona]) & _most(mixed - own)).any(axis=1)
+        dissents[persona] = heard[:, persona] & others & ~agrees
+    # Unanimous votes add up to 1 but for the last digit, and such a pair must not stand before another one.
+    return np.where(np.abs(entropies) < SAME, 0, entropies).astype(np.float32), dissents
+
+
+def _most(shares: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
+    """Which verdicts have the most: [pairs, 3]."""
+    found: npt.NDArray[np.bool_] = shares >= shares.max(axis=1, keepdims=True) - SAME
+    return found
+
+
+def _revealed(
+    connection: sa.Connection, shape: PairShape, ran: RunKey
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Reveals and judged messages of each pair over these runs."""
+    reveals = np.zeros(shape.pairs, np.int32)
+    towards = np.zeros(shape.place.shape, np.int32)
+    profiles = {int(i): n for n, i in enumerate(shape.profile_ids)}
+    contexts = {int(i): n for n, i in enumerate(shape.context_ids)}
+    for run_id, _, judge_id in ran:
+        for row in judgements.draws_by_context(connection, run_id, judge_id):
+            if row.level == LEVEL and row.profile in profiles and row.context in contexts:
+                towards[profiles[row.profile], contexts[row.context]] += row.draws
+        for rows in _pieces(judgements.reveal_counts(connection, run_id, judge_id)):
+            at = shape.locate([r.attribute for r in rows], [r.context for r in rows])
+            told = np.array([r.reveals * (r.level == LEVEL) for r in rows], np.int32)
+            np.add.at(reveals, at[at >= 0], told[at >= 0])
+    draws = towards[shape.codes(Facet.PROFILE), shape.context_row]
+    return reveals, draws
+
+
+def _pieces(result: sa.CursorResult[tuple]) -> Iterator[list[sa.Row]]:
+    while rows := list(result.fetchmany(CHUNK)):
+        yield rows
