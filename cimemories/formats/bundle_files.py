@@ -60,7 +60,7 @@ def write_table(folder: Path, table: str, rows: Iterable[dict[str, Any]], encodi
             writer = stack.enter_context(pq.ParquetWriter(path, schema_of(columns), compression="zstd"))
         held: list[dict[str, Any]] = []
         for row in rows:
-            line = f"{line_of(columns, row)}\n".encode()
+            line = f"{line_of(table, row)}\n".encode()
             digest.update(line)
             count += 1
             if encoding == "jsonl":
@@ -201,10 +201,10 @@ class Bundle:
                 count += 1
                 if count > told.rows:
                     raise FormatError(f"{place}: there are more rows than the {told.rows} that {MANIFEST} tells")
-                problem = complaint(columns, row)
+                problem = complaint(table, row, self.version)
                 if problem:
                     raise FormatError(f"{place} row {count}: {problem}")
-                digest.update(f"{line_of(columns, row)}\n".encode())
+                digest.update(f"{line_of(table, row, self.version)}\n".encode())
                 yield {**row, **later} if later else row
         if count != told.rows:
             raise FormatError(

@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from cimemories.formats.official_records import kind, shown
@@ -92,14 +93,20 @@ VERSION = 2
 ADDED = {2: {"decisions": ("uid", "guideline", "cause")}}
 
 
-def columns_of(table: str, version: int) -> tuple[Column, ...]:
+@cache
+def columns_of(table: str, version: int = VERSION) -> tuple[Column, ...]:
     """The columns of a table in a bundle of that version."""
     later = {name for since, added in ADDED.items() if since > version for name in added.get(table, ())}
     return tuple(column for column in TABLES[table] if column.name not in later)
 
 
-def complaint(columns: Sequence[Column], row: Any) -> str:
+def complaint(table: str, row: Any, version: int = VERSION) -> str:
     """What is wrong with the types of one row; '' where nothing is."""
+    return complaint_of(columns_of(table, version), row)
+
+
+def complaint_of(columns: Sequence[Column], row: Any) -> str:
+    """The same for a row that has these columns."""
     if not isinstance(row, dict):
         return f"must be an object, not {kind(row)}"
     if hasattr(row, "repeated"):
@@ -154,9 +161,9 @@ def _json(value: Any) -> str:
     return next((problem for item in inner if (problem := _json(item))), "")
 
 
-def line_of(columns: Sequence[Column], row: Mapping[str, Any]) -> str:
+def line_of(table: str, row: Mapping[str, Any], version: int = VERSION) -> str:
     """A row as its one line of JSON, columns in their order. Raises ValueError for NaN."""
-    found = {column.name: _plain(column, row[column.name]) for column in columns}
+    found = {column.name: _plain(column, row[column.name]) for column in columns_of(table, version)}
     return json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
