@@ -1,0 +1,133 @@
+"""What decisions do to a run: both sets of numbers by the plain definitions, and each decision's own part in them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import add_dataset, add_labels, add_run, ask, records
+
+from cimemories.analysis import completeness, violation
+from cimemories.analysis.cube import Cube, mean_or_nan
+from cimemories.analysis.decision_effect import decision_effect, without_each, words
+from cimemories.analysis.headline import headline
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.model import Label
+from cimemories.store import decisions
+from cimemories.store.decisions import Said
+from cimemories.store.engine import Store
+
+X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
+
+
+def decide(store: Store, dataset: int, said: dict[tuple[int, int], Label | None]) -> None:
+    with store.write() as connection:
+        decisions.add_all(connection, dataset, "Ada", [Said(a, c, label) for (a, c), label in said.items()])
+
+
+def test_the_worked_example_of_the_metrics_with_a_decision_that_takes_a_leak_away(store: Store) -> None:
+    """docs/metrics.md: V@1 0.6, V@5 1, completeness 0.8; b is decided as necessary in t3, where it leaks most."""
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    labelling = add_labels(store, data.id, [[[X, X, N], [X, X, X], [N, N, A]]])
+    run = add_run(store, data.id, 5, [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]])
+    (person,) = records(store, data.id)
+    (_, b, c), contexts = person.attribute_ids, person.context_ids
+    nothing = decision_effect(*ask(store, run))
+    assert (nothing.decided, nothing.changed, len(nothing.moved)) == (0, 0, 0)
+    assert nothing.consensus == nothing.decisions
+    decide(store, data.id, {(b, contexts[2]): Label.NECESSARY, (c, contexts[0]): Label.NECESSARY})
+    flows, asked = ask(store, run)
+    found = decision_effect(flows, asked, 1)
+    assert found.consensus.violation[1] == pytest.approx(0.6) and found.consensus.violation[5] == pytest.approx(1)
+    assert found.consensus.completeness == pytest.approx(0.8) and found.consensus.retained == 3
+    # t3 has no inappropriate attribute any more and is discarded: b keeps t1 (0 of 5) and t2 (2 of 5).
+    assert found.decisions.violation[1] == pytest.approx((0.2 + 0.4) / 2) and found.decisions.retained == 2
+    assert found.decisions.completeness == pytest.approx((1 + 0.6) / 2)
+    assert found.decisions.violation == headline(flows, asked).violation
+    assert (found.decided, found.changed) == (2, 1)  # the other decision says what the consensus says
+    (row,) = words(flows, asked, found.moved).to_dict("records")
+    assert (row["key"], row["recipient"], row["consensus"], row["decision"]) == (
+        "fact_1",
+        "Recipient 2",
+        "inappropriate",
+        "necessary",
+    )
+    assert (row["violation"], row["completeness"]) == pytest.approx((-0.3, 0.0))
+    assert labelling == asked.labelling.id if asked.labelling else False
+
+
+def test_without_labels_the_consensus_alone_has_no_numbers(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=2, contexts=1)
+    run = add_run(store, data.id, 2, [[[2], [1]]])
+    (person,) = records(store, data.id)
+    (context,) = person.context_ids
+    pairs = dict(zip(person.attribute_ids, (Label.INAPPROPRIATE, Label.NECESSARY), strict=True))
+    decide(store, data.id, {(a, context): label for a, label in pairs.items()})
+    found = decision_effect(*ask(store, run))
+    assert math.isnan(found.consensus.violation[2]) and math.isnan(found.consensus.completeness)
+    assert (found.decisions.violation[2], found.decisions.completeness) == (1.0, 0.5)
+    assert found.moved["violation"].isna().all() and set(found.moved["consensus"]) == {""}
+
+
+CODES = st.sampled_from([UNLABELLED, A, N, X])
+
+
+@st.composite
+def cubes(draw: st.DrawFn) -> tuple[Cube, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    shape = draw(st.tuples(st.integers(1, 2), st.integers(1, 4), st.integers(1, 3)))
+    size = int(np.prod(shape))
+
+    def array(values: st.SearchStrategy[int]) -> npt.NDArray[np.int64]:
+        return np.array(draw(st.lists(values, min_size=size, max_size=size)), np.int64).reshape(shape)
+
+    draws = array(st.integers(0, 3))
+    reveals = np.minimum(array(st.integers(0, 3)), draws)
+    counted = np.array(draw(st.lists(st.booleans(), min_size=size, max_size=size))).reshape(shape)[:, :, 0]
+    cube = Cube(reveals, draws, array(CODES), counted, tuple(range(shape[0])), tuple(range(shape[2])))
+    return cube, array(CODES), np.arange(size)
+
+
+@settings(max_examples=150)
+@given(cubes(), st.integers(1, 3))
+def test_leaving_one_decision_out_is_computing_everything_anew(
+    drawn: tuple[Cube, npt.NDArray[np.int64], npt.NDArray[np.int64]], n: int
+) -> None:
+    cube, other, numbers = drawn
+    at = tuple(np.unravel_index(numbers, cube.labels.shape))
+    ours = without_each(cube, at, other[at], n)
+    for i in numbers:
+        labels = cube.labels.copy()
+        place = tuple(axis[i] for axis in at)
+        labels[place] = other[place]
+        plain = (
+            mean_or_nan(violation.by_profile(cube.reveals, cube.draws, labels, cube.counted, n)),
+            mean_or_nan(completeness.by_profile(cube.reveals, cube.draws, labels)),
+        )
+        assert (ours[0][i], ours[1][i]) == pytest.approx(plain, nan_ok=True)
+
+
+def test_the_decision_that_moves_most_stands_first(sqlite_store: Store) -> None:
+    data = add_dataset(sqlite_store, profiles=2, attributes=5, contexts=4)
+    rng = np.random.default_rng(2)
+    labels = rng.choice([A, N, X], size=(2, 5, 4))
+    add_labels(sqlite_store, data.id, labels)
+    run = add_run(sqlite_store, data.id, 3, rng.integers(0, 4, size=(2, 5, 4)))
+    pairs = [(a, c) for p in records(sqlite_store, data.id) for a in p.attribute_ids for c in p.context_ids]
+    said = dict(zip(pairs, rng.choice(list(Label), size=len(pairs)), strict=True))
+    decide(sqlite_store, data.id, {pair: Label(str(label)) for pair, label in said.items()})
+    found = decision_effect(*ask(sqlite_store, run))
+    assert found.decided == 40 and found.changed == len(found.moved) > 10
+    size = found.moved["violation"].abs().to_numpy()
+    assert (np.diff(size) <= 1e-12).all() and size[0] > 0
+    top = found.moved.iloc[0]
+    decide(sqlite_store, data.id, {(int(top["attribute"]), int(top["context"])): None})  # that one alone taken back
+    again = decision_effect(*ask(sqlite_store, run))
+    moved = (
+        found.decisions.violation[3] - again.decisions.violation[3],
+        (found.decisions.completeness - again.decisions.completeness),
+    )
+    assert moved == pytest.approx((top["violation"], top["completeness"]))
