@@ -159,11 +159,12 @@ def of_run(connection: sa.Connection, run_id: str) -> list[Audit]:
 
 
 def standing(audits: Iterable[Audit]) -> dict[Flow, Audit]:
-    """The newest verdict that stands on each flow: superseded and taken-back ones do not."""
+    """The newest verdict that stands on each flow, by time and then uid, as decisions do: superseded and taken-back ones
+    do not."""
     known = list(audits)
     superseded = {item.supersedes for item in known if item.supersedes is not None}
     stand: dict[Flow, Audit] = {}
-    for item in sorted(known, key=lambda item: item.id):
+    for item in sorted(known, key=lambda item: (item.created, item.uid)):
         if item.verdict is not None and item.id not in superseded:
             stand[item.flow] = item
     return stand
