@@ -29,7 +29,8 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import run, run_judge
 
 TIE = 1e-6  # what a pair's reveal rate is raised by in its effect, so that what nobody revealed goes by entropy
-SAME = 1e-5  # shares closer than this are equal; the smallest real difference is a hundred times as large
+SAME = 1e-9  # shares closer than this are equal
+DIGITS = 6  # of entropy: pairs with the same votes in another arrangement tie, and go by the record's order
 CHUNK = 500_000  # pairs whose votes are worked on at once: what bounds the memory
 PAIRS_HELD = 16_000_000
 
@@ -194,16 +195,16 @@ def votes_of(
 
 def divided(votes: npt.NDArray[np.generic], priors: tuple[float, ...]) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Entropy in bits [pairs] and dissents [personas, pairs] of counted votes [pairs, personas, 3]; see PairIndex."""
-    counted = votes.astype(np.float32)
+    counted = votes.astype(np.float64)
     totals = counted.sum(axis=2)
     heard = totals > 0
     shares = counted / np.where(heard, totals, 1)[:, :, None]
-    weights = np.asarray(priors, np.float32) * heard
+    weights = np.asarray(priors) * heard
     mixed = (weights[:, :, None] * shares).sum(axis=1)
     weight = weights.sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         parts = mixed / weight[:, None]
-        entropies = -np.where(parts > 0, parts * np.log2(parts), 0).sum(axis=1)
+        entropies = np.abs(np.where(parts > 0, parts * np.log2(parts), 0).sum(axis=1)).round(DIGITS)
     entropies[weight == 0] = np.nan
     dissents = np.zeros((len(priors), len(counted)), np.bool_)
     for persona in range(len(priors)):
@@ -211,11 +212,10 @@ def divided(votes: npt.NDArray[np.generic], priors: tuple[float, ...]) -> tuple[
         others = weight - weights[:, persona] > SAME
         agrees = (_most(shares[:, persona]) & _most(mixed - own)).any(axis=1)
         dissents[persona] = heard[:, persona] & others & ~agrees
-    # Unanimous votes add up to 1 but for the last digit, and such a pair must not stand before another one.
-    return np.where(np.abs(entropies) < SAME, 0, entropies).astype(np.float32), dissents
+    return entropies.astype(np.float32), dissents
 
 
-def _most(shares: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
+def _most(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     """Which verdicts have the most: [pairs, 3]."""
     found: npt.NDArray[np.bool_] = shares >= shares.max(axis=1, keepdims=True) - SAME
     return found

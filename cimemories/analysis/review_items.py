@@ -134,37 +134,23 @@ def _votes(
     if index.labelling_id is None or index.rule is None or index.imported:
         return {}
     personas = list(labellings.personas(connection, index.labelling_id))
-    # Attributes of one profile in one context share ballots: they are looked up once, and each pair's votes beside.
+    columns = [sa.column(name, sa.BigInteger) for name in ("attribute", "profile", "context")]
+    rows = sorted({(a, p, c) for (a, c), p in zip(pairs, profiles, strict=True)})
+    asked = sa.values(*columns, name="asked").data(rows).cte()
+    own = (
+        ballot.c.labelling == index.labelling_id,
+        ballot.c.profile == asked.c.profile,
+        ballot.c.context == asked.c.context,
+    )
     cast = connection.execute(
-        sa.select(ballot.c.id, ballot.c.profile, ballot.c.context, ballot.c.persona)
-        .where(
-            ballot.c.labelling == index.labelling_id,
-            sa.tuple_(ballot.c.profile, ballot.c.context).in_(
-                sorted({(p, c) for (_, c), p in zip(pairs, profiles, strict=True)})
-            ),
-        )
-        .order_by(ballot.c.persona, ballot.c.draw)
-    ).all()
-    ballots: dict[tuple[int, int], list[Any]] = {}
-    for row in cast:
-        ballots.setdefault((row.profile, row.context), []).append(row)
-    asked = [(row.id, a) for (a, c), p in zip(pairs, profiles, strict=True) for row in ballots.get((p, c), ())]
-    verdicts: dict[tuple[int, int], str] = {}
-    for start in range(0, len(asked), 5000):
-        rows = connection.execute(
-            sa.select(vote.c.ballot, vote.c.attribute, vote.c.verdict).where(
-                sa.tuple_(vote.c.ballot, vote.c.attribute).in_(asked[start : start + 5000])
-            )
-        )
-        verdicts.update({(row.ballot, row.attribute): row.verdict for row in rows})
-    letters: dict[tuple[int, int], Letters] = {}
-    for (a, c), p in zip(pairs, profiles, strict=True):
-        drawn = dict.fromkeys(personas, "")
-        for row in ballots.get((p, c), ()):
-            if row.persona in drawn:
-                drawn[row.persona] += _LETTERS.get(verdicts.get((row.id, a), ""), MISSING_GLYPH)
-        letters[a, c] = tuple(
-            (key, prior, drawn[persona])
-            for persona, key, prior in zip(personas, index.rule.keys, index.rule.priors, strict=True)
-        )
-    return letters
+        sa.select(asked.c.attribute, asked.c.context, ballot.c.persona, vote.c.verdict)
+        .select_from(asked)
+        .join(ballot, sa.and_(*own))
+        .outerjoin(vote, sa.and_(vote.c.ballot == ballot.c.id, vote.c.attribute == asked.c.attribute))
+        .order_by(ballot.c.draw)
+    )
+    drawn: dict[tuple[int, int, int], str] = {}
+    for a, c, persona, verdict in cast:
+        drawn[a, c, persona] = drawn.get((a, c, persona), "") + _LETTERS.get(verdict, MISSING_GLYPH)
+    keyed = list(zip(personas, index.rule.keys, index.rule.priors, strict=True))
+    return {(a, c): tuple((key, prior, drawn.get((a, c, i), "")) for i, key, prior in keyed) for a, c in pairs}

@@ -208,6 +208,10 @@ def _none(index: PairIndex) -> Mask:
 def open_to(store: Store, index: PairIndex, positions: Ints, annotator: str, people: int) -> Ints:
     """Those of these positions on which fewer than `people` others have a standing decision. Claims stay correct
     without it; it spares them from looking through what others have done already."""
-    others = standing(store, index.shape).deciders(positions, without=annotator)
-    kept: Ints = positions[others < people]
+    others = np.zeros(len(index), np.int16)
+    found = standing(store, index.shape)
+    for name in found.people:
+        if name != annotator:
+            others[found.of(name)[0]] += 1
+    kept: Ints = positions[others[positions] < people]
     return kept

@@ -53,11 +53,11 @@ class Standing:
         stand = labels != UNLABELLED
         return self.keys[first:last][stand] - person * self.pairs, labels[stand]
 
-    def deciders(self, positions: Ints, without: str = "") -> npt.NDArray[np.int32]:
-        """How many people's decisions stand on each position, leaving one person out where named."""
+    def deciders(self, positions: Ints) -> npt.NDArray[np.int32]:
+        """How many people's decisions stand on each of these positions."""
         counts = np.zeros(len(positions), np.int32)
-        for person, name in enumerate(self.people):
-            if name != without and len(self.keys):
+        for person in range(len(self.people)):
+            if len(self.keys):
                 at, there = _find(self.keys, np.asarray(positions, np.int64) + person * self.pairs)
                 counts += there & (self.labels[at] != UNLABELLED)
         return counts

@@ -21,7 +21,7 @@ from cimemories.store.tables import decision
 
 LEASE_SECONDS = 300.0
 LOCK = 0x7265  # tells this advisory lock of PostgreSQL from any other that may come
-LOOKED_UP = 500  # pairs asked for one by one; after two such helpings the decisions of the dataset are read as a whole
+HELPINGS = (200, 800)  # pairs asked for one by one; after these the decisions of the dataset are read as a whole
 MOST_PEOPLE = 100
 Pair = tuple[int, int]
 
@@ -154,8 +154,8 @@ class _Held:
     def undecided(self, wanted: Iterable[Pair]) -> Iterator[Pair]:
         """Those of the pairs that the annotator has not decided; who has decided them is known from then on."""
         remaining = iter(wanted)
-        for _ in range(2):
-            pairs = list(islice(remaining, LOOKED_UP))
+        for helping in HELPINGS:
+            pairs = list(islice(remaining, helping))
             self._look_up(pairs)
             yield from (pair for pair in pairs if self.annotator not in self.decided.get(pair, ()))
         if (pair := next(remaining, None)) is None:
@@ -167,13 +167,18 @@ class _Held:
 
     def _look_up(self, pairs: Sequence[Pair] | None) -> None:
         """Read whose decisions stand on these pairs, None: on all."""
+        if pairs is not None and not pairs:
+            return
         query = sa.select(decision.c.attribute, decision.c.context, decision.c.annotator, decision.c.label)
-        query = query.where(decision.c.dataset == self.dataset_id).order_by(decision.c.id)
-        if pairs is not None:
-            if not pairs:
-                return
-            query = query.where(sa.tuple_(decision.c.attribute, decision.c.context).in_(pairs))
-        for attribute, context, annotator, label in self.connection.execute(query):
+        if pairs is None:
+            query = query.where(decision.c.dataset == self.dataset_id)
+        else:
+            # No word of the dataset here: SQLite would go through all its decisions instead of to these pairs.
+            columns = sa.column("attribute", sa.BigInteger), sa.column("context", sa.BigInteger)
+            asked = sa.values(*columns, name="asked").data(pairs).cte()
+            same = asked.c.attribute == decision.c.attribute, asked.c.context == decision.c.context
+            query = query.join(asked, sa.and_(*same))
+        for attribute, context, annotator, label in self.connection.execute(query.order_by(decision.c.id)):
             people = self.decided.setdefault((attribute, context), set())
             if label is None:
                 people.discard(annotator)
