@@ -100,7 +100,9 @@ def of_pair(connection: sa.Connection, attribute: int, context: int) -> list[Com
 
 
 def _comments(connection: sa.Connection, where: sa.ColumnElement[bool]) -> list[Comment]:
-    rows = connection.execute(sa.select(comment).where(where).order_by(comment.c.created, comment.c.uid)).mappings()
+    # Ordered here and not in the database, whose order of texts may be another one.
+    found = connection.execute(sa.select(comment).where(where)).mappings()
+    rows = sorted(found, key=lambda row: (row["created"], row["uid"]))
     said: list[sa.RowMapping] = []
     settled: dict[int, tuple[str, str]] = {}
     for row in rows:
@@ -109,8 +111,8 @@ def _comments(connection: sa.Connection, where: sa.ColumnElement[bool]) -> list[
         else:
             settled.setdefault(row["resolves"], (str(row["annotator"]), str(row["text"])))
     plain = ("id", "uid", "attribute", "context", "annotator", "text", "created")
-    found = []
+    listed = []
     for row in said:
         who, why = settled.get(row["id"], (None, ""))
-        found.append(Comment(**{name: row[name] for name in plain}, resolved_by=who, resolution=why))
-    return found
+        listed.append(Comment(**{name: row[name] for name in plain}, resolved_by=who, resolution=why))
+    return listed
