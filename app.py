@@ -22,6 +22,7 @@ chosen = st.navigation(
         "Curate": [
             st.Page(PAGES["profiles"], title="Profiles", icon=":material/person:", url_path="profiles"),
             st.Page(PAGES["labels"], title="Labels", icon=":material/label:", url_path="labels"),
+            st.Page(PAGES["review"], title="Review", icon=":material/rate_review:", url_path="review"),
             st.Page(PAGES["survival"], title="Survival", icon=":material/how_to_reg:", url_path="survival"),
         ],
         "Evaluate": [st.Page(PAGES["runs"], title="Runs", icon=":material/play_circle:", url_path="runs")],

@@ -128,7 +128,7 @@ def test_filters_of_a_link_drop_and_dim(
 def test_a_filter_goes_into_the_url(store: Store, labelled: tuple[DatasetRow, str]) -> None:
     app = opened(LABELS, dataset=labelled[0].id)
     app.pills(key="labels.kinds").set_value(["necessary", "ambiguous"]).run()
-    app.selectbox(key="labels.domain").set_value("finance").run()
+    app.selectbox(key="filters.domain").set_value("finance").run()
     assert (app.query_params["label"], app.query_params["domain"]) == ("necessary,ambiguous", "finance")
     assert [row["key"] for row in drawing(app)["rows"]] == ["fact_0"]
     app.segmented_control(key="labels.show").set_value("context").run()

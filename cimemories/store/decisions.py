@@ -160,6 +160,25 @@ def _undo(
     return add_all(connection, dataset_id, annotator, said)
 
 
+def last_said(connection: sa.Connection, dataset_id: int, annotator: str) -> Decision | None:
+    """What this annotator said last and has not taken back, None where there is nothing left to take back."""
+    said = [d for d in history(connection, dataset_id) if d.annotator == annotator]
+    stacks: dict[tuple[int, int], list[Decision]] = {}
+    for item in said:
+        stack = stacks.setdefault((item.attribute, item.context), [])
+        if item.source == UNDO and stack:
+            stack.pop()
+        else:
+            stack.append(item)
+    tops = [stack[-1] for stack in stacks.values() if stack and stack[-1].label is not None]
+    return max(tops, key=lambda d: d.id, default=None)
+
+
+def is_known(connection: sa.Connection, dataset_id: int, uid: str) -> bool:
+    """Whether the dataset has a decision of this uid."""
+    return bool(_known(connection, dataset_id, [uid]))
+
+
 def _known(connection: sa.Connection, dataset_id: int, uids: Sequence[str]) -> set[str]:
     found: set[str] = set()
     for start in range(0, len(uids), CHUNK):

@@ -21,7 +21,7 @@ def name() -> str:
 
 
 def remember(said: str) -> str:
-    """Take a name for the rest of the session; returns it with its spaces in order. Behind a login the account stays."""
+    """Take a name for the rest of the session; returns it, spaces in order. Behind a login the account stays."""
     if not account():
         st.session_state[KEY] = _clean(said)
     return name()

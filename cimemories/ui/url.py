@@ -37,6 +37,17 @@ PARAMETERS = frozenset(
         "sphere",
         "label",
         "differs",
+        "tab",
+        "order",
+        "seed",
+        "dissenter",
+        "undecided",
+        "others",
+        "revealed",
+        "flagged",
+        "slice",
+        "blind",
+        "verdicts",
     ]
 )
 PAGES = {
@@ -44,7 +55,9 @@ PAGES = {
     "profiles": "pages/curate/profiles.py",
     "labels": "pages/curate/labels.py",
     "survival": "pages/curate/survival.py",
+    "review": "pages/curate/review.py",
     "runs": "pages/evaluate/runs.py",
+    "judge_audit": "pages/evaluate/judge_audit.py",
     "heatmaps": "pages/explore/heatmaps.py",
     "leaks": "pages/explore/leaks.py",
 }

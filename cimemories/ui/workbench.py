@@ -137,6 +137,13 @@ def tab(key: str) -> str | None:
     return str(name) if name else None
 
 
+def place(key: str) -> str | None:
+    """The name of the person's place at the work, None before the browser has said it: one open tab has it at a time,
+    and who closes the tab and comes back with the same browser gets it again. Reserve items for it."""
+    name = _log(key).get("place")
+    return str(name)[:100] if name else None
+
+
 def draw(
     cards: Sequence[Card],
     *,

@@ -53,18 +53,16 @@ def draw(profile: Profile, counts: Mapping[str, int], *, spheres: bool) -> Filte
     with next(columns):
         kinds = _kinds(counts)
     with next(columns):
-        domain = _choice("Domain", "domain", sorted({a.domain for a in profile.attributes}), words, "all domains")
+        domain = choice("Domain", "domain", sorted({a.domain for a in profile.attributes}), words, "all domains")
     with next(columns):
-        event = _choice("Event", "event", list(dict.fromkeys(a.event for a in profile.attributes)), words, "all events")
+        event = choice("Event", "event", list(dict.fromkeys(a.event for a in profile.attributes)), words, "all events")
     sphere = None
     if spheres:
         with next(columns):
             there = list(dict.fromkeys(c.sphere or NO_SPHERE for c in profile.contexts))
-            sphere = _choice("Sphere", "sphere", there, _sphere, "all spheres")
+            sphere = choice("Sphere", "sphere", there, _sphere, "all spheres")
     with next(columns):
-        differs = _choice(
-            "Disagreement", "differs", list(map(str, Differs)), lambda d: DIFFERS[Differs(d)], "all pairs"
-        )
+        differs = choice("Disagreement", "differs", list(map(str, Differs)), lambda d: DIFFERS[Differs(d)], "all pairs")
     return Filters(
         domain, event, "" if sphere == NO_SPHERE else sphere, tuple(kinds), Differs(differs) if differs else None
     )
@@ -93,19 +91,23 @@ def _kinds(counts: Mapping[str, int]) -> Sequence[str]:
     )
 
 
-def _choice(label: str, param: str, options: Sequence[str], said: Callable[[str], str], everything: str) -> str | None:
-    """A selectbox whose first option is everything. What the link asks for and is not here is said, and left out."""
-    key = f"labels.{param}"
+def choice(
+    label: str, param: str, options: Sequence[str], said: Callable[[str], str], everything: str | None
+) -> str | None:
+    """A selectbox bound to a URL parameter, whose first option is everything, worded `everything`; without such words
+    the first of the options is what holds where none is chosen. What the link asks for and is not here is said, and
+    left out. Returns None where all are asked for. `label` must be a literal."""
+    key = f"filters.{param}"
     asked = url.get(param)
     if asked is not None and asked not in options:
         page.notice(f"{label} '{safe.option(asked, 40)}' is not here: all are shown.")
         url.put(**{param: None})
         asked = None
-    st.session_state[key] = asked or ""
+    st.session_state[key] = asked or ("" if everything else options[0])
     st.selectbox(
         label,
-        ["", *options],
-        format_func=lambda name: safe.option(said(name)) if name else everything,
+        ["", *options] if everything else options,
+        format_func=lambda name: safe.option(said(name)) if name else everything or "",
         key=key,
         on_change=lambda: url.put(**{param: st.session_state[key] or None}),
     )

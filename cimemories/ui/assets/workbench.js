@@ -7,7 +7,29 @@ const AHEAD = 30; // fewer items than this left: ask for more
 const PACE_OVER = 50;
 const RETRY_MS = 4000;
 const TYPING = "input, textarea, select, [contenteditable=''], [contenteditable='true']";
-const TAB = crypto.randomUUID();
+const RENEW_MS = 20000;
+const TAB = crypto.randomUUID(); // of this opening of the page: sequence numbers begin anew with it
+
+// A place at the work: the first that no open tab of this browser has. Who closes a tab and comes back gets it again,
+// and with it the items that were reserved for it. A lock goes with its tab, so nobody has to give it back.
+const takePlace = async () => {
+  let browser = localStorage.getItem("cimemories.browser");
+  if (!browser) {
+    browser = crypto.randomUUID();
+    localStorage.setItem("cimemories.browser", browser);
+  }
+  for (let n = 0; navigator.locks && n < 100; n += 1) {
+    const free = await new Promise((resolve) => {
+      navigator.locks.request(`cimemories.place.${n}`, { ifAvailable: true }, (lock) => {
+        resolve(lock !== null);
+        return lock && new Promise(() => {});
+      });
+    });
+    if (free) return `${browser}.${n}`;
+  }
+  return TAB;
+};
+const PLACE = takePlace();
 
 const make = (name, cls, text) => {
   const element = document.createElement(name);
@@ -34,8 +56,10 @@ class Workbench {
     window.addEventListener("keydown", this.onKey, true);
     window.addEventListener("pagehide", this.onHide);
     this.retry = setInterval(() => {
-      if (this.log.length && performance.now() - this.sentAt > RETRY_MS) this.flush();
+      const since = performance.now() - this.sentAt;
+      if (this.log.length ? since > RETRY_MS : since > RENEW_MS && !document.hidden && this.card) this.flush();
     }, 1000);
+    PLACE.then((place) => { this.place = place; if (this.data) this.flush(); });
     this.part("words").addEventListener("submit", (event) => { event.preventDefault(); this.comment(); });
     this.part("cancel").addEventListener("click", () => this.closeWords());
   }
@@ -85,10 +109,9 @@ class Workbench {
       this.startedAt = data.start;
       this.at = this.cards.findIndex((card) => card.id === data.start);
     }
-    this.asked = false;
     this.buttons();
     this.draw();
-    if (this.log.length && (first || this.log.at(-1).seq > (this.sentTo ?? 0))) this.flush();
+    if (first || (this.log.length && this.log.at(-1).seq > (this.sentTo ?? 0))) this.flush();
   }
 
   get card() { return this.cards[this.at]; }
@@ -178,7 +201,7 @@ class Workbench {
   move(step) {
     this.at = Math.max(0, Math.min(this.cards.length - (this.data.left > 0 ? 0 : 1), this.at + step));
     this.draw();
-    this.ask();
+    this.flush();
   }
 
   setBlind(blind) {
@@ -222,20 +245,17 @@ class Workbench {
 
   // ---- to the server
 
-  ask() {
-    if (this.cards.length - this.at < AHEAD && this.data.left > 0) this.flush();
-  }
-
   // One message is under way at a time; what is said meanwhile goes with the next one.
   flush() {
     this.keep();
     this.status();
+    if (!this.place) return;
     const waiting = this.sentTo !== undefined && this.log.some((event) => event.seq <= this.sentTo);
     if (waiting && performance.now() - this.sentAt < RETRY_MS) return;
     this.sentTo = this.sequence;
     this.sentAt = performance.now();
     const need = this.cards.length - this.at < AHEAD;
-    this.send({ tab: TAB, events: this.log.slice(0, 500), at: this.card?.id ?? null, blind: this.blind, need });
+    this.send({ tab: TAB, place: this.place, events: this.log.slice(0, 500), at: this.card?.id ?? null, blind: this.blind, need });
   }
 
   // ---- what is seen
@@ -284,8 +304,8 @@ class Workbench {
 
   answered(answer) {
     const key = this.data.keys.find((item) => item.says === answer.says);
-    const words = answer.kind === "say" ? `${key?.glyph ?? ""} ${key?.label ?? answer.says}` : `${answer.kind}ped`;
-    return answer.kind === "flag" ? "flagged" : words;
+    if (answer.kind === "say") return `${key?.glyph ?? ""} ${key?.label ?? answer.says}`;
+    return answer.kind === "flag" ? "flagged" : "skipped";
   }
 
   draw() {
@@ -298,7 +318,7 @@ class Workbench {
     } else {
       const answer = this.answers.get(card.id);
       const parts = [make("div", "title", card.title)];
-      if (answer) parts.unshift(make("div", "said", `You said: ${this.answered(answer)}`));
+      if (answer) parts.unshift(make("div", "said", `You: ${this.answered(answer)}`));
       const facts = make("dl");
       for (const [name, words, strong] of card.facts) {
         facts.append(make("dt", "", name), make("dd", strong ? "strong" : "", words));

@@ -1,0 +1,216 @@
+"""Part of the Review page: the queue. One pair at a time, decided by keys that the browser answers (ui.workbench)."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from cimemories.analysis.review_index import PairIndex, pair_index
+from cimemories.analysis.review_items import Item, items
+from cimemories.analysis.review_select import Filters, Order, select
+from cimemories.model import Label
+from cimemories.store import claims, comments, decisions, guidelines, marks
+from cimemories.store.datasets import DatasetRow
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.ids import content_hash
+from cimemories.store.labellings import LabellingRow
+from cimemories.store.marks import Kind
+from cimemories.ui import page, safe, style, url, workbench
+from cimemories.ui.safe import tag
+from cimemories.ui.workbench import Card, Key
+from pages.curate.profile_view import spoken, words
+from pages.curate.review_recording import Pair, card_id, pair_of, record
+
+KEY = "review"
+KEYS = (
+    Key("n", "necessary", str(Label.NECESSARY), "N", style.NECESSARY),
+    Key("i", "inappropriate", str(Label.INAPPROPRIATE), "X", style.INAPPROPRIATE),
+    Key("u", "ambiguous", str(Label.AMBIGUOUS), "?", style.AMBIGUOUS),
+)
+# Pairs held by one browser: enough to press on for seconds while the server is away, few enough to leave for others.
+MOST_HELD, LEAST_HELD = 60, 8
+LEASE_SECONDS = 60.0
+COMING = "Getting your pairs …"
+NOTHING_LEFT = "Nothing is left for you here: change the filters, or look at Agreement."
+_START = "review.start"
+
+
+def draw(
+    store: Store,
+    dataset: DatasetRow,
+    labelling: LabellingRow | None,
+    asked: tuple[Filters, Order, int],
+    me: str,
+) -> None:
+    """The queue with what belongs to the pair in it; redrawn by itself at each word of the browser."""
+    st.fragment(_work)(store, dataset, labelling, asked, me)
+
+
+def _work(
+    store: Store,
+    dataset: DatasetRow,
+    labelling: LabellingRow | None,
+    asked: tuple[Filters, Order, int],
+    me: str,
+) -> None:
+    with store.read() as connection:
+        guideline = guidelines.current(connection)
+    if not _record(store, dataset, me, guideline.hash):
+        return
+    index = pair_index(store, dataset.id, labelling.id if labelling else None)
+    filters, order, seed = asked
+    open_positions = select(store, index, filters, order, seed)
+    total = len(select(store, index, _whole(filters), order, seed))
+    pairs = _given(store, dataset, index, me, index.pairs(open_positions))
+    blind = _blind()
+    shown = items(store, index, index.shape.locate([a for a, _ in pairs], [c for _, c in pairs])) if pairs else []
+    waiting = workbench.place(KEY) is None
+    workbench.draw(
+        [_card(item) for item in shown],
+        key=KEY,
+        session=content_hash([dataset.id, labelling.id if labelling else None, vars(filters), order, seed, me]),
+        keys=KEYS,
+        blind=blind,
+        done=total - len(open_positions),
+        total=total,
+        start=st.session_state.get(_START),
+        empty=COMING if waiting else NOTHING_LEFT,
+    )
+    _beside(store, dataset, guideline.text, guideline.version, blind)
+
+
+def _whole(filters: Filters) -> Filters:
+    """The same pairs, whoever has decided them."""
+    return Filters(**{**vars(filters), "undecided_by": None})
+
+
+def _record(store: Store, dataset: DatasetRow, me: str, guideline: str) -> bool:
+    """Write down what was said since the last time; False where that cannot be done: the browser keeps it."""
+    events = workbench.heard(KEY)
+    try:
+        if events:
+            back = record(store, dataset.id, me, events, guideline)
+            if back is not None:
+                st.session_state[_START] = card_id(back)
+    except (StoreError, ValueError) as problem:
+        page.error("What you said last is not saved yet.", str(problem), "It stays in this tab.")
+        return False
+    workbench.confirm(KEY)
+    here = pair_of(workbench.at(KEY) or "")
+    if here is not None:
+        url.put(attribute=here[0], context=here[1])
+    return True
+
+
+def _given(store: Store, dataset: DatasetRow, index: PairIndex, me: str, wanted: list[Pair]) -> list[Pair]:
+    """The pairs that come next for this browser, reserved for it; first the one that the link or an undo asks for."""
+    session = workbench.place(KEY)
+    if session is None:
+        first = url.get_int("attribute"), url.get_int("context")
+        if first[0] is not None and first[1] is not None:
+            st.session_state[_START] = card_id((first[0], first[1]))
+        return []
+    with store.read() as connection:
+        skipped = marks.standing(connection, dataset.id, Kind.SKIP, me) | marks.standing(
+            connection, dataset.id, Kind.FLAG, me
+        )
+    start = pair_of(str(st.session_state.get(_START) or ""))
+    if start is not None and index.shape.locate([start[0]], [start[1]])[0] < 0:
+        start = None
+    count = max(LEAST_HELD, min(MOST_HELD, len(wanted) // 4))
+    with store.write() as connection:
+        given = claims.hand_out(
+            connection, dataset.id, me, session, (p for p in wanted if p not in skipped), count, LEASE_SECONDS
+        )
+    return list(dict.fromkeys([*([start] if start else []), *given]))
+
+
+def _blind() -> bool:
+    said = workbench.blind(KEY)
+    if said is not None:
+        url.put(blind=1 if said else None)
+    return url.get("blind") == "1"
+
+
+def _card(item: Item) -> Card:
+    event = "" if item.event == item.domain else f", {words(item.event)}"
+    revealed = f"revealed in {item.reveals} of {item.draws} judged messages" if item.draws else ""
+    people = f"decided by {item.decided} already" if item.decided else ""
+    return Card(
+        id=card_id((item.attribute, item.context)),
+        title=item.statement,
+        facts=[
+            ("Recipient", item.recipient, True),
+            ("Task", item.task, True),
+            ("Attribute", f"{item.key}: {spoken(item.value)}"),
+            ("Domain, event", f"{words(item.domain)}{event}"),
+            ("Profile", item.user),
+        ],
+        hidden=[
+            *((key, f"{prior * 100:.0f} %", letters) for key, prior, letters in item.votes),
+            ("consensus", "", safe.glyphed(item.consensus) or "not labelled"),
+            *([("in runs", "", "; ".join(part for part in (revealed, people) if part))] if revealed or people else []),
+        ],
+    )
+
+
+def _beside(store: Store, dataset: DatasetRow, guideline: str, version: int, blind: bool) -> None:
+    left, right = st.columns(2)
+    with left:
+        page.fold("Guideline", ":material/menu_book:", "review.box.guideline", lambda: _guideline(guideline, version))
+    with right:
+        page.fold(
+            "History and comments of this pair",
+            ":material/history:",
+            "review.box.history",
+            lambda: _history(store, dataset, blind),
+        )
+
+
+def _guideline(text: str, version: int) -> None:
+    safe.inline(f"Version {version}. The Guideline tab has its history.", muted=True)
+    safe.message(text)
+
+
+def _history(store: Store, dataset: DatasetRow, blind: bool) -> None:
+    pair = pair_of(workbench.at(KEY) or "")
+    if pair is None:
+        safe.inline("Nothing yet: press j or k, or decide, and it is the pair on the screen.", muted=True)
+        return
+    with store.read() as connection:
+        said = decisions.history(connection, dataset.id, [pair[0]], pair[1])
+        notes = comments.of_pair(connection, *pair)
+    if blind:
+        page.notice("Hidden while you work blind: press b to see what others said.")
+        return
+    if not said and not notes:
+        safe.inline("Nobody has said anything of this pair yet.", muted=True)
+    rows = [
+        tag(
+            "tr",
+            tag("td", d.created[:16].replace("T", " ")),
+            tag("td", d.annotator),
+            tag("td", safe.label_chip(d.label) if d.label else "taken back"),
+            tag("td", " ".join(filter(None, [d.source, "blind" if d.blind else "", d.cause or "", d.reason]))),
+        )
+        for d in reversed(said)
+    ]
+    rows += [
+        tag(
+            "tr",
+            tag("td", c.created[:16].replace("T", " ")),
+            tag("td", c.annotator),
+            tag("td", "resolved" if c.resolved_by else "comment"),
+            tag("td", c.text),
+        )
+        for c in reversed(notes)
+    ]
+    if rows:
+        safe.show(tag("table", tag("tbody", *rows), cls="ci-grid"))
+    url.page_link(
+        "labels",
+        "Open it on the Labels page",
+        icon=":material/label:",
+        dataset=dataset.id,
+        attribute=pair[0],
+        context=pair[1],
+    )

@@ -1,0 +1,88 @@
+"""Part of the Review page: what was said in the queue becomes events of the record, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cimemories.model import Label
+from cimemories.store import comments, decisions, marks
+from cimemories.store.decisions import Said
+from cimemories.store.engine import Store
+from cimemories.store.marks import Kind, Mark
+from cimemories.ui.workbench import Event
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+Pair = tuple[int, int]
+
+
+def pair_of(card: str) -> Pair | None:
+    """The (attribute id, context id) that a card is about; None where its id names none."""
+    first, _, second = card.partition(".")
+    return (int(first), int(second)) if first.isdigit() and second.isdigit() else None
+
+
+def card_id(pair: Pair) -> str:
+    """What a card of the queue is known by."""
+    return f"{pair[0]}.{pair[1]}"
+
+
+def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event], guideline: str) -> Pair | None:
+    """Record events in their order, in one transaction, each once however often it comes. Returns the pair that an
+    undo of something said before the page was opened leads back to, None where there was none.
+
+    Raises StoreError where nothing could be written: then nothing was, and the browser still holds all of it.
+    """
+    back: Pair | None = None
+    with store.write() as connection:
+        waiting: list[Said] = []
+        for event in events:
+            pair = pair_of(event.card)
+            if event.kind == "say" and pair is not None:
+                waiting.append(_said(pair, event, guideline))
+                continue
+            decisions.add_all(connection, dataset_id, annotator, waiting)
+            waiting = []
+            if event.kind == "undo":
+                back = _undo(connection, dataset_id, annotator, event) or back
+            elif pair is not None:
+                _other(connection, dataset_id, annotator, pair, event)
+        decisions.add_all(connection, dataset_id, annotator, waiting)
+    return back
+
+
+def _said(pair: Pair, event: Event, guideline: str) -> Said:
+    return Said(
+        *pair,
+        Label(event.says or ""),
+        uid=event.uid,
+        seconds=event.seconds,
+        source="queue",
+        blind=event.blind,
+        guideline=guideline,
+    )
+
+
+def _other(connection: Connection, dataset_id: int, annotator: str, pair: Pair, event: Event) -> None:
+    if event.kind == "comment":
+        comments.add(connection, dataset_id, annotator, *pair, event.text, event.uid)
+    else:
+        mark = Mark(*pair, Kind(event.kind), uid=event.uid, seconds=event.seconds)
+        marks.add_all(connection, dataset_id, annotator, [mark])
+
+
+def _undo(connection: Connection, dataset_id: int, annotator: str, event: Event) -> Pair | None:
+    if event.of is not None:
+        if not decisions.undo(connection, dataset_id, annotator, event.of, event.uid):
+            marks.take_back(connection, dataset_id, annotator, event.of, event.uid)
+        return None
+    if decisions.is_known(connection, dataset_id, event.uid):
+        return None
+    last = decisions.last_said(connection, dataset_id, annotator)
+    if last is None or last.uid is None:
+        return None
+    decisions.undo(connection, dataset_id, annotator, last.uid, event.uid)
+    return last.attribute, last.context

@@ -1,0 +1,233 @@
+"""The review queue in a real browser: keys at speed, undo, blind work, reload, and two people at one queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import serving
+from playwright.sync_api import Browser, Locator, Page, expect
+from worlds import add_dataset, add_labels, add_run, records
+
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.store import comments, decisions, marks
+from cimemories.store.engine import Store, open_store
+from cimemories.store.marks import Kind
+
+PROFILES, ATTRIBUTES, CONTEXTS = 2, 40, 6
+PAIRS = PROFILES * ATTRIBUTES * CONTEXTS
+CODES = {"n": "necessary", "i": "inappropriate", "u": "ambiguous"}
+VOTES = "fundamentalist"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with serving.chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Iterator[Store]:
+    store = open_store(tmp_path)
+    dataset = add_dataset(store, name="world", profiles=PROFILES, attributes=ATTRIBUTES, contexts=CONTEXTS)
+    cycle = (AMBIGUOUS, NECESSARY, AMBIGUOUS, INAPPROPRIATE)
+    labels = [[[cycle[(a + c) % 4] for c in range(CONTEXTS)] for a in range(ATTRIBUTES)]] * PROFILES
+    add_labels(store, dataset.id, labels)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def app(record: Store) -> Iterator[str]:
+    with serving.running_app(record.workspace) as (address, _):
+        yield address
+
+
+def begin(browser: Browser, app: str, name: str, query: str = "") -> Page:
+    page = serving.open_page(browser, f"{app}/review{query}")
+    page.get_by_label("Your name").fill(name)
+    page.get_by_role("button", name="Begin").click()
+    ready(page)
+    return page
+
+
+def ready(page: Page) -> None:
+    page.locator(".bench .card .title").wait_for()
+    serving.settled(page)
+
+
+def saved(page: Page) -> None:
+    expect(page.locator(".bench .saved")).to_have_text("all saved", timeout=30_000)
+
+
+def card(page: Page) -> Locator:
+    return page.locator(".bench .card")
+
+
+def pair(page: Page) -> str:
+    return card(page).get_attribute("data-card") or ""
+
+
+def stands(record: Store, name: str) -> dict[str, str]:
+    with record.read() as connection:
+        said = [d for d in decisions.history(connection, 1) if d.annotator == name]
+    return {f"{a}.{c}": str(d.label) for (a, c), d in decisions.standing(said).items()}
+
+
+def test_two_hundred_decisions_at_speed_are_each_in_the_record_once(app: str, browser: Browser, record: Store) -> None:
+    page = begin(browser, app, "Ada")
+    pressed: dict[str, str] = {}
+    for number in range(200):
+        key = "niu"[number % 3]
+        here = pair(page)
+        assert here and here not in pressed, "the next one is there at each press"
+        page.keyboard.press(key)
+        pressed[here] = CODES[key]
+        page.wait_for_timeout(40)
+    saved(page)
+    assert stands(record, "Ada") == pressed
+    with record.read() as connection:
+        history = decisions.history(connection, 1)
+    assert len(history) == len({d.uid for d in history}) == 200
+    assert all(d.source == "queue" and d.guideline and d.seconds is not None and not d.blind for d in history)
+    took = page.evaluate("performance.getEntriesByName('workbench key').map(entry => entry.duration)")
+    assert len(took) == 200
+    # Undo goes back as far as there is something, one by one.
+    for _ in range(150):
+        page.keyboard.press("z")
+    saved(page)
+    assert stands(record, "Ada") == dict(list(pressed.items())[:50])
+    assert pair(page) == list(pressed)[50]
+    page.context.close()
+
+
+def test_undo_reaches_behind_a_reload_and_the_same_pair_is_next(app: str, browser: Browser, record: Store) -> None:
+    page = begin(browser, app, "Ada")
+    seen = []
+    for key in "nnii":
+        seen.append(pair(page))
+        page.keyboard.press(key)
+    saved(page)
+    following = pair(page)
+    page.reload()
+    page.get_by_label("Your name").fill("Ada")
+    page.get_by_role("button", name="Begin").click()
+    ready(page)
+    assert pair(page) == following
+    page.keyboard.press("z")
+    expect(card(page)).to_have_attribute("data-card", seen[3])
+    page.keyboard.press("u")
+    saved(page)
+    assert stands(record, "Ada") == {
+        **dict.fromkeys(seen[:2], "necessary"),
+        seen[2]: "inappropriate",
+        seen[3]: "ambiguous",
+    }
+    page.context.close()
+
+
+def test_blind_work_shows_no_vote_before_the_answer(app: str, browser: Browser, record: Store) -> None:
+    page = begin(browser, app, "Ada", "?blind=1")
+    shown = page.evaluate("() => [...document.querySelectorAll('*')].map(e => e.shadowRoot?.innerHTML ?? '').join('')")
+    assert VOTES not in shown + page.content()
+    assert "Votes are hidden" in shown
+    assert page.locator(".bench .mark").count() == 0
+    page.keyboard.press("n")
+    expect(page.locator(".bench .last .mark").first).to_be_visible()
+    assert page.locator(".bench .card .mark").count() == 0
+    saved(page)
+    with record.read() as connection:
+        assert [d.blind for d in decisions.history(connection, 1)] == [True]
+    page.keyboard.press("b")
+    expect(page.locator(".bench .card .mark").first).to_be_visible()
+    page.context.close()
+
+
+def test_keys_do_not_fire_while_typing_and_comments_skips_and_flags_are_kept(
+    app: str, browser: Browser, record: Store
+) -> None:
+    page = begin(browser, app, "Ada")
+    first = pair(page)
+    page.keyboard.press("c")
+    page.keyboard.type("nice <img src=x onerror=alert(1)> inz")
+    page.keyboard.press("Enter")
+    expect(page.locator(".bench .words")).to_be_hidden()
+    assert pair(page) == first
+    page.keyboard.press("s")
+    second = pair(page)
+    page.keyboard.press("f")
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    page.keyboard.press("?")
+    expect(page.locator(".bench .help")).to_be_visible()
+    saved(page)
+    with record.read() as connection:
+        assert [c.text for c in comments.of_dataset(connection, 1)] == ["nice <img src=x onerror=alert(1)> inz"]
+        assert marks.standing(connection, 1, Kind.SKIP) == {tuple(map(int, first.split(".")))}
+        assert marks.standing(connection, 1, Kind.FLAG) == {tuple(map(int, second.split(".")))}
+        assert decisions.history(connection, 1) == []
+    page.keyboard.press("z")
+    page.keyboard.press("z")
+    saved(page)
+    with record.read() as connection:
+        assert marks.standing(connection, 1, Kind.SKIP) == marks.standing(connection, 1, Kind.FLAG) == set()
+    page.context.close()
+
+
+def test_two_people_never_have_the_same_pair_at_once_and_neither_starves(
+    app: str, browser: Browser, record: Store
+) -> None:
+    pages = {name: begin(browser, app, name) for name in ("Ada", "Bob")}
+    for round_ in range(60):
+        here = {name: pair(page) for name, page in pages.items()}
+        assert all(here.values()) and len(set(here.values())) == 2, f"round {round_}"
+        for page in pages.values():
+            page.keyboard.press("n")
+            page.wait_for_timeout(25)
+    for page in pages.values():
+        saved(page)
+    ada, bob = stands(record, "Ada"), stands(record, "Bob")
+    assert len(ada) == len(bob) == 60
+    assert not set(ada) & set(bob)
+    for page in pages.values():
+        page.context.close()
+
+
+def test_what_the_server_did_not_hear_is_shown_and_survives_the_tab(browser: Browser, record: Store) -> None:
+    with serving.running_app(record.workspace) as (address, server):
+        page = begin(browser, address, "Ada")
+        saved(page)
+        processes = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+        for process in processes:
+            process.suspend()
+        pressed = {}
+        for key in "ini":
+            pressed[pair(page)] = CODES[key]
+            page.keyboard.press(key)
+        expect(page.locator(".bench .saved")).to_have_text("3 not saved yet")
+        page.close()
+        for process in processes:
+            process.resume()
+        page = page.context.new_page()
+        page.set_default_timeout(serving.LOOK_MS)
+        page.goto(f"{address}/review")
+        page.get_by_label("Your name").fill("Ada")
+        page.get_by_role("button", name="Begin").click()
+        ready(page)
+        saved(page)
+        assert stands(record, "Ada") == pressed
+        assert pair(page) not in pressed
+        page.context.close()
+
+
+def test_a_run_puts_what_it_revealed_first(browser: Browser, record: Store) -> None:
+    (person, _) = records(record, 1)
+    divided = [(a, c) for n, a in enumerate(person.attribute_ids) for m, c in enumerate(person.context_ids)]
+    target = divided[7 * CONTEXTS + 3]  # (7 + 3) % 4 == 2: ambiguous
+    add_run(record, 1, 2, {target: 2})
+    with serving.running_app(record.workspace) as (address, _):
+        page = begin(browser, address, "Ada")
+        assert pair(page) == f"{target[0]}.{target[1]}"
+        page.context.close()
