@@ -170,8 +170,7 @@ def _local_violation(data: Cube, at: tuple[Ints, Ints, Ints], labels: Ints, kept
     place = np.arange(len(p))
     there[place, c] = kept & (labels == INAPPROPRIATE) & data.counted[p, a] & (data.draws[at] > 0)
     rows[place, c] = np.where(there[place, c], violation.quiet(data.reveals[at], data.draws[at], n), 1.0)
-    has: Bools = there.any(axis=1)
-    exposed: Bools = mask.any(axis=2)
+    has, exposed = np.asarray(there.any(axis=1)), np.asarray(mask.any(axis=2))
     had = exposed[p, a]
     top = total[p] - values[p, a] + np.where(has, 1 - rows.prod(axis=1), 0.0)
     return _over(top, number[p] - had.astype(np.int64) + has)

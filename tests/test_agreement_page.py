@@ -1,0 +1,195 @@
+"""The agreement of the Review page through app.py: its numbers are the analysis layer's, and undefined ones say why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from paging import FOLDS, button, opened, said
+from streamlit.testing.v1 import AppTest
+from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
+
+from cimemories.analysis.decision_effect import decision_effect
+from cimemories.analysis.flows import Flows, scope
+from cimemories.analysis.people_agreement import people_agreement
+from cimemories.analysis.slice_drawing import draw_slice, expected_interval, population
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.model import Label
+from cimemories.store import decisions, slices
+from cimemories.store.decisions import Said
+from cimemories.store.engine import WORKSPACE, Store, shared_store
+from cimemories.store.tables import labelling as labelling_table
+
+PAGE = "pages/curate/review.py"
+X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
+NEC, INA = Label.NECESSARY, Label.INAPPROPRIATE
+CODES = np.array([[[X, X, N], [X, A, X], [N, N, A]], [[X, A, A], [A, X, X], [A, N, A]]])
+TEXTS = (
+    "<img src=http://evil.test/x onerror=alert(1)>",
+    "![x](http://evil.test/y.png) **bold** :material/bug: <script>",
+    "$x$ [link](http://evil.test) `code` </div>",
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
+    return shared_store()
+
+
+def agreement(*folds: str, **query: object) -> AppTest:
+    return opened(PAGE, *folds, tab="agreement", **query)
+
+
+def pairs_of(store: Store, dataset: int) -> list[tuple[int, int]]:
+    return [(a, c) for p in records(store, dataset) for a in p.attribute_ids for c in p.context_ids]
+
+
+def say(store: Store, dataset: int, who: str, said: dict[int, Label], **more: object) -> None:
+    pairs = pairs_of(store, dataset)
+    with store.write() as connection:
+        items = [Said(*pairs[n], label, **more) for n, label in said.items()]  # type: ignore[arg-type]
+        decisions.add_all(connection, dataset, who, items)
+
+
+def world(store: Store) -> tuple[int, str]:
+    """Eighteen labelled pairs; Ada answers eight of them and Bob five, three of which Ada has answered too."""
+    data = add_dataset(store, profiles=2, attributes=3, contexts=3).id
+    labelling = add_labels(store, data, CODES)
+    say(store, data, "Ada", {0: INA, 1: NEC, 2: NEC, 3: INA, 5: NEC, 6: NEC})
+    say(store, data, "Ada", {9: INA, 13: INA}, blind=True)
+    say(store, data, "Bob", {0: INA, 1: INA, 2: NEC, 10: NEC, 16: NEC})
+    return data, labelling
+
+
+def test_without_answers_the_page_says_what_is_missing(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=2, contexts=2).id
+    markup = said(agreement())
+    assert "Nobody has answered here yet" in markup and "Label the dataset first" in markup
+    labelling = add_labels(store, data, [[[X, N], [A, X]]])
+    say(store, data, "Ada", {0: INA, 3: INA})
+    markup = said(agreement(labelling=labelling))
+    assert "alpha is undefined: fewer than two were answered by two or more" in markup
+    assert "undefined: everybody gave one and the same answer to everything" in markup  # kappa; AC1 is 1 there
+    assert "Nobody has answered here yet" in said(agreement(answers="blind"))
+
+
+def test_the_figures_are_the_analysis_layers(store: Store) -> None:
+    data, labelling = world(store)
+    found = people_agreement(store, data, labelling)
+    markup = said(agreement())
+    together = found.against[0].comparison
+    assert (together.items, found.among.pairs, found.among.same) == (10, 3, 2)
+    assert "2 people have answered 10 pairs" in markup and "of 10 (Gwet&#x27;s AC1" in markup
+    assert f"{together.kappa.value:.2f} <span" in markup
+    assert f"[{together.kappa.low:.2f}, {together.kappa.high:.2f}]" in markup
+    assert "66.7 % of the pairs that two or more answered" in markup
+    blind = said(agreement(answers="blind"))
+    assert "One person has answered 2 pairs; they give the label of the consensus to 100.0 % of 2" in blind
+
+
+def test_a_cell_leads_to_its_pairs_and_they_to_the_labels_page(store: Store) -> None:
+    data, labelling = world(store)
+    page = agreement()
+    assert "Down: all people together" in said(page)
+    page = agreement(who="Ada")
+    cells = {
+        item.key.removeprefix("agreement.cell."): item for item in page.button if "agreement.cell" in (item.key or "")
+    }
+    item = people_agreement(store, data, labelling).against[1]
+    assert (len(cells), item.counts[N, X]) == (9, 2)
+    assert cells["necessary-inappropriate"].label == "2 \\(25\\.0 \\%\\)"
+    assert cells["ambiguous-necessary"].disabled
+    cells["necessary-inappropriate"].click().run()
+    assert page.query_params["cell"] == "necessary-inappropriate"
+    assert "2 pairs: necessary by Ada, inappropriate by the consensus" in said(page)
+    table = next(d.value for d in page.dataframe if "people" in d.value)
+    pairs = pairs_of(store, data)
+    assert list(zip(table["attribute"], table["context"], strict=True)) == [pairs[1], pairs[5]]
+    assert table["people"].tolist() == ["Ada: necessary, Bob: inappropriate", "Ada: necessary"]
+
+
+def test_groups_by_domain_and_sphere(store: Store) -> None:
+    data, labelling = world(store)
+    found = people_agreement(store, data, labelling)
+    for by, frame in found.by.items():
+        markup = said(agreement(by=str(by)))
+        for row in frame.to_dict("records"):
+            assert f'<td>{row["name"]}</td><td class="ci-number">{row["answered"]}</td>' in markup
+
+
+def test_a_slice_is_drawn_with_its_width_said_before_and_leads_to_the_queue(store: Store) -> None:
+    data, labelling = world(store)
+    page = agreement("agreement.box.draw")
+    page.number_input(key="agreement.slice.size").set_value(12).run()
+    assert expected_interval(population(store, labelling), 12) in said(page)
+    button(page, "Draw the slice").click().run()
+    assert "a slice needs a name" in said(page)
+    page.text_input(key="agreement.slice.name").set_value(" first  audit ")
+    page.text_input(key="annotator.field").set_value("Ada")
+    page.number_input(key="agreement.slice.seed").set_value(5)
+    button(page, "Draw the slice").click().run()
+    assert not page.exception and "Drew 12 pairs as &#x27;first audit&#x27;." in said(page)
+    with store.read() as connection:
+        (row,) = slices.all_rows(connection, data)
+        items = slices.items_of(connection, row.id)
+    assert (row.name, row.seed, row.items, row.annotator) == ("first audit", 5, 12, "Ada")
+    pairs = pairs_of(store, data)
+    inside = {pairs.index((item.attribute, item.context)) for item in items}
+    mine = inside & {0, 1, 2, 3, 5, 6, 9, 13}
+    assert f"Ada: {len(mine)} of 12 ({len(inside & {9, 13})} blind)" in said(page)
+    link = next(item for item in page.get("page_link") if "Answer it blind" in item.proto.label)
+    assert f"slice={row.id}" in link.proto.query_string and "blind=1" in link.proto.query_string
+    button(page, "Show its figures").click().run()
+    shown = people_agreement(store, data, labelling, slice_id=row.id)
+    assert f"{shown.answered} of 12 drawn pairs are answered" in said(page) and "Horvitz-Thompson" in said(page)
+    page.button(key=f"agreement.slice.delete.{row.id}").click().run()
+    assert "Deleted" in said(page) and "slice" not in page.query_params
+    with store.read() as connection:
+        assert slices.all_rows(connection, data) == []
+
+
+def test_a_slice_that_nobody_answered_says_so(store: Store) -> None:
+    data = add_dataset(store, profiles=2, attributes=3, contexts=3).id
+    made = draw_slice(store, add_labels(store, data, CODES), size=5, seed=0, name="one", annotator="Ada")
+    assert "No pair in the slice &#x27;one&#x27; has been decided" in said(agreement(slice=made))
+    assert "Audit slice &#x27;77&#x27;" not in said(agreement(slice=77))  # a link to one that is gone shows all
+    assert "Nobody has answered here yet" in said(agreement(slice=77))
+
+
+def test_what_the_decisions_do_to_a_run(store: Store) -> None:
+    data, labelling = world(store)
+    reveals = np.random.default_rng(0).integers(0, 4, size=CODES.shape)
+    run = add_run(store, data, 3, reveals)
+    found = decision_effect(Flows(store), scope(store, run, labelling))
+    page = agreement("agreement.box.effect", run=run)
+    markup = said(page)
+    for name, numbers in (("alone", found.consensus), ("with", found.decisions)):
+        assert f"{100 * numbers.violation[3]:.1f} %" in markup, name
+        assert f"{100 * numbers.completeness:.1f} %" in markup, name
+    assert f"{found.decided} decisions, {found.changed} against the consensus" in markup
+    table = next(d.value for d in page.dataframe if "violation" in d.value)
+    assert len(table) == found.changed == 2 and table["attribute"].tolist() == found.moved["attribute"].tolist()
+
+
+def test_the_model_with_itself_stands_apart(store: Store) -> None:
+    world(store)
+    markup = said(agreement("agreement.box.models"))
+    assert "No person&#x27;s answer is in these numbers" in markup and "no pair has two draws" in markup
+
+
+def test_hostile_names_stay_text(store: Store) -> None:
+    people = [replace(make_profile(n, 3, 3), name=f"{text} {n}") for n, text in enumerate(TEXTS[:2])]
+    data = add_profiles(store, people, name=TEXTS[0][:60]).id
+    labelling = add_labels(store, data, CODES)
+    with store.write() as connection:
+        connection.execute(sa.update(labelling_table).values(model=TEXTS[1][:60]))
+    for n, text in enumerate(TEXTS):
+        say(store, data, text, {n: INA, 3: NEC, 4: INA})
+    draw_slice(store, labelling, size=6, seed=0, name=TEXTS[1], annotator=TEXTS[2])
+    add_run(store, data, 2, np.ones_like(CODES))
+    markup = said(agreement(*FOLDS, who=TEXTS[0], cell="necessary-inappropriate"))
+    assert "<img" not in markup and "<script" not in markup and "&lt;img" in markup
