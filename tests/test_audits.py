@@ -86,8 +86,8 @@ def test_undo_without_limit_brings_back_what_stood_before(world: World, steps: l
                 last = audits.last_said(connection, dataset, who, flows)
                 assert (last is None) == (len(model[who]) == 1)
                 if last is not None:
-                    assert audits.undo(connection, dataset, who, last, f"undo-{number}")
-                    assert not audits.undo(connection, dataset, who, last, f"again-{number}")
+                    assert audits.undo(connection, dataset, who, last.uid, f"undo-{number}")
+                    assert not audits.undo(connection, dataset, who, last.uid, f"again-{number}")
                     model[who].pop()
                 continue
             audits.add_all(connection, dataset, who, [Said(*flows[which], verdict, uid=f"{number}")])

@@ -135,15 +135,20 @@ def undo(connection: sa.Connection, dataset_id: int, annotator: str, uid: str, n
     return add_all(connection, dataset_id, annotator, [back]) == 1
 
 
-def last_said(connection: sa.Connection, dataset_id: int, annotator: str, flows: Iterable[Flow]) -> str | None:
-    """The uid of the annotator's newest verdict on any of these flows that an undo would take back; None: there is
-    none left."""
+def is_known(connection: sa.Connection, dataset_id: int, uid: str) -> bool:
+    """Whether the dataset has an event of this uid."""
+    found = sa.select(audit.c.id).where(audit.c.dataset == dataset_id, audit.c.uid == uid)
+    return connection.execute(found).first() is not None
+
+
+def last_said(connection: sa.Connection, dataset_id: int, annotator: str, flows: Iterable[Flow]) -> Audit | None:
+    """The annotator's newest verdict on any of these flows that an undo would take back; None: there is none left."""
     wanted, stacks = set(flows), dict[Flow, list[Audit]]()
     for item in history(connection, dataset_id, annotator):
         if item.flow in wanted:
             stacks.setdefault(item.flow, []).append(item)
     tops = [stack[-1] for stack in map(_stack, stacks.values()) if stack]
-    return max(tops, key=lambda item: item.id).uid if tops else None
+    return max(tops, key=lambda item: item.id) if tops else None
 
 
 def history(connection: sa.Connection, dataset_id: int, annotator: str | None = None) -> list[Audit]:
@@ -159,8 +164,8 @@ def of_run(connection: sa.Connection, run_id: str) -> list[Audit]:
 
 
 def standing(audits: Iterable[Audit]) -> dict[Flow, Audit]:
-    """The newest verdict that stands on each flow, by time and then uid, as decisions do: superseded and taken-back ones
-    do not."""
+    """The newest verdict that stands on each flow, by time and then uid, as with decisions: superseded and taken-back
+    ones do not."""
     known = list(audits)
     superseded = {item.supersedes for item in known if item.supersedes is not None}
     stand: dict[Flow, Audit] = {}
@@ -189,6 +194,12 @@ def places(connection: sa.Connection, flows: Iterable[Flow]) -> dict[Flow, tuple
     return {flow: found[flow[0]] for flow in wanted if flow[0] in found}
 
 
+def datasets_of(connection: sa.Connection, responses: Iterable[int]) -> dict[int, int]:
+    """The dataset of each of these responses that is there."""
+    query = sa.select(response.c.id, profile.c.dataset).join(profile, profile.c.id == response.c.profile)
+    return {int(r): int(d) for r, d in _in_chunks(connection, query, response.c.id, responses)}
+
+
 def _ids(flows: Iterable[Flow]) -> set[int]:
     return {item for item, _ in flows}
 
@@ -212,7 +223,7 @@ def _check(connection: sa.Connection, dataset_id: int, flows: set[Flow]) -> None
 def _in_chunks(
     connection: sa.Connection, query: sa.Select, column: sa.ColumnElement[int], ids: Iterable[int]
 ) -> list[sa.Row]:
-    wanted = sorted(ids)
+    wanted = sorted(set(ids))
     parts = (wanted[start : start + CHUNK] for start in range(0, len(wanted), CHUNK))
     return [row for part in parts for row in connection.execute(query.where(column.in_(part)))]
 

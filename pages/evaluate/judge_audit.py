@@ -1,0 +1,119 @@
+"""Judge audit: people say what messages reveal, and from that how far the judges of a run are right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import streamlit as st
+
+from cimemories.analysis import judge_audit
+from cimemories.analysis.flows import Scope, Verdicts, scope, shared_flows
+from cimemories.store import judgements, runs
+from cimemories.store.engine import Store, StoreError, shared_store
+from cimemories.store.judgements import JudgeRow
+from cimemories.store.runs import RunRow
+from cimemories.store.slices import SliceRow
+from cimemories.ui import annotator, page, safe, tables, url
+from pages.evaluate import judge_audit_drawing, judge_audit_results, judge_audit_work
+from pages.evaluate.judge_audit_results import judge_words
+
+TITLE = "Judge audit"
+
+
+def _run(rows: list[RunRow]) -> str:
+    by_id = {row.id: row for row in reversed(rows)}
+    chosen = page.select("Run", list(by_id), lambda i: f"{by_id[i].name} ({i})", "judge_audit.run", "run")
+    return str(chosen)
+
+
+def _judge(store: Store, run_id: str) -> JudgeRow | None:
+    with store.read() as connection:
+        judges = {judge.id: judge for judge in judgements.of_run(connection, run_id)}
+    chosen = page.select(
+        "Judge",
+        list(judges),
+        lambda i: judge_words(judges[i]),
+        "judge_audit.judge",
+        "judge",
+        help="Whose claims are drawn and shown. The figures are of every judge of the run.",
+    )
+    return judges.get(chosen) if chosen is not None else None
+
+
+def _slice(rows: list[SliceRow]) -> SliceRow | None:
+    by_id = {row.id: row for row in rows}
+    chosen = page.select(
+        "Slice", list(by_id), lambda i: f"{by_id[i].name} ({by_id[i].items} items)", "judge_audit.slice", "slice"
+    )
+    return by_id.get(chosen) if chosen is not None else None
+
+
+def _simulated(asked: Scope) -> bool:
+    return bool(asked.simulated) or asked.judge.simulated
+
+
+def main() -> None:
+    store = shared_store()
+    with store.read() as connection:
+        rows = runs.all_rows(connection)
+    top = st.container()
+    if not rows:
+        with top:
+            page.head(TITLE, "No run yet.")
+        page.empty(
+            "Nothing has been judged yet",
+            "An audit asks people what messages reveal and holds the judge to it. It takes a run to have messages.",
+            lambda: url.page_link("runs", "Start a run", icon=":material/play_circle:"),
+        )
+        return
+    bar = st.columns([4, 3, 4, 2], vertical_alignment="bottom")
+    with bar[0]:
+        run_id = _run(rows)
+    with bar[1]:
+        judge = _judge(store, run_id)
+    if judge is None:
+        with top:
+            page.head(TITLE, "This run has no judge.")
+        return
+    try:
+        with bar[3]:
+            me = annotator.ask()
+        asked = replace(scope(store, run_id, judge_id=judge.id), verdicts=Verdicts.JUDGE)
+        drawn = judge_audit.of_run(shared_flows(store), asked)
+        with bar[2]:
+            chosen = _slice(drawn)
+        takeaway = _body(store, asked, chosen, me)
+    except StoreError as problem:
+        with top:
+            page.head(TITLE, "This cannot be shown.")
+        page.error("The audit cannot be shown.", str(problem))
+        return
+    with top:
+        page.head(TITLE, takeaway, simulated=_simulated(asked))
+
+
+def _body(store: Store, asked: Scope, chosen: SliceRow | None, me: str) -> str:
+    """Everything below the scope bar; returns the page's takeaway."""
+    if chosen is None:
+        safe.heading("Draw a slice of what the judge said")
+        judge_audit_drawing.draw(store, asked, me)
+        return f"{asked.run.name}: nobody has audited {judge_words(asked.judge)} yet; draw a slice to begin."
+    page.fold(
+        "Draw another slice",
+        ":material/casino:",
+        "judge_audit.box.draw",
+        lambda: judge_audit_drawing.draw(store, asked, me),
+    )
+    flows = shared_flows(store)
+    found = judge_audit.judge_audit(flows, asked, chosen.id)
+    if me:
+        judge_audit_work.draw(store, asked, chosen, me, found.audited)
+    else:
+        page.notice("Give your name above: it stands with every verdict of yours. The figures so far are below.")
+    if not found.audited:
+        page.notice("No item of this slice has been audited yet, so there is no figure to show.")
+        return f"{asked.run.name}: {tables.count(chosen.items)} items are drawn and none is audited yet."
+    return judge_audit_results.draw(flows, asked, found)
+
+
+main()

@@ -1,0 +1,164 @@
+"""Part of the Judge audit page: the queue of messages, answered by keys, and what was said becoming audits."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import streamlit as st
+
+from cimemories.analysis.audit_items import AuditItem, audit_items
+from cimemories.analysis.flows import Scope
+from cimemories.store import audits, comments, slices
+from cimemories.store.audits import AuditVerdict, Flow, Said
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.slices import SliceItem, SliceRow
+from cimemories.ui import page, safe, style, tables, url, workbench
+from cimemories.ui.workbench import Card, Event, Key
+
+KEY = "judge_audit.bench"
+KEYS = (
+    Key("y", "revealed", str(AuditVerdict.FULL), "●", style.INAPPROPRIATE),
+    Key("p", "partly", str(AuditVerdict.PARTIAL), "◐", style.AMBIGUOUS),
+    Key("m", "implied", str(AuditVerdict.IMPLIED), "◌", style.AMBIGUOUS),
+    Key("n", "not revealed", str(AuditVerdict.NONE), "○", style.NECESSARY),
+)
+HELD = 60
+_SKIPPED, _START = "judge_audit.skipped", "judge_audit.start"
+
+
+def draw(store: Store, asked: Scope, chosen: SliceRow, me: str, audited: int) -> None:
+    """The queue, redrawn by itself at each word of the browser. audited: what the figures on the page rest on."""
+    st.fragment(_work)(store, asked, chosen, me, audited)
+
+
+def _work(store: Store, asked: Scope, chosen: SliceRow, me: str, audited: int) -> None:
+    with store.read() as connection:
+        items = slices.items_of(connection, chosen.id)
+    by_flow = {_flow(item): item for item in items}
+    events = workbench.heard(KEY)
+    if events:
+        try:
+            back = record(store, asked.run.dataset, me, events, by_flow)
+        except StoreError as problem:
+            page.error("What you said last is not saved yet.", str(problem), "It stays in this tab.")
+            return
+        if back is not None:
+            st.session_state[_START] = card_id(back)
+    workbench.confirm(KEY)
+    with store.read() as connection:
+        of_run = audits.of_run(connection, asked.run.id)
+    mine = audits.standing(item for item in of_run if item.annotator == me)
+    known = len(by_flow.keys() & audits.standing(of_run).keys())
+    skipped: dict[str, str] = st.session_state.setdefault(_SKIPPED, {})
+    _skip(skipped, events)
+    later = set(skipped.values())
+    undecided = [flow for flow in by_flow if flow not in mine]
+    ordered = sorted(undecided, key=lambda flow: card_id(flow) in later)
+    start = flow_of(st.session_state.get(_START) or "")
+    shown = ordered[:HELD] if start not in by_flow else list(dict.fromkeys([start, *ordered[:HELD]]))
+    workbench.draw(
+        [_card(item, asked) for item in audit_items(store, asked.judge.id, shown)],
+        key=KEY,
+        session=f"{chosen.id}.{asked.judge.id}.{me}",
+        keys=KEYS,
+        blind=_blind(),
+        done=len(by_flow) - len(undecided),
+        total=len(by_flow),
+        start=st.session_state.get(_START),
+        flags=False,
+        empty="You have audited this whole slice: the figures are below.",
+        hiding="The judge's claim and quote are hidden until you answer.",
+    )
+    if known != audited:
+        left, right = st.columns([7, 2], vertical_alignment="center")
+        with left:
+            safe.inline(
+                f"The figures below rest on {tables.count(audited)} verdicts; {tables.count(known)} are in.", muted=True
+            )
+        with right:
+            if st.button("Update the figures", key="judge_audit.update", icon=":material/refresh:"):
+                st.rerun()
+
+
+def _flow(item: SliceItem) -> Flow:
+    return item.response or 0, item.attribute
+
+
+def card_id(flow: Flow) -> str:
+    """What a card of the queue is known by."""
+    return f"{flow[0]}.{flow[1]}"
+
+
+def flow_of(card: str) -> Flow:
+    """The (response id, attribute id) that a card is about; (0, 0), which is none, where its id names none."""
+    first, _, second = card.partition(".")
+    return (int(first), int(second)) if first.isdigit() and second.isdigit() else (0, 0)
+
+
+def _blind() -> bool:
+    """An audit is blind unless somebody asks for the judge's word."""
+    said = workbench.blind(KEY)
+    if said is not None:
+        url.put(blind=1 if said else 0)
+    return url.get("blind") != "0"
+
+
+def record(
+    store: Store, dataset_id: int, annotator: str, events: Sequence[Event], flows: Collection[Flow]
+) -> Flow | None:
+    """Record events in their order, in one transaction, each once however often it comes; those of a slice that was on
+    the screen before this one (`flows`) too. Returns the flow that an undo of something said before the page was
+    opened leads back to, None where there was none.
+
+    Raises StoreError where nothing could be written: then nothing was, and the browser still holds all of it.
+    """
+    back: Flow | None = None
+    with store.write() as connection:
+        owners = audits.datasets_of(connection, (flow_of(event.card)[0] for event in events))
+        for event in events:
+            flow = flow_of(event.card)
+            owner = owners.get(flow[0])  # none: the run has been deleted meanwhile, and its messages with it
+            if event.kind == "undo" and event.of is None:
+                if not audits.is_known(connection, dataset_id, event.uid):
+                    last = audits.last_said(connection, dataset_id, annotator, flows)
+                    if last is not None and audits.undo(connection, dataset_id, annotator, last.uid, event.uid):
+                        back = last.flow
+            elif owner is None:
+                continue
+            elif event.kind == "undo" and event.of is not None:
+                audits.undo(connection, owner, annotator, event.of, event.uid)
+            elif event.kind == "say" and event.says in set(AuditVerdict):
+                said = Said(*flow, AuditVerdict(event.says), uid=event.uid, seconds=event.seconds, blind=event.blind)
+                audits.add_all(connection, owner, annotator, [said])
+            elif event.kind == "comment" and event.text.strip():
+                context, _ = audits.places(connection, [flow])[flow]
+                words = f"{event.text} (response {flow[0]})"
+                comments.add(connection, owner, annotator, flow[1], context, words, event.uid)
+    return back
+
+
+def _skip(skipped: dict[str, str], events: Sequence[Event]) -> None:
+    """Items that are put off in this session: they come last. By the event, so that an undo brings them back."""
+    for event in events:
+        if event.kind == "skip":
+            skipped[event.uid] = event.card
+        elif event.kind == "undo" and event.of is not None:
+            skipped.pop(event.of, None)
+
+
+def _card(item: AuditItem, asked: Scope) -> Card:
+    claim = f"claims it: {item.claim}" if item.claim else "claims nothing" if item.judged else "has not judged it"
+    quote = [] if item.span or not item.quote else [("its quote, not in the message", "", item.quote)]
+    value = item.value if isinstance(item.value, str) else str(item.value)
+    return Card(
+        id=card_id((item.response, item.attribute)),
+        title=f"Does this message reveal: {item.statement}",
+        facts=[
+            ("Attribute", f"{item.key}: {value}", True),
+            ("Recipient", item.recipient),
+            ("Task", item.task),
+            ("Profile, sample", f"{item.user}, sample {item.sample}"),
+        ],
+        text=item.segments,
+        hidden=[(asked.judge.name, "", claim), *quote],
+    )

@@ -1,0 +1,228 @@
+"""The Judge audit page through app.py: it draws, records each verdict once, and shows the analysis layer's numbers; and
+the Explore pages count people's verdicts only where that is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paging import button, opened, said
+from worlds import add_dataset, add_judge, add_labels, add_profiles, add_run, make_profile, records
+
+from cimemories.analysis.audit_drawing import draw_slice
+from cimemories.analysis.flows import Flows, scope
+from cimemories.analysis.judge_audit import judge_audit
+from cimemories.analysis.judge_correction import correction
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.model import Profile
+from cimemories.store import audits, comments, judgements, slices
+from cimemories.store.audits import AuditVerdict, Said
+from cimemories.store.engine import WORKSPACE, Store, shared_store
+from cimemories.ui import workbench
+from cimemories.ui.workbench import Event
+
+PAGE, HEATMAPS, LEAKS = "pages/evaluate/judge_audit.py", "pages/explore/heatmaps.py", "pages/explore/leaks.py"
+X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
+FULL, NONE = AuditVerdict.FULL, AuditVerdict.NONE
+TEXT = "<img src=http://evil.test/x onerror=alert(1)> ![x](http://evil.test/y.png) :material/bug: $x$"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
+    return shared_store()
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the workbench is given to draw, and what it is to have heard."""
+    held: dict[str, Any] = {"events": [], "drawn": None}
+    monkeypatch.setattr(workbench, "heard", lambda key: list(held["events"]))
+    monkeypatch.setattr(workbench, "draw", lambda cards, **given: held.update(drawn=(list(cards), given)))
+    return held
+
+
+def world(store: Store, **names: Any) -> tuple[int, str]:
+    """The worked example of docs/metrics.md as a run; returns the dataset's and the run's id."""
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    add_labels(store, data.id, [[[X, X, N], [X, X, X], [N, N, A]]])
+    return data.id, add_run(store, data.id, 5, [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]], **names)
+
+
+def slice_of(store: Store, run_id: str, size: int = 45) -> int:
+    flows, asked = Flows(store), scope(store, run_id)
+    return draw_slice(flows, asked, size=size, seed=1, claimed=0.5, name=f"{size}", annotator="Ada")
+
+
+def event(kind: Any, card: str, says: str | None, uid: str, **more: Any) -> Event:
+    values = {"seq": 1, "seconds": 1.0, "blind": True, "text": "", "of": None}
+    return Event(kind=kind, card=card, says=says, uid=uid, **{**values, **more})
+
+
+def named(page: Any) -> Any:
+    page.text_input(key="annotator.field").set_value("Ada").run()
+    return page
+
+
+def test_without_a_run_the_page_says_what_to_do(store: Store) -> None:
+    add_dataset(store)
+    assert "Nothing has been judged yet" in said(opened(PAGE))
+
+
+def test_drawing_needs_a_name_and_keeps_what_it_drew(store: Store, bench: dict[str, Any]) -> None:
+    data, run_id = world(store)
+    page = opened(PAGE, run=run_id)
+    assert "nobody has audited test-judge yet" in said(page)
+    assert button(page, "Draw the slice").disabled
+    named(page)
+    # 5 x 9 places; claims: 1 + 4 + 2 + 5 + 5 + 3 = 20 of 45.
+    page.number_input(key=f"judge_audit.size.{run_id}").set_value(30)
+    page.slider(key="judge_audit.share").set_value(50).run()
+    assert "Of 45 places" in said(page) and "claims a reveal in 20 (44.4 %)" in said(page)
+    assert "30 items would be 15 claims and 15 that it passed over" in said(page)
+    button(page, "Draw the slice").click().run()
+    assert not page.exception
+    with store.read() as connection:
+        (row,) = slices.all_rows(connection, data)
+        assert len(slices.items_of(connection, row.id)) == 30
+    assert (row.annotator, row.manifest["run"], row.manifest["population"]) == ("Ada", run_id, 45)
+    assert "30 items are drawn and none is audited yet" in said(page)
+    cards, given = bench["drawn"]
+    assert (len(cards), given["done"], given["total"], given["blind"]) == (30, 0, 30, True)
+
+
+def test_what_is_said_is_recorded_once_and_undone_in_turn(store: Store, bench: dict[str, Any]) -> None:
+    data, run_id = world(store)
+    slice_of(store, run_id)
+    page = named(opened(PAGE, run=run_id))
+    cards, _ = bench["drawn"]
+    first, second, third, *_ = (card.id for card in cards)
+    bench["events"] = [
+        event("say", first, "full", "1"),
+        event("say", second, "none", "2"),
+        event("skip", third, None, "3"),
+        event("comment", first, None, "4", text="odd wording"),
+        event("say", second, "nonsense", "5"),
+    ]
+    page.run().run()  # a slow confirmation: all of it comes twice
+
+    def stands() -> dict[str, str]:
+        with store.read() as connection:
+            found = audits.standing(audits.history(connection, data, "Ada"))
+        return {f"{r}.{a}": str(item.verdict) for (r, a), item in found.items()}
+
+    assert stands() == {first: "full", second: "none"}
+    with store.read() as connection:
+        assert len(audits.history(connection, data)) == 2
+        (note,) = comments.of_dataset(connection, data)
+    assert note.text == f"odd wording (response {first.split('.')[0]})"
+    drawn, given = bench["drawn"]
+    assert given["done"] == 2 and first not in {c.id for c in drawn} and drawn[-1].id == third
+    bench["events"] = [event("undo", second, None, "6", of="2"), event("undo", "", None, "7")]
+    page.run().run()
+    assert stands() == {} and bench["drawn"][1]["start"] == first
+    bench["events"] = [event("undo", "", None, "8"), event("say", "999999.1", "full", "9")]
+    page.run()  # nothing is left to undo, and what is gone is no error
+    assert stands() == {} and not page.exception
+
+
+def test_a_verdict_on_another_slice_of_before_is_not_lost(store: Store, bench: dict[str, Any]) -> None:
+    data, run_id = world(store)
+    old = slice_of(store, run_id)
+    with store.read() as connection:
+        wanted = slices.items_of(connection, old)
+    page = named(opened(PAGE, run=run_id, slice=slice_of(store, run_id, size=3)))
+    shown = {card.id for card in bench["drawn"][0]}
+    other = next(f"{i.response}.{i.attribute}" for i in wanted if f"{i.response}.{i.attribute}" not in shown)
+    bench["events"] = [event("say", other, "partial", "1")]
+    page.run()
+    with store.read() as connection:
+        assert [f"{i.response}.{i.attribute}" for i in audits.history(connection, data)] == [other]
+
+
+def test_blind_cards_say_nothing_of_the_judge_where_it_is_shown_at_once(store: Store, bench: dict[str, Any]) -> None:
+    _, run_id = world(store)
+    slice_of(store, run_id)
+    page = named(opened(PAGE, run=run_id))
+    cards, _ = bench["drawn"]
+    claimed = [card for card in cards if any("claims it: full" in row for row in card.hidden)]
+    assert len(claimed) == 20 and all(("All of it", "quote") in card.text for card in claimed)
+    for card in cards:
+        assert "claim" not in str((card.id, card.title, card.facts, card.note))
+        assert "".join(words for words, _ in card.text) == "All of it."
+    assert "claims it" not in said(page)
+    seeing = named(opened(PAGE, run=run_id, blind=0))
+    assert bench["drawn"][1]["blind"] is False and not seeing.exception
+
+
+def test_the_figures_are_the_analysis_layers(store: Store, bench: dict[str, Any]) -> None:
+    data, run_id = world(store)
+    slice_id = slice_of(store, run_id)
+    with store.write() as connection:
+        judgements.assign(connection, run_id, [add_judge(connection, "second")])
+        items = slices.items_of(connection, slice_id)
+        claims = judgements.claims(connection, scope(store, run_id).judge.id, [i.response for i in items])
+        told = [Said(i.response, i.attribute, FULL if i.attribute in claims[i.response] else NONE) for i in items]
+        wrong = next(n for n, s in enumerate(told) if s.verdict == FULL)
+        told[wrong] = Said(told[wrong].response, told[wrong].attribute, NONE)
+        audits.add_all(connection, data, "Ada", told)
+    page = opened(PAGE, run=run_id)
+    flows, asked = Flows(store), scope(store, run_id)
+    found = judge_audit(flows, asked, slice_id)
+    own = found.judges[0]
+    assert own.precision.value == pytest.approx(19 / 20) and own.recall.value == 1.0
+    mine = correction(flows, asked, found, asked.judge)
+    text = said(page)
+    assert f"95.0 % [{100 * own.precision.low:.1f}, {100 * own.precision.high:.1f}] of what the judge says" in text
+    assert f"leak rate of 32.0 % is {100 * mine.corrected.value:.1f} %" in text
+    assert "baseline: always &#x27;not revealed&#x27;" in text and "undefined" in text
+    assert "(45 not judged)" in text  # the second judge
+    cell = next(d.value for d in page.dataframe if "statement" in d.value)
+    assert page.selectbox(key="judge_audit.cell").value == "0.3" and len(cell) == 1
+    table = next(d.value for d in page.dataframe if "sensitivity" in d.value)
+    assert table["judge"].tolist() == ["test-judge", "second"] and table["exposures"].tolist() == [25, 0]
+    assert not opened(
+        PAGE, "judge_audit.box.any", "judge_audit.box.draw", "judge_audit.box.strata", run=run_id
+    ).exception
+
+
+def test_hostile_text_is_only_text(store: Store, bench: dict[str, Any]) -> None:
+    plain = make_profile(0, 2, 1)
+    fact = plain.attributes[0]
+    hostile = type(fact)(key=TEXT, value=TEXT, domain=fact.domain, event=fact.event, statement=TEXT)
+    data = add_profiles(store, [Profile(TEXT, "male", TEXT, 3, (hostile, plain.attributes[1]), plain.contexts)])
+    add_labels(store, data.id, [[[X], [N]]])
+    run_id = add_run(store, data.id, 2, [[[1], [2]]], judge=TEXT)
+    slice_id = slice_of(store, run_id, 4)
+    with store.write() as connection:
+        items = slices.items_of(connection, slice_id)
+        audits.add_all(connection, data.id, TEXT, [Said(i.response or 0, i.attribute, FULL) for i in items])
+    page = opened(PAGE, "judge_audit.box.draw", run=run_id)
+    assert "<img src=http" not in said(page) and "&lt;img src=http" in said(page)
+    for kind in ("markdown", "caption"):
+        assert not any("evil.test" in item.value for item in page.get(kind) if hasattr(item, "value"))
+
+
+def test_people_count_before_the_judge_only_where_it_is_asked_for(store: Store) -> None:
+    data, run_id = world(store)
+    before = opened(LEAKS, run=run_id)
+    assert not any("Verdicts" in item.label for item in before.segmented_control)
+    person = records(store, data)[0]
+    with store.write() as connection:
+        told = [
+            Said(response, person.attribute_ids[0], NONE)
+            for profile, context, response in judgements.judged_in(
+                connection, run_id, scope(store, run_id).judge.id, [(person.id, person.context_ids[0])]
+            )
+        ]
+        audits.add_all(connection, data, "Ada", told)
+    judge = opened(LEAKS, run=run_id)
+    assert "3 inappropriate flows were revealed" in said(judge) and "verdicts are in" not in said(judge)
+    judge.segmented_control(key="explore.verdicts").set_value("people").run()
+    assert judge.query_params["verdicts"] == "people"
+    for page in (judge, opened(LEAKS, run=run_id, verdicts="people")):
+        assert "2 inappropriate flows were revealed" in said(page)
+        assert "People&#x27;s verdicts are in: in 5 audited places" in said(page)
+    assert "violation@1 50.0 %" in said(opened(HEATMAPS, run=run_id, verdicts="people", n=1))
+    assert "violation@1 60.0 %" in said(opened(HEATMAPS, run=run_id, verdicts="nobody", n=1))
