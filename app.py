@@ -25,7 +25,10 @@ chosen = st.navigation(
             st.Page(PAGES["review"], title="Review", icon=":material/rate_review:", url_path="review"),
             st.Page(PAGES["survival"], title="Survival", icon=":material/how_to_reg:", url_path="survival"),
         ],
-        "Evaluate": [st.Page(PAGES["runs"], title="Runs", icon=":material/play_circle:", url_path="runs")],
+        "Evaluate": [
+            st.Page(PAGES["runs"], title="Runs", icon=":material/play_circle:", url_path="runs"),
+            st.Page(PAGES["judge_audit"], title="Judge audit", icon=":material/gavel:", url_path="judge_audit"),
+        ],
         "Explore": [
             st.Page(PAGES["heatmaps"], title="Heatmaps", icon=":material/grid_on:", url_path="heatmaps"),
             st.Page(PAGES["leaks"], title="Leaks", icon=":material/format_ink_highlighter:", url_path="leaks"),

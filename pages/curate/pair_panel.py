@@ -41,6 +41,15 @@ def _draw(store: Store, record: ProfileRecord, labelling: LabellingRow | None, v
             ]
         )
     )
+    url.page_link(
+        "review",
+        "Review from here, by keyboard",
+        icon=":material/rate_review:",
+        dataset=record.dataset,
+        labelling=labelling.id if labelling else None,
+        attribute=view.attribute_id,
+        context=view.context_id,
+    )
     _votes(view, labelling)
     _runs(store, record, view)
     _history(view)
