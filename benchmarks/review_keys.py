@@ -1,0 +1,65 @@
+"""How long an annotator waits for the next pair: from the press of a key to the next item, 200 presses 40 ms apart.
+
+    .venv/bin/python benchmarks/review_keys.py
+
+The browser takes the times, with the demo data (10 profiles, 73,010 pairs): until the next item stands in the page, and
+until the frame after it is painted; then until all presses are confirmed by the record.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+import serving
+
+from cimemories import demo
+from cimemories.store import decisions
+from cimemories.store.engine import open_store
+
+PRESSES = 200
+PAINTS = """() => {
+  window.paints = [];
+  addEventListener("keydown", event => {
+    const start = event.timeStamp;
+    requestAnimationFrame(() => setTimeout(() => paints.push(performance.now() - start)));
+  }, true);
+}"""
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(Path(folder) / "workspace")
+        demo.prepare(store, lambda text: None)
+        with serving.running_app(store.workspace) as (address, _), serving.chromium() as browser:
+            page = serving.open_page(browser, address)
+            page.add_init_script(f"({PAINTS})()")
+            page.goto(f"{address}/review")
+            page.get_by_label("Your name").fill("Ada")
+            page.get_by_role("button", name="Begin").click()
+            page.locator(".bench .card .title").wait_for()
+            serving.settled(page)
+            for number in range(PRESSES):
+                page.keyboard.press("niu"[number % 3])
+                page.wait_for_timeout(40)
+            pressed = time.perf_counter()
+            page.locator(".bench .saved", has_text="all saved").wait_for()
+            confirmed = time.perf_counter() - pressed
+            there = page.evaluate("performance.getEntriesByName('workbench key').map(entry => entry.duration)")
+            painted = page.evaluate("paints")
+        with store.read() as connection:
+            kept = len(decisions.history(connection, 1))
+        store.close()
+    for what, times in (("next item in the page", there), ("next frame painted", painted)):
+        cuts = statistics.quantiles(times, n=20)
+        print(f"{what:24} median {statistics.median(times):6.1f} ms, p95 {cuts[18]:6.1f}, worst {max(times):6.1f}")
+    print(f"{kept} of {PRESSES} presses in the record, all confirmed {confirmed:.2f} s after the last")
+
+
+if __name__ == "__main__":
+    main()
