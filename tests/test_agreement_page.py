@@ -170,7 +170,7 @@ def test_what_the_decisions_do_to_a_run(store: Store) -> None:
     for name, numbers in (("alone", found.consensus), ("with", found.decisions)):
         assert f"{100 * numbers.violation[3]:.1f} %" in markup, name
         assert f"{100 * numbers.completeness:.1f} %" in markup, name
-    assert f"{found.decided} decisions, {found.changed} against the consensus" in markup
+    assert f"{found.decided} decided pairs, {found.changed} against the consensus" in markup
     table = next(d.value for d in page.dataframe if "violation" in d.value)
     assert len(table) == found.changed == 2 and table["attribute"].tolist() == found.moved["attribute"].tolist()
 

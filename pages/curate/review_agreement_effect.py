@@ -81,7 +81,7 @@ def _numbers(found: DecisionEffect) -> None:
 
 def _title(found: DecisionEffect) -> str:
     moved = found.decisions.violation[found.n] - found.consensus.violation[found.n]
-    pairs = f"{tables.count(found.decided)} decisions, {tables.count(found.changed)} against the consensus"
+    pairs = f"{tables.count(found.decided)} decided pairs, {tables.count(found.changed)} against the consensus"
     if moved != moved:
         return f"{pairs}: one of the two sets of labels leaves Violation@{found.n} undefined"
     if abs(moved) < 5e-5:
