@@ -15,6 +15,7 @@ from cimemories.ui import annotator, page, safe, tables, url
 OPEN, ALL = "open", "all"
 LONGEST_REASON = 500
 EVERYBODY = ""
+CHOSEN = "review.comments.chosen"
 
 
 def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> str:
@@ -68,6 +69,7 @@ def _filtered(every: list[Remark]) -> list[Remark]:
 
 
 def _table(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, shown: list[Remark]) -> None:
+    ids = [item.comment.id for item in shown]
     frame = pd.DataFrame(
         [
             {
@@ -84,8 +86,9 @@ def _table(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, sh
             }
             for item in shown
         ],
-        index=[item.comment.id for item in shown],
+        index=ids,
     )
+    before = st.session_state.get(CHOSEN)
     at = tables.table(
         frame,
         key=f"review.comments.{dataset.id}",
@@ -99,6 +102,7 @@ def _table(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, sh
             "resolution": ("text", "Resolved because"),
         },
         on_select="row",
+        selected=ids.index(before) if before in ids else None,
         alt="Comments on pairs, the open ones first",
     )
     tables.csv_button(
@@ -109,6 +113,7 @@ def _table(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, sh
     if at is None or at >= len(shown):
         safe.inline("Choose a row to read it in full, to see its pair, or to resolve it.", muted=True)
         return
+    st.session_state[CHOSEN] = ids[at]
     _one(store, dataset, labelling, shown[at])
 
 

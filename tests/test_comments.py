@@ -1,0 +1,202 @@
+"""Comments and the guideline: append-only in the record, and their tabs of the Review page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from paging import button, opened, said
+from streamlit.testing.v1 import AppTest
+from worlds import add_dataset, add_labels, records
+
+from cimemories.analysis.review_comments import remarks
+from cimemories.store import comments, guidelines
+from cimemories.store.datasets import DatasetRow
+from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, StoreError
+from cimemories.store.ids import text_hash
+
+HOSTILE = "![x](http://evil/y.png) <img src=x onerror=alert(1)> :material/bolt: =1+1\nsecond line"
+PAGE = "pages/curate/review.py"
+
+
+def world(store: Store) -> tuple[DatasetRow, list[tuple[int, int]]]:
+    row = add_dataset(store, profiles=1, attributes=2, contexts=2)
+    (record,) = records(store, row.id)
+    return row, [(a, c) for a in record.attribute_ids for c in record.context_ids]
+
+
+def test_a_comment_is_said_once_and_settled_by_another_row(store: Store) -> None:
+    row, (pair, other, *_) = world(store)
+    with store.write() as connection:
+        assert comments.add(connection, row.id, "Ada", *pair, "which rent?", uid="u")
+        assert not comments.add(connection, row.id, "Ada", *pair, "which rent?", uid="u")
+        assert comments.add(connection, row.id, "Bob", *other, "half a pair \ud83d and \0")
+        first, second = comments.of_dataset(connection, row.id)
+        assert comments.resolve(connection, row.id, "Bob", first.id, "the one in the lease")
+        assert comments.resolve(connection, row.id, "Cyd", first.id, "too late")
+        with pytest.raises(StoreError, match="needs a word"):
+            comments.add(connection, row.id, "Ada", *pair, " \n")
+        with pytest.raises(StoreError, match="no comment"):
+            comments.resolve(connection, row.id, "Ada", first.id + 1000)
+    with store.read() as connection:
+        assert [c.uid for c in comments.of_pair(connection, *pair)] == ["u"]
+        (settled,) = comments.of_pair(connection, *pair)
+        assert (settled.open, settled.resolved_by, settled.resolution) == (False, "Bob", "the one in the lease")
+        assert second.open and second.text == "half a pair \ufffd and \ufffd"
+    assert [item.comment.id for item in remarks(store, row.id)] == [second.id, first.id]
+
+
+def test_a_comment_of_another_dataset_is_not_settled_from_here(store: Store) -> None:
+    row, (pair, *_) = world(store)
+    there = add_dataset(store, name="there")
+    with store.write() as connection:
+        comments.add(connection, row.id, "Ada", *pair, "why?")
+        (item,) = comments.of_dataset(connection, row.id)
+        with pytest.raises(StoreError):
+            comments.resolve(connection, there.id, "Ada", item.id)
+        assert comments.of_dataset(connection, there.id) == []
+
+
+# --- the guideline ---
+
+
+def test_the_guideline_that_ships_is_the_first_version_and_stays_when_others_come(store: Store) -> None:
+    with store.read() as connection:
+        shipped = guidelines.current(connection)
+    assert (shipped.version, shipped.hash, shipped.created) == (1, text_hash(shipped.text), "")
+    for word in ("necessary", "inappropriate", "ambiguous", "flag", "skip"):
+        assert word in shipped.text.lower()
+    with store.write() as connection:
+        kept = guidelines.keep(connection)
+        assert (kept.hash, kept.text, bool(kept.created)) == (shipped.hash, shipped.text, True)
+        second = guidelines.save(connection, "Be kind.\r\n", "Ada")
+        assert guidelines.save(connection, "Be kind.", "Bob") == second
+        third = guidelines.save(connection, shipped.text, "Bob")
+        for text in (" ", "x" * (guidelines.LONGEST + 1)):
+            with pytest.raises(StoreError):
+                guidelines.save(connection, text, "Ada")
+    with store.read() as connection:
+        versions = guidelines.all_versions(connection)
+        assert guidelines.current(connection) == third == versions[-1]
+    assert [(v.version, v.annotator) for v in versions] == [(1, guidelines.SHIPPED), (2, "Ada"), (3, "Bob")]
+    assert len({v.hash for v in versions}) == 3
+    assert (versions[1].text, versions[2].text) == ("Be kind.\n", shipped.text)
+
+
+def test_a_folder_of_seeds_without_a_guideline_falls_back_to_ours(
+    sqlite_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sqlite_store.read() as connection:
+        shipped = guidelines.current(connection).text
+        monkeypatch.setenv("CIMEMORIES_SEEDS", str(tmp_path))
+        assert guidelines.current(connection).text == shipped
+        (tmp_path / "guideline.md").write_text("Ours.", encoding="utf-8")
+        assert guidelines.current(connection).text == "Ours.\n"
+
+
+# --- the pages ---
+
+
+@pytest.fixture
+def review(sqlite_store: Store, monkeypatch: pytest.MonkeyPatch) -> tuple[Store, DatasetRow, list[tuple[int, int]]]:
+    monkeypatch.setenv(WORKSPACE, str(sqlite_store.workspace))
+    monkeypatch.delenv(DATABASE_URL, raising=False)
+    return sqlite_store, *world(sqlite_store)
+
+
+def test_without_comments_the_tab_says_how_to_write_one(
+    review: tuple[Store, DatasetRow, list[tuple[int, int]]],
+) -> None:
+    app = opened(PAGE, dataset=review[1].id, tab="comments")
+    assert "Nobody has commented on a pair yet." in said(app)
+    assert "Press c" in said(app)
+
+
+def test_comments_are_found_and_resolved_and_their_text_is_only_text(
+    review: tuple[Store, DatasetRow, list[tuple[int, int]]],
+) -> None:
+    store, row, (pair, other, *_) = review
+    add_labels(store, row.id, {}, simulated=True)
+    with store.write() as connection:
+        comments.add(connection, row.id, "Ada", *pair, HOSTILE, created="2026-01-01T00:00:00.000Z")
+        comments.add(connection, row.id, "Bob", *other, "is that so?")
+        comments.add(connection, row.id, "Bob", *other, "settled long ago", uid="done")
+        done = next(c for c in comments.of_dataset(connection, row.id) if c.uid == "done")
+        comments.resolve(connection, row.id, "Ada", done.id, "yes")
+    app = opened(PAGE, dataset=row.id, tab="comments")
+    assert "2 of 3 comments on 2 pairs are open." in said(app)
+    assert list(app.dataframe[0].value["text"]) == ["is that so?", HOSTILE]
+    app.segmented_control(key="review.comments.state").set_value("all").run()
+    assert list(app.dataframe[0].value["state"]) == ["open", "open", "resolved"]
+    app.selectbox(key="review.comments.who").set_value("Ada").run()
+    assert list(app.dataframe[0].value["text"]) == [HOSTILE]
+    app.text_input(key="review.comments.search").set_value("NO SUCH").run()
+    assert "No comment fits" in said(app)
+    app.text_input(key="review.comments.search").set_value("evil STATEMENT").run()
+    choose(app, row, 0)
+    assert "&lt;img src=x onerror" in said(app) and "<img" not in said(app)
+    assert not any("evil" in item.proto.body for item in app.markdown)
+    app.text_input(key="annotator.field").set_value("Cyd").run()
+    button(app, "Resolve").click().run()
+    assert "Nothing was resolved." in said(app)
+    why = next(item for item in app.text_input if (item.key or "").endswith(".why"))
+    why.set_value("it says <b>so</b>")
+    button(app, "Resolve").click().run()
+    assert not app.exception
+    assert "1 of 3 comments on 2 pairs are open." in said(app)
+    with store.read() as connection:
+        first = next(c for c in comments.of_dataset(connection, row.id) if c.annotator == "Ada")
+    assert (first.resolved_by, first.resolution) == ("Cyd", "it says <b>so</b>")
+
+
+def test_a_comment_leads_to_its_pair(review: tuple[Store, DatasetRow, list[tuple[int, int]]]) -> None:
+    store, row, (_, other, *_rest) = review
+    with store.write() as connection:
+        comments.add(connection, row.id, "Bob", *other, "is that so?")
+    app = opened(PAGE, dataset=row.id, tab="comments")
+    choose(app, row, 0)
+    button(app, "Show the pair").click().run()
+    assert not app.exception
+    assert {name: app.query_params[name] for name in ("attribute", "context")} == {
+        "attribute": str(other[0]),
+        "context": str(other[1]),
+    }
+
+
+def choose(app: AppTest, row: DatasetRow, number: int) -> None:
+    """As a click on a row of the table does."""
+    key = f"review.comments.{row.id}"
+    version = app.session_state[f"{key}.memory"]["version"]
+    app.session_state[f"{key}.{version}"] = {"selection": {"rows": [], "columns": [], "cells": [(number, "state")]}}
+    app.run()
+    assert not app.exception
+
+
+def test_a_guideline_is_saved_as_a_new_version_with_its_differences(
+    review: tuple[Store, DatasetRow, list[tuple[int, int]]],
+) -> None:
+    store, row, _ = review
+    app = opened(PAGE, "review.box.guideline", "review.box.versions", dataset=row.id, tab="guideline")
+    assert "Version 1, by CIMemories Studio, as shipped" in said(app)
+    (area,) = app.text_area
+    area.set_value(area.value + HOSTILE)
+    button(app, "Save as a new version").click().run()
+    assert "Nothing was saved." in said(app)
+    app.text_input(key="annotator.field").set_value("Ada").run()
+    (area,) = app.text_area
+    area.set_value("Only this.\n" + HOSTILE)
+    button(app, "Save as a new version").click().run()
+    assert not app.exception
+    assert "Version 2, by Ada" in said(app)
+    assert "<td>added</td><td><b>Only this.</b></td>" in said(app)
+    assert "<td>removed</td>" in said(app)
+    assert "<img" not in said(app) and not any("evil" in item.proto.body for item in app.markdown)
+    button(app, "Save as a new version").click().run()
+    assert "no new version" in said(app)
+    with store.write() as connection:
+        assert len(guidelines.all_versions(connection)) == 2
+        guidelines.save(connection, "Somebody was faster.", "Bob")
+    app.text_area[0].set_value("Mine.")
+    button(app, "Save as a new version").click().run()
+    with store.read() as connection:
+        assert guidelines.current(connection).text == "Somebody was faster.\n"
