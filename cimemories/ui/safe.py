@@ -131,6 +131,23 @@ def message(text: str, spans: Sequence[Marked] = (), height: int | None = None) 
             show(message_html(text, spans))
 
 
+def document(text: str) -> Html:
+    """A text of people's own with a little shape: lines that begin with # are headings, with - points, **words** bold.
+
+    Nothing else is read, so there is nothing in it that could fetch or run anything."""
+    lines = []
+    for line in text.splitlines():
+        heading, point = line.startswith("#"), line.startswith("- ")
+        words = line.lstrip("#").strip() if heading else line[2:] if point else line
+        parts = [tag("b", part) if n % 2 else part for n, part in enumerate(words.split("**"))]
+        name, cls = ("h3", "ci-heading") if heading else ("div", "ci-point" if point else "ci-line")
+        if words:
+            lines.append(tag(name, *parts, cls=cls))
+        else:
+            lines.append(tag("div", cls="ci-gap"))
+    return tag("div", *lines, cls="ci-document")
+
+
 def inline(text: object, *, muted: bool = False, strong: bool = False) -> None:
     """One line of plain text."""
     show(tag("div", tag("b", str(text)) if strong else str(text), cls="ci-muted" if muted else "ci-line"))

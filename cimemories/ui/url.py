@@ -48,6 +48,9 @@ PARAMETERS = frozenset(
         "slice",
         "blind",
         "verdicts",
+        "answers",
+        "who",
+        "cell",
     ]
 )
 PAGES = {

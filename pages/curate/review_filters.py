@@ -35,7 +35,10 @@ def draw(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -> tuple[
     """The filters and the order that the URL asks for, with the controls that change them."""
     first, second, third, fourth, fifth = st.columns([3, 3, 3, 3, 3], vertical_alignment="bottom")
     with first:
-        order = choice("Order", "order", [str(o) for o in Order], lambda o: ORDERS[Order(o)], None)
+        # A slice that is left half done is a sample still only where its pairs came at random.
+        first_order = Order.RANDOM if url.get("slice") else Order.EFFECT
+        orders = [str(o) for o in sorted(Order, key=lambda o: o is not first_order)]
+        order = choice("Order", "order", orders, lambda o: ORDERS[Order(o)], None)
     names = index.shape.names
     with second:
         domain = choice("Domain", "domain", sorted(names[Facet.DOMAIN]), words, "all domains")
@@ -70,7 +73,7 @@ def draw(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -> tuple[
         flagged=YES_NO[flagged] if flagged else None,
         slice=chosen_slice,
     )
-    return filters, Order(order or Order.EFFECT), url.get_int("seed") or 0
+    return filters, Order(order or first_order), url.get_int("seed") or 0
 
 
 def _label(name: str) -> str:

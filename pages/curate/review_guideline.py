@@ -17,12 +17,12 @@ MOST_DIFF_LINES = 400
 
 
 def draw(store: Store) -> None:
-    """The current guideline as plain text, the form for a new version, and every version with what it changed."""
+    """The current guideline, the form for a new version, and every version with what it changed."""
     with store.read() as connection:
         versions = guidelines.all_versions(connection)
     now = versions[-1]
     safe.inline(said(now), muted=True)
-    safe.message(now.text)
+    safe.show(safe.document(now.text))
     page.fold("Write the next version", ":material/edit:", "review.box.guideline", lambda: _form(store, now))
     page.fold(f"Versions ({len(versions)})", ":material/history:", "review.box.versions", lambda: _versions(versions))
 

@@ -125,10 +125,12 @@ def _given(store: Store, dataset: DatasetRow, index: PairIndex, me: str, wanted:
 
 
 def _blind() -> bool:
+    """Whether votes are hidden: as the browser said last, else as the link says; an audit slice begins blind."""
+    in_slice = url.get("slice") is not None
     said = workbench.blind(KEY)
     if said is not None:
-        url.put(blind=1 if said else None)
-    return url.get("blind") == "1"
+        url.put(blind=int(said) if said or in_slice else None)
+    return url.get("blind") == "1" or (in_slice and url.get("blind") is None)
 
 
 def _card(item: Item) -> Card:
@@ -156,7 +158,7 @@ def _card(item: Item) -> Card:
 def _beside(store: Store, dataset: DatasetRow, guideline: str, version: int, blind: bool) -> None:
     left, right = st.columns(2)
     with left:
-        page.fold("Guideline", ":material/menu_book:", "review.box.guideline", lambda: _guideline(guideline, version))
+        page.fold("Guideline", ":material/menu_book:", "review.box.norms", lambda: _guideline(guideline, version))
     with right:
         page.fold(
             "History and comments of this pair",
@@ -168,7 +170,7 @@ def _beside(store: Store, dataset: DatasetRow, guideline: str, version: int, bli
 
 def _guideline(text: str, version: int) -> None:
     safe.inline(f"Version {version}. The Guideline tab has its history.", muted=True)
-    safe.message(text)
+    safe.show(safe.document(text))
 
 
 def _history(store: Store, dataset: DatasetRow, blind: bool) -> None:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from cimemories.model import Label
 from cimemories.store import comments, decisions, marks
 from cimemories.store.decisions import Said
-from cimemories.store.engine import Store
+from cimemories.store.engine import Connection, Store
 from cimemories.store.marks import Kind, Mark
 from cimemories.ui.workbench import Event
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
 
 Pair = tuple[int, int]
 
