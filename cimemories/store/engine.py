@@ -20,6 +20,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from cimemories.store import migrate
 
+Connection = sa.Connection  # what read() and write() give, for those who may not import it from where it comes
 DATABASE_URL = "CIMEMORIES_DATABASE_URL"
 WORKSPACE = "CIMEMORIES_WORKSPACE"
 DEFAULT_WORKSPACE = Path("data/workspace")
