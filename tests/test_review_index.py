@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from worlds import PERSONAS, add_call, add_dataset, add_labels, add_profiles, add_run, make_profile, records
@@ -24,6 +25,7 @@ from cimemories.model import Label, Verdict, WorkStatus
 from cimemories.store import datasets, decisions, labellings, marks, rules, slices, work
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, open_store
+from cimemories.store.tables import decision
 
 ATTRIBUTES, CONTEXTS, DRAWS, SAMPLES = 3, 3, 2, 4
 COUNTED = (Verdict.NECESSARY, Verdict.INAPPROPRIATE, Verdict.ABSTAIN)
@@ -351,6 +353,22 @@ def test_decisions_of_other_processes_and_undone_ones_are_seen_at_once(store: St
     with store.write() as connection:
         decisions.undo(connection, data.id, "B", "b", "undo b")
     assert select(store, index, differ, Order.EFFECT).tolist() == []
+
+
+def test_a_decision_that_commits_after_a_later_one_is_not_missed(store: Store) -> None:
+    if store.is_sqlite:
+        pytest.skip("SQLite has one writer at a time: decisions come in the order of their ids")
+    data = add_dataset(store, 1, 3, 2)
+    index = pair_index(store, data.id, None)
+    (a, c), late = index.pairs(np.array([0, 1]))
+    with store.write() as slow_one:
+        row = {"dataset": data.id, "attribute": late[0], "context": late[1], "annotator": "B", "label": "ambiguous"}
+        slow_one.execute(sa.insert(decision).values(**row, source="single", created="2026-01-01T00:00:00Z", uid="b"))
+        with store.write() as quick_one:
+            decisions.add_all(quick_one, data.id, "A", [decisions.Said(a, c, Label.NECESSARY)])
+        assert len(select(store, index, Filters(labels=("none",)), Order.EFFECT)) == 5
+        decisions.add_all(slow_one, data.id, "B", [decisions.Said(*index.pairs(np.array([2]))[0], Label.NECESSARY)])
+    assert select(store, index, Filters(labels=("none",)), Order.EFFECT).tolist() == [3, 4, 5]
 
 
 def test_a_slice_a_sample_and_what_is_not_there(sqlite_store: Store) -> None:
