@@ -12,6 +12,7 @@ from cimemories.cli import (  # each registers its commands
     generate,
     labels_report,
     packs,
+    review,
     servers,
     versions,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "labels_report",
     "main",
     "packs",
+    "review",
     "servers",
     "versions",
 ]

@@ -7,6 +7,7 @@ import streamlit as st
 from cimemories.analysis.review_index import PairIndex, pair_index
 from cimemories.analysis.review_items import Item, items
 from cimemories.analysis.review_select import Filters, Order, select
+from cimemories.curation.consensus import LABELS
 from cimemories.model import Label
 from cimemories.store import claims, comments, decisions, guidelines, marks
 from cimemories.store.datasets import DatasetRow
@@ -29,9 +30,10 @@ KEYS = (
 # Pairs held by one browser: enough to press on for seconds while the server is away, few enough to leave for others.
 MOST_HELD, LEAST_HELD = 60, 8
 LEASE_SECONDS = 60.0
+HUNDRED = 100
 COMING = "Getting your pairs …"
 NOTHING_LEFT = "Nothing is left for you here: change the filters, or look at Agreement."
-_START = "review.start"
+_START, _BEGUN, _SUMMARY = "review.start", "review.begun", "review.summary"
 
 
 def draw(
@@ -75,7 +77,36 @@ def _work(
         start=st.session_state.get(_START),
         empty=COMING if waiting else NOTHING_LEFT,
     )
+    _hundred(store, dataset, index, me, total - len(open_positions))
     _beside(store, dataset, guideline.text, guideline.version, blind)
+
+
+def _hundred(store: Store, dataset: DatasetRow, index: PairIndex, me: str, done: int) -> None:
+    """After each hundred of a sitting: what they do to the labels, and the way to what they do to results."""
+    begun: int = st.session_state.setdefault(_BEGUN, done)
+    reached = (done - begun) // HUNDRED
+    if reached < 1:
+        return
+    if st.session_state.get(_SUMMARY, (0, ""))[0] != reached:
+        with store.read() as connection:
+            mine = [d for d in decisions.history(connection, dataset.id) if d.annotator == me]
+        last = sorted(decisions.standing(mine).values(), key=lambda d: d.id)[-HUNDRED:]
+        places = index.shape.locate([d.attribute for d in last], [d.context for d in last])
+        before = [LABELS.get(code) for code in index.consensus[places].tolist()]
+        settled = sum(was is Label.AMBIGUOUS and d.label is not was for was, d in zip(before, last, strict=True))
+        against = sum(
+            was in (Label.NECESSARY, Label.INAPPROPRIATE) and d.label is not was
+            for was, d in zip(before, last, strict=True)
+        )
+        words = (
+            f"{reached * HUNDRED} decided in this sitting. Of the last {len(last)}, {settled} settle an ambiguous pair "
+            f"and {against} go against the consensus."
+        )
+        st.session_state[_SUMMARY] = (reached, words)
+    page.notice(st.session_state[_SUMMARY][1])
+    url.page_link(
+        "review", "What they change in the results", icon=":material/trending_up:", dataset=dataset.id, tab="agreement"
+    )
 
 
 def _whole(filters: Filters) -> Filters:
