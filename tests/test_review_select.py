@@ -1,0 +1,92 @@
+"""Selections of the review queue as others decide meanwhile, and where what is asked for is not there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from worlds import add_dataset, add_labels, add_profiles, make_profile
+
+from cimemories.analysis.review_index import pair_index
+from cimemories.analysis.review_items import items, sample, undecided
+from cimemories.analysis.review_select import Filters, Order, open_to, select
+from cimemories.model import Label
+from cimemories.store import decisions, slices
+from cimemories.store.engine import Store, StoreError, open_store
+from cimemories.store.tables import decision
+
+
+def test_decisions_of_other_processes_and_undone_ones_are_seen_at_once(store: Store) -> None:
+    data = add_dataset(store, 2, 3, 2)
+    index = pair_index(store, data.id, None)
+    pairs = index.pairs(np.arange(len(index)))
+
+    def left(who: str) -> int:
+        return len(select(store, index, Filters(undecided_by=who), Order.EFFECT))
+
+    with store.write() as connection:
+        said = [decisions.Said(*pair, Label.NECESSARY, uid=f"{n}") for n, pair in enumerate(pairs[:5])]
+        decisions.add_all(connection, data.id, "A", said)
+    assert (left("A"), left("B")) == (7, 12)
+    with store.write() as connection:
+        decisions.add_all(connection, data.id, "B", [decisions.Said(*pairs[0], Label.INAPPROPRIATE, uid="b")])
+        decisions.undo(connection, data.id, "A", "1", "undo 1")
+    assert (left("A"), left("B")) == (8, 11)
+    differ = Filters(others_differ_from="A")
+    assert select(store, index, differ, Order.EFFECT).tolist() == [0]
+    assert open_to(store, index, np.arange(4), "B", 1).tolist() == [1]
+    assert undecided(store, index, np.arange(4), "A").tolist() == [1]
+    with store.write() as connection:
+        decisions.undo(connection, data.id, "B", "b", "undo b")
+    assert select(store, index, differ, Order.EFFECT).tolist() == []
+
+
+def test_a_decision_that_commits_after_a_later_one_is_not_missed(store: Store) -> None:
+    if store.is_sqlite:
+        pytest.skip("SQLite has one writer at a time: decisions come in the order of their ids")
+    data = add_dataset(store, 1, 3, 2)
+    index = pair_index(store, data.id, None)
+    (a, c), late = index.pairs(np.array([0, 1]))
+    with store.write() as slow_one:
+        row = {"dataset": data.id, "attribute": late[0], "context": late[1], "annotator": "B", "label": "ambiguous"}
+        slow_one.execute(sa.insert(decision).values(**row, source="single", created="2026-01-01T00:00:00Z", uid="b"))
+        with store.write() as quick_one:
+            decisions.add_all(quick_one, data.id, "A", [decisions.Said(a, c, Label.NECESSARY)])
+        assert len(select(store, index, Filters(labels=("none",)), Order.EFFECT)) == 5
+        decisions.add_all(slow_one, data.id, "B", [decisions.Said(*index.pairs(np.array([2]))[0], Label.NECESSARY)])
+    assert select(store, index, Filters(labels=("none",)), Order.EFFECT).tolist() == [3, 4, 5]
+
+
+def test_a_slice_a_sample_and_what_is_not_there(sqlite_store: Store) -> None:
+    data = add_dataset(sqlite_store, 1, 3, 2)
+    index = pair_index(sqlite_store, data.id, None)
+    a, c = index.pairs(np.array([4]))[0]
+    with sqlite_store.write() as connection:
+        drawn = slices.add(connection, data.id, "labels", "s", 0, {}, "A", [slices.SliceItem(a, c, None, "x", 1.0)])
+    assert select(sqlite_store, index, Filters(slice=drawn), Order.EFFECT).tolist() == [4]
+    assert not len(select(sqlite_store, index, Filters(slice=drawn + 1), Order.EFFECT))
+    assert not len(select(sqlite_store, index, Filters(dissenter="nobody"), Order.EFFECT))
+    assert index.shape.locate([a, a, 10**6], [c, 10**6, c]).tolist() == [4, -1, -1]
+    assert sample(np.arange(6), 9).tolist() == list(range(6))
+    assert len(set(sample(np.arange(600), 20).tolist())) == 20
+    with pytest.raises(StoreError, match="no label"):
+        select(sqlite_store, index, Filters(labels=("maybe",)), Order.EFFECT)
+    with pytest.raises(StoreError, match="no dataset"):
+        pair_index(sqlite_store, data.id + 1, None)
+    other = add_dataset(sqlite_store, 1, 2, 2, name="another")
+    with pytest.raises(StoreError, match="another dataset"):
+        pair_index(sqlite_store, data.id, add_labels(sqlite_store, other.id, [[[1, 1], [1, 1]]]))
+
+
+def test_a_dataset_without_pairs_has_an_empty_index(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    data = add_profiles(store, [replace(make_profile(0), attributes=(), contexts=())])
+    index = pair_index(store, data.id, None)
+    assert len(index) == 0
+    for order in Order:
+        assert not len(select(store, index, Filters(undecided_by="A", labels=("none",)), order))
+    assert items(store, index, []) == []
+    store.close()
