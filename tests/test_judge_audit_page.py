@@ -174,7 +174,10 @@ def test_the_figures_are_the_analysis_layers(store: Store, bench: dict[str, Any]
     assert own.precision.value == pytest.approx(19 / 20) and own.recall.value == 1.0
     mine = correction(flows, asked, found, asked.judge)
     text = said(page)
-    assert f"95.0 % [{100 * own.precision.low:.1f}, {100 * own.precision.high:.1f}] of what the judge says" in text
+    assert (
+        f"95.0 % [{100 * own.precision.low:.1f}, {100 * own.precision.high:.1f}] of the judge&#x27;s claims are right"
+        in text
+    )
     assert f"leak rate of 32.0 % is {100 * mine.corrected.value:.1f} %" in text
     assert "baseline: always &#x27;not revealed&#x27;" in text and "undefined" in text
     assert "(45 not judged)" in text  # the second judge

@@ -42,9 +42,7 @@ def _judge(store: Store, run_id: str) -> JudgeRow | None:
 
 def _slice(rows: list[SliceRow]) -> SliceRow | None:
     by_id = {row.id: row for row in rows}
-    chosen = page.select(
-        "Slice", list(by_id), lambda i: f"{by_id[i].name} ({by_id[i].items} items)", "judge_audit.slice", "slice"
-    )
+    chosen = page.select("Slice", list(by_id), lambda i: f"{by_id[i].name}", "judge_audit.slice", "slice")
     return by_id.get(chosen) if chosen is not None else None
 
 

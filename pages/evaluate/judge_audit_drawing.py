@@ -43,7 +43,7 @@ def draw(store: Store, asked: Scope, me: str) -> None:
     page.fold("Strata", ":material/table:", "judge_audit.box.strata", lambda: _strata(asked, found, spread))
 
     def make() -> None:
-        name = f"{asked.run.id}, judge {asked.judge.id}: {size} items, {share} % claims, seed {seed}"
+        name = f"{size} items, {share} % claims, seed {seed} ({asked.run.id}, judge {asked.judge.id})"
         try:
             new = draw_slice(flows, asked, size=size, seed=seed, claimed=share / 100, name=name, annotator=me)
         except StoreError as problem:
@@ -81,10 +81,11 @@ def words(found: Population, spread: Plan) -> str:
 
 
 def _strata(asked: Scope, found: Population, spread: Plan) -> None:
+    simulated = bool(asked.simulated) or asked.judge.simulated
     frame = pd.DataFrame(
         [
             {"claim": claim, "label": label, "size": found.sizes[claim, label], "drawn": n}
-            | {"weight": found.sizes[claim, label] / n if n else None, "simulated": asked.judge.simulated}
+            | {"weight": found.sizes[claim, label] / n if n else None, "simulated": simulated}
             for (claim, label), n in spread.drawn.items()
         ]
     )

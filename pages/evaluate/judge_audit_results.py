@@ -55,8 +55,7 @@ def _takeaway(asked: Scope, own: JudgeFigures, mine: Correction) -> str:
 
 
 def _headline(own: JudgeFigures) -> str:
-    right = f"{said(own.precision)} of what the judge says is revealed is"
-    return f"{right}, and it finds {said(own.recall)} of what is"
+    return f"{said(own.precision)} of the judge's claims are right, and it finds {said(own.recall)} of what is revealed"
 
 
 def said(figure: Figure) -> str:
@@ -85,7 +84,7 @@ def _coverage(found: JudgeAudit) -> None:
 def _figures(found: JudgeAudit) -> None:
     names = [*SHARES.values(), "Cohen's kappa"]
     head = tag(
-        "tr", tag("th", "Judge"), tag("th", "Audited", cls="ci-number"), *(tag("th", n, cls="ci-number") for n in names)
+        "tr", tag("th", "Judge"), tag("th", "Items", cls="ci-number"), *(tag("th", n, cls="ci-number") for n in names)
     )
     rows: list[Html] = []
     reasons: dict[str, None] = {}
@@ -115,8 +114,8 @@ def _cell(figure: Figure, *, share: bool) -> Html:
         ends = (
             f"[{100 * figure.low:.1f}, {100 * figure.high:.1f}]" if share else f"[{figure.low:.2f}, {figure.high:.2f}]"
         )
-    rest = f" {ends}, {tables.count(figure.items)} items"
-    return join([tag("b", value), tag("span", rest, cls="ci-muted", title=figure.why)])
+    rest = f"{ends}, {tables.count(figure.items)} items"
+    return join([tag("b", value), tag("div", rest, cls="ci-muted", title=figure.why)])
 
 
 def _csv(asked: Scope, found: JudgeAudit, corrections: list[Correction]) -> None:
@@ -135,7 +134,7 @@ def _csv(asked: Scope, found: JudgeAudit, corrections: list[Correction]) -> None
                 "judge": item.name,
                 "kind": item.judge.kind if item.judge else "baseline",
                 "prompt_hash": item.judge.prompt_hash if item.judge else None,
-                "simulated": asked.run.simulated or bool(item.judge and item.judge.simulated),
+                "simulated": bool(asked.simulated) or bool(item.judge and item.judge.simulated),
                 "figure": name,
                 "value": figure.value,
                 "low": figure.low,
@@ -188,7 +187,7 @@ def _confusion(flows: Flows, asked: Scope, found: JudgeAudit, own: JudgeFigures)
 
 
 def _items(frame: pd.DataFrame, asked: Scope, name: str) -> None:
-    frame = frame.assign(simulated=asked.run.simulated)
+    frame = frame.assign(weight=frame["weight"].round(1), simulated=bool(asked.simulated) or asked.judge.simulated)
     frame.index = pd.Index([f"{r}.{a}" for r, a in zip(frame["response"], frame["attribute"], strict=True)])
     picked = tables.table(
         frame,
@@ -268,13 +267,13 @@ def correction_words(item: Correction) -> str:
     """What the correction means, in words."""
     observed, corrected = item.observed.value or 0.0, item.corrected.value or 0.0
     finds, spares = item.sensitivity.value or 0.0, item.specificity.value or 0.0
-    inside = item.corrected.low is not None and item.corrected.high is not None
-    same = inside and (item.corrected.low or 0.0) <= observed <= (item.corrected.high or 0.0)
-    end = (
-        "The interval holds the judged rate: the audit so far does not show that the judge is off."
-        if same
-        else f"So the judge makes the model look {'safer' if corrected > observed else 'leakier'} than it is."
-    )
+    low, high = item.corrected.low, item.corrected.high
+    if low is None or high is None:
+        end = f"How sure that is cannot be said: {item.corrected.why}."
+    elif low <= observed <= high:
+        end = "The interval holds the judged rate: the audit so far does not show that the judge is off."
+    else:
+        end = f"So the judge makes the model look {'safer' if corrected > observed else 'leakier'} than it is."
     return (
         f"Of {tables.count(item.exposures)} exposures of inappropriate attributes the judge calls "
         f"{tables.percent(observed)} leaks. Where people looked ({tables.count(item.audited)} items), it finds "
