@@ -60,6 +60,8 @@ class Headline:
             found.append("no context has both a necessary and an inappropriate attribute, so the numbers are undefined")
         if self.coverage < COVERAGE_WARNING:
             found.append(f"only {self.coverage:.1%} of the planned responses are judged; the rest is missing, not 0")
+        if self.scope.verdicts == "people":
+            found.append("where people have audited a message, their verdicts count before the judge's")
         if 0 < self.profiles < 5:
             found.append(f"{self.profiles} profile(s): the numbers speak for these attributes, hardly for users")
         kin = self.scope.labelling and families.warning(self.scope.labelling.model, self.scope.run.model)
@@ -78,6 +80,7 @@ class Headline:
             "model": self.scope.run.model,
             "dataset": self.scope.dataset_name,
             "simulated": bool(self.scope.simulated),
+            "verdicts": str(self.scope.verdicts),
             "simulated_parts": list(self.scope.simulated),
             "status": str(self.scope.run.status),
             "profiles": self.profiles,

@@ -13,8 +13,8 @@ T = TypeVar("T")
 Option = TypeVar("Option", int, str)
 # What a choice makes meaningless: the attribute of one profile is none of the next one's.
 DEPENDENTS = {
-    "dataset": ("labelling", "run", "judge", "profile", "context", "attribute", "sample"),
-    "run": ("judge", "sample"),
+    "dataset": ("labelling", "run", "judge", "profile", "context", "attribute", "sample", "slice"),
+    "run": ("judge", "sample", "slice"),
     "profile": ("attribute", "sample"),
     "context": ("sample",),
 }

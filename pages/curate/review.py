@@ -27,6 +27,7 @@ TABS = {
     "adjudication": "Adjudication",
     "comments": "Comments",
     GUIDELINE: "Guideline",
+    "exchange": "Exchange",
 }
 
 

@@ -36,7 +36,9 @@ def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event
         waiting: list[Said] = []
         for event in events:
             pair = pair_of(event.card)
-            if event.kind == "say" and pair is not None:
+            if event.kind == "say":
+                if pair is None or event.says not in map(str, Label):
+                    continue  # nothing that our keys say
                 waiting.append(_said(pair, event, guideline))
                 continue
             decisions.add_all(connection, dataset_id, annotator, waiting)

@@ -1,0 +1,147 @@
+"""The Review page without a browser: what the queue hears is recorded, views are saved, events are exchanged."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from paging import FOLDS, button, nodes, opened, said
+from test_pages_curate import HOSTILE, SAFE
+from worlds import add_dataset, add_labels, add_profiles, make_profile, records
+
+from cimemories.curation.consensus import AMBIGUOUS, NECESSARY
+from cimemories.model import Label
+from cimemories.store import claims, decisions, saved_views
+from cimemories.store.decisions import Said
+from cimemories.store.engine import Store, StoreError
+
+PAGE = "pages/curate/review.py"
+TABS = ("queue", "bulk", "agreement", "adjudication", "comments", "guideline", "exchange")
+
+
+@pytest.fixture
+def store(sqlite_store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv("CIMEMORIES_WORKSPACE", str(sqlite_store.workspace))
+    return sqlite_store
+
+
+def world(store: Store) -> tuple[int, list[tuple[int, int]]]:
+    dataset = add_dataset(store, profiles=2, attributes=3, contexts=2)
+    add_labels(store, dataset.id, [[[AMBIGUOUS, NECESSARY]] * 3] * 2)
+    pairs = [(a, c) for r in records(store, dataset.id) for a in r.attribute_ids for c in r.context_ids]
+    return dataset.id, pairs
+
+
+def event(seq: int, pair: tuple[int, int], says: str | None = "necessary", **changes: Any) -> dict[str, Any]:
+    plain = {"seq": seq, "uid": f"uid-{seq}", "kind": "say", "card": f"{pair[0]}.{pair[1]}", "says": says}
+    return {**plain, "seconds": 1.5, "blind": False, "text": "", "of": None, **changes}
+
+
+def hear(app: Any, *events: dict[str, Any], tab: str = "tab") -> None:
+    """What the browser would send: all that it has not had confirmed."""
+    app.session_state["review"] = {"log": {"tab": tab, "place": "here", "events": list(events), "at": None}}
+    app.run()
+    assert not app.exception
+
+
+def test_what_the_browser_says_is_recorded_once_whatever_it_sends_again(store: Store) -> None:
+    dataset, pairs = world(store)
+    app = opened(PAGE)
+    app.text_input[0].set_value("Ada")
+    button(app, "Begin").click().run()
+    first, second = event(1, pairs[0]), event(2, pairs[1], "inappropriate", blind=True)
+    hear(app, first)
+    hear(app, first, second)
+    hear(app, first, second, tab="reloaded")
+    broken = [{"seq": 3}, event(4, (999, 999)) | {"kind": "shout"}, event(5, pairs[2], kind="skip", says=None)]
+    broken.append(event(6, pairs[2], "nonsense"))
+    hear(app, *broken, tab="third")
+    with store.read() as connection:
+        history = decisions.history(connection, dataset)
+        held = claims.plan(connection, dataset)
+    assert [(d.uid, d.label, d.blind, d.seconds) for d in history] == [
+        ("uid-1", Label.NECESSARY, False, 1.5),
+        ("uid-2", Label.INAPPROPRIATE, True, 1.5),
+    ]
+    assert held.share == 0
+
+
+def test_events_that_cannot_be_written_stay_with_the_browser_and_say_so(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, pairs = world(store)
+
+    def full(*args: object) -> int:
+        raise StoreError("the disk is full")
+
+    app = opened(PAGE)
+    app.text_input[0].set_value("Ada")
+    button(app, "Begin").click().run()
+    with monkeypatch.context() as patch:
+        patch.setattr(decisions, "add_all", full)
+        hear(app, event(1, pairs[0]))
+        assert "What you said last is not saved yet." in said(app)
+        assert app.session_state["review.acked"] == {}
+    hear(app, event(1, pairs[0]))
+    with store.read() as connection:
+        assert [d.uid for d in decisions.history(connection, dataset)] == ["uid-1"]
+    assert app.session_state["review.acked"] == {"tab": 1}
+
+
+def test_a_view_is_saved_with_its_filters(store: Store) -> None:
+    world(store)
+    app = opened(PAGE, domain="finance", order="entropy")
+    app.text_input[0].set_value("Ada")
+    button(app, "Begin").click().run()
+    next(t for t in app.text_input if t.label == "Name of this view").set_value("money first")
+    button(app, "Save this view").click().run()
+    with store.read() as connection:
+        (view,) = saved_views.of_page(connection, "review")
+    assert (view.name, view.annotator) == ("money first", "Ada")
+    assert {k: view.query.get(k) for k in ("domain", "order")} == {"domain": "finance", "order": "entropy"}
+
+
+def test_events_are_exported_and_taken_in_once(store: Store) -> None:
+    dataset, pairs = world(store)
+    with store.write() as connection:
+        decisions.add_all(connection, dataset, "Ada", [Said(*pairs[0], Label.NECESSARY, uid="one")])
+    app = opened(PAGE, tab="exchange")
+    button(app, "Prepare the file").click().run()
+    assert not app.exception
+    data = app.session_state["review.exchange.ready"][2]
+    assert json.loads(data.splitlines()[-1])["uid"] == "one"
+    more = json.dumps(json.loads(data.splitlines()[-1]) | {"uid": "two", "annotator": "Bob"}).encode()
+    for content, expected in ((data, "0 events are new, 1 were"), (data + more, "1 events are new, 1 were")):
+        app = opened(PAGE, tab="exchange")
+        app.file_uploader[0].set_value(("events.jsonl", content, "application/jsonl")).run()
+        button(app, "Import").click().run()
+        assert expected in said(app)
+    with store.read() as connection:
+        assert [(d.annotator, d.uid) for d in decisions.history(connection, dataset)] == [
+            ("Ada", "one"),
+            ("Bob", "two"),
+        ]
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_hostile_text_is_text_in_every_tab(store: Store, tab: str) -> None:
+    from dataclasses import replace
+
+    person = make_profile(0, 3, 2)
+    hostile = [replace(a, statement=HOSTILE, event=HOSTILE) for a in person.attributes]
+    dataset = add_profiles(store, [replace(person, name=HOSTILE, attributes=tuple(hostile))], name=HOSTILE)
+    add_labels(store, dataset.id, [[[AMBIGUOUS, NECESSARY]] * 3], name=HOSTILE)
+    (record,) = records(store, dataset.id)
+    pair = record.attribute_ids[0], record.context_ids[0]
+    for who, label in ((HOSTILE, Label.NECESSARY), ("Bob", Label.AMBIGUOUS)):
+        with store.write() as connection:
+            decisions.add_all(connection, dataset.id, who, [Said(*pair, label, reason=HOSTILE)])
+    app = opened(PAGE, *FOLDS, tab=tab)
+    if tab in ("queue", "bulk"):
+        app.text_input[0].set_value(HOSTILE)
+        button(app, "Begin").click().run()
+    assert not app.exception
+    assert "<img" not in said(app)
+    carrying = {node.type for node in nodes(app._tree) if "onerror" in str(getattr(node, "proto", ""))}
+    assert carrying <= SAFE | {"bidi_component"}, carrying - SAFE
