@@ -12,6 +12,7 @@ from cimemories.store.marks import Kind, Mark
 from cimemories.ui.workbench import Event
 
 Pair = tuple[int, int]
+LABELS = frozenset(map(str, Label))
 
 
 def pair_of(card: str) -> Pair | None:
@@ -37,7 +38,7 @@ def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event
         for event in events:
             pair = pair_of(event.card)
             if event.kind == "say":
-                if pair is None or event.says not in map(str, Label):
+                if pair is None or event.says is None or event.says not in LABELS:
                     continue  # nothing that our keys say
                 waiting.append(_said(pair, event, guideline))
                 continue
