@@ -71,7 +71,7 @@ def problem_of(row: Any) -> str:
 def completed(row: dict[str, Any]) -> dict[str, Any]:
     """An event without a problem, with every field: what was left out is None or its default, the time in our form."""
     fields = FIELDS[row["event"]]
-    found = {column.name: row.get(column.name) for column in fields}
+    found: dict[str, Any] = {column.name: row.get(column.name) for column in fields}
     for column in fields:
         if found[column.name] in (None, ""):
             found[column.name] = _DEFAULTS.get(column.name, "" if not column.null else None)
