@@ -149,7 +149,7 @@ def _with(before: Standing, people: tuple[str, ...], keys: Ints, ids: Ints, labe
     said = np.full(len(touched), UNLABELLED, np.int8)
     for person in range(len(people) if len(after.keys) else 0):
         at, there = _find(after.keys, touched + person * before.pairs)
-        newer = there & (after.labels[at] != UNLABELLED)
+        newer = there & (after.labels[at] != UNLABELLED) & (after.ids[at] > best)
         best[newer], said[newer] = after.ids[at][newer], after.labels[at][newer]
     after.decided[touched] = said
     return after
