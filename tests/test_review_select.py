@@ -44,6 +44,18 @@ def test_decisions_of_other_processes_and_undone_ones_are_seen_at_once(store: St
     assert select(store, index, differ, Order.EFFECT).tolist() == []
 
 
+def test_the_newest_decision_stands_whoever_came_first(sqlite_store: Store) -> None:
+    data = add_dataset(sqlite_store, 1, 2, 2)
+    index = pair_index(sqlite_store, data.id, None)
+    pair = index.pairs(np.array([1]))[0]
+    said = [("A", Label.NECESSARY), ("B", Label.AMBIGUOUS), ("A", Label.INAPPROPRIATE), ("A", None)]
+    expected = [Label.NECESSARY, Label.AMBIGUOUS, Label.INAPPROPRIATE, Label.AMBIGUOUS]
+    for (who, label), stands in zip(said, expected, strict=True):
+        with sqlite_store.write() as connection:
+            decisions.add_all(connection, data.id, who, [decisions.Said(*pair, label)])
+        assert select(sqlite_store, index, Filters(labels=(str(stands),)), Order.EFFECT).tolist() == [1]
+
+
 def test_a_decision_that_commits_after_a_later_one_is_not_missed(store: Store) -> None:
     if store.is_sqlite:
         pytest.skip("SQLite has one writer at a time: decisions come in the order of their ids")
