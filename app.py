@@ -35,6 +35,11 @@ chosen = st.navigation(
         ],
     }
 )
+# Only where a login is set up does Streamlit know whether somebody is logged in.
+if not getattr(st.user, "is_logged_in", True):
+    page.head("CIMemories Studio", "Log in to go on.")
+    st.button("Log in", on_click=st.login, icon=":material/login:", type="primary")
+    st.stop()
 try:
     shared_store()
 except StoreError as problem:

@@ -26,7 +26,7 @@ from cimemories.curation.consensus import UNLABELLED, consensus
 from cimemories.model import WorkStatus
 from cimemories.store import judgements, work
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.tables import run, run_judge
+from cimemories.store.tables import attribute, profile, run, run_judge
 
 TIE = 1e-6  # what a pair's reveal rate is raised by in its effect, so that what nobody revealed goes by entropy
 SAME = 1e-9  # shares closer than this are equal
@@ -50,7 +50,7 @@ class PairIndex:
     the mixture of the others favours most (ties agree; a persona without a counted vote never dissents, nor does one
     where no other with a prior above 0 has any). reveals, draws: over all finished runs, by the first judge of each,
     with the whole memory: in how many judged messages the attribute is revealed in full. effect: entropy x
-    (reveals / draws + TIE), 0 for the rate where nothing was judged; nan as entropy.
+    (reveals / draws + TIE), 0 for the rate where nothing was judged and of biography attributes; nan as entropy.
     """
 
     shape: PairShape
@@ -158,12 +158,14 @@ def _build(
     runs_like = next((item for item in reversed(like) if item.run_key == ran), None)
     with store.read() as connection:
         shape = shape or read_shape(connection, shaped)
+        signs = _identifiers(connection, shape)
         reveals, draws = (
             (runs_like.reveals, runs_like.draws) if runs_like is not None else _revealed(connection, shape, ran)
         )
     counts = vote_counts(store, voted[0]) if voted else None
     labels, entropies, dissents = votes_of(shape, counts, rule)
     rate = (reveals / np.maximum(draws, 1)).astype(np.float32)
+    rate[signs[shape.attribute_row]] = 0.0  # a message has to be signed: no decision there can move violation
     return PairIndex(
         shape=shape,
         labelling_id=voted[0] if voted else None,
@@ -178,6 +180,13 @@ def _build(
         vote_key=voted,
         run_key=ran,
     )
+
+
+def _identifiers(connection: sa.Connection, shape: PairShape) -> npt.NDArray[np.bool_]:
+    """[attributes]: whether each repeats the biography."""
+    query = sa.select(attribute.c.id).join(profile, attribute.c.profile == profile.c.id)
+    bio = connection.execute(query.where(profile.c.dataset == shape.dataset_id, attribute.c.bio)).scalars().all()
+    return np.isin(shape.attribute_ids, np.array(bio, np.int64))
 
 
 def votes_of(

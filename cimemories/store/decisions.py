@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
 import sqlalchemy as sa
 
@@ -81,26 +82,24 @@ def add(
 def add_all(connection: sa.Connection, dataset_id: int, annotator: str, said: Sequence[Said]) -> int:
     """Append decisions of one annotator in their order; those whose uid the dataset has already are left out.
 
-    Each supersedes the annotator's last one on its pair, also where that is one of the same call. Returns how many are
-    new. The dataset's revision moves by one where any is.
+    Each supersedes the annotator's last one on its pair, also where that is one of the same call. One without a time of
+    its own is later than all that were said of its pair before, also where a clock was ahead. Returns how many are new.
+    The dataset's revision moves by one where any is.
     """
     known = _known(connection, dataset_id, [item.uid for item in said])
     fresh = [item for item in {item.uid: item for item in said}.values() if item.uid not in known]
     if not fresh:
         return 0
-    last = _last(connection, dataset_id, annotator, fresh)
+    last, times = _last(connection, dataset_id, annotator, fresh)
     for chunk in _waves(fresh):
-        rows = [
-            {
-                "dataset": dataset_id,
-                "annotator": annotator,
-                "supersedes": last.get((item.attribute, item.context)),
-                **vars(item),
-                "label": None if item.label is None else str(item.label),
-                "created": item.created or now(),
-            }
-            for item in chunk
-        ]
+        rows = []
+        for item in chunk:
+            pair = item.attribute, item.context
+            created = item.created or _after(times.get(pair, ""), now())
+            times[pair] = max(created, times.get(pair, ""))
+            values = {"dataset": dataset_id, "annotator": annotator, "supersedes": last.get(pair)}
+            label = None if item.label is None else str(item.label)
+            rows.append({**values, **vars(item), "label": label, "created": created})
         statement = sa.insert(decision).returning(
             decision.c.id, decision.c.attribute, decision.c.context, sort_by_parameter_order=True
         )
@@ -138,7 +137,7 @@ def _undo(
         sa.select(row.c.attribute, row.c.context, row.c.uid, row.c.label, row.c.source, pairs.c.uid.label("asked"))
         .join(pairs, sa.and_(pairs.c.attribute == row.c.attribute, pairs.c.context == row.c.context))
         .where(row.c.dataset == dataset_id, row.c.annotator == annotator)
-        .order_by(row.c.id)
+        .order_by(row.c.created, row.c.id)
     ).all()
     # What was said of a pair is a stack: an undo takes the top away, anything else comes onto it.
     stacks: dict[tuple[int, int], list[sa.Row]] = {}
@@ -162,7 +161,8 @@ def _undo(
 
 def last_said(connection: sa.Connection, dataset_id: int, annotator: str) -> Decision | None:
     """What this annotator said last and has not taken back, None where there is nothing left to take back."""
-    said = [d for d in history(connection, dataset_id) if d.annotator == annotator]
+    mine = [d for d in history(connection, dataset_id) if d.annotator == annotator]
+    said = sorted(mine, key=lambda d: (d.created, d.id))
     stacks: dict[tuple[int, int], list[Decision]] = {}
     for item in said:
         stack = stacks.setdefault((item.attribute, item.context), [])
@@ -171,7 +171,7 @@ def last_said(connection: sa.Connection, dataset_id: int, annotator: str) -> Dec
         else:
             stack.append(item)
     tops = [stack[-1] for stack in stacks.values() if stack and stack[-1].label is not None]
-    return max(tops, key=lambda d: d.id, default=None)
+    return max(tops, key=lambda d: (d.created, d.id), default=None)
 
 
 def is_known(connection: sa.Connection, dataset_id: int, uid: str) -> bool:
@@ -191,17 +191,31 @@ def _known(connection: sa.Connection, dataset_id: int, uids: Sequence[str]) -> s
 
 def _last(
     connection: sa.Connection, dataset_id: int, annotator: str, said: Sequence[Said]
-) -> dict[tuple[int, int], int]:
-    """The id of the annotator's newest decision on each of these pairs that has one."""
-    query = (
-        sa.select(decision.c.attribute, decision.c.context, sa.func.max(decision.c.id))
-        .where(decision.c.dataset == dataset_id, decision.c.annotator == annotator)
-        .group_by(decision.c.attribute, decision.c.context)
-    )
+) -> tuple[dict[tuple[int, int], int], dict[tuple[int, int], str]]:
+    """Of each of these pairs: the id of the annotator's last word, and when anybody said something last."""
+    columns = (decision.c.attribute, decision.c.context, decision.c.id, decision.c.annotator, decision.c.supersedes)
+    query = sa.select(*columns, decision.c.created).where(decision.c.dataset == dataset_id)
+    pairs = {(item.attribute, item.context) for item in said}
     attributes = {item.attribute for item in said}
     if len(attributes) <= CHUNK:
         query = query.where(decision.c.attribute.in_(attributes))
-    return {(int(a), int(c)): int(newest) for a, c, newest in connection.execute(query)}
+    rows = [row for row in connection.execute(query) if (row.attribute, row.context) in pairs]
+    superseded = {row.supersedes for row in rows}
+    last: dict[tuple[int, int], int] = {}
+    times: dict[tuple[int, int], str] = {}
+    for row in sorted(rows, key=lambda row: (row.created, row.id)):
+        times[row.attribute, row.context] = row.created
+        if row.annotator == annotator and row.id not in superseded:
+            last[row.attribute, row.context] = row.id
+    return last, times
+
+
+def _after(before: str, moment: str) -> str:
+    """The moment, or the first one after `before` where that is later."""
+    if moment > before:
+        return moment
+    later = datetime.fromisoformat(before) + timedelta(milliseconds=1)
+    return later.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _waves(said: Sequence[Said]) -> Iterator[list[Said]]:

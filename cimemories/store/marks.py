@@ -60,10 +60,8 @@ def take_back(connection: sa.Connection, dataset_id: int, annotator: str, uid: s
     ).first()
     if found is None:
         return False
-    newest = sa.select(sa.func.max(mark.c.id)).where(
-        mark.c.attribute == found.attribute, mark.c.context == found.context, mark.c.annotator == annotator
-    )
-    if connection.execute(newest).scalar_one() != found.id:
+    newest = _newest(connection, mark.c.dataset == dataset_id, mark.c.annotator == annotator)
+    if newest[found.attribute, found.context, annotator].id != found.id:
         return False
     add_all(connection, dataset_id, annotator, [Mark(found.attribute, found.context, Kind.CLEAR, new_uid)])
     return True
@@ -73,9 +71,12 @@ def standing(
     connection: sa.Connection, dataset_id: int, kind: Kind, annotator: str | None = None
 ) -> set[tuple[int, int]]:
     """The (attribute, context) pairs on which somebody's newest mark is of this kind; one annotator's where given."""
-    newest = sa.select(sa.func.max(mark.c.id)).where(mark.c.dataset == dataset_id)
-    if annotator is not None:
-        newest = newest.where(mark.c.annotator == annotator)
-    newest = newest.group_by(mark.c.attribute, mark.c.context, mark.c.annotator)
-    query = sa.select(mark.c.attribute, mark.c.context).where(mark.c.id.in_(newest), mark.c.kind == str(kind))
-    return {(int(a), int(c)) for a, c in connection.execute(query)}
+    of_whom = () if annotator is None else (mark.c.annotator == annotator,)
+    newest = _newest(connection, mark.c.dataset == dataset_id, *of_whom)
+    return {(a, c) for (a, c, _), row in newest.items() if row.kind == kind}
+
+
+def _newest(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> dict[tuple[int, int, str], sa.Row]:
+    """Of each pair and annotator the mark that holds: the newest by time and uid, in whatever order they arrived."""
+    rows = connection.execute(sa.select(mark).where(*where).order_by(mark.c.created, mark.c.uid))
+    return {(int(row.attribute), int(row.context), str(row.annotator)): row for row in rows}

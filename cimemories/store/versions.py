@@ -184,6 +184,9 @@ def _copy_own(connection: sa.Connection, table: sa.Table, source: int, new: int)
     )
 
 
+CARRIED = ("annotator", "label", "seconds", "source", "blind", "created", "guideline", "cause")
+
+
 def carry_decisions(connection: sa.Connection, source: int, target: int) -> tuple[int, int]:
     """Copy every annotator's standing decision on the pairs that are the same in both versions.
 
@@ -229,7 +232,7 @@ def carry_decisions(connection: sa.Connection, source: int, target: int) -> tupl
     source_name = connection.execute(sa.select(dataset.c.name).where(dataset.c.id == source)).scalar_one()
     carried = [
         {
-            **{n: row[n] for n in ("annotator", "label", "seconds", "source", "blind", "created")},
+            **{n: row[n] for n in CARRIED},
             "dataset": target,
             "attribute": row["to_attribute"],
             "context": row["to_context"],

@@ -84,7 +84,7 @@ def _written(store: Store, dataset: DatasetRow, form: Form, filters: Filters) ->
         packed = BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             for file in sorted(done.path.iterdir()):
-                archive.write(file, file.name)
+                archive.writestr(file.name, file.read_bytes())
         return f"{name}-review-{form}.zip", packed.getvalue(), done
 
 

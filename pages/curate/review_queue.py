@@ -6,7 +6,8 @@ import streamlit as st
 
 from cimemories.analysis.review_index import PairIndex, pair_index
 from cimemories.analysis.review_items import Item, items
-from cimemories.analysis.review_select import Filters, Order, select
+from cimemories.analysis.review_select import Filters, Order, open_to, select
+from cimemories.analysis.review_shape import Positions
 from cimemories.curation.consensus import LABELS
 from cimemories.model import Label
 from cimemories.store import claims, comments, decisions, guidelines, marks
@@ -33,7 +34,7 @@ LEASE_SECONDS = 60.0
 HUNDRED = 100
 COMING = "Getting your pairs …"
 NOTHING_LEFT = "Nothing is left for you here: change the filters, or look at Agreement."
-_START, _BEGUN, _SUMMARY = "review.start", "review.begun", "review.summary"
+_START, _BEGUN, _SUMMARY, _QUEUE = "review.start", "review.begun", "review.summary", "review.queue"
 
 
 def draw(
@@ -56,20 +57,20 @@ def _work(
 ) -> None:
     with store.read() as connection:
         guideline = guidelines.current(connection)
-    if not _record(store, dataset, me, guideline.hash):
+    if not _record(store, dataset, me):
         return
     index = pair_index(store, dataset.id, labelling.id if labelling else None)
     filters, order, seed = asked
     open_positions = select(store, index, filters, order, seed)
     total = len(select(store, index, _whole(filters), order, seed))
-    pairs = _given(store, dataset, index, me, index.pairs(open_positions))
+    pairs = _given(store, dataset, index, me, open_positions, _session(dataset, labelling, asked, me))
     blind = _blind()
     shown = items(store, index, index.shape.locate([a for a, _ in pairs], [c for _, c in pairs])) if pairs else []
     waiting = workbench.place(KEY) is None
     workbench.draw(
         [_card(item) for item in shown],
         key=KEY,
-        session=content_hash([dataset.id, labelling.id if labelling else None, vars(filters), order, seed, me]),
+        session=_session(dataset, labelling, asked, me),
         keys=KEYS,
         blind=blind,
         done=total - len(open_positions),
@@ -114,12 +115,12 @@ def _whole(filters: Filters) -> Filters:
     return Filters(**{**vars(filters), "undecided_by": None})
 
 
-def _record(store: Store, dataset: DatasetRow, me: str, guideline: str) -> bool:
+def _record(store: Store, dataset: DatasetRow, me: str) -> bool:
     """Write down what was said since the last time; False where that cannot be done: the browser keeps it."""
     events = workbench.heard(KEY)
     try:
         if events:
-            back = record(store, dataset.id, me, events, guideline)
+            back = record(store, dataset.id, me, events)
             if back is not None:
                 st.session_state[_START] = card_id(back)
     except (StoreError, ValueError) as problem:
@@ -132,7 +133,15 @@ def _record(store: Store, dataset: DatasetRow, me: str, guideline: str) -> bool:
     return True
 
 
-def _given(store: Store, dataset: DatasetRow, index: PairIndex, me: str, wanted: list[Pair]) -> list[Pair]:
+def _session(dataset: DatasetRow, labelling: LabellingRow | None, asked: tuple[Filters, Order, int], me: str) -> str:
+    """What one queue is known by: another filter or order is another queue."""
+    filters, order, seed = asked
+    return content_hash([dataset.id, labelling.id if labelling else None, vars(filters), order, seed, me])
+
+
+def _given(
+    store: Store, dataset: DatasetRow, index: PairIndex, me: str, positions: Positions, queue: str
+) -> list[Pair]:
     """The pairs that come next for this browser, reserved for it; first the one that the link or an undo asks for."""
     session = workbench.place(KEY)
     if session is None:
@@ -147,11 +156,16 @@ def _given(store: Store, dataset: DatasetRow, index: PairIndex, me: str, wanted:
     start = pair_of(str(st.session_state.get(_START) or ""))
     if start is not None and index.shape.locate([start[0]], [start[1]])[0] < 0:
         start = None
-    count = max(LEAST_HELD, min(MOST_HELD, len(wanted) // 4))
+    with store.read() as connection:
+        plan = claims.plan(connection, dataset.id)
+    count = max(LEAST_HELD, min(MOST_HELD, len(positions) // 4))
+    free = open_to(store, index, positions, me, plan.people if plan.share else 1)
+    wanted = (pair for pair in index.each(free) if pair not in skipped)
     with store.write() as connection:
-        given = claims.hand_out(
-            connection, dataset.id, me, session, (p for p in wanted if p not in skipped), count, LEASE_SECONDS
-        )
+        if st.session_state.get(_QUEUE) != queue:
+            claims.release(connection, session)  # what another filter had reserved is the others' again
+        given = claims.hand_out(connection, dataset.id, me, session, wanted, count, LEASE_SECONDS)
+    st.session_state[_QUEUE] = queue
     return list(dict.fromkeys([*([start] if start else []), *given]))
 
 

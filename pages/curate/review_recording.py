@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cimemories.model import Label
-from cimemories.store import comments, decisions, marks
+from cimemories.store import comments, decisions, guidelines, marks
 from cimemories.store.decisions import Said
 from cimemories.store.engine import Connection, Store
 from cimemories.store.marks import Kind, Mark
@@ -26,7 +26,7 @@ def card_id(pair: Pair) -> str:
     return f"{pair[0]}.{pair[1]}"
 
 
-def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event], guideline: str) -> Pair | None:
+def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event]) -> Pair | None:
     """Record events in their order, in one transaction, each once however often it comes. Returns the pair that an
     undo of something said before the page was opened leads back to, None where there was none.
 
@@ -35,6 +35,8 @@ def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event
     back: Pair | None = None
     with store.write() as connection:
         waiting: list[Said] = []
+        # Kept with the first decision that names it, so that a later release cannot change what people went by.
+        guideline = guidelines.keep(connection).hash
         for event in events:
             pair = pair_of(event.card)
             if event.kind == "say":
