@@ -63,6 +63,18 @@ def empty(title: str, text: str, action: Callable[[], object] | None = None) -> 
         action()
 
 
+def no_datasets(title: str, said: str, why: str) -> None:
+    """A page that needs a dataset where there is none: its head, why it needs one, and the way to get one."""
+    head(title, said)
+    empty("No datasets yet", why, lambda: url.page_link("profiles", "Import a file", icon=":material/upload_file:"))
+
+
+def no_runs(title: str, nothing: str, why: str) -> None:
+    """The same of a page that needs a run."""
+    head(title, "No run yet.")
+    empty(nothing, why, lambda: url.page_link("runs", "Start a run", icon=":material/play_circle:"))
+
+
 def fold(label: str, icon: str, key: str, draw: Callable[[], T], *, expanded: bool = False) -> T | None:
     """An expander whose inside is made only while it is open: what nobody looks at costs no time to draw.
 

@@ -223,16 +223,14 @@ def main() -> None:
     store = shared_store()
     with store.read() as connection:
         rows = datasets.all_rows(connection)
-    top = st.container()
     if not rows:
-        with top:
-            page.head("Labels", "There is nothing to label yet.")
-        page.empty(
-            "No datasets yet",
+        page.no_datasets(
+            "Labels",
+            "There is nothing to label yet.",
             "Labels are given to pairs of an attribute and a context. Import profiles first.",
-            lambda: url.page_link("profiles", "Import a file", icon=":material/upload_file:"),
         )
         return
+    top = st.container()
     dataset, labelling, profile, shown = _scope(store, rows)
     labelling_work.watch(store, labelling)
     if labelling is None:

@@ -11,10 +11,11 @@ from cimemories.analysis.pairs import PairView
 from cimemories.model import Label
 from cimemories.store import decisions
 from cimemories.store.datasets import ProfileRecord
+from cimemories.store.decisions import Decision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.ui import page, safe, tables, url, votes
-from cimemories.ui.safe import join, tag
+from cimemories.ui.safe import Html, join, tag
 from pages.curate.profile_view import spoken, words
 
 _ANNOTATOR = "annotator"
@@ -118,20 +119,23 @@ def _revealed(found: Sequence[PairRun]) -> str:
     return f"Revealed in {reveals} of {draws} judged messages, by {runs} of {of}.{without}"
 
 
+def decision_row(item: Decision) -> Html:
+    """A row of a history: when, who, which label, and how and why."""
+    how = [item.source if item.source != "single" else "", "blind" if item.blind else "", item.cause or "", item.reason]
+    return tag(
+        "tr",
+        tag("td", item.created[:16].replace("T", " ")),
+        tag("td", item.annotator),
+        tag("td", safe.label_chip(item.label) if item.label else "taken back"),
+        tag("td", ", ".join(filter(None, how))),
+    )
+
+
 def _history(view: PairView) -> None:
     if not view.history:
         return
     safe.heading("Decisions")
-    rows = [
-        tag(
-            "tr",
-            tag("td", d.created[:16].replace("T", " ")),
-            tag("td", d.annotator),
-            tag("td", safe.label_chip(d.label) if d.label else "taken back"),
-            tag("td", d.reason),
-        )
-        for d in reversed(view.history)
-    ]
+    rows = [decision_row(d) for d in reversed(view.history)]
     safe.show(tag("table", tag("tbody", *rows), cls="ci-grid"))
 
 

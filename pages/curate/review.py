@@ -97,16 +97,14 @@ def main() -> None:
     store = shared_store()
     with store.read() as connection:
         rows = datasets.all_rows(connection)
-    top = st.container()
     if not rows:
-        with top:
-            page.head("Review", "There is nothing to review yet.")
-        page.empty(
-            "No datasets yet",
+        page.no_datasets(
+            "Review",
+            "There is nothing to review yet.",
             "People decide pairs of an attribute and a context. Import profiles first, or start with the demo.",
-            lambda: url.page_link("profiles", "Import a file", icon=":material/upload_file:"),
         )
         return
+    top = st.container()
     dataset, labelling, tab = _scope(store, rows)
     simulated = dataset.simulated or (labelling is not None and labelling.simulated)
     takeaway = "Say your name once, and begin."

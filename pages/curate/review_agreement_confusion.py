@@ -12,8 +12,8 @@ from cimemories.store.engine import Store
 from cimemories.store.labellings import LabellingRow
 from cimemories.ui import page, safe, tables, url
 from pages.curate.label_filters import choice
+from pages.curate.pair_rows import PAIR_COLUMNS, go_to_pair
 from pages.curate.review_agreement_figures import EVERYONE, download
-from pages.curate.survival_shares import go_to_pair
 
 MOST_ROWS = 500
 WORDS = [str(LABELS[code]) for code in ORDER]
@@ -93,11 +93,7 @@ def _cell(
         key=f"agreement.pairs.{item.who}.{mine}.{theirs}",
         columns={
             "people": ("text", "People"),
-            "user": ("text", "Profile"),
-            "key": ("text", "Attribute"),
-            "recipient": ("text", "Recipient"),
-            "statement": ("wide", "Memory statement"),
-            "domain": ("text", "Domain"),
+            **PAIR_COLUMNS,
         },
         on_select="row",
         alt="The pairs behind a cell of the confusion table",

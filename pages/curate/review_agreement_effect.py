@@ -15,8 +15,8 @@ from cimemories.store.runs import RunRow
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.safe import tag
 from pages.curate.label_filters import choice
+from pages.curate.pair_rows import PAIR_COLUMNS, go_to_pair
 from pages.curate.review_agreement_figures import count_head, grid
-from pages.curate.survival_shares import go_to_pair
 
 MOST_ROWS = 300
 
@@ -115,11 +115,7 @@ def _moved(
             "completeness": ("text", "Completeness"),
             "consensus": ("text", "Consensus"),
             "decision": ("text", "Decision"),
-            "user": ("text", "Profile"),
-            "key": ("text", "Attribute"),
-            "recipient": ("text", "Recipient"),
-            "statement": ("wide", "Memory statement"),
-            "domain": ("text", "Domain"),
+            **PAIR_COLUMNS,
         },
         on_select="row",
         alt="Decided pairs by how far they move the numbers of the run, most first",

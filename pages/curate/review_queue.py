@@ -19,6 +19,7 @@ from cimemories.store.marks import Kind
 from cimemories.ui import page, safe, style, url, workbench
 from cimemories.ui.safe import tag
 from cimemories.ui.workbench import Card, Key
+from pages.curate.pair_panel import decision_row
 from pages.curate.profile_view import spoken, words
 from pages.curate.review_recording import Pair, card_id, pair_of, record
 
@@ -37,6 +38,7 @@ NOTHING_LEFT = "Nothing is left for you here: change the filters, or look at Agr
 _START, _BEGUN, _SUMMARY, _QUEUE = "review.start", "review.begun", "review.summary", "review.queue"
 
 
+@st.fragment
 def draw(
     store: Store,
     dataset: DatasetRow,
@@ -45,16 +47,6 @@ def draw(
     me: str,
 ) -> None:
     """The queue with what belongs to the pair in it; redrawn by itself at each word of the browser."""
-    st.fragment(_work)(store, dataset, labelling, asked, me)
-
-
-def _work(
-    store: Store,
-    dataset: DatasetRow,
-    labelling: LabellingRow | None,
-    asked: tuple[Filters, Order, int],
-    me: str,
-) -> None:
     with store.read() as connection:
         guideline = guidelines.current(connection)
     if not _record(store, dataset, me):
@@ -231,16 +223,7 @@ def _history(store: Store, dataset: DatasetRow, blind: bool) -> None:
         return
     if not said and not notes:
         safe.inline("Nobody has said anything of this pair yet.", muted=True)
-    rows = [
-        tag(
-            "tr",
-            tag("td", d.created[:16].replace("T", " ")),
-            tag("td", d.annotator),
-            tag("td", safe.label_chip(d.label) if d.label else "taken back"),
-            tag("td", " ".join(filter(None, [d.source, "blind" if d.blind else "", d.cause or "", d.reason]))),
-        )
-        for d in reversed(said)
-    ]
+    rows = [decision_row(d) for d in reversed(said)]
     rows += [
         tag(
             "tr",

@@ -102,16 +102,14 @@ def main() -> None:
     store = shared_store()
     with store.read() as connection:
         rows = datasets.all_rows(connection)
-    top = st.container()
     if not rows:
-        with top:
-            page.head(TITLE, "There is no dataset yet.")
-        page.empty(
-            "No datasets yet",
+        page.no_datasets(
+            TITLE,
+            "There is no dataset yet.",
             "Survival is the share of pairs on which all personas agree. Import profiles and label them first.",
-            lambda: url.page_link("profiles", "Import a file", icon=":material/upload_file:"),
         )
         return
+    top = st.container()
     dataset, labelling = _scope(store, rows)
     if labelling is None:
         with top:

@@ -13,7 +13,8 @@ from cimemories.store.engine import Store
 from cimemories.store.labellings import LabellingRow
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.safe import Html, join, tag
-from pages.curate.survival_shares import download, go_to_pair
+from pages.curate.pair_rows import PAIR_COLUMNS, go_to_pair
+from pages.curate.survival_shares import download
 
 MOST_ROWS = 500
 NAMES = [safe.glyphed(LABELS[code]) for code in ORDER]
@@ -154,11 +155,7 @@ def _differing(found: Agreement, dataset: DatasetRow, labelling: LabellingRow) -
             "opposite": ("small", ""),
             "first": ("text", "First"),
             "second": ("text", "Second"),
-            "user": ("text", "Profile"),
-            "key": ("text", "Attribute"),
-            "recipient": ("text", "Recipient"),
-            "statement": ("wide", "Memory statement"),
-            "domain": ("text", "Domain"),
+            **PAIR_COLUMNS,
         },
         on_select="row",
         alt="Pairs on which the two labellings differ, opposite labels first",

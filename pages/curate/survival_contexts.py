@@ -12,7 +12,8 @@ from cimemories.store.engine import Store
 from cimemories.store.labellings import LabellingRow
 from cimemories.ui import bars, page, safe, style, tables
 from cimemories.ui.bars import Part
-from pages.curate.survival_shares import download, go_to_pair
+from pages.curate.pair_rows import go_to_pair
+from pages.curate.survival_shares import download
 
 MOST_BARS = 60
 PARTS = (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 import streamlit as st
 
@@ -119,18 +117,6 @@ def download(frame: pd.DataFrame, name: str, labelling: LabellingRow, rule: str)
         labelling=labelling.id, model=labelling.model, rule=rule, simulated="simulated" if labelling.simulated else ""
     )
     tables.csv_button(marked, f"{name}-{labelling.id}.csv", key=f"survival.csv.{name}")
-
-
-def go_to_pair(dataset: DatasetRow, labelling: LabellingRow, row: pd.Series[Any]) -> None:
-    """To the Labels page at the pair, or at the context where `row` has no attribute."""
-    url.go(
-        "labels",
-        dataset=dataset.id,
-        labelling=labelling.id,
-        profile=int(row["profile"]),
-        context=int(row["context"]),
-        attribute=int(row["attribute"]) if "attribute" in row else None,
-    )
 
 
 def _dissent(found: Survival, labelling: LabellingRow) -> None:

@@ -13,7 +13,7 @@ from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 from cimemories.store.slices import SliceRow
-from cimemories.ui import annotator, page, safe, tables, url
+from cimemories.ui import annotator, page, safe, tables
 from pages.evaluate import judge_audit_drawing, judge_audit_results, judge_audit_work
 from pages.evaluate.judge_audit_results import judge_words
 
@@ -54,16 +54,11 @@ def main() -> None:
     store = shared_store()
     with store.read() as connection:
         rows = runs.all_rows(connection)
-    top = st.container()
     if not rows:
-        with top:
-            page.head(TITLE, "No run yet.")
-        page.empty(
-            "Nothing has been judged yet",
-            "An audit asks people what messages reveal and holds the judge to it. It takes a run to have messages.",
-            lambda: url.page_link("runs", "Start a run", icon=":material/play_circle:"),
-        )
+        why = "An audit asks people what messages reveal and holds the judge to it. It takes a run to have messages."
+        page.no_runs(TITLE, "Nothing has been judged yet", why)
         return
+    top = st.container()
     bar = st.columns([4, 3, 4, 2], vertical_alignment="bottom")
     with bar[0]:
         run_id = _run(rows)

@@ -32,12 +32,10 @@ def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ())
     store = shared_store()
     with store.read() as connection:
         rows = runs.all_rows(connection)
-    top = st.container()
     if not rows:
-        with top:
-            page.head(title, "No run yet.")
-        page.empty(nothing, why, lambda: url.page_link("runs", "Start a run", icon=":material/play_circle:"))
+        page.no_runs(title, nothing, why)
         return None
+    top = st.container()
     by_id = {row.id: row for row in reversed(rows)}
     first, *columns = st.columns([4, *beside], vertical_alignment="bottom")
     with first:
