@@ -32,6 +32,7 @@ import sqlalchemy as sa
 
 from cimemories.analysis import review_index
 from cimemories.analysis.labels import cache_file, vote_counts, write_cache
+from cimemories.analysis.people_agreement import people_agreement
 from cimemories.analysis.review_index import PairIndex, pair_index
 from cimemories.analysis.review_items import items, undecided
 from cimemories.analysis.review_select import Filters, Order, open_to, select
@@ -271,6 +272,14 @@ def decide(world: World, index: PairIndex, batch: str) -> None:
             decisions.add_all(connection, 1, "Ada", said)
 
 
+def second_opinion(world: World, index: PairIndex) -> None:
+    """Somebody else's word on a fifth of the pairs that come first."""
+    positions = select(world.store, index, Filters(labels=("ambiguous",)), Order.EFFECT)[: BULK // 5]
+    said = [decisions.Said(a, c, Label.NECESSARY) for a, c in index.pairs(positions)]
+    with world.store.write() as connection:
+        decisions.add_all(connection, 1, "Bob", said)
+
+
 def undo(world: World, batch: str) -> None:
     with world.store.write() as connection:
         assert decisions.undo_batch(connection, 1, "Ada", batch) == BULK
@@ -297,14 +306,17 @@ def measure(world: World, rounds: int) -> dict[str, list[float]]:
     sessions = [uuid.uuid4().hex for _ in range(rounds)]
     found[f"next {SHOWN}, a new tab"] = [timed(lambda s=s: next_pairs(world, index, s)) for s in sessions]
     found[f"next {SHOWN}, the same tab"] = [timed(lambda: next_pairs(world, index, sessions[0])) for _ in range(rounds)]
-    decided, undone, after = [], [], []
+    second_opinion(world, index)
+    decided, undone, after, agreed = [], [], [], []
     for n in range(min(rounds, 3)):
         decided.append(timed(lambda n=n: decide(world, index, f"batch {n}")))
         after.append(timed(lambda: select(store, index, Filters(undecided_by="Ada"), Order.EFFECT)))
+        agreed.append(timed(lambda: people_agreement(store, 1, world.labelling)))
         undone.append(timed(lambda n=n: undo(world, f"batch {n}")))
     found[f"{BULK:,} decisions"] = decided
     found["select right after them"] = after
     found["undo of them"] = undone
+    found["agreement of two people"] = agreed
     return found
 
 
