@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 
 import streamlit as st
@@ -10,7 +11,7 @@ import streamlit as st
 from cimemories.analysis.labels import default_labelling
 from cimemories.analysis.review_index import pair_index
 from cimemories.analysis.review_items import undecided
-from cimemories.analysis.review_select import Filters, select
+from cimemories.analysis.review_select import select
 from cimemories.store import datasets, labellings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, shared_store
@@ -79,13 +80,12 @@ def _pairs(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, ta
     if not index.shape.pairs:
         page.empty("No pairs", "This dataset has no attribute that meets a context, so there is nothing to decide.")
         return "There is nothing to decide in this dataset."
-    asked = review_filters.draw(store, dataset, index, me)
-    filters, order, seed = asked
+    filters, order, seed = review_filters.draw(store, dataset, index, me)
     if tab == BULK:
         positions = select(store, index, filters, order, seed)
         return _drawn(tab)(store, dataset, labelling, index, positions) or ""
-    review_queue.draw(store, dataset, labelling, asked, me)
-    every = select(store, index, Filters(**{**vars(filters), "undecided_by": None}), order, seed)
+    review_queue.draw(review_queue.Work(store, dataset, labelling, filters, order, seed, me))
+    every = select(store, index, replace(filters, undecided_by=None), order, seed)
     left = len(undecided(store, index, every, me))
     return (
         f"{tables.count(len(every) - left)} of {tables.count(len(every))} pairs of this view are decided by you, "

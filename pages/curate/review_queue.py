@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import streamlit as st
 
 from cimemories.analysis.review_index import PairIndex, pair_index
@@ -38,39 +40,59 @@ NOTHING_LEFT = "Nothing is left for you here: change the filters, or look at Agr
 _START, _BEGUN, _SUMMARY, _QUEUE = "review.start", "review.begun", "review.summary", "review.queue"
 
 
+@dataclass(frozen=True)
+class Work:
+    """Which queue it is: whose, of what, filtered and ordered how."""
+
+    store: Store
+    dataset: DatasetRow
+    labelling: LabellingRow | None
+    filters: Filters
+    order: Order
+    seed: int
+    me: str
+
+    @property
+    def name(self) -> str:
+        """What the queue is known by: another filter or order is another queue."""
+        labelled = self.labelling.id if self.labelling else None
+        return content_hash([self.dataset.id, labelled, vars(self.filters), self.order, self.seed, self.me])
+
+
 @st.fragment
-def draw(
-    store: Store,
-    dataset: DatasetRow,
-    labelling: LabellingRow | None,
-    asked: tuple[Filters, Order, int],
-    me: str,
-) -> None:
+def draw(work: Work) -> None:
     """The queue with what belongs to the pair in it; redrawn by itself at each word of the browser."""
+    try:
+        if _record(work.store, work.dataset, work.me):
+            _queue(work)
+    except StoreError as problem:
+        page.error("The queue cannot go on.", str(problem), "What this tab has not saved yet stays in it.")
+
+
+def _queue(work: Work) -> None:
+    store, dataset = work.store, work.dataset
     with store.read() as connection:
         guideline = guidelines.current(connection)
-    if not _record(store, dataset, me):
-        return
-    index = pair_index(store, dataset.id, labelling.id if labelling else None)
-    filters, order, seed = asked
-    open_positions = select(store, index, filters, order, seed)
-    total = len(select(store, index, _whole(filters), order, seed))
-    pairs = _given(store, dataset, index, me, open_positions, _session(dataset, labelling, asked, me))
+    index = pair_index(store, dataset.id, work.labelling.id if work.labelling else None)
+    positions = select(store, index, work.filters, work.order, work.seed)
+    whole = replace(work.filters, undecided_by=None)
+    total = len(select(store, index, whole, work.order, work.seed))
+    pairs = _given(work, index, positions)
     blind = _blind()
     shown = items(store, index, index.shape.locate([a for a, _ in pairs], [c for _, c in pairs])) if pairs else []
     waiting = workbench.place(KEY) is None
     workbench.draw(
         [_card(item) for item in shown],
         key=KEY,
-        session=_session(dataset, labelling, asked, me),
+        session=work.name,
         keys=KEYS,
         blind=blind,
-        done=total - len(open_positions),
+        done=total - len(positions),
         total=total,
         start=st.session_state.get(_START),
         empty=COMING if waiting else NOTHING_LEFT,
     )
-    _hundred(store, dataset, index, me, total - len(open_positions))
+    _hundred(store, dataset, index, work.me, total - len(positions))
     _beside(store, dataset, guideline.text, guideline.version, blind)
 
 
@@ -102,11 +124,6 @@ def _hundred(store: Store, dataset: DatasetRow, index: PairIndex, me: str, done:
     )
 
 
-def _whole(filters: Filters) -> Filters:
-    """The same pairs, whoever has decided them."""
-    return Filters(**{**vars(filters), "undecided_by": None})
-
-
 def _record(store: Store, dataset: DatasetRow, me: str) -> bool:
     """Write down what was said since the last time; False where that cannot be done: the browser keeps it."""
     events = workbench.heard(KEY)
@@ -125,39 +142,33 @@ def _record(store: Store, dataset: DatasetRow, me: str) -> bool:
     return True
 
 
-def _session(dataset: DatasetRow, labelling: LabellingRow | None, asked: tuple[Filters, Order, int], me: str) -> str:
-    """What one queue is known by: another filter or order is another queue."""
-    filters, order, seed = asked
-    return content_hash([dataset.id, labelling.id if labelling else None, vars(filters), order, seed, me])
-
-
-def _given(
-    store: Store, dataset: DatasetRow, index: PairIndex, me: str, positions: Positions, queue: str
-) -> list[Pair]:
+def _given(work: Work, index: PairIndex, positions: Positions) -> list[Pair]:
     """The pairs that come next for this browser, reserved for it; first the one that the link or an undo asks for."""
-    session = workbench.place(KEY)
+    session, dataset = workbench.place(KEY), work.dataset.id
     if session is None:
         first = url.get_int("attribute"), url.get_int("context")
         if first[0] is not None and first[1] is not None:
             st.session_state[_START] = card_id((first[0], first[1]))
         return []
-    with store.read() as connection:
-        skipped = marks.standing(connection, dataset.id, Kind.SKIP, me) | marks.standing(
-            connection, dataset.id, Kind.FLAG, me
+    if st.session_state.get(_QUEUE) not in (None, work.name):
+        st.session_state.pop(_START, None)  # where to begin was said of the queue before
+    with work.store.read() as connection:
+        skipped = marks.standing(connection, dataset, Kind.SKIP, work.me) | marks.standing(
+            connection, dataset, Kind.FLAG, work.me
         )
     start = pair_of(str(st.session_state.get(_START) or ""))
     if start is not None and index.shape.locate([start[0]], [start[1]])[0] < 0:
         start = None
-    with store.read() as connection:
-        plan = claims.plan(connection, dataset.id)
+    with work.store.read() as connection:
+        plan = claims.plan(connection, dataset)
     count = max(LEAST_HELD, min(MOST_HELD, len(positions) // 4))
-    free = open_to(store, index, positions, me, plan.people if plan.share else 1)
+    free = open_to(work.store, index, positions, work.me, plan.people if plan.share else 1)
     wanted = (pair for pair in index.each(free) if pair not in skipped)
-    with store.write() as connection:
-        if st.session_state.get(_QUEUE) != queue:
+    with work.store.write() as connection:
+        if st.session_state.get(_QUEUE) != work.name:
             claims.release(connection, session)  # what another filter had reserved is the others' again
-        given = claims.hand_out(connection, dataset.id, me, session, wanted, count, LEASE_SECONDS)
-    st.session_state[_QUEUE] = queue
+        given = claims.hand_out(connection, dataset, work.me, session, wanted, count, LEASE_SECONDS)
+    st.session_state[_QUEUE] = work.name
     return list(dict.fromkeys([*([start] if start else []), *given]))
 
 

@@ -98,7 +98,7 @@ def _tour(dataset: DatasetRow, run: RunRow | None) -> None:
         )
     with steps[1], st.container(border=True):
         st.text("2. Look at how three personas voted on a pair, and decide it yourself.")
-        url.page_link("labels", "Decide a label", icon=":material/arrow_forward:", dataset=dataset.id)
+        url.page_link("review", "Decide a label", icon=":material/arrow_forward:", dataset=dataset.id)
     with steps[2], st.container(border=True):
         st.text("3. See which information domains leak to whom, and open a cell.")
         url.page_link(
