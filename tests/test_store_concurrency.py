@@ -149,7 +149,9 @@ def test_annotators_workers_and_an_import_write_at_once(store: Store, database: 
     with store.read() as connection:
         history = decisions.history(connection, dataset.id)
         rows = datasets.all_rows(connection)
-        texts = dict(connection.execute(sa.select(tables.call.c.key, tables.call.c.response)).tuples().all())
+        texts = {
+            row.key: row.response for row in connection.execute(sa.select(tables.call.c.key, tables.call.c.response))
+        }
     for who, ids in zip(("ann", "bob"), written[:2], strict=True):
         assert [d.id for d in history if d.annotator == who] == ids
         by_pair: dict[tuple[int, int], list[Any]] = {}
