@@ -12,11 +12,11 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from worlds import add_dataset, add_labels, add_run, records
 
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.store import comments, decisions, marks
+from cimemories.store import audits, comments, decisions, marks
 from cimemories.store.engine import Store, open_store
 from cimemories.store.marks import Kind
 
-PROFILES, ATTRIBUTES, CONTEXTS = 2, 40, 6
+PROFILES, ATTRIBUTES, CONTEXTS = 2, 42, 6
 PAIRS = PROFILES * ATTRIBUTES * CONTEXTS
 CODES = {"n": "necessary", "i": "inappropriate", "u": "ambiguous"}
 VOTES = "fundamentalist"
@@ -231,3 +231,49 @@ def test_a_run_puts_what_it_revealed_first(browser: Browser, record: Store) -> N
         page = begin(browser, address, "Ada")
         assert pair(page) == f"{target[0]}.{target[1]}"
         page.context.close()
+
+
+def test_five_hundred_at_once_are_taken_back_at_once(app: str, browser: Browser, record: Store) -> None:
+    page = serving.open_page(browser, f"{app}/review?tab=bulk")
+    page.get_by_label("Your name").fill("Ada")
+    page.get_by_role("button", name="Begin").click()
+    page.get_by_text("X inappropriate", exact=True).click()
+    page.get_by_role("button", name=f"Apply to all {PAIRS}").click()
+    undo = page.get_by_role("button", name="Undo")
+    expect(undo).to_be_visible(timeout=30_000)
+    assert PAIRS > 500
+    assert list(stands(record, "Ada").values()) == ["inappropriate"] * PAIRS
+    undo.click()
+    expect(page.get_by_text(f"{PAIRS} of them taken back")).to_be_visible(timeout=30_000)
+    assert stands(record, "Ada") == {}
+    page.context.close()
+
+
+def test_a_judge_is_audited_blind_and_each_verdict_is_in_the_record_once(browser: Browser, record: Store) -> None:
+    (person, other) = records(record, 1)
+    pairs = [(a, c) for r in (person, other) for a in r.attribute_ids for c in r.context_ids]
+    add_run(record, 1, 2, {pair: 1 + n % 2 for n, pair in enumerate(pairs) if n % 3 == 0})
+    with serving.running_app(record.workspace) as (address, _):
+        page = serving.open_page(browser, f"{address}/judge_audit")
+        page.get_by_label("Your name", exact=True).fill("Ada")
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Draw the slice").click()
+        ready(page)
+        assert page.locator(".bench mark").count() == 0
+        seen = []
+        for number in range(60):
+            seen.append(pair(page))
+            page.keyboard.press("ypmn"[number % 4])
+            page.wait_for_timeout(40)
+        saved(page)
+        page.keyboard.press("z")
+        saved(page)
+        page.context.close()
+    assert len(set(seen)) == 60
+    with record.read() as connection:
+        history = audits.history(connection, 1, "Ada")
+    assert len({item.uid for item in history}) == len(history) == 61
+    assert all(item.blind for item in history[:60])
+    verdicts = [str(item.verdict) for item in history[:60]]
+    assert verdicts == ["full", "partial", "implied", "none"] * 15
+    assert len(audits.standing(history)) == 59
