@@ -12,7 +12,9 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from worlds import add_dataset, add_labels, add_run, records
 
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.model import Label
 from cimemories.store import audits, comments, decisions, marks
+from cimemories.store.decisions import Said
 from cimemories.store.engine import Store, open_store
 from cimemories.store.marks import Kind
 
@@ -277,3 +279,14 @@ def test_a_judge_is_audited_blind_and_each_verdict_is_in_the_record_once(browser
     verdicts = [str(item.verdict) for item in history[:60]]
     assert verdicts == ["full", "partial", "implied", "none"] * 15
     assert len(audits.standing(history)) == 59
+
+
+def test_what_another_says_of_the_pair_is_seen_within_two_seconds(app: str, browser: Browser, record: Store) -> None:
+    page = begin(browser, app, "Ada")
+    page.get_by_text("History and comments of this pair").click()
+    expect(page.get_by_text("Nobody has said anything of this pair yet.")).to_be_visible()
+    here = tuple(map(int, pair(page).split(".")))
+    with record.write() as connection:
+        decisions.add_all(connection, 1, "Bob of the other room", [Said(*here, Label.NECESSARY)])
+    expect(page.get_by_text("Bob of the other room")).to_be_visible(timeout=2_000)
+    page.context.close()

@@ -156,12 +156,14 @@ def draw(
     start: str | None = None,
     flags: bool = True,
     comments: bool = True,
+    watch: bool = False,
     empty: str = "Nothing is left here. Change the filters to go on.",
     hiding: str = "Votes are hidden until you answer.",
 ) -> None:
     """Draw the queue. `cards` are those that come next: the browser adds those that it does not hold yet. A new
     `session` (another order or filter) empties it; `start` puts the person at that card, once. done of total: how far
-    the whole work is, what is not confirmed yet not counted."""
+    the whole work is, what is not confirmed yet not counted. watch: ask for another run every second, for what others
+    say meanwhile; else every 20 seconds."""
     tab_name = tab(key)
     data = {
         "key": key,
@@ -175,6 +177,7 @@ def draw(
         "start": start,
         "flags": flags,
         "comments": comments,
+        "watch": watch,
         "empty": empty,
         "hiding": hiding,
         "tab": tab_name,

@@ -35,6 +35,7 @@ KEYS = (
 MOST_HELD, LEAST_HELD = 60, 8
 LEASE_SECONDS = 60.0
 HUNDRED = 100
+_HISTORY = "review.box.history"
 COMING = "Getting your pairs …"
 NOTHING_LEFT = "Nothing is left for you here: change the filters, or look at Agreement."
 _START, _BEGUN, _SUMMARY, _QUEUE = "review.start", "review.begun", "review.summary", "review.queue"
@@ -90,6 +91,7 @@ def _queue(work: Work) -> None:
         done=total - len(positions),
         total=total,
         start=st.session_state.get(_START),
+        watch=bool(st.session_state.get(_HISTORY)),
         empty=COMING if waiting else NOTHING_LEFT,
     )
     _hundred(store, dataset, index, work.me, total - len(positions))
@@ -211,7 +213,7 @@ def _beside(store: Store, dataset: DatasetRow, guideline: str, version: int, bli
         page.fold(
             "History and comments of this pair",
             ":material/history:",
-            "review.box.history",
+            _HISTORY,
             lambda: _history(store, dataset, blind),
         )
 

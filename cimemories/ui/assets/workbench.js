@@ -8,6 +8,7 @@ const PACE_OVER = 50;
 const RETRY_MS = 4000;
 const TYPING = "input, textarea, select, [contenteditable=''], [contenteditable='true']";
 const RENEW_MS = 20000;
+const WATCH_MS = 900; // while somebody looks at what others say of the item
 const TAB = crypto.randomUUID(); // of this opening of the page: sequence numbers begin anew with it
 
 // A place at the work: the first that no open tab of this browser has. Who closes a tab and comes back gets it again,
@@ -57,7 +58,7 @@ class Workbench {
     window.addEventListener("pagehide", this.onHide);
     this.retry = setInterval(() => {
       const since = performance.now() - this.sentAt;
-      if (this.log.length ? since > RETRY_MS : since > RENEW_MS && !document.hidden && this.card) this.flush();
+      if (this.log.length ? since > RETRY_MS : since > (this.data?.watch ? WATCH_MS : RENEW_MS) && !document.hidden && this.card) this.flush();
     }, 1000);
     PLACE.then((place) => { this.place = place; if (this.data) this.flush(); });
     this.part("words").addEventListener("submit", (event) => { event.preventDefault(); this.comment(); });
