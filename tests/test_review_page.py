@@ -38,8 +38,15 @@ def event(seq: int, pair: tuple[int, int], says: str | None = "necessary", **cha
     return {**plain, "seconds": 1.5, "blind": False, "text": "", "of": None, **changes}
 
 
+def begun(app: Any, name: str = "Ada") -> Any:
+    app.text_input[0].set_value(name)
+    return button(app, "Begin").click().run()
+
+
 def hear(app: Any, *events: dict[str, Any], tab: str = "tab") -> None:
-    """What the browser would send: all that it has not had confirmed."""
+    """What the browser would send: all that it has not had confirmed, each with the owner that it was said for."""
+    owner = list(app.session_state["review.owners"])[-1]
+    events = tuple({"owner": owner, **event} for event in events)
     app.session_state["review"] = {"log": {"tab": tab, "place": "here", "events": list(events), "at": None}}
     app.run()
     assert not app.exception
@@ -47,9 +54,7 @@ def hear(app: Any, *events: dict[str, Any], tab: str = "tab") -> None:
 
 def test_what_the_browser_says_is_recorded_once_whatever_it_sends_again(store: Store) -> None:
     dataset, pairs = world(store)
-    app = opened(PAGE)
-    app.text_input[0].set_value("Ada")
-    button(app, "Begin").click().run()
+    app = begun(opened(PAGE))
     first, second = event(1, pairs[0]), event(2, pairs[1], "inappropriate", blind=True)
     hear(app, first)
     hear(app, first, second)
@@ -67,6 +72,24 @@ def test_what_the_browser_says_is_recorded_once_whatever_it_sends_again(store: S
     assert held.share == 0
 
 
+def test_words_stay_those_of_who_said_them_and_of_what(store: Store) -> None:
+    """Unsaved answers that reach the server after the dataset was changed, or from another person or workspace."""
+    first, pairs = world(store)
+    second = add_dataset(store, name="second", profiles=1).id
+    app = begun(opened(PAGE, dataset=first))
+    mine = next(iter(app.session_state["review.owners"]))
+    app.query_params["dataset"] = str(second)
+    app.run()
+    assert len(app.session_state["review.owners"]) == 2
+    hear(app, event(1, pairs[0], owner=mine), event(2, pairs[1]), event(3, pairs[2], owner="somebody else's"))
+    assert "1 of your last answers were about pairs that an edit has taken away" in said(app)
+    with store.read() as connection:
+        assert [(d.uid, d.annotator) for d in decisions.history(connection, first)] == [("uid-1", "Ada")]
+        assert decisions.history(connection, second) == []
+    hear(app, event(4, (10**17, 1)), tab="next")  # no id that could be: nothing to keep, and nothing breaks
+    assert app.session_state["review.acked"]["next"] == 4
+
+
 def test_events_that_cannot_be_written_stay_with_the_browser_and_say_so(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,9 +98,7 @@ def test_events_that_cannot_be_written_stay_with_the_browser_and_say_so(
     def full(*args: object) -> int:
         raise StoreError("the disk is full")
 
-    app = opened(PAGE)
-    app.text_input[0].set_value("Ada")
-    button(app, "Begin").click().run()
+    app = begun(opened(PAGE))
     with monkeypatch.context() as patch:
         patch.setattr(decisions, "add_all", full)
         hear(app, event(1, pairs[0]))
@@ -91,9 +112,7 @@ def test_events_that_cannot_be_written_stay_with_the_browser_and_say_so(
 
 def test_a_view_is_saved_with_its_filters(store: Store) -> None:
     world(store)
-    app = opened(PAGE, domain="finance", order="entropy")
-    app.text_input[0].set_value("Ada")
-    button(app, "Begin").click().run()
+    app = begun(opened(PAGE, domain="finance", order="entropy"))
     next(t for t in app.text_input if t.label == "Name of this view").set_value("money first")
     button(app, "Save this view").click().run()
     with store.read() as connection:
@@ -139,8 +158,7 @@ def test_hostile_text_is_text_in_every_tab(store: Store, tab: str) -> None:
             decisions.add_all(connection, dataset.id, who, [Said(*pair, label, reason=HOSTILE)])
     app = opened(PAGE, *FOLDS, tab=tab)
     if tab in ("queue", "bulk"):
-        app.text_input[0].set_value(HOSTILE)
-        button(app, "Begin").click().run()
+        begun(app, HOSTILE)
     assert not app.exception
     assert "<img" not in said(app)
     carrying = {node.type for node in nodes(app._tree) if "onerror" in str(getattr(node, "proto", ""))}

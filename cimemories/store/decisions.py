@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from cimemories.model import Label
 from cimemories.store.ids import now
-from cimemories.store.tables import dataset, decision
+from cimemories.store.tables import attribute, dataset, decision, profile, profile_context
 
 UNDO = "undo"
 CHUNK = 2000  # below what both engines take as parameters of one statement, at the columns of a decision
@@ -150,13 +150,25 @@ def _undo(
         else:
             stack.append(item)
     said = []
-    for (attribute, context), stack in stacks.items():
-        if not stack or stack[-1].uid != wanted[attribute, context]:
+    for (of, into), stack in stacks.items():
+        if not stack or stack[-1].uid != wanted[of, into]:
             continue
         before = stack[-2].label if len(stack) > 1 else None
         label = None if before is None else Label(before)
-        said.append(Said(attribute, context, label, uid=new_uid(stack[-1]), source=UNDO, batch=batch))
+        said.append(Said(of, into, label, uid=new_uid(stack[-1]), source=UNDO, batch=batch))
     return add_all(connection, dataset_id, annotator, said)
+
+
+def still_there(connection: sa.Connection, dataset_id: int, pairs: Collection[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Those of these (attribute, context) pairs that the dataset has: an edit or a deletion may have taken some."""
+    query = (
+        sa.select(attribute.c.id, profile_context.c.context)
+        .join(profile, profile.c.id == attribute.c.profile)
+        .join(profile_context, profile_context.c.profile == profile.c.id)
+        .where(profile.c.dataset == dataset_id)
+        .where(attribute.c.id.in_({a for a, _ in pairs}), profile_context.c.context.in_({c for _, c in pairs}))
+    )
+    return set(pairs) & {(int(a), int(c)) for a, c in connection.execute(query)}
 
 
 def last_said(connection: sa.Connection, dataset_id: int, annotator: str) -> Decision | None:

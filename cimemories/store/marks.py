@@ -68,12 +68,12 @@ def take_back(connection: sa.Connection, dataset_id: int, annotator: str, uid: s
 
 
 def standing(
-    connection: sa.Connection, dataset_id: int, kind: Kind, annotator: str | None = None
+    connection: sa.Connection, dataset_id: int, *kinds: Kind, annotator: str | None = None
 ) -> set[tuple[int, int]]:
-    """The (attribute, context) pairs on which somebody's newest mark is of this kind; one annotator's where given."""
+    """The (attribute, context) pairs on which somebody's newest mark is of these kinds; one annotator's where given."""
     of_whom = () if annotator is None else (mark.c.annotator == annotator,)
     newest = _newest(connection, mark.c.dataset == dataset_id, *of_whom)
-    return {(a, c) for (a, c, _), row in newest.items() if row.kind == kind}
+    return {(a, c) for (a, c, _), row in newest.items() if row.kind in kinds}
 
 
 def _newest(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> dict[tuple[int, int, str], sa.Row]:

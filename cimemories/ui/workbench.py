@@ -5,7 +5,7 @@ hears it at the start of its next run, records it, and with the confirmation the
 
     for event in workbench.heard("review"): ...       # record each once, by its uid
     workbench.confirm("review")
-    workbench.draw(cards, key="review", session=..., keys=KEYS, blind=..., done=..., total=...)
+    workbench.draw(cards, key="review", session=..., owner=..., keys=KEYS, blind=..., done=..., total=...)
 
 An event may come twice (a slow confirmation, a reload): `uid` tells. No text of the data is read as markup there.
 """
@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
+T = TypeVar("T")
 Kind = Literal["say", "skip", "flag", "comment", "undo"]
 KINDS = ("say", "skip", "flag", "comment", "undo")
 LONGEST_TEXT = 2000
@@ -61,7 +62,8 @@ class Card:
 @dataclass(frozen=True)
 class Event:
     """One thing that was said. card: the id of the item; says: of the key, for kind `say`; of: the uid of the event
-    that an undo takes back, None for the last one of before this page was opened; text: of a comment."""
+    that an undo takes back, None for the last one of before this page was opened; text: of a comment; owner: as `draw`
+    was told when it was said."""
 
     seq: int
     uid: str
@@ -72,6 +74,17 @@ class Event:
     blind: bool
     text: str
     of: str | None
+    owner: str = ""
+
+
+def own(key: str, owner: str, what: T) -> None:
+    """Remember for this session what an owner of events stands for; `draw` is told the same owner."""
+    st.session_state.setdefault(f"{key}.owners", {})[owner] = what
+
+
+def owner(key: str, event: Event) -> Any:
+    """What `own` said of the event's owner; None where it is none of this session's."""
+    return st.session_state.get(f"{key}.owners", {}).get(event.owner)
 
 
 def _log(key: str) -> dict[str, Any]:
@@ -99,6 +112,7 @@ def _event(raw: dict[str, Any]) -> Event | None:
             blind=bool(raw["blind"]),
             text=str(raw["text"])[:LONGEST_TEXT],
             of=None if raw["of"] is None else str(raw["of"])[:64],
+            owner=str(raw["owner"])[:64],
         )
     except (KeyError, TypeError, ValueError):
         return None
@@ -108,10 +122,10 @@ def _event(raw: dict[str, Any]) -> Event | None:
 def confirm(key: str) -> None:
     """All that was heard is recorded: the next drawing tells the browser so."""
     log = _log(key)
-    if log.get("events"):
-        tab = str(log["tab"])
-        newest = max(int(event["seq"]) for event in log["events"])
-        _acked(key)[tab] = max(newest, _acked(key).get(tab, 0))
+    heard_of = [int(raw["seq"]) for raw in log.get("events") or () if isinstance(raw, dict) and raw.get("seq")]
+    if heard_of:
+        tab = str(log.get("tab"))
+        _acked(key)[tab] = max(*heard_of, _acked(key).get(tab, 0))
 
 
 def _acked(key: str) -> dict[str, int]:
@@ -149,6 +163,7 @@ def draw(
     *,
     key: str,
     session: str,
+    owner: str,
     keys: Sequence[Key],
     blind: bool,
     done: int,
@@ -161,13 +176,15 @@ def draw(
     hiding: str = "Votes are hidden until you answer.",
 ) -> None:
     """Draw the queue. `cards` are those that come next: the browser adds those that it does not hold yet. A new
-    `session` (another order or filter) empties it; `start` puts the person at that card, once. done of total: how far
-    the whole work is, what is not confirmed yet not counted. watch: ask for another run every second, for what others
-    say meanwhile; else every 20 seconds."""
+    `session` (another order or filter) empties it; `owner` names who works on what, in which workspace, and stands on
+    every event, so that what was left unsaved is never taken for somebody else's; `start` puts the person at that card,
+    once. done of total: how far the whole work is, what is not confirmed yet not counted. watch: ask for another run
+    every second, for what others say meanwhile; else every 20 seconds."""
     tab_name = tab(key)
     data = {
         "key": key,
         "session": session,
+        "owner": owner,
         "cards": [vars(card) for card in cards],
         "keys": [vars(item) for item in keys],
         "blind": blind,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 import streamlit as st
 
@@ -38,7 +39,8 @@ HUNDRED = 100
 _HISTORY = "review.box.history"
 COMING = "Getting your pairs …"
 NOTHING_LEFT = "Nothing is left for you here: change the filters, or look at Agreement."
-_START, _BEGUN, _SUMMARY, _QUEUE = "review.start", "review.begun", "review.summary", "review.queue"
+_START, _DECIDED = "review.start", "review.decided"
+_SUMMARY, _QUEUE = "review.summary", "review.queue"
 
 
 @dataclass(frozen=True)
@@ -57,14 +59,21 @@ class Work:
     def name(self) -> str:
         """What the queue is known by: another filter or order is another queue."""
         labelled = self.labelling.id if self.labelling else None
-        return content_hash([self.dataset.id, labelled, vars(self.filters), self.order, self.seed, self.me])
+        return content_hash([self.owner, labelled, vars(self.filters), self.order, self.seed])
+
+    @property
+    def owner(self) -> str:
+        """Who works on what. SQLite gives ids of deleted datasets out again, and a port serves many workspaces."""
+        where = [str(self.store.engine.url), str(self.store.workspace.absolute())]
+        return content_hash([*where, self.dataset.id, self.dataset.created, self.me])
 
 
 @st.fragment
 def draw(work: Work) -> None:
     """The queue with what belongs to the pair in it; redrawn by itself at each word of the browser."""
     try:
-        if _record(work.store, work.dataset, work.me):
+        workbench.own(KEY, work.owner, (work.dataset.id, work.me))
+        if _record(work.store):
             _queue(work)
     except StoreError as problem:
         page.error("The queue cannot go on.", str(problem), "What this tab has not saved yet stays in it.")
@@ -86,6 +95,7 @@ def _queue(work: Work) -> None:
         [_card(item) for item in shown],
         key=KEY,
         session=work.name,
+        owner=work.owner,
         keys=KEYS,
         blind=blind,
         done=total - len(positions),
@@ -94,20 +104,19 @@ def _queue(work: Work) -> None:
         watch=bool(st.session_state.get(_HISTORY)),
         empty=COMING if waiting else NOTHING_LEFT,
     )
-    _hundred(store, dataset, index, work.me, total - len(positions))
+    _hundred(store, dataset, index, work.me)
     _beside(store, dataset, guideline.text, guideline.version, blind)
 
 
-def _hundred(store: Store, dataset: DatasetRow, index: PairIndex, me: str, done: int) -> None:
+def _hundred(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -> None:
     """After each hundred of a sitting: what they do to the labels, and the way to what they do to results."""
-    begun: int = st.session_state.setdefault(_BEGUN, done)
-    reached = (done - begun) // HUNDRED
+    reached = st.session_state.get(_DECIDED, 0) // HUNDRED
     if reached < 1:
         return
     if st.session_state.get(_SUMMARY, (0, ""))[0] != reached:
         with store.read() as connection:
             mine = [d for d in decisions.history(connection, dataset.id) if d.annotator == me]
-        last = sorted(decisions.standing(mine).values(), key=lambda d: d.id)[-HUNDRED:]
+        last = sorted(decisions.standing(mine).values(), key=lambda d: d.created)[-HUNDRED:]
         places = index.shape.locate([d.attribute for d in last], [d.context for d in last])
         before = [LABELS.get(code) for code in index.consensus[places].tolist()]
         settled = sum(was is Label.AMBIGUOUS and d.label is not was for was, d in zip(before, last, strict=True))
@@ -126,18 +135,26 @@ def _hundred(store: Store, dataset: DatasetRow, index: PairIndex, me: str, done:
     )
 
 
-def _record(store: Store, dataset: DatasetRow, me: str) -> bool:
-    """Write down what was said since the last time; False where that cannot be done: the browser keeps it."""
-    events = workbench.heard(KEY)
+def _record(store: Store) -> bool:
+    """Write down what was said since the last time, for whom and of what it was said; False where that cannot be done:
+    the browser keeps it."""
+    gone = 0
     try:
-        if events:
-            back = record(store, dataset.id, me, events)
-            if back is not None:
-                st.session_state[_START] = card_id(back)
-    except (StoreError, ValueError) as problem:
+        for whose, events in groupby(workbench.heard(KEY), key=lambda event: workbench.owner(KEY, event)):
+            if whose is None:
+                continue
+            dataset_id, annotator = whose
+            done = record(store, dataset_id, annotator, list(events))
+            gone += done.gone
+            st.session_state[_DECIDED] = st.session_state.get(_DECIDED, 0) + done.new
+            if done.back is not None:
+                st.session_state[_START] = card_id(done.back)
+    except StoreError as problem:
         page.error("What you said last is not saved yet.", str(problem), "It stays in this tab.")
         return False
     workbench.confirm(KEY)
+    if gone:
+        page.notice(f"{gone} of your last answers were about pairs that an edit has taken away; they are not kept.")
     here = pair_of(workbench.at(KEY) or "")
     if here is not None:
         url.put(attribute=here[0], context=here[1])
@@ -155,14 +172,11 @@ def _given(work: Work, index: PairIndex, positions: Positions) -> list[Pair]:
     if st.session_state.get(_QUEUE) not in (None, work.name):
         st.session_state.pop(_START, None)  # where to begin was said of the queue before
     with work.store.read() as connection:
-        skipped = marks.standing(connection, dataset, Kind.SKIP, work.me) | marks.standing(
-            connection, dataset, Kind.FLAG, work.me
-        )
+        skipped = marks.standing(connection, dataset, Kind.SKIP, Kind.FLAG, annotator=work.me)
+        plan = claims.plan(connection, dataset)
     start = pair_of(str(st.session_state.get(_START) or ""))
     if start is not None and index.shape.locate([start[0]], [start[1]])[0] < 0:
         start = None
-    with work.store.read() as connection:
-        plan = claims.plan(connection, dataset)
     count = max(LEAST_HELD, min(MOST_HELD, len(positions) // 4))
     free = open_to(work.store, index, positions, work.me, plan.people if plan.share else 1)
     wanted = (pair for pair in index.each(free) if pair not in skipped)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from cimemories.model import Label
 from cimemories.store import comments, decisions, guidelines, marks
@@ -18,7 +19,11 @@ LABELS = frozenset(map(str, Label))
 def pair_of(card: str) -> Pair | None:
     """The (attribute id, context id) that a card is about; None where its id names none."""
     first, _, second = card.partition(".")
-    return (int(first), int(second)) if first.isdigit() and second.isdigit() else None
+    return (int(first), int(second)) if _is_id(first) and _is_id(second) else None
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 16
 
 
 def card_id(pair: Pair) -> str:
@@ -26,32 +31,46 @@ def card_id(pair: Pair) -> str:
     return f"{pair[0]}.{pair[1]}"
 
 
-def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event]) -> Pair | None:
-    """Record events in their order, in one transaction, each once however often it comes. Returns the pair that an
-    undo of something said before the page was opened leads back to, None where there was none.
+@dataclass(frozen=True)
+class Recorded:
+    """back: the pair that an undo of something said before the page was opened leads back to. new: decisions that the
+    record did not have. gone: events about pairs that an edit or a deletion has taken away, which nothing can hold."""
+
+    back: Pair | None
+    new: int
+    gone: int
+
+
+def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event]) -> Recorded:
+    """Record events of one person and dataset in their order, in one transaction, each once however often it comes.
 
     Raises StoreError where nothing could be written: then nothing was, and the browser still holds all of it.
     """
     back: Pair | None = None
+    new = gone = 0
     with store.write() as connection:
+        there = decisions.still_there(
+            connection, dataset_id, {pair for event in events if (pair := pair_of(event.card)) is not None}
+        )
         waiting: list[Said] = []
         # Kept with the first decision that names it, so that a later release cannot change what people went by.
         guideline = guidelines.keep(connection).hash
         for event in events:
             pair = pair_of(event.card)
-            if event.kind == "say":
-                if pair is None or event.says is None or event.says not in LABELS:
-                    continue  # nothing that our keys say
-                waiting.append(_said(pair, event, guideline))
-                continue
-            decisions.add_all(connection, dataset_id, annotator, waiting)
-            waiting = []
-            if event.kind == "undo":
-                back = _undo(connection, dataset_id, annotator, event) or back
-            elif pair is not None:
-                _other(connection, dataset_id, annotator, pair, event)
-        decisions.add_all(connection, dataset_id, annotator, waiting)
-    return back
+            if pair is not None and pair not in there:
+                gone += 1
+            elif event.kind == "say":
+                if pair is not None and event.says in LABELS:
+                    waiting.append(_said(pair, event, guideline))
+            else:
+                new += decisions.add_all(connection, dataset_id, annotator, waiting)
+                waiting = []
+                if event.kind == "undo":
+                    back = _undo(connection, dataset_id, annotator, event) or back
+                elif pair is not None:
+                    _other(connection, dataset_id, annotator, pair, event)
+        new += decisions.add_all(connection, dataset_id, annotator, waiting)
+    return Recorded(back, new, gone)
 
 
 def _said(pair: Pair, event: Event, guideline: str) -> Said:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import groupby
 
 import streamlit as st
 
@@ -11,6 +12,7 @@ from cimemories.analysis.flows import Scope
 from cimemories.store import audits, comments, slices
 from cimemories.store.audits import AuditVerdict, Flow, Said
 from cimemories.store.engine import Store, StoreError
+from cimemories.store.ids import content_hash
 from cimemories.store.slices import SliceItem, SliceRow
 from cimemories.ui import page, safe, style, tables, url, workbench
 from cimemories.ui.workbench import Card, Event, Key
@@ -32,18 +34,20 @@ def draw(store: Store, asked: Scope, chosen: SliceRow, me: str, audited: int) ->
 
 
 def _work(store: Store, asked: Scope, chosen: SliceRow, me: str, audited: int) -> None:
+    owner = content_hash([str(store.engine.url), str(store.workspace.absolute()), asked.run.id, asked.run.created, me])
+    workbench.own(KEY, owner, me)
     with store.read() as connection:
         items = slices.items_of(connection, chosen.id)
     by_flow = {_flow(item): item for item in items}
     events = workbench.heard(KEY)
-    if events:
-        try:
-            back = record(store, asked.run.dataset, me, events, by_flow)
-        except StoreError as problem:
-            page.error("What you said last is not saved yet.", str(problem), "It stays in this tab.")
-            return
-        if back is not None:
-            st.session_state[_START] = card_id(back)
+    try:
+        for who, said in groupby(events, key=lambda event: workbench.owner(KEY, event)):
+            back = None if who is None else record(store, asked.run.dataset, who, list(said), by_flow)
+            if back is not None:
+                st.session_state[_START] = card_id(back)
+    except StoreError as problem:
+        page.error("What you said last is not saved yet.", str(problem), "It stays in this tab.")
+        return
     workbench.confirm(KEY)
     with store.read() as connection:
         of_run = audits.of_run(connection, asked.run.id)
@@ -60,6 +64,7 @@ def _work(store: Store, asked: Scope, chosen: SliceRow, me: str, audited: int) -
         [_card(item, asked) for item in audit_items(store, asked.judge.id, shown)],
         key=KEY,
         session=f"{chosen.id}.{asked.judge.id}.{me}",
+        owner=owner,
         keys=KEYS,
         blind=_blind(),
         done=len(by_flow) - len(undecided),

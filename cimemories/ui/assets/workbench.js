@@ -49,16 +49,18 @@ class Workbench {
     this.answers = new Map(); // card -> what was said last
     this.undoable = [];
     this.log = [];
+    this.owners = new Set();
     this.sequence = 0;
     this.times = [];
     this.sentAt = 0;
     this.onKey = (event) => this.key(event);
-    this.onHide = () => this.keep();
+    this.onHide = () => { if (this.data) this.keep(); };
     window.addEventListener("keydown", this.onKey, true);
     window.addEventListener("pagehide", this.onHide);
     this.retry = setInterval(() => {
       const since = performance.now() - this.sentAt;
-      if (this.log.length ? since > RETRY_MS : since > (this.data?.watch ? WATCH_MS : RENEW_MS) && !document.hidden && this.card) this.flush();
+      const rest = this.data?.watch ? WATCH_MS : RENEW_MS;
+      if (this.log.length ? since > RETRY_MS : since > rest && !document.hidden && this.card) this.flush();
     }, 1000);
     PLACE.then((place) => { this.place = place; if (this.data) this.flush(); });
     this.part("words").addEventListener("submit", (event) => { event.preventDefault(); this.comment(); });
@@ -66,28 +68,45 @@ class Workbench {
   }
 
   close() {
+    if (this.data) this.keep();
     clearInterval(this.retry);
     window.removeEventListener("keydown", this.onKey, true);
     window.removeEventListener("pagehide", this.onHide);
   }
 
-  get store() { return `cimemories.unsaved.${this.data.key}`; }
+  // What is not saved is kept by owner (who works on what, in which workspace) and by tab: nobody's words may become
+  // somebody else's, or another dataset's, and a tab that has nothing to keep must not drop what another one has.
+  shelf(owner) { return `cimemories.unsaved.${this.data.key}.${owner}.`; }
 
   keep() {
-    if (this.log.length) localStorage.setItem(this.store, JSON.stringify(this.log));
-    else localStorage.removeItem(this.store);
+    for (const owner of this.owners) {
+      const own = this.log.filter((event) => event.owner === owner);
+      if (own.length) localStorage.setItem(this.shelf(owner) + TAB, JSON.stringify(own));
+      else localStorage.removeItem(this.shelf(owner) + TAB);
+    }
+  }
+
+  // What this owner had left unsaved when a tab was closed.
+  adopt(owner) {
+    this.owners.add(owner);
+    const here = new Set(this.log.map((event) => event.uid));
+    for (const name of Object.keys(localStorage)) {
+      if (!name.startsWith(this.shelf(owner)) || name.endsWith(TAB)) continue;
+      let left = [];
+      try { left = JSON.parse(localStorage.getItem(name)); } catch { left = []; }
+      const fresh = left.filter((event) => !here.has(event.uid));
+      this.log.push(...fresh.map((event) => ({ ...event, owner, seq: ++this.sequence })));
+      localStorage.removeItem(name);
+    }
+    this.keep();
   }
 
   receive({ data, setStateValue }) {
     const first = !this.data;
     this.data = data;
     this.send = (value) => setStateValue("log", value);
-    if (first) {
-      this.blind = data.blind;
-      let left = [];
-      try { left = JSON.parse(localStorage.getItem(this.store) ?? "[]"); } catch { left = []; }
-      this.log = left.map((event) => ({ ...event, seq: ++this.sequence }));
-    }
+    if (first) this.blind = data.blind;
+    if (!this.owners.has(data.owner)) this.adopt(data.owner);
     if (data.tab === TAB) {
       this.log = this.log.filter((event) => event.seq > data.acked);
       this.keep();
@@ -158,7 +177,7 @@ class Workbench {
     const now = performance.now();
     const event = {
       seq: ++this.sequence, uid: crypto.randomUUID(), kind, card: card.id, says, text, of: null,
-      seconds: Math.round(now - this.shownAt) / 1000, blind: this.blind,
+      seconds: Math.round(now - this.shownAt) / 1000, blind: this.blind, owner: this.data.owner,
     };
     this.log.push(event);
     if (kind === "comment") {
@@ -185,7 +204,7 @@ class Workbench {
     const last = this.undoable.pop();
     const event = {
       seq: ++this.sequence, uid: crypto.randomUUID(), kind: "undo", card: last?.card ?? "", says: null, text: "",
-      of: last?.uid ?? null, seconds: 0, blind: this.blind,
+      of: last?.uid ?? null, seconds: 0, blind: this.blind, owner: this.data.owner,
     };
     this.log.push(event);
     if (last) {
