@@ -50,10 +50,12 @@ class Label(StrEnum):
 
 
 class ResponseStatus(StrEnum):
-    """Where one planned response stands. Only `ok` can be judged; all but `owed` and `ok` are missing with a cause."""
+    """Where one planned response stands. Only `ok` can be judged; all but `owed` and `ok` are missing with a cause.
+    `unparsed`: a gate's selection could not be read, so that no message was asked for."""
 
     OWED = "owed"
     OK = "ok"
+    UNPARSED = "unparsed"
     EMPTY = "empty"
     REFUSED = "refused"
     TRUNCATED = "truncated"
@@ -61,10 +63,12 @@ class ResponseStatus(StrEnum):
 
 
 class JudgementStatus(StrEnum):
-    """Where one planned judgement stands: unparsed and failed ones are missing, never 'nothing revealed'."""
+    """Where one planned judgement stands: unparsed and failed ones are missing, never 'nothing revealed'. `empty`: there
+    was no reasoning text to read, which a server may also hide."""
 
     OWED = "owed"
     OK = "ok"
+    EMPTY = "empty"
     UNPARSED = "unparsed"
     TRUNCATED = "truncated"
     FAILED = "failed"
@@ -75,6 +79,8 @@ class WorkStatus(StrEnum):
 
     QUEUED = "queued"
     RUNNING = "running"
+    PAUSING = "pausing"
+    PAUSED = "paused"
     CANCELLING = "cancelling"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"

@@ -32,7 +32,7 @@ from cimemories.model import (
     Profile,
     is_bio,
 )
-from cimemories.store import curation_tables, datasets, decisions, review_tables, runs, tables
+from cimemories.store import curation_tables, datasets, decisions, review_tables, run_tables, runs, tables
 from cimemories.store.engine import Store, StoreError, open_store
 
 # One record serves all cases of a property: each case writes under a name of its own.
@@ -223,6 +223,30 @@ def fill_review_tables(store: Store, dataset: int, attribute: int, context: int)
             connection.execute(sa.insert(table).values(**values))
 
 
+def fill_run_tables(store: Store, dataset: int) -> None:
+    t = run_tables
+    with store.write() as connection:
+        run, call = connection.execute(
+            sa.select(tables.run.c.id, tables.response.c.call)
+            .join(tables.response, tables.response.c.run == tables.run.c.id)
+            .where(tables.run.c.dataset == dataset)
+        ).first()
+        profile = connection.execute(sa.select(tables.profile.c.id).where(tables.profile.c.dataset == dataset)).scalar()
+        wording = {"kind": "judge", "level": "base", "template": "t", "answers": "numbers", "source": "seeds"}
+        rows: list[tuple[sa.Table, dict[str, Any]]] = [
+            (t.prompt, {"hash": "h", "created": "2026-01-01", **wording}),
+            (t.memory, {"hash": "m", "profile": profile, "attributes": "[]"}),
+            (t.run_call, {"run": run, "call": call}),
+            (
+                t.sweep,
+                {"id": "sweep-1", "name": "s", "dataset": dataset, "spec": "{}", "plan": "{}", "status": "paused"},
+            ),
+        ]
+        for table, values in rows:
+            more = {"created": "2026-01-01"} if table is t.sweep else {}
+            connection.execute(sa.insert(table).values(**values, **more))
+
+
 def test_deleting_a_dataset_takes_its_rows_and_leaves_the_calls(store: Store) -> None:
     kept = add_dataset(store, name="kept", profiles=1)
     alone = counts(store)
@@ -236,12 +260,23 @@ def test_deleting_a_dataset_takes_its_rows_and_leaves_the_calls(store: Store) ->
             decisions.add(connection, dataset_id=gone.id, attribute=a, context=c, annotator="me", label=label)
     fill_curation_tables(store, gone.id, kept.id, a, c)
     fill_review_tables(store, gone.id, a, c)
+    fill_run_tables(store, gone.id)
     full = counts(store)
     assert all(full[name] > 0 for name in full if name != "alembic_version")
     with store.write() as connection:
         datasets.delete(connection, gone.id)
     after = counts(store)
-    shared = ("call", "request", "persona", "judge", "generation", "generation_part", "guideline", "saved_view")
+    shared = (
+        "call",
+        "request",
+        "persona",
+        "judge",
+        "generation",
+        "generation_part",
+        "guideline",
+        "saved_view",
+        "prompt",
+    )
     assert {k: v for k, v in after.items() if k not in shared} == {k: v for k, v in alone.items() if k not in shared}
     assert {k: after[k] for k in shared} == {k: full[k] for k in shared}
     assert records(store, kept.id)[0].profile == make_profile(0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 HERE = Path(__file__).parent / "migrations"
-HEAD = "0004"
+HEAD = "0005"
 _ADVISORY_LOCK = 7_023_511_493
 
 

@@ -255,8 +255,11 @@ run = Table(
     Column("composition", Text, nullable=False),
     Column("parameters", Text, nullable=False),
     Column("manifest", Text, nullable=False),
+    Column("sweep", Text),  # the sweep that it is a cell of, and which one
+    Column("cell", Integer),
     *work_columns(),
     Index("ix_run_dataset", "dataset"),
+    Index("ix_run_sweep", "sweep"),
 )
 
 response = Table(
@@ -274,6 +277,9 @@ response = Table(
     Column("reasoning", Text),
     Column("finish_reason", Text),
     Column("call", Text, ForeignKey("call.key")),
+    Column("memory", Text),  # hash of what the assistant holds here; null: all attributes in their order
+    Column("shown", Text),  # hash of what a gate let into the prompt; null: all of it
+    Column("before", Text),  # key of the call before this one: a gate's, or the draft that was rewritten
     UniqueConstraint("run", "profile", "context", "level", "sample"),
     Index("ix_response_profile", "profile"),
     Index("ix_response_context", "context"),
@@ -284,12 +290,13 @@ judge = Table(
     metadata,
     id_column(),
     Column("identity", Text, nullable=False, unique=True),
-    Column("kind", Text, nullable=False),  # llm | matcher
+    Column("kind", Text, nullable=False),  # llm | matcher; of the task check: check | check-rules
     Column("model", Text, nullable=False),
     Column("endpoint", Text, nullable=False),
     Column("simulated", Boolean, nullable=False),
     Column("prompt_hash", Text),
     Column("parameters", Text, nullable=False),
+    Column("channel", Text, nullable=False, default="message", server_default="message"),  # message | reasoning
 )
 
 run_judge = Table(
@@ -298,6 +305,7 @@ run_judge = Table(
     Column("run", Text, ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
     to("judge", primary_key=True),
     Column("ordinal", SmallInteger, nullable=False),  # 0: the judge that numbers rest on unless another is asked for
+    Column("settings", Text, nullable=False, default="{}", server_default="{}"),  # JSON: where it is served, how asked
 )
 
 judgement = Table(
@@ -310,6 +318,7 @@ judgement = Table(
     Column("cause", Text),
     Column("unknown", Integer, nullable=False, default=0, server_default="0"),
     Column("call", Text, ForeignKey("call.key")),
+    Column("verdict", Text),  # of a task check: yes | partly | no
     UniqueConstraint("response", "judge"),
 )
 
