@@ -93,9 +93,9 @@ def open_and_look(store: Store) -> list[str]:
         return [row.name for row in datasets.all_rows(connection)]
 
 
-def test_four_processes_that_open_a_new_workspace_at_once_all_succeed(database: Database) -> None:
-    assert together(database, [(open_and_look, ())] * 4, opened=False) == [[]] * 4
-    store = open_store(database.workspace, database.url)
+def test_four_processes_that_open_a_new_workspace_at_once_all_succeed(bare_database: Database) -> None:
+    assert together(bare_database, [(open_and_look, ())] * 4, opened=False) == [[]] * 4
+    store = open_store(bare_database.workspace, bare_database.url)
     with store.read() as connection:
         assert connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalars().all() == [migrate.HEAD]
     store.close()
