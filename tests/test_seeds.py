@@ -40,6 +40,7 @@ def write(path: Path, content: object) -> Path:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(seeds, "SEEDS", tmp_path)
+    monkeypatch.setattr(seeds.prompts, "SEEDS", tmp_path)
     return tmp_path
 
 
@@ -114,7 +115,8 @@ class TestShipped:
                 loaded = seeds.load_prompt(path.stem, level)
                 assert loaded.sha256 == hashlib.sha256(loaded.template.encode()).hexdigest()
                 rendered = loaded.render(**{name: f"<<{name}>>" for name in loaded.placeholders})
-                assert all(f"<<{name}>>" in rendered for name in loaded.placeholders)
+                required = yaml.safe_load(path.read_text(encoding="utf-8"))["placeholders"]
+                assert required and all(f"<<{name}>>" in rendered for name in required)
 
 
 class TestPersonas:

@@ -13,7 +13,6 @@ in part.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +20,20 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from cimemories.model import DOMAINS, GENERAL, Context, Persona, canonical_event
-from cimemories.seeds.reading import Identifier, Line, Paragraph, Seed, SeedError, Text, read, refuse_repeats
+from cimemories.seeds import prompts
+from cimemories.seeds.prompts import Prompt, load_prompt
+from cimemories.seeds.reading import (
+    SEEDS,
+    Identifier,
+    Line,
+    Paragraph,
+    Seed,
+    SeedError,
+    Text,
+    read,
+    refuse_repeats,
+)
 
-SEEDS = Path(os.environ.get("CIMEMORIES_SEEDS") or Path(__file__).resolve().parents[2] / "seeds")
 PRIOR_TOLERANCE = 1e-6
 BIO_FIELDS = ("name", "sex", "address", "age")
 __all__ = [
@@ -50,6 +60,7 @@ __all__ = [
     "load_prompt",
     "offline_events",
     "offline_path",
+    "prompts",
     "seeds_hash",
 ]
 
@@ -160,12 +171,6 @@ class _PersonasFile(Seed):
     personas: tuple[_PersonaEntry, ...] = Field(min_length=1)
 
 
-class _PromptFile(Seed):
-    version: int = Field(ge=1, le=1)
-    placeholders: tuple[Identifier, ...]
-    templates: dict[str, str] = Field(min_length=1)
-
-
 @dataclass(frozen=True)
 class PersonaPack:
     """The voters whose verdicts are mixed, in the order of the file; their priors add to 1.
@@ -178,33 +183,6 @@ class PersonaPack:
     title: str = ""
     about: str = ""
     priors_from: str = ""
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """One prompt of one level. `sha256` is of the template's UTF-8 bytes, before anything is put in."""
-
-    kind: str
-    level: str
-    template: str
-    placeholders: tuple[str, ...]
-    sha256: str
-
-    def render(self, **values: str) -> str:
-        """The template with each declared placeholder replaced, in one pass: braces in a value stay as they are.
-
-        Raises SeedError where a declared placeholder gets no value, or a value has no declared placeholder.
-        """
-        missing = [name for name in self.placeholders if name not in values]
-        undeclared = [name for name in values if name not in self.placeholders]
-        if missing or undeclared:
-            problems = [f"no value for {{{name}}}" for name in missing]
-            problems += [f"{{{name}}} is not among its placeholders" for name in undeclared]
-            raise SeedError(f"prompt {self.kind}/{self.level}: {'; '.join(problems)}")
-        if not self.placeholders:
-            return self.template
-        pattern = r"\{(" + "|".join(map(re.escape, self.placeholders)) + r")\}"
-        return re.sub(pattern, lambda match: values[match[1]], self.template)
 
 
 def event_slug(event: str) -> str:
@@ -288,22 +266,6 @@ def load_general() -> GeneralTemplates:
             raise SeedError(f"{path}: bio.{field}: the statement must have {{value}} exactly once")
     refuse_repeats(path, "key", [*templates.bio, *(template.key for template in templates.attributes)])
     return templates
-
-
-def load_prompt(kind: str, level: str = "base") -> Prompt:
-    """One prompt of seeds/prompts/KIND.yaml. Raises SeedError for an unknown kind or level, or where the template
-    leaves out a placeholder that the file declares.
-    """
-    path = SEEDS / "prompts" / f"{kind}.yaml"
-    file = read(path, _PromptFile)
-    if level not in file.templates:
-        raise SeedError(f"{path}: templates: there is no level '{level}'; there are {', '.join(file.templates)}")
-    template = file.templates[level]
-    unused = [name for name in file.placeholders if f"{{{name}}}" not in template]
-    if unused:
-        raise SeedError(f"{path}: templates.{level}: does not use its placeholder {', '.join(unused)}")
-    digest = hashlib.sha256(template.encode()).hexdigest()
-    return Prompt(kind, level, template, file.placeholders, digest)
 
 
 def seeds_hash(folder: Path | None = None) -> str:

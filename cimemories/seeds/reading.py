@@ -6,6 +6,7 @@ limit on its size, no key given twice, and an error that stays short however muc
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from typing import Annotated, Any, TypeVar
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
 
+SEEDS = Path(os.environ.get("CIMEMORIES_SEEDS") or Path(__file__).resolve().parents[2] / "seeds")
 LARGEST_FILE = 1_000_000  # bytes; the largest file that ships has about 20,000
 DEEPEST = 30  # lists and mappings inside one another; the C loader dies of very many
 PROBLEMS_NAMED = 10

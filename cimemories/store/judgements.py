@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
@@ -14,13 +14,17 @@ from cimemories.store.ids import canonical_json, content_hash
 from cimemories.store.tables import attribute, judge, judgement, response, reveal, run_judge
 
 RETRIABLE = (JudgementStatus.FAILED,)
+READERS = ("llm", "matcher")  # kinds that say what a message reveals
+CHECKERS = ("check", "check-rules")  # kinds that say whether it does its task
+MESSAGE, REASONING = "message", "reasoning"
 CHUNK = 2000  # ids of one IN list
 
 
 @dataclass(frozen=True)
 class JudgeRow:
-    """A judge of a run. kind: 'llm' or 'matcher'; ordinal 0 is the one that numbers rest on by default. prompt_hash: of
-    the prompt it was asked with; None for the matcher, which has none."""
+    """A judge of a run. kind: 'llm' or 'matcher', of a task check 'check' or 'check-rules'; ordinal 0 is the one that
+    numbers rest on by default. prompt_hash: of the prompt it was asked with; None for one that asks no model. channel:
+    what it reads, the message or the reasoning before it. settings: where it is served and how it is asked."""
 
     id: int
     kind: str
@@ -30,10 +34,13 @@ class JudgeRow:
     parameters: dict[str, object]
     ordinal: int
     prompt_hash: str | None = None
+    channel: str = MESSAGE
+    settings: dict[str, object] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        return self.model if self.kind == "llm" else "matcher"
+        own = {"matcher": "matcher", "check-rules": "rules"}.get(self.kind, self.model)
+        return own if self.channel == MESSAGE else f"{own} on reasoning"
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,17 @@ class JudgedResponse:
     reveals: tuple[Reveal, ...]
 
 
+@dataclass(frozen=True)
+class OwedJudgement:
+    """A response that a judge has still to read. memory: hash of what was held, None for all attributes; text: None
+    where there is none in the judge's channel."""
+
+    response: int
+    context: int
+    memory: str | None
+    text: str | None
+
+
 def judge_id(
     connection: sa.Connection,
     *,
@@ -59,9 +77,15 @@ def judge_id(
     simulated: bool,
     prompt_hash: str | None,
     parameters: Mapping[str, object],
+    channel: str = MESSAGE,
+    manner: Mapping[str, object] | None = None,
 ) -> int:
-    """The id of this judge, written where it is new. The endpoint is where it was first met, not what it is."""
-    identity = content_hash([kind, model, simulated, prompt_hash, parameters])
+    """The id of this judge, written where it is new. The endpoint is where it was first met, not what it is.
+
+    manner: what else of how it is asked makes it another judge (a split list of attributes, no JSON schema).
+    """
+    more = [] if channel == MESSAGE and not manner else [channel, manner or {}]
+    identity = content_hash([kind, model, simulated, prompt_hash, parameters, *more])
     connection.execute(
         insert_ignore(connection, judge).values(
             identity=identity,
@@ -71,31 +95,52 @@ def judge_id(
             simulated=simulated,
             prompt_hash=prompt_hash,
             parameters=canonical_json(parameters),
+            channel=channel,
         )
     )
     return int(connection.execute(sa.select(judge.c.id).where(judge.c.identity == identity)).scalar_one())
 
 
-def assign(connection: sa.Connection, run_id: str, judge_ids: Sequence[int]) -> None:
-    """Make these the judges of a run, in this order, behind those that it has already."""
+def assign(
+    connection: sa.Connection,
+    run_id: str,
+    judge_ids: Sequence[int],
+    settings: Mapping[int, Mapping[str, object]] | None = None,
+) -> list[int]:
+    """Make these the judges of a run, in this order, behind those that it has already; returns those that are new.
+    settings: by judge, where it is served and how it is asked; a judge that is there gets new ones."""
     there = connection.execute(sa.select(run_judge.c.judge).where(run_judge.c.run == run_id)).scalars().all()
-    new = [i for i in judge_ids if i not in there]
+    new = [i for i in dict.fromkeys(judge_ids) if i not in there]
     for ordinal, i in enumerate(new, start=len(there)):
         connection.execute(sa.insert(run_judge).values(run=run_id, judge=i, ordinal=ordinal))
+    for i, held in (settings or {}).items():
+        where = run_judge.c.run == run_id, run_judge.c.judge == i
+        connection.execute(sa.update(run_judge).where(*where).values(settings=canonical_json(held)))
+    return new
 
 
 def of_run(connection: sa.Connection, run_id: str) -> list[JudgeRow]:
-    """The judges of a run, the first one first."""
+    """The judges of a run that say what is revealed, the first one first."""
+    return _of_run(connection, run_id, READERS)
+
+
+def checkers_of_run(connection: sa.Connection, run_id: str) -> list[JudgeRow]:
+    """The judges of a run that say whether a message does its task."""
+    return _of_run(connection, run_id, CHECKERS)
+
+
+def _of_run(connection: sa.Connection, run_id: str, kinds: Sequence[str]) -> list[JudgeRow]:
     rows = connection.execute(
-        sa.select(judge, run_judge.c.ordinal)
+        sa.select(judge, run_judge.c.ordinal, run_judge.c.settings)
         .join(run_judge, run_judge.c.judge == judge.c.id)
-        .where(run_judge.c.run == run_id)
+        .where(run_judge.c.run == run_id, judge.c.kind.in_(kinds))
         .order_by(run_judge.c.ordinal)
     ).mappings()
+    texts = ("parameters", "settings")
     return [
         JudgeRow(
-            **{name: r[name] for name in JudgeRow.__dataclass_fields__ if name != "parameters"},
-            parameters=json.loads(r["parameters"]),
+            **{name: r[name] for name in JudgeRow.__dataclass_fields__ if name not in texts},
+            **{name: json.loads(r[name]) for name in texts},
         )
         for r in rows
     ]
@@ -120,15 +165,17 @@ def counts_by_run(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str
     return counts
 
 
-def owed(connection: sa.Connection, run_id: str, judge_id_: int, profile_id: int) -> list[tuple[int, str]]:
-    """Responses of one profile that this judge has still to read: (response id, text)."""
+def owed(connection: sa.Connection, run_id: str, judge_id_: int, profile_id: int) -> list[OwedJudgement]:
+    """Responses of one profile that this judge has still to read, with the text of its channel."""
     settled = sa.exists().where(
         judgement.c.response == response.c.id,
         judgement.c.judge == judge_id_,
         judgement.c.status.not_in(RETRIABLE),
     )
+    channel = sa.select(judge.c.channel).where(judge.c.id == judge_id_).scalar_subquery()
+    text = sa.case((channel == REASONING, response.c.reasoning), else_=response.c.text)
     rows = connection.execute(
-        sa.select(response.c.id, response.c.text)
+        sa.select(response.c.id, response.c.context, response.c.memory, text.label("text"))
         .where(
             response.c.run == run_id,
             response.c.profile == profile_id,
@@ -137,7 +184,7 @@ def owed(connection: sa.Connection, run_id: str, judge_id_: int, profile_id: int
         )
         .order_by(response.c.id)
     )
-    return [(row.id, row.text) for row in rows]
+    return [OwedJudgement(row.id, row.context, row.memory, row.text) for row in rows]
 
 
 def settle(
@@ -150,9 +197,11 @@ def settle(
     call_key: str | None = None,
     unknown: int = 0,
     reveals: Sequence[Reveal] = (),
+    verdict: str | None = None,
 ) -> None:
-    """Write one judgement with its reveals; one that is there stays, unless it had only failed."""
-    values = {"status": status, "cause": cause, "call": call_key, "unknown": unknown}
+    """Write one judgement with its reveals, or a task check with its verdict; one that is there stays, unless it had
+    only failed."""
+    values = {"status": status, "cause": cause, "call": call_key, "unknown": unknown, "verdict": verdict}
     where = (judgement.c.response == response_id, judgement.c.judge == judge_id_)
     there = connection.execute(sa.select(judgement.c.id, judgement.c.status).where(*where)).first()
     if there is not None and there.status not in RETRIABLE:
@@ -225,20 +274,20 @@ def claims(
     return found
 
 
-def claimed(connection: sa.Connection, run_id: str, judge_id_: int, level: str = "full") -> sa.CursorResult[tuple]:
-    """Every claim of a judge in a run at one level of memory, of any strength: columns response, attribute, context,
+def claimed(connection: sa.Connection, run_id: str, judge_id_: int) -> sa.CursorResult[tuple]:
+    """Every claim of a judge in a run, of any strength: columns response, attribute, context,
     strength; ordered."""
     return connection.execute(
         sa.select(judgement.c.response, reveal.c.attribute, response.c.context, reveal.c.strength)
         .join(judgement, reveal.c.judgement == judgement.c.id)
         .join(response, judgement.c.response == response.c.id)
-        .where(*_judged(run_id, judge_id_), response.c.level == level)
+        .where(*_judged(run_id, judge_id_))
         .order_by(judgement.c.response, reveal.c.attribute)
     )
 
 
 def judged_in(
-    connection: sa.Connection, run_id: str, judge_id_: int, places: Iterable[tuple[int, int]], level: str = "full"
+    connection: sa.Connection, run_id: str, judge_id_: int, places: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, int, int]]:
     """The responses that a judge has judged in these (profile, context): (profile, context, response), by sample."""
     wanted = sorted(set(places))
@@ -248,7 +297,6 @@ def judged_in(
             .join(judgement, judgement.c.response == response.c.id)
             .where(
                 *_judged(run_id, judge_id_),
-                response.c.level == level,
                 sa.tuple_(response.c.profile, response.c.context).in_(wanted[start : start + CHUNK // 2]),
             )
             .order_by(response.c.profile, response.c.context, response.c.sample)

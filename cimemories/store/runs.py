@@ -13,6 +13,7 @@ from cimemories.model import JudgementStatus, ResponseStatus, WorkStatus
 from cimemories.store import work
 from cimemories.store.engine import StoreError, insert_ignore
 from cimemories.store.ids import canonical_json, new_id, now
+from cimemories.store.run_tables import run_call
 from cimemories.store.tables import call, context, judgement, profile, profile_context, response, run
 
 RETRIABLE = (ResponseStatus.OWED, ResponseStatus.FAILED)
@@ -41,6 +42,8 @@ class RunRow:
     revision: int
     responses: dict[str, int]
     judgements: dict[str, int]
+    sweep: str | None = None
+    cell: int | None = None
 
     @property
     def expected(self) -> int:
@@ -59,12 +62,14 @@ class RunRow:
 
 @dataclass(frozen=True)
 class OwedResponses:
-    """The samples that are still owed for one profile in one context: one request."""
+    """The samples that are still owed for one profile in one context: one request. memory: hash of what is held there,
+    None for all attributes in their order."""
 
     profile: int
     context: int
     level: str
     samples: dict[int, int]  # sample -> response id
+    memory: str | None = None
 
 
 def add(connection: sa.Connection, values: Mapping[str, object], manifest: Mapping[str, object]) -> str:
@@ -85,29 +90,53 @@ def plan(
     context_ids: Sequence[int],
     samples: int,
     level: str = "full",
+    memories: Mapping[tuple[int, int], str] | None = None,
 ) -> int:
-    """Write every response that the run is to have as owed; returns how many. Planning twice changes nothing."""
-    pairs = connection.execute(
-        sa.select(profile_context.c.profile, profile_context.c.context)
-        .where(profile_context.c.profile.in_(profile_ids), profile_context.c.context.in_(context_ids))
-        .order_by(profile_context.c.profile, profile_context.c.ordinal)
-    ).all()
+    """Write every response that the run is to have as owed; returns how many. Planning twice changes nothing.
+
+    memories: hash of what is held, by (profile, context); a pair that is not among them is not planned. None: all
+    attributes in their order, everywhere.
+    """
+    pairs = [
+        (pair.profile, pair.context)
+        for pair in connection.execute(
+            sa.select(profile_context.c.profile, profile_context.c.context)
+            .where(profile_context.c.profile.in_(profile_ids), profile_context.c.context.in_(context_ids))
+            .order_by(profile_context.c.profile, profile_context.c.ordinal)
+        )
+        if memories is None or (pair.profile, pair.context) in memories
+    ]
     rows = (
         {
             "run": run_id,
-            "profile": pair.profile,
-            "context": pair.context,
+            "profile": of,
+            "context": into,
             "level": level,
             "sample": sample,
             "status": ResponseStatus.OWED,
+            "memory": None if memories is None else memories[of, into],
         }
-        for pair in pairs
+        for of, into in pairs
         for sample in range(samples)
     )
     statement = insert_ignore(connection, response)
     while chunk := list(islice(rows, 5000)):
         connection.execute(statement, chunk)
     return len(pairs) * samples
+
+
+def in_contexts(
+    connection: sa.Connection, profile_ids: Sequence[int], context_ids: Sequence[int]
+) -> dict[int, list[int]]:
+    """The contexts, of these, that each of these profiles is tested in, in its order."""
+    found: dict[int, list[int]] = {}
+    for of, into in connection.execute(
+        sa.select(profile_context.c.profile, profile_context.c.context)
+        .where(profile_context.c.profile.in_(profile_ids), profile_context.c.context.in_(context_ids))
+        .order_by(profile_context.c.profile, profile_context.c.ordinal)
+    ):
+        found.setdefault(int(of), []).append(int(into))
+    return found
 
 
 def all_rows(connection: sa.Connection, dataset_id: int | None = None) -> list[RunRow]:
@@ -163,6 +192,8 @@ def _rows(connection: sa.Connection, query: sa.Select) -> list[RunRow]:
             revision=row["revision"],
             responses=responses.get(row["id"], {}),
             judgements=judged.get(row["id"], {}),
+            sweep=row["sweep"],
+            cell=row["cell"],
         )
         for row in rows
     ]
@@ -171,15 +202,15 @@ def _rows(connection: sa.Connection, query: sa.Select) -> list[RunRow]:
 def owed(connection: sa.Connection, run_id: str, profile_id: int) -> list[OwedResponses]:
     """What one profile still owes, one group a request, contexts in their order."""
     rows = connection.execute(
-        sa.select(response.c.context, response.c.level, response.c.sample, response.c.id)
+        sa.select(response.c.context, response.c.level, response.c.sample, response.c.id, response.c.memory)
         .join(context, response.c.context == context.c.id)
         .where(response.c.run == run_id, response.c.profile == profile_id, response.c.status.in_(RETRIABLE))
         .order_by(context.c.ordinal, response.c.level, response.c.sample)
     )
-    groups: dict[tuple[int, str], dict[int, int]] = {}
+    groups: dict[tuple[int, str, str | None], dict[int, int]] = {}
     for row in rows:
-        groups.setdefault((row.context, row.level), {})[row.sample] = row.id
-    return [OwedResponses(profile_id, c, level, samples) for (c, level), samples in groups.items()]
+        groups.setdefault((row.context, row.level, row.memory), {})[row.sample] = row.id
+    return [OwedResponses(profile_id, c, level, samples, m) for (c, level, m), samples in groups.items()]
 
 
 def profile_ids(connection: sa.Connection, run_id: str) -> list[int]:
@@ -203,12 +234,26 @@ def settle(
     reasoning: str | None,
     finish_reason: str | None,
     call_key: str,
+    before: str | None = None,
+    shown: str | None = None,
 ) -> bool:
-    """Write what came of one planned response. False where it had been settled already, which then stays."""
+    """Write what came of one planned response. False where it had been settled already, which then stays.
+
+    before: key of the gate's or the draft's call; shown: hash of what the gate let into the prompt.
+    """
     result = connection.execute(
         sa.update(response)
         .where(response.c.id == response_id, response.c.status.in_(RETRIABLE))
-        .values(status=status, cause=cause, text=text, reasoning=reasoning, finish_reason=finish_reason, call=call_key)
+        .values(
+            status=status,
+            cause=cause,
+            text=text,
+            reasoning=reasoning,
+            finish_reason=finish_reason,
+            call=call_key,
+            before=before,
+            shown=shown,
+        )
     )
     return bool(result.rowcount)
 
@@ -232,21 +277,62 @@ def failures(connection: sa.Connection, run_id: str) -> list[tuple[str, str, str
 
 
 def tokens(connection: sa.Connection, run_id: str) -> tuple[int, int, int]:
-    """Prompt, cached and completion tokens of all calls behind a run: answers and judgements."""
-    keys = sa.union(
-        sa.select(response.c.call.label("key")).where(response.c.run == run_id),
-        sa.select(judgement.c.call)
-        .join(response, judgement.c.response == response.c.id)
-        .where(response.c.run == run_id),
-    ).subquery()
-    row = connection.execute(
+    """Prompt, cached and completion tokens of all calls behind a run, whatever their kind."""
+    stages = calls_by_kind(connection, run_id).values()
+    return (
+        sum(stage.prompt_tokens for stage in stages),
+        sum(stage.cached_tokens for stage in stages),
+        sum(stage.completion_tokens for stage in stages),
+    )
+
+
+@dataclass(frozen=True)
+class StageCalls:
+    """The calls of one kind behind a run: how many, how many of them failed, their tokens, and the seconds that they
+    took one after the other (an exchange that served several draws counts once)."""
+
+    calls: int
+    failed: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    seconds: float
+
+
+def calls_by_kind(connection: sa.Connection, run_id: str) -> dict[str, StageCalls]:
+    """What each kind of call (respond, judge, gate, draft, rewrite, check) has cost a run so far."""
+    first = call.c.prompt_tokens.is_not(None)  # token counts of an exchange stand on its first draw
+    rows = connection.execute(
         sa.select(
-            sa.func.coalesce(sa.func.sum(call.c.prompt_tokens), 0),
-            sa.func.coalesce(sa.func.sum(call.c.cached_tokens), 0),
-            sa.func.coalesce(sa.func.sum(call.c.completion_tokens), 0),
-        ).join(keys, keys.c.key == call.c.key)
-    ).one()
-    return int(row[0]), int(row[1]), int(row[2])
+            call.c.kind,
+            sa.func.count().label("calls"),
+            sa.func.sum(sa.case((call.c.status != "ok", 1), else_=0)).label("failed"),
+            sa.func.coalesce(sa.func.sum(call.c.prompt_tokens), 0).label("prompt_tokens"),
+            sa.func.coalesce(sa.func.sum(call.c.cached_tokens), 0).label("cached_tokens"),
+            sa.func.coalesce(sa.func.sum(call.c.completion_tokens), 0).label("completion_tokens"),
+            sa.func.coalesce(sa.func.sum(sa.case((first, call.c.seconds), else_=0.0)), 0.0).label("seconds"),
+        )
+        .join(run_call, run_call.c.call == call.c.key)
+        .where(run_call.c.run == run_id)
+        .group_by(call.c.kind)
+    ).mappings()
+    return {
+        str(row["kind"]): StageCalls(
+            calls=int(row["calls"]),
+            failed=int(row["failed"]),
+            prompt_tokens=int(row["prompt_tokens"]),
+            cached_tokens=int(row["cached_tokens"]),
+            completion_tokens=int(row["completion_tokens"]),
+            seconds=float(row["seconds"]),
+        )
+        for row in rows
+    }
+
+
+def link(connection: sa.Connection, run_id: str, keys: Sequence[str]) -> None:
+    """Note that a run used these calls; one that is noted already stays."""
+    if keys:
+        connection.execute(insert_ignore(connection, run_call), [{"run": run_id, "call": key} for key in keys])
 
 
 def delete(connection: sa.Connection, run_id: str) -> None:

@@ -1,0 +1,157 @@
+"""Prompts: those of the seeds folder, and a user's file in the layout of published ones (docs/formats.md).
+
+    load_prompt("respond", "high").render(memories=..., recipient="Landlord", task="Negotiate a lease")
+    read_prompt_file(Path("prompts.yaml")).prompt("respond", "2")
+
+A prompt is known by the SHA-256 of its template. Only declared placeholders are replaced, in one pass: the text of a
+memory may contain braces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from cimemories.seeds.reading import SEEDS, Identifier, Seed, SeedError, read
+
+TEXT, NUMBERS, KEYS = "text", "numbers", "keys"
+FROM_SEEDS = "seeds"
+PLACEHOLDERS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("respond", TEXT): ("memories", "recipient", "task"),
+    ("judge", NUMBERS): ("attributes", "message"),
+    ("judge", KEYS): ("attributes", "solution"),
+    ("memory", TEXT): ("statement",),
+    ("gate", NUMBERS): ("memories", "recipient", "task"),
+    ("rewrite", TEXT): ("recipient", "task", "draft"),
+    ("check", TEXT): ("recipient", "task", "message"),
+}
+OPTIONAL = {"memory": ("number", "key", "domain")}
+_SECTIONS = {"task_solving": ("respond", TEXT), "adversary_reveal": ("judge", KEYS), "memory": ("memory", TEXT)}
+
+
+class _PromptFile(Seed):
+    version: int = Field(ge=1, le=1)
+    placeholders: tuple[Identifier, ...]
+    optional: tuple[Identifier, ...] = ()
+    templates: dict[str, str] = Field(min_length=1)
+
+
+class _UserFile(Seed):
+    task_solving: dict[int | str, str] = Field(default_factory=dict)
+    adversary_reveal: dict[int | str, str] = Field(default_factory=dict)
+    memory: dict[int | str, str] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt of one level. `sha256` is of the template's UTF-8 bytes, before anything is put in.
+
+    answers: the form of the answer: 'text', 'numbers' (a list of attribute numbers, ours), or 'keys' (a JSON object
+    from an attribute's key to a sentence, as published judges answer). source: 'seeds', or the name of the user's file.
+    """
+
+    kind: str
+    level: str
+    template: str
+    placeholders: tuple[str, ...]
+    sha256: str
+    answers: str = TEXT
+    source: str = FROM_SEEDS
+
+    def render(self, **values: str) -> str:
+        """The template with each declared placeholder replaced, in one pass: braces in a value stay as they are.
+
+        Raises SeedError where a declared placeholder gets no value, or a value has no declared placeholder.
+        """
+        missing = [name for name in self.placeholders if name not in values]
+        undeclared = [name for name in values if name not in self.placeholders]
+        if missing or undeclared:
+            problems = [f"no value for {{{name}}}" for name in missing]
+            problems += [f"{{{name}}} is not among its placeholders" for name in undeclared]
+            raise SeedError(f"prompt {self.kind}/{self.level}: {'; '.join(problems)}")
+        if not self.placeholders:
+            return self.template
+        pattern = r"\{(" + "|".join(map(re.escape, self.placeholders)) + r")\}"
+        return re.sub(pattern, lambda match: values[match[1]], self.template)
+
+
+def recorded(kind: str, level: str, template: str, answers: str, source: str) -> Prompt:
+    """A prompt as the record keeps it. Kinds that this table does not know declare no placeholder."""
+    placeholders = PLACEHOLDERS.get((kind, answers), ()) + OPTIONAL.get(kind, ())
+    return Prompt(kind, level, template, placeholders, template_hash(template), answers, source)
+
+
+def template_hash(template: str) -> str:
+    return hashlib.sha256(template.encode()).hexdigest()
+
+
+def prompt_path(kind: str) -> Path:
+    return SEEDS / "prompts" / f"{kind}.yaml"
+
+
+def levels(kind: str) -> tuple[str, ...]:
+    """The levels of one kind of prompt, in the order of its file. Raises SeedError for an unknown kind."""
+    return tuple(read(prompt_path(kind), _PromptFile).templates)
+
+
+def load_prompt(kind: str, level: str = "base") -> Prompt:
+    """One prompt of seeds/prompts/KIND.yaml. Raises SeedError for an unknown kind or level, or where the template
+    leaves out a placeholder that the file declares.
+    """
+    path = prompt_path(kind)
+    file = read(path, _PromptFile)
+    if level not in file.templates:
+        raise SeedError(f"{path}: templates: there is no level '{level}'; there are {', '.join(file.templates)}")
+    template = file.templates[level]
+    _require(f"{path}: templates.{level}", template, file.placeholders)
+    answers = NUMBERS if (kind, NUMBERS) in PLACEHOLDERS else TEXT
+    placeholders = file.placeholders + file.optional
+    return Prompt(kind, level, template, placeholders, template_hash(template), answers)
+
+
+@dataclass(frozen=True)
+class PromptFile:
+    """A user's prompts: {section: {level: template}}; `name` is the file's."""
+
+    name: str
+    sections: dict[str, dict[str, str]]
+
+    def levels(self, kind: str) -> tuple[str, ...]:
+        return tuple(level for section, (of, _) in _SECTIONS.items() if of == kind for level in self.sections[section])
+
+    def prompt(self, kind: str, level: str) -> Prompt:
+        """Raises SeedError where the file has no such prompt, naming what it has."""
+        for section, (of, answers) in _SECTIONS.items():
+            if of == kind and level in self.sections[section]:
+                return recorded(kind, level, self.sections[section][level], answers, self.name)
+        there = ", ".join(self.levels(kind)) or "none"
+        raise SeedError(f"{self.name}: it has no {kind} prompt of level '{level}'; levels there: {there}")
+
+
+def read_prompt_file(path: Path) -> PromptFile:
+    """Prompts from a YAML file in the published layout: `task_solving` and `adversary_reveal`, each from a level to a
+    template, and, ours, `memory`.
+
+    Raises SeedError where it cannot be read, has other fields, no template at all, or a template that leaves out a
+    placeholder: {memories} {recipient} {task}; {attributes} {solution}; {statement}.
+    """
+    file = read(path, _UserFile)
+    given: dict[str, dict[Any, str]] = {section: getattr(file, section) for section in _SECTIONS}
+    sections = {section: {str(level): text for level, text in found.items()} for section, found in given.items()}
+    if not any(sections.values()):
+        raise SeedError(f"{path}: it has no prompt: give task_solving, adversary_reveal or memory")
+    for section, found in sections.items():
+        for level, text in found.items():
+            _require(f"{path}: {section}.{level}", text, PLACEHOLDERS[_SECTIONS[section]])
+    return PromptFile(path.name, sections)
+
+
+def _require(where: str, template: str, placeholders: tuple[str, ...]) -> None:
+    unused = [name for name in placeholders if f"{{{name}}}" not in template]
+    if unused:
+        raise SeedError(f"{where}: does not use its placeholder {', '.join(unused)}")
