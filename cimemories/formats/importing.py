@@ -137,7 +137,7 @@ def import_bytes(
 
 
 def _import(store: Store, file: LabelledFile, name: str, source_name: str, kind: Kind) -> Imported:
-    file = _with_one_sphere(file, shown(source_name))
+    file = with_one_sphere(file, shown(source_name))
     with store.write() as connection:
         known = datasets.with_source(connection, file.sha256)
         if known is not None:
@@ -146,11 +146,11 @@ def _import(store: Store, file: LabelledFile, name: str, source_name: str, kind:
             connection, name, file.profiles, origin=ORIGINS[kind], source_name=source_name, source_hash=file.sha256
         )
         if file.labels:
-            _add_labels(connection, dataset_id, file)
+            add_labels(connection, dataset_id, file)
         return Imported(datasets.named(connection, name), True, file.notes, kind)
 
 
-def _with_one_sphere(file: LabelledFile, name: str) -> LabelledFile:
+def with_one_sphere(file: LabelledFile, name: str) -> LabelledFile:
     """A context is one for all profiles, and so is its sphere: told by one profile, it holds for the others."""
     spheres: dict[tuple[str, str], str] = {}
     for number, profile in enumerate(file.profiles, 1):
@@ -174,7 +174,7 @@ def _with_one_sphere(file: LabelledFile, name: str) -> LabelledFile:
     return replace(file, profiles=tuple(profiles), notes=(*file.notes, note))
 
 
-def _add_labels(connection: sa.Connection, dataset_id: int, file: LabelledFile) -> None:
+def add_labels(connection: sa.Connection, dataset_id: int, file: LabelledFile) -> None:
     records = datasets.profile_records(connection, dataset_id)
     for labels in file.labels:
         imported.add(connection, dataset_id, records, labels)

@@ -76,7 +76,7 @@ def read_labelled(path: Path) -> LabelledFile:
     digest, remarks = hashlib.sha256(), Remarks(known=("labels_", "labelling"))
     profiles: list[Profile] = []
     with opened(path) as stream:
-        reader = _Reader(name)
+        reader = LabelReader(name)
         for record, profile in each_profile(stream, name, digest, remarks):
             reader.read(len(profiles), record, profile)
             profiles.append(profile)
@@ -104,8 +104,8 @@ class _Found:
         return SharedLabels(model, pack, tuple(personas), profile, attribute, context, persona, shares, simulated, told)
 
 
-class _Reader:
-    """Labels of one record after the other."""
+class LabelReader:
+    """Labels of one record after the other, of the file called `name`."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -43,7 +43,7 @@ def write_labelled(
     with path.open("w", encoding="ascii", newline="\n") as stream:
         for number, person in enumerate(people):
             record = record_of(person.profile) | {"labelling": dict(told)}
-            shared += _add_labels(record, person, model, personas)
+            shared += add_labels(record, person, model, personas)
             stream.write("[\n" if number == 0 else ",\n")
             stream.write(json.dumps(record, allow_nan=False))
         stream.write("\n]\n")
@@ -59,7 +59,7 @@ def _notes(shared: int) -> list[str]:
     ]
 
 
-def _add_labels(record: dict[str, Any], person: Labelled, model: str, personas: Sequence[Persona]) -> int:
+def add_labels(record: dict[str, Any], person: Labelled, model: str, personas: Sequence[Persona]) -> int:
     """Labels into the contexts of a record; returns on how many pairs a repeated statement has other shares."""
     first: dict[str, int] = {}
     repeats: list[tuple[int, int]] = []

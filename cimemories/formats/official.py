@@ -94,21 +94,26 @@ def each_profile(
     stream.seek(0)
     count = 0
     for element in elements(_chunks(stream, digest), name):
-        raw = element.value
-        try:
-            (record,) = FILE.validate_python([raw])
-        except ValidationError as problem:
-            first, *others = problem.errors(include_url=False)
-            first["loc"] = (count, *first["loc"][1:])
-            more = f" (and {len(others)} more problem{'s' if len(others) > 1 else ''})" if others else ""
-            raise FormatError(f"{name}: {in_words(first, {count: raw})}{more}") from None
+        profile = checked_profile(element.value, count, name)
         if element.constants:
             raise FormatError(f"{name}: profile {count + 1}: {element.constants[0]} is not JSON; write null instead")
-        remarks.see(raw)
+        remarks.see(element.value)
         count += 1
-        yield raw, record.profile()
+        yield element.value, profile
     if not count:
         raise FormatError(f"{name}: the list is empty; it must hold at least one profile")
+
+
+def checked_profile(raw: Any, number: int, name: str) -> Profile:
+    """One record of the file called `name` as a profile; `number` counts from 0. Raises FormatError."""
+    try:
+        (record,) = FILE.validate_python([raw])
+    except ValidationError as problem:
+        first, *others = problem.errors(include_url=False)
+        first["loc"] = (number, *first["loc"][1:])
+        more = f" (and {len(others)} more problem{'s' if len(others) > 1 else ''})" if others else ""
+        raise FormatError(f"{name}: {in_words(first, {number: raw})}{more}") from None
+    return record.profile()
 
 
 def _chunks(stream: BinaryIO, digest: Any) -> Iterator[bytes]:
