@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,9 +19,11 @@ import sqlalchemy as sa
 from cimemories.model import ChatRequest
 from cimemories.store.engine import insert_ignore, storable
 from cimemories.store.ids import canonical_json, content_hash, text_hash
+from cimemories.store.run_tables import run_call
 from cimemories.store.tables import call, request
 
 OK = "ok"
+KEYS_AT_ONCE = 5000  # below what either engine takes as parameters of one statement
 
 
 @dataclass(frozen=True)
@@ -70,50 +73,18 @@ def call_keys(item: ChatRequest, draws: Iterable[int], *, simulated: bool) -> di
 
 def recorded(connection: sa.Connection, keys: Mapping[int, str]) -> dict[int, Answer]:
     """The answers (not the failures) that the record already holds for these draws."""
-    rows = connection.execute(sa.select(call).where(call.c.key.in_(keys.values()), call.c.status == OK)).mappings()
-    found = {row["key"]: row for row in rows}
-    return {draw: _answer(found[key]) for draw, key in keys.items() if key in found}
+    found = answers_by_key(connection, keys.values())
+    return {draw: found[key] for draw, key in keys.items() if key in found}
 
 
-def record(
-    connection: sa.Connection,
-    item: ChatRequest,
-    answers: Iterable[Answer],
-    *,
-    kind: str,
-    endpoint: str,
-    simulated: bool,
-) -> dict[int, Answer]:
-    """Write answers and failures; returns what the record holds afterwards, by draw.
-
-    An answer replaces an earlier failure of the same call; an answer that is already there stays, so that two
-    processes which asked the same at the same time go on with one and the same text. What no engine can hold of a text
-    is replaced in what is written and in what is returned.
-    """
-    answers = [_storable(answer) for answer in answers]
-    body = request_body(item)
-    request_hash = content_hash(body)
-    connection.execute(insert_ignore(connection, request), [{"hash": request_hash, "body": canonical_json(body)}])
-    rows = [
-        {
-            **_columns(answer),
-            "key": answer.key,
-            "kind": kind,
-            "model": item.model,
-            "endpoint": endpoint,
-            "simulated": simulated,
-            "request": request_hash,
-            "draw": answer.draw,
-        }
-        for answer in answers
-    ]
-    if not rows:
-        return {}
-    connection.execute(insert_ignore(connection, call), rows)
-    keys = [answer.key for answer in answers]
-    held = connection.execute(sa.select(call.c.key, call.c.status, call.c.exchange).where(call.c.key.in_(keys))).all()
-    there = {row.key: row for row in held}
-    return {answer.draw: _settled(connection, answer, endpoint, there[answer.key]) for answer in answers}
+def answers_by_key(connection: sa.Connection, keys: Iterable[str]) -> dict[str, Answer]:
+    """The answers (not the failures) that the record holds under these keys, whatever requests they belong to."""
+    wanted, found = list(keys), dict[str, Answer]()
+    for start in range(0, len(wanted), KEYS_AT_ONCE):
+        chunk = wanted[start : start + KEYS_AT_ONCE]
+        rows = connection.execute(sa.select(call).where(call.c.key.in_(chunk), call.c.status == OK)).mappings()
+        found.update((row["key"], _answer(row)) for row in rows)
+    return found
 
 
 @dataclass(frozen=True)
@@ -127,27 +98,85 @@ class Exchange:
     simulated: bool
 
 
-def restore(connection: sa.Connection, exchanges: Sequence[Exchange]) -> None:
-    """Write many answers at once; an answer that is already there stays, a failure that is there is replaced."""
-    if not exchanges:
-        return
-    bodies = {id(e): canonical_json(request_body(e.item)) for e in exchanges}
-    hashes = {id(e): text_hash(bodies[id(e)]) for e in exchanges}
-    requests = [{"hash": hashes[id(e)], "body": bodies[id(e)]} for e in exchanges]
-    connection.execute(insert_ignore(connection, request), requests)
-    rows = {
-        answer.key: {
-            **_columns(_storable(answer)),
-            "key": answer.key,
+def record(
+    connection: sa.Connection,
+    item: ChatRequest,
+    answers: Iterable[Answer],
+    *,
+    kind: str,
+    endpoint: str,
+    simulated: bool,
+) -> dict[int, Answer]:
+    """What `record_all` does, for one request."""
+    return record_all(connection, [Exchange(item, list(answers), kind, endpoint, simulated)])[0]
+
+
+def record_all(connection: sa.Connection, exchanges: Sequence[Exchange]) -> list[dict[int, Answer]]:
+    """Write the answers and failures of many requests; returns for each what the record holds afterwards, by draw.
+
+    An answer replaces an earlier failure of the same call; an answer that is already there stays, so that two
+    processes which asked the same at the same time go on with one and the same text. What no engine can hold of a text
+    is replaced in what is written and in what is returned.
+    """
+    exchanges = [replace(e, answers=[_storable(answer) for answer in e.answers]) for e in exchanges]
+    rows = _insertable(connection, exchanges)
+    if not rows:
+        return [{} for _ in exchanges]
+    # In the order of the keys, as every process does it: two that write the same calls at once cannot block each other.
+    rows.sort(key=itemgetter("key"))
+    keys = [str(row["key"]) for row in rows]
+    written = connection.execute(insert_ignore(connection, call), rows).rowcount
+    if written == len(rows):
+        return [{answer.draw: answer for answer in e.answers} for e in exchanges]
+    # Some had been there: tried before in vain, or asked twice at the same time.
+    there: dict[str, tuple[str, str]] = {}
+    for start in range(0, len(keys), KEYS_AT_ONCE):
+        query = sa.select(call.c.key, call.c.status, call.c.exchange)
+        found = connection.execute(query.where(call.c.key.in_(keys[start : start + KEYS_AT_ONCE]))).all()
+        there.update((row.key, (row.status, row.exchange)) for row in found)
+    settled: list[dict[int, Answer]] = [{} for _ in exchanges]
+    pairs = ((place, answer) for place, e in enumerate(exchanges) for answer in e.answers)
+    for place, answer in sorted(pairs, key=lambda pair: pair[1].key):
+        settled[place][answer.draw] = _settled(connection, answer, exchanges[place].endpoint, there)
+    return settled
+
+
+def _insertable(connection: sa.Connection, exchanges: Sequence[Exchange]) -> list[dict[str, object]]:
+    """The rows of these calls, once their requests have been written."""
+    requests: dict[str, dict[str, object]] = {}
+    rows: list[dict[str, object]] = []
+    for e in exchanges:
+        body = canonical_json(request_body(e.item))
+        request_hash = text_hash(body)
+        requests[request_hash] = {"hash": request_hash, "body": body}
+        about = {
             "kind": e.kind,
             "model": e.item.model,
             "endpoint": e.endpoint,
             "simulated": e.simulated,
-            "request": hashes[id(e)],
-            "draw": answer.draw,
+            "request": request_hash,
         }
-        for e in exchanges
-        for answer in e.answers
+        rows.extend({**_columns(answer), **about, "key": answer.key, "draw": answer.draw} for answer in e.answers)
+    if requests:
+        in_order = [requests[key] for key in sorted(requests)]
+        connection.execute(insert_ignore(connection, request), in_order)
+    return rows
+
+
+def link(connection: sa.Connection, used: Iterable[tuple[str, str]]) -> None:
+    """Note that runs used calls, as (id of the run, key of the call); what is noted already stays."""
+    rows = [{"run": run_id, "call": key} for run_id, key in dict.fromkeys(used)]
+    if rows:
+        connection.execute(insert_ignore(connection, run_call), rows)
+
+
+def restore(connection: sa.Connection, exchanges: Sequence[Exchange]) -> None:
+    """Write many answers at once; an answer that is already there stays, a failure that is there is replaced."""
+    if not exchanges:
+        return
+    rows = {
+        str(row["key"]): row
+        for row in _insertable(connection, [replace(e, answers=[_storable(a) for a in e.answers]) for e in exchanges])
     }
     failed = connection.execute(sa.select(call.c.key).where(call.c.key.in_(rows), call.c.status != OK)).scalars().all()
     for key in failed:
@@ -167,24 +196,27 @@ def answered(connection: sa.Connection, kinds: Sequence[str] | None = None) -> I
     return connection.execute(query.where(call.c.kind.in_(kinds)) if kinds else query).mappings()
 
 
-def _settled(connection: sa.Connection, answer: Answer, endpoint: str, there: Any) -> Answer:
-    """What stands for a draw now: this answer, or the one that was recorded before it."""
-    if there.exchange == answer.exchange:
+def _settled(connection: sa.Connection, answer: Answer, endpoint: str, there: dict[str, tuple[str, str]]) -> Answer:
+    """What stands for a draw now: this answer, or the one that was recorded before it. `there` (key -> status and
+    exchange) is kept true."""
+    status, exchange = there[answer.key]
+    if exchange == answer.exchange:
         return answer
-    if there.status == OK:
+    if status == OK:
         return _answer(connection.execute(sa.select(call).where(call.c.key == answer.key)).mappings().one())
     values = {**_columns(answer), "endpoint": endpoint, "attempts": call.c.attempts + answer.attempts}
     connection.execute(sa.update(call).where(call.c.key == answer.key).values(values))
+    there[answer.key] = (answer.status, answer.exchange)
     return answer
 
 
 def _storable(answer: Answer) -> Answer:
     texts: dict[str, Any] = {
-        name: storable(text)
+        name: clean
         for name in ("status", "error", "content", "reasoning", "finish_reason")
-        if (text := getattr(answer, name)) is not None
+        if (text := getattr(answer, name)) is not None and (clean := storable(text)) != text
     }
-    return replace(answer, **texts)
+    return replace(answer, **texts) if texts else answer
 
 
 def _columns(answer: Answer) -> dict[str, object]:
