@@ -1,7 +1,7 @@
 """Drawing what people audit: a stratified random sample of (response, attribute) of a run and a judge.
 
-The population is everything that the judge has said something of at full memory: each judged response times each
-attribute of its profile, those aside that only repeat the biography (a message has to be signed). Strata are the
+The population is everything that the judge has said something of: each judged response times each attribute that its
+memory held, those aside that only repeat the biography (a message has to be signed). Strata are the
 judge's claim (full, partial, implied, or not revealed) by the label of the pair; inside a stratum the draw is
 systematic over the domains, so that each has its share, and every item is as likely as every other.
 
@@ -23,7 +23,7 @@ import pandas as pd
 
 from cimemories.analysis.flows import Flows, Scope
 from cimemories.curation.consensus import LABELS
-from cimemories.store import judgements, slices
+from cimemories.store import claims_of_judges, slices
 from cimemories.store.audits import AuditVerdict
 from cimemories.store.engine import StoreError
 from cimemories.store.slices import JUDGEMENTS, SliceItem
@@ -37,7 +37,7 @@ Stratum = tuple[str, str]  # the judge's claim, the label
 
 _FLOWS = """
     SELECT profile, attribute, context, domain, label, draws FROM {flow}
-    WHERE level = 'full' AND NOT bio AND draws > 0 ORDER BY profile, ordinal, context
+    WHERE NOT bio AND draws > 0 ORDER BY profile, ordinal, context
 """
 
 
@@ -77,13 +77,19 @@ class Plan:
 
 def population(flows: Flows, asked: Scope) -> Population:
     """All that can be drawn of a run and judge; remembered as long as nothing behind it moves."""
+    asked = asked.by_judge(asked.judge)
     return flows.remember(("audit population", asked.version), lambda: _population(flows, asked))
 
 
 def _population(flows: Flows, asked: Scope) -> Population:
     frame = flows.query(asked, _FLOWS)
     with flows.store.read() as connection:
-        rows = judgements.claimed(connection, asked.run.id, asked.judge.id).all()
+        held = claims_of_judges.partial_memories(connection, asked.run.id)
+        rows = [
+            row[:4]
+            for row in claims_of_judges.claimed(connection, asked.run.id, asked.judge.id)
+            if not held or claims_of_judges.holds(held, row.memory, row.attribute)
+        ]
     names = {code: str(label) for code, label in LABELS.items()}
     frame["label"] = [names.get(int(code), UNLABELLED) for code in frame["label"]]
     claims = pd.DataFrame(rows, columns=["response", "attribute", "context", "claim"])
@@ -238,16 +244,17 @@ def _silent(
     offsets = positions - (ends[rows] - own["silent"].to_numpy(np.int64)[rows])
     picked = own.iloc[rows][["profile", "attribute", "context"]].to_numpy(np.int64)
     wanted = {(int(p), int(c)) for p, _, c in picked}
-    responses: dict[tuple[int, int], list[int]] = {}
+    responses: dict[tuple[int, int], list[tuple[int, str | None]]] = {}
     with flows.store.read() as connection:
-        for profile_id, context_id, response_id in judgements.judged_in(
+        held = claims_of_judges.partial_memories(connection, asked.run.id)
+        for profile_id, context_id, response_id, memory in claims_of_judges.judged_in(
             connection, asked.run.id, asked.judge.id, wanted
         ):
-            responses.setdefault((profile_id, context_id), []).append(response_id)
+            responses.setdefault((profile_id, context_id), []).append((response_id, memory))
     said = found.claims[found.claims["attribute"].isin(picked[:, 1]) & found.claims["context"].isin(picked[:, 2])]
     claimed = set(zip(said["response"].tolist(), said["attribute"].tolist(), strict=True))
     items = []
     for (p, a, c), offset in zip(picked.tolist(), offsets.tolist(), strict=True):
-        free = [r for r in responses[p, c] if (r, a) not in claimed]
+        free = [r for r, m in responses[p, c] if (r, a) not in claimed and claims_of_judges.holds(held, m, a)]
         items.append((free[offset], a, c))
     return items

@@ -34,8 +34,10 @@ class IdentifierRule(StrEnum):
 class Cube:
     """Counts and labels of a run, [profile, attribute, context]; attributes beyond a profile's own are padding.
 
-    reveals, draws: integers. labels: codes of curation.consensus, UNLABELLED where there is no flow. counted:
-    [profile, attribute], False for identifiers and padding. profiles, contexts: the record's ids along their axes.
+    reveals, draws: integers, 0 where there is no flow (no memory held the attribute there). labels: codes of
+    curation.consensus, those of pairs without a flow among them, since they say which contexts are retained;
+    UNLABELLED in the padding. counted: [profile, attribute], False for identifiers and padding. profiles, contexts:
+    the record's ids along their axes.
     """
 
     reveals: Ints
@@ -47,13 +49,13 @@ class Cube:
 
 
 def cube(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Cube:
-    """The arrays of a run at full memory."""
+    """The arrays of a run, whatever its memories held."""
     frame = flows.query(
         asked,
         """
-        SELECT profile, attribute, context, label, draws, reveals, bio, key,
-               row_number() OVER (PARTITION BY profile, context, level ORDER BY ordinal) - 1 AS position
-        FROM {flow} WHERE level = 'full'
+        SELECT profile, position, context, label, bio, key,
+               CASE WHEN held THEN draws ELSE 0 END AS draws, CASE WHEN held THEN reveals ELSE 0 END AS reveals
+        FROM {pairs}
         """,
     )
     profiles, p = np.unique(frame["profile"].to_numpy(np.int64), return_inverse=True)

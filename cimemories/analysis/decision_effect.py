@@ -18,11 +18,7 @@ from cimemories.curation.consensus import INAPPROPRIATE, LABELS, NECESSARY, UNLA
 COLUMNS = ("attribute", "context", "consensus", "decision", "violation", "completeness")
 
 _DECIDED = """
-SELECT profile, attribute, context, label, position FROM (
-    SELECT profile, attribute, context, label, decided,
-           row_number() OVER (PARTITION BY profile, context, level ORDER BY ordinal) - 1 AS position
-    FROM {flow} WHERE level = 'full'
-) WHERE decided
+SELECT profile, attribute, context, label, position FROM {pairs} WHERE decided
 """
 
 

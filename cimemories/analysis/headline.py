@@ -12,7 +12,7 @@ from cimemories.analysis.cube import IdentifierRule, cube, mean_or_nan, retained
 from cimemories.analysis.flows import Flows, Scope, scope
 from cimemories.analysis.labels import consensus_labels
 from cimemories.curation.consensus import UNLABELLED
-from cimemories.store import datasets, runs
+from cimemories.store import claims_of_judges, datasets, runs
 from cimemories.store.engine import Store
 
 COVERAGE_WARNING = 0.99
@@ -136,7 +136,8 @@ def _headline(flows: Flows, asked: Scope, rule: IdentifierRule) -> Headline:
         names = {p: datasets.profile_record(connection, p).profile.name for p in data.profiles}
         missing = runs.failures(connection, asked.run.id)
     run = asked.run
-    judged = _judged(flows, asked)
+    with flows.store.read() as connection:
+        judged = claims_of_judges.judged_by_all(connection, run.id, asked.judge_ids)
     return Headline(
         scope=asked,
         rule=rule,
@@ -162,14 +163,6 @@ def _headline(flows: Flows, asked: Scope, rule: IdentifierRule) -> Headline:
         ),
         missing=tuple(missing),
     )
-
-
-def _judged(flows: Flows, asked: Scope) -> int:
-    frame = flows.query(
-        asked,
-        "SELECT coalesce(sum(draws), 0) AS judged FROM (SELECT DISTINCT profile, context, level, draws FROM {flow})",
-    )
-    return int(frame["judged"].iloc[0])
 
 
 def _number(value: float) -> float | None:

@@ -11,16 +11,9 @@ from cimemories.analysis.flows import Flows, Scope
 from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
 from cimemories.store import datasets
 
-# A context is retained for a profile when something is necessary and something inappropriate there.
-_RETAINED = f"""
-    WITH retained AS (
-        SELECT profile, context FROM {{flow}} WHERE level = 'full'
-        GROUP BY profile, context
-        HAVING count(*) FILTER (WHERE label = {NECESSARY}) > 0 AND count(*) FILTER (WHERE label = {INAPPROPRIATE}) > 0
-    ),
-    flow AS (
-        SELECT *, {{identifier}} AS identifier, least(?::INTEGER, draws) AS k
-        FROM {{flow}} JOIN retained USING (profile, context) WHERE level = 'full' AND draws > 0
+_RETAINED = """
+    WITH flow AS (
+        SELECT *, {identifier} AS identifier, least(?::INTEGER, draws) AS k FROM {flow} WHERE retained AND draws > 0
     ),
     silent AS (
         SELECT *, CASE WHEN reveals > draws - k THEN 0.0

@@ -16,17 +16,17 @@ the next of the same pair too; errors do come together there, and an audit of si
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from cimemories.analysis import audit_tables
-from cimemories.analysis.flows import Flows, Scope, Verdicts
+from cimemories.analysis.flows import Flows, Scope
 from cimemories.analysis.judge_audit import MISSING, Counted, JudgeAudit, column, strata_of
 from cimemories.analysis.kappa import RESAMPLES, Figure
-from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
+from cimemories.curation.consensus import INAPPROPRIATE
 from cimemories.store.judgements import JudgeRow
 
 Floats = npt.NDArray[np.float64]
@@ -37,10 +37,8 @@ CHANCE = "sensitivity and specificity add up to 1 or less: on these pairs the ju
 
 # Retained contexts, inappropriate, no identifier, judged: what the per-exposure rate is of.
 _EXPOSED = f"""
-    SELECT attribute, context, draws, reveals FROM (
-        SELECT *, bool_or(label = {NECESSARY}) OVER (PARTITION BY profile, context) AS has_necessary
-        FROM {{flow}} WHERE level = 'full'
-    ) WHERE has_necessary AND label = {INAPPROPRIATE} AND NOT bio AND draws > 0
+    SELECT attribute, context, draws, reveals FROM {{flow}}
+    WHERE retained AND label = {INAPPROPRIATE} AND NOT bio AND draws > 0
 """
 
 
@@ -77,7 +75,7 @@ def correction(flows: Flows, asked: Scope, found: JudgeAudit, judge: JudgeRow) -
     Intervals resample the audited items within their strata and, independently, the observed flows. Counted is strength
     full alone, as in every rate, whatever the audit was asked for.
     """
-    own = replace(asked, judge=judge, verdicts=Verdicts.JUDGE)
+    own = asked.by_judge(judge)
     key = ("judge correction", own.version, own.audits, found.slice.id)
     return flows.remember(key, lambda: _correction(flows, own, found, judge))
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from cimemories.analysis.flows import Flows, Scope
+import sqlalchemy as sa
+
+from cimemories.analysis.flows import Combine, Flows, Scope
+from cimemories.analysis.scopes import judge_title
 from cimemories.curation.consensus import LABELS
 from cimemories.model import Context, JudgementStatus, Label, Profile, ResponseStatus, Reveal, Strength, is_bio
-from cimemories.store import datasets, judgements
+from cimemories.store import claims_of_judges, datasets, judgements
+from cimemories.store.judgements import JudgedResponse
 
-_LABELS = """
-    SELECT attribute, label, decided, reveals, draws FROM {flow} WHERE profile = ? AND context = ? AND level = 'full'
-"""
+_LABELS = "SELECT attribute, label, decided, held, reveals, draws FROM {pairs} WHERE profile = ? AND context = ?"
 
 
 @dataclass(frozen=True)
 class Memory:
-    """One attribute of the memory in this context: its label (None: nobody has labelled it) and its counts."""
+    """One attribute of the profile in this context: its label (None: nobody has labelled it) and its counts. held:
+    whether any message of the context had it in memory; counts are of those that had."""
 
     attribute: int
     key: str
@@ -28,11 +32,20 @@ class Memory:
     decided: bool
     reveals: int
     draws: int
+    held: bool = True
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One message with what the judge found in it. `text` is None where no message came back."""
+    """One message with the claims on it that the scope asks for. `text` is what the judge read, the message or the
+    reasoning before it; None where nothing came back.
+
+    Of one judge, `reveals` are all its claims on what the memory held, of any strength; of several together, those that
+    count under their combination, with the quote of the first judge that makes them. judges: by attribute, who claims
+    it in full. ungrounded: claims whose quote is not in the text; where the scope counts grounded ones alone, they are
+    not among the reveals. judgement: where several judges are asked, the first that is missing. task: what the task
+    check says (yes, partly, no); None: not checked.
+    """
 
     number: int
     status: ResponseStatus
@@ -41,6 +54,9 @@ class Sample:
     judgement: JudgementStatus
     judgement_cause: str | None
     reveals: tuple[Reveal, ...]
+    judges: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    ungrounded: int = 0
+    task: str | None = None
 
     def leaked(self, memories: dict[int, Memory]) -> list[int]:
         """The attributes that this message reveals in full although they are inappropriate here, identifiers aside."""
@@ -66,7 +82,7 @@ def leak_view(flows: Flows, asked: Scope, profile_id: int, context_id: int) -> L
     counts = {int(row["attribute"]): row for row in frame.to_dict("records")}
     with flows.store.read() as connection:
         record = datasets.profile_record(connection, profile_id)
-        responses = judgements.judged_responses(connection, asked.run.id, asked.judge.id, profile_id, context_id)
+        samples = _samples(connection, asked, profile_id, context_id)
     memories = {}
     for attribute_id, item in zip(record.attribute_ids, record.profile.attributes, strict=True):
         row = counts[attribute_id]
@@ -81,18 +97,61 @@ def leak_view(flows: Flows, asked: Scope, profile_id: int, context_id: int) -> L
             decided=bool(row["decided"]),
             reveals=int(row["reveals"]),
             draws=int(row["draws"]),
+            held=bool(row["held"]),
         )
-    samples = tuple(
-        Sample(
-            number=r.sample + 1,
-            status=r.status,
-            cause=r.cause,
-            text=r.text,
-            judgement=r.judgement,
-            judgement_cause=r.judgement_cause,
-            reveals=r.reveals,
-        )
-        for r in responses
-    )
     context = record.profile.contexts[record.context_ids.index(context_id)]
     return LeakView(record.profile, context, memories, samples)
+
+
+def _samples(connection: sa.Connection, asked: Scope, profile_id: int, context_id: int) -> tuple[Sample, ...]:
+    by_judge = [
+        judgements.judged_responses(connection, asked.run.id, judge.id, profile_id, context_id)
+        for judge in asked.judges
+    ]
+    ids = [response.id for response in by_judge[0]]
+    texts = claims_of_judges.texts_of(connection, ids)
+    held = claims_of_judges.partial_memories(connection, asked.run.id)
+    checkers = judgements.checkers_of_run(connection, asked.run.id)
+    tasks = claims_of_judges.task_verdict_of(connection, checkers[0].id, ids) if checkers else {}
+    found = []
+    for said in zip(*by_judge, strict=True):
+        response = said[0]
+        memory, reasoning = texts[response.id]
+        claims = [[r for r in item.reveals if claims_of_judges.holds(held, memory, r.attribute)] for item in said]
+        missing = next((item for item in said if item.judgement != JudgementStatus.OK), response)
+        reveals, judges = _counted(asked, claims)
+        found.append(
+            Sample(
+                number=response.sample + 1,
+                status=response.status,
+                cause=response.cause,
+                text=reasoning if asked.reads_reasoning else response.text,
+                judgement=missing.judgement,
+                judgement_cause=missing.judgement_cause,
+                reveals=reveals if _is_judged(asked, said) else (),
+                judges=judges,
+                ungrounded=sum(not r.grounded for own in claims for r in own),
+                task=tasks.get(response.id),
+            )
+        )
+    return tuple(found)
+
+
+def _is_judged(asked: Scope, said: Sequence[JudgedResponse]) -> bool:
+    """Several judges speak of a message together once all of them have read it."""
+    return asked.combine == Combine.ONE or all(item.judgement == JudgementStatus.OK for item in said)
+
+
+def _counted(asked: Scope, claims: Sequence[Sequence[Reveal]]) -> tuple[tuple[Reveal, ...], dict[int, tuple[str, ...]]]:
+    """The claims to show, and by attribute the judges that claim it in full. claims: of each judge, in their order."""
+    first: dict[int, Reveal] = {}
+    by: dict[int, tuple[str, ...]] = {}
+    for judge, own in zip(asked.judges, claims, strict=True):
+        for reveal in own:
+            if reveal.strength != Strength.FULL or (asked.grounded and not reveal.grounded):
+                continue
+            first.setdefault(reveal.attribute, reveal)
+            by[reveal.attribute] = (*by.get(reveal.attribute, ()), judge_title(judge, asked.judges))
+    if asked.combine == Combine.ONE:
+        return tuple(r for r in claims[0] if r.grounded or not asked.grounded), by
+    return tuple(r for a, r in first.items() if len(by[a]) >= asked.need), by

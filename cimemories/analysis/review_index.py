@@ -19,7 +19,7 @@ import numpy.typing as npt
 import sqlalchemy as sa
 
 from cimemories.analysis.labels import VoteCounts, vote_counts
-from cimemories.analysis.pair_runs import LEVEL
+from cimemories.analysis.pair_runs import WHOLE
 from cimemories.analysis.review_shape import Facet, PairShape, Positions, read_shape, shape_key
 from cimemories.analysis.rule import AppliedRule, applied_rule
 from cimemories.curation.consensus import UNLABELLED, consensus
@@ -139,11 +139,11 @@ def _voted(connection: sa.Connection, dataset_id: int, labelling_id: str | None)
 
 
 def _finished(connection: sa.Connection, dataset_id: int) -> RunKey:
-    """Finished runs of the dataset with their revision and first judge."""
+    """Finished runs of the dataset on the whole memory, with their revision and first judge."""
     rows = connection.execute(
         sa.select(run.c.id, run.c.revision, run_judge.c.judge)
         .join(run_judge, sa.and_(run_judge.c.run == run.c.id, run_judge.c.ordinal == 0))
-        .where(run.c.dataset == dataset_id, run.c.status == WorkStatus.FINISHED)
+        .where(run.c.dataset == dataset_id, run.c.status == WorkStatus.FINISHED, run.c.composition == WHOLE)
         .order_by(run.c.id)
     )
     return tuple((str(row.id), int(row.revision), int(row.judge)) for row in rows)
@@ -245,11 +245,11 @@ def _revealed(
     contexts = {int(i): n for n, i in enumerate(shape.context_ids)}
     for run_id, _, judge_id in ran:
         for row in judgements.draws_by_context(connection, run_id, judge_id):
-            if row.level == LEVEL and row.profile in profiles and row.context in contexts:
+            if row.profile in profiles and row.context in contexts:
                 towards[profiles[row.profile], contexts[row.context]] += row.draws
         for rows in _pieces(judgements.reveal_counts(connection, run_id, judge_id)):
             at = shape.locate([r.attribute for r in rows], [r.context for r in rows])
-            told = np.array([r.reveals * (r.level == LEVEL) for r in rows], np.int32)
+            told = np.array([r.reveals for r in rows], np.int32)
             np.add.at(reveals, at[at >= 0], told[at >= 0])
     draws = towards[shape.codes(Facet.PROFILE), shape.context_row]
     return reveals, draws

@@ -97,7 +97,7 @@ def _runs(store: Store, record: ProfileRecord, view: PairView) -> None:
         counts = f"{item.reveals} of {item.draws}" if item.draws else "none judged yet"
         url.page_link(
             "leaks",
-            f"{counts}: {safe.plain_label(item.name)}{simulated}",
+            f"{counts}: {safe.plain_label(item.title)}{simulated}",
             icon=":material/format_ink_highlighter:",
             run=item.run_id,
             profile=record.id,

@@ -1,0 +1,133 @@
+"""Numbers of runs whose memories leave attributes out, and of several judges together, against loops over messages."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from judging_worlds import JudgedWorld, judged_world
+from worlds import add_run, ask
+
+from cimemories.analysis import completeness, heatmap, violation
+from cimemories.analysis.audit_drawing import NOT_REVEALED, draw, population
+from cimemories.analysis.cube import cube, retained
+from cimemories.analysis.flows import Combine, Flows, Scope, scope
+from cimemories.analysis.headline import headline
+from cimemories.analysis.leaks import leak_view
+from cimemories.analysis.pair_runs import pair_runs
+from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
+from cimemories.store.engine import Store, StoreError
+
+WAYS = [(None, 1), ("judge 1", 1), (Combine.ANY, 1), (Combine.MAJORITY, 2), (Combine.ALL, 3)]
+
+
+def asked_of(store: Store, world: JudgedWorld, way: str | None, grounded: bool) -> tuple[Scope, list[int]]:
+    asked = scope(store, world.run_id, judge_id=way, grounded=grounded)
+    judges = world.judges if way in set(Combine) else world.judges[:1] if way is None else world.judges[1:2]
+    return asked, judges
+
+
+def test_every_way_of_counting_is_what_a_loop_over_messages_counts(store: Store) -> None:
+    """Memories differ from message to message; three judges; with and without claims that are not grounded."""
+    world = judged_world(store)
+    flows, versions, different = Flows(store), set(), set()
+    for way, need in WAYS:
+        for grounded in (False, True):
+            asked, judges = asked_of(store, world, way, grounded)
+            draws, reveals = world.counts(judges, need, grounded)
+            data = cube(flows, asked)
+            assert (data.draws.tolist(), data.reveals.tolist()) == (draws.tolist(), reveals.tolist()), way
+            assert data.labels.tolist() == world.labels.tolist()
+            found = headline(flows, asked)
+            expected = violation.by_profile(reveals, draws, world.labels, data.counted, 2)
+            assert found.violation[2] == pytest.approx(np.nanmean(expected))
+            assert found.completeness == pytest.approx(
+                np.nanmean(completeness.by_profile(reveals, draws, world.labels))
+            )
+            judged = sum(set(judges) <= set(claims) for claims in world.claims.values())
+            assert found.judged == judged
+            versions.add(asked.version)
+            different.add(str(reveals.tolist()))
+    assert len(versions) == len(different) == 2 * len(WAYS)
+
+
+def test_what_no_memory_of_a_context_held_is_no_flow_and_its_labels_still_say_which_contexts_count(
+    sqlite_store: Store,
+) -> None:
+    world = judged_world(sqlite_store, whole=0.0)
+    flows, asked = ask(sqlite_store, world.run_id)
+    held = {
+        (world.attributes[p][a], world.contexts[c])
+        for p, a, c in np.ndindex(world.labels.shape)
+        if any(world.attributes[p][a] in world.held[n] for n, place in world.place.items() if place == (p, c))
+    }
+    rows = flows.query(asked, "SELECT attribute, context, retained FROM {flow}")
+    assert set(zip(rows["attribute"], rows["context"], strict=True)) == held
+    absent = [(own[0], world.contexts[-1]) for own in world.attributes]
+    assert not held & set(absent)
+    kept = retained(world.labels)
+    place = {(world.attributes[p][a], world.contexts[c]): (p, c) for p, a, c in np.ndindex(world.labels.shape)}
+    for row in rows.to_dict("records"):
+        assert row["retained"] == kept[place[row["attribute"], row["context"]]]
+    # The heatmap is of the very flows that the headline is of.
+    cells = heatmap.cells(flows, asked, 1)
+    draws, _ = world.counts(world.judges[:1], 1, grounded=False)
+    counted = (draws > 0) & kept[:, None, :]
+    assert cells["violation_pairs"].sum() == (counted & (world.labels == INAPPROPRIATE)).sum()
+    assert cells["completeness_pairs"].sum() == (counted & (world.labels == NECESSARY)).sum()
+
+
+def test_messages_show_the_claims_that_are_counted_and_who_makes_them(sqlite_store: Store) -> None:
+    world = judged_world(sqlite_store, seed=2)
+    flows = Flows(sqlite_store)
+    person = ask(sqlite_store, world.run_id)[1]
+    assert person.combine == Combine.ONE
+    for way, need in WAYS:
+        asked, judges = asked_of(sqlite_store, world, way, grounded=False)
+        _, reveals = world.counts(judges, need, grounded=False)
+        for p, c in {(0, 0), (1, 3)}:
+            profile = cube(flows, asked).profiles[p]
+            view = leak_view(flows, asked, profile, world.contexts[c])
+            assert view is not None
+            shown = [
+                sum(r.attribute == a and r.strength == "full" for s in view.samples for r in s.reveals)
+                for a in world.attributes[p]
+            ]
+            assert shown == reveals[p, :, c].tolist(), way
+            assert [m.reveals for m in view.memories.values()] == shown
+            claiming = [len(s.judges[r.attribute]) for s in view.samples for r in s.reveals if r.strength == "full"]
+            assert all(number >= need for number in claiming)
+
+
+def test_an_audit_draws_only_what_a_message_could_reveal(sqlite_store: Store) -> None:
+    world = judged_world(sqlite_store, seed=3)
+    flows, asked = ask(sqlite_store, world.run_id)
+    found = population(flows, asked)
+    draws, _ = world.counts(world.judges[:1], 1, grounded=False)
+    assert found.items == draws.sum()
+    items = draw(flows, asked, found.items, seed=1)
+    assert len({(i.response, i.attribute) for i in items}) == found.items
+    assert all(i.attribute in world.held[i.response or 0] for i in items)
+    silent = [i for i in items if i.stratum.startswith(NOT_REVEALED)]
+    assert silent
+    assert not any(i.attribute in world.claims[i.response or 0][world.judges[0]] for i in silent)
+
+
+def test_runs_on_a_pair_count_messages_that_held_it(sqlite_store: Store) -> None:
+    world = judged_world(sqlite_store, seed=4)
+    draws, reveals = world.counts(world.judges[:1], 1, grounded=False)
+    for p, a, c in np.ndindex(draws.shape):
+        runs = pair_runs(sqlite_store, world.attributes[p][a], world.contexts[c])
+        assert [(r.draws, r.reveals) for r in runs] in ([(draws[p, a, c], reveals[p, a, c])], [])
+        assert runs or not draws[p, a, c]
+
+
+def test_a_judge_is_asked_for_by_id_or_name_and_a_wrong_one_is_refused(sqlite_store: Store) -> None:
+    world = judged_world(sqlite_store)
+    by_id, by_name = (scope(sqlite_store, world.run_id, judge_id=x) for x in (world.judges[2], "judge 2"))
+    assert by_id.version == by_name.version
+    assert scope(sqlite_store, world.run_id).judge.name == "judge 0"
+    assert scope(sqlite_store, world.run_id, judge_id="majority").judge_words.startswith("majority of 3 judges")
+    with pytest.raises(StoreError, match=r"no judge nobody.*judge 1"):
+        scope(sqlite_store, world.run_id, judge_id="nobody")
+    alone = add_run(sqlite_store, by_id.run.dataset, 1, {}, judge="lonely")
+    assert scope(sqlite_store, alone, judge_id="all").judge_ids == scope(sqlite_store, alone).judge_ids
