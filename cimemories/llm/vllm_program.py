@@ -1,0 +1,196 @@
+"""The user's own vLLM: where its program is, the command line that serves a model, and the environment it gets.
+
+vLLM brings its own torch and lives in an environment of its own; nothing of it is imported here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+VLLM = "CIMEMORIES_VLLM"
+INSTALL = "python -m venv ~/vllm && ~/vllm/bin/pip install vllm"
+USUAL_PLACE = "~/vllm"
+HOST = "127.0.0.1"
+# Without it small models pad JSON with white space up to the token limit.
+STRUCTURED = '{"backend":"xgrammar","disable_any_whitespace":true}'
+_OURS = {
+    "host": "managed servers listen on this machine only",
+    "port": "give the port by its own option",
+    "uds": "managed servers are asked over a port",
+    "api-key": "a managed server listens on this machine only and asks for no key",
+    "hf-token": "set HF_TOKEN in the environment instead, so that it is written down nowhere",
+    "served-model-name": "give the served name by its own option",
+    "ssl-keyfile": "a managed server listens on this machine only, without TLS",
+    "ssl-certfile": "a managed server listens on this machine only, without TLS",
+}
+_SECRET_WORDS = frozenset(("KEY", "KEYS", "APIKEY", "TOKEN", "TOKENS", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"))
+# By its shape: the keys of well-known makers, and an address with a password in it.
+_SECRET_VALUE = re.compile(r"(?:sk-|hf_|gsk_|xai-|AIza|ghp_)\S{8,}|\w+://[^/\s:@]*:[^/\s@]+@")
+# What fetching a model's weights may need.
+_FOR_WEIGHTS = re.compile(r"(?:HF_|HUGGING_FACE_|AWS_).*|.*_PROXY", re.IGNORECASE)
+_SHORTEST_SECRET = 6
+
+
+class VllmError(Exception):
+    """A server cannot be started, or ended by itself. `cause` names the kind, `lines` are vLLM's own last ones.
+
+    The message says what happened and what to do next, without the lines.
+    """
+
+    def __init__(self, message: str, cause: str = "", lines: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.cause = cause
+        self.lines = tuple(lines)
+
+
+@dataclass(frozen=True)
+class ServerSpec:
+    """A server as asked for. What is None or empty is left to vLLM.
+
+    model: a name on the Hugging Face hub, or a folder. served_name: what requests call it; left out it is the model's
+    name, of a folder its last part. port: left out, the first free one from 8000. gpu_memory: share of each GPU's
+    memory, 0 to 1. keep: leave it running when what started it ends.
+    """
+
+    model: str
+    port: int | None = None
+    served_name: str = ""
+    gpu_memory: float | None = None
+    tensor_parallel: int | None = None
+    data_parallel: int | None = None
+    max_model_len: int | None = None
+    reasoning_parser: str = ""
+    quantisation: str = ""
+    extra: tuple[str, ...] = ()
+    keep: bool = False
+
+    @property
+    def name(self) -> str:
+        """What requests call the model."""
+        return self.served_name or (Path(self.model).name if is_path(self.model) else self.model)
+
+
+def is_path(model: str) -> bool:
+    """Whether a model's name can only mean a place on this disk, or does mean one that is there."""
+    return model.startswith(("/", "./", "../", "~")) or Path(model).is_dir()
+
+
+def find_program(environ: Mapping[str, str] | None = None) -> Path:
+    """The user's `vllm`: what CIMEMORIES_VLLM names (the program or its environment), else on PATH, else in ~/vllm.
+
+    Raises VllmError where the setting names nothing that can be run, or where there is none at all.
+    """
+    environ = os.environ if environ is None else environ
+    setting = environ.get(VLLM, "").strip()
+    if setting:
+        named = Path(setting).expanduser()
+        for place in (named, named / "bin" / "vllm", named / "vllm"):
+            if place.is_file() and os.access(place, os.X_OK):
+                return place.absolute()
+        raise VllmError(
+            f"{VLLM} names {setting}, and there is no program `vllm` that can be run. Name the program itself or the "
+            f"environment that it is installed in (made by: {INSTALL}).",
+            "no vllm",
+        )
+    usual = Path(environ.get("HOME", "~"), "vllm", "bin", "vllm").expanduser()
+    found = shutil.which("vllm", path=environ.get("PATH", "")) or (str(usual) if os.access(usual, os.X_OK) else None)
+    if found is None:
+        raise VllmError(
+            f"there is no `vllm` on PATH or in {USUAL_PLACE}. Install it into an environment of its own: {INSTALL}   "
+            f"(or set {VLLM} to where it is, or give the base URL of a server that already runs).",
+            "no vllm",
+        )
+    return Path(found).absolute()
+
+
+def command(program: Path, spec: ServerSpec, port: int) -> list[str]:
+    """The command line. Raises VllmError for what a managed server must not be given, or cannot mean anything."""
+    if not spec.model.strip() or spec.model.startswith("-"):
+        raise VllmError(f"'{spec.model}' is no model: give a name on the Hugging Face hub, or a folder.", "bad setting")
+    if spec.gpu_memory is not None and not 0 < spec.gpu_memory <= 1:
+        raise VllmError(f"GPU memory is a share above 0 and up to 1, not {spec.gpu_memory:g}.", "bad setting")
+    for name, number in (
+        ("tensor parallel", spec.tensor_parallel),
+        ("data parallel", spec.data_parallel),
+        ("maximum length", spec.max_model_len),
+    ):
+        if number is not None and number < 1:
+            raise VllmError(f"{name} must be at least 1, not {number}.", "bad setting")
+    line = [str(program), "serve", str(Path(spec.model).expanduser()) if spec.model.startswith("~") else spec.model]
+    line += ["--host", HOST, "--port", str(port), "--served-model-name", spec.name]
+    options: tuple[tuple[str, object], ...] = (
+        ("--gpu-memory-utilization", spec.gpu_memory),
+        ("--tensor-parallel-size", spec.tensor_parallel),
+        ("--data-parallel-size", spec.data_parallel),
+        ("--max-model-len", spec.max_model_len),
+        ("--reasoning-parser", spec.reasoning_parser),
+        ("--quantization", spec.quantisation),
+    )
+    for flag, value in options:
+        if value:
+            line += [flag, str(value)]
+    given = [_flag(word) for word in spec.extra]
+    if "structured-outputs-config" not in given:
+        line += ["--structured-outputs-config", STRUCTURED]
+    if not any(name.startswith(("disable-uvicorn-access-log", "disable-access-log")) for name in given):
+        line.append("--disable-uvicorn-access-log")  # a line a request would bury what matters in the log
+    for name in given:
+        if name in _OURS:
+            raise VllmError(f"--{name} cannot be given as an extra argument: {_OURS[name]}.", "bad setting")
+    return [*line, *spec.extra]
+
+
+def split_extra(words: Sequence[str]) -> tuple[str, ...]:
+    """Extra arguments as typed, taken apart as a shell would. Raises VllmError for a quote that is left open."""
+    try:
+        return tuple(part for word in words for part in shlex.split(word))
+    except ValueError as error:
+        raise VllmError(f"the extra arguments cannot be read ({error}): {' '.join(words)}", "bad setting") from error
+
+
+def _flag(word: str) -> str:
+    """The name of the flag that a word is, as vLLM reads it: `--api_key=x` is api-key; '' for a value."""
+    return word[2:].partition("=")[0].replace("_", "-").lower() if word.startswith("--") else ""
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable of the environment looks like a key: by a word of its name, or by the shape of its value."""
+    return bool(_SECRET_WORDS & set(name.upper().split("_")) or _SECRET_VALUE.match(value))
+
+
+def environment(program: Path, environ: Mapping[str, str], ours: Path) -> dict[str, str]:
+    """What vLLM gets of an environment: no keys but those that fetch weights, nothing of ours, its own programs first.
+
+    `ours`: the folder of our package, which has no business in another Python's path. VLLM_API_KEY goes too: with it
+    the server would refuse every request that carries no key.
+    """
+    kept = {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith("CIMEMORIES_") and (_FOR_WEIGHTS.fullmatch(name) or not is_secret(name, value))
+    }
+    path = [entry for entry in kept.pop("PYTHONPATH", "").split(os.pathsep) if entry and Path(entry) != ours]
+    if path:
+        kept["PYTHONPATH"] = os.pathsep.join(path)
+    # Kernels are compiled at the first start by programs (ninja) that stand beside vllm.
+    kept["PATH"] = os.pathsep.join(filter(None, [str(program.parent), kept.get("PATH", os.defpath)]))
+    return kept
+
+
+def secrets(environ: Mapping[str, str]) -> tuple[bytes, ...]:
+    """The values that must not reach a log, the longest first."""
+    values = {value for name, value in environ.items() if is_secret(name, value) and len(value) >= _SHORTEST_SECRET}
+    return tuple(sorted((value.encode(errors="surrogateescape") for value in values), key=len, reverse=True))
+
+
+def without_secrets(text: bytes, values: Sequence[bytes]) -> bytes:
+    """The text with each of those values replaced by [key]."""
+    for value in values:
+        text = text.replace(value, b"[key]")
+    return text
