@@ -10,25 +10,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from pydantic import Field
-
 from cimemories.analysis.labels import default_labelling
 from cimemories.seeds import SEEDS
-from cimemories.seeds.reading import Line, Seed, SeedError, read, refuse_repeats
+from cimemories.seeds.presets import FILE, FamilyEntry, ModelsFile
+from cimemories.seeds.reading import SeedError, read, refuse_repeats
 from cimemories.store import labellings, runs
 from cimemories.store.engine import Store, StoreError
-
-FILE = "models.yaml"
-
-
-class _Family(Seed):
-    name: Line
-    words: tuple[Line, ...] = Field(min_length=1)
-    excepted: tuple[Line, ...] = Field(default=(), alias="except")
-
-
-class _ModelsFile(Seed):
-    families: tuple[_Family, ...] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
@@ -45,10 +32,10 @@ class Kinship:
 
 
 @lru_cache(maxsize=4)
-def load_families(path: Path | None = None) -> tuple[_Family, ...]:
+def load_families(path: Path | None = None) -> tuple[FamilyEntry, ...]:
     """The families of seeds/models.yaml, in the file's order. Raises SeedError where it does not fit."""
     path = path or SEEDS / FILE
-    found = read(path, _ModelsFile).families
+    found = read(path, ModelsFile).families
     refuse_repeats(path, "family", [family.name for family in found])
     return found
 
