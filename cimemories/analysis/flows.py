@@ -47,9 +47,7 @@ _PARTIAL = {
 }
 _BUILD = f"""
 CREATE TABLE {{name}}_pairs AS
-SELECT *, bool_or(label = {NECESSARY}) OVER place AND bool_or(label = {INAPPROPRIATE}) OVER place AS retained,
-       expected > 0 AS held
-FROM (
+WITH pairs AS MATERIALIZED (
     SELECT ? AS run, a.profile, a.attribute, a.ordinal, a.position, a.key, a.domain, a.event, a.bio, p.context, p.level,
            coalesce(d.label, l.label, {UNLABELLED})::TINYINT AS label, d.label IS NOT NULL AS decided,
            {{expected}}::SMALLINT AS expected, {{draws}}::SMALLINT AS draws,
@@ -60,8 +58,12 @@ FROM (
     LEFT JOIN decided d ON d.attribute = a.attribute AND d.context = p.context
     LEFT JOIN revealed r ON r.attribute = a.attribute AND r.context = p.context
     {{held}}
+),
+place AS (
+    SELECT profile, context, bool_or(label = {NECESSARY}) AND bool_or(label = {INAPPROPRIATE}) AS retained
+    FROM pairs GROUP BY profile, context
 )
-WINDOW place AS (PARTITION BY profile, context)
+SELECT pairs.*, place.retained, expected > 0 AS held FROM pairs JOIN place USING (profile, context)
 ORDER BY profile, ordinal, context
 """
 _VIEW = "CREATE VIEW {name} AS SELECT * EXCLUDE (held) FROM {name}_pairs WHERE held"
