@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -31,6 +32,7 @@ from cimemories.formats.errors import FormatError
 from cimemories.formats.labelled_writer import Labelled, refuse_same_names, write_labelled
 from cimemories.formats.official import write_profiles
 from cimemories.llm.answers import numbered
+from cimemories.model import Persona
 from cimemories.store import contents, datasets, decisions, labellings, versions
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store, StoreError
@@ -61,7 +63,7 @@ class Exported:
     """What was written. `bytes`: of the file, or of all files of a folder. `simulated`: the file is marked so."""
 
     path: Path
-    format: Format
+    format: str
     bytes: int
     simulated: bool
     notes: tuple[str, ...]
@@ -86,28 +88,40 @@ def export(
     """
     with store.read() as connection:
         row = datasets.named(connection, dataset)
-    if path.exists() and not (replace and path.is_file()):
-        what = "a folder of that name" if path.is_dir() else "a file of that name"
-        raise StoreError(f"{path}: there is {what}. Choose another --out, or for a file say --replace.")
-    chosen = _labelling(store, row, labelling)
+    refuse_taken(path, replace=replace)
+    chosen = chosen_labelling(store, row, labelling)
     if form in NEED_LABELS and chosen is None:
         raise StoreError(f"'{row.name}' has no labels yet, which this format needs. Label it first: cimemories label.")
     simulated = _simulated(row, chosen, form)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=".export-", dir=path.parent))
-    try:
-        target = draft / "export"
+    with written_whole(path) as target:
         notes = _write(store, row, chosen, form, target, path, simulated, with_calls)
-        target.replace(path)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be written ({error.strerror or error}). Nothing was kept of it.") from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     files = path.iterdir() if path.is_dir() else [path]
     return Exported(path, form, sum(file.stat().st_size for file in files), simulated, tuple(notes))
 
 
-def _labelling(store: Store, row: DatasetRow, asked: str | None) -> LabellingRow | None:
+def refuse_taken(path: Path, *, replace: bool) -> None:
+    """Raises StoreError where something of that name is there, unless it is a file that may be replaced."""
+    if path.exists() and not (replace and path.is_file()):
+        what = "a folder of that name" if path.is_dir() else "a file of that name"
+        raise StoreError(f"{path}: there is {what}. Choose another --out, or for a file say --replace.")
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Where to write what shall stand at the path once the block has gone well; nothing is left of one that has not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=".export-", dir=path.parent))
+    try:
+        yield draft / "export"
+        (draft / "export").replace(path)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written ({error.strerror or error}). Nothing was kept of it.") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def chosen_labelling(store: Store, row: DatasetRow, asked: str | None) -> LabellingRow | None:
+    """The labelling that was asked for, or the default one. Raises StoreError where the dataset has none of that id."""
     if asked is None:
         return default_labelling(store, row.id)
     with store.read() as connection:
@@ -164,11 +178,27 @@ def _records(store: Store, dataset_id: int) -> Iterator[ProfileRecord]:
 
 
 def _write_labelled(store: Store, row: DatasetRow, chosen: LabellingRow, target: Path) -> list[str]:
-    counts, rule = vote_counts(store, chosen.id), rule_of(store, chosen.id)
+    rule = rule_of(store, chosen.id)
+    personas, told = labelling_told(store, chosen, rule)
+    people = (labelled_profile(store, chosen, record, rule) for record in _records(store, row.id))
+    notes = write_labelled(target, people, chosen.model, personas, told)
+    with store.read() as connection:
+        decided = len(decisions.standing(decisions.history(connection, row.id)))
+    if decided:
+        notes.append(f"{decided:,} human decisions are not in this format: it holds the personas' shares")
+    return notes
+
+
+def labelling_told(
+    store: Store, chosen: LabellingRow, rule: AppliedRule
+) -> tuple[Sequence[Persona], dict[str, object]]:
+    """The personas of a labelling, and what the field "labelling" of every profile says of it. Raises FormatError for
+    personas that the layout cannot tell apart."""
+    counts = vote_counts(store, chosen.id)
     problem = refuse_same_names(counts.personas)
     if problem:
         raise FormatError(f"export: {problem}; rename one of them")
-    told = {
+    return counts.personas, {
         "model": chosen.model,
         "simulated": chosen.simulated,
         "pack": chosen.pack,
@@ -177,16 +207,10 @@ def _write_labelled(store: Store, row: DatasetRow, chosen: LabellingRow, target:
             {"key": p.key, "name": p.name, "prior": p.prior, "description": p.description} for p in counts.personas
         ],
     }
-    people = (_labelled(store, chosen, record, rule) for record in _records(store, row.id))
-    notes = write_labelled(target, people, chosen.model, counts.personas, told)
-    with store.read() as connection:
-        decided = len(decisions.standing(decisions.history(connection, row.id)))
-    if decided:
-        notes.append(f"{decided:,} human decisions are not in this format: it holds the personas' shares")
-    return notes
 
 
-def _labelled(store: Store, chosen: LabellingRow, record: ProfileRecord, rule: AppliedRule) -> Labelled:
+def labelled_profile(store: Store, chosen: LabellingRow, record: ProfileRecord, rule: AppliedRule) -> Labelled:
+    """One profile with the shares of one labelling, by persona and combined by the rule's priors."""
     counts = vote_counts(store, chosen.id)
     votes = np.zeros((len(record.attribute_ids), len(record.context_ids), len(counts.personas), 3))
     low, high = min(record.attribute_ids, default=0), max(record.attribute_ids, default=-1)
@@ -207,7 +231,7 @@ def _labelled(store: Store, chosen: LabellingRow, record: ProfileRecord, rule: A
 
 def _settled(store: Store, chosen: LabellingRow, record: ProfileRecord) -> Settled:
     found = matrix(store, chosen.id, record)
-    memories = memory_lines(record.profile.attributes)
+    memories = memory_lines(seeds.load_prompt("memory", "bullets"), record.profile.attributes)
     respond, judge = seeds.load_prompt("respond"), seeds.load_prompt("judge")
     return Settled(
         profile=record.profile,

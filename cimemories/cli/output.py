@@ -65,10 +65,12 @@ def percent(value: float | None) -> str:
 def imported(outcome: Imported, as_json: bool) -> None:
     row = outcome.dataset
     if as_json:
-        line(as_json_text({**_dataset(row), "new": outcome.new, "notes": list(outcome.notes)}))
+        told = {"new": outcome.new, "notes": list(outcome.notes), "imported_runs": list(outcome.runs)}
+        line(as_json_text({**_dataset(row), **told}))
         return
     verb = "imported" if outcome.new else "already here, nothing doubled:"
-    line(f"{verb} '{row.name}': {row.profiles} profiles, {row.attributes:,} attributes, {row.contexts} contexts")
+    named = f"{', '.join(outcome.runs)} of '{row.name}'" if outcome.runs else f"'{row.name}'"
+    line(f"{verb} {named}: {row.profiles} profiles, {row.attributes:,} attributes, {row.contexts} contexts")
     for text in outcome.notes:
         note(f"note: {text}")
 

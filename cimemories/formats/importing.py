@@ -4,11 +4,17 @@ profiles        the authors' profiles (JSON)                              format
 labelled        the same with shares of votes inside each context         formats.labelled
 huggingface     one row a pair, Parquet or CSV                            formats.huggingface
 bundle          our own export, a zip file or folder                      formats.bundle
+results         the authors' results, one profile a line                  evaluation.importing_results
+
+Results are recognised here and imported there: looking their quotes up in the messages is a part of evaluation.
 """
 
 from __future__ import annotations
 
+import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -27,28 +33,35 @@ from cimemories.store import datasets, imported, restoring
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store
 
-Kind = Literal["profiles", "labelled", "huggingface", "bundle"]
+Kind = Literal["profiles", "labelled", "huggingface", "bundle", "results"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 WORDS: dict[Kind, str] = {
     "profiles": "the authors' profiles",
     "labelled": "the authors' labelled profiles",
     "huggingface": "the published columns, one row a pair",
     "bundle": "a bundle of CIMemories Studio",
+    "results": "the authors' results, responses with judgements",
 }
 ORIGINS: dict[Kind, str] = {kind: kind for kind in KINDS} | {"profiles": "official"}
 _HEAD = 1 << 16
-_READS = "JSON profiles from '[', Parquet, CSV with a header, or a zip file or folder of our own"
+# An object that stands on one line and begins with a field of a profile, as no list of profiles does.
+_PROFILE_A_LINE = re.compile(r'\{ *"(bio|information_attributes|contexts|run|labelling)" *:')
+_READS = (
+    "JSON profiles from '[', results a profile a line, Parquet, CSV with a header, or a zip file or folder of our own"
+)
 _OTHER = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"7z\xbc\xaf": "7z"}
 
 
 @dataclass(frozen=True)
 class Imported:
-    """The dataset that holds the file now; `new` is False where it had been imported before."""
+    """The dataset that holds the file now; `new` is False where it had been imported before. `runs`: ids of those that
+    came with a file of results."""
 
     dataset: DatasetRow
     new: bool
     notes: tuple[str, ...]
     kind: Kind = "profiles"
+    runs: tuple[str, ...] = ()
 
     @property
     def recognised(self) -> str:
@@ -56,7 +69,7 @@ class Imported:
         return WORDS[self.kind]
 
 
-def recognise(path: Path) -> Literal["json", "parquet", "csv", "bundle"]:
+def recognise(path: Path) -> Literal["json", "parquet", "csv", "bundle", "results"]:
     """What a file is by its content, whatever its name. Raises FormatError where it is nothing that is read here."""
     name = shown(path.name or path)
     if path.is_dir():
@@ -74,9 +87,12 @@ def recognise(path: Path) -> Literal["json", "parquet", "csv", "bundle"]:
             raise FormatError(f"{name}: this is packed with {packed}; unpack it first")
     text = head.decode("utf-8", "replace").removeprefix("\ufeff")
     first = text.strip(" \t\r\n").split("\n", 1)
+    if _PROFILE_A_LINE.match(first[0]):
+        return "results"
     if len(first) == 2 and all(line.lstrip().startswith("{") for line in first) and first[0].rstrip().endswith("}"):
         raise FormatError(
-            f"{name}: this has one JSON object a line; of such files only whole bundles are read (zip or folder)"
+            f"{name}: this has one JSON object a line; of such files the authors' results are read, and whole bundles "
+            "(zip or folder)"
         )
     if text.lstrip(" \t\r\n").startswith(("[", "{")) or not text.strip(" \t\r\n"):
         return "json"  # its own reader says best what is wrong with an empty file or a single object
@@ -96,12 +112,15 @@ def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | 
         "parquet": ("huggingface",),
         "csv": ("huggingface",),
         "bundle": ("bundle",),
+        "results": ("results",),
     }
     if kind is not None and kind not in possible[found]:
         wanted = " or ".join(possible[found])
         raise FormatError(f"{shown(path.name)}: this is no file of the format {kind}; its content is {wanted}")
     if found == "bundle":
         return _import_bundle(store, path, name)
+    if found == "results":
+        raise FormatError(f"{shown(path.name)}: these are results of runs, which the import of runs reads")
     known = _known(store, path)
     if known is not None:
         return Imported(known, False, (), next((k for k in KINDS if ORIGINS[k] == known.origin), possible[found][0]))
@@ -129,11 +148,18 @@ def import_bytes(
     store: Store, data: bytes | memoryview, file_name: str, name: str | None = None, kind: Kind | None = None
 ) -> Imported:
     """The same for a file that was uploaded."""
+    with uploaded(data, file_name) as path:
+        return import_file(store, path, name, kind)
+
+
+@contextmanager
+def uploaded(data: bytes | memoryview, file_name: str) -> Iterator[Path]:
+    """An uploaded file under its own name in a folder that lasts as long as the block."""
     own = Path(file_name.replace("\\", "/")).name.replace("\0", "")[:200] or "upload"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / own
         path.write_bytes(data)
-        return import_file(store, path, name, kind)
+        yield path
 
 
 def _import(store: Store, file: LabelledFile, name: str, source_name: str, kind: Kind) -> Imported:

@@ -115,8 +115,8 @@ class ResultReader:
         counts = self.counts
         texts = {
             "missing": "{n} responses have no text in the file: the calls failed, they are missing and not 'nothing'",
-            "blank": "{n} judgements reveal nothing and explain nothing, which one that could not be read looks like too: "
-            "they are taken as they stand",
+            "blank": "{n} judgements reveal nothing and explain nothing, as one that could not be read would: they are "
+            "taken as they stand",
             "unjudged": "{n} responses have no judgement in the file: they are missing",
             "partial": "{n} judgements do not name every attribute of the memory: what they leave out is read as not "
             "revealed",
