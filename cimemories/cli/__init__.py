@@ -13,6 +13,7 @@ from cimemories.cli import (  # each registers its commands
     labels_report,
     packs,
     review,
+    serve,
     servers,
     versions,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "main",
     "packs",
     "review",
+    "serve",
     "servers",
     "versions",
 ]

@@ -10,8 +10,10 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from cimemories.seeds.presets import Preset
 
 VLLM = "CIMEMORIES_VLLM"
 INSTALL = "python -m venv ~/vllm && ~/vllm/bin/pip install vllm"
@@ -69,6 +71,26 @@ class ServerSpec:
     quantisation: str = ""
     extra: tuple[str, ...] = ()
     keep: bool = False
+
+    def filled(self, preset: Preset) -> ServerSpec:
+        """This spec with what it leaves out taken from a preset. Raises VllmError for a model that its maker serves."""
+        if preset.serve is None:
+            raise VllmError(
+                f"{preset.title} is served by its maker at {preset.base_url}, not by vLLM. Use that base URL, with the "
+                f"key in ${preset.api_key_env}.",
+                "hosted model",
+            )
+        serve = preset.serve
+        return replace(
+            self,
+            model=self.model or preset.name,
+            served_name=self.served_name or preset.name,
+            tensor_parallel=self.tensor_parallel or serve.tensor_parallel,
+            max_model_len=self.max_model_len or serve.max_model_len,
+            reasoning_parser=self.reasoning_parser or serve.reasoning_parser or "",
+            quantisation=self.quantisation or serve.quantisation or "",
+            extra=(*serve.extra, *self.extra),  # of a flag given twice vLLM takes the last
+        )
 
     @property
     def name(self) -> str:

@@ -1,0 +1,231 @@
+"""Commands for vLLM servers that this project starts: serve, servers, stop-server."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cimemories.cli import output
+from cimemories.cli.base import AsJson, Workspace, cli
+from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError
+
+if TYPE_CHECKING:
+    from cimemories.llm.vllm_metrics import ServerFigures
+    from cimemories.llm.vllm_program import ServerSpec, VllmError
+    from cimemories.llm.vllm_server import ServerState
+
+FIGURES_SECONDS = 10.0
+LOOK_SECONDS = 0.5
+
+
+@cli.command()
+def serve(
+    model: Annotated[str | None, typer.Argument(help="Name on the Hugging Face hub, or a folder.")] = None,
+    preset: Annotated[
+        str | None, typer.Option("--preset", help="A model of the paper with its flags, e.g. qwen3-8b; `serve --list`.")
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the presets, and start nothing.")] = False,
+    port: Annotated[
+        int | None, typer.Option("--port", min=1, max=65535, help="Left out: the first free one from 8000.")
+    ] = None,
+    served_name: Annotated[
+        str, typer.Option("--served-name", help="What requests call the model; left out: its own name.")
+    ] = "",
+    gpu_memory: Annotated[
+        float | None, typer.Option("--gpu-memory", min=0.01, max=1, help="Share of each GPU's memory.")
+    ] = None,
+    tensor_parallel: Annotated[
+        int | None, typer.Option("--tensor-parallel", min=1, help="GPUs that one copy of the model is spread over.")
+    ] = None,
+    data_parallel: Annotated[int | None, typer.Option("--data-parallel", min=1, help="Copies of the model.")] = None,
+    max_model_len: Annotated[
+        int | None, typer.Option("--max-model-len", min=1, help="Tokens of prompt and answer together.")
+    ] = None,
+    reasoning_parser: Annotated[
+        str | None, typer.Option("--reasoning-parser", help="Keeps the thinking apart from the message.")
+    ] = None,
+    quantisation: Annotated[
+        str | None, typer.Option("--quantisation", "--quantization", help="E.g. fp8, for weights that are not yet.")
+    ] = None,
+    extra: Annotated[
+        list[str] | None, typer.Option("--extra", help='Further flags of vLLM, e.g. --extra "--enforce-eager".')
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave it running; the command returns when the server is ready.")
+    ] = False,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Serve a model by your own vLLM until Ctrl-C; see docs/models.md.
+
+    Example: cimemories serve --preset qwen3-8b
+    Example: cimemories serve Qwen/Qwen3-8B --port 8000 --max-model-len 32768 --reasoning-parser qwen3 --keep
+    """
+    from cimemories.llm import vllm_server
+    from cimemories.llm.vllm_program import ServerSpec, VllmError, split_extra
+    from cimemories.seeds.presets import load_presets
+    from cimemories.seeds.presets import preset as named_preset
+
+    if listed:
+        rows = [(p.key, p.name, p.gpus or p.base_url or "", ", ".join(p.roles)) for p in load_presets()]
+        output.table([("preset", False), ("model", False), ("GPUs (a hint), or where", False), ("role", False)], rows)
+        return
+    try:
+        spec = ServerSpec(
+            model=model or "",
+            port=port,
+            served_name=served_name,
+            gpu_memory=gpu_memory,
+            tensor_parallel=tensor_parallel,
+            data_parallel=data_parallel,
+            max_model_len=max_model_len,
+            reasoning_parser=reasoning_parser or "",
+            quantisation=quantisation or "",
+            extra=split_extra(extra or ()),
+            keep=keep,
+        )
+        if preset is not None:
+            spec = spec.filled(named_preset(preset))
+        if not spec.model:
+            raise StoreError("which model? Give a name or a folder, or --preset KEY; `cimemories serve --list`.")
+        state = vllm_server.start(workspace, spec, started_by="cimemories serve")
+        _attend(workspace, state, spec)
+    except VllmError as problem:
+        raise _told(problem) from problem
+
+
+def _attend(workspace: Path, state: ServerState, spec: ServerSpec) -> None:
+    """Say how the server comes up, then watch it until it ends; one that is to be kept is left when it is ready."""
+    from cimemories.llm import vllm_server
+
+    output.note(f"{state.id}: {vllm_server.shown_command(state)}")
+    output.note(f"log: {state.log}")
+    try:
+        ready = vllm_server.wait(workspace, state.id, on_change=_say_step)
+    except KeyboardInterrupt:
+        vllm_server.stop(workspace, state.id)
+        raise
+    output.note(f"ready after {(ready.ready or time.time()) - ready.created:.0f} s")
+    output.line(ready.base_url)
+    if spec.keep:
+        output.note(f"it goes on until: cimemories stop-server {ready.port}")
+        return
+    output.note(f"serving '{ready.served_name}' (stop with Ctrl-C)")
+    try:
+        with contextlib.suppress(KeyboardInterrupt):  # that is how it is meant to end
+            _watch(workspace, ready)
+    finally:
+        ended = vllm_server.stop(workspace, state.id)
+        output.note(f"{ended.phase} {ended.error}" if ended.phase == vllm_server.Phase.STOPPED else str(ended.phase))
+
+
+def _say_step(state: ServerState) -> None:
+    output.note(f"{time.time() - state.created:5.0f} s  {state.phase}{f': {state.step}' if state.step else ''}")
+
+
+def _watch(workspace: Path, state: ServerState) -> None:
+    """Print the live figures while something happens, until the server ends. Raises VllmError where it failed."""
+    from cimemories.llm import vllm_server
+    from cimemories.llm.vllm_metrics import read_metrics
+
+    before, told, looked = read_metrics(state.base_url), True, time.monotonic()
+    while True:
+        time.sleep(LOOK_SECONDS)
+        now = vllm_server.named(workspace, state.id)
+        if now.phase == vllm_server.Phase.FAILED:
+            raise vllm_server.VllmError(f"{now.served_name} on port {now.port}: {now.error}", now.cause, now.lines)
+        if not now.live:
+            return
+        if time.monotonic() - looked < FIGURES_SECONDS:
+            continue
+        looked = time.monotonic()
+        after = read_metrics(state.base_url)
+        if after is not None:
+            busy = bool(after.running or after.waiting or (before and after.generated_tokens > before.generated_tokens))
+            if busy or told:  # once more when it comes to rest
+                output.note(figures_line(before, after))
+            told = busy
+        before = after
+
+
+def figures_line(before: ServerFigures | None, after: ServerFigures) -> str:
+    """The live figures in one line; the prefix cache since the server started where nothing was looked up just now."""
+    from cimemories.llm.vllm_metrics import figures_between
+
+    live = figures_between(before, after)
+    speed = "–" if live.tokens_per_second is None else f"{live.tokens_per_second:,.0f}"
+    hits = live.hit_rate if live.hit_rate is not None else after.hit_rate
+    return (
+        f"{live.running} running, {live.waiting} waiting, {speed} tokens/s, prefix cache hits {output.percent(hits)}, "
+        f"KV cache {output.percent(live.kv_use)} full"
+    )
+
+
+def _told(problem: VllmError) -> StoreError:
+    """vLLM's own last lines for people, and the error that ends the command."""
+    for line in problem.lines:
+        output.note(f"  vllm: {line}")
+    return StoreError(str(problem))
+
+
+@cli.command()
+def servers(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+    """List the managed vLLM servers, those that ended among them.  Example: cimemories servers --json"""
+    from cimemories.llm import vllm_server
+    from cimemories.llm.vllm_metrics import read_metrics
+
+    states = vllm_server.servers(workspace)
+    figures = {s.id: read_metrics(s.base_url) for s in states if s.phase == vllm_server.Phase.READY and s.here}
+    if as_json:
+        output.line(output.as_json_text([_as_json(state, figures.get(state.id)) for state in states]))
+        return
+    output.table(
+        [("id", False), ("state", False), ("port", True), ("model", False), ("running", True), ("", False)],
+        [
+            (
+                state.id,
+                state.phase,
+                state.port,
+                state.served_name,
+                found.running if (found := figures.get(state.id)) else "",
+                " ".join(filter(None, [state.step, state.error, "kept" if state.keep and state.live else ""])),
+            )
+            for state in states
+        ],
+    )
+
+
+def _as_json(state: ServerState, figures: ServerFigures | None) -> dict[str, object]:
+    shown = state.model_dump(mode="json", exclude={"owner", "supervisor", "server", "phase"})
+    found = None
+    if figures is not None:
+        found = {
+            "running": figures.running,
+            "waiting": figures.waiting,
+            "generated_tokens": figures.generated_tokens,
+            "prompt_tokens": figures.prompt_tokens,
+            "prefix_cache_hit_rate": figures.hit_rate,
+            "kv_cache_use": figures.kv_use,
+        }
+    process = state.server.pid if state.server else None
+    return {**shown, "status": str(state.phase), "base_url": state.base_url, "process": process, "figures": found}
+
+
+@cli.command("stop-server")
+def stop_server(
+    server: Annotated[str, typer.Argument(help="Its id or its port; `cimemories servers` lists them.")],
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Stop a managed vLLM server.  Example: cimemories stop-server 8000"""
+    from cimemories.llm import vllm_server
+
+    try:
+        before = vllm_server.named(workspace, server)
+        state = vllm_server.stop(workspace, before.id)
+    except vllm_server.VllmError as problem:
+        raise _told(problem) from problem
+    had = "" if before.live else "already "
+    output.line(f"{state.id} ({state.served_name}, port {state.port}): {had}{state.phase} {state.error}".rstrip())

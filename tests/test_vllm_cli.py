@@ -1,0 +1,74 @@
+"""`cimemories serve`, `servers` and `stop-server`, on a program that behaves as vLLM does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import fake_vllm
+import pytest
+from serving import free_port
+from typer.testing import CliRunner
+
+from cimemories.cli import cli
+from cimemories.llm import vllm_program, vllm_server
+from cimemories.llm.vllm_program import ServerSpec, VllmError
+from cimemories.seeds.presets import preset
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "workspace"
+    yield folder
+    for state in vllm_server.servers(folder):
+        vllm_server.stop(folder, state.id)
+
+
+def command(workspace: Path, *words: str) -> subprocess.Popen[str]:
+    env = {**os.environ, "COLUMNS": "200", vllm_program.VLLM: str(fake_vllm.install(workspace.parent / "env"))}
+    line = [sys.executable, "-m", "cimemories", *words, "-w", str(workspace)]
+    return subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_kept_server_outlives_the_command_is_listed_and_stopped_by_its_port(workspace: Path) -> None:
+    port = str(free_port())
+    out, err = (done := command(workspace, "serve", "org/model", "--port", port, "--keep")).communicate(timeout=30)
+    assert done.returncode == 0 and out.strip() == f"http://127.0.0.1:{port}/v1"
+    assert "starting" in err and "ready after" in err and f"stop-server {port}" in err
+    [row] = json.loads(CliRunner().invoke(cli, ["servers", "--json", "-w", str(workspace)]).output)
+    assert (row["status"], row["port"], row["keep"]) == ("ready", int(port), True)
+    assert row["figures"]["running"] == 5 and row["figures"]["prefix_cache_hit_rate"] == 0.8
+    assert "stopped on request" in CliRunner().invoke(cli, ["stop-server", port, "-w", str(workspace)]).output
+    assert vllm_server.servers(workspace)[0].phase == vllm_server.Phase.STOPPED
+
+
+def test_ctrl_c_stops_a_server_that_is_in_the_foreground(workspace: Path) -> None:
+    running = command(workspace, "serve", "org/model", "--port", str(free_port()))
+    assert running.stdout is not None and running.stdout.readline().startswith("http://")
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=30)
+    assert running.returncode == 0 and "stopped on request" in err and "Traceback" not in err
+    assert [s.phase for s in vllm_server.servers(workspace)] == [vllm_server.Phase.STOPPED]
+
+
+def test_an_end_is_told_with_vllms_own_words(workspace: Path) -> None:
+    failed = command(workspace, "serve", "org/gated", "--port", str(free_port()), "--extra", "--max-num-seqs 8")
+    out, err = failed.communicate(timeout=30)
+    assert (failed.returncode, out) == (1, "")
+    assert "vllm: huggingface_hub.errors.GatedRepoError" in err and "--max-num-seqs 8" in err
+    assert err.strip().splitlines()[-1].startswith("error: org/gated on port")
+
+
+def test_a_preset_fills_in_what_is_left_out() -> None:
+    spec = ServerSpec("", max_model_len=8192, extra=("--enforce-eager",)).filled(preset("deepseek-r1-0528"))
+    assert (spec.model, spec.tensor_parallel, spec.max_model_len) == ("deepseek-ai/DeepSeek-R1-0528", 8, 8192)
+    assert spec.reasoning_parser == "deepseek_r1" and spec.extra == ("--enable-expert-parallel", "--enforce-eager")
+    local = ServerSpec("/models/r1").filled(preset("deepseek-r1-0528"))
+    assert (local.model, local.name) == ("/models/r1", "deepseek-ai/DeepSeek-R1-0528")
+    with pytest.raises(VllmError, match=r"\$OPENAI_API_KEY"):
+        ServerSpec("").filled(preset("gpt-5"))
