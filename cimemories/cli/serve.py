@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -103,23 +102,24 @@ def _attend(workspace: Path, state: ServerState, spec: ServerSpec) -> None:
 
     output.note(f"{state.id}: {vllm_server.shown_command(state)}")
     output.note(f"log: {state.log}")
+    ready: ServerState | None = None
     try:
         ready = vllm_server.wait(workspace, state.id, on_change=_say_step)
-    except KeyboardInterrupt:
-        vllm_server.stop(workspace, state.id)
-        raise
-    output.note(f"ready after {(ready.ready or time.time()) - ready.created:.0f} s")
-    output.line(ready.base_url)
-    if spec.keep:
-        output.note(f"it goes on until: cimemories stop-server {ready.port}")
-        return
-    output.note(f"serving '{ready.served_name}' (stop with Ctrl-C)")
-    try:
-        with contextlib.suppress(KeyboardInterrupt):  # that is how it is meant to end
+        output.note(f"ready after {(ready.ready or time.time()) - ready.created:.0f} s")
+        output.line(ready.base_url)
+        if spec.keep:
+            output.note(f"it goes on until: cimemories stop-server {ready.port}")
+        else:
+            output.note(f"serving '{ready.served_name}' (stop with Ctrl-C)")
             _watch(workspace, ready)
+    except KeyboardInterrupt:
+        if ready is None:
+            raise
+        # Once it is ready, that is how it is meant to end.
     finally:
-        ended = vllm_server.stop(workspace, state.id)
-        output.note(f"{ended.phase} {ended.error}" if ended.phase == vllm_server.Phase.STOPPED else str(ended.phase))
+        if ready is None or not spec.keep:
+            ended = vllm_server.stop(workspace, state.id)
+            output.note(f"{ended.phase} {ended.error if ended.phase == vllm_server.Phase.STOPPED else ''}".rstrip())
 
 
 def _say_step(state: ServerState) -> None:
