@@ -1,141 +1,183 @@
-"""The one executor for all four kinds of call: planned -> owed -> run -> recorded.
+"""The one executor for all kinds of call: planned -> owed -> run -> recorded.
 
 It takes jobs (one request, several draws), serves from the record what is there, asks for the rest with bounded
-concurrency, and commits each outcome together with what follows from it the moment it arrives. What follows may be
-more jobs: a response that has just been recorded is judged at once, there is no barrier between stages. Killed at any
-moment, it leaves only whole transactions; started again, it does only what is owed.
+concurrency, and commits outcomes together with what follows from them, within moments of their arrival. What follows
+may be more jobs: a response that has just been recorded is judged at once, there is no barrier between stages. Killed
+at any moment, it leaves only whole transactions; started again, it does only what is owed.
+
+Outcomes do not depend on concurrency, nor on the order in which they come: what a job asks is fixed before it runs, and
+what follows from it depends on its own outcomes alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import islice
 
 import sqlalchemy as sa
 
 from cimemories.llm.client import FATAL, Client
+from cimemories.llm.progress import Progress, Tally
 from cimemories.model import ChatRequest
 from cimemories.store import calls, work
-from cimemories.store.calls import Answer
+from cimemories.store.calls import Answer, Exchange
 from cimemories.store.engine import Store
+
+__all__ = ["Executor", "Job", "Progress", "Stopped", "Tally"]
 
 UNREACHABLE_IN_A_ROW = 10
 COMMIT_AT_MOST = 64
+LINGER_SECONDS = 0.01  # how long a commit waits for company: one for many answers costs little more than one for one
 
 Settle = Callable[[sa.Connection, Mapping[int, Answer]], Sequence["Job"]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Job:
     """One request and the draws that are owed of it. `settle` writes what follows from the outcomes, inside the
-    transaction that records them, and returns the jobs that come after."""
+    transaction that records them, and returns the jobs that come after.
+
+    work_id: the run whose calls these are, where it is another than the executor's own.
+    """
 
     kind: str
     client: Client
     request: ChatRequest
     draws: tuple[int, ...]
     settle: Settle
-
-
-@dataclass
-class Progress:
-    """What one execution has done so far; counts are draws, not exchanges."""
-
-    asked: int = 0
-    reused: int = 0
-    failed: Counter[str] = field(default_factory=Counter)
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    completion_tokens: int = 0
-
-    @property
-    def done(self) -> int:
-        return self.asked + self.reused
+    work_id: str | None = None
 
 
 class Stopped(Exception):
     """The execution ended before its jobs did; what is owed stays owed. The message says why."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    job: Job
+    held: Mapping[int, Answer]
+    fresh: Sequence[Answer]
+
+
 class Executor:
-    """Runs jobs for one piece of work (a run or a labelling)."""
+    """Runs jobs for one piece of work (a run, a labelling or a generation).
+
+    `stop_when` is asked after each batch of outcomes; a text that it returns drains the executor for that reason.
+    """
 
     def __init__(
-        self, store: Store, work_id: str, *, concurrency: int, on_progress: Callable[[Progress], None] | None = None
+        self,
+        store: Store,
+        work_id: str,
+        *,
+        concurrency: int,
+        on_progress: Callable[[Progress], None] | None = None,
+        stop_when: Callable[[Progress], str | None] | None = None,
     ) -> None:
         self.store = store
         self.work_id = work_id
         self.concurrency = concurrency
         self.progress = Progress()
         self._on_progress = on_progress
+        self._stop_when = stop_when
         self._following: deque[Job] = deque()
-        self._commits: asyncio.Queue[tuple[_Outcome, asyncio.Future[Sequence[Job]]]] = asyncio.Queue()
+        self._outcomes: deque[_Outcome] = deque()
+        self._under_way = 0  # jobs that have been taken and are not in the record yet
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._arrived = asyncio.Event()  # an outcome waits for its commit
+        self._moved = asyncio.Event()  # something that the main loop has to look at
+        self._exhausted = False
         self._unreachable = 0
         self._stop: str | None = None
+        self._drain: str | None = None
+        self._broken: BaseException | None = None
 
     def stop(self, reason: str) -> None:
         """Take no further job, and drop the calls in flight: they stay owed."""
         self._stop = self._stop or reason
+        self._moved.set()
+
+    def drain(self, reason: str) -> None:
+        """Take no further job, and let the calls in flight end and be recorded."""
+        self._drain = self._drain or reason
+        self._moved.set()
 
     async def run(self, jobs: Iterable[Job]) -> None:
         """Run all jobs and those that follow from them. Raises Stopped where it was told to stop or the server is gone,
         and whatever the record raises (a full disk, say) after the calls in flight have been dropped."""
         source = iter(jobs)
         writer = asyncio.create_task(self._write_commits())
-        pending: set[asyncio.Task[Sequence[Job]]] = set()
         try:
             while True:
-                self._fill(pending, source)
+                self._fill(source)
+                if self._broken is not None:
+                    raise self._broken
                 if self._stop is not None:
                     raise Stopped(self._stop)
-                if not pending:
+                if not self._under_way:
+                    if self._drain is not None and (self._following or not self._exhausted):
+                        raise Stopped(self._drain)
                     return
-                done, pending = await asyncio.wait(pending, timeout=0.5, return_when=asyncio.FIRST_COMPLETED)
-                # All are looked at, also where several failed at once: one that nobody asks prints a traceback.
-                for result in await asyncio.gather(*done, return_exceptions=True):
-                    if isinstance(result, BaseException):
-                        raise result
-                    self._following.extend(result)
-                if done and self._on_progress:
-                    self._on_progress(self.progress)
+                await self._moved.wait()
+                self._moved.clear()
         finally:
-            for task in pending:
+            for task in self._tasks:
                 task.cancel()
-            await asyncio.gather(*pending, return_exceptions=True)
+            await asyncio.gather(*self._tasks, return_exceptions=True)
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
 
-    def _fill(self, pending: set[asyncio.Task[Sequence[Job]]], source: Iterator[Job]) -> None:
-        while len(pending) < self.concurrency and self._stop is None:
-            job = self._following.popleft() if self._following else next(source, None)
-            if job is None:
+    def _fill(self, source: Iterator[Job]) -> None:
+        """Take jobs for all free places, and look all of them up in the record at once."""
+        while self._under_way < self.concurrency and not (self._stop or self._drain or self._broken):
+            room = self.concurrency - self._under_way
+            jobs = [self._following.popleft() for _ in range(min(room, len(self._following)))]
+            if len(jobs) < room and not self._exhausted:
+                wanted = room - len(jobs)
+                made = list(islice(source, wanted))
+                self._exhausted = len(made) < wanted
+                jobs += made
+            if not jobs:
                 return
-            pending.add(asyncio.create_task(self._perform(job)))
+            self._begin(jobs)
 
-    async def _perform(self, job: Job) -> Sequence[Job]:
-        keys = calls.call_keys(job.request, job.draws, simulated=job.client.simulated)
+    def _begin(self, jobs: Sequence[Job]) -> None:
+        keys = [calls.call_keys(job.request, job.draws, simulated=job.client.simulated) for job in jobs]
         with self.store.read() as connection:
-            held = calls.recorded(connection, keys)
-        owed = {draw: key for draw, key in keys.items() if draw not in held}
-        fresh = await job.client.complete(job.request, owed) if owed else []
-        self._count(held, fresh)
-        future: asyncio.Future[Sequence[Job]] = asyncio.get_running_loop().create_future()
-        self._commits.put_nowait((_Outcome(job, held, fresh), future))
-        return await future
+            found = calls.answers_by_key(connection, [key for of_job in keys for key in of_job.values()])
+        self._under_way += len(jobs)
+        for job, of_job in zip(jobs, keys, strict=True):
+            held = {draw: found[key] for draw, key in of_job.items() if key in found}
+            owed = {draw: key for draw, key in of_job.items() if key not in found}
+            if not owed:
+                self._arrive(_Outcome(job, held, ()))
+                continue
+            task = asyncio.create_task(self._ask(job, held, owed))
+            self._tasks.add(task)
+            task.add_done_callback(self._asked)
 
-    def _count(self, held: Mapping[int, Answer], fresh: Sequence[Answer]) -> None:
-        progress = self.progress
-        progress.reused += len(held)
-        progress.asked += len(fresh)
+    async def _ask(self, job: Job, held: Mapping[int, Answer], owed: Mapping[int, str]) -> None:
+        fresh = await job.client.complete(job.request, owed)
         for answer in fresh:
-            progress.prompt_tokens += answer.prompt_tokens or 0
-            progress.cached_tokens += answer.cached_tokens or 0
-            progress.completion_tokens += answer.completion_tokens or 0
-            if not answer.ok:
-                progress.failed[answer.status] += 1
             self._watch(answer)
+        self._arrive(_Outcome(job, held, fresh))
+
+    def _asked(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._break(error)
+
+    def _arrive(self, outcome: _Outcome) -> None:
+        self.progress.count(outcome.job.kind, outcome.held, outcome.fresh)
+        self._outcomes.append(outcome)
+        self._arrived.set()
+
+    def _break(self, error: BaseException) -> None:
+        self._broken = self._broken or error
+        self._moved.set()
 
     def _watch(self, answer: Answer) -> None:
         if answer.status in FATAL:
@@ -148,12 +190,15 @@ class Executor:
             )
 
     async def _write_commits(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
-            batch = [await self._commits.get()]
-            while len(batch) < COMMIT_AT_MOST and not self._commits.empty():
-                batch.append(self._commits.get_nowait())
-            outcomes = [outcome for outcome, _ in batch]
-            commit = asyncio.get_running_loop().run_in_executor(None, self._commit, outcomes)
+            await self._arrived.wait()
+            if self._tasks and len(self._outcomes) < min(COMMIT_AT_MOST, self.concurrency // 2):
+                await asyncio.sleep(LINGER_SECONDS)
+            batch = [self._outcomes.popleft() for _ in range(min(COMMIT_AT_MOST, len(self._outcomes)))]
+            if not self._outcomes:
+                self._arrived.clear()
+            commit = loop.run_in_executor(None, self._commit, batch)
             try:
                 # A commit that has begun is finished even while everything else is being cancelled.
                 following = await asyncio.shield(commit)
@@ -161,36 +206,46 @@ class Executor:
                 await asyncio.gather(commit, return_exceptions=True)
                 raise
             except Exception as error:
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(error)
-                continue
-            for (_, future), jobs in zip(batch, following, strict=True):
-                if not future.done():
-                    future.set_result(jobs)
+                self._break(error)
+                return
+            self._following.extend(following)
+            self._under_way -= len(batch)
+            try:
+                self._tell()
+            except BaseException as error:
+                self._break(error)
+                return
+            self._moved.set()
 
-    def _commit(self, outcomes: Sequence[_Outcome]) -> list[Sequence[Job]]:
-        following = []
+    def _tell(self) -> None:
+        if self._on_progress:
+            self._on_progress(self.progress)
+        reason = self._stop_when(self.progress) if self._stop_when else None
+        if reason is not None:
+            self.drain(reason)
+
+    def _commit(self, outcomes: Sequence[_Outcome]) -> list[Job]:
+        """Write outcomes and what follows from them in one transaction; returns the jobs that come after."""
+        following: list[Job] = []
+        fresh = [outcome for outcome in outcomes if outcome.fresh]
+        exchanges = [
+            Exchange(o.job.request, o.fresh, o.job.kind, o.job.client.endpoint.base_url, o.job.client.simulated)
+            for o in fresh
+        ]
         with self.store.write() as connection:
+            settled = dict(zip(map(id, fresh), calls.record_all(connection, exchanges), strict=True))
+            calls.link(connection, self._used(outcomes))
             for outcome in outcomes:
-                job = outcome.job
-                answers = dict(outcome.held)
-                if outcome.fresh:
-                    answers |= calls.record(
-                        connection,
-                        job.request,
-                        outcome.fresh,
-                        kind=job.kind,
-                        endpoint=job.client.endpoint.base_url,
-                        simulated=job.client.simulated,
-                    )
-                following.append(job.settle(connection, answers))
+                answers = {**outcome.held, **settled.get(id(outcome), {})}
+                following.extend(outcome.job.settle(connection, answers))
             work.bump(connection, self.work_id)
         return following
 
-
-@dataclass(frozen=True)
-class _Outcome:
-    job: Job
-    held: Mapping[int, Answer]
-    fresh: Sequence[Answer]
+    def _used(self, outcomes: Sequence[_Outcome]) -> Iterator[tuple[str, str]]:
+        """(run, call) for every call that a run used; a labelling or generation has its calls in its own rows."""
+        for outcome in outcomes:
+            user = outcome.job.work_id or self.work_id
+            if user.startswith("run-"):
+                yield from (
+                    (user, answer.key) for answers in (outcome.held.values(), outcome.fresh) for answer in answers
+                )
