@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cimemories.analysis import completeness, families, violation
+from cimemories.analysis import completeness, families, violation, warnings
 from cimemories.analysis.cube import IdentifierRule, cube, mean_or_nan, retained
 from cimemories.analysis.flows import Flows, Scope, scope
 from cimemories.analysis.labels import consensus_labels
+from cimemories.analysis.scopes import judge_title
+from cimemories.analysis.task_check import TaskCheck, task_checks
 from cimemories.curation.consensus import UNLABELLED
 from cimemories.store import claims_of_judges, datasets, runs
 from cimemories.store.engine import Store
-
-COVERAGE_WARNING = 0.99
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,27 @@ class ProfileNumbers:
 
 
 @dataclass(frozen=True)
+class JudgeQuotes:
+    """A judge whose claims are counted: its full claims in the run, and how many have a quote that is not there."""
+
+    judge: str
+    claims: int
+    ungrounded: int
+
+    @property
+    def share(self) -> float:
+        """Ungrounded over all full claims; nan where it makes none."""
+        return self.ungrounded / self.claims if self.claims else math.nan
+
+
+@dataclass(frozen=True)
 class Headline:
     """Violation@n for n = 1..N, completeness and ambiguous exposure of one run. Shares are 0 to 1, nan where undefined.
 
-    coverage: judged responses over planned ones. retained, discarded: (profile, context) pairs. flows: pairs behind
-    the violation figure (inappropriate, counted, judged). missing: (stage, status, cause, count).
+    coverage: judged responses (by every judge that is counted) over planned ones. retained, discarded: (profile,
+    context) pairs. flows: pairs behind the violation figure (inappropriate, counted, judged). missing: (stage, status,
+    cause, count). quotes: one a judge. does_task: by the run's first task check; None where none was asked for.
+    warnings: what speaks against taking the numbers at face value (analysis.warnings).
     """
 
     scope: Scope
@@ -49,6 +65,9 @@ class Headline:
     attributes: int
     per_profile: tuple[ProfileNumbers, ...]
     missing: tuple[tuple[str, str, str, int], ...]
+    quotes: tuple[JudgeQuotes, ...] = ()
+    does_task: TaskCheck | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -58,8 +77,15 @@ class Headline:
             found.append("the dataset has no labels yet, so violation and completeness are undefined: label it first")
         elif not self.retained:
             found.append("no context has both a necessary and an inappropriate attribute, so the numbers are undefined")
-        if self.coverage < COVERAGE_WARNING:
-            found.append(f"only {self.coverage:.1%} of the planned responses are judged; the rest is missing, not 0")
+        elif np.isnan(self.completeness):
+            found.append("no judged message held an attribute that is necessary, so completeness is undefined")
+        elif np.isnan(self.violation[1]):
+            found.append("no judged message held an attribute that is inappropriate, so violation is undefined")
+        if covered := warnings.coverage_warning(self.judged, self.scope.run.expected):
+            found.append(covered)
+        if self.does_task is not None and self.does_task.note:
+            found.append(self.does_task.note)
+        found += self.how_counted
         if self.scope.verdicts == "people":
             found.append("where people have audited a message, their verdicts count before the judge's")
         if 0 < self.profiles < 5:
@@ -67,9 +93,23 @@ class Headline:
         kin = self.scope.labelling and families.warning(self.scope.labelling.model, self.scope.run.model)
         if kin:
             found.append(kin)
+        found += self.warnings
         if self.scope.simulated:
             found.append(f"simulated: {' and '.join(self.scope.simulated)}; says nothing about any real model")
         return tuple(found)
+
+    @property
+    def how_counted(self) -> list[str]:
+        """Where the numbers are not those of one judge on messages with all its claims: what they are."""
+        found = []
+        if self.scope.combine != "one":
+            found.append(f"an attribute counts as revealed by {self.scope.judge_words}")
+        if self.scope.grounded:
+            lost, claims = sum(q.ungrounded for q in self.quotes), sum(q.claims for q in self.quotes)
+            found.append(f"claims whose quote is not in the text are left out: {lost:,} of {claims:,} full claims")
+        if self.scope.reads_reasoning:
+            found.append("these are numbers of the reasoning before the messages, not of the messages")
+        return found
 
     def as_json(self) -> dict[str, object]:
         """One object for scripts; nan becomes null."""
@@ -100,7 +140,24 @@ class Headline:
                 for item in self.per_profile
             ],
             "labels": labelling.id if labelling else None,
-            "judge": self.scope.judge.name,
+            "judge": self.scope.judge_words,
+            "judges": [
+                {
+                    "id": judge.id,
+                    "name": judge_title(judge, self.scope.judges),
+                    "kind": judge.kind,
+                    "channel": judge.channel,
+                    "simulated": judge.simulated,
+                    "full_claims": quotes.claims,
+                    "ungrounded_claims": quotes.ungrounded,
+                    "ungrounded_share": _number(quotes.share),
+                }
+                for judge, quotes in zip(self.scope.judges, self.quotes, strict=True)
+            ],
+            "combine": str(self.scope.combine),
+            "grounded_only": self.scope.grounded,
+            "composition": self.scope.run.composition,
+            "does_task": _task_json(self.does_task),
             "identifier_rule": str(self.rule),
             "retained_contexts": self.retained,
             "discarded_contexts": self.discarded,
@@ -112,15 +169,29 @@ class Headline:
                 {"stage": stage, "status": status, "cause": cause, "count": count}
                 for stage, status, cause, count in self.missing
             ],
+            "warnings": list(self.warnings),
             "notes": list(self.notes),
         }
+
+
+def _task_json(check: TaskCheck | None) -> dict[str, object] | None:
+    if check is None:
+        return None
+    return {
+        "checker": check.name,
+        "share": _number(check.share),
+        "yes": check.yes,
+        "partly": check.partly,
+        "no": check.no,
+        "not_checked": check.unchecked,
+    }
 
 
 def headline(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Headline:
     """All headline numbers of a run, by docs/metrics.md; remembered as long as nothing behind them moves."""
     found = flows.remember(("headline", asked.version, rule), lambda: _headline(flows, asked, rule))
     # A status moves without any number moving, so what is remembered may have been asked under an older one.
-    return replace(found, scope=asked)
+    return replace(found, scope=asked, warnings=warnings.scope_warnings(flows, asked))
 
 
 def _headline(flows: Flows, asked: Scope, rule: IdentifierRule) -> Headline:
@@ -138,6 +209,8 @@ def _headline(flows: Flows, asked: Scope, rule: IdentifierRule) -> Headline:
     run = asked.run
     with flows.store.read() as connection:
         judged = claims_of_judges.judged_by_all(connection, run.id, asked.judge_ids)
+        grounding = claims_of_judges.grounding(connection, run.id, asked.judge_ids)
+        checks = task_checks(connection, run)
     return Headline(
         scope=asked,
         rule=rule,
@@ -162,6 +235,8 @@ def _headline(flows: Flows, asked: Scope, rule: IdentifierRule) -> Headline:
             for i, profile in enumerate(data.profiles)
         ),
         missing=tuple(missing),
+        quotes=tuple(JudgeQuotes(judge_title(j, asked.judges), *grounding[j.id]) for j in asked.judges),
+        does_task=next(iter(checks), None),
     )
 
 

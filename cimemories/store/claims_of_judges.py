@@ -207,9 +207,9 @@ def texts_of(connection: sa.Connection, response_ids: Iterable[int]) -> dict[int
 
 
 def task_verdicts(connection: sa.Connection, run_id: str, checker_ids: Sequence[int]) -> sa.CursorResult[tuple]:
-    """Task checks of a run's answered responses: columns judge, verdict (null: not to be had), count."""
+    """Task checks of a run's answered responses: columns judge, verdict (null: not to be had), messages."""
     return connection.execute(
-        sa.select(judgement.c.judge, judgement.c.verdict, sa.func.count())
+        sa.select(judgement.c.judge, judgement.c.verdict, sa.func.count().label("messages"))
         .join(response, judgement.c.response == response.c.id)
         .where(response.c.run == run_id, response.c.status == ResponseStatus.OK, judgement.c.judge.in_(checker_ids))
         .group_by(judgement.c.judge, judgement.c.verdict)

@@ -1,0 +1,166 @@
+"""Judges of one run beside each other, the task check, and what has to be said beside numbers."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from judging_worlds import judged_world
+from sklearn.metrics import cohen_kappa_score
+from worlds import add_dataset, add_labels, add_run, ask, records
+
+from cimemories import seeds
+from cimemories.analysis.flows import Flows, scope
+from cimemories.analysis.headline import headline
+from cimemories.analysis.judges_agreement import judges_agreement
+from cimemories.analysis.leaks import leak_view
+from cimemories.analysis.task_check import task_checks
+from cimemories.analysis.warnings import comparison_warnings, run_warnings
+from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
+from cimemories.model import JudgementStatus
+from cimemories.store import judgements, runs, tables, work
+from cimemories.store.engine import Store
+
+N, X = NECESSARY, INAPPROPRIATE
+
+
+def changed(store: Store, run_id: str, **values: object) -> None:
+    with store.write() as connection:
+        connection.execute(sa.update(tables.run).where(tables.run.c.id == run_id).values(**values))
+        work.bump(connection, run_id)
+
+
+def one_context(store: Store, samples: int = 10, model: str = "test-model") -> str:
+    dataset = add_dataset(store, profiles=1, attributes=2, contexts=1)
+    add_labels(store, dataset.id, [[[X], [N]]])
+    run_id = add_run(store, dataset.id, samples, [[[1], [samples]]])
+    changed(store, run_id, model=model)
+    return run_id
+
+
+@pytest.mark.parametrize("grounded", [False, True])
+def test_agreement_is_that_of_every_place_written_out(store: Store, grounded: bool) -> None:
+    world = judged_world(store, seed=5)
+    found = judges_agreement(Flows(store), world.run_id, grounded=grounded)
+    assert [j.title for j in found.judges] == ["judge 0", "judge 1", "judge 2"]
+    assert len(found.pairs) == 3
+    for pair, (one, two) in zip(found.pairs, combinations(world.judges, 2), strict=True):
+        said: list[tuple[bool, bool]] = []
+        messages = 0
+        for number, claims in world.claims.items():
+            if one not in claims or two not in claims:
+                continue
+            messages += 1
+            for attribute in world.held[number]:
+                own = [claims[judge].get(attribute) for judge in (one, two)]
+                full = [x is not None and x[0] == "full" and (x[1] or not grounded) for x in own]
+                said.append((full[0], full[1]))
+        table = np.zeros((2, 2), int)
+        for first, second in said:
+            table[int(first), int(second)] += 1
+        assert (pair.messages, pair.places) == (messages, len(said))
+        assert np.array(pair.table).tolist() == table.tolist()
+        first, second = zip(*said, strict=True)
+        assert pair.kappa.value == pytest.approx(cohen_kappa_score(first, second))
+        assert pair.agreement.value == pytest.approx(np.trace(table) / len(said))
+    for judge, counts in zip(world.judges, found.judges, strict=True):
+        full = [c for said in world.claims.values() for c in said.get(judge, {}).values() if c[0] == "full"]
+        assert (counts.claims, counts.ungrounded) == (len(full), sum(not g for _, g in full))
+
+
+def test_agreement_that_chance_explains_is_undefined_and_says_why(sqlite_store: Store) -> None:
+    dataset = add_dataset(sqlite_store, profiles=1, attributes=2, contexts=1)
+    run_id = add_run(sqlite_store, dataset.id, 2, np.zeros((1, 2, 1)))
+    person = records(sqlite_store, dataset.id)[0]
+    with sqlite_store.write() as connection:
+        second = judgements.judge_id(
+            connection, kind="matcher", model="", endpoint="", simulated=False, prompt_hash=None, parameters={}
+        )
+        judgements.assign(connection, run_id, [second])
+        for item in judgements.owed(connection, run_id, second, person.id):
+            judgements.settle(connection, item.response, second, status=JudgementStatus.OK)
+        work.bump(connection, run_id)
+    [pair] = judges_agreement(Flows(sqlite_store), run_id).pairs
+    assert (pair.agreement.value, pair.kappa.value, pair.ac1.value) == (1.0, None, 1.0)
+    assert "one and the same answer" in pair.kappa.why
+
+
+def test_a_message_that_does_not_do_its_task_does_not_shine(store: Store) -> None:
+    run_id = one_context(store)
+    with store.write() as connection:
+        row = runs.named(connection, run_id)
+        profile = runs.profile_ids(connection, run_id)[0]
+        assert task_checks(connection, row) == ()
+        checker = judgements.judge_id(
+            connection, kind="check-rules", model="", endpoint="", simulated=False, prompt_hash=None, parameters={}
+        )
+        judgements.assign(connection, run_id, [checker])
+        owed = judgements.owed(connection, run_id, checker, profile)
+        for item, verdict in zip(owed, ["no", "partly", *["yes"] * 6, None], strict=False):
+            status = JudgementStatus.OK if verdict else JudgementStatus.UNPARSED
+            judgements.settle(connection, item.response, checker, status=status, verdict=verdict)
+        work.bump(connection, run_id)
+        [check] = task_checks(connection, runs.named(connection, run_id))
+    assert (check.yes, check.partly, check.no, check.unchecked) == (6, 1, 1, 2)
+    assert check.share == pytest.approx(7 / 8)
+    flows, asked = ask(store, run_id)
+    found = headline(flows, asked)
+    assert any("1 of 8 messages do not do the task" in note for note in found.notes)
+    assert json.loads(json.dumps(found.as_json()))["does_task"]["not_checked"] == 2
+    # The checker is no judge of what is revealed.
+    assert [judge.name for judge in asked.judges] == ["test-judge"]
+    frame = flows.query(asked, "SELECT DISTINCT profile, context FROM {flow}")
+    view = leak_view(flows, asked, int(frame["profile"][0]), int(frame["context"][0]))
+    assert view is not None
+    assert [s.task for s in view.samples][:2] == ["no", "partly"]
+
+
+def judge_of(store: Store, run_id: str, **values: object) -> None:
+    with store.write() as connection:
+        own = judgements.of_run(connection, run_id)[0].id
+        connection.execute(sa.update(tables.judge).where(tables.judge.c.id == own).values(**values))
+        work.bump(connection, run_id)
+
+
+def test_what_speaks_against_a_run_is_said(sqlite_store: Store) -> None:
+    run_id = one_context(sqlite_store, model="Qwen/Qwen3-8B")
+    assert run_warnings(sqlite_store, run_id) == ()
+    judge_of(sqlite_store, run_id, model="qwen3-32b", prompt_hash="f" * 64)
+    kin, wording = run_warnings(sqlite_store, run_id)
+    assert "same family" in kin and "Qwen by Alibaba" in kin
+    assert "ffffffff" in wording
+    assert set(run_warnings(sqlite_store, run_id)) <= set(headline(*ask(sqlite_store, run_id)).notes)
+    judge_of(sqlite_store, run_id, model="Qwen/Qwen3-8B", prompt_hash=seeds.load_prompt("judge").sha256)
+    [itself] = run_warnings(sqlite_store, run_id)
+    assert "judges itself" in itself
+    judge_of(sqlite_store, run_id, model="deepseek-r1")
+    changed(sqlite_store, run_id, manifest=json.dumps({"asked": {"thinking": "on"}}))
+    [hidden] = run_warnings(sqlite_store, run_id)
+    assert "10 of 10 messages came without a reasoning text" in hidden
+
+
+def test_judges_that_disagree_are_named_with_their_kappa(sqlite_store: Store) -> None:
+    world = judged_world(sqlite_store, seed=6)
+    pairs = judges_agreement(Flows(sqlite_store), world.run_id).pairs
+    found = [text for text in run_warnings(sqlite_store, world.run_id) if "disagree" in text]
+    assert len(found) == 3  # their claims are drawn independently
+    assert all(f"{pair.kappa.value:.2f}" in text for pair, text in zip(pairs, found, strict=True))
+    assert any("only" in text for text in run_warnings(sqlite_store, world.run_id))  # coverage
+
+
+def test_runs_that_differ_in_more_than_their_model_are_told_apart(sqlite_store: Store) -> None:
+    dataset = add_dataset(sqlite_store, profiles=1, attributes=2, contexts=1)
+    one, two = (add_run(sqlite_store, dataset.id, 2, {}) for _ in range(2))
+    assert comparison_warnings(sqlite_store, [one, two]) == ()
+    manifest = {"parameters": {"max_tokens": 5, "temperature": 0.7}, "memory": {"order": "shuffled"}}
+    changed(sqlite_store, two, manifest=json.dumps(manifest), composition="necessary+5", dataset_hash="e" * 64)
+    found = comparison_warnings(sqlite_store, [one, two])
+    assert len(found) == 4
+    for text in ("not sent", "0.7", "necessary+5, order shuffled", "eeeeeeee"):
+        [told] = [item for item in found if text in item and ("parameter t" in item or text != "not sent")]
+        assert one in told and two in told
+    counted = comparison_warnings(sqlite_store, [one, scope(sqlite_store, one, grounded=True)])
+    assert len(counted) == 1 and "grounded ones" in counted[0]
