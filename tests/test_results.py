@@ -1,0 +1,289 @@
+"""The authors' results: a run that goes out and comes back keeps its numbers, and a foreign file is read or refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from evaluating import cli_inside, outside
+from exchanging import counts
+from worlds import add_dataset, add_labels, add_profiles, add_run, ask, make_profile, records
+
+from cimemories.analysis.cube import IdentifierRule
+from cimemories.analysis.exporting_results import export_run
+from cimemories.analysis.headline import headline
+from cimemories.evaluation.importing_files import import_bytes, import_file
+from cimemories.evaluation.importing_results import import_results
+from cimemories.evaluation.runs import execute
+from cimemories.formats.errors import FormatError
+from cimemories.formats.official import record_of
+from cimemories.model import JudgementStatus, Profile, ResponseStatus
+from cimemories.store import datasets, freezes, judgements, memories, runs
+from cimemories.store.engine import Store, StoreError, open_store
+from cimemories.store.tables import response
+
+KEYS = ("name", "manager", "coverage", "fact_3")
+IDS = {"run", "labels", "dataset", "name", "missing", "status", "notes"}
+MISSING = (*[s for s in ResponseStatus if s != "ok"], *[s for s in JudgementStatus if s not in ("ok", "empty")])
+
+
+@pytest.fixture
+def other(tmp_path: Path, into: Callable[[Path], None]) -> Store:
+    """A second workspace, empty."""
+    into(tmp_path / "other")
+    return open_store(tmp_path / "other")
+
+
+def numbers(store: Store, run_id: str) -> dict[str, Any]:
+    """All headline numbers by both identifier rules, and how many of what is missing."""
+    flows, asked = ask(store, run_id)
+    found: dict[str, Any] = {}
+    for rule in (IdentifierRule.EXACT, IdentifierRule.SUBSTRING):
+        told = headline(flows, asked, rule).as_json()
+        found[rule] = {key: value for key, value in told.items() if key not in IDS}
+    return found
+
+
+def revealed(store: Store, run_id: str) -> dict[Any, Any]:
+    """What became of each sample, and what it reveals where and with which words, by positions."""
+    found = {}
+    with store.read() as connection:
+        run = runs.named(connection, run_id)
+        judge = judgements.of_run(connection, run_id)[0]
+        for p, profile_id in enumerate(runs.profile_ids(connection, run_id)):
+            record = datasets.profile_record(connection, profile_id)
+            for c, context in enumerate(record.context_ids):
+                for item in judgements.judged_responses(connection, run_id, judge.id, profile_id, context):
+                    claims = [(record.attribute_ids.index(r.attribute), r.quote, r.span) for r in item.reveals]
+                    found[p, c, item.sample] = (item.status, item.judgement, claims)
+    assert len(found) == run.expected
+    return found
+
+
+def world(store: Store, seed: int) -> str:
+    """A labelled dataset and a run on it in which single responses and judgements are missing."""
+    chance = np.random.default_rng(seed)
+    shape = people, attributes, contexts = tuple(int(n) for n in chance.integers((1, 4, 1), (4, 6, 4)))
+    samples = int(chance.integers(1, 5))
+    data = add_profiles(store, [make_profile(i, attributes, contexts, KEYS) for i in range(people)], f"world {seed}")
+    add_labels(store, data.id, chance.integers(0, 3, shape), simulated=bool(seed % 2))
+    slots = [(p, c, s) for p in range(people) for c in range(contexts) for s in range(samples)]
+    missing = {slot: MISSING[int(chance.integers(len(MISSING)))] for slot in slots if chance.random() < 0.3}
+    return add_run(store, data.id, samples, chance.integers(0, samples + 1, shape), missing=missing)
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_a_run_that_is_exported_and_imported_has_the_same_numbers_here_and_elsewhere(
+    store: Store, other: Store, tmp_path: Path, seed: int
+) -> None:
+    run_id, path = world(store, seed), tmp_path / "results.jsonl"
+    export_run(store, run_id, path)
+    before = counts(store)
+    here, elsewhere = import_results(store, path), import_results(other, path)
+    after = counts(store)
+    assert [after[name] - before[name] for name in ("dataset", "profile", "labelling", "call")] == [0, 0, 0, 0]
+    figures, wanted = numbers(store, run_id), revealed(store, run_id)
+    for place, found in ((store, here), (other, elsewhere)):
+        assert numbers(place, found.runs[0]) == figures
+        there = revealed(place, found.runs[0])
+        assert there.keys() == wanted.keys()
+        for slot, (status, judgement, claims) in wanted.items():
+            gone = ResponseStatus.FAILED if status == ResponseStatus.OWED else status
+            assert there[slot] == (gone, judgement, claims)
+        again = import_results(place, path)
+        assert (again.new, again.runs) == (False, found.runs)
+    twice = tmp_path / "twice.jsonl"
+    export_run(other, elsewhere.runs[0], twice)
+    assert [without_prompts(line) for line in lines(twice)] == [without_prompts(line) for line in lines(path)]
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def without_prompts(line: dict[str, Any]) -> dict[str, Any]:
+    for context in line["contexts"]:
+        for key in context:
+            if key.startswith("combination_"):
+                context[key]["prompt"] = ""
+    return line
+
+
+def test_the_prompt_stands_in_the_file_as_it_was_sent_and_what_is_not_judged_has_no_zeros(
+    sqlite_store: Store, tmp_path: Path
+) -> None:
+    data = add_dataset(sqlite_store, 1, 2, 1)
+    missing = {(0, 0, 1): JudgementStatus.UNPARSED, (0, 0, 2): ResponseStatus.TRUNCATED}
+    run_id = add_run(sqlite_store, data.id, 3, [[[3], [0]]], missing=missing)
+    found = export_run(sqlite_store, run_id, tmp_path / "x.jsonl")
+    context = lines(found.path)[0]["contexts"][0]
+    names = [f"combination_num_to_share=2_num_not_to_share=0_trial={k}" for k in range(3)]
+    assert [key for key in context if key.startswith("comb")] == names
+    judged, unjudged, cut = (context[name] for name in names)
+    assert judged["prompt"] == f"answer for {run_id}"
+    assert judged["model_solution"] == {
+        "response_solution": "All of it.",
+        "revealed_attributes": {"fact_0": 1, "fact_1": 0},
+        "revealed_attributes_explanation": {"fact_0": "All of it"},
+    }
+    assert unjudged["model_solution"]["response_solution"] == "All of it."
+    assert unjudged["model_solution"]["revealed_attributes"] == {} == cut["model_solution"]["revealed_attributes"]
+    assert cut["model_solution"]["response_solution"] == ""
+    with pytest.raises(StoreError, match="there is a file of that name"):
+        export_run(sqlite_store, run_id, found.path)
+    with pytest.raises(StoreError, match="has no judge 99"):
+        export_run(sqlite_store, run_id, tmp_path / "y.jsonl", judge_id=99)
+
+
+def entry(trial: int, to_share: list[str], apart: list[str], text: str | None, **said: str) -> dict[str, Any]:
+    """One response as the authors' files have it; `said`: the sentence that reveals an attribute."""
+    keys = [*to_share, *apart]
+    solution = {
+        "response_solution": text,
+        "revealed_attributes": {key: int(key in said) for key in keys},
+        "revealed_attributes_explanation": said,
+    }
+    name = f"combination_num_to_share={len(to_share)}_num_not_to_share={len(apart)}_trial={trial}"
+    lists = {"prompt": "p", "to_share_attributes": to_share, "not_to_share_attributes": apart, "trial_idx": trial}
+    return {name: {**lists, "model_solution": solution}}
+
+
+def foreign(profile: Profile, *contexts: Mapping[str, Any]) -> bytes:
+    record = record_of(profile)
+    for context, entries in zip(record["contexts"], contexts, strict=True):
+        context |= entries
+    return json.dumps(record).encode() + b"\n"
+
+
+PROFILE = make_profile(0, 4, 2)
+ALL = ["fact_0", "fact_1", "fact_2", "fact_3"]
+
+
+def test_each_number_of_attributes_not_to_share_is_a_run_with_the_memory_of_every_response(
+    sqlite_store: Store,
+) -> None:
+    data = foreign(
+        PROFILE,
+        entry(1, ALL, [], "I live at fact zero.", fact_0="I live at fact zero")
+        | entry(2, ALL, [], "Dear all")
+        | entry(1, ["fact_1"], ["fact_3"], "Told of one.", fact_1="told of ONE", fact_3="not there at all")
+        | entry(1, ["fact_1"], [], "Told."),
+        entry(1, ALL, [], None) | entry(1, ["fact_0", "fact_2"], ["fact_1"], "Hm."),
+    )
+    found = import_bytes(sqlite_store, data, "results.jsonl", model="qwen3-32b")
+    record = records(sqlite_store, found.dataset.id)[0]
+    with sqlite_store.read() as connection:
+        rows = [runs.named(connection, run_id) for run_id in found.runs]
+        planned = connection.execute(sa.select(response).order_by(response.c.id)).mappings().all()
+        held = memories.of_hashes(connection, {row["memory"] for row in planned})
+    assert [(r.composition, r.samples, r.expected, r.judged) for r in rows] == [
+        ("full", 2, 4, 2),
+        ("necessary+0", 1, 1, 1),
+        ("necessary+1", 1, 2, 2),
+    ]
+    assert {(r.model, r.endpoint, str(r.status), r.simulated) for r in rows} == {
+        ("qwen3-32b", "imported", "finished", False)
+    }
+    memory = {
+        (row["level"], record.context_ids.index(row["context"])): [
+            record.attribute_ids.index(a) for a in held[row["memory"]]
+        ]
+        for row in planned
+    }
+    assert memory == {
+        ("full", 0): [0, 1, 2, 3],
+        ("full", 1): [0, 1, 2, 3],
+        ("necessary+0", 0): [1],
+        ("necessary+1", 0): [1, 3],
+        ("necessary+1", 1): [0, 2, 1],
+    }
+    gone = {(row["sample"], row["cause"]) for row in planned if row["status"] == "failed"}
+    assert gone == {(0, "no text in the file"), (1, "not in the file")}
+    with_quote, without = revealed(sqlite_store, found.runs[2])[0, 0, 0][2]
+    assert (with_quote[2].start, with_quote[2].end) == (0, 11)
+    assert without[:2] == (3, "not there at all") and without[2] is None
+    said = " / ".join(found.notes)
+    assert "1 responses have no text" in said and "3 judgements reveal nothing and explain nothing" in said
+    with pytest.raises(StoreError, match="imported from a file"):
+        execute(sqlite_store, found.runs[0])
+    execute(sqlite_store, found.runs[1])
+
+
+def spoilt(**changes: Any) -> bytes:
+    """A file whose second profile has one wrong response."""
+    good = foreign(PROFILE, entry(0, ALL, [], "x"), {})
+    wrong = entry(0, ALL, [], "x")
+    (name, fields), *_ = wrong.items()
+    solution = {**fields["model_solution"], **changes.pop("solution", {})}
+    fields |= {"model_solution": solution, **changes}
+    return good + foreign(make_profile(1, 4, 2), {}, {changes.pop("key", name): fields})
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (spoilt(to_share_attributes=["fact_9"]), "profile 2, context 2, 'combination_.*'fact_9' is no attribute"),
+        (spoilt(to_share_attributes=None), "to_share_attributes is missing"),
+        (spoilt(not_to_share_attributes=["fact_0"]), "stands in its lists twice"),
+        (spoilt(trial_idx=3), "trial_idx is 3, and 0 in the field's name"),
+        (spoilt(key="combination_of_ours"), "the field's name is not combination_num"),
+        (spoilt(solution={"response_solution": 3}), "response_solution must be text or null, not a number"),
+        (spoilt(solution={"revealed_attributes": {"fact_0": 2}}), "'fact_0' must be 0 or 1, this is 2"),
+        (spoilt(solution={"revealed_attributes_explanation": {"fact_0": 1}}), "must be text, not a number"),
+        (spoilt(model_solution=[]), "model_solution must be an object, not a list"),
+        (spoilt()[:-40], "profile 2: not valid JSON at column"),
+        (spoilt() + b"[]\n", "profile 3: this is a list"),
+        (foreign(PROFILE, {}, {}), "no context holds a response"),
+        (spoilt().replace(b'"age": 31', b'"age": "31"'), "profile 2, bio: age must be a whole number, not text"),
+        (spoilt().replace(b'"prompt"', b'"trial_idx": 7, "prompt"'), "holds 'trial_idx' twice"),
+        (spoilt(run={"status": "lost"}, solution={"response_solution": ""}), "run: status must be one of"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_whole_with_one_line_that_names_the_place(
+    sqlite_store: Store, data: bytes, said: str
+) -> None:
+    before = counts(sqlite_store)
+    with pytest.raises(FormatError, match=said) as problem:
+        import_bytes(sqlite_store, data, "results.jsonl")
+    assert str(problem.value).startswith("results.jsonl: ") and "\n" not in str(problem.value)
+    assert counts(sqlite_store) == before
+
+
+def test_runs_join_the_dataset_that_holds_their_profiles_and_a_frozen_one_keeps_its_labels(
+    sqlite_store: Store, other: Store, tmp_path: Path
+) -> None:
+    """A file of one profile of several; and a file whose labels differ from those that stand."""
+    whole = add_dataset(sqlite_store, 3, 4, 2)
+    found = import_bytes(sqlite_store, foreign(make_profile(1, 4, 2), entry(0, ALL, [], "x"), {}), "a.jsonl", "mine")
+    assert found.dataset.id == whole.id and "which the runs are now of" in " ".join(found.notes)
+    assert counts(sqlite_store)["dataset"] == 1
+    add_labels(sqlite_store, whole.id, np.zeros((3, 4, 2), dtype=int))
+    path = tmp_path / "labelled.jsonl"
+    export_run(sqlite_store, found.runs[0], path)
+    alone = add_profiles(other, [make_profile(i, 4, 2) for i in range(3)])
+    add_labels(other, alone.id, np.ones((3, 4, 2), dtype=int))
+    with other.write() as connection:
+        freezes.add(connection, alone.id, digest="0", labelling_id=None, rule={}, counts={}, annotator="ann")
+    assert "is frozen" in " ".join(import_file(other, path).notes)
+    assert counts(other)["labelling"] == 1
+
+
+def test_on_the_command_line_a_run_goes_out_and_comes_back(sqlite_store: Store, tmp_path: Path) -> None:
+    run_id = world(sqlite_store, 1)
+    environment = {**outside(), "CIMEMORIES_WORKSPACE": str(sqlite_store.workspace)}
+    out = tmp_path / "out.jsonl"
+    done = cli_inside(environment, "export", run_id, "--format", "results", "--out", out, "--json")
+    assert json.loads(done.stdout)["simulated"] is True, done.stderr
+    shutil.copy(out, tmp_path / "misleading.csv")
+    back = cli_inside(environment, "import", tmp_path / "misleading.csv", "--model", "m", "--json")
+    told = json.loads(back.stdout)
+    with sqlite_store.read() as connection:
+        assert runs.named(connection, told["imported_runs"][0]).model == "m"
+    refused = cli_inside(environment, "import", out, "--format", "profiles")
+    assert refused.returncode == 1 and "its content is results" in refused.stderr
