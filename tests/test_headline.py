@@ -263,8 +263,8 @@ def test_a_new_judgement_shows_at_once(store: Store) -> None:
     before = cube(flows, asked)
     assert before.draws[0, :, 2].tolist() == [4, 4, 4]
     with store.write() as connection:
-        ((response, _),) = judgements.owed(connection, run_id, asked.judge.id, person.id)
-        settle_judgement(connection, response, asked.judge.id, None, person.attribute_ids[2:])
+        (item,) = judgements.owed(connection, run_id, asked.judge.id, person.id)
+        settle_judgement(connection, item.response, asked.judge.id, None, person.attribute_ids[2:])
         work.bump(connection, run_id)
     after = cube(flows, scope(store, run_id))
     assert after.draws[0, :, 2].tolist() == [5, 5, 5]
@@ -278,8 +278,8 @@ def test_only_a_full_reveal_by_the_judge_that_is_asked_for_counts(store: Store) 
     with store.write() as connection:
         second = add_judge(connection, "second-judge")
         judgements.assign(connection, run_id, [second])
-        for response, _ in judgements.owed(connection, run_id, second, people[0].id):
-            settle_judgement(connection, response, second, None, people[0].attribute_ids[:1], strength=Strength.IMPLIED)
+        for item in judgements.owed(connection, run_id, second, people[0].id):
+            settle_judgement(connection, item.response, second, None, people[0].attribute_ids[:1], strength=Strength.IMPLIED)
         work.bump(connection, run_id)
     flows = Flows(store)
     assert headline(flows, scope(store, run_id)).violation[1] == pytest.approx(0.6)
