@@ -220,7 +220,12 @@ def log_tail(state: ServerState, lines: int = 12) -> str:
 
 def shown_command(state: ServerState) -> str:
     """The command line that a server runs, as one could type it."""
-    return shlex.join(state.command)
+    return joined(state.command)
+
+
+def joined(words: Iterable[str]) -> str:
+    """The words of a command line, quoted as a shell needs them."""
+    return shlex.join(words)
 
 
 __all__ = [
@@ -229,6 +234,7 @@ __all__ = [
     "ServerState",
     "VllmError",
     "forget",
+    "joined",
     "log_tail",
     "named",
     "observed",

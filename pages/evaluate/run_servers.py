@@ -1,0 +1,273 @@
+"""Managed vLLM servers on the Runs page: how each stands, its live figures and log, stop, and starting one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import streamlit as st
+
+from cimemories.llm import vllm_server
+from cimemories.llm.vllm_metrics import ServerFigures, figures_between, read_metrics
+from cimemories.llm.vllm_program import ServerSpec, VllmError, command, find_program, split_extra
+from cimemories.llm.vllm_server import Phase, ServerState
+from cimemories.seeds import SeedError
+from cimemories.seeds.presets import Kind, Preset, load_presets
+from cimemories.store.engine import Store
+from cimemories.ui import page, safe, tables
+
+LOOK_SECONDS = 2
+LOG_LINES = 40
+OTHER = "another model"
+GLYPHS = {Phase.STARTING: "◌", Phase.READY: "●", Phase.STOPPED: "■", Phase.FAILED: "✕"}
+
+
+class Served(NamedTuple):
+    """A managed server that can be asked now: where, and under which name it serves its model."""
+
+    base_url: str
+    model: str
+
+
+def running(store: Store) -> list[Served]:
+    """The managed servers of this machine that are ready, for a form that offers them."""
+    return [Served(state.base_url, state.served_name) for state in vllm_server.running(store.workspace)]
+
+
+def draw(store: Store) -> None:
+    """The list, live while a server lives, and the form that starts one."""
+    workspace = store.workspace
+    states = vllm_server.servers(workspace)
+    live = [state for state in states if state.live]
+    ended = [state for state in states if not state.live]
+    if not live:
+        safe.inline("No managed server runs. One can be started here, or by `cimemories serve`.", muted=True)
+    st.fragment(_live, run_every=LOOK_SECONDS if live else None)(workspace, _marks(states))
+    newest = max(states, key=lambda state: state.created, default=None)
+    if newest is not None and newest.phase == Phase.FAILED:
+        ended.remove(newest)
+        _ended(workspace, newest)
+    page.fold("Start a server", ":material/add:", "run_servers.box.start", lambda: _form(workspace), expanded=not live)
+    if ended:
+        label = f"{len(ended)} server{'s' if len(ended) != 1 else ''} that ended"
+        page.fold(label, ":material/history:", "run_servers.box.ended", lambda: _all_ended(workspace, ended))
+
+
+def _marks(states: list[ServerState]) -> tuple[tuple[str, str], ...]:
+    return tuple((state.id, str(state.phase)) for state in states)
+
+
+def _live(workspace: Path, seen: tuple[tuple[str, str], ...]) -> None:
+    states = vllm_server.servers(workspace)
+    if _marks(states) != seen:
+        st.rerun()  # one came, became ready or ended: the whole page changes with it
+    for state in states:
+        if state.live:
+            _server(workspace, state)
+
+
+def _server(workspace: Path, state: ServerState) -> None:
+    with st.container(border=True):
+        words, numbers, control = st.columns([4, 6, 2], vertical_alignment="center")
+        with words:
+            safe.show(_title(state))
+        with numbers:
+            if state.phase == Phase.READY and state.here:
+                safe.show(_figures(state))
+            else:
+                waited = f"{max(0, time.time() - state.created):.0f} s"
+                safe.inline(f"{state.step or 'starting'}, {waited}" if state.here else "on another machine", muted=True)
+        with control:
+            if state.here and st.button(
+                "Stop", icon=":material/stop_circle:", key=f"run_servers.stop.{state.id}", width="stretch"
+            ):
+                with st.spinner("Stopping it"):
+                    _act(lambda: vllm_server.stop(workspace, state.id))
+        page.fold("Log", ":material/notes:", f"run_servers.log.{state.id}", lambda: _log(state))
+
+
+def _title(state: ServerState) -> safe.Html:
+    chip = safe.tag("span", f"{GLYPHS[state.phase]} {state.phase}", cls="ci-chip")
+    ends = "left running when it ends" if state.keep else "stops with it"
+    by = f"{state.base_url}, by {state.started_by} ({ends})" if state.live else f"port {state.port}"
+    return safe.join(
+        [
+            safe.tag("div", safe.tag("b", state.served_name), " ", chip, cls="ci-line"),
+            safe.tag("div", by, cls="ci-muted"),
+        ]
+    )
+
+
+def _figures(state: ServerState) -> safe.Html:
+    """Requests, speed and caches since the last look; a share of nothing looked up just now is that since the start."""
+    key = f"run_servers.figures.{state.id}"
+    before: ServerFigures | None = st.session_state.get(key)
+    after = read_metrics(state.base_url)
+    if after is None:
+        return safe.tag("div", "It gives no figures right now.", cls="ci-muted")
+    st.session_state[key] = after
+    now = figures_between(before, after)
+    titles = ("Requests running", "waiting", "Tokens/s", "Prefix cache hits", "KV cache in use")
+    values = (
+        f"{now.running:,}",
+        f"{now.waiting:,}",
+        "–" if now.tokens_per_second is None else f"{now.tokens_per_second:,.0f}",
+        tables.percent(after.hit_rate) or "–",
+        tables.percent(now.kv_use) or "–",
+    )
+    heads = [safe.tag("th", title, cls="ci-number") for title in titles]
+    cells = [safe.tag("td", value, cls="ci-number") for value in values]
+    return safe.tag("table", safe.tag("tr", *heads), safe.tag("tr", *cells), cls="ci-grid")
+
+
+def _log(state: ServerState) -> None:
+    st.code(vllm_server.log_tail(state, LOG_LINES) or "nothing yet", language=None, wrap_lines=True, height=320)
+    safe.inline(f"The whole log: {state.log}", muted=True)
+
+
+def _all_ended(workspace: Path, states: list[ServerState]) -> None:
+    for state in states:
+        _ended(workspace, state)
+
+
+def _ended(workspace: Path, state: ServerState) -> None:
+    with st.container(border=True):
+        words, why, control = st.columns([4, 6, 2], vertical_alignment="center")
+        with words:
+            safe.show(_title(state))
+        with why:
+            if state.phase == Phase.FAILED:
+                page.error(f"{state.cause or 'failed'}", state.error)
+            else:
+                safe.inline(f"stopped {state.error}", muted=True)
+        with control:
+            if st.button("Remove", icon=":material/delete:", key=f"run_servers.forget.{state.id}", width="stretch"):
+                _act(lambda: vllm_server.forget(workspace, state.id))
+        if state.lines:
+            st.code("\n".join(state.lines), language=None, wrap_lines=True)
+        page.fold("Log", ":material/notes:", f"run_servers.log.{state.id}", lambda: _log(state))
+
+
+def _act(action: Callable[[], object]) -> None:
+    try:
+        action()
+    except VllmError as problem:
+        page.error(str(problem))
+        return
+    st.rerun()
+
+
+def _form(workspace: Path) -> None:
+    try:
+        program = find_program()
+    except VllmError as problem:
+        page.error("There is no vLLM here yet.", str(problem))
+        return
+    try:
+        presets = {item.key: item for item in load_presets() if item.kind == Kind.LOCAL}
+    except SeedError as problem:
+        page.notice(f"The presets cannot be read: {problem}")
+        presets = {}
+    left, middle, right = st.columns(3)
+    with left:
+        key = st.selectbox(
+            "Model of the paper",
+            [*presets, OTHER],
+            format_func=lambda item: presets[item].title if item in presets else "Another model",
+            key="run_servers.preset",
+        )
+    preset = presets.get(key)
+    with middle:
+        model = st.text_input(
+            "Name or folder",
+            value=preset.name if preset else "",
+            key=f"run_servers.model.{key}",
+            placeholder="maker/name, or /models/folder",
+            help="A name on the Hugging Face hub, which vLLM fetches at the first start, or a folder of this machine",
+        )
+    with right:
+        port = st.number_input("Port", 1, 65535, value=None, placeholder="the first free one from 8000")
+    if preset is not None:
+        safe.inline(" ".join(filter(None, [f"GPUs, as a hint: {preset.gpus}.", preset.notes])), muted=True)
+    try:
+        with st.popover("Flags", icon=":material/tune:"):
+            flags = _flags(preset, key)
+        spec = flags.of(model.strip(), None if port is None else int(port))
+        line = command(Path(program.name), spec, spec.port or vllm_server.FIRST_PORT) if model.strip() else []
+    except VllmError as problem:
+        page.error("It cannot be started like this.", str(problem))
+        return
+    if line:
+        st.code(vllm_server.joined(line), language=None, wrap_lines=True)
+    keep = st.toggle("Leave it running when the app ends", key="run_servers.keep")
+    if st.button(
+        "Start the server", type="primary", icon=":material/play_arrow:", disabled=not line, key="run_servers.start"
+    ):
+        wanted = spec if not keep else spec.kept()
+        _act(lambda: vllm_server.start(workspace, wanted, started_by="the app"))
+
+
+def _flags(preset: Preset | None, key: str) -> ServerSpec:
+    """What the folded flags say, as a spec without a model."""
+    serve = preset.serve if preset else None
+    one, two = st.columns(2)
+    with one:
+        name = st.text_input("Served name", placeholder="the model's own", key=f"run_servers.name.{key}")
+        length = st.number_input(
+            "Maximum length",
+            1,
+            value=serve.max_model_len if serve else None,
+            placeholder="the model's own",
+            help="Tokens of prompt and answer together",
+            key=f"run_servers.length.{key}",
+        )
+        parser = st.text_input(
+            "Reasoning parser",
+            value=(serve.reasoning_parser if serve else None) or "",
+            help="Keeps the thinking apart from the message",
+            key=f"run_servers.parser.{key}",
+        )
+        quantisation = st.text_input(
+            "Quantisation", value=(serve.quantisation if serve else None) or "", key=f"run_servers.quantisation.{key}"
+        )
+    with two:
+        tensor = st.number_input(
+            "Tensor parallel",
+            1,
+            64,
+            value=serve.tensor_parallel if serve else 1,
+            help="GPUs that one copy of the model is spread over",
+            key=f"run_servers.tensor.{key}",
+        )
+        data = st.number_input("Data parallel", 1, 64, help="Copies of the model", key=f"run_servers.data.{key}")
+        memory = st.number_input(
+            "Share of GPU memory",
+            0.05,
+            1.0,
+            value=None,
+            step=0.05,
+            placeholder="vLLM's own",
+            key=f"run_servers.memory.{key}",
+        )
+    extra = st.text_input(
+        "Further flags",
+        value=" ".join(serve.extra) if serve else "",
+        placeholder="--enforce-eager",
+        key=f"run_servers.extra.{key}",
+    )
+    return ServerSpec(
+        model="",
+        served_name=name.strip(),
+        gpu_memory=memory,
+        tensor_parallel=int(tensor) if tensor > 1 else None,
+        data_parallel=int(data) if data > 1 else None,
+        max_model_len=None if length is None else int(length),
+        reasoning_parser=parser.strip(),
+        quantisation=quantisation.strip(),
+        extra=split_extra([extra]),
+    )
+
+
+__all__ = ["Served", "draw", "running"]

@@ -1,0 +1,97 @@
+"""The servers panel of the Runs page, on a page of its own, with a program that behaves as vLLM does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import fake_vllm
+import pytest
+from paging import button, said
+from serving import free_port
+from streamlit.testing.v1 import AppTest
+
+from cimemories.llm import vllm_program, vllm_server
+from cimemories.llm.vllm_server import Phase
+from cimemories.store.engine import WORKSPACE
+
+SOON = 20.0
+
+
+def script() -> None:
+    """The page: what a tab of the Runs page shows."""
+    from cimemories.store.engine import shared_store
+    from pages.evaluate import run_servers
+
+    run_servers.draw(shared_store())
+
+
+@pytest.fixture
+def panel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[AppTest, Path]]:
+    folder = tmp_path / "workspace"
+    monkeypatch.setenv(WORKSPACE, str(folder))
+    monkeypatch.setenv(vllm_program.VLLM, str(fake_vllm.install(tmp_path / "env")))
+    yield AppTest.from_function(script, default_timeout=30), folder
+    for state in vllm_server.servers(folder):
+        vllm_server.stop(folder, state.id)
+
+
+def until(app: AppTest, holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + SOON
+    while not holds():
+        assert time.monotonic() < end, said(app)
+        time.sleep(0.1)
+        app.run()
+        assert not app.exception
+
+
+def start(app: AppTest, model: str) -> None:
+    app.session_state["run_servers.box.start"] = True
+    app.run()
+    app.selectbox(key="run_servers.preset").set_value("another model").run()
+    app.text_input(key="run_servers.model.another model").set_value(model)
+    next(item for item in app.number_input if item.label == "Port").set_value(free_port()).run()
+    button(app, "Start the server").click().run()
+    assert not app.exception
+
+
+def test_a_server_is_started_watched_offered_and_stopped(panel: tuple[AppTest, Path]) -> None:
+    app, folder = panel
+    app.run()
+    assert "No managed server runs" in said(app)
+    assert app.selectbox(key="run_servers.preset").value == "qwen3-0.6b"
+    assert "--reasoning-parser qwen3" in app.code[0].value and "hint" in said(app)
+    start(app, "org/<b>bold</b>")
+    until(app, lambda: "● ready" in said(app) and "Tokens/s" in said(app))
+    assert "org/&lt;b&gt;bold&lt;/b&gt;" in said(app)
+    assert "50.0 %" in said(app) and "80.0 %" in said(app)  # KV cache in use, prefix cache hits
+    [state] = vllm_server.running(folder)
+    assert state.started_by == "the app" and not state.keep
+    button(app, "Stop").click().run()
+    assert vllm_server.named(folder, state.id).phase == Phase.STOPPED
+    app.session_state["run_servers.box.ended"] = True
+    app.run()
+    assert "stopped on request" in said(app)
+    button(app, "Remove").click().run()
+    assert vllm_server.servers(folder) == []
+
+
+def test_one_that_fails_shows_its_cause_and_vllms_own_words(panel: tuple[AppTest, Path]) -> None:
+    app, _ = panel
+    start(app, "org/gated")
+    until(app, lambda: "✕ failed" in said(app))
+    assert "gated model" in said(app) and "HF_TOKEN" in said(app)
+    assert any("GatedRepoError" in code.value for code in app.code)
+
+
+def test_without_vllm_it_says_how_to_get_one_and_flags_that_cannot_be_meant_start_nothing(
+    panel: tuple[AppTest, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, folder = panel
+    app.run()
+    app.text_input(key="run_servers.extra.qwen3-0.6b").set_value("--api-key sk-x").run()
+    assert "asks for no key" in said(app) and not [item for item in app.button if item.label == "Start the server"]
+    monkeypatch.setenv(vllm_program.VLLM, "/nowhere")
+    app.run()
+    assert "CIMEMORIES_VLLM names /nowhere" in said(app) and vllm_server.servers(folder) == []
