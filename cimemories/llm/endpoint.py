@@ -1,0 +1,175 @@
+"""Where a model is asked, the SDK set up for it, and what a server says of itself before any work is planned on it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import openai
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+from cimemories.llm.redact import Redactor, guard_logs
+from cimemories.store.engine import storable
+
+SIMULATOR_OWNER = "cimemories-simulator"
+DEFAULT_KEY_ENV = "OPENAI_API_KEY"
+NO_KEY = "no-key-needed"
+CONNECT_SECONDS = 10.0
+PATIENCE = 2.0
+PATIENCE_SECONDS = 1800.0
+
+
+class EndpointError(Exception):
+    """A server cannot be used. The message is for people: what, where, what to do next."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a model is asked. The key itself is never kept here: only the name of the variable that holds it.
+
+    timeout: seconds to wait for the first try of a request; each retry waits twice as long as the one before.
+    n_at_once: several draws are one request with `n`; else each is a request of its own, for servers that refuse `n`.
+    Raises EndpointError for an address that holds a user, a password or a query: addresses are written down and shown.
+    """
+
+    base_url: str
+    api_key_env: str = DEFAULT_KEY_ENV
+    timeout: float = 120.0
+    max_retries: int = 4
+    n_at_once: bool = True
+
+    def __post_init__(self) -> None:
+        try:
+            parts = urlsplit(self.base_url)
+        except ValueError:
+            return  # no address at all: whoever asks it will say so
+        if "@" in parts.netloc or parts.query or parts.fragment:
+            bare = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+            raise EndpointError(
+                f"the address of the server holds more than host and path. Addresses are recorded and shown, so write "
+                f"{bare} and put the key into an environment variable, named by --api-key-env."
+            )
+
+    @property
+    def api_key(self) -> str:
+        """The key from the environment. Local servers ask for none, but the SDK does."""
+        return self._secret or NO_KEY
+
+    @property
+    def _secret(self) -> str | None:
+        return os.environ.get(self.api_key_env, "").strip() or None
+
+    def redactor(self) -> Redactor:
+        """What takes this endpoint's key out of texts."""
+        return Redactor(self._secret)
+
+    def short(self, error: object) -> str:
+        """An error as one line for the record, without the key: taken out before the cut, which could go through it."""
+        return storable(" ".join(self._redactor.error(str(error)).split())[:500])
+
+    @cached_property
+    def _redactor(self) -> Redactor:
+        return self.redactor()
+
+
+@dataclass(frozen=True)
+class ServerInfo:
+    """What a server says of itself. `models` is empty where it does not list them."""
+
+    models: tuple[str, ...]
+    simulated: bool
+    max_model_len: int | None
+
+
+def sdk(endpoint: Endpoint, context: ssl.SSLContext | None = None) -> AsyncOpenAI:
+    """The openai SDK for an endpoint. Raises EndpointError for an address or a key that cannot be sent.
+
+    `context`: one that several of them share, since making one takes a while.
+    """
+    key = endpoint.api_key
+    if not (key.isascii() and key.isprintable()):
+        raise EndpointError(
+            f"the key in ${endpoint.api_key_env} holds characters that cannot be sent. Copy it once more, without "
+            "line ends and quotation marks."
+        )
+    if key != NO_KEY:
+        guard_logs(key)
+    try:
+        return AsyncOpenAI(
+            base_url=endpoint.base_url,
+            api_key=key,
+            timeout=httpx2.Timeout(endpoint.timeout, connect=min(CONNECT_SECONDS, endpoint.timeout)),
+            max_retries=endpoint.max_retries,
+            http_client=DefaultAsyncHttpxClient(
+                event_hooks={"request": [_more_patient]}, verify=context or httpx2.create_ssl_context()
+            ),
+        )
+    except httpx2.InvalidURL as error:
+        raise EndpointError(f"{endpoint.base_url} is no address of a server ({error}). Check --base-url.") from None
+
+
+async def _more_patient(request: httpx2.Request) -> None:
+    """Wait longer at each retry: a server that lost a request gets it again soon, one that is slow gets its time."""
+    retry = int(request.headers.get("x-stainless-retry-count", 0))
+    patience: dict[str, float | None] = request.extensions["timeout"]
+    if retry and patience.get("read") is not None:
+        patience["read"] = min(float(patience["read"] or 0) * PATIENCE**retry, PATIENCE_SECONDS)
+
+
+def probe(endpoint: Endpoint, model: str) -> ServerInfo:
+    """Ask a server what it serves, before any work is planned on it.
+
+    Raises EndpointError where it does not answer, refuses the key, or lists models without this one. A server that
+    has no list of models (404, 405) is taken at its word.
+    """
+    return asyncio.run(look_up(endpoint, model))
+
+
+async def look_up(endpoint: Endpoint, model: str) -> ServerInfo:
+    """What `probe` does, for those who are in an event loop already."""
+    try:
+        async with sdk(Endpoint(endpoint.base_url, endpoint.api_key_env, CONNECT_SECONDS, 3)) as client:
+            cards = [card async for card in await client.models.list()]
+        return _server_info(endpoint, model, cards)
+    # Chained to nothing: the error below holds what the server said, and a server may say the key.
+    except openai.APIConnectionError as error:
+        cause = endpoint.short(error.__cause__ or error)
+        raise EndpointError(
+            f"no answer from {endpoint.base_url} ({cause or 'connection failed'}). Is the server running, and is this "
+            "its base URL (it ends in /v1 for vLLM)?"
+        ) from None
+    except (openai.AuthenticationError, openai.PermissionDeniedError):
+        raise EndpointError(
+            f"{endpoint.base_url} refuses the key in ${endpoint.api_key_env}. Set that variable, or name another one "
+            "with --api-key-env."
+        ) from None
+    except openai.APIStatusError as error:
+        if error.status_code in (404, 405, 501):
+            return ServerInfo((), False, None)
+        raise EndpointError(
+            f"{endpoint.base_url} answered HTTP {error.status_code} to the list of models: "
+            f"{endpoint.short(error.message)}. Look at the server's log, then try again."
+        ) from None
+    except (openai.OpenAIError, httpx2.InvalidURL, ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise EndpointError(
+            f"{endpoint.base_url} does not answer like an OpenAI-compatible server ({endpoint.short(error)}). "
+            "Check the base URL (it ends in /v1 for vLLM)."
+        ) from None
+
+
+def _server_info(endpoint: Endpoint, model: str, cards: Sequence[Any]) -> ServerInfo:
+    names = tuple(str(card.id) for card in cards)
+    if names and model not in names:
+        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        raise EndpointError(endpoint.short(f"{endpoint.base_url} does not serve '{model}'. It serves: {shown}."))
+    own = next((card for card in cards if card.id == model), None)
+    length = (own.model_extra or {}).get("max_model_len") if own is not None else None
+    simulated = any(card.owned_by == SIMULATOR_OWNER for card in cards)
+    return ServerInfo(names, simulated, length if isinstance(length, int) else None)
