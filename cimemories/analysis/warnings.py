@@ -104,7 +104,7 @@ def _disagreement(pair: JudgePair) -> str | None:
     if value is None or value >= KAPPA_WARNING:
         return None
     return (
-        f"the judges {pair.first.title} and {pair.second.title} disagree much: Cohen's kappa {value:.2f} on "
+        f"the judges {pair.first.title} and {pair.second.title} disagree much: Cohen's kappa {round(value, 2) + 0.0:.2f} on "
         f"{pair.places:,} places of {pair.messages:,} messages"
     )
 
@@ -149,7 +149,7 @@ def comparison_warnings(
             by_value.setdefault(own.get(key, _absent(key)), []).append(name)
         if len(by_value) > 1:
             said = "; ".join(f"{value} ({', '.join(whose)})" for value, whose in by_value.items())
-            found.append(f"{key} differs: {said}")
+            found.append(f"the runs differ in {key}: {said}")
     return tuple(found)
 
 

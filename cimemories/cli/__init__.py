@@ -5,6 +5,7 @@ clear line, 1 for what could not be done and 2 for a command that was not unders
 """
 
 from cimemories.cli import (  # each registers its commands
+    comparing,
     curate,
     evaluate,
     exchange,
@@ -21,6 +22,7 @@ from cimemories.cli.base import cli, main
 
 __all__ = [
     "cli",
+    "comparing",
     "curate",
     "evaluate",
     "exchange",

@@ -246,6 +246,16 @@ def metrics(numbers: Headline, as_json: bool) -> None:
         f"coverage     {percent(numbers.coverage):>8}  "
         f"{numbers.judged:,} of {numbers.scope.run.expected:,} responses judged"
     )
+    for item in numbers.quotes:
+        line(
+            f"judge        {item.judge}: {item.ungrounded:,} of {item.claims:,} full claims ({percent(item.share)}) "
+            "have a quote that is not in the text"
+        )
+    if (check := numbers.does_task) is not None:
+        line(
+            f"does task    {percent(check.share):>8}  {check.yes:,} yes, {check.partly:,} partly, {check.no:,} no, "
+            f"{check.unchecked:,} not checked, by {check.name}"
+        )
     for text in numbers.notes:
         note(f"note: {text}")
 
