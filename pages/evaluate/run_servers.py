@@ -43,7 +43,7 @@ def draw(store: Store) -> None:
     live = [state for state in states if state.live]
     ended = [state for state in states if not state.live]
     if not live:
-        safe.inline("No managed server runs. One can be started here, or by `cimemories serve`.", muted=True)
+        safe.inline("No managed server runs. Start one here, or by the command: cimemories serve", muted=True)
     st.fragment(_live, run_every=LOOK_SECONDS if live else None)(workspace, _marks(states))
     newest = max(states, key=lambda state: state.created, default=None)
     if newest is not None and newest.phase == Phase.FAILED:
@@ -229,9 +229,6 @@ def _flags(preset: Preset | None, key: str) -> ServerSpec:
             help="Keeps the thinking apart from the message",
             key=f"run_servers.parser.{key}",
         )
-        quantisation = st.text_input(
-            "Quantisation", value=(serve.quantisation if serve else None) or "", key=f"run_servers.quantisation.{key}"
-        )
     with two:
         tensor = st.number_input(
             "Tensor parallel",
@@ -251,6 +248,9 @@ def _flags(preset: Preset | None, key: str) -> ServerSpec:
             placeholder="vLLM's own",
             key=f"run_servers.memory.{key}",
         )
+    quantisation = st.text_input(
+        "Quantisation", value=(serve.quantisation if serve else None) or "", key=f"run_servers.quantisation.{key}"
+    )
     extra = st.text_input(
         "Further flags",
         value=" ".join(serve.extra) if serve else "",
