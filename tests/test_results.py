@@ -29,7 +29,7 @@ from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.tables import response
 
 KEYS = ("name", "manager", "coverage", "fact_3")
-IDS = {"run", "labels", "dataset", "name", "missing", "status", "notes"}
+IDS = {"run", "labels", "dataset", "name", "missing", "status", "notes", "warnings", "judges"}
 MISSING = (*[s for s in ResponseStatus if s != "ok"], *[s for s in JudgementStatus if s not in ("ok", "empty")])
 
 
