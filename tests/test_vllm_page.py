@@ -68,7 +68,7 @@ def test_a_server_is_started_watched_offered_and_stopped(panel: tuple[AppTest, P
     assert "50.0 %" in said(app) and "80.0 %" in said(app)  # KV cache in use, prefix cache hits
     [state] = vllm_server.running(folder)
     assert state.started_by == "the app" and not state.keep
-    button(app, "Stop").click().run()
+    button(app, "Stop server").click().run()
     assert vllm_server.named(folder, state.id).phase == Phase.STOPPED
     app.session_state["run_servers.box.ended"] = True
     app.run()

@@ -19,7 +19,8 @@ from cimemories.store.engine import Store
 from cimemories.ui import page, safe, tables
 
 LOOK_SECONDS = 2
-LOG_LINES = 40
+SPAN_SECONDS = 10  # what a rate is taken over: shorter ones jump
+LOG_LINES = 14
 OTHER = "another model"
 GLYPHS = {Phase.STARTING: "◌", Phase.READY: "●", Phase.STOPPED: "■", Phase.FAILED: "✕"}
 
@@ -81,7 +82,7 @@ def _server(workspace: Path, state: ServerState) -> None:
                 safe.inline(f"{state.step or 'starting'}, {waited}" if state.here else "on another machine", muted=True)
         with control:
             if state.here and st.button(
-                "Stop", icon=":material/stop_circle:", key=f"run_servers.stop.{state.id}", width="stretch"
+                "Stop server", icon=":material/stop_circle:", key=f"run_servers.stop.{state.id}", width="stretch"
             ):
                 with st.spinner("Stopping it"):
                     _act(lambda: vllm_server.stop(workspace, state.id))
@@ -101,14 +102,15 @@ def _title(state: ServerState) -> safe.Html:
 
 
 def _figures(state: ServerState) -> safe.Html:
-    """Requests, speed and caches since the last look; a share of nothing looked up just now is that since the start."""
+    """Requests now, tokens a second over the last seconds, prefix cache hits since the start, KV cache now."""
     key = f"run_servers.figures.{state.id}"
-    before: ServerFigures | None = st.session_state.get(key)
+    readings: list[ServerFigures] = st.session_state.get(key, [])
     after = read_metrics(state.base_url)
     if after is None:
         return safe.tag("div", "It gives no figures right now.", cls="ci-muted")
-    st.session_state[key] = after
-    now = figures_between(before, after)
+    readings = [reading for reading in readings if after.at - reading.at <= SPAN_SECONDS]
+    st.session_state[key] = [*readings, after]
+    now = figures_between(readings[0] if readings else None, after)
     titles = ("Requests running", "waiting", "Tokens/s", "Prefix cache hits", "KV cache in use")
     values = (
         f"{now.running:,}",
@@ -123,7 +125,7 @@ def _figures(state: ServerState) -> safe.Html:
 
 
 def _log(state: ServerState) -> None:
-    st.code(vllm_server.log_tail(state, LOG_LINES) or "nothing yet", language=None, wrap_lines=True, height=320)
+    st.code(vllm_server.log_tail(state, LOG_LINES) or "nothing yet", language=None, wrap_lines=True)
     safe.inline(f"The whole log: {state.log}", muted=True)
 
 
