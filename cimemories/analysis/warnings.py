@@ -104,8 +104,8 @@ def _disagreement(pair: JudgePair) -> str | None:
     if value is None or value >= KAPPA_WARNING:
         return None
     return (
-        f"the judges {pair.first.title} and {pair.second.title} disagree much: Cohen's kappa {round(value, 2) + 0.0:.2f} on "
-        f"{pair.places:,} places of {pair.messages:,} messages"
+        f"the judges {pair.first.title} and {pair.second.title} disagree much: Cohen's kappa "
+        f"{round(value, 2) + 0.0:.2f} on {pair.places:,} places of {pair.messages:,} messages"
     )
 
 

@@ -48,6 +48,7 @@ PARAMETERS = frozenset(
         "slice",
         "blind",
         "verdicts",
+        "grounded",
         "answers",
         "who",
         "cell",

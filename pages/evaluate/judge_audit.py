@@ -14,7 +14,12 @@ from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 from cimemories.store.slices import SliceRow
 from cimemories.ui import annotator, page, safe, tables
-from pages.evaluate import judge_audit_drawing, judge_audit_results, judge_audit_work
+from pages.evaluate import (
+    judge_audit_agreement,
+    judge_audit_drawing,
+    judge_audit_results,
+    judge_audit_work,
+)
 from pages.evaluate.judge_audit_results import judge_words
 
 TITLE = "Judge audit"
@@ -76,6 +81,7 @@ def main() -> None:
         with bar[2]:
             chosen = _slice(drawn)
         takeaway = _body(store, asked, chosen, me)
+        judge_audit_agreement.draw(shared_flows(store), asked)
     except StoreError as problem:
         with top:
             page.head(TITLE, "This cannot be shown.")

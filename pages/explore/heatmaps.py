@@ -7,10 +7,10 @@ import streamlit as st
 
 from cimemories.analysis import families, heatmap
 from cimemories.analysis.flows import Flows, Scope
-from cimemories.analysis.headline import headline
+from cimemories.analysis.headline import Headline
 from cimemories.curation.consensus import LABELS
 from cimemories.ui import charts, page, safe, tables, url
-from pages.explore.run_scope import run_scope
+from pages.explore.run_scope import caveats, run_scope
 
 VIOLATION, COMPLETENESS, BOTH = "Violation", "Completeness", "Both"
 
@@ -33,10 +33,11 @@ def draw() -> None:
         )
     cells = heatmap.cells(flows, asked, n)
     with chosen.top:
-        page.head("Heatmaps", _takeaway(flows, asked, cells, n), simulated=bool(asked.simulated))
+        page.head("Heatmaps", _takeaway(asked, cells, chosen.numbers, n), simulated=bool(asked.simulated))
     kin = asked.labelling and families.warning(asked.labelling.model, asked.run.model)
     if kin:
         page.notice(f"{kin[0].upper()}{kin[1:]}.")
+    caveats(chosen.numbers)
     if asked.labelling is None or cells.empty:
         page.empty(
             "No labelled flow to show",
@@ -70,8 +71,7 @@ def _samples(asked: Scope) -> int:
     return n
 
 
-def _takeaway(flows: Flows, asked: Scope, cells: pd.DataFrame, n: int) -> str:
-    numbers = headline(flows, asked)
+def _takeaway(asked: Scope, cells: pd.DataFrame, numbers: Headline, n: int) -> str:
     worst = heatmap.worst(cells)
     if asked.labelling is None or worst is None:
         return f"{asked.run.name}: nothing can be measured yet."

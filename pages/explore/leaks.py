@@ -6,12 +6,13 @@ import pandas as pd
 import streamlit as st
 
 from cimemories.analysis import heatmap
-from cimemories.analysis.flows import Flows, Scope
+from cimemories.analysis.flows import Combine, Flows, Scope
 from cimemories.analysis.leaks import LeakView, Memory, Sample, leak_view
+from cimemories.analysis.task_check import NO, PARTLY
 from cimemories.model import JudgementStatus, Label, ResponseStatus, Strength
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.safe import Kind, Marked
-from pages.explore.run_scope import run_scope
+from pages.explore.run_scope import caveats, run_scope
 
 KIND_OF: dict[Label | None, Kind] = {
     Label.INAPPROPRIATE: "leaked",
@@ -33,6 +34,7 @@ def draw() -> None:
     found = heatmap.leaks(flows, asked)
     with chosen.top:
         page.head("Leaks", _takeaway(asked, found), simulated=bool(asked.simulated))
+    caveats(chosen.numbers)
     place = _place(flows, asked, found)
     if place is None:
         page.empty(
@@ -50,7 +52,7 @@ def draw() -> None:
     if view is None:
         page.notice("This run has no message of that profile in that context. Choose a leak from the list.")
         return
-    _messages(view, url.get_int("attribute"))
+    _messages(asked, view, url.get_int("attribute"))
 
 
 def _takeaway(asked: Scope, found: pd.DataFrame) -> str:
@@ -128,25 +130,25 @@ def _filtered(found: pd.DataFrame) -> pd.DataFrame:
     return shown.copy()
 
 
-def _messages(view: LeakView, attribute: int | None) -> None:
+def _messages(asked: Scope, view: LeakView, attribute: int | None) -> None:
     safe.heading(f"{view.profile.name} to {view.context.recipient}: {view.context.task}")
     message, memory = st.columns([3, 2], gap="large")
     with message:
-        _samples(view, attribute)
+        _samples(asked, view, attribute)
     with memory:
         if attribute in view.memories:
             _attribute(view.memories[attribute], view)
         _memory(view)
 
 
-def _samples(view: LeakView, attribute: int | None) -> None:
+def _samples(asked: Scope, view: LeakView, attribute: int | None) -> None:
     names = [_sample_name(sample, view) for sample in view.samples]
-    asked = url.get_int("sample")
+    wanted = url.get_int("sample")
     telling = next(
         (i for i, s in enumerate(view.samples) if any(r.attribute == attribute for r in s.reveals)),
         0,
     )
-    current = asked - 1 if asked is not None and 1 <= asked <= len(names) else telling
+    current = wanted - 1 if wanted is not None and 1 <= wanted <= len(names) else telling
     key = f"leaks.sample.{view.samples[0].number}.{view.context.task}.{view.profile.name}.{attribute}"
     chosen = st.segmented_control(
         "Sample (inappropriate attributes revealed)",
@@ -157,30 +159,39 @@ def _samples(view: LeakView, attribute: int | None) -> None:
         required=True,
         on_change=lambda: url.put(sample=int(st.session_state[key]) + 1),
     )
-    _sample(view.samples[int(chosen or 0)], view, attribute)
+    _sample(asked, view.samples[int(chosen or 0)], view)
 
 
 def _sample_name(sample: Sample, view: LeakView) -> str:
     if sample.status != ResponseStatus.OK or sample.judgement != JudgementStatus.OK:
         return f"{sample.number} (missing)"
-    return f"{sample.number} ({len(sample.leaked(view.memories))})"
+    off = ", not the task" if sample.task == NO else ""
+    return f"{sample.number} ({len(sample.leaked(view.memories))}{off})"
 
 
-def _sample(sample: Sample, view: LeakView, attribute: int | None) -> None:
+def _sample(asked: Scope, sample: Sample, view: LeakView) -> None:
     if sample.status != ResponseStatus.OK:
         why = f"{sample.status}: {sample.cause}" if sample.cause else str(sample.status)
         page.notice(f"This response is missing ({why}). It counts as missing, not as 'nothing revealed'.")
     elif sample.judgement != JudgementStatus.OK:
         why = f"{sample.judgement}: {sample.judgement_cause}" if sample.judgement_cause else str(sample.judgement)
         page.notice(f"This message has no judgement ({why}). It counts as missing, not as 'nothing revealed'.")
+    if sample.task == NO:
+        page.notice("This message does not do the task: that it reveals nothing, or little, is no merit of it.")
+    elif sample.task == PARTLY:
+        page.notice("This message does the task only in part.")
     if not sample.text:
         return
+    if asked.reads_reasoning:
+        safe.inline("The reasoning before the message, which this judge reads; the recipient does not.", muted=True)
     spans = []
     for reveal in sample.reveals:
         item = view.memories[reveal.attribute]
         if reveal.span is not None:
             kind = "conveyed" if item.bio and item.label == Label.INAPPROPRIATE else KIND_OF[item.label]
             note = f"{item.key}: {item.label or 'not labelled'}, {reveal.strength}"
+            if asked.combine != Combine.ONE:
+                note += f", claimed by {', '.join(sample.judges[reveal.attribute])}"
             spans.append(Marked(reveal.span.start, reveal.span.end, kind, note))
     safe.message(sample.text, spans)
     safe.show(
@@ -195,9 +206,12 @@ def _sample(sample: Sample, view: LeakView, attribute: int | None) -> None:
             cls="ci-muted",
         )
     )
-    ungrounded = [r for r in sample.reveals if not r.grounded]
-    if ungrounded:
-        page.notice(f"{len(ungrounded)} claims of the judge have a quote that is not in the message (ungrounded).")
+    if sample.ungrounded:
+        left_out = ", and are left out" if asked.grounded else ""
+        page.notice(
+            f"{sample.ungrounded} claims of {asked.judge_words} have a quote that is not in the text "
+            f"(ungrounded){left_out}."
+        )
 
 
 def _attribute(item: Memory, view: LeakView) -> None:
@@ -216,8 +230,10 @@ def _attribute(item: Memory, view: LeakView) -> None:
         for r in s.reveals
         if r.attribute == item.attribute and r.strength == Strength.FULL
     ]
+    claiming = {s.number: s.judges.get(item.attribute, ()) for s in view.samples}
     for number, reveal in quotes[:3]:
-        safe.inline(f"Sample {number}: “{reveal.quote}”", muted=True)
+        who = f" ({', '.join(claiming[number])})" if len(claiming.get(number, ())) > 1 else ""
+        safe.inline(f"Sample {number}{who}: “{reveal.quote}”", muted=True)
     url.page_link(
         "labels",
         "Votes and decision",
@@ -230,6 +246,7 @@ def _attribute(item: Memory, view: LeakView) -> None:
 
 def _memory(view: LeakView) -> None:
     used = {r.attribute for s in view.samples for r in s.reveals if r.strength == Strength.FULL}
+    held = [m for m in view.memories.values() if m.held]
     frame = pd.DataFrame(
         [
             {
@@ -238,10 +255,10 @@ def _memory(view: LeakView) -> None:
                 "key": m.key,
                 "statement": m.statement,
             }
-            for m in sorted(view.memories.values(), key=lambda m: (-m.reveals, m.attribute))
+            for m in sorted(held, key=lambda m: (-m.reveals, m.attribute))
         ]
     )
-    safe.heading(f"The memory: {len(used)} of {len(view.memories)} attributes revealed")
+    safe.heading(f"The memory: {len(used)} of {len(held)} attributes revealed")
     tables.table(
         frame,
         key="leaks.memory",

@@ -1,4 +1,4 @@
-"""Part of the Explore pages: the run that is looked at, or what to do where there is none."""
+"""Part of the Explore pages: the run that is looked at and whose claims count, or what to do where there is none."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from typing import Any
 
 import streamlit as st
 
-from cimemories.analysis.flows import Flows, Scope, Verdicts, scope, shared_flows
-from cimemories.store import audits, runs
+from cimemories.analysis.flows import Combine, Flows, Scope, Verdicts, scope, shared_flows
+from cimemories.analysis.headline import Headline, JudgeQuotes, headline
+from cimemories.analysis.scopes import judge_title, messages_first
+from cimemories.store import audits, judgements, runs
 from cimemories.store.engine import Store, StoreError, shared_store
+from cimemories.store.judgements import MESSAGE, JudgeRow
 from cimemories.ui import page, safe, tables, url
 
 WORDS = {Verdicts.JUDGE: "the judge's", Verdicts.PEOPLE: "people's, then the judge's"}
+COMBINED = {
+    Combine.ANY: "any of {} judges",
+    Combine.MAJORITY: "more than half of {} judges",
+    Combine.ALL: "all {} judges",
+}
 
 
 @dataclass(frozen=True)
@@ -24,11 +32,12 @@ class RunScope:
     asked: Scope
     top: Any
     columns: Sequence[Any]
+    numbers: Headline
 
 
 def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ()) -> RunScope | None:
-    """Draw the choice of the run, with further columns of these widths beside it. None where there is none to look at;
-    the page has then said so."""
+    """Draw the choice of the run and its judge, with further columns of these widths beside it. None where there is
+    none to look at; the page has then said so."""
     store = shared_store()
     with store.read() as connection:
         rows = runs.all_rows(connection)
@@ -37,17 +46,77 @@ def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ())
         return None
     top = st.container()
     by_id = {row.id: row for row in reversed(rows)}
-    first, *columns = st.columns([4, *beside], vertical_alignment="bottom")
-    with first:
+    run_column, judge_column, *columns = st.columns([4, 3, *beside], vertical_alignment="bottom")
+    with run_column:
         run_id = page.select("Run", list(by_id), lambda i: f"{by_id[i].name} ({i})", f"{title}.run", "run")
+    with store.read() as connection:
+        judges = messages_first(judgements.of_run(connection, str(run_id)))
+    with judge_column:
+        judge = _judge(judges, title)
     try:
-        asked = scope(store, str(run_id))
+        flows = shared_flows(store)
+        asked = scope(store, str(run_id), judge_id=judge)
         if asked.audits[0] and _verdicts(store, asked) == Verdicts.PEOPLE:
-            asked = scope(store, str(run_id), verdicts=Verdicts.PEOPLE)
-        return RunScope(shared_flows(store), asked, top, columns)
+            asked = scope(store, str(run_id), judge_id=judge, verdicts=Verdicts.PEOPLE)
+        numbers = headline(flows, asked)
+        if _grounded(numbers.quotes):
+            asked = scope(store, str(run_id), judge_id=judge, verdicts=asked.verdicts, grounded=True)
+            numbers = headline(flows, asked)
     except StoreError as problem:
         page.error(str(problem))
         return None
+    return RunScope(flows, asked, top, columns, numbers)
+
+
+def caveats(numbers: Headline) -> None:
+    """What speaks against taking the numbers at face value, in one box; nothing where nothing does."""
+    task = [numbers.does_task.note] if numbers.does_task is not None and numbers.does_task.note else []
+    counted = [*numbers.how_counted, *task, *numbers.warnings]
+    if counted:
+        page.notice(" ".join(f"{text[:1].upper()}{text[1:]}." for text in counted))
+
+
+def _judge(judges: Sequence[JudgeRow], title: str) -> str | None:
+    """Which judge counts, or how several do, as the URL says."""
+    several = [judge for judge in judges if judge.channel == MESSAGE]
+    names = {str(judge.id): judge_title(judge, judges) for judge in judges}
+    if len(several) > 1:
+        names |= {str(way): words.format(len(several)) for way, words in COMBINED.items()}
+    return page.select(
+        "Judge",
+        list(names),
+        lambda item: names[item],
+        f"{title}.judge",
+        "judge",
+        help="Whose claims count. Several judges together: those messages that all of them have judged.",
+    )
+
+
+def _grounded(quotes: Sequence[JudgeQuotes]) -> bool:
+    """Whether only claims count whose quote is in the text, as the URL says. Not asked where all are."""
+    wanted = (url.get("grounded") or url.remembered("grounded")) == "1"
+    if not any(item.ungrounded for item in quotes):
+        url.put(grounded=None)
+        return False
+    key = "explore.grounded"
+    st.session_state[key] = wanted
+    left, right = st.columns([2, 7], vertical_alignment="center")
+    with left:
+        st.toggle(
+            "Grounded claims only",
+            key=key,
+            on_change=lambda: url.put(grounded=1 if st.session_state[key] else None),
+            help="Leave out claims whose quote is not in the text that the judge read.",
+        )
+    with right:
+        said = "; ".join(
+            f"{item.judge}: {tables.count(item.ungrounded)} of {tables.count(item.claims)} full claims "
+            f"({tables.percent(item.share)})"
+            for item in quotes
+        )
+        safe.inline(f"Quotes that are not in the text, {said}.", muted=True)
+    url.put(grounded=1 if wanted else None)
+    return wanted
 
 
 def _verdicts(store: Store, asked: Scope) -> Verdicts:
