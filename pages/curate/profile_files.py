@@ -11,8 +11,8 @@ import streamlit as st
 from cimemories.analysis import exporting
 from cimemories.analysis.exporting import Format
 from cimemories.analysis.labels import default_labelling
+from cimemories.evaluation.importing_files import import_bytes
 from cimemories.formats.errors import FormatError
-from cimemories.formats.importing import import_bytes
 from cimemories.model import WorkStatus
 from cimemories.store import datasets, labellings, runs
 from cimemories.store.datasets import DatasetRow
@@ -55,12 +55,20 @@ def import_form(store: Store) -> None:
         "File",
         type=TYPES,
         key="profiles.upload",
-        help="The authors' profiles with or without labels (JSON), the published columns (Parquet or CSV), "
-        "or an export of this app (zip). What it is, is recognised by its content.",
+        help="The authors' profiles with or without labels (JSON), their results (JSON lines), the published columns "
+        "(Parquet or CSV), or an export of this app (zip). What it is, is recognised by its content. Large files of "
+        "results go faster by the command line: cimemories import FILE.",
     )
     name = st.text_input(
         "Name of the dataset", key="profiles.name", placeholder="Name of the file, unless you say otherwise"
     )
+    model = None
+    if upload is not None and upload.name.lower().endswith(".jsonl"):
+        model = st.text_input(
+            "Model that wrote the results",
+            key="profiles.model",
+            placeholder="Name of the file, unless you say otherwise",
+        )
     if (
         not st.button("Import", type="primary", disabled=upload is None, icon=":material/upload_file:")
         or upload is None
@@ -68,7 +76,9 @@ def import_form(store: Store) -> None:
         return
     try:
         with st.spinner("Checking and importing the file"):
-            found = import_bytes(store, upload.getbuffer(), upload.name, name.strip() or None)
+            found = import_bytes(
+                store, upload.getbuffer(), upload.name, name.strip() or None, model=(model or "").strip() or None
+            )
     except FormatError as problem:
         page.error("This file cannot be imported.", f"{problem}.", "Nothing was kept of it.")
     except StoreError as problem:
@@ -79,6 +89,11 @@ def import_form(store: Store) -> None:
         if found.new:
             lines = [f"Imported {tables.count(row.profiles)} profiles as '{row.name}'."]
             lines += [f"Recognised as {found.recognised}.", *(f"{note[:1].upper()}{note[1:]}." for note in found.notes)]
+            if found.runs:
+                lines[0] = f"Imported {len(found.runs)} {'run' if len(found.runs) == 1 else 'runs'} of '{row.name}'."
+                lines.append("See them on the Runs page and in the heatmaps.")
+        elif found.runs:
+            lines = [f"This very file is here already, as {', '.join(found.runs)} of '{row.name}', which is shown now."]
         else:
             lines = [f"This very file is here already, as the dataset '{row.name}', which is shown now."]
         st.session_state[_OUTCOME] = lines
