@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
+from cimemories.ui.url import PAGES
+
+# Every AppTest reads the metadata of all installed packages, in search of components: 0.4 s each, always the same.
+manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
+
+HOME = PAGES["home"]
 ROOT = Path(__file__).resolve().parent.parent
 # The keys of all expanders whose inside is made only when they are open.
 FOLDS = sorted(
@@ -17,10 +25,13 @@ FOLDS = sorted(
 
 
 def opened(page: str, *folds: str, **query: object) -> AppTest:
-    """The app on one of its pages, as a link with these parameters opens it, the expanders of these keys opened."""
+    """The app on one of its pages, as a link with these parameters opens it, the expanders of these keys opened.
+
+    The page is run once and no other before it, so its file must be named as its address is.
+    """
     app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
-    app.run()
-    app.switch_page(page)
+    if page != HOME:
+        app.switch_page(page)
     for name, value in query.items():
         app.query_params[name] = str(value)
     for key in folds:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import Label
 from cimemories.store import decisions, slices
 from cimemories.store.decisions import Said
-from cimemories.store.engine import WORKSPACE, Store, shared_store
+from cimemories.store.engine import Store
 from cimemories.store.tables import labelling as labelling_table
 
 PAGE = "pages/curate/review.py"
@@ -35,9 +34,8 @@ TEXTS = (
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
-    return shared_store()
+def store(app_store: Store) -> Store:
+    return app_store
 
 
 def agreement(*folds: str, **query: object) -> AppTest:

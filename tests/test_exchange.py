@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from conftest import Copies
 from exchanging import content, counts, odd_world, profiles_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -29,8 +30,9 @@ N, X, A = NECESSARY, INAPPROPRIATE, AMBIGUOUS
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Iterator[Store]:
+def other(tmp_path: Path, into: Copies) -> Iterator[Store]:
     """Another, empty record."""
+    into(tmp_path / "other")
     found = open_store(tmp_path / "other")
     yield found
     found.close()

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from conftest import Copies
 from exchanging import content, counts, odd_world, profiles_of
 from test_official import JUNK, expected_profiles
 from worlds import add_dataset, add_labels, records
@@ -77,7 +78,8 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[Store]:
+def fresh(tmp_path: Path, into: Copies) -> Iterator[Store]:
+    into(tmp_path / "fresh")
     store = open_store(tmp_path / "fresh")
     yield store
     store.close()

@@ -12,15 +12,14 @@ from paging import button, opened, said
 from worlds import add_dataset, add_labels
 
 from cimemories.analysis import exporting
-from cimemories.store.engine import WORKSPACE, Store, open_store, shared_store
+from cimemories.store.engine import Store, open_store
 
 PROFILES = "pages/curate/profiles.py"
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
-    return shared_store()
+def store(app_store: Store) -> Store:
+    return app_store
 
 
 def test_an_export_is_made_when_it_is_asked_for(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

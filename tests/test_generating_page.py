@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from paging import button, opened, said
 from worlds import add_dataset
@@ -15,20 +12,17 @@ from cimemories.curation.authoring_spec import AuthoringSpec
 from cimemories.llm.worker import WorkError
 from cimemories.model import WorkStatus
 from cimemories.store import datasets, generations, work
-from cimemories.store.engine import WORKSPACE, Store, open_store
+from cimemories.store.engine import Store
 
 PAGE = "pages/curate/profiles.py"
 HOSTILE = "<img src=x onerror=alert(1)> ![a](http://127.0.0.1:9/x.png)"
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """A workspace with one dataset, which the app opens too."""
-    monkeypatch.setenv(WORKSPACE, str(tmp_path))
-    opened_ = open_store(tmp_path)
-    add_dataset(opened_, name="first")
-    yield opened_
-    opened_.close()
+def store(app_store: Store) -> Store:
+    """The app's workspace with one dataset."""
+    add_dataset(app_store, name="first")
+    return app_store
 
 
 def names(store: Store) -> list[str]:

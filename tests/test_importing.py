@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from conftest import Copies
 from evaluating import ROOT
 from exchanging import counts, profiles_of
 from test_official import RECORD
@@ -46,7 +47,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[Store]:
+def fresh(tmp_path: Path, into: Copies) -> Iterator[Store]:
+    into(tmp_path / "fresh")
     store = open_store(tmp_path / "fresh")
     yield store
     store.close()

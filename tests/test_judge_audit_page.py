@@ -3,7 +3,6 @@ the Explore pages count people's verdicts only where that is asked for."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import Profile
 from cimemories.store import audits, comments, judgements, slices
 from cimemories.store.audits import AuditVerdict, Said
-from cimemories.store.engine import WORKSPACE, Store, shared_store
+from cimemories.store.engine import Store
 from cimemories.ui import workbench
 from cimemories.ui.workbench import Event
 
@@ -29,9 +28,8 @@ TEXT = "<img src=http://evil.test/x onerror=alert(1)> ![x](http://evil.test/y.pn
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
-    return shared_store()
+def store(app_store: Store) -> Store:
+    return app_store
 
 
 @pytest.fixture

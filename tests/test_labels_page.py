@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, U
 from cimemories.model import Attribute, Context, Label, Profile, WorkStatus
 from cimemories.store import decisions, imported, labellings, rules, work
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.engine import WORKSPACE, Store, shared_store
+from cimemories.store.engine import Store
 
 LABELS = "pages/curate/labels.py"
 HOSTILE = "![x](http://127.0.0.1:1/a.png) <img src=x onerror=alert(1)>"
@@ -25,9 +24,8 @@ SAFE = {"html", "dataframe", "code", "text", "selectbox", "multiselect", "bidi_c
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
-    return shared_store()
+def store(app_store: Store) -> Store:
+    return app_store
 
 
 @pytest.fixture

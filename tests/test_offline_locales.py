@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evaluating import cli, outside
+from evaluating import cli_inside, outside
 from faker import Faker
 from faker.config import AVAILABLE_LOCALES
 
@@ -86,7 +86,7 @@ def test_other_ways_to_write_a_locale_give_the_same_profiles(written: str) -> No
 @pytest.mark.parametrize("locale", ["en_GB", "hi_IN", "ja_JP", "pt_BR"])
 def test_from_the_command_line_to_the_record(tmp_path: Path, locale: str) -> None:
     arguments = ("generate", "-d", "small", "--profiles", 2, "--seed", 17, "--locale", locale, "--workspace", tmp_path)
-    made = cli(outside(), *arguments)
+    made = cli_inside(outside(), *arguments)
     assert made.returncode == 0, made.stderr
     store = open_store(tmp_path)
     with store.read() as connection:
@@ -99,7 +99,7 @@ def test_from_the_command_line_to_the_record(tmp_path: Path, locale: str) -> Non
 
 
 def test_the_command_line_says_which_locales_there_are(tmp_path: Path) -> None:
-    refused = cli(outside(), "generate", "-d", "small", "--locale", "tr_TR", "--workspace", tmp_path)
+    refused = cli_inside(outside(), "generate", "-d", "small", "--locale", "tr_TR", "--workspace", tmp_path)
     assert refused.returncode == 1
     assert refused.stderr.startswith("error: Faker has no names and addresses of their own for locale 'tr_TR'")
-    assert json.loads(cli(outside(), "datasets", "--json", "--workspace", tmp_path).stdout) == []
+    assert json.loads(cli_inside(outside(), "datasets", "--json", "--workspace", tmp_path).stdout) == []

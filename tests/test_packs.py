@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from evaluating import add, ballots, cli, outside, small_profiles
+from evaluating import add, ballots, cli_inside, outside, small_profiles
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -207,7 +207,7 @@ def test_anything_else_is_refused_in_words(tmp_path_factory: pytest.TempPathFact
 class TestCommand:
     def test_lists_and_checks(self, tmp_path: Path) -> None:
         write(tmp_path, "contexts", contexts(CONTEXT))
-        listed = cli(outside(), "packs", "--json", "--workspace", tmp_path)
+        listed = cli_inside(outside(), "packs", "--json", "--workspace", tmp_path)
         assert listed.returncode == 0, listed.stderr
         found = {(entry["kind"], entry["name"]): entry for entry in json.loads(listed.stdout)}
         assert found["contexts", "core"]["entries"] == 49
@@ -215,18 +215,18 @@ class TestCommand:
         assert found["personas", "westin"]["priors"] == {"fundamentalist": 0.26, "pragmatic": 0.64, "unconcerned": 0.1}
         file = tmp_path / "new.yaml"
         file.write_text(yaml.safe_dump(personas(PERSONA, pack="new")))
-        checked = cli(outside(), "packs", "--check", file, "--workspace", tmp_path)
+        checked = cli_inside(outside(), "packs", "--check", file, "--workspace", tmp_path)
         assert (checked.returncode, checked.stdout) == (0, f"{file}: fits, a pack of 1 personas named 'new'\n")
         assert str(tmp_path / "packs" / "personas" / "new.yaml") in checked.stderr
 
     def test_a_broken_pack_is_listed_with_its_error_and_hides_no_other(self, tmp_path: Path) -> None:
         path = write(tmp_path, "contexts", contexts({**CONTEXT, "sphere": "sports"}))
-        listed = cli(outside(), "packs", "--json", "--workspace", tmp_path)
+        listed = cli_inside(outside(), "packs", "--json", "--workspace", tmp_path)
         assert listed.returncode == 1
         errors = {entry["name"]: entry["error"] for entry in json.loads(listed.stdout)}
         assert errors.pop("mine").startswith(f"{path}: contexts[0].sphere")
         assert set(errors.values()) == {None}
-        checked = cli(outside(), "packs", "--check", path, "--workspace", tmp_path)
+        checked = cli_inside(outside(), "packs", "--check", path, "--workspace", tmp_path)
         assert checked.returncode == 1
         assert checked.stderr.startswith(f"error: {path}: contexts[0].sphere")
 

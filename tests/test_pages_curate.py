@@ -14,7 +14,7 @@ from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, U
 from cimemories.model import Attribute, Context, Label, Profile
 from cimemories.store import datasets, decisions
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.engine import WORKSPACE, Store, shared_store
+from cimemories.store.engine import WORKSPACE, Store
 
 HOME, PROFILES, LABELS = "pages/start/home.py", "pages/curate/profiles.py", "pages/curate/labels.py"
 HOSTILE = "![x](http://127.0.0.1:1/a.png) <img src=x onerror=alert(1)>"
@@ -23,9 +23,8 @@ SAFE = {"html", "dataframe", "code", "text", "selectbox", "multiselect"}
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
-    return shared_store()
+def store(app_store: Store) -> Store:
+    return app_store
 
 
 @pytest.fixture

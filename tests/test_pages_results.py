@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from paging import button, opened, said
 from worlds import add_dataset, add_labels, add_run, ask, plan_run, records
@@ -12,7 +10,7 @@ from cimemories.analysis.headline import headline
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import JudgementStatus, Label, ResponseStatus
 from cimemories.store import decisions, runs, work
-from cimemories.store.engine import WORKSPACE, Store, shared_store
+from cimemories.store.engine import Store
 
 RUNS, HEATMAPS, LEAKS = "pages/evaluate/runs.py", "pages/explore/heatmaps.py", "pages/explore/leaks.py"
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
@@ -21,9 +19,8 @@ REVEALS = [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]]
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
-    return shared_store()
+def store(app_store: Store) -> Store:
+    return app_store
 
 
 def world(store: Store, **options: object) -> tuple[int, str]:

@@ -21,7 +21,7 @@ from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, U
 from cimemories.model import Attribute, Context, Label, Profile
 from cimemories.store import datasets, decisions, edits, profile_lists
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.engine import WORKSPACE, Store, open_store, shared_store
+from cimemories.store.engine import Store, open_store
 from cimemories.ui.strips import distribution, strip
 
 PROFILES = "pages/curate/profiles.py"
@@ -31,9 +31,8 @@ CODES = [[[INAPPROPRIATE, NECESSARY], [NECESSARY, NECESSARY], [AMBIGUOUS, UNLABE
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
-    return shared_store()
+def workspace(app_store: Store) -> Store:
+    return app_store
 
 
 @pytest.fixture

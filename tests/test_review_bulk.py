@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from cimemories.analysis.review_proposals import Axis, proposals
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import Attribute, Context, Label, Profile
 from cimemories.store import decisions
-from cimemories.store.engine import WORKSPACE, Store, StoreError, shared_store
+from cimemories.store.engine import Store, StoreError
 
 Pair = tuple[int, int]
 TEXTS = (
@@ -29,9 +28,8 @@ N, X, A = NECESSARY, INAPPROPRIATE, AMBIGUOUS
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
-    return shared_store()
+def store(app_store: Store) -> Store:
+    return app_store
 
 
 def bulk_part(domain: str | None) -> None:

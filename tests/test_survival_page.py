@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -15,7 +14,7 @@ from cimemories.analysis.survival import survival
 from cimemories.analysis.whatif import what_if
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.store import rules
-from cimemories.store.engine import WORKSPACE, Store, shared_store
+from cimemories.store.engine import Store
 from cimemories.store.tables import labelling as labelling_table
 
 PAGE, HEATMAPS, RUNS = "pages/curate/survival.py", "pages/explore/heatmaps.py", "pages/evaluate/runs.py"
@@ -29,9 +28,8 @@ LABELS = [[[X, X, N], [X, A, X], [N, N, A]], [[X, A, A], [A, X, X], [A, N, A]]]
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
-    return shared_store()
+def store(app_store: Store) -> Store:
+    return app_store
 
 
 def world(store: Store) -> tuple[int, str]:
