@@ -290,6 +290,9 @@ def test_a_cancel_reaches_a_living_worker_and_ends_what_nobody_works_on(store: S
 # --- killed in the middle ---
 
 
+LIVES = 6
+
+
 def write_until_killed(workspace: Path, url: str | None, acknowledge: Connection, life: int) -> None:
     store = open_store(workspace, url)
     for number in itertools.count():
@@ -300,14 +303,14 @@ def write_until_killed(workspace: Path, url: str | None, acknowledge: Connection
 
 def test_a_writer_that_is_killed_loses_nothing_it_had_acknowledged(store: Store, database: Database) -> None:
     acknowledged: list[str] = []
-    for life in range(10):
+    for life in range(LIVES):
         reader, writer = PROCESSES.Pipe(duplex=False)
         arguments = (database.workspace, database.url, writer, life)
         process = PROCESSES.Process(target=write_until_killed, args=arguments, daemon=True)
         process.start()
         writer.close()
         acknowledged += [reader.recv(), reader.recv()]
-        time.sleep(0.003 * life)  # at another moment of a transaction each time
+        time.sleep(0.005 * life)  # at another moment of a transaction each time
         process.kill()
         process.join()
         assert process.exitcode == -signal.SIGKILL
@@ -322,7 +325,7 @@ def test_a_writer_that_is_killed_loses_nothing_it_had_acknowledged(store: Store,
     again.close()
     assert set(acknowledged) <= {row.name for row in rows}
     # At most the one transaction whose acknowledgement was under way is there beyond them, in each life.
-    assert len(rows) <= len(acknowledged) + 10
+    assert len(rows) <= len(acknowledged) + LIVES
     assert {(row.profiles, row.attributes, row.contexts) for row in rows} == {(2, 6, 2)}
     assert (profiles, attributes) == (2 * len(rows), 6 * len(rows))
     add_dataset(store, name="after all that")
