@@ -17,7 +17,7 @@ from cimemories.store.engine import Store, StoreError, storable
 from cimemories.store.freezes import FreezeRow
 from cimemories.store.ids import content_hash
 
-_AT_WORK = (WorkStatus.QUEUED, WorkStatus.RUNNING, WorkStatus.CANCELLING)
+_AT_WORK = (WorkStatus.QUEUED, WorkStatus.RUNNING, WorkStatus.PAUSING, WorkStatus.CANCELLING)
 
 
 @dataclass(frozen=True)

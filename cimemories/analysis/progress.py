@@ -9,7 +9,7 @@ from cimemories.model import ResponseStatus, WorkStatus
 from cimemories.store import judgements, runs, work
 from cimemories.store.engine import Store
 
-ACTIVE = (WorkStatus.QUEUED, WorkStatus.RUNNING, WorkStatus.CANCELLING)
+ACTIVE = (WorkStatus.QUEUED, WorkStatus.RUNNING, WorkStatus.PAUSING, WorkStatus.CANCELLING)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from cimemories.store.engine import Store, StoreError
 SIMULATOR = "simulator"
 HEARTBEAT_SECONDS = 1.0
 CANCELLED = "cancelled on request"
+PAUSED = "paused on request"
 
 
 class WorkError(Exception):
@@ -42,18 +43,25 @@ def perform(
     concurrency: int,
     on_progress: Callable[[Progress], None] | None = None,
     queued: bool = False,
+    stop_when: Callable[[Progress], str | None] | None = None,
 ) -> Progress:
     """Claim the work, run its jobs to the end, and set its status. Returns what was done.
 
     `queued`: claim it only if it still waits for its worker. `make_jobs` is given a maker of clients, which are closed
-    at the end. Raises StoreError where another process is at it, and WorkError where the work ended early: it is then
-    `cancelled`, `interrupted` (can be resumed) or `failed`.
+    at the end. `stop_when` is asked after each batch of outcomes: a text that it returns (a cap on cost is reached,
+    say) ends the work for that reason, once the calls in flight are in the record. Work that was asked to pause returns
+    what was done until then, and its status is `paused`. Raises StoreError where another process is at it, and
+    WorkError where the work ended early: it is then `cancelled`, `interrupted` (can be resumed) or `failed`.
     """
     with store.write() as connection:
         work.claim(connection, work_id, queued=queued)
+    executor = Executor(store, work_id, concurrency=concurrency, on_progress=on_progress, stop_when=stop_when)
     try:
-        progress = asyncio.run(_perform(store, work_id, make_jobs, concurrency, on_progress))
+        asyncio.run(_perform(store, work_id, make_jobs, executor))
     except Stopped as stop:
+        if str(stop) == PAUSED:
+            _finish(store, work_id, WorkStatus.PAUSED, None)
+            return executor.progress
         cancelled = str(stop) == CANCELLED
         _finish(store, work_id, WorkStatus.CANCELLED if cancelled else WorkStatus.INTERRUPTED, str(stop))
         raise WorkError(f"{work_id}: {stop}. `cimemories resume {work_id}` goes on where it stopped.") from stop
@@ -71,7 +79,7 @@ def perform(
         _finish(store, work_id, WorkStatus.FAILED, f"{type(error).__name__}: {error}")
         raise
     _finish(store, work_id, WorkStatus.FINISHED, None)
-    return progress
+    return executor.progress
 
 
 def _finish(store: Store, work_id: str, status: WorkStatus, error: str | None) -> None:
@@ -88,17 +96,15 @@ async def _perform(
     store: Store,
     work_id: str,
     make_jobs: Callable[[Callable[[Endpoint, bool], Client]], Iterable[Job]],
-    concurrency: int,
-    on_progress: Callable[[Progress], None] | None,
-) -> Progress:
+    executor: Executor,
+) -> None:
     clients: dict[tuple[Endpoint, bool], Client] = {}
 
     def client(endpoint: Endpoint, simulated: bool) -> Client:
         if (endpoint, simulated) not in clients:
-            clients[endpoint, simulated] = Client(endpoint, simulated=simulated)
+            clients[endpoint, simulated] = Client(endpoint, simulated=simulated, at_most=executor.concurrency)
         return clients[endpoint, simulated]
 
-    executor = Executor(store, work_id, concurrency=concurrency, on_progress=on_progress)
     heart = asyncio.create_task(_beat(store, work_id, executor))
     try:
         await executor.run(make_jobs(client))
@@ -107,7 +113,6 @@ async def _perform(
         await asyncio.gather(heart, return_exceptions=True)
         for item in clients.values():
             await item.close()
-    return executor.progress
 
 
 async def _beat(store: Store, work_id: str, executor: Executor) -> None:
@@ -118,6 +123,8 @@ async def _beat(store: Store, work_id: str, executor: Executor) -> None:
             status = WorkStatus.RUNNING  # one missed beat is no reason to stop; a record that is gone fails the commits
         if status == WorkStatus.CANCELLING:
             executor.stop(CANCELLED)
+        elif status == WorkStatus.PAUSING:
+            executor.drain(PAUSED)
         await asyncio.sleep(HEARTBEAT_SECONDS)
 
 

@@ -17,8 +17,14 @@ from cimemories.store.ids import now
 from cimemories.store.tables import labelling, run
 
 STALE_SECONDS = 30.0
-ACTIVE = (WorkStatus.QUEUED, WorkStatus.RUNNING, WorkStatus.CANCELLING)
-ENDED = (WorkStatus.FINISHED, WorkStatus.CANCELLED, WorkStatus.FAILED, WorkStatus.INTERRUPTED)
+ACTIVE = (WorkStatus.QUEUED, WorkStatus.RUNNING, WorkStatus.PAUSING, WorkStatus.CANCELLING)
+ENDED = (
+    WorkStatus.FINISHED,
+    WorkStatus.PAUSED,
+    WorkStatus.CANCELLED,
+    WorkStatus.FAILED,
+    WorkStatus.INTERRUPTED,
+)
 Row = sa.RowMapping
 
 
@@ -110,7 +116,7 @@ def claim(connection: sa.Connection, work_id: str, *, queued: bool = False) -> R
 
 
 def beat(connection: sa.Connection, work_id: str) -> WorkStatus:
-    """Say that the work goes on; returns the status, which somebody may have set to `cancelling`."""
+    """Say that the work goes on; returns the status, which somebody may have set to `cancelling` or `pausing`."""
     table = table_of(work_id)
     connection.execute(sa.update(table).where(table.c.id == work_id).values(heartbeat=time.time()))
     status = connection.execute(sa.select(table.c.status).where(table.c.id == work_id)).scalar()
@@ -138,6 +144,18 @@ def request_cancel(connection: sa.Connection, work_id: str) -> None:
         return
     alive = is_alive(row) and row["pid"] is not None
     finish(connection, work_id, WorkStatus.CANCELLING if alive else WorkStatus.CANCELLED)
+
+
+def request_pause(connection: sa.Connection, work_id: str) -> None:
+    """Ask the worker to end once its calls in flight are in the record; where none lives, it is paused at once.
+
+    Work that has ended stays as it ended, and work that is being cancelled is cancelled.
+    """
+    row = load(connection, work_id)
+    if row["status"] not in (WorkStatus.QUEUED, WorkStatus.RUNNING):
+        return
+    alive = is_alive(row) and row["pid"] is not None
+    finish(connection, work_id, WorkStatus.PAUSING if alive else WorkStatus.PAUSED)
 
 
 def finish(connection: sa.Connection, work_id: str, status: WorkStatus, error: str | None = None) -> None:
