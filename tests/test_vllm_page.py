@@ -14,7 +14,8 @@ from streamlit.testing.v1 import AppTest
 
 from cimemories.llm import vllm_program, vllm_server
 from cimemories.llm.vllm_server import Phase
-from cimemories.store.engine import WORKSPACE
+from cimemories.store.engine import WORKSPACE, open_store
+from pages.evaluate import run_servers
 
 SOON = 20.0
 
@@ -68,6 +69,8 @@ def test_a_server_is_started_watched_offered_and_stopped(panel: tuple[AppTest, P
     assert "50.0 %" in said(app) and "80.0 %" in said(app)  # KV cache in use, prefix cache hits
     [state] = vllm_server.running(folder)
     assert state.started_by == "the app" and not state.keep
+    offered = run_servers.running(open_store(folder))
+    assert offered == [(f"http://127.0.0.1:{state.port}/v1", "org/<b>bold</b>")]
     button(app, "Stop server").click().run()
     assert vllm_server.named(folder, state.id).phase == Phase.STOPPED
     app.session_state["run_servers.box.ended"] = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,7 +105,7 @@ def _attend(workspace: Path, state: ServerState, spec: ServerSpec) -> None:
     output.note(f"log: {state.log}")
     ready: ServerState | None = None
     try:
-        ready = vllm_server.wait(workspace, state.id, on_change=_say_step)
+        ready = vllm_server.wait(workspace, state.id, on_change=_teller())
         output.note(f"ready after {(ready.ready or time.time()) - ready.created:.0f} s")
         output.line(ready.base_url)
         if spec.keep:
@@ -119,11 +120,22 @@ def _attend(workspace: Path, state: ServerState, spec: ServerSpec) -> None:
     finally:
         if ready is None or not spec.keep:
             ended = vllm_server.stop(workspace, state.id)
-            output.note(f"{ended.phase} {ended.error if ended.phase == vllm_server.Phase.STOPPED else ''}".rstrip())
+            if ended.phase == vllm_server.Phase.STOPPED:
+                output.note(f"stopped {ended.error}")
 
 
-def _say_step(state: ServerState) -> None:
-    output.note(f"{time.time() - state.created:5.0f} s  {state.phase}{f': {state.step}' if state.step else ''}")
+def _teller() -> Callable[[ServerState], None]:
+    """Says each step once, with the seconds since the start."""
+    told = ""
+
+    def tell(state: ServerState) -> None:
+        nonlocal told
+        words = f"{state.phase}{f': {state.step}' if state.step else ''}"
+        if words != told:
+            output.note(f"{time.time() - state.created:5.0f} s  {words}")
+        told = words
+
+    return tell
 
 
 def _watch(workspace: Path, state: ServerState) -> None:

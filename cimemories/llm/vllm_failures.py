@@ -19,7 +19,7 @@ _PREFIX = re.compile(r"^\((?:APIServer|EngineCore|Worker|DPCoordinator)[^)]*\)\s
 _STAMP = re.compile(r"^(?:INFO|WARNING|ERROR|DEBUG|CRITICAL) \d\d-\d\d [\d:.]+ (?:\[[^\]]*\] )?")
 _TRACE = re.compile(
     r"^\s*(?:File \"|\^|~|Traceback|During handling|The above exception|For further information)"
-    r"|^ {4}|^ +warnings\.warn|^\S+resource_tracker\.py"
+    r"|^ {4}|^ +warnings\.warn|^\S+resource_tracker\.py|^[ ▀▄█]*[▀▄█]"
 )
 _ERROR = re.compile(r"\b\w*(?:Error|Exception)\b: ?.|^Value error, |(?:^|: )error: ")
 # Ends that only say that another process ended for a reason given before.

@@ -12,8 +12,10 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cimemories.seeds.presets import Preset
+if TYPE_CHECKING:
+    from cimemories.seeds.presets import Preset
 
 VLLM = "CIMEMORIES_VLLM"
 INSTALL = "python -m venv ~/vllm && ~/vllm/bin/pip install vllm"
