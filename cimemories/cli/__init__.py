@@ -5,6 +5,7 @@ clear line, 1 for what could not be done and 2 for a command that was not unders
 """
 
 from cimemories.cli import (  # each registers its commands
+    batch,
     comparing,
     curate,
     evaluate,
@@ -22,6 +23,7 @@ from cimemories.cli import (  # each registers its commands
 from cimemories.cli.base import cli, main
 
 __all__ = [
+    "batch",
     "cli",
     "comparing",
     "curate",

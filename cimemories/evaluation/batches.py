@@ -1,0 +1,271 @@
+"""Runs by batch file: what a run owes goes out as one request a line, and the answers come back into the record.
+
+    exported = export_batch(store, "run-3f9a1c2e", Path("owed.jsonl"))   # then vllm run-batch, or a Batch API
+    imported = import_batch(store, "run-3f9a1c2e", Path("answers.jsonl"))
+
+The requests are those that a worker would send, and the answers are settled by the same code; only nobody is asked
+here. What follows from an answer (its judgement, the message behind a gate) is owed afterwards and goes out with the
+next file. Calls without an answer stay owed, so a worker can take over at any time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from cimemories.evaluation.runs import jobs_of
+from cimemories.formats.batch_files import BatchAnswer, BatchAnswers, batch_answers, request_line
+from cimemories.llm.client import Client, Endpoint
+from cimemories.llm.executor import Job
+from cimemories.model import ChatRequest, WorkStatus
+from cimemories.store import calls, judgements, runs, work
+from cimemories.store.calls import Answer, Exchange, request_body
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.ids import content_hash, now
+from cimemories.store.judgements import JudgeRow
+from cimemories.store.runs import RunRow
+from cimemories.store.tables import call
+
+AT_ONCE = 64
+NAMED = 5
+OWED = "answers of a batch are awaited"
+Fresh = Callable[[Job, Mapping[int, str]], list[Answer]]
+
+
+@dataclass
+class BatchExported:
+    """lines: requests written. kinds, models: how many of each. elsewhere: left out, since another model is asked."""
+
+    lines: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    models: Counter[str] = field(default_factory=Counter)
+    elsewhere: int = 0
+
+
+@dataclass
+class BatchImported:
+    """settled: calls that got an answer; failed: by cause; there: lines that the record had already; unknown: how many
+    belong to nothing in the run, the first few in `unknown_ids`. repeated: lines with a custom_id of one before. owed:
+    calls that are owed now."""
+
+    settled: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    there: int = 0
+    unknown: int = 0
+    unknown_ids: tuple[str, ...] = ()
+    repeated: int = 0
+    owed: int = 0
+
+
+def export_batch(
+    store: Store, run_id: str, path: Path, *, model: str | None = None, replace: bool = False
+) -> BatchExported:
+    """Write every call that a run owes to a file, one draw a line. model: only what is asked of this model, since a
+    batch is answered by one. Raises StoreError for a run that is not there or at work, and a path that is taken.
+
+    What the record answers already is settled on the way, as a worker would do it.
+    """
+    if path.exists() and not (replace and path.is_file()):
+        raise StoreError(f"{path}: something of that name is there. Choose another --out, or for a file say --replace.")
+    found = BatchExported()
+    written: set[str] = set()
+    draft = path.with_name(f".{path.name}.part")
+    with _at_work(store, run_id) as row:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with draft.open("w", encoding="ascii", newline="\n") as stream:
+                for job, owed in _walk(store, row, lambda job, owed: []):
+                    for draw, key in owed.items():
+                        if key in written:
+                            continue
+                        written.add(key)
+                        if model is not None and job.request.model != model:
+                            found.elsewhere += 1
+                            continue
+                        stream.write(request_line(key, body_of(job.request, draw)))
+                        found.lines += 1
+                        found.kinds[job.kind] += 1
+                        found.models[job.request.model] += 1
+            if found.lines:
+                draft.replace(path)
+        except OSError as error:
+            raise StoreError(
+                f"{path}: cannot be written ({error.strerror or error}). Nothing was kept of it."
+            ) from error
+        finally:
+            draft.unlink(missing_ok=True)
+        _finish(store, run_id, len(written))
+    return found
+
+
+def body_of(request: ChatRequest, draw: int) -> dict[str, object]:
+    """The body of the one request for this draw, with the seed of the draw where the run sends one."""
+    body = request_body(request)
+    if request.seed is not None:
+        body["seed"] = request.seed + draw
+    return body
+
+
+def import_batch(store: Store, run_id: str, path: Path) -> BatchImported:
+    """Take the answers of a batch into a run. Importing a file twice changes nothing.
+
+    A line that failed becomes a recorded failure with its cause: what it was asked for stays owed. Raises FormatError
+    before anything is written where the file is not such a file, and StoreError for a run that is not there or at work.
+    """
+    with batch_answers(path) as answers, _at_work(store, run_id) as row:
+        found = BatchImported(repeated=answers.repeated)
+        used: set[str] = set()
+
+        def fresh(job: Job, owed: Mapping[int, str]) -> list[Answer]:
+            taken = [answer for answer in _from_file(job, owed, answers) if not _is_there(store, answer)]
+            used.update(key for key in owed.values() if key in answers.places)
+            found.there += sum(key in answers.places for key in owed.values()) - len(taken)
+            found.settled += sum(answer.ok for answer in taken)
+            found.failed.update(answer.status for answer in taken if not answer.ok)
+            return taken
+
+        left = {key for _, owed in _walk(store, row, fresh) for key in owed.values()}
+        found.owed = len(left) + sum(found.failed.values())
+        _sort_out(store, answers, used, found)
+        _finish(store, run_id, found.owed)
+    return found
+
+
+def _sort_out(store: Store, answers: BatchAnswers, used: set[str], found: BatchImported) -> None:
+    """What became of the lines that the run did not need: recorded before, or of something else."""
+    rest = [key for key in answers.places if key not in used]
+    with store.read() as connection:
+        there = calls.answers_by_key(connection, rest)
+    unknown = [key for key in rest if key not in there]
+    found.there += len(there)
+    found.unknown, found.unknown_ids = len(unknown), tuple(unknown[:NAMED])
+
+
+class _FileClient(Client):
+    """A client that asks nobody: a batch file stands where the server would."""
+
+    async def complete(self, request: ChatRequest, keys: Mapping[int, str]) -> list[Answer]:
+        raise NotImplementedError
+
+    def answer(self, line: BatchAnswer, draw: int, key: str) -> Answer:
+        """A line as the outcome of a draw. Its exchange is made of the line, so that the same line is known again."""
+        exchange = content_hash(["batch", key, line.id, line.status_code, line.failure])
+        if line.failure:
+            cause = _cause(line.status_code)
+            return Answer(key, draw, cause, exchange, 0.0, now(), error=self.endpoint.short(line.failure))
+        read = self._answers(line.body, [draw], {draw: key}, 0.0, now())
+        if not read:
+            reason = "the answer has no choices with a message"
+            return Answer(key, draw, "malformed", exchange, 0.0, now(), error=reason)
+        return replace(read[draw], exchange=exchange)
+
+
+def _cause(status_code: int) -> str:
+    """The cause of a failure, in the words of a live call."""
+    known = {401: "unauthorised", 403: "unauthorised", 404: "unknown model", 408: "timeout", 429: "rate limited"}
+    return known.get(
+        status_code, "server error" if status_code >= 500 else "rejected" if status_code else "batch error"
+    )
+
+
+def _from_file(job: Job, owed: Mapping[int, str], answers: BatchAnswers) -> Iterator[Answer]:
+    assert isinstance(job.client, _FileClient)
+    for draw, key in owed.items():
+        line = answers.get(key)
+        if line is not None:
+            yield job.client.answer(line, draw, key)
+
+
+def _is_there(store: Store, answer: Answer) -> bool:
+    """Whether this very failure has been recorded before."""
+    if answer.ok:
+        return False
+    with store.read() as connection:
+        held = connection.execute(sa.select(call.c.exchange).where(call.c.key == answer.key)).scalar()
+    return held == answer.exchange
+
+
+def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[int, str]]]:
+    """Go through all that a run owes, and what follows from it: settle what the record or `fresh` answers, and give
+    every job with the draws (draw -> key) that nobody has answered."""
+    with store.read() as connection:
+        seats = [*judgements.of_run(connection, row.id), *judgements.checkers_of_run(connection, row.id)]
+    clients: dict[tuple[Endpoint, bool], Client] = {}
+
+    def client(endpoint: Endpoint, simulated: bool) -> Client:
+        return clients.setdefault((endpoint, simulated), _FileClient(endpoint, simulated=simulated))
+
+    source = jobs_of(store, row, seats, client, lambda seat: _address(row, seat))
+    following: deque[Job] = deque()
+    while True:
+        jobs = [following.popleft() for _ in range(min(AT_ONCE, len(following)))] or list(islice(source, AT_ONCE))
+        if not jobs:
+            return
+        keys = [calls.call_keys(job.request, job.draws, simulated=job.client.simulated) for job in jobs]
+        with store.read() as connection:
+            recorded = calls.answers_by_key(connection, [key for of_job in keys for key in of_job.values()])
+        outcomes: list[tuple[Job, dict[int, Answer], list[Answer]]] = []
+        for job, of_job in zip(jobs, keys, strict=True):
+            held = {draw: recorded[key] for draw, key in of_job.items() if key in recorded}
+            owed = {draw: key for draw, key in of_job.items() if key not in recorded}
+            taken = fresh(job, owed) if owed else []
+            if held or taken:
+                outcomes.append((job, held, taken))
+            left = {draw: key for draw, key in owed.items() if draw not in {answer.draw for answer in taken}}
+            if left:
+                yield job, left
+        if outcomes:
+            following.extend(_commit(store, row.id, outcomes))
+
+
+def _commit(store: Store, run_id: str, outcomes: list[tuple[Job, dict[int, Answer], list[Answer]]]) -> Iterator[Job]:
+    """Record answers and write what follows from them, in one transaction; returns the jobs that come after."""
+    exchanges = [
+        Exchange(job.request, taken, job.kind, job.client.endpoint.base_url, job.client.simulated)
+        for job, _, taken in outcomes
+    ]
+    after: list[Job] = []
+    with store.write() as connection:
+        settled = calls.record_all(connection, exchanges)
+        for (job, held, _), answers in zip(outcomes, settled, strict=True):
+            all_of_it = {**held, **answers}
+            calls.link(connection, [(run_id, answer.key) for answer in all_of_it.values()])
+            after.extend(job.settle(connection, all_of_it))
+        work.bump(connection, run_id)
+    return iter(after)
+
+
+def _address(row: RunRow, seat: JudgeRow | None) -> str:
+    if seat is None:
+        return row.endpoint
+    manifest: Mapping[str, Any] = row.manifest
+    return str(seat.settings.get("base_url", manifest.get("judge", {}).get("base_url", "")))
+
+
+@contextmanager
+def _at_work(store: Store, run_id: str) -> Iterator[RunRow]:
+    """The run, claimed by this process for as long as the block lasts. Whatever ends it early leaves it interrupted."""
+    with store.write() as connection:
+        row = runs.named(connection, run_id)
+        work.claim(connection, run_id)
+    try:
+        yield row
+    except BaseException as error:
+        with store.write() as connection:
+            work.finish(connection, run_id, WorkStatus.INTERRUPTED, f"{type(error).__name__}: {error}")
+        raise
+
+
+def _finish(store: Store, run_id: str, owed: int) -> None:
+    with store.write() as connection:
+        if owed:
+            work.finish(connection, run_id, WorkStatus.INTERRUPTED, f"{OWED}: {owed:,} calls are owed")
+        else:
+            work.finish(connection, run_id, WorkStatus.FINISHED)

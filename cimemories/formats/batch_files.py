@@ -1,0 +1,123 @@
+"""Batch files of OpenAI's layout, which `vllm run-batch` reads and writes too: one request, or one answer, a line.
+
+    {"custom_id": KEY, "method": "POST", "url": "/v1/chat/completions", "body": {"model": ..., "messages": ...}}
+    {"custom_id": KEY, "response": {"status_code": 200, "body": {"choices": ..., "usage": ...}}, "error": null}
+
+custom_id is the key of the recorded call that the line is to become. A file of answers is checked from end to end
+before anything is done with it; then only where each answer stands is kept in memory, and the answer read when asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from cimemories.formats.errors import FormatError
+from cimemories.formats.json_records import loads
+from cimemories.formats.official import opened
+from cimemories.formats.official_records import kind, shown
+
+URL = "/v1/chat/completions"
+LONGEST_LINE = 64 << 20  # bytes
+_OK = range(200, 300)
+
+
+@dataclass(frozen=True)
+class BatchAnswer:
+    """One line of answers. body: of the response, None where there is none; failure: what went wrong, '' where nothing
+    did; status_code: of HTTP, 0 where the line has none."""
+
+    custom_id: str
+    id: str
+    status_code: int
+    body: Any
+    failure: str
+
+
+@dataclass
+class BatchAnswers:
+    """The answers of a file by custom_id. Of several with the same one, the first that went well is taken."""
+
+    name: str
+    stream: BinaryIO
+    places: dict[str, int] = field(default_factory=dict)
+    repeated: int = 0
+
+    def get(self, custom_id: str) -> BatchAnswer | None:
+        if custom_id not in self.places:
+            return None
+        self.stream.seek(self.places[custom_id])
+        return _answer(loads(self.stream.readline(), self.name), self.name)
+
+
+def request_line(custom_id: str, body: Mapping[str, object]) -> str:
+    """One request, with its line break."""
+    line = {"custom_id": custom_id, "method": "POST", "url": URL, "body": body}
+    # Keys keep their order: servers write the fields of a JSON schema in the order given.
+    return json.dumps(line, separators=(",", ":")) + "\n"
+
+
+@contextmanager
+def batch_answers(path: Path) -> Iterator[BatchAnswers]:
+    """The answers of a file, all of which has been checked. Raises FormatError that names the line and the field."""
+    name = shown(path.name or path)
+    with opened(path) as stream:
+        found = BatchAnswers(name, stream)
+        good: set[str] = set()
+        number = 0
+        while True:
+            place = stream.tell()
+            line = stream.readline(LONGEST_LINE)
+            if not line:
+                break
+            number += 1
+            if len(line) == LONGEST_LINE:
+                raise FormatError(
+                    f"{name}: line {number} is longer than {LONGEST_LINE >> 20} MiB; this is no batch file"
+                )
+            if not line.strip():
+                continue
+            answer = _answer(loads(line, f"{name}: line {number}"), f"{name}: line {number}")
+            found.repeated += answer.custom_id in found.places
+            if answer.custom_id not in found.places or (answer.custom_id not in good and not answer.failure):
+                found.places[answer.custom_id] = place
+            if not answer.failure:
+                good.add(answer.custom_id)
+        if not found.places:
+            raise FormatError(f"{name}: the file is empty; it must hold one answer a line")
+        yield found
+
+
+def _answer(raw: object, place: str) -> BatchAnswer:
+    if not isinstance(raw, dict):
+        raise FormatError(f"{place}: must be an object, not {kind(raw)}; batch files have one answer a line")
+    custom_id, response, error = raw.get("custom_id"), raw.get("response"), raw.get("error")
+    if not isinstance(custom_id, str) or not custom_id.strip():
+        raise FormatError(f"{place}: custom_id is missing; it tells which call the answer is of")
+    if "method" in raw and "response" not in raw:
+        raise FormatError(f"{place}: this is a request; import the file of answers that the batch has given")
+    if response is None and error is None:
+        raise FormatError(f"{place}: there is neither a response nor an error")
+    if not isinstance(response, dict | None):
+        raise FormatError(f"{place}: response must be an object, not {kind(response)}")
+    status = (response or {}).get("status_code", 200 if response else 0)
+    if isinstance(status, bool) or not isinstance(status, int):
+        raise FormatError(f"{place}: status_code must be a whole number, not {kind(status)}")
+    body = (response or {}).get("body")
+    failure = _message(error) if error is not None else ""
+    if not failure and status not in _OK:
+        failure = _message(body) or f"HTTP {status}"
+    return BatchAnswer(custom_id, str(raw.get("id") or ""), status, body, failure)
+
+
+def _message(error: object) -> str:
+    """The words of an error: a text, {"message": ...}, or the latter under "error"."""
+    if isinstance(error, dict):
+        inner = error.get("error", error)
+        found = inner.get("message") or inner.get("code") if isinstance(inner, dict) else inner
+        return shown(found or "an error without words", 500)
+    return shown(error, 500) if error else ""
