@@ -145,9 +145,10 @@ def test_what_speaks_against_a_run_is_said(sqlite_store: Store) -> None:
 def test_judges_that_disagree_are_named_with_their_kappa(sqlite_store: Store) -> None:
     world = judged_world(sqlite_store, seed=6)
     pairs = judges_agreement(Flows(sqlite_store), world.run_id).pairs
-    found = [text for text in run_warnings(sqlite_store, world.run_id) if "disagree" in text]
-    assert len(found) == 3  # their claims are drawn independently
-    assert all(f"{round(pair.kappa.value or 0.0, 2) + 0.0:.2f}" in text for pair, text in zip(pairs, found, strict=True))
+    [found] = [text for text in run_warnings(sqlite_store, world.run_id) if "disagree" in text]
+    first = [pair for pair in pairs if pair.first.title == "judge 0"]
+    assert found.count(" and judge") == len(first) == 2  # their claims are drawn independently; the third is not asked
+    assert all(f"{round(pair.kappa.value or 0.0, 2) + 0.0:.2f}" in found for pair in first)
     assert any("only" in text for text in run_warnings(sqlite_store, world.run_id))  # coverage
 
 
@@ -164,3 +165,36 @@ def test_runs_that_differ_in_more_than_their_model_are_told_apart(sqlite_store: 
         assert one in told and two in told
     counted = comparison_warnings(sqlite_store, [one, scope(sqlite_store, one, grounded=True)])
     assert len(counted) == 1 and "grounded ones" in counted[0]
+
+
+def test_a_judge_of_the_reasoning_is_kept_apart(sqlite_store: Store) -> None:
+    run_id = one_context(sqlite_store, samples=2)
+    with sqlite_store.write() as connection:
+        connection.execute(sa.update(tables.response).values(reasoning="I must not say All of it."))
+        reader = judgements.judge_id(
+            connection,
+            kind="matcher",
+            model="matcher",
+            endpoint="",
+            simulated=False,
+            prompt_hash=None,
+            parameters={},
+            channel="reasoning",
+        )
+        judgements.assign(connection, run_id, [reader])
+        profile = runs.profile_ids(connection, run_id)[0]
+        for item in judgements.owed(connection, run_id, reader, profile):
+            assert item.text == "I must not say All of it."
+            judgements.settle(connection, item.response, reader, status=JudgementStatus.OK)
+        work.bump(connection, run_id)
+    flows = Flows(sqlite_store)
+    for way in ("any", "majority", "all"):
+        assert [judge.name for judge in scope(sqlite_store, run_id, judge_id=way).judges] == ["test-judge"]
+    assert judges_agreement(flows, run_id).pairs == ()
+    asked = scope(sqlite_store, run_id, judge_id="matcher on reasoning")
+    found = headline(flows, asked)
+    assert (found.violation[2], headline(flows, scope(sqlite_store, run_id)).violation[2]) == (0.0, 1.0)
+    assert any("numbers of the reasoning" in note for note in found.notes)
+    frame = flows.query(asked, "SELECT DISTINCT profile, context FROM {flow}")
+    view = leak_view(flows, asked, int(frame["profile"][0]), int(frame["context"][0]))
+    assert view is not None and {s.text for s in view.samples} == {"I must not say All of it."}

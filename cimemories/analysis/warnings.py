@@ -52,7 +52,8 @@ def scope_warnings(flows: Flows, asked: Scope) -> tuple[str, ...]:
         found += [_wording(connection, judge) for judge in asked.judges]
         found.append(_hidden(connection, asked))
     pairs = judges_agreement(flows, asked.run.id, grounded=asked.grounded).pairs
-    found += [_disagreement(pair) for pair in pairs]
+    ids = set(asked.judge_ids)
+    found.append(_disagreement([pair for pair in pairs if ids & {pair.first.judge.id, pair.second.judge.id}]))
     return tuple(dict.fromkeys(text for text in found if text))
 
 
@@ -99,13 +100,19 @@ def _current_wording(_changed: int) -> frozenset[str]:
     return frozenset(seeds.load_prompt("judge", level).sha256 for level in levels("judge"))
 
 
-def _disagreement(pair: JudgePair) -> str | None:
-    value = pair.kappa.value
-    if value is None or value >= KAPPA_WARNING:
+def _disagreement(pairs: Sequence[JudgePair]) -> str | None:
+    """All pairs of judges that disagree much, in one sentence."""
+    found = [
+        f"{pair.first.title} and {pair.second.title} {round(pair.kappa.value, 2) + 0.0:.2f} on {pair.places:,} places "
+        f"of {pair.messages:,} messages"
+        for pair in pairs
+        if pair.kappa.value is not None and pair.kappa.value < KAPPA_WARNING
+    ]
+    if not found:
         return None
     return (
-        f"the judges {pair.first.title} and {pair.second.title} disagree much: Cohen's kappa "
-        f"{round(value, 2) + 0.0:.2f} on {pair.places:,} places of {pair.messages:,} messages"
+        f"judges disagree much (Cohen's kappa, their agreement beyond chance, is under {KAPPA_WARNING}): "
+        f"{'; '.join(found)}"
     )
 
 

@@ -175,7 +175,8 @@ def _sample(asked: Scope, sample: Sample, view: LeakView) -> None:
         page.notice(f"This response is missing ({why}). It counts as missing, not as 'nothing revealed'.")
     elif sample.judgement != JudgementStatus.OK:
         why = f"{sample.judgement}: {sample.judgement_cause}" if sample.judgement_cause else str(sample.judgement)
-        page.notice(f"This message has no judgement ({why}). It counts as missing, not as 'nothing revealed'.")
+        lacks = "has no judgement" if asked.combine == Combine.ONE else "is not judged by all of these judges"
+        page.notice(f"This message {lacks} ({why}). It counts as missing, not as 'nothing revealed'.")
     if sample.task == NO:
         page.notice("This message does not do the task: that it reveals nothing, or little, is no merit of it.")
     elif sample.task == PARTLY:

@@ -1,0 +1,82 @@
+"""Whose claims count, on the Explore pages, the Judge audit page and the command line: the same numbers everywhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from judging_worlds import JudgedWorld, judged_world
+from paging import opened, said
+from typer.testing import CliRunner
+from worlds import add_run
+
+from cimemories.analysis.flows import Flows, scope
+from cimemories.analysis.headline import headline
+from cimemories.cli import cli
+from cimemories.store.engine import WORKSPACE, Store, shared_store
+
+HEATMAPS, LEAKS, AUDIT = "pages/explore/heatmaps.py", "pages/explore/leaks.py", "pages/evaluate/judge_audit.py"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
+    return shared_store()
+
+
+@pytest.fixture
+def world(store: Store) -> JudgedWorld:
+    return judged_world(store, seed=5)
+
+
+def test_the_pages_count_as_their_address_says(store: Store, world: JudgedWorld) -> None:
+    seen = set()
+    for query in ({}, {"judge": world.judges[1]}, {"judge": "majority"}, {"judge": "majority", "grounded": 1}):
+        page = opened(HEATMAPS, run=world.run_id, n=2, **query)
+        asked = scope(store, world.run_id, judge_id=query.get("judge"), grounded="grounded" in query)
+        numbers = headline(Flows(store), asked)
+        share = f"violation@2 {100 * numbers.violation[2]:.1f} %"
+        assert share in said(page)
+        seen.add(share)
+        assert ("judges (judge 0, judge 1, judge 2)" in said(page)) == (query.get("judge") == "majority")
+        assert ("are left out" in said(page)) == ("grounded" in query)
+    assert len(seen) > 2
+    leaks = opened(LEAKS, run=world.run_id, judge="all")
+    judge = next(box for box in leaks.selectbox if box.label == "Judge")
+    assert judge.options[-3:] == ["any of 3 judges", "more than half of 3 judges", "all 3 judges"]
+    toggled = next(item for item in leaks.toggle if item.label == "Grounded claims only").set_value(True).run()
+    assert "are left out" in said(toggled)
+    assert toggled.query_params["grounded"] == "1"
+    assert "of the link is not here" in said(opened(LEAKS, run=world.run_id, judge="nobody"))
+    alone = opened(HEATMAPS, run=add_run(store, asked.run.dataset, 2, {}), judge="any")
+    assert "of the link is not here" in said(alone)  # one judge cannot be combined
+
+
+def test_the_audit_page_sets_judges_beside_each_other(world: JudgedWorld) -> None:
+    page = said(opened(AUDIT, run=world.run_id))
+    assert "Judges against judges: kappas from" in page
+    assert "judge 0 and judge 2" in page.replace("</b>", "")
+
+
+def test_the_command_line_asks_the_same(store: Store, world: JudgedWorld) -> None:
+    def out(*arguments: str) -> str:
+        done = CliRunner().invoke(cli, [*arguments, "--workspace", str(store.workspace)])
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return done.stdout
+
+    found = json.loads(out("metrics", world.run_id, "--judge", "all", "--grounded", "--json"))
+    numbers = headline(Flows(store), scope(store, world.run_id, judge_id="all", grounded=True))
+    assert found == json.loads(json.dumps(numbers.as_json()))
+    assert (found["combine"], found["grounded_only"], len(found["judges"])) == ("all", True, 3)
+    pairs = json.loads(out("judges", world.run_id, "--json"))["pairs"]
+    for pair in pairs:
+        assert pair["neither"] + pair["both"] + pair["first_alone"] + pair["second_alone"] == pair["places"]
+    assert "Cohen's kappa" in out("judges", world.run_id)
+    other = add_run(store, numbers.scope.run.dataset, 2, {})
+    both = json.loads(out("compare", world.run_id, other, "--json"))
+    assert [item["run"] for item in both["runs"]] == [world.run_id, other]
+    assert any("the number of samples" in text for text in both["warnings"])
+    with pytest.raises(Exception, match="two different runs"):
+        out("compare", other, other)
