@@ -178,7 +178,7 @@ class Client:
             if message is None or not isinstance(message.get("content") or "", str) or (place or 0) >= len(draws):
                 continue
             draw, first = draws[place or 0], not answers
-            content, thought = _split_thought(self._clean(message.get("content") or ""))
+            content, thought = split_thought(self._clean(message.get("content") or ""))
             reasoning = _field(message, "reasoning", str) or _field(message, "reasoning_content", str)
             reason = _field(choice, "finish_reason", str)
             answers[draw] = Answer(
@@ -255,7 +255,7 @@ def _count(record: object, name: str) -> int | None:
     return value if value is not None and not isinstance(value, bool) and 0 <= value < 2**31 else None
 
 
-def _split_thought(content: str) -> tuple[str, str | None]:
+def split_thought(content: str) -> tuple[str, str | None]:
     """Text and thinking apart, for servers that run without a reasoning parser and leave the tags in the text."""
     match = re.match(r"\s*<think>(.*?)</think>\s*", content, re.DOTALL)
     return (content[match.end() :], match.group(1).strip()) if match else (content, None)

@@ -17,7 +17,7 @@ import re
 import socket
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -43,6 +43,8 @@ HELPERS = ("sim-judge", "sim-labeler")
 CHARACTERS_A_TOKEN = 4
 BLOCK = 128  # tokens in one block of the prefix cache, as on vLLM's CPU engine
 CACHED_BLOCKS = 65_536
+REFUSED = ("n", "json_schema", "json_object", "seed", "max_tokens")
+IGNORED = ("ignores n", "ignores json_schema", "ignores json_object")
 NUMBERED = re.compile(r"^[ \t]*(\d{1,6})[.)][ \t]+(\S.*)$", re.MULTILINE)
 DASHED = re.compile(r"^[ \t]*[-*•][ \t]+(\S.*)$", re.MULTILINE)
 UNLISTED = r"^(?![ \t]*(?:[-*•]|\d+[.)])[ \t]).*?\b"  # a memory may hold any words, so list lines are left out
@@ -71,6 +73,7 @@ class _Server:
     faults: float
     kinds: tuple[str, ...]
     hang: float
+    lacks: frozenset[str] = frozenset()
     requests: int = 0
     prefixes: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
 
@@ -191,7 +194,7 @@ def _fit(schema: object, text: str) -> Any:
     return {"string": text, "boolean": False}.get(kind)
 
 
-def _structured(body: dict[str, Any], text: str) -> str:
+def _structured(body: dict[str, Any], text: str, lacks: Container[str]) -> str:
     """The answer in the form that `response_format` asks for; answers that are JSON already stay as they are."""
     wanted = body.get("response_format") or {"type": "text"}
     kind = wanted.get("type") if isinstance(wanted, dict) else None
@@ -200,7 +203,7 @@ def _structured(body: dict[str, Any], text: str) -> str:
         raise BadRequest(
             "response_format is of type text, json_object or json_schema (with schema).", "response_format"
         )
-    if kind == "text" or text.startswith("{"):
+    if kind == "text" or text.startswith("{") or f"ignores {kind}" in lacks:
         return text
     return json.dumps(_fit(schema.get("schema"), text) if schema else {"text": text}, ensure_ascii=False)
 
@@ -214,7 +217,10 @@ def _complete(server: _Server, body: object, number: int) -> dict[str, Any]:
         raise BadRequest(f"The model {model!r} does not exist. Choose from {', '.join(_models())}.", "model", 404)
     if body.get("stream"):
         raise BadRequest("The simulator does not stream. Leave `stream` out.", "stream")
+    _refuse(server.lacks, body)
     prompt, n = _prompt(body.get("messages")), _number(body, "n", 1, 128)
+    if "ignores n" in server.lacks:
+        n = 1
     seed, temperature = _number(body, "seed", -(2**63), 2**63 - 1), _number(body, "temperature", 0, 2, (int, float))
     caps = [_number(body, name, 1, 2**31) for name in ("max_completion_tokens", "max_tokens")]
     cap = next((value for value in caps if value is not None), None)
@@ -226,7 +232,7 @@ def _complete(server: _Server, body: object, number: int) -> dict[str, Any]:
         draw = "greedy" if temperature == 0 else f"free {number} {index}" if seed is None else seed + index
         if draw not in texts:
             chance = Random(unit(server.seed, model, prompt, draw))
-            texts[draw] = _structured(body, answer(model, prompt, chance))
+            texts[draw] = _structured(body, answer(model, prompt, chance), server.lacks)
         text = texts[draw] if cap is None else texts[draw][: cap * CHARACTERS_A_TOKEN]
         total += -(-len(text) // CHARACTERS_A_TOKEN)
         reason = "stop" if len(text) == len(texts[draw]) else "length"
@@ -242,6 +248,20 @@ def _complete(server: _Server, body: object, number: int) -> dict[str, Any]:
     return {"id": name, "object": "chat.completion", "created": 0, "model": model, "choices": choices, "usage": usage}
 
 
+def _refuse(lacks: Container[str], body: dict[str, Any]) -> None:
+    """Refuse what this simulator was told to lack, as servers do that do not know it."""
+    if "n" in lacks and body.get("n", 1) != 1:
+        raise BadRequest("Only n = 1 is supported by this server.", "n")
+    form = body.get("response_format")
+    kind = form.get("type") if isinstance(form, dict) else None
+    if kind in ("json_schema", "json_object") and kind in lacks:
+        raise BadRequest(f"response_format of type {kind} is not supported by this server.", "response_format")
+    if "seed" in lacks and body.get("seed") is not None:
+        raise BadRequest("seed is not supported by this server.", "seed")
+    if "max_tokens" in lacks and "max_tokens" in body:
+        raise BadRequest("max_tokens is not supported with this model. Use max_completion_tokens.", "max_tokens")
+
+
 def _models() -> tuple[str, ...]:
     return (*load_policy().characters, *HELPERS)
 
@@ -253,16 +273,24 @@ def _refusal(message: str, status: int, param: str | None = None) -> JSONRespons
 
 
 def create_app(
-    seed: int = 0, faults: float = 0.0, fault_kinds: tuple[str, ...] | None = None, hang: float = 3.0
+    seed: int = 0,
+    faults: float = 0.0,
+    fault_kinds: tuple[str, ...] | None = None,
+    hang: float = 3.0,
+    lacks: tuple[str, ...] = (),
 ) -> Starlette:
     """The simulator as an ASGI app.
 
     `faults` is the share of chat requests that fail on purpose, in [0, 1); `fault_kinds` limits how (default: all of
-    FAULT_KINDS, equally likely); `hang` is in seconds. Raises SimulatorError for a bad rate, kind or policy file.
+    FAULT_KINDS, equally likely); `hang` is in seconds. `lacks` is what it cannot do: those of REFUSED get HTTP 400,
+    those of IGNORED are dropped without a word. Raises SimulatorError for a bad rate, kind, lack or policy file.
     """
+    if unknown := set(lacks) - {*REFUSED, *IGNORED}:
+        known = ", ".join((*REFUSED, *IGNORED))
+        raise SimulatorError(f"The simulator cannot lack {', '.join(sorted(unknown))}. Choose from: {known}.")
     kinds = FAULT_KINDS if fault_kinds is None else tuple(fault_kinds)
     check_faults(faults, kinds)
-    policy, server = load_policy(), _Server(seed, faults, kinds, hang)
+    policy, server = load_policy(), _Server(seed, faults, kinds, hang, frozenset(lacks))
 
     async def chat(request: Request) -> Response:
         raw = await request.body()

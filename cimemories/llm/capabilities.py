@@ -1,0 +1,337 @@
+"""What a server can do, found out before any work is planned on it: one request where it can do all that is wanted.
+
+Servers differ in `n`, in response_format, in seeds and in what they call the limit on tokens. Some refuse what they do
+not know, some drop it without a word: an answer is looked at, whatever the status. What a server refuses is read from
+its error; where that does not say, each thing is tried alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import httpx2
+import openai
+from openai import AsyncOpenAI
+
+from cimemories.llm.client import split_thought
+from cimemories.llm.endpoint import Endpoint, EndpointError, ServerInfo, look_up, sdk
+
+Schema = Literal["json_schema", "json_object", "none"]
+QUESTION = "What colour is the sky on a clear day? Answer in one word."
+QUESTION_IN_JSON = f"{QUESTION} Write the answer as a JSON object with the one key `colour`."
+COLOURS = ("blue", "grey")
+FORM: dict[str, object] = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "colour",
+        "strict": True,
+        "schema": {
+            "type": "object",
+            "properties": {"colour": {"type": "string", "enum": list(COLOURS)}},
+            "required": ["colour"],
+            "additionalProperties": False,
+        },
+    },
+}
+FEW_TOKENS, MANY_TOKENS = 64, 2048  # the second for models that think first
+LIMITS = ("max_tokens", "max_completion_tokens")
+RETRIES = 2
+_VERSION_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What was found. n and schema are what the server really did; what nobody wanted counts as there.
+
+    seed: whether it takes one; None where nobody asked. version: what it says of itself at /version, None where it says
+    nothing. notes: what has to be worked around, in words for the manifest.
+    """
+
+    n: bool
+    schema: Schema
+    seed: bool | None
+    token_limit: str
+    version: str | None
+    max_model_len: int | None
+    models: tuple[str, ...]
+    simulated: bool
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """One request of the probe: how many choices, in which form, with which seed and name of the limit on tokens."""
+
+    n: int = 1
+    schema: Schema = "none"
+    seed: bool = False
+    limit: str = LIMITS[0]
+    tokens: int = FEW_TOKENS
+
+    def body(self, model: str) -> dict[str, object]:
+        text = QUESTION_IN_JSON if self.schema == "json_object" else QUESTION
+        body: dict[str, object] = {"model": model, "messages": [{"role": "user", "content": text}]}
+        body[self.limit] = self.tokens
+        if self.n > 1:
+            body["n"] = self.n
+        if self.schema != "none":
+            body["response_format"] = FORM if self.schema == "json_schema" else {"type": "json_object"}
+        if self.seed:
+            body["seed"] = 0
+        return body
+
+
+@dataclass(frozen=True)
+class _Refused:
+    """A request that the server did not do. `status` 0: it answered something that is no completion."""
+
+    status: int
+    text: str
+    about: str = ""
+
+    def blames(self, asked: _Asked) -> str | None:
+        """Which part of the request the server complains of, where it says so: 'limit', 'schema', 'n' or 'seed'."""
+        said = f"{self.about} {self.text}".lower()
+        if asked.limit == LIMITS[0] and (LIMITS[1] in said or self.about == LIMITS[0]):
+            return "limit"
+        if asked.schema != "none" and re.search(r"response_format|json_schema|json_object|structured|guided", said):
+            return "schema"
+        if asked.seed and re.search(r"\bseed", said):
+            return "seed"
+        return "n" if asked.n > 1 and (self.about == "n" or re.search(r"(?:^|[\s'\"`(])n\b", said)) else None
+
+
+def find_out(endpoint: Endpoint, model: str, *, schema_wanted: bool, seed_wanted: bool, samples: int) -> Capabilities:
+    """Ask a server what it serves, then for one short answer with all that is wanted of it.
+
+    A seed is sent only where one is wanted: vLLM's engine for CPUs dies of it. Raises EndpointError where the server
+    does not answer, refuses the key, does not serve the model, or gives no usable answer to the plainest request.
+    """
+    return asyncio.run(_find_out(endpoint, model, _Asked(min(samples, 2), _form(schema_wanted), seed_wanted)))
+
+
+def _form(wanted: bool) -> Schema:
+    return "json_schema" if wanted else "none"
+
+
+async def _find_out(endpoint: Endpoint, model: str, wanted: _Asked) -> Capabilities:
+    info = await look_up(endpoint, model)
+    async with sdk(replace(endpoint, max_retries=RETRIES)) as client:
+        version = asyncio.create_task(_version(client, endpoint))
+        try:
+            return await _Probe(client, endpoint, model, wanted, info).run(await version)
+        finally:
+            version.cancel()
+
+
+async def _version(client: AsyncOpenAI, endpoint: Endpoint) -> str | None:
+    root = endpoint.base_url.rstrip("/").removesuffix("/v1")
+    try:
+        raw = await client.get(
+            f"{root}/version", cast_to=httpx2.Response, options={"timeout": _VERSION_SECONDS, "max_retries": 0}
+        )
+        said = json.loads(raw.content)
+    except (openai.OpenAIError, ValueError, RecursionError):
+        return None
+    version = said.get("version") if isinstance(said, dict) else None
+    return endpoint.short(version)[:100] if isinstance(version, str) else None
+
+
+@dataclass
+class _Probe:
+    client: AsyncOpenAI
+    endpoint: Endpoint
+    model: str
+    wanted: _Asked
+    info: ServerInfo
+    notes: list[str] = field(default_factory=list)
+
+    async def run(self, version: str | None) -> Capabilities:
+        asked, answers = await self._accepted()
+        n = asked.n > 1 or self.wanted.n == 1
+        if asked.n > 1 and len(answers) < asked.n:
+            n = False
+            self.notes.append(
+                f"the server gave {len(answers)} answer where n asked for {asked.n}: one request a sample"
+            )
+        elif not n:
+            self.notes.append("the server refuses n: one request a sample")
+        schema = await self._schema(replace(asked, n=1), answers) if self.wanted.schema != "none" else "json_schema"
+        if self.wanted.seed and not asked.seed:
+            self.notes.append("the server refuses a seed: none is sent, so the same request may give another answer")
+        if asked.limit != LIMITS[0]:
+            self.notes.append(f"the server wants the limit on tokens as {asked.limit}")
+        return Capabilities(
+            n=n,
+            schema=schema,
+            seed=asked.seed if self.wanted.seed else None,
+            token_limit=asked.limit,
+            version=version,
+            max_model_len=self.info.max_model_len,
+            models=self.info.models,
+            simulated=self.info.simulated,
+            notes=tuple(self.notes),
+        )
+
+    async def _accepted(self) -> tuple[_Asked, Sequence[_Answer]]:
+        """The most of what is wanted that the server does not refuse, and its answers."""
+        asked = self.wanted
+        for _ in range(4):
+            outcome = await self._ask(asked)
+            if not isinstance(outcome, _Refused):
+                return asked, outcome
+            blamed = outcome.blames(asked)
+            if blamed is None:
+                break
+            asked = _without(asked, blamed)
+        return await self._one_by_one(asked.limit)
+
+    async def _one_by_one(self, limit: str) -> tuple[_Asked, Sequence[_Answer]]:
+        """Begin with the plainest request, and keep of all that is wanted what the server takes."""
+        asked = _Asked(limit=limit)
+        outcome = await self._ask(asked)
+        if isinstance(outcome, _Refused) and limit == LIMITS[0]:
+            other = replace(asked, limit=LIMITS[1])
+            second = await self._ask(other)
+            asked, outcome = (asked, outcome) if isinstance(second, _Refused) else (other, second)
+        if isinstance(outcome, _Refused):
+            raise EndpointError(self._unusable(outcome))
+        answers: Sequence[_Answer] = outcome
+        for more in (
+            replace(asked, n=self.wanted.n),
+            replace(asked, schema=self.wanted.schema),
+            replace(asked, seed=self.wanted.seed),
+        ):
+            step = replace(asked, n=max(asked.n, more.n), schema=_more(asked, more), seed=asked.seed or more.seed)
+            if step == asked:
+                continue
+            outcome = await self._ask(step)
+            if not isinstance(outcome, _Refused):
+                asked, answers = step, outcome
+        return asked, answers
+
+    async def _schema(self, asked: _Asked, answers: Sequence[_Answer]) -> Schema:
+        """The strictest form that the answers really have: asked for once more where the model was still thinking."""
+        if asked.schema == "json_schema":
+            if any(answer.thinking for answer in answers):
+                outcome = await self._ask(replace(asked, tokens=MANY_TOKENS))
+                answers = answers if isinstance(outcome, _Refused) else outcome
+                if any(answer.thinking for answer in answers):
+                    self.notes.append(
+                        f"the model thought for {MANY_TOKENS} tokens, so whether it holds to a JSON schema is not known"
+                    )
+                    return "json_schema"
+            if all(answer.fits for answer in answers):
+                return "json_schema"
+        outcome = await self._ask(replace(asked, schema="json_object", tokens=MANY_TOKENS))
+        how = (
+            "accepts a JSON schema and does not hold to it" if asked.schema == "json_schema" else "refuses JSON schemas"
+        )
+        if not isinstance(outcome, _Refused) and all(answer.is_object for answer in outcome):
+            self.notes.append(f"the server {how}: answers are asked for as JSON objects")
+            return "json_object"
+        self.notes.append(f"the server {how}, nor does it take the form json_object: the prompt alone asks for JSON")
+        return "none"
+
+    async def _ask(self, asked: _Asked) -> Sequence[_Answer] | _Refused:
+        """The answers, or what the server has against the request. Raises EndpointError for what no change mends."""
+        url = self.endpoint.base_url
+        try:
+            raw = await self.client.post("/chat/completions", cast_to=httpx2.Response, body=asked.body(self.model))
+            return _read(json.loads(raw.content)) or _Refused(0, "no completion with a message")
+        except openai.APITimeoutError:
+            waited = f"{self.endpoint.timeout:g}"
+            raise EndpointError(
+                f"{url} lists its models and gives no answer within {waited} s. It may still be loading, or be busy "
+                "with other work: look at its log, then try again, with a longer --timeout if need be."
+            ) from None
+        except openai.APIConnectionError as error:
+            cause = self.endpoint.short(error.__cause__ or error)
+            raise EndpointError(
+                f"{url} cut the connection at the first question ({cause or 'no reason given'}). Look at the server's "
+                "log: it may have run out of memory."
+            ) from None
+        except (openai.AuthenticationError, openai.PermissionDeniedError):
+            raise EndpointError(
+                f"{url} refuses the key in ${self.endpoint.api_key_env}. Set that variable, or name another one with "
+                "--api-key-env."
+            ) from None
+        except openai.RateLimitError as error:
+            raise EndpointError(
+                f"{url} says that it is asked too much: {self.endpoint.short(error.message)}. Wait, or look at the "
+                "limits and the credit of this key, then try again."
+            ) from None
+        except openai.APIStatusError as error:
+            about = getattr(error, "param", None)
+            return _Refused(
+                error.status_code, self.endpoint.short(error.message), about if isinstance(about, str) else ""
+            )
+        except (openai.OpenAIError, ValueError, RecursionError) as error:
+            return _Refused(0, self.endpoint.short(error))
+
+    def _unusable(self, refused: _Refused) -> str:
+        what = f"HTTP {refused.status}: {refused.text}" if refused.status else f"no chat completion ({refused.text})"
+        return self.endpoint.short(
+            f"{self.endpoint.base_url} cannot be used for '{self.model}': the plainest question gets {what}. "
+            "Check the model's name and that it is a chat model, and look at the server's log."
+        )
+
+
+def _without(asked: _Asked, part: str) -> _Asked:
+    match part:
+        case "limit":
+            return replace(asked, limit=LIMITS[1])
+        case "schema":
+            return replace(asked, schema="none")
+        case "seed":
+            return replace(asked, seed=False)
+        case _:
+            return replace(asked, n=1)
+
+
+def _more(asked: _Asked, more: _Asked) -> Schema:
+    return more.schema if more.schema != "none" else asked.schema
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """One choice. `thinking`: it was cut at the limit before it had said anything."""
+
+    text: str
+    thinking: bool
+
+    @property
+    def is_object(self) -> bool:
+        return _object(self.text) is not None
+
+    @property
+    def fits(self) -> bool:
+        found = _object(self.text)
+        return found is not None and set(found) == {"colour"} and found["colour"] in COLOURS
+
+
+def _object(text: str) -> Mapping[str, object] | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _read(completion: Any) -> list[_Answer]:
+    """The choices of a completion that have a message; none where it is something else."""
+    choices = completion.get("choices") if isinstance(completion, dict) else None
+    answers = []
+    for choice in choices if isinstance(choices, list) else []:
+        message = choice.get("message") if isinstance(choice, dict) else None
+        content = (message.get("content") or "") if isinstance(message, dict) else None
+        if isinstance(content, str):
+            text, _ = split_thought(content)
+            cut = choice.get("finish_reason") == "length"
+            answers.append(_Answer(text.strip(), cut and (not text.strip() or text.lstrip().startswith("<think>"))))
+    return answers

@@ -1,0 +1,156 @@
+"""What a server can do is found out by asking it: refusals and silence alike, with as few requests as can be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from hostile import Asked, Reply, completion, error, hostile_server, texts_of
+
+from cimemories.llm.capabilities import Capabilities, find_out
+from cimemories.llm.client import Client, Endpoint, EndpointError
+from cimemories.llm.simulator import running_simulator
+from cimemories.model import ChatRequest
+from cimemories.store.calls import call_keys
+
+CANARY = "sk-canary-7f3a91d2"
+FITS = '{"colour": "blue"}'
+
+
+def found(url: str, model: str = "m", *, schema: bool = True, seed: bool = True, samples: int = 5) -> Capabilities:
+    endpoint = Endpoint(url, "CANARY_KEY", timeout=5.0)
+    return find_out(endpoint, model, schema_wanted=schema, seed_wanted=seed, samples=samples)
+
+
+def test_a_server_that_can_do_all_is_asked_once() -> None:
+    with running_simulator() as url:
+        can = found(url, "sim-average")
+    assert (can.n, can.schema, can.seed, can.token_limit) == (True, "json_schema", True, "max_tokens")
+    assert can.simulated
+    assert "cimemories-simulator" in str(can.version)
+    assert can.notes == ()
+    with hostile_server(lambda asked: completion(*[FITS] * asked.n)) as server:
+        can = found(server.url)
+        assert [(asked.n, asked.seed) for asked in server.chats] == [(2, 0)]
+    assert (can.n, can.schema, can.seed, can.version, can.models) == (True, "json_schema", True, None, ("m",))
+
+
+@pytest.mark.parametrize(
+    ("lacks", "n", "schema", "seed", "limit"),
+    [
+        (("n",), False, "json_schema", True, "max_tokens"),
+        (("ignores n",), False, "json_schema", True, "max_tokens"),
+        (("json_schema",), True, "json_object", True, "max_tokens"),
+        (("ignores json_schema",), True, "json_object", True, "max_tokens"),
+        (("json_schema", "json_object"), True, "none", True, "max_tokens"),
+        (("ignores json_schema", "ignores json_object"), True, "none", True, "max_tokens"),
+        (("seed",), True, "json_schema", False, "max_tokens"),
+        (("max_tokens",), True, "json_schema", True, "max_completion_tokens"),
+        (("n", "json_schema", "seed", "max_tokens"), False, "json_object", False, "max_completion_tokens"),
+    ],
+    ids=str,
+)
+def test_what_is_missing_is_found_and_said(
+    lacks: tuple[str, ...], n: bool, schema: str, seed: bool, limit: str
+) -> None:
+    with running_simulator(lacks=lacks) as url:
+        can = found(url, "sim-average")
+    assert (can.n, can.schema, can.seed, can.token_limit) == (n, schema, seed, limit)
+    expected = [n is False, schema != "json_schema", seed is False, limit != "max_tokens"]
+    assert len(can.notes) == sum(expected)
+
+
+@pytest.mark.parametrize("part", ["n", "response_format", "seed"])
+@pytest.mark.parametrize("status", [400, 500])
+def test_a_refusal_that_does_not_say_why_is_tracked_down(part: str, status: int) -> None:
+    def moody(asked: Asked) -> Reply:
+        return error(status, "Bad request.") if part in asked.body else completion(*[FITS] * asked.n)
+
+    with hostile_server(moody) as server:
+        can = found(server.url)
+        assert len([asked for asked in server.chats if part not in asked.body]) <= 4
+    assert (can.n, can.seed) == (part != "n", part != "seed")
+    assert (can.schema == "json_schema") == (part != "response_format")
+
+
+def test_nothing_is_asked_that_nobody_wants() -> None:
+    with hostile_server() as server:
+        can = found(server.url, schema=False, seed=False, samples=1)
+        (asked,) = server.chats
+    assert set(asked.body) == {"model", "messages", "max_tokens"}
+    assert (can.n, can.seed, can.notes) == (True, None, ())
+
+
+@pytest.mark.parametrize("thinks_for", [100, 10**6])
+def test_a_model_that_thinks_first_is_given_time(thinks_for: int) -> None:
+    def thinking(asked: Asked) -> Reply:
+        if asked.body["max_tokens"] < thinks_for:
+            return completion(*[None] * asked.n, finish_reason="length", reasoning="hm, the sky")
+        return completion(*[f"<think>hm</think>{FITS}"] * asked.n)
+
+    with hostile_server(thinking) as server:
+        can = found(server.url)
+        assert len(server.chats) == 2
+    assert can.schema == "json_schema"
+    assert bool(can.notes) == (thinks_for > 100), "what could not be seen is said"
+
+
+@pytest.mark.parametrize(
+    ("chat", "said"),
+    [
+        (error(400, "no such chat template"), "no such chat template"),
+        (error(404, "no chat here"), "404"),
+        (error(401, "who are you"), r"\$CANARY_KEY"),
+        (error(429, "no credit"), "credit"),
+        (error(500, "CUDA error"), "CUDA error"),
+        (Reply(body=b"<html>"), "no chat completion"),
+        (Reply(body={"choices": []}), "no chat completion"),
+        (Reply(body=b"[" * 100_000), "no chat completion"),
+        (Reply(body=b"x" * 50, cut=3), "log"),
+    ],
+)
+def test_a_server_that_answers_nothing_usable_is_refused(
+    chat: Reply, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+    with hostile_server(lambda asked: chat) as server, pytest.raises(EndpointError, match=said) as caught:
+        found(server.url)
+    assert server.url in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 500])
+def test_the_key_is_in_no_error_of_a_probe(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANARY_KEY", CANARY)
+    with (
+        hostile_server(lambda asked: error(status, f"got {asked.authorization}")) as server,
+        pytest.raises(EndpointError) as caught,
+    ):
+        found(server.url)
+    assert CANARY[:6] not in f"{caught.value} {caught.value.__cause__}"
+
+
+async def test_draws_of_a_server_without_n_are_asked_one_by_one_and_bounded() -> None:
+    request = ChatRequest("m", (("user", "Write."),), {}, 7)
+    behaviour = Reply(wait=0.05)
+
+    def slow(asked: Asked) -> Reply:
+        answer = texts_of(asked)
+        return Reply(body=answer.body, wait=behaviour.wait)
+
+    with hostile_server(slow) as server:
+        client = Client(Endpoint(server.url, n_at_once=False), simulated=False, at_most=3)
+        keys = call_keys(request, range(5), simulated=False)
+        one, other = await asyncio.gather(client.complete(request, keys), client.complete(request, keys))
+        await client.close()
+        assert sorted(server.seeds()) == sorted([(7 + i, 1) for i in range(5)] * 2)
+        assert server.most_at_once == 3
+    assert [(a.draw, a.content) for a in one] == [(i, f"seed {7 + i}") for i in range(5)]
+    assert [a.content for a in other] == [a.content for a in one]
+    assert len({a.exchange for a in one}) == 5
+
+
+def test_a_version_that_is_no_text_is_none() -> None:
+    with hostile_server(lambda asked: completion(*[json.dumps({"colour": "grey"})] * asked.n)) as server:
+        assert found(server.url).version is None
