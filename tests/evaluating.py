@@ -92,7 +92,7 @@ def assert_whole(store: Store, run_id: str, expected: int) -> None:
     with store.read() as connection:
         for profile_id in run_rows.profile_ids(connection, run_id):
             assert run_rows.owed(connection, run_id, profile_id) == []
-            for judge in judgements.of_run(connection, run_id):
+            for judge in (*judgements.of_run(connection, run_id), *judgements.checkers_of_run(connection, run_id)):
                 assert judgements.owed(connection, run_id, judge.id, profile_id) == []
         slots = sa.select(response.c.profile, response.c.context, response.c.level, response.c.sample)
         planned = connection.execute(slots.where(response.c.run == run_id)).all()
@@ -101,8 +101,9 @@ def assert_whole(store: Store, run_id: str, expected: int) -> None:
             .join(response, judgement.c.response == response.c.id)
             .where(response.c.run == run_id)
         ).all()
+        readers = judgements.of_run(connection, run_id) + judgements.checkers_of_run(connection, run_id)
     assert len(planned) == len(set(planned)) == expected
-    assert len(read) == len(set(read)) == expected
+    assert len(read) == len(set(read)) == expected * len(readers)
 
 
 def ballots(store: Store, labelling_id: str) -> dict[str, int]:

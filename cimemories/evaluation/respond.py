@@ -1,44 +1,87 @@
-"""Responding: the model under test writes the message, n samples a context, with all memories in its prompt."""
+"""Responding: the model under test writes the message, n samples a context, with its memory in the prompt.
+
+With a gate the model first chooses from its memory, sample by sample; samples that chose alike are one request. With a
+rewrite every draft is followed by a call of its own. What came before a message is kept with it, and a message whose
+gate or draft went wrong is missing with that cause.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
-from cimemories.evaluation.judge import Judge, judge_response
+from cimemories.evaluation.compositions import part
+from cimemories.evaluation.judge import response_format
+from cimemories.evaluation.judging import Judge, Read, judge_response
 from cimemories.evaluation.memory import memory_lines
+from cimemories.evaluation.mitigations import Mitigation, gate_schema, read_gate
 from cimemories.llm import answers
 from cimemories.llm.client import Client
 from cimemories.llm.executor import Job
-from cimemories.model import ChatRequest, ResponseStatus
+from cimemories.model import ChatRequest, Context, ResponseStatus
 from cimemories.seeds import Prompt
-from cimemories.store import runs
+from cimemories.store import memories, runs
 from cimemories.store.calls import Answer
 from cimemories.store.datasets import ProfileRecord
-from cimemories.store.runs import OwedResponses
 
 _REFUSALS = frozenset({"content_filter", "refusal"})
+RESPOND, GATE, REWRITE = "respond", "gate", "rewrite"
 
 
-def response_job(
-    client: Client,
-    model: str,
-    prompt: Prompt,
-    parameters: Mapping[str, object],
-    seed: int | None,
-    record: ProfileRecord,
-    group: OwedResponses,
-    judges: Sequence[Judge],
+@dataclass(frozen=True)
+class Writer:
+    """How messages are asked for in a run. parameters: further fields of every request, as sent. gate, rewrite: the
+    prompts of a mitigation, where there is one; schema: the form of response_format that the server takes."""
+
+    client: Client
+    model: str
+    prompt: Prompt
+    lines: Prompt
+    parameters: Mapping[str, object]
+    seed: int | None
+    judges: Sequence[Judge]
+    mitigation: Mitigation = Mitigation.NONE
+    before: Prompt | None = None
+    schema: str = "json_schema"
+
+    def request(self, text: str, more: Mapping[str, object] | None = None) -> ChatRequest:
+        return ChatRequest(self.model, (("user", text),), {**self.parameters, **(more or {})}, self.seed)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where messages are written: what is held there (the profile with the memory's attributes alone), the context, and
+    the response that each sample is to become."""
+
+    held: ProfileRecord
+    context: Context
+    responses: Mapping[int, int]
+
+    def words(self) -> dict[str, str]:
+        return {
+            "recipient": answers.one_line(self.context.recipient),
+            "task": answers.one_line(self.context.task),
+        }
+
+
+def response_job(writer: Writer, place: Place) -> Job:
+    """The first call for all samples that are owed in one place: the message itself, or what a mitigation asks."""
+    if writer.mitigation == Mitigation.GATE and writer.before is not None:
+        attributes = place.held.profile.attributes
+        text = writer.before.render(memories=answers.numbered([a.statement for a in attributes]), **place.words())
+        request = writer.request(text, response_format(gate_schema(len(attributes)), writer.schema))
+        return Job(GATE, writer.client, request, tuple(sorted(place.responses)), _SettleGate(writer, place))
+    settle = _SettleDraft(writer, place) if writer.mitigation == Mitigation.REWRITE else _Settle(writer, place)
+    return _message(writer, place, place.held, tuple(sorted(place.responses)), settle)
+
+
+def _message(
+    writer: Writer, place: Place, shown: ProfileRecord, samples: tuple[int, ...], settle: _Settle | _SettleDraft
 ) -> Job:
-    """The one request for all samples that a profile owes in one context."""
-    context = record.profile.contexts[record.context_ids.index(group.context)]
-    text = prompt.render(
-        memories=memory_lines(record.profile.attributes), recipient=context.recipient, task=context.task
-    )
-    request = ChatRequest(model=model, messages=(("user", text),), parameters=dict(parameters), seed=seed)
-    return Job("respond", client, request, tuple(sorted(group.samples)), _Settle(record, group.samples, judges))
+    text = writer.prompt.render(memories=memory_lines(writer.lines, shown.profile.attributes), **place.words())
+    return Job(RESPOND, writer.client, writer.request(text), samples, settle)
 
 
 def response_status(answer: Answer) -> tuple[ResponseStatus, str | None]:
@@ -56,27 +99,95 @@ def response_status(answer: Answer) -> tuple[ResponseStatus, str | None]:
 
 @dataclass(frozen=True)
 class _Settle:
-    record: ProfileRecord
-    response_ids: Mapping[int, int]
-    judges: Sequence[Judge]
+    """Writes messages, and has them judged. before: by sample, the key of the call that came before it."""
+
+    writer: Writer
+    place: Place
+    shown: str | None = None
+    before: Mapping[int, str] = field(default_factory=dict)
 
     def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         following: list[Job] = []
         for sample, answer in outcomes.items():
             status, cause = response_status(answer)
+            response_id = self.place.responses[sample]
             fresh = runs.settle(
                 connection,
-                self.response_ids[sample],
+                response_id,
                 status=status,
                 cause=cause,
                 text=answer.content,
                 reasoning=answer.reasoning,
                 finish_reason=answer.finish_reason,
                 call_key=answer.key,
+                before=self.before.get(sample),
+                shown=self.shown,
             )
             if fresh and status == ResponseStatus.OK and answer.content is not None:
-                for judge in self.judges:
-                    following.extend(
-                        judge_response(connection, judge, self.record, self.response_ids[sample], answer.content)
-                    )
+                read = Read(response_id, self.place.held, self.place.context, answer.content, answer.reasoning)
+                for judge in self.writer.judges:
+                    following.extend(judge_response(connection, judge, read))
+        return following
+
+
+def _lost(
+    connection: sa.Connection, place: Place, sample: int, answer: Answer, status: ResponseStatus, cause: str
+) -> None:
+    """A message that was never asked for, because what comes before it went wrong."""
+    runs.settle(
+        connection,
+        place.responses[sample],
+        status=status,
+        cause=cause,
+        text=None,
+        reasoning=answer.reasoning,
+        finish_reason=answer.finish_reason,
+        call_key=answer.key,
+    )
+
+
+@dataclass(frozen=True)
+class _SettleGate:
+    writer: Writer
+    place: Place
+
+    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
+        held = self.place.held
+        chosen: dict[tuple[int, ...], dict[int, str]] = {}
+        for sample, answer in outcomes.items():
+            status, cause = response_status(answer)
+            if status == ResponseStatus.OK:
+                try:
+                    positions = read_gate(answer.content, len(held.attribute_ids))
+                except answers.AnswerError as error:
+                    status, cause = ResponseStatus.UNPARSED, str(error)
+                else:
+                    chosen.setdefault(positions, {})[sample] = answer.key
+                    continue
+            _lost(connection, self.place, sample, answer, status, f"gate: {cause}")
+        return [self._message(connection, positions, keys) for positions, keys in chosen.items()]
+
+    def _message(self, connection: sa.Connection, positions: tuple[int, ...], keys: Mapping[int, str]) -> Job:
+        held = self.place.held
+        shown = part(held, [held.attribute_ids[p] for p in positions])
+        digest = memories.remember(connection, held.id, shown.attribute_ids)
+        settle = _Settle(self.writer, self.place, digest, keys)
+        return _message(self.writer, self.place, shown, tuple(sorted(keys)), settle)
+
+
+@dataclass(frozen=True)
+class _SettleDraft:
+    writer: Writer
+    place: Place
+
+    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
+        following = []
+        for sample, answer in outcomes.items():
+            status, cause = response_status(answer)
+            if status != ResponseStatus.OK or self.writer.before is None:
+                _lost(connection, self.place, sample, answer, status, f"draft: {cause}")
+                continue
+            text = self.writer.before.render(draft=answer.content or "", **self.place.words())
+            settle = _Settle(self.writer, self.place, None, {sample: answer.key})
+            following.append(Job(REWRITE, self.writer.client, self.writer.request(text), (sample,), settle))
         return following

@@ -1,145 +1,38 @@
-"""Runs: planned as a whole before the first call, worked off by one process, resumed by any other.
+"""Runs at work: what is owed is asked for, by profile, and judged as soon as it is there; no barrier between the two.
 
-A run's manifest says everything that shaped its answers: data, prompts and judges by hash, parameters as sent,
-versions, seeds. What is judged is judged as soon as it is written; there is no barrier between the two.
+Planned as a whole before the first call (planning.py), worked off by one process, resumed by any other.
 """
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
-import openai
+import sqlalchemy as sa
 
-import cimemories
 from cimemories import seeds
-from cimemories.evaluation import judge as judging
-from cimemories.evaluation.judge import LLM, MATCHER, Judge
-from cimemories.evaluation.respond import response_job
+from cimemories.evaluation.compositions import part
+from cimemories.evaluation.judging import Judge, Read, judge_response, judgement_job
+from cimemories.evaluation.mitigations import Mitigation
+from cimemories.evaluation.planning import FindLabels, LabelSource, plan
+from cimemories.evaluation.respond import Place, Writer, response_job
+from cimemories.evaluation.spec import JudgeSpec, Memory, RunSpec
 from cimemories.llm import worker
-from cimemories.llm.client import DEFAULT_KEY_ENV, Client, Endpoint, probe
+from cimemories.llm.client import Client, Endpoint
 from cimemories.llm.executor import Job, Progress
-from cimemories.store import datasets, judgements, runs, work
+from cimemories.seeds import Prompt
+from cimemories.store import datasets, judgements, memories, prompts, runs
+from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError
+from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 
-FULL_MEMORY = "full"
+__all__ = ["FindLabels", "JudgeSpec", "LabelSource", "Memory", "RunSpec", "execute", "jobs_of", "plan"]
 
-
-@dataclass(frozen=True)
-class JudgeSpec:
-    """A judge that is asked for. kind 'matcher' needs nothing else; 'llm' needs a model and where it is served."""
-
-    kind: str = MATCHER
-    model: str = MATCHER
-    base_url: str = ""
-    api_key_env: str = DEFAULT_KEY_ENV
-    max_tokens: int = 2048
-
-
-@dataclass(frozen=True)
-class RunSpec:
-    """What a run is to be. `profiles` and `contexts` limit it to the first so many; None means all.
-
-    base_url: an OpenAI-compatible server, or the word `simulator`. Temperature None means the model's default. Seed
-    None sends none to a real server (some refuse it, and vLLM's CPU engine dies of it) and 0 to the simulator.
-    """
-
-    dataset: str
-    model: str
-    base_url: str
-    samples: int = 5
-    profiles: int | None = None
-    contexts: int | None = None
-    judge: JudgeSpec = JudgeSpec()
-    api_key_env: str = DEFAULT_KEY_ENV
-    temperature: float | None = None
-    max_tokens: int = 1024
-    seed: int | None = None
-    prompt_level: str = "base"
-    timeout: float = 120.0
-    name: str | None = None
-
-
-def plan(store: Store, spec: RunSpec) -> str:
-    """Look the servers up, write down every response that the run is to have, and return the run's id.
-
-    Raises EndpointError, StoreError or SeedError before anything is written.
-    """
-    if spec.samples < 1:
-        raise StoreError("a run needs at least one sample for each context: --samples 1 or more.")
-    simulated = _probe(spec.base_url, spec.api_key_env, spec.model)
-    judge = spec.judge
-    judge_simulated = _probe(judge.base_url, judge.api_key_env, judge.model) if judge.kind == LLM else False
-    prompt = seeds.load_prompt("respond", spec.prompt_level)
-    parameters: dict[str, object] = {"max_tokens": spec.max_tokens}
-    if spec.temperature is not None:
-        parameters["temperature"] = spec.temperature
-    judge_parameters: dict[str, object] = {"max_tokens": judge.max_tokens, "temperature": 0.0}
-    judge_prompt = seeds.load_prompt("judge") if judge.kind == LLM else None
-    with store.write() as connection:
-        dataset = datasets.named(connection, spec.dataset)
-        profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
-        context_ids = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
-        data_hash = datasets.dataset_hash(connection, dataset.id)
-        run_id = runs.add(
-            connection,
-            {
-                "name": spec.name or f"{spec.model} on {dataset.name}",
-                "dataset": dataset.id,
-                "dataset_hash": data_hash,
-                "model": spec.model,
-                "endpoint": spec.base_url,
-                "simulated": simulated or judge_simulated,
-                "samples": spec.samples,
-                "seed": 0 if spec.seed is None and simulated else spec.seed,
-                "prompt_level": prompt.level,
-                "prompt_hash": prompt.sha256,
-                "composition": FULL_MEMORY,
-                "parameters": "{}",
-            },
-            manifest={
-                "dataset": {"name": dataset.name, "hash": data_hash, "source": dataset.source_name},
-                "model": {"name": spec.model, "endpoint": spec.base_url, "simulated": simulated},
-                "prompt": {"kind": prompt.kind, "level": prompt.level, "sha256": prompt.sha256},
-                "parameters": parameters,
-                "judge": {
-                    **asdict(judge),
-                    "simulated": judge_simulated,
-                    "prompt_sha256": judge_prompt.sha256 if judge_prompt else None,
-                    "parameters": judge_parameters if judge_prompt else {},
-                },
-                "seeds_hash": seeds.seeds_hash(),
-                "asked": asdict(spec),
-                "versions": {
-                    "cimemories": cimemories.__version__,
-                    "openai": openai.__version__,
-                    "python": platform.python_version(),
-                },
-            },
-        )
-        judge_id = judgements.judge_id(
-            connection,
-            kind=judge.kind,
-            model=judge.model,
-            endpoint=judge.base_url,
-            simulated=judge_simulated,
-            prompt_hash=judge_prompt.sha256 if judge_prompt else None,
-            parameters=judge_parameters if judge_prompt else {},
-        )
-        judgements.assign(connection, run_id, [judge_id])
-        planned = runs.plan(connection, run_id, profile_ids, context_ids, spec.samples)
-        if not planned:
-            raise StoreError(f"the dataset '{spec.dataset}' has no profile with a context: there is nothing to run.")
-        work.queue(connection, run_id)
-    return run_id
-
-
-def _probe(base_url: str, api_key_env: str, model: str) -> bool:
-    with worker.reachable(base_url) as url:
-        return probe(Endpoint(url, api_key_env), model).simulated
+IMPORTED = "imported"
+MakeClient = Callable[[Endpoint, bool], Client]
 
 
 def execute(
@@ -155,65 +48,172 @@ def execute(
     """Do what a run owes, answers and judgements; waits until it is done.
 
     `base_url` and `judge_base_url` replace the recorded addresses (servers that have moved). Raises what
-    `worker.perform` raises.
+    `worker.perform` raises, and StoreError for a run that was imported from a file: nobody can be asked for it.
     """
     with store.read() as connection:
         row = runs.named(connection, run_id)
-    manifest: Mapping[str, Any] = row.manifest
-    asked, judge = manifest["asked"], manifest["judge"]
-    with (
-        worker.reachable(base_url or row.endpoint) as url,
-        worker.reachable(judge_base_url or _judge_address(row, base_url, judge)) as judge_url,
-    ):
-        endpoint = Endpoint(url, asked["api_key_env"], float(asked["timeout"]))
-        judge_endpoint = replace(endpoint, base_url=judge_url, api_key_env=judge["api_key_env"])
+        seats = [*judgements.of_run(connection, run_id), *judgements.checkers_of_run(connection, run_id)]
+    if row.endpoint == IMPORTED and row.responses.get("failed"):
+        raise StoreError(
+            f"{run_id} was imported from a file: what it lacks cannot be asked for. A new run of the model can."
+        )
+    with ExitStack() as stack:
+        moved = {
+            address: stack.enter_context(worker.reachable(address))
+            for address in {
+                base_url or row.endpoint,
+                *(_judge_address(row, seat, base_url, judge_base_url) for seat in seats if _address(row, seat)),
+            }
+            if address != IMPORTED
+        }
 
-        def jobs(client: Callable[[Endpoint, bool], Client]) -> Iterator[Job]:
-            answering = client(endpoint, bool(manifest["model"]["simulated"]))
-            reading = client(judge_endpoint, bool(judge["simulated"])) if judge["kind"] == LLM else None
-            return _jobs(store, row, answering, reading)
+        def jobs(client: MakeClient) -> Iterator[Job]:
+            return jobs_of(
+                store,
+                row,
+                seats,
+                client,
+                lambda seat: (
+                    moved.get(base_url or row.endpoint, IMPORTED)
+                    if seat is None
+                    else moved[_judge_address(row, seat, base_url, judge_base_url)]
+                ),
+            )
 
         return worker.perform(store, run_id, jobs, concurrency=concurrency, on_progress=on_progress, queued=queued)
 
 
-def _judge_address(row: RunRow, moved_to: str | None, judge: Mapping[str, Any]) -> str:
-    """A judge that was served from the same place as the model has moved with it."""
-    if judge["kind"] != LLM:
-        return ""
-    return moved_to if moved_to and judge["base_url"] == row.endpoint else str(judge["base_url"])
-
-
-def _jobs(store: Store, row: RunRow, answering: Client, reading: Client | None) -> Iterator[Job]:
+def _address(row: RunRow, seat: JudgeRow) -> str:
+    """Where a judge was served when it was planned; empty for one that asks no model. Runs of before judges had
+    settings keep it in their manifest."""
+    if "base_url" in seat.settings:
+        return str(seat.settings["base_url"])
     manifest: Mapping[str, Any] = row.manifest
-    prompt = seeds.load_prompt("respond", row.prompt_level)
-    _same_wording(row.id, "respond", manifest["prompt"]["sha256"], prompt.sha256)
-    if manifest["judge"]["prompt_sha256"]:
-        _same_wording(row.id, "judge", manifest["judge"]["prompt_sha256"], seeds.load_prompt("judge").sha256)
+    return str(manifest["judge"]["base_url"]) if seat.kind == "llm" else ""
+
+
+def _judge_address(row: RunRow, seat: JudgeRow, moved_to: str | None, judge_moved_to: str | None) -> str:
+    """A judge that was served from the same place as the model has moved with it."""
+    address = _address(row, seat)
+    if judge_moved_to:
+        return judge_moved_to
+    return moved_to if moved_to and address == row.endpoint else address
+
+
+def jobs_of(
+    store: Store,
+    row: RunRow,
+    seats: list[JudgeRow],
+    client: MakeClient,
+    address: Callable[[JudgeRow | None], str],
+) -> Iterator[Job]:
+    """Everything that the run still owes, profile by profile: judgements of what is answered, then messages.
+
+    client: makes one for an endpoint; address: where the model (None) or a judge is served now.
+    """
+    manifest: Mapping[str, Any] = row.manifest
+    asked = manifest.get("asked", {})
+    endpoint = Endpoint(address(None), asked.get("api_key_env", ""), float(asked.get("timeout", 120.0)))
     with store.read() as connection:
-        judges = [
-            Judge(j.id, j.kind, j.model, j.parameters, reading if j.kind == LLM else None)
-            for j in judgements.of_run(connection, row.id)
-        ]
+        judges = [_judge(connection, row, seat, client, address, endpoint) for seat in seats]
+        writer = None if row.endpoint == IMPORTED else _writer(connection, row, client, endpoint, judges)
         profile_ids = runs.profile_ids(connection, row.id)
     for profile_id in profile_ids:
         with store.read() as connection:
             record = datasets.profile_record(connection, profile_id)
             unjudged = [(j, judgements.owed(connection, row.id, j.id, profile_id)) for j in judges]
-            groups = runs.owed(connection, row.id, profile_id)
-        for judge, responses in unjudged:
-            for response_id, text in responses:
-                if judge.client is not None:
-                    yield judging.judgement_job(judge, judge.client, record, response_id, text)
+            groups = runs.owed(connection, row.id, profile_id) if writer else []
+            hashes = {item.memory for _, owed in unjudged for item in owed} | {group.memory for group in groups}
+            known = memories.of_hashes(connection, [digest for digest in hashes if digest])
+        held = {digest: _held(record, digest, known) for digest in hashes}
+        for judge, owed in unjudged:
+            for item in owed:
+                context = record.profile.contexts[record.context_ids.index(item.context)]
+                text = item.text or ""
+                reasoning = text if judge.channel == judgements.REASONING else None
+                read = Read(item.response, held[item.memory], context, text, reasoning)
+                if judge.client is not None and judge.prompt is not None and text.strip():
+                    yield judgement_job(judge, judge.client, judge.prompt, read)
                 else:
                     with store.write() as connection:
-                        judging.judge_response(connection, judge, record, response_id, text)
+                        judge_response(connection, judge, read)
         for group in groups:
-            yield response_job(answering, row.model, prompt, manifest["parameters"], row.seed, record, group, judges)
+            assert writer is not None
+            context = record.profile.contexts[record.context_ids.index(group.context)]
+            yield response_job(writer, Place(held[group.memory], context, group.samples))
 
 
-def _same_wording(run_id: str, kind: str, recorded: str, current: str) -> None:
-    if recorded != current:
+def _held(record: ProfileRecord, digest: str | None, known: Mapping[str, tuple[int, ...]]) -> ProfileRecord:
+    return record if digest is None else part(record, known[digest])
+
+
+def _writer(
+    connection: sa.Connection, row: RunRow, client: MakeClient, endpoint: Endpoint, judges: list[Judge]
+) -> Writer:
+    manifest: Mapping[str, Any] = row.manifest
+    model, memory = manifest["model"], manifest.get("memory") or {}
+    mitigation = manifest.get("mitigation") or {"kind": Mitigation.NONE, "prompt": None}
+    lines = memory.get("template")
+    return Writer(
+        client=_client(client, endpoint, bool(model["simulated"]), bool(model.get("n", True))),
+        model=row.model,
+        prompt=_prompt(connection, row.id, manifest["prompt"]),
+        lines=_prompt(connection, row.id, lines) if lines else seeds.load_prompt("memory", "bullets"),
+        parameters=manifest["parameters"],
+        seed=row.seed,
+        judges=judges,
+        mitigation=Mitigation(mitigation["kind"]),
+        before=_prompt(connection, row.id, mitigation["prompt"]) if mitigation["prompt"] else None,
+        schema=str(model.get("schema", "json_schema")),
+    )
+
+
+def _client(make: MakeClient, endpoint: Endpoint, simulated: bool, n_at_once: bool) -> Client:
+    return make(endpoint if n_at_once else replace(endpoint, n_at_once=False), simulated)
+
+
+def _judge(
+    connection: sa.Connection,
+    row: RunRow,
+    seat: JudgeRow,
+    client: MakeClient,
+    address: Callable[[JudgeRow | None], str],
+    endpoint: Endpoint,
+) -> Judge:
+    settings: Mapping[str, Any] = seat.settings
+    if seat.prompt_hash is None:
+        return Judge(seat.id, seat.kind, seat.model, seat.parameters, None, channel=seat.channel)
+    manifest: Mapping[str, Any] = row.manifest
+    key_env = settings.get("api_key_env") or manifest["judge"]["api_key_env"]
+    place = replace(
+        endpoint,
+        base_url=address(seat),
+        api_key_env=str(key_env),
+        timeout=float(settings.get("timeout") or endpoint.timeout),
+    )
+    wording = {"kind": "check" if seat.kind == "check" else "judge", "level": "base", "sha256": seat.prompt_hash}
+    return Judge(
+        seat.id,
+        seat.kind,
+        seat.model,
+        seat.parameters,
+        _client(client, place, seat.simulated, bool(settings.get("n_at_once", True))),
+        _prompt(connection, row.id, wording),
+        settings.get("split"),
+        str(settings.get("schema") or "json_schema"),
+        seat.channel,
+    )
+
+
+def _prompt(connection: sa.Connection, run_id: str, named: Mapping[str, Any]) -> Prompt:
+    """The wording that a run was planned with. One of before wordings were kept must still be that of the seeds."""
+    kept = prompts.kept(connection, str(named["sha256"]))
+    if kept is not None:
+        return seeds.prompts.recorded(kept.kind, kept.level, kept.template, kept.answers, kept.source)
+    current = seeds.load_prompt(str(named["kind"]), str(named["level"]))
+    if current.sha256 != named["sha256"]:
         raise StoreError(
-            f"the {kind} prompt has changed since {run_id} was planned, so the rest of it would not be comparable. "
-            "Start a new run, or bring the old wording back."
+            f"the {named['kind']} prompt has changed since {run_id} was planned, so the rest of it would not be "
+            "comparable. Start a new run, or bring the old wording back."
         )
+    return current

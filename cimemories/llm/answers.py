@@ -58,6 +58,11 @@ def read_number(value: object) -> int | None:
     return None
 
 
-def numbered(statements: Sequence[str]) -> str:
-    """Statements as numbered lines from 1, each on one line whatever it holds."""
-    return "\n".join(f"{number}. {' '.join(text.split())}" for number, text in enumerate(statements, start=1))
+def one_line(text: str) -> str:
+    """The text with every run of white space as one space, so that no line of a prompt can be faked by it."""
+    return " ".join(text.split())
+
+
+def numbered(statements: Sequence[str], first: int = 1) -> str:
+    """Statements as numbered lines from `first`, each on one line whatever it holds."""
+    return "\n".join(f"{number}. {one_line(text)}" for number, text in enumerate(statements, start=first))

@@ -1,0 +1,312 @@
+"""Planning a run: servers are looked up, every response is written down as owed, and the manifest says what shapes it.
+
+The manifest and the wording that is kept with it are all that carrying out needs: no file that may change meanwhile.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+import sqlalchemy as sa
+
+import cimemories
+from cimemories import seeds
+from cimemories.evaluation.checking import CHECK, CHECK_RULES
+from cimemories.evaluation.compositions import Composition, Labels, held
+from cimemories.evaluation.judging import LLM
+from cimemories.evaluation.mitigations import Mitigation
+from cimemories.evaluation.servers import Server, look_up
+from cimemories.evaluation.spec import JudgeSpec, RunSpec
+from cimemories.seeds import Prompt
+from cimemories.store import datasets, judgements, memories, prompts, runs, work
+from cimemories.store.engine import Store, StoreError
+
+CHECK_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class LabelSource:
+    """The labels that a memory composition goes by: effective labels by (attribute id, context id), and what they are
+    from, for the manifest."""
+
+    labels: Labels
+    origin: Mapping[str, object]
+
+
+FindLabels = Callable[[Store, int], LabelSource | None]
+
+
+@dataclass(frozen=True)
+class _Wording:
+    respond: Prompt
+    lines: Prompt
+    before: Prompt | None
+
+
+def plan(
+    store: Store, spec: RunSpec, *, find_labels: FindLabels | None = None, sweep: str | None = None, cell: int = 0
+) -> str:
+    """Look the servers up, write down every response that the run is to have, and return the run's id.
+
+    find_labels: gives the labels of a dataset for a memory that goes by them. sweep, cell: what the run is a part of.
+    Raises EndpointError, StoreError, SeedError or CompositionError before anything is written.
+    """
+    spec.checked()
+    wording = _wording(spec)
+    what = spec.memory.read()
+    wants_schema = spec.mitigation == Mitigation.GATE
+    server = look_up(spec.base_url, spec.api_key_env, spec.model, spec.samples, wants_schema, spec.seed)
+    seats = [(judge, _judge_server(judge), _judge_prompt(judge)) for judge in spec.judges]
+    preset = _thinking_of(spec.preset)
+    parameters = spec.parameters(server.token_limit, preset)
+    with store.write() as connection:
+        dataset = datasets.named(connection, spec.dataset)
+        source = find_labels(store, dataset.id) if find_labels and what.needs_labels else None
+        profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
+        context_ids = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
+        data_hash = datasets.dataset_hash(connection, dataset.id)
+        for prompt in (wording.respond, wording.lines, wording.before, *(prompt for _, _, prompt in seats)):
+            if prompt is not None:
+                keep(connection, prompt)
+        run_id = runs.add(
+            connection,
+            {
+                "name": spec.name or _name(spec, dataset.name),
+                "dataset": dataset.id,
+                "dataset_hash": data_hash,
+                "model": spec.model,
+                "endpoint": spec.base_url,
+                "simulated": server.simulated or any(s.simulated for _, s, _ in seats if s is not None),
+                "samples": spec.samples,
+                "seed": 0 if spec.seed is None and server.simulated else spec.seed,
+                "prompt_level": wording.respond.level,
+                "prompt_hash": wording.respond.sha256,
+                "composition": what.label,
+                "parameters": "{}",
+                "sweep": sweep,
+                "cell": cell if sweep else None,
+            },
+            manifest={
+                "dataset": {"name": dataset.name, "hash": data_hash, "source": dataset.source_name},
+                "model": {"name": spec.model, "endpoint": spec.base_url, **server.as_json()},
+                "prompt": _named(wording.respond),
+                "memory": {
+                    "composition": what.label,
+                    "order": str(what.order),
+                    "seed": what.seed,
+                    "template": _named(wording.lines),
+                    "labels": dict(source.origin) if source else None,
+                },
+                "mitigation": {
+                    "kind": str(spec.mitigation),
+                    "prompt": _named(wording.before) if wording.before else None,
+                },
+                "parameters": parameters,
+                "sampling": "as sent" if spec.sampling or spec.temperature is not None else "the model's defaults",
+                "judge": _seat(*seats[0]),
+                "judges": [_seat(*seat) for seat in seats],
+                "check": spec.check,
+                "seeds_hash": seeds.seeds_hash(),
+                "asked": spec.asked(),
+                "versions": {
+                    "cimemories": cimemories.__version__,
+                    "openai": openai.__version__,
+                    "python": platform.python_version(),
+                    "server": server.version,
+                },
+            },
+        )
+        ids = [add_judge(connection, run_id, *seat, timeout=spec.timeout) for seat in seats]
+        if len(set(ids)) < len(ids):
+            raise StoreError("two of the judges are the same (model, wording and parameters): leave one out.")
+        _add_checker(connection, run_id, spec, seats)
+        held_by = None if what.is_plain else _memories(connection, what, profile_ids, context_ids, source)
+        planned = runs.plan(connection, run_id, profile_ids, context_ids, spec.samples, what.label, held_by)
+        if not planned:
+            raise StoreError(_nothing(spec, what))
+        work.queue(connection, run_id)
+    return run_id
+
+
+def _name(spec: RunSpec, dataset: str) -> str:
+    marks = {
+        spec.prompt_level: "base",
+        str(spec.mitigation): "none",
+        spec.memory.composition: "full",
+        f"thinking {spec.thinking}": "thinking default",
+    }
+    more = ", ".join(mark for mark, usual in marks.items() if mark != usual)
+    return f"{spec.model} on {dataset}" + (f" ({more})" if more else "")
+
+
+def _nothing(spec: RunSpec, what: Composition) -> str:
+    if what.needs_labels:
+        return (
+            f"no context of '{spec.dataset}' has both a necessary and an inappropriate attribute, so there is no "
+            f"memory '{what.label}'. Look at `cimemories survival -d {spec.dataset}`."
+        )
+    return f"the dataset '{spec.dataset}' has no profile with a context: there is nothing to run."
+
+
+def _wording(spec: RunSpec) -> _Wording:
+    file, template = spec.prompt_file, spec.memory.template
+    respond = file.prompt("respond", spec.prompt_level) if file else seeds.load_prompt("respond", spec.prompt_level)
+    own_lines = file is not None and template in file.levels("memory")
+    lines = file.prompt("memory", template) if file and own_lines else seeds.load_prompt("memory", template)
+    before = None if spec.mitigation == Mitigation.NONE else seeds.load_prompt(str(spec.mitigation))
+    return _Wording(respond, lines, before)
+
+
+def keep(connection: sa.Connection, prompt: Prompt) -> str:
+    """Keep the wording of a prompt in the record; returns its hash."""
+    return prompts.keep(
+        connection,
+        digest=prompt.sha256,
+        kind=prompt.kind,
+        level=prompt.level,
+        template=prompt.template,
+        answers=prompt.answers,
+        source=prompt.source,
+    )
+
+
+def _named(prompt: Prompt) -> dict[str, object]:
+    return {
+        "kind": prompt.kind,
+        "level": prompt.level,
+        "sha256": prompt.sha256,
+        "answers": prompt.answers,
+        "source": prompt.source,
+    }
+
+
+def _judge_server(judge: JudgeSpec) -> Server | None:
+    if judge.kind != LLM:
+        return None
+    return look_up(judge.base_url, judge.api_key_env, judge.model, 1, True, None)
+
+
+def _judge_prompt(judge: JudgeSpec) -> Prompt | None:
+    if judge.kind != LLM:
+        return None
+    if judge.prompt_file is not None:
+        return judge.prompt_file.prompt("judge", judge.prompt_level)
+    return seeds.load_prompt("judge", judge.prompt_level)
+
+
+def _judge_parameters(judge: JudgeSpec, server: Server | None) -> dict[str, object]:
+    if server is None:
+        return {}
+    return {server.token_limit: judge.max_tokens, "temperature": 0.0, **judge.fields}
+
+
+def _seat(judge: JudgeSpec, server: Server | None, prompt: Prompt | None) -> dict[str, object]:
+    """A judge as the manifest describes it."""
+    return {
+        "kind": judge.kind,
+        "model": judge.model,
+        "base_url": judge.base_url,
+        "api_key_env": judge.api_key_env,
+        "max_tokens": judge.max_tokens,
+        "channel": judge.channel,
+        "split": judge.split,
+        "simulated": bool(server and server.simulated),
+        "server": server.as_json() if server else None,
+        "prompt": _named(prompt) if prompt else None,
+        "prompt_sha256": prompt.sha256 if prompt else None,
+        "parameters": _judge_parameters(judge, server),
+    }
+
+
+def add_judge(
+    connection: sa.Connection,
+    run_id: str,
+    judge: JudgeSpec,
+    server: Server | None,
+    prompt: Prompt | None,
+    *,
+    kind: str | None = None,
+    timeout: float = 120.0,
+) -> int:
+    """Make this a judge of the run; returns its id. `kind` other than the spec's own: the task check by its model."""
+    schema = server.schema if server else "json_schema"
+    manner: dict[str, object] = {"split": judge.split} if judge.split else {}
+    manner |= {"schema": schema} if schema != "json_schema" else {}
+    parameters = _judge_parameters(judge, server)
+    if kind == CHECK and server is not None:
+        parameters[server.token_limit] = max(CHECK_TOKENS, min(judge.max_tokens, CHECK_TOKENS))
+    judge_id = judgements.judge_id(
+        connection,
+        kind=kind or judge.kind,
+        model=judge.model,
+        endpoint=judge.base_url,
+        simulated=bool(server and server.simulated),
+        prompt_hash=keep(connection, prompt) if prompt else None,
+        parameters=parameters,
+        channel=judge.channel,
+        manner=manner,
+    )
+    settings: dict[str, object] = {
+        "base_url": judge.base_url,
+        "api_key_env": judge.api_key_env,
+        "timeout": judge.timeout or timeout,
+        "split": judge.split,
+        "schema": schema,
+        "n_at_once": server.n if server else True,
+    }
+    judgements.assign(connection, run_id, [judge_id], {judge_id: settings})
+    return judge_id
+
+
+def _add_checker(
+    connection: sa.Connection,
+    run_id: str,
+    spec: RunSpec,
+    seats: list[tuple[JudgeSpec, Server | None, Prompt | None]],
+) -> None:
+    if spec.check == "rules":
+        rules = JudgeSpec(kind=CHECK_RULES, model=CHECK_RULES)
+        add_judge(connection, run_id, rules, None, None)
+    elif spec.check == "model":
+        judge, server, _ = next(seat for seat in seats if seat[0].kind == LLM)
+        plain = JudgeSpec(LLM, judge.model, judge.base_url, judge.api_key_env, judge.max_tokens, fields=judge.fields)
+        add_judge(connection, run_id, plain, server, seeds.load_prompt("check"), kind=CHECK, timeout=spec.timeout)
+
+
+def _memories(
+    connection: sa.Connection,
+    what: Composition,
+    profile_ids: list[int],
+    context_ids: list[int],
+    source: LabelSource | None,
+) -> dict[tuple[int, int], str]:
+    """The hash of what is held, by (profile, context), each different memory written once."""
+    wanted = set(context_ids)
+    found: dict[tuple[int, int], str] = {}
+    for profile_id in profile_ids:
+        record = datasets.profile_record(connection, profile_id)
+        hashes: dict[tuple[int, ...], str] = {}
+        for context, positions in held(what, record, source.labels if source else None).items():
+            if context not in wanted:
+                continue
+            if positions not in hashes:
+                ids = [record.attribute_ids[p] for p in positions]
+                hashes[positions] = memories.remember(connection, profile_id, ids)
+            found[profile_id, context] = hashes[positions]
+    return found
+
+
+def _thinking_of(preset: str | None) -> Mapping[str, Any] | None:
+    if preset is None:
+        return None
+    from cimemories.seeds.presets import load_presets
+
+    found = next((item for item in load_presets() if item.key == preset), None)
+    if found is None:
+        raise StoreError(f"there is no preset '{preset}'. `cimemories presets` lists them.")
+    thinking = found.thinking
+    return thinking if isinstance(thinking, Mapping) or thinking is None else thinking.model_dump()

@@ -1,0 +1,34 @@
+"""What a run has to know of a server before it is planned: found out by one probe, and worked around where it lacks."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from cimemories.llm import worker
+from cimemories.llm.client import Endpoint, probe
+
+
+@dataclass(frozen=True)
+class Server:
+    """n: takes several samples a request. schema: the form of response_format that it holds to. seed: takes one; None:
+    nobody asked. token_limit: its name of the token limit. notes: what is worked around, in words."""
+
+    simulated: bool
+    n: bool = True
+    schema: str = "json_schema"
+    seed: bool | None = None
+    token_limit: str = "max_tokens"
+    version: str | None = None
+    max_model_len: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, object]:
+        return {**asdict(self), "notes": list(self.notes)}
+
+
+def look_up(base_url: str, key_env: str, model: str, samples: int, wants_schema: bool, seed: int | None) -> Server:
+    """Ask a server what it serves and can do. Raises EndpointError where it cannot be used, or refuses the seed that
+    was asked for."""
+    with worker.reachable(base_url) as url:
+        found = probe(Endpoint(url, key_env), model)
+        return Server(found.simulated, max_model_len=found.max_model_len)

@@ -1,0 +1,158 @@
+"""What a run is to be: the model, its memory, sampling and mitigation, and who judges it.
+
+RunSpec(dataset="demo", model="qwen3-32b", base_url="http://localhost:8000/v1", memory=Memory("necessary+20"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from cimemories.evaluation.compositions import Composition, composition
+from cimemories.evaluation.judging import LLM, MATCHER
+from cimemories.evaluation.mitigations import Mitigation
+from cimemories.llm.client import DEFAULT_KEY_ENV
+from cimemories.seeds.prompts import PromptFile
+from cimemories.store.engine import StoreError
+from cimemories.store.judgements import MESSAGE
+
+THINKING = ("default", "on", "off", "low", "medium", "high")
+CHECKS = ("rules", "model", "none")
+# Fields of a request that the tool itself decides about; the others may be set by hand.
+RESERVED = frozenset({"model", "messages", "n", "seed", "stream", "response_format", "max_tokens"})
+SAMPLING = ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
+
+
+@dataclass(frozen=True)
+class JudgeSpec:
+    """A judge that is asked for. kind 'matcher' needs nothing else; 'llm' needs a model and where it is served.
+
+    channel: message, or reasoning (what a reasoning model thought before it). split: at most so many attributes a call.
+    fields: further fields of the request body. prompt_level: of seeds/prompts/judge.yaml, or of `prompt_file`.
+    """
+
+    kind: str = MATCHER
+    model: str = MATCHER
+    base_url: str = ""
+    api_key_env: str = DEFAULT_KEY_ENV
+    max_tokens: int = 2048
+    channel: str = MESSAGE
+    split: int | None = None
+    fields: Mapping[str, object] = field(default_factory=dict)
+    prompt_level: str = "base"
+    prompt_file: PromptFile | None = None
+    timeout: float | None = None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is held of a user, and how it is written into the prompt. template: of seeds/prompts/memory.yaml, or of the
+    run's prompt file."""
+
+    composition: str = "full"
+    order: str = "fixed"
+    seed: int = 0
+    template: str = "bullets"
+
+    def read(self) -> Composition:
+        return composition(self.composition, self.order, self.seed)
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """What a run is to be. `profiles` and `contexts` limit it to the first so many; None means all.
+
+    base_url: an OpenAI-compatible server, or the word `simulator`. sampling: fields of the request as sent; empty: the
+    model's defaults, and recorded as that choice. temperature stands for the field of that name. Seed None sends none
+    to a real server (some refuse it, and vLLM's CPU engine dies of it) and 0 to the simulator. thinking: default sends
+    nothing; on and off set the chat template's switch; low, medium, high the reasoning effort.
+    check: whether a message does its task, by rules, by the first judge's model, or not at all.
+    """
+
+    dataset: str
+    model: str
+    base_url: str
+    samples: int = 5
+    profiles: int | None = None
+    contexts: int | None = None
+    judge: JudgeSpec = JudgeSpec()
+    more_judges: tuple[JudgeSpec, ...] = ()
+    api_key_env: str = DEFAULT_KEY_ENV
+    temperature: float | None = None
+    sampling: Mapping[str, object] = field(default_factory=dict)
+    max_tokens: int = 1024
+    seed: int | None = None
+    prompt_level: str = "base"
+    prompt_file: PromptFile | None = None
+    memory: Memory = Memory()
+    thinking: str = "default"
+    mitigation: str = Mitigation.NONE
+    check: str = "rules"
+    preset: str | None = None
+    timeout: float = 120.0
+    name: str | None = None
+
+    @property
+    def judges(self) -> tuple[JudgeSpec, ...]:
+        return (self.judge, *self.more_judges)
+
+    def checked(self) -> RunSpec:
+        """The spec itself. Raises StoreError or CompositionError for what can be seen to be wrong without a server."""
+        if self.samples < 1:
+            raise StoreError("a run needs at least one sample for each context: --samples 1 or more.")
+        self.memory.read()
+        _one_of("thinking", self.thinking, THINKING)
+        _one_of("mitigation", self.mitigation, tuple(Mitigation))
+        _one_of("check", self.check, CHECKS)
+        for settings in (self.sampling, *(judge.fields for judge in self.judges)):
+            reserved = sorted(RESERVED & set(settings))
+            if reserved:
+                raise StoreError(f"the tool itself sets {', '.join(reserved)} in a request; it cannot be set by hand.")
+        for judge in self.judges:
+            if judge.kind not in (LLM, MATCHER):
+                raise StoreError(f"there is no judge of the kind '{judge.kind}': {LLM} or {MATCHER}.")
+            if judge.split is not None and judge.split < 1:
+                raise StoreError("a judge needs at least one attribute a call: --judge-split 1 or more.")
+        if self.check == "model" and not any(judge.kind == LLM for judge in self.judges):
+            raise StoreError("the task check by a model is asked of the first judge's model, and no judge is a model.")
+        return self
+
+    def parameters(self, limit_field: str, preset_thinking: Mapping[str, Any] | None = None) -> dict[str, object]:
+        """The further fields of each request, as sent. limit_field: what the server calls the token limit."""
+        sent: dict[str, object] = {limit_field: self.max_tokens, **self.sampling}
+        if self.temperature is not None:
+            sent["temperature"] = self.temperature
+        return {**sent, **thinking_fields(self.thinking, preset_thinking)}
+
+    def asked(self) -> dict[str, object]:
+        """What was asked for, as the manifest keeps it; prompt files by name, since their wording is kept apart."""
+        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
+
+
+def thinking_fields(thinking: str, preset: Mapping[str, Any] | None = None) -> dict[str, object]:
+    """Body fields that switch a model's thinking; a preset's own way where it has one."""
+    if thinking == "default":
+        return {}
+    if preset and thinking in preset:
+        return dict(preset[thinking])
+    if thinking in ("on", "off"):
+        return {"chat_template_kwargs": {"enable_thinking": thinking == "on"}}
+    return {"reasoning_effort": thinking}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, PromptFile):
+        return value.name
+    if isinstance(value, JudgeSpec):
+        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Memory):
+        return asdict(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise StoreError(f"--{name} is one of {', '.join(known)}, not '{value}'.")
