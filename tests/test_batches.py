@@ -1,0 +1,187 @@
+"""Runs by batch file: the simulator answers line by line what a run owes, and the run is what a live one would be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from evaluating import DATASET, add, cli_inside, counts, numbers, outside, row_of, simulated, small_profiles
+from starlette.testclient import TestClient
+from worlds import add_labels
+
+from cimemories.evaluation import runs
+from cimemories.evaluation.batches import export_batch, import_batch
+from cimemories.formats.errors import FormatError
+from cimemories.llm.simulator import create_app, running_simulator
+from cimemories.store import datasets
+from cimemories.store import runs as run_rows
+from cimemories.store.engine import Store, StoreError, open_store
+
+SAMPLES, CONTEXTS = 2, 2
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A simulator to plan with, and to run live against."""
+    with running_simulator() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TestClient]:
+    """The same without a port: what answers a batch."""
+    with TestClient(create_app()) as client:
+        yield client
+
+
+@pytest.fixture
+def other(tmp_path: Path, into: Callable[[Path], None]) -> Store:
+    into(tmp_path / "other")
+    return open_store(tmp_path / "other")
+
+
+def planned(store: Store, url: str, **changes: object) -> str:
+    """A run on a small labelled dataset, all of it owed."""
+    profiles = small_profiles(1, CONTEXTS)
+    add(store, profiles)
+    with store.read() as connection:
+        row = datasets.named(connection, DATASET)
+    add_labels(store, row.id, np.random.default_rng(1).integers(0, 2, (1, len(profiles[0].attributes), CONTEXTS)))
+    return runs.plan(store, simulated(url, samples=SAMPLES, **changes))
+
+
+def answered(server: TestClient, path: Path) -> list[dict[str, Any]]:
+    """What `vllm run-batch` makes of a file of requests."""
+    found = []
+    for number, line in enumerate(read(path)):
+        assert (line["method"], line["url"]) == ("POST", "/v1/chat/completions")
+        reply = server.post(line["url"], json=line["body"])
+        response = {"status_code": reply.status_code, "request_id": f"r{number}", "body": reply.json()}
+        found.append({"id": f"b{number}", "custom_id": line["custom_id"], "response": response, "error": None})
+    return found
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write(path: Path, lines: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def by_files(store: Store, server: TestClient, run_id: str, folder: Path) -> list[str]:
+    """Rounds of export, answers and import until nothing is owed; returns the kind of call of each round."""
+    rounds: list[str] = []
+    while True:
+        path = folder / f"{len(rounds)}.jsonl"
+        found = export_batch(store, run_id, path)
+        if not found.lines:
+            assert not path.exists()
+            return rounds
+        (kind,) = found.kinds
+        rounds.append(kind)
+        lines = answered(server, path)
+        assert len({line["custom_id"] for line in lines}) == len(lines) == found.lines
+        done = import_batch(store, run_id, write(folder / "answers.jsonl", lines))
+        assert (done.settled, done.unknown, done.there) == (found.lines, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rounds"),
+    [({}, ["respond", "judge"]), ({"mitigation": "gate"}, ["gate", "respond", "judge"])],
+)
+def test_a_run_by_files_has_the_numbers_of_a_live_one(
+    sqlite_store: Store,
+    other: Store,
+    tmp_path: Path,
+    url: str,
+    server: TestClient,
+    changes: dict[str, Any],
+    rounds: list[str],
+) -> None:
+    run_id = planned(sqlite_store, url, **changes)
+    assert by_files(sqlite_store, server, run_id, tmp_path) == rounds
+    row = row_of(sqlite_store, run_id)
+    assert (row.status, row.responses, row.judgements) == ("finished", {"ok": 4}, {"ok": 4})
+    live = planned(other, url, **changes)
+    runs.execute(other, live)
+    assert numbers(sqlite_store, run_id) == numbers(other, live)
+    assert counts(sqlite_store) == counts(other)
+    with sqlite_store.read() as here, other.read() as there:
+        assert run_rows.tokens(here, run_id)[2] == run_rows.tokens(there, live)[2] > 0
+
+
+def test_importing_twice_changes_nothing_and_what_is_lost_stays_owed(
+    sqlite_store: Store, tmp_path: Path, url: str, server: TestClient
+) -> None:
+    """Of four answers one is there, one failed in vLLM's way, one in OpenAI's, and one is not in the file."""
+    run_id = planned(sqlite_store, url)
+    export_batch(sqlite_store, run_id, tmp_path / "owed.jsonl")
+    asked = read(tmp_path / "owed.jsonl")
+    assert len({json.dumps(line["body"]) for line in asked}) == len(asked), "each draw has its own seed"
+    lines = answered(server, tmp_path / "owed.jsonl")[:3]
+    lines[1] |= {"response": {"status_code": 400, "request_id": "r", "body": None}, "error": "too long"}
+    lines[2] |= {"response": {"status_code": 429, "body": {"error": {"message": "slow down"}}}}
+    stray = {"id": "x", "custom_id": "of somebody else", "response": {"status_code": 200, "body": {}}, "error": None}
+    path = write(tmp_path / "answers.jsonl", [*lines, stray])
+    found = import_batch(sqlite_store, run_id, path)
+    assert (found.settled, dict(found.failed), found.unknown_ids) == (
+        1,
+        {"rejected": 1, "rate limited": 1},
+        ("of somebody else",),
+    )
+    assert row_of(sqlite_store, run_id).responses == {"ok": 1, "failed": 2, "owed": 1}
+    assert found.owed == 4  # three messages, and the judgement of the one that is there
+    before = counts(sqlite_store)
+    again = import_batch(sqlite_store, run_id, path)
+    assert (again.settled, dict(again.failed), again.there, again.owed) == (0, {}, 3, 4)
+    assert counts(sqlite_store) == before
+    with sqlite_store.read() as connection:
+        causes = {(stage, cause): n for stage, _, cause, n in run_rows.failures(connection, run_id)}
+    assert causes == {("response", "rejected"): 1, ("response", "rate limited"): 1}
+    assert export_batch(sqlite_store, run_id, tmp_path / "judge.jsonl", model="sim-judge").elsewhere == 3
+    runs.execute(sqlite_store, run_id)
+    assert row_of(sqlite_store, run_id).judgements == {"ok": 4}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "line 2: not valid JSON"),
+        ("[]", "line 2: must be an object, not a list"),
+        ('{"response": {}}', "line 2: custom_id is missing"),
+        ('{"custom_id": "a", "method": "POST", "url": "/", "body": {}}', "line 2: this is a request"),
+        ('{"custom_id": "a", "response": null, "error": null}', "neither a response nor an error"),
+        ('{"custom_id": "a", "response": 3}', "response must be an object, not a number"),
+        ('{"custom_id": "a", "response": {"status_code": "200"}}', "status_code must be a whole number, not text"),
+    ],
+)
+def test_a_file_that_is_no_file_of_answers_is_refused_before_anything_is_written(
+    sqlite_store: Store, tmp_path: Path, line: str, said: str
+) -> None:
+    path = tmp_path / "answers.jsonl"
+    path.write_text('{"custom_id": "k", "error": {"message": "x"}}\n' + line + "\n")
+    with pytest.raises(FormatError, match=said):
+        import_batch(sqlite_store, "run-00000000", path)
+    path.write_text("")
+    with pytest.raises(FormatError, match="empty"):
+        import_batch(sqlite_store, "run-00000000", path)
+    with pytest.raises(StoreError, match="there is no run"):
+        export_batch(sqlite_store, "run-00000000", tmp_path / "x.jsonl")
+
+
+def test_on_the_command_line(sqlite_store: Store, tmp_path: Path, url: str, server: TestClient) -> None:
+    run_id = planned(sqlite_store, url)
+    environment = {**outside(), "CIMEMORIES_WORKSPACE": str(sqlite_store.workspace)}
+    done = cli_inside(environment, "batch", "export", run_id, "--out", tmp_path / "owed.jsonl", "--json")
+    assert json.loads(done.stdout)["kinds"] == {"respond": 4}, done.stderr
+    taken = cli_inside(environment, "batch", "export", run_id, "--out", tmp_path / "owed.jsonl")
+    assert taken.returncode == 1 and "--replace" in taken.stderr
+    lines = answered(server, tmp_path / "owed.jsonl")
+    back = cli_inside(environment, "batch", "import", run_id, write(tmp_path / "back.jsonl", lines))
+    assert f"{run_id}: 4 answers taken, 4 calls owed" in back.stdout and "batch export" in back.stderr
