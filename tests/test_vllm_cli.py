@@ -72,3 +72,9 @@ def test_a_preset_fills_in_what_is_left_out() -> None:
     assert (local.model, local.name) == ("/models/r1", "deepseek-ai/DeepSeek-R1-0528")
     with pytest.raises(VllmError, match=r"\$OPENAI_API_KEY"):
         ServerSpec("").filled(preset("gpt-5"))
+
+
+@pytest.mark.parametrize("name", ["serve", "servers", "stop-server"])
+def test_help_shows_an_example(name: str) -> None:
+    shown = CliRunner().invoke(cli, [name, "--help"])
+    assert shown.exit_code == 0 and f"Example: cimemories {name}" in " ".join(shown.output.split())

@@ -84,7 +84,7 @@ def test_one_that_fails_shows_its_cause_and_vllms_own_words(panel: tuple[AppTest
     app, _ = panel
     start(app, "org/gated")
     until(app, lambda: "✕ failed" in said(app))
-    assert "gated model" in said(app) and "HF_TOKEN" in said(app)
+    assert "Gated model" in said(app) and "HF_TOKEN" in said(app)
     assert any("GatedRepoError" in code.value for code in app.code)
 
 

@@ -46,8 +46,7 @@ def start(
         raise VllmError(f"there is no model at {spec.model}: no such file or folder.", "missing model")
     workspace = workspace.absolute()
     with vllm_state.reserving(workspace):
-        taken = {state.port: state for state in all_states(workspace) if state.live and state.here}
-        port = _port(spec.port, taken)
+        port = _port(spec.port, _taken(workspace))
         server_id = new_id("server")
         state = ServerState(
             id=server_id,
@@ -66,6 +65,16 @@ def start(
         vllm_state.save(path, state)
     _launch(path, state, environ)
     return state
+
+
+def next_port(workspace: Path) -> int:
+    """The port that a server would be given now. Raises VllmError where none is free."""
+    return _port(None, _taken(workspace))
+
+
+def _taken(workspace: Path) -> dict[int, ServerState]:
+    """The living servers of this machine by port: one that starts has not opened its port yet."""
+    return {state.port: state for state in all_states(workspace) if state.live and state.here}
 
 
 def _launch(path: Path, state: ServerState, environ: Mapping[str, str]) -> None:
@@ -237,6 +246,7 @@ __all__ = [
     "joined",
     "log_tail",
     "named",
+    "next_port",
     "observed",
     "running",
     "servers",

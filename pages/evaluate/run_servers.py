@@ -141,7 +141,9 @@ def _ended(workspace: Path, state: ServerState) -> None:
             safe.show(_title(state))
         with why:
             if state.phase == Phase.FAILED:
-                page.error(f"{state.cause or 'failed'}", state.error)
+                page.error(
+                    safe.option(state.cause or "failed").capitalize(), f"{state.error[:1].upper()}{state.error[1:]}"
+                )
             else:
                 safe.inline(f"stopped {state.error}", muted=True)
         with control:
@@ -197,7 +199,7 @@ def _form(workspace: Path) -> None:
         with st.popover("Flags", icon=":material/tune:"):
             flags = _flags(preset, key)
         spec = flags.of(model.strip(), None if port is None else int(port))
-        line = command(Path(program.name), spec, spec.port or vllm_server.FIRST_PORT) if model.strip() else []
+        line = command(Path(program.name), spec, spec.port or vllm_server.next_port(workspace)) if model.strip() else []
     except VllmError as problem:
         page.error("It cannot be started like this.", str(problem))
         return
