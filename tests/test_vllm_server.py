@@ -159,7 +159,7 @@ def test_a_port_in_use_is_found_before_anything_starts(workspace: Path) -> None:
 def test_each_server_gets_a_port_of_its_own(workspace: Path) -> None:
     first = vllm_server.next_port(workspace)
     ports = [started(workspace, "org/never-ready", port=None).port for _ in range(2)]
-    assert ports[0] == first
+    assert ports[0] >= first
     assert len(set(ports)) == 2 and all(port >= vllm_server.FIRST_PORT for port in ports)
 
 

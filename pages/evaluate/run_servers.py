@@ -141,9 +141,7 @@ def _ended(workspace: Path, state: ServerState) -> None:
             safe.show(_title(state))
         with why:
             if state.phase == Phase.FAILED:
-                page.error(
-                    safe.option(state.cause or "failed").capitalize(), f"{state.error[:1].upper()}{state.error[1:]}"
-                )
+                page.error(_sentence(state.cause or "failed"), _sentence(state.error))
             else:
                 safe.inline(f"stopped {state.error}", muted=True)
         with control:
@@ -154,11 +152,15 @@ def _ended(workspace: Path, state: ServerState) -> None:
         page.fold("Log", ":material/notes:", f"run_servers.log.{state.id}", lambda: _log(state))
 
 
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 def _act(action: Callable[[], object]) -> None:
     try:
         action()
     except VllmError as problem:
-        page.error(str(problem))
+        page.error(_sentence(str(problem)))
         return
     st.rerun()
 
@@ -167,7 +169,7 @@ def _form(workspace: Path) -> None:
     try:
         program = find_program()
     except VllmError as problem:
-        page.error("There is no vLLM here yet.", str(problem))
+        page.error("There is no vLLM here yet.", _sentence(str(problem)))
         return
     try:
         presets = {item.key: item for item in load_presets() if item.kind == Kind.LOCAL}
@@ -201,7 +203,7 @@ def _form(workspace: Path) -> None:
         spec = flags.of(model.strip(), None if port is None else int(port))
         line = command(Path(program.name), spec, spec.port or vllm_server.next_port(workspace)) if model.strip() else []
     except VllmError as problem:
-        page.error("It cannot be started like this.", str(problem))
+        page.error("It cannot be started like this.", _sentence(str(problem)))
         return
     if line:
         st.code(vllm_server.joined(line), language=None, wrap_lines=True)
