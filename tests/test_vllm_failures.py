@@ -92,7 +92,10 @@ def server() -> Iterator[str]:
     listening.shutdown()
 
 
-def test_figures_are_read_and_added_up_over_engines(server: str) -> None:
+def test_figures_are_read_and_added_up_over_engines(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")  # not for a server on this machine
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
     found = read_metrics(server)
     assert found is not None
     assert (found.running, found.waiting) == (5, 1)

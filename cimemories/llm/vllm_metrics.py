@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 PATIENCE_SECONDS = 2.0
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LARGEST_ANSWER = 8_000_000  # bytes
 _SAMPLE = re.compile(r"^(vllm:\w+)(?:\{[^}\n]*\})? +(\S+)", re.MULTILINE)
 # The second names are those of older servers.
@@ -90,7 +91,9 @@ def read_metrics(base_url: str) -> ServerFigures | None:
     if url is None:
         return None
     try:
-        with httpx2.stream("GET", url, timeout=PATIENCE_SECONDS) as answer:
+        # A proxy of the environment has no business with a server on this machine.
+        outside = urlsplit(url).hostname not in LOOPBACK
+        with httpx2.stream("GET", url, timeout=PATIENCE_SECONDS, trust_env=outside) as answer:
             if answer.status_code != 200:
                 return None
             body = b""
