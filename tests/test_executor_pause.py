@@ -1,4 +1,4 @@
-"""Work that is paused or reaches a cap: what is under way ends and is recorded, nothing new begins, a resume goes on."""
+"""Work that is paused or reaches a cap: what is under way ends and is recorded, nothing begins, a resume goes on."""
 
 from __future__ import annotations
 

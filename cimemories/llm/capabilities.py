@@ -20,10 +20,9 @@ from openai import AsyncOpenAI
 
 from cimemories.llm.client import split_thought
 from cimemories.llm.endpoint import Endpoint, EndpointError, ServerInfo, look_up, sdk
+from cimemories.seeds import load_prompt
 
 Schema = Literal["json_schema", "json_object", "none"]
-QUESTION = "What colour is the sky on a clear day? Answer in one word."
-QUESTION_IN_JSON = f"{QUESTION} Write the answer as a JSON object with the one key `colour`."
 COLOURS = ("blue", "grey")
 FORM: dict[str, object] = {
     "type": "json_schema",
@@ -74,7 +73,7 @@ class _Asked:
     tokens: int = FEW_TOKENS
 
     def body(self, model: str) -> dict[str, object]:
-        text = QUESTION_IN_JSON if self.schema == "json_object" else QUESTION
+        text = load_prompt("probe", "json" if self.schema == "json_object" else "base").render(thing="the sky by day")
         body: dict[str, object] = {"model": model, "messages": [{"role": "user", "content": text}]}
         body[self.limit] = self.tokens
         if self.n > 1:
