@@ -23,23 +23,16 @@ def flow_parts(connection: sa.Connection, asked: Scope) -> dict[str, pd.DataFram
     and, only where some memory leaves an attribute out, held (an attribute in a context: expected, draws)."""
     run_id = asked.run.id
     held = claims_of_judges.partial_memories(connection, run_id)
-    by_memory = pd.DataFrame(
-        claims_of_judges.planned(connection, run_id).all(),
-        columns=["profile", "context", "level", "memory", "expected"],
-    )
-    draws = pd.DataFrame(
-        claims_of_judges.draws(connection, run_id, asked.judge_ids).all(),
-        columns=["profile", "context", "level", "memory", "draws"],
-    )
-    by_memory = by_memory.merge(draws, how="left", on=["profile", "context", "level", "memory"])
+    place = ["profile", "context", "level", "memory"]
+    by_memory = frame_of(claims_of_judges.planned(connection, run_id), [*place, "expected"])
+    draws = frame_of(claims_of_judges.draws(connection, run_id, asked.judge_ids), [*place, "draws"])
+    by_memory = by_memory.merge(draws, how="left", on=place)
     by_memory["draws"] = by_memory["draws"].astype("float64").fillna(0).astype(np.int64)
     counts = {"level": "first", "expected": "sum", "draws": "sum"}
     planned = by_memory.groupby(PLACE, as_index=False, sort=False).agg(counts)
     attributes = _attributes(connection, planned)
-    revealed = pd.DataFrame(
-        claims_of_judges.reveal_counts(connection, run_id, asked.judge_ids, asked.need, grounded=asked.grounded).all(),
-        columns=["attribute", "context", "memory", "reveals"],
-    )
+    told = claims_of_judges.reveal_counts(connection, run_id, asked.judge_ids, asked.need, grounded=asked.grounded)
+    revealed = frame_of(told, ["attribute", "context", "memory", "reveals"])
     revealed = _on_what_was_held(revealed, held)
     if asked.verdicts == Verdicts.PEOPLE:
         revealed = pd.concat([revealed, _people_before_the_judges(connection, asked, held)])
@@ -61,8 +54,8 @@ def _attributes(connection: sa.Connection, planned: pd.DataFrame) -> pd.DataFram
     """The attributes of these profiles; position: 0, 1, ... inside a profile, in their order."""
     columns = [attribute.c[name] for name in COLUMNS]
     profiles = sorted({int(p) for p in planned["profile"]})
-    rows = connection.execute(sa.select(*columns).where(attribute.c.profile.in_(profiles))).all()
-    found = pd.DataFrame(rows, columns=["attribute", *COLUMNS[1:]]).astype({"attribute": np.int64, "profile": np.int64})
+    rows = connection.execute(sa.select(*columns).where(attribute.c.profile.in_(profiles)))
+    found = frame_of(rows, ["attribute", *COLUMNS[1:]]).astype({"attribute": np.int64, "profile": np.int64})
     found["position"] = found.groupby("profile")["ordinal"].rank("dense").astype(np.int64) - 1
     return found
 
@@ -117,6 +110,12 @@ def _people_before_the_judges(connection: sa.Connection, asked: Scope, held: Hel
         context = places[response_id, attribute_id][0]
         rows.append((attribute_id, context, int(audits.says_revealed(verdict.verdict)) - int(judged)))
     return pd.DataFrame(rows, columns=[*PAIR, "reveals"])
+
+
+def frame_of(rows: sa.CursorResult[tuple], columns: list[str]) -> pd.DataFrame:
+    """What a query found. As plain tuples: pandas asks rows of the record for attributes one by one, which takes
+    longer than everything else."""
+    return pd.DataFrame([tuple(row) for row in rows], columns=columns)
 
 
 def typed(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:

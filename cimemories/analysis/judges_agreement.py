@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 import sqlalchemy as sa
 
+from cimemories.analysis.flow_parts import frame_of
 from cimemories.analysis.flows import Flows
 from cimemories.analysis.kappa import ONE_ANSWER, TOO_FEW, Figure, ac1_of, agreement_of, kappa_of
 from cimemories.analysis.scopes import judge_title, messages_first
@@ -90,12 +91,9 @@ def _agreement(connection: sa.Connection, run_id: str, judges: list[JudgeRow], g
     if not ids:
         return JudgesAgreement(run_id, grounded, (), ())
     held = claims_of_judges.partial_memories(connection, run_id)
-    read = pd.DataFrame(
-        claims_of_judges.judged(connection, run_id, ids).all(), columns=["judge", "response", "profile", "memory"]
-    )
-    said = pd.DataFrame(
-        claims_of_judges.full_claims(connection, run_id, ids, grounded=grounded).all(),
-        columns=["judge", "response", "attribute"],
+    read = frame_of(claims_of_judges.judged(connection, run_id, ids), ["judge", "response", "profile", "memory"])
+    said = frame_of(
+        claims_of_judges.full_claims(connection, run_id, ids, grounded=grounded), ["judge", "response", "attribute"]
     )
     every = read.drop_duplicates("response").sort_values("response")
     responses = every["response"].to_numpy(np.int64)
