@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rapidfuzz import fuzz
 
@@ -96,7 +97,7 @@ def ground(quote: str, message: str) -> Span | None:
         return None
     if (found := _find(wanted, message)) is not None:
         return Span(found, found + len(wanted))
-    folded_message = fold(message)
+    folded_message = _folded(message)
     folded_quote = fold(wanted).text.strip()
     needle = folded_quote.rstrip(". ") or folded_quote
     if not needle:
@@ -106,13 +107,27 @@ def ground(quote: str, message: str) -> Span | None:
     return _fuzzy(needle, folded_message)
 
 
+@lru_cache(maxsize=4)
+def _folded(message: str) -> Folded:
+    """Of one message many quotes are looked up, one after the other."""
+    return fold(message)
+
+
 def _find(needle: str, text: str) -> int | None:
     first = text.find(needle)
     if first < 0:
         return None
+    if _stands_alone(text, first, first + len(needle)):
+        return first
     if len(needle) <= _BOUNDED_MAX_LENGTH and (bounded := re.search(rf"(?<!\w){re.escape(needle)}(?!\w)", text)):
         return bounded.start()
     return first
+
+
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    """Whether text[start:end] has no letter, digit or underscore right before or after it."""
+    around = text[start - 1 : start] if start else ""
+    return not any(c.isalnum() or c == "_" for c in (*around, *text[end : end + 1]))
 
 
 def _fuzzy(needle: str, message: Folded) -> Span | None:
