@@ -11,7 +11,8 @@ Three parts, each in a process of its own, the server in another one on the same
 A call is one request with a prompt of 150 memories (16,000 characters). The table holds the medians; the processor's
 time a call depends less on what else the machine does than the calls a second. --against takes another checkout of this
 project and measures it in the same rounds, for a comparison that the machine's other work does not touch. --memory
-plans so many responses, runs them, and gives the peak resident set of the process that did both.
+plans so many calls, runs them with five in each request as real runs do, and gives the peak resident set of the process
+that did both.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from cimemories import seeds
 from cimemories.curation.offline import generate_profiles
 from cimemories.evaluation import runs as planning
 from cimemories.llm.client import Client, Endpoint
-from cimemories.llm.executor import Executor, Job
+from cimemories.llm.executor import Executor, Job, Settle
 from cimemories.model import Attribute, ChatRequest, Context, Profile, ResponseStatus
 from cimemories.store import calls, datasets, runs
 from cimemories.store.calls import Answer
@@ -45,11 +46,12 @@ HERE = Path(__file__).absolute().parent
 LEAST_A_SECOND = 350.0
 MOST_MEGABYTES = 600.0
 CONTEXTS = 49
+SAMPLES = 5
 MEMORIES = "\n".join(
     f"- In the spring of {1900 + i} I agreed with my landlord on a rent of {i} dollars, put down in two copies."
     for i in range(150)
 )
-PARAMETERS = {"max_tokens": 1024, "temperature": 0.7}
+PARAMETERS: dict[str, object] = {"max_tokens": 1024, "temperature": 0.7}
 Measured = dict[str, float]
 
 
@@ -78,20 +80,20 @@ async def run_jobs(store: Store, run_id: str, url: str, concurrency: int) -> Non
     with store.read() as connection:
         profile_ids = runs.profile_ids(connection, run_id)
 
-    def settling(response_id: int) -> object:
+    def settling(response_ids: Mapping[int, int]) -> Settle:
         def settle(connection: sa.Connection, outcomes: Mapping[int, Answer]) -> tuple[()]:
-            answer = outcomes[0]
-            assert answer.ok, answer.error
-            assert runs.settle(
-                connection,
-                response_id,
-                status=ResponseStatus.OK,
-                cause=None,
-                text=answer.content,
-                reasoning=None,
-                finish_reason=answer.finish_reason,
-                call_key=answer.key,
-            )
+            for draw, answer in outcomes.items():
+                assert answer.ok, answer.error
+                assert runs.settle(
+                    connection,
+                    response_ids[draw],
+                    status=ResponseStatus.OK,
+                    cause=None,
+                    text=answer.content,
+                    reasoning=None,
+                    finish_reason=answer.finish_reason,
+                    call_key=answer.key,
+                )
             return ()
 
         return settle
@@ -101,8 +103,8 @@ async def run_jobs(store: Store, run_id: str, url: str, concurrency: int) -> Non
             with store.read() as connection:
                 groups = runs.owed(connection, run_id, profile_id)
             for group in groups:
-                for response_id in group.samples.values():
-                    yield Job("respond", client, request_of(response_id), (0,), settling(response_id))
+                request = request_of(min(group.samples.values()))
+                yield Job("respond", client, request, tuple(group.samples), settling(group.samples))
 
     await Executor(store, run_id, concurrency=concurrency).run(jobs())
     await client.close()
@@ -121,10 +123,8 @@ def world(store: Store, count: int, *, small: bool) -> None:
         datasets.add(connection, "bench", profiles, origin="test", source_name=None, source_hash="bench")
 
 
-def plan(store: Store, url: str, count: int, judge: planning.JudgeSpec) -> str:
-    return planning.plan(
-        store, planning.RunSpec("bench", "m", url, samples=1, profiles=-(-count // CONTEXTS), judge=judge)
-    )
+def plan(store: Store, url: str, samples: int, judge: planning.JudgeSpec) -> str:
+    return planning.plan(store, planning.RunSpec("bench", "m", url, samples=samples, judge=judge))
 
 
 def measure(part: str, url: str, count: int, concurrency: int) -> Measured:
@@ -135,8 +135,9 @@ def measure(part: str, url: str, count: int, concurrency: int) -> Measured:
         judge = planning.JudgeSpec("llm", "judge", url) if part == "run" else planning.JudgeSpec()
         run_id = ""
         if part != "client":
-            world(store, count // 2 if part == "run" else count, small=part == "memory")
-            run_id = plan(store, url, count // 2 if part == "run" else count, judge)
+            samples = SAMPLES if part == "memory" else 1
+            world(store, count // (2 if part == "run" else samples), small=part == "memory")
+            run_id = plan(store, url, samples, judge)
             with store.read() as connection:
                 done = runs.named(connection, run_id).expected * (2 if part == "run" else 1)
         clock, busy = time.perf_counter(), time.process_time()
@@ -168,10 +169,9 @@ def in_own_process(part: str, url: str, asked: argparse.Namespace, code: Path, c
 
 
 def report(found: Mapping[tuple[str, str], list[Measured]]) -> None:
-    """One line for each part and checkout: medians over the rounds, and shares of the client alone in the same round."""
-    print(
-        f"\n{'part':10}{'code':10}{'calls':>8}{'calls/s':>10}{'range':>14}{'of client':>11}{'cpu ms/call':>13}{'peak MB':>9}"
-    )
+    """A line for each part and checkout: medians over the rounds, and the share of the client alone in each round."""
+    print(f"\n{'part':10}{'code':10}{'calls':>8}{'calls/s':>10}{'range':>14}", end="")
+    print(f"{'of client':>11}{'cpu ms/call':>13}{'peak MB':>9}")
     for (part, code), rounds in found.items():
         rates = [r["rate"] for r in rounds]
         share = statistics.median(r["rate"] / c["rate"] for r, c in zip(rounds, found["client", code], strict=True))

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import sys
+from functools import cache
 
 MESSAGE = " ".join(f"I write to you about point {i} of what we spoke of last week." for i in range(25))[:1500]
 JUDGEMENT = json.dumps(
@@ -19,8 +21,10 @@ JUDGEMENT = json.dumps(
 )
 
 
-def _reply(text: str) -> bytes:
-    choice = {"index": 0, "message": {"role": "assistant", "content": text, "tool_calls": []}, "finish_reason": "stop"}
+@cache
+def _reply(text: str, choices: int) -> bytes:
+    message = {"role": "assistant", "content": text, "tool_calls": []}
+    listed = [{"index": i, "message": message, "finish_reason": "stop"} for i in range(choices)]
     usage = {
         "prompt_tokens": 3900,
         "completion_tokens": len(text) // 4,
@@ -28,7 +32,7 @@ def _reply(text: str) -> bytes:
         "prompt_tokens_details": {"cached_tokens": 3712},
     }
     body = json.dumps(
-        {"id": "chatcmpl-1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
+        {"id": "chatcmpl-1", "object": "chat.completion", "created": 0, "model": "m", "choices": listed}
         | {"usage": usage}
     ).encode()
     return _response(body)
@@ -47,7 +51,7 @@ MODELS = _response(
         }
     ).encode()
 )
-WRITTEN, JUDGED = _reply(MESSAGE), _reply(JUDGEMENT)
+CHOICES = re.compile(rb'"n": ?(\d+)[,}]')
 
 
 class Instant(asyncio.Protocol):
@@ -68,10 +72,15 @@ class Instant(asyncio.Protocol):
             length = int(head.partition(b"\r\ncontent-length:")[2].partition(b"\r\n")[0] or 0)
             if len(self.held) < end + 4 + length:
                 return
+            asked = CHOICES.search(self.held, end + 4 + length - 200, end + 4 + length)
+            choices = int(asked[1]) if asked else 1
             judging = self.held.find(b'"response_format"', end, end + 4 + length) >= 0
             del self.held[: end + 4 + length]
             assert self.transport is not None
-            self.transport.write(MODELS if head.startswith(b"get ") else JUDGED if judging else WRITTEN)
+            if head.startswith(b"get "):
+                self.transport.write(MODELS)
+            else:
+                self.transport.write(_reply(JUDGEMENT if judging else MESSAGE, choices))
 
 
 async def main() -> None:
