@@ -63,8 +63,8 @@ class ResponseStatus(StrEnum):
 
 
 class JudgementStatus(StrEnum):
-    """Where one planned judgement stands: unparsed and failed ones are missing, never 'nothing revealed'. `empty`: there
-    was no reasoning text to read, which a server may also hide."""
+    """Where one planned judgement stands: unparsed and failed ones are missing, never 'nothing revealed'. `empty`: no
+    reasoning text was there to read, which a server may also hide."""
 
     OWED = "owed"
     OK = "ok"

@@ -22,6 +22,7 @@ from cimemories.evaluation.mitigations import Mitigation
 from cimemories.evaluation.servers import Server, look_up
 from cimemories.evaluation.spec import JudgeSpec, RunSpec
 from cimemories.seeds import Prompt
+from cimemories.seeds.presets import preset
 from cimemories.store import datasets, judgements, memories, prompts, runs, work
 from cimemories.store.engine import Store, StoreError
 
@@ -61,8 +62,7 @@ def plan(
     wants_schema = spec.mitigation == Mitigation.GATE
     server = look_up(spec.base_url, spec.api_key_env, spec.model, spec.samples, wants_schema, spec.seed)
     seats = [(judge, _judge_server(judge), _judge_prompt(judge)) for judge in spec.judges]
-    preset = _thinking_of(spec.preset)
-    parameters = spec.parameters(server.token_limit, preset)
+    parameters = spec.parameters(server.token_limit, _thinking_of(spec.preset))
     with store.write() as connection:
         dataset = datasets.named(connection, spec.dataset)
         source = find_labels(store, dataset.id) if find_labels and what.needs_labels else None
@@ -82,7 +82,7 @@ def plan(
                 "endpoint": spec.base_url,
                 "simulated": server.simulated or any(s.simulated for _, s, _ in seats if s is not None),
                 "samples": spec.samples,
-                "seed": 0 if spec.seed is None and server.simulated else spec.seed,
+                "seed": _seed(spec, server),
                 "prompt_level": wording.respond.level,
                 "prompt_hash": wording.respond.sha256,
                 "composition": what.label,
@@ -107,8 +107,8 @@ def plan(
                 },
                 "parameters": parameters,
                 "sampling": "as sent" if spec.sampling or spec.temperature is not None else "the model's defaults",
-                "judge": _seat(*seats[0]),
-                "judges": [_seat(*seat) for seat in seats],
+                "judge": seat_of(*seats[0]),
+                "judges": [seat_of(*seat) for seat in seats],
                 "check": spec.check,
                 "seeds_hash": seeds.seeds_hash(),
                 "asked": spec.asked(),
@@ -132,6 +132,13 @@ def plan(
     return run_id
 
 
+def _seed(spec: RunSpec, server: Server) -> int | None:
+    """The seed that is sent: to a simulator always one, to a server that refuses seeds none."""
+    if spec.seed is None:
+        return 0 if server.simulated else None
+    return None if server.seed is False else spec.seed
+
+
 def _name(spec: RunSpec, dataset: str) -> str:
     marks = {
         spec.prompt_level: "base",
@@ -153,12 +160,12 @@ def _nothing(spec: RunSpec, what: Composition) -> str:
 
 
 def _wording(spec: RunSpec) -> _Wording:
-    file, template = spec.prompt_file, spec.memory.template
-    respond = file.prompt("respond", spec.prompt_level) if file else seeds.load_prompt("respond", spec.prompt_level)
-    own_lines = file is not None and template in file.levels("memory")
-    lines = file.prompt("memory", template) if file and own_lines else seeds.load_prompt("memory", template)
-    before = None if spec.mitigation == Mitigation.NONE else seeds.load_prompt(str(spec.mitigation))
-    return _Wording(respond, lines, before)
+    given, kind = spec.prompts, str(spec.mitigation)
+    return _Wording(
+        respond=given.get("respond") or seeds.load_prompt("respond", spec.prompt_level),
+        lines=given.get("memory") or seeds.load_prompt("memory", spec.memory.template),
+        before=None if kind == Mitigation.NONE else given.get(kind) or seeds.load_prompt(kind),
+    )
 
 
 def keep(connection: sa.Connection, prompt: Prompt) -> str:
@@ -191,11 +198,7 @@ def _judge_server(judge: JudgeSpec) -> Server | None:
 
 
 def _judge_prompt(judge: JudgeSpec) -> Prompt | None:
-    if judge.kind != LLM:
-        return None
-    if judge.prompt_file is not None:
-        return judge.prompt_file.prompt("judge", judge.prompt_level)
-    return seeds.load_prompt("judge", judge.prompt_level)
+    return (judge.prompt or seeds.load_prompt("judge")) if judge.kind == LLM else None
 
 
 def _judge_parameters(judge: JudgeSpec, server: Server | None) -> dict[str, object]:
@@ -204,7 +207,7 @@ def _judge_parameters(judge: JudgeSpec, server: Server | None) -> dict[str, obje
     return {server.token_limit: judge.max_tokens, "temperature": 0.0, **judge.fields}
 
 
-def _seat(judge: JudgeSpec, server: Server | None, prompt: Prompt | None) -> dict[str, object]:
+def seat_of(judge: JudgeSpec, server: Server | None, prompt: Prompt | None) -> dict[str, object]:
     """A judge as the manifest describes it."""
     return {
         "kind": judge.kind,
@@ -274,7 +277,8 @@ def _add_checker(
     elif spec.check == "model":
         judge, server, _ = next(seat for seat in seats if seat[0].kind == LLM)
         plain = JudgeSpec(LLM, judge.model, judge.base_url, judge.api_key_env, judge.max_tokens, fields=judge.fields)
-        add_judge(connection, run_id, plain, server, seeds.load_prompt("check"), kind=CHECK, timeout=spec.timeout)
+        wording = spec.prompts.get("check") or seeds.load_prompt("check")
+        add_judge(connection, run_id, plain, server, wording, kind=CHECK, timeout=spec.timeout)
 
 
 def _memories(
@@ -300,13 +304,7 @@ def _memories(
     return found
 
 
-def _thinking_of(preset: str | None) -> Mapping[str, Any] | None:
-    if preset is None:
-        return None
-    from cimemories.seeds.presets import load_presets
-
-    found = next((item for item in load_presets() if item.key == preset), None)
-    if found is None:
-        raise StoreError(f"there is no preset '{preset}'. `cimemories presets` lists them.")
-    thinking = found.thinking
-    return thinking if isinstance(thinking, Mapping) or thinking is None else thinking.model_dump()
+def _thinking_of(key: str | None) -> dict[str, Any]:
+    """How a preset switches thinking, {on, off: fields of the body}; empty without a preset."""
+    thinking = preset(key).thinking if key else None
+    return {name: fields for name in ("on", "off") if (fields := getattr(thinking, name, None)) is not None}

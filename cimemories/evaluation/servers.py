@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from cimemories.llm import worker
-from cimemories.llm.client import Endpoint, probe
+from cimemories.llm.capabilities import find_out
+from cimemories.llm.client import Endpoint
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,22 @@ class Server:
 
 
 def look_up(base_url: str, key_env: str, model: str, samples: int, wants_schema: bool, seed: int | None) -> Server:
-    """Ask a server what it serves and can do. Raises EndpointError where it cannot be used, or refuses the seed that
-    was asked for."""
+    """Ask a server what it serves and can do. Raises EndpointError where it cannot be used."""
     with worker.reachable(base_url) as url:
-        found = probe(Endpoint(url, key_env), model)
-        return Server(found.simulated, max_model_len=found.max_model_len)
+        found = find_out(
+            Endpoint(url, key_env),
+            model,
+            schema_wanted=wants_schema,
+            seed_wanted=seed is not None,
+            samples=samples,
+        )
+    return Server(
+        simulated=found.simulated,
+        n=found.n,
+        schema=found.schema,
+        seed=found.seed,
+        token_limit=found.token_limit,
+        version=found.version,
+        max_model_len=found.max_model_len,
+        notes=found.notes,
+    )

@@ -13,7 +13,7 @@ from cimemories.evaluation.compositions import Composition, composition
 from cimemories.evaluation.judging import LLM, MATCHER
 from cimemories.evaluation.mitigations import Mitigation
 from cimemories.llm.client import DEFAULT_KEY_ENV
-from cimemories.seeds.prompts import PromptFile
+from cimemories.seeds import Prompt
 from cimemories.store.engine import StoreError
 from cimemories.store.judgements import MESSAGE
 
@@ -29,7 +29,7 @@ class JudgeSpec:
     """A judge that is asked for. kind 'matcher' needs nothing else; 'llm' needs a model and where it is served.
 
     channel: message, or reasoning (what a reasoning model thought before it). split: at most so many attributes a call.
-    fields: further fields of the request body. prompt_level: of seeds/prompts/judge.yaml, or of `prompt_file`.
+    fields: further fields of the request body. prompt: another wording than that of seeds/prompts/judge.yaml.
     """
 
     kind: str = MATCHER
@@ -40,15 +40,14 @@ class JudgeSpec:
     channel: str = MESSAGE
     split: int | None = None
     fields: Mapping[str, object] = field(default_factory=dict)
-    prompt_level: str = "base"
-    prompt_file: PromptFile | None = None
+    prompt: Prompt | None = None
     timeout: float | None = None
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What is held of a user, and how it is written into the prompt. template: of seeds/prompts/memory.yaml, or of the
-    run's prompt file."""
+    """What is held of a user, and how it is written into the prompt. template: of seeds/prompts/memory.yaml, where the
+    run brings no wording of its own."""
 
     composition: str = "full"
     order: str = "fixed"
@@ -67,7 +66,8 @@ class RunSpec:
     model's defaults, and recorded as that choice. temperature stands for the field of that name. Seed None sends none
     to a real server (some refuse it, and vLLM's CPU engine dies of it) and 0 to the simulator. thinking: default sends
     nothing; on and off set the chat template's switch; low, medium, high the reasoning effort.
-    check: whether a message does its task, by rules, by the first judge's model, or not at all.
+    check: whether a message does its task, by rules, by the first judge's model, or not at all. prompts: wording by
+    kind (respond, memory, gate, rewrite, check) that goes before that of the seeds.
     """
 
     dataset: str
@@ -84,7 +84,7 @@ class RunSpec:
     max_tokens: int = 1024
     seed: int | None = None
     prompt_level: str = "base"
-    prompt_file: PromptFile | None = None
+    prompts: Mapping[str, Prompt] = field(default_factory=dict)
     memory: Memory = Memory()
     thinking: str = "default"
     mitigation: str = Mitigation.NONE
@@ -126,7 +126,7 @@ class RunSpec:
         return {**sent, **thinking_fields(self.thinking, preset_thinking)}
 
     def asked(self) -> dict[str, object]:
-        """What was asked for, as the manifest keeps it; prompt files by name, since their wording is kept apart."""
+        """What was asked for, as the manifest keeps it; prompts by hash, since their wording is kept apart."""
         return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
 
 
@@ -142,15 +142,15 @@ def thinking_fields(thinking: str, preset: Mapping[str, Any] | None = None) -> d
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, PromptFile):
-        return value.name
+    if isinstance(value, Prompt):
+        return {"level": value.level, "source": value.source, "sha256": value.sha256}
     if isinstance(value, JudgeSpec):
         return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Memory):
         return asdict(value)
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    return dict(value) if isinstance(value, Mapping) else value
+    return {name: _plain(item) for name, item in value.items()} if isinstance(value, Mapping) else value
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:

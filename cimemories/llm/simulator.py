@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import re
 import socket
 import threading
 from collections import OrderedDict
@@ -30,31 +29,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from cimemories.llm import authoring_policy
 from cimemories.llm.faults import FAULT_KINDS, check_faults, draw_fault, spoil
-from cimemories.llm.policy import SimulatorError, judge, load_policy, unit, vote, write_message
-from cimemories.model import Verdict
+from cimemories.llm.policy import SimulatorError, load_policy, unit
+from cimemories.llm.simulated_answers import HELPERS, answer, persona_of, thoughts
 
-__all__ = ["SimulatorError", "create_app", "running_simulator", "serve"]
+__all__ = ["SimulatorError", "create_app", "persona_of", "running_simulator", "serve"]
 
 VERSION = "cimemories-simulator 1"
 OWNER = "cimemories-simulator"
-HELPERS = ("sim-judge", "sim-labeler")
 CHARACTERS_A_TOKEN = 4
 BLOCK = 128  # tokens in one block of the prefix cache, as on vLLM's CPU engine
 CACHED_BLOCKS = 65_536
 REFUSED = ("n", "json_schema", "json_object", "seed", "max_tokens")
 IGNORED = ("ignores n", "ignores json_schema", "ignores json_object")
-NUMBERED = re.compile(r"^[ \t]*(\d{1,6})[.)][ \t]+(\S.*)$", re.MULTILINE)
-DASHED = re.compile(r"^[ \t]*[-*•][ \t]+(\S.*)$", re.MULTILINE)
-UNLISTED = r"^(?![ \t]*(?:[-*•]|\d+[.)])[ \t]).*?\b"  # a memory may hold any words, so list lines are left out
-RECIPIENT = re.compile(UNLISTED + r"(?:to|recipient|addressee)[ \t]*:[ \t]*(\S.*)$", re.M | re.I)
-PURPOSE = re.compile(UNLISTED + r"(?:purpose|task|goal)\b[^:\n]*:[ \t]*(\S.*)$", re.M | re.I)
-FREE = re.compile(
-    UNLISTED + r"(?:message|note|letter|e-?mail|write|text) to (?:the |my |your |an? )?([^.:,;\n]+)(.*)$", re.M | re.I
-)
-PLAIN = "Ok. This is the CIMemories simulator: it answers, but this is none of the tasks it knows."
-MESSAGE = re.compile(r"^[ \t]*<message>", re.MULTILINE)
 
 
 class BadRequest(ValueError):
@@ -90,65 +77,6 @@ class _Server:
         while len(self.prefixes) > CACHED_BLOCKS:
             self.prefixes.popitem(last=False)
         return cached
-
-
-def answer(model: str, prompt: str, chance: Random) -> str:
-    """What a model says to a prompt in one draw; a plain sentence where the prompt is none of the known kinds.
-
-    A judging prompt has numbered facts before a <message>; a labelling prompt has numbered facts and asks for
-    "necessary" and "inappropriate"; a responding prompt names a recipient and asks for a message; one that asks for
-    profiles says how many facts are wanted in each domain.
-    """
-    opening = MESSAGE.search(prompt)
-    if opening is None and authoring_policy.is_asked(prompt):
-        return authoring_policy.write(prompt, chance)
-    limit = opening.start() if opening else len(prompt)
-    facts = [(int(hit[1]), hit[2].strip(), hit.span()) for hit in NUMBERED.finditer(prompt, 0, limit)]
-    numbers, statements = tuple(fact[0] for fact in facts), tuple(fact[1] for fact in facts)
-    if opening and facts:
-        end = prompt.rfind("</message>")
-        found = judge(statements, prompt[opening.end() : end if end > opening.end() else len(prompt)], chance)
-        revealed = [{"attribute": numbers[i], "strength": str(how), "quote": quote} for i, how, quote in found]
-        return json.dumps({"revealed": revealed}, ensure_ascii=False)
-    frame = prompt[facts[-1][2][1] :] if facts else prompt
-    recipient, task, tail = _context(frame)
-    if facts and "inappropriate" in frame.lower() and "necessary" in frame.lower():
-        lists: dict[Verdict, list[int]] = {verdict: [] for verdict in Verdict}
-        persona = persona_of(f"{tail}\n{prompt[: facts[0][2][0]]}\n{frame}")
-        for number, verdict in zip(numbers, vote(statements, recipient, task, persona, chance), strict=True):
-            lists[verdict].append(number)
-        return json.dumps({str(verdict): lists[verdict] for verdict in (Verdict.NECESSARY, Verdict.INAPPROPRIATE)})
-    dashed = tuple(hit[1].strip() for hit in DASHED.finditer(prompt, 0, len(prompt) - len(tail)))
-    memories = max(statements, dashed, key=len)
-    if (memories or recipient) and re.search(r"\b(?:message|letter|e-?mail|reply|write)\b", frame, re.IGNORECASE):
-        name = load_policy().default_character if model in HELPERS else model
-        return write_message(name, memories, recipient, task, chance)
-    return PLAIN
-
-
-def persona_of(text: str) -> str:
-    """The persona that a text names first; of a text without a name, the one with most signs in it, else pragmatic."""
-    hit = re.search(r"fundamentalist|pragmati|unconcerned", text, re.IGNORECASE)
-    if hit:
-        return "pragmatic" if hit[0].lower() == "pragmati" else hit[0].lower()
-    plain = " ".join(text.lower().split())
-    signs = {key: sum(sign in plain for sign in rule.signs) for key, rule in load_policy().personas.items()}
-    return max(signs, key=lambda key: (signs[key], key == "pragmatic"))
-
-
-def _context(frame: str) -> tuple[str, str, str]:
-    """(recipient, purpose, what comes after both) of a prompt; its whole tail is the purpose where none is named."""
-    to, purpose = RECIPIENT.search(frame), PURPOSE.search(frame)
-    hits = [hit for hit in (to, purpose) if hit]
-    if hits:
-        after = frame[max(hit.end() for hit in hits) :]
-        return to[1].strip() if to else "", purpose[1].strip() if purpose else "", after
-    free = FREE.search(frame)
-    if free:
-        return free[1].strip(), free[2].strip(), frame[free.end() :]
-    last = max((hit.end() for hit in DASHED.finditer(frame)), default=0)
-    tail = frame[last:] if frame[last:].strip() else frame
-    return "", tail.strip(), tail
 
 
 def _number(body: dict[str, Any], name: str, low: float, high: float, kinds: tuple[type, ...] = (int,)) -> Any:
@@ -236,7 +164,10 @@ def _complete(server: _Server, body: object, number: int) -> dict[str, Any]:
         text = texts[draw] if cap is None else texts[draw][: cap * CHARACTERS_A_TOKEN]
         total += -(-len(text) // CHARACTERS_A_TOKEN)
         reason = "stop" if len(text) == len(texts[draw]) else "length"
-        choices.append({"index": index, "message": {"role": "assistant", "content": text}, "finish_reason": reason})
+        message = {"role": "assistant", "content": text}
+        if _thinks(body):
+            message["reasoning"] = thoughts(prompt, Random(unit("thoughts", server.seed, model, prompt, draw)))
+        choices.append({"index": index, "message": message, "finish_reason": reason})
     cached = server.cached_tokens(model, prompt)
     usage = {
         "prompt_tokens": prompt_tokens,
@@ -260,6 +191,12 @@ def _refuse(lacks: Container[str], body: dict[str, Any]) -> None:
         raise BadRequest("seed is not supported by this server.", "seed")
     if "max_tokens" in lacks and "max_tokens" in body:
         raise BadRequest("max_tokens is not supported with this model. Use max_completion_tokens.", "max_tokens")
+
+
+def _thinks(body: dict[str, Any]) -> bool:
+    """Whether the request switches thinking on, in the way of chat templates or of reasoning efforts."""
+    template = body.get("chat_template_kwargs")
+    return bool(body.get("reasoning_effort")) or bool(isinstance(template, dict) and template.get("enable_thinking"))
 
 
 def _models() -> tuple[str, ...]:

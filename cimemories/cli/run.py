@@ -1,0 +1,277 @@
+"""Commands that plan runs: a new one, one more judge for an old one, the same once more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cimemories.cli import output
+from cimemories.cli.base import (
+    BaseUrl,
+    Concurrency,
+    Contexts,
+    DatasetName,
+    KeyEnv,
+    Model,
+    Profiles,
+    Seed,
+    Temperature,
+    Timeout,
+    Workspace,
+    cli,
+)
+from cimemories.cli.working import work_on
+from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
+
+if TYPE_CHECKING:
+    from cimemories.evaluation.spec import JudgeSpec
+    from cimemories.seeds import Prompt
+
+JudgeKinds = Annotated[
+    list[str] | None,
+    typer.Option("--judge", help="`matcher` finds values without a model (the default where no model judges)."),
+]
+JudgeModels = Annotated[list[str] | None, typer.Option("--judge-model", help="Model that judges; may be repeated.")]
+JudgeUrls = Annotated[
+    list[str] | None, typer.Option("--judge-base-url", help="Its server, one for all or one each; the model's.")
+]
+JudgeKeys = Annotated[list[str] | None, typer.Option("--judge-api-key-env", help="Variable of its key.")]
+JudgeLimit = Annotated[int, typer.Option("--judge-max-tokens", min=1, help="Limit of one judgement.")]
+JudgeSplit = Annotated[int | None, typer.Option("--judge-split", min=1, help="At most so many attributes a call.")]
+JudgeSet = Annotated[list[str] | None, typer.Option("--judge-set", help="A field of its requests, NAME=JSON.")]
+JudgePrompt = Annotated[
+    str | None, typer.Option("--judge-prompt", help="Wording from a prompt file, FILE:LEVEL (docs/formats.md).")
+]
+Reasoning = Annotated[bool, typer.Option("--judge-reasoning", help="Judge the reasoning too, as a second channel.")]
+
+
+@cli.command()
+def run(
+    dataset: DatasetName,
+    model: Model,
+    base_url: BaseUrl,
+    samples: Annotated[int, typer.Option("--samples", "-n", min=1, max=100, help="Responses a context.")] = 5,
+    profiles: Profiles = None,
+    contexts: Contexts = None,
+    prompt_level: Annotated[
+        str, typer.Option("--prompt-level", help="base, light, medium, high; or a level of --prompt-file.")
+    ] = "base",
+    prompt_file: Annotated[
+        Path | None, typer.Option("--prompt-file", help="Wording in the published layout (docs/formats.md).")
+    ] = None,
+    memory: Annotated[str, typer.Option("--memory", help="full, necessary+K, inappropriate+K or random-K.")] = "full",
+    memory_order: Annotated[str, typer.Option("--memory-order", help="fixed or shuffled.")] = "fixed",
+    memory_seed: Annotated[int, typer.Option("--memory-seed", help="Of the choice and the shuffling.")] = 0,
+    memory_template: Annotated[
+        str, typer.Option("--memory-template", help="bullets, plain, numbered, keyed, grouped.")
+    ] = "bullets",
+    thinking: Annotated[str, typer.Option("--thinking", help="default, on, off, low, medium, high.")] = "default",
+    mitigation: Annotated[str, typer.Option("--mitigation", help="none, gate or rewrite.")] = "none",
+    check: Annotated[
+        str, typer.Option("--check", help="Does a message do its task? rules, model (the first judge's) or none.")
+    ] = "rules",
+    judge: JudgeKinds = None,
+    judge_model: JudgeModels = None,
+    judge_base_url: JudgeUrls = None,
+    judge_api_key_env: JudgeKeys = None,
+    judge_max_tokens: JudgeLimit = 2048,
+    judge_split: JudgeSplit = None,
+    judge_set: JudgeSet = None,
+    judge_prompt: JudgePrompt = None,
+    judge_reasoning: Reasoning = False,
+    api_key_env: KeyEnv = "OPENAI_API_KEY",
+    preset: Annotated[str | None, typer.Option("--preset", help="What is known of the model; see `presets`.")] = None,
+    temperature: Temperature = None,
+    sampling: Annotated[
+        list[str] | None, typer.Option("--set", help="A field of each request, NAME=JSON, e.g. top_p=0.9.")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Limit of one message.")] = 1024,
+    seed: Seed = None,
+    name: Annotated[str | None, typer.Option("--name", help="What to call the run.")] = None,
+    timeout: Timeout = 120.0,
+    concurrency: Concurrency = 32,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Let a model write the messages and judges read them; waits, and prints the run's id last.
+
+    Example: cimemories run -d official -m qwen3-32b --base-url http://localhost:8000/v1 --judge matcher
+    """
+    from cimemories.analysis.effective_labels import effective_labels
+    from cimemories.evaluation import runs
+    from cimemories.evaluation.spec import Memory
+
+    judges = judges_asked(
+        judge, judge_model, judge_base_url or [base_url], judge_api_key_env or [api_key_env], judge_max_tokens,
+        judge_split, judge_set, judge_prompt, judge_reasoning,
+    )  # fmt: skip
+    spec = runs.RunSpec(
+        dataset=dataset,
+        model=model,
+        base_url=base_url,
+        samples=samples,
+        profiles=profiles,
+        contexts=contexts,
+        judge=judges[0],
+        more_judges=tuple(judges[1:]),
+        api_key_env=api_key_env,
+        temperature=temperature,
+        sampling=fields_of(sampling, "--set"),
+        max_tokens=max_tokens,
+        seed=seed,
+        prompt_level=prompt_level,
+        prompts=_wording(prompt_file, prompt_level, memory_template),
+        memory=Memory(memory, memory_order, memory_seed, memory_template),
+        thinking=thinking,
+        mitigation=mitigation,
+        check=check,
+        preset=preset,
+        timeout=timeout,
+        name=name,
+    )
+    store = open_store(workspace)
+    work_on(store, runs.plan(store, spec, find_labels=effective_labels), concurrency)
+
+
+@cli.command()
+def judge(
+    run_id: Annotated[str, typer.Argument(metavar="RUN")],
+    judge: JudgeKinds = None,
+    judge_model: JudgeModels = None,
+    judge_base_url: JudgeUrls = None,
+    judge_api_key_env: JudgeKeys = None,
+    judge_max_tokens: JudgeLimit = 2048,
+    judge_split: JudgeSplit = None,
+    judge_set: JudgeSet = None,
+    judge_prompt: JudgePrompt = None,
+    judge_reasoning: Reasoning = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Its model also says whether each message does its task.")
+    ] = False,
+    concurrency: Concurrency = 32,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Let another judge read the messages of a run; costs the judging alone, and prints the run's id last.
+
+    Example: cimemories judge run-3f9a1c2e --judge-model deepseek-r1 --judge-base-url http://localhost:8002/v1
+    """
+    from cimemories.evaluation.again import judge_again
+
+    if judge_model and not judge_base_url:
+        raise StoreError("say where the judge is served: --judge-base-url URL.")
+    judges = judges_asked(
+        judge, judge_model, judge_base_url or [""], judge_api_key_env or ["OPENAI_API_KEY"], judge_max_tokens,
+        judge_split, judge_set, judge_prompt, judge_reasoning,
+    )  # fmt: skip
+    store = open_store(workspace)
+    judge_again(store, run_id, judges, check=check)
+    work_on(store, run_id, concurrency)
+
+
+@cli.command()
+def repeat(
+    run_id: Annotated[str, typer.Argument(metavar="RUN")],
+    show: Annotated[bool, typer.Option("--show", help="Print the command instead of running it.")] = False,
+    concurrency: Concurrency = 32,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Run the same once more, with the wording it had: what was answered before is taken from the record.
+
+    Example: cimemories repeat run-3f9a1c2e --show
+    """
+    from cimemories.analysis.effective_labels import effective_labels
+    from cimemories.evaluation import runs
+    from cimemories.evaluation.again import command_of, spec_of
+
+    store = open_store(workspace)
+    spec = spec_of(store, run_id)
+    if show:
+        output.line(command_of(spec))
+        return
+    work_on(store, runs.plan(store, spec, find_labels=effective_labels), concurrency)
+
+
+@cli.command()
+def presets() -> None:
+    """List what is known of the paper's models, to be used with --preset.  Example: cimemories presets"""
+    from cimemories.seeds.presets import load_presets
+
+    for item in load_presets():
+        output.line(f"{item.key}\t{item.name}\t{item.kind}\t{item.gpus or ''}".rstrip())
+
+
+def judges_asked(
+    kinds: Sequence[str] | None,
+    models: Sequence[str] | None,
+    urls: Sequence[str],
+    keys: Sequence[str],
+    max_tokens: int,
+    split: int | None,
+    settings: Sequence[str] | None,
+    wording: str | None,
+    reasoning: bool,
+) -> list[JudgeSpec]:
+    """The judges that options ask for, models first; the matcher where none is named."""
+    from cimemories.evaluation.spec import JudgeSpec
+
+    unknown = sorted(set(kinds or ()) - {"matcher"})
+    if unknown:
+        raise StoreError(f"there is no judge '{unknown[0]}'. Use --judge matcher, or --judge-model MODEL for a model.")
+    models = list(models or ())
+    for values, option in ((urls, "--judge-base-url"), (keys, "--judge-api-key-env")):
+        if len(values) not in (1, max(len(models), 1)):
+            raise StoreError(f"give {option} once for all judges, or once for each --judge-model in its order.")
+    fields = fields_of(settings, "--judge-set")
+    prompt = _judge_prompt(wording) if wording else None
+    found = [
+        JudgeSpec("llm", model, urls[i % len(urls)], keys[i % len(keys)], max_tokens, "message", split, fields, prompt)
+        for i, model in enumerate(models)
+    ]
+    if reasoning:
+        if not found:
+            raise StoreError("--judge-reasoning needs a model that judges: --judge-model MODEL.")
+        first = found[0]
+        found.append(
+            JudgeSpec(
+                "llm", first.model, first.base_url, first.api_key_env, max_tokens, "reasoning", split, fields, prompt
+            )
+        )
+    return found + [JudgeSpec()] * bool(kinds or not found)
+
+
+def fields_of(settings: Sequence[str] | None, option: str) -> dict[str, Any]:
+    """NAME=JSON pairs as fields of a request; a value that is no JSON is text."""
+    fields: dict[str, Any] = {}
+    for item in settings or ():
+        name, sign, value = item.partition("=")
+        if not sign or not name.strip():
+            raise StoreError(f"{option} is NAME=VALUE, for example {option} top_p=0.9; this is '{item}'.")
+        try:
+            fields[name.strip()] = json.loads(value)
+        except ValueError:
+            fields[name.strip()] = value
+    return fields
+
+
+def _wording(path: Path | None, level: str, template: str) -> dict[str, Prompt]:
+    if path is None:
+        return {}
+    from cimemories.seeds.prompts import read_prompt_file
+
+    file = read_prompt_file(path)
+    found = {"respond": file.prompt("respond", level)}
+    if template in file.levels("memory"):
+        found["memory"] = file.prompt("memory", template)
+    return found
+
+
+def _judge_prompt(asked: str) -> Prompt:
+    from cimemories.seeds.prompts import read_prompt_file
+
+    path, _, level = asked.rpartition(":")
+    if not path:
+        path, level = level, "1"
+    return read_prompt_file(Path(path)).prompt("judge", level)
