@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy as sa
 from evaluating import cli_inside, outside
 from exchanging import counts
+from paging import button, opened, said
 from worlds import add_dataset, add_labels, add_profiles, add_run, ask, make_profile, records
 
 from cimemories.analysis.cube import IdentifierRule
@@ -25,7 +26,7 @@ from cimemories.formats.errors import FormatError
 from cimemories.formats.official import record_of
 from cimemories.model import JudgementStatus, Profile, ResponseStatus
 from cimemories.store import datasets, freezes, judgements, memories, runs
-from cimemories.store.engine import Store, StoreError, open_store
+from cimemories.store.engine import WORKSPACE, Store, StoreError, open_store, shared_store
 from cimemories.store.tables import response
 
 KEYS = ("name", "manager", "coverage", "fact_3")
@@ -141,13 +142,13 @@ def test_the_prompt_stands_in_the_file_as_it_was_sent_and_what_is_not_judged_has
         export_run(sqlite_store, run_id, tmp_path / "y.jsonl", judge_id=99)
 
 
-def entry(trial: int, to_share: list[str], apart: list[str], text: str | None, **said: str) -> dict[str, Any]:
-    """One response as the authors' files have it; `said`: the sentence that reveals an attribute."""
+def entry(trial: int, to_share: list[str], apart: list[str], text: str | None, **told: str) -> dict[str, Any]:
+    """One response as the authors' files have it; `told`: the sentence that reveals an attribute."""
     keys = [*to_share, *apart]
     solution = {
         "response_solution": text,
-        "revealed_attributes": {key: int(key in said) for key in keys},
-        "revealed_attributes_explanation": said,
+        "revealed_attributes": {key: int(key in told) for key in keys},
+        "revealed_attributes_explanation": told,
     }
     name = f"combination_num_to_share={len(to_share)}_num_not_to_share={len(apart)}_trial={trial}"
     lists = {"prompt": "p", "to_share_attributes": to_share, "not_to_share_attributes": apart, "trial_idx": trial}
@@ -208,8 +209,8 @@ def test_each_number_of_attributes_not_to_share_is_a_run_with_the_memory_of_ever
     with_quote, without = revealed(sqlite_store, found.runs[2])[0, 0, 0][2]
     assert (with_quote[2].start, with_quote[2].end) == (0, 11)
     assert without[:2] == (3, "not there at all") and without[2] is None
-    said = " / ".join(found.notes)
-    assert "1 responses have no text" in said and "3 judgements reveal nothing and explain nothing" in said
+    notes = " / ".join(found.notes)
+    assert "1 responses have no text" in notes and "3 judgements reveal nothing and explain nothing" in notes
     with pytest.raises(StoreError, match="imported from a file"):
         execute(sqlite_store, found.runs[0])
     execute(sqlite_store, found.runs[1])
@@ -226,7 +227,7 @@ def spoilt(**changes: Any) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "words"),
     [
         (spoilt(to_share_attributes=["fact_9"]), "profile 2, context 2, 'combination_.*'fact_9' is no attribute"),
         (spoilt(to_share_attributes=None), "to_share_attributes is missing"),
@@ -246,10 +247,10 @@ def spoilt(**changes: Any) -> bytes:
     ],
 )
 def test_a_file_that_is_wrong_is_refused_whole_with_one_line_that_names_the_place(
-    sqlite_store: Store, data: bytes, said: str
+    sqlite_store: Store, data: bytes, words: str
 ) -> None:
     before = counts(sqlite_store)
-    with pytest.raises(FormatError, match=said) as problem:
+    with pytest.raises(FormatError, match=words) as problem:
         import_bytes(sqlite_store, data, "results.jsonl")
     assert str(problem.value).startswith("results.jsonl: ") and "\n" not in str(problem.value)
     assert counts(sqlite_store) == before
@@ -287,3 +288,20 @@ def test_on_the_command_line_a_run_goes_out_and_comes_back(sqlite_store: Store, 
         assert runs.named(connection, told["imported_runs"][0]).model == "m"
     refused = cli_inside(environment, "import", out, "--format", "profiles")
     assert refused.returncode == 1 and "its content is results" in refused.stderr
+
+
+def test_the_profiles_page_takes_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With hostile text in them, and the model's name asked for as soon as the file is chosen."""
+    monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
+    store = shared_store()
+    add_profiles(store, [PROFILE], "mine <img src=x onerror=alert(1)>")
+    data = foreign(PROFILE, entry(0, ALL, [], "<script>alert(1)</script>"), {})
+    for expected in ("Imported 1 run of ", "This very file is here already, as run-"):
+        app = opened("pages/curate/profiles.py", "profiles.box.import")
+        app.file_uploader[0].set_value(("results.jsonl", data, "application/jsonl")).run()
+        app.text_input(key="profiles.model").set_value("qwen").run()
+        button(app, "Import").click().run()
+        assert not app.exception and expected in said(app)
+        assert "<img src=x" not in said(app)
+    with store.read() as connection:
+        assert [row.model for row in runs.all_rows(connection)] == ["qwen"]
