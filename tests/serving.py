@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAGS = [
@@ -28,6 +28,7 @@ FLAGS = [
 ]
 START_SECONDS = 120
 LOOK_MS = 30_000
+expect.set_options(timeout=LOOK_MS)  # the 5 s that it would wait are not enough on a busy machine
 
 
 def free_port() -> int:
@@ -41,7 +42,7 @@ def running_app(workspace: Path, *options: str) -> Iterator[tuple[str, subproces
     """`cimemories app` on a free port; yields its address and process once it answers."""
     port = free_port()
     environment = {**os.environ, "CIMEMORIES_WORKSPACE": str(workspace)}
-    log = workspace.parent / "app.log"
+    log = workspace.parent / f"app-{port}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "cimemories", "app", "--port", str(port), "-w", str(workspace), *options],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -15,7 +17,7 @@ from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import Label
 from cimemories.store import audits, comments, decisions, marks
 from cimemories.store.decisions import Said
-from cimemories.store.engine import Store, open_store
+from cimemories.store.engine import Connection, Store, open_store
 from cimemories.store.marks import Kind
 
 PROFILES, ATTRIBUTES, CONTEXTS = 2, 42, 6
@@ -30,25 +32,43 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture
-def record(tmp_path: Path) -> Iterator[Store]:
-    store = open_store(tmp_path)
-    dataset = add_dataset(store, name="world", profiles=PROFILES, attributes=ATTRIBUTES, contexts=CONTEXTS)
-    cycle = (AMBIGUOUS, NECESSARY, AMBIGUOUS, INAPPROPRIATE)
-    labels = [[[cycle[(a + c) % 4] for c in range(CONTEXTS)] for a in range(ATTRIBUTES)]] * PROFILES
-    add_labels(store, dataset.id, labels)
-    yield store
-    store.close()
+class World(NamedTuple):
+    """A dataset of one test's own in the record that the server of this file works on."""
+
+    store: Store
+    id: int
+
+    def read(self) -> AbstractContextManager[Connection]:
+        return self.store.read()
 
 
-@pytest.fixture
-def app(record: Store) -> Iterator[str]:
-    with serving.running_app(record.workspace) as (address, _):
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("review") / "workspace"
+    open_store(folder).close()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def app(workspace: Path) -> Iterator[str]:
+    with serving.running_app(workspace, "--no-demo") as (address, _):
         yield address
 
 
-def begin(browser: Browser, app: str, name: str, query: str = "") -> Page:
-    page = serving.open_page(browser, f"{app}/review{query}")
+@pytest.fixture
+def record(workspace: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    store = open_store(workspace)
+    size = {"profiles": PROFILES, "attributes": ATTRIBUTES, "contexts": CONTEXTS}
+    dataset = add_dataset(store, name=request.node.name, **size)
+    cycle = (AMBIGUOUS, NECESSARY, AMBIGUOUS, INAPPROPRIATE)
+    labels = [[[cycle[(a + c) % 4] for c in range(CONTEXTS)] for a in range(ATTRIBUTES)]] * PROFILES
+    add_labels(store, dataset.id, labels)
+    yield World(store, dataset.id)
+    store.close()
+
+
+def begin(browser: Browser, app: str, record: World, name: str, query: str = "") -> Page:
+    page = serving.open_page(browser, f"{app}/review?dataset={record.id}{query}")
     page.get_by_label("Your name").fill(name)
     page.get_by_role("button", name="Begin").click()
     ready(page)
@@ -72,14 +92,14 @@ def pair(page: Page) -> str:
     return card(page).get_attribute("data-card") or ""
 
 
-def stands(record: Store, name: str) -> dict[str, str]:
+def stands(record: World, name: str) -> dict[str, str]:
     with record.read() as connection:
-        said = [d for d in decisions.history(connection, 1) if d.annotator == name]
+        said = [d for d in decisions.history(connection, record.id) if d.annotator == name]
     return {f"{a}.{c}": str(d.label) for (a, c), d in decisions.standing(said).items()}
 
 
-def test_two_hundred_decisions_at_speed_are_each_in_the_record_once(app: str, browser: Browser, record: Store) -> None:
-    page = begin(browser, app, "Ada")
+def test_two_hundred_decisions_at_speed_are_each_in_the_record_once(app: str, browser: Browser, record: World) -> None:
+    page = begin(browser, app, record, "Ada")
     pressed: dict[str, str] = {}
     for number in range(200):
         key = "niu"[number % 3]
@@ -91,7 +111,7 @@ def test_two_hundred_decisions_at_speed_are_each_in_the_record_once(app: str, br
     saved(page)
     assert stands(record, "Ada") == pressed
     with record.read() as connection:
-        history = decisions.history(connection, 1)
+        history = decisions.history(connection, record.id)
     assert len(history) == len({d.uid for d in history}) == 200
     assert all(d.source == "queue" and d.guideline and d.seconds is not None and not d.blind for d in history)
     took = page.evaluate("performance.getEntriesByName('workbench key').map(entry => entry.duration)")
@@ -105,8 +125,8 @@ def test_two_hundred_decisions_at_speed_are_each_in_the_record_once(app: str, br
     page.context.close()
 
 
-def test_undo_reaches_behind_a_reload_and_the_same_pair_is_next(app: str, browser: Browser, record: Store) -> None:
-    page = begin(browser, app, "Ada")
+def test_undo_reaches_behind_a_reload_and_the_same_pair_is_next(app: str, browser: Browser, record: World) -> None:
+    page = begin(browser, app, record, "Ada")
     seen = []
     for key in "nnii":
         seen.append(pair(page))
@@ -130,8 +150,8 @@ def test_undo_reaches_behind_a_reload_and_the_same_pair_is_next(app: str, browse
     page.context.close()
 
 
-def test_blind_work_shows_no_vote_before_the_answer(app: str, browser: Browser, record: Store) -> None:
-    page = begin(browser, app, "Ada", "?blind=1")
+def test_blind_work_shows_no_vote_before_the_answer(app: str, browser: Browser, record: World) -> None:
+    page = begin(browser, app, record, "Ada", "&blind=1")
     shown = page.evaluate("() => [...document.querySelectorAll('*')].map(e => e.shadowRoot?.innerHTML ?? '').join('')")
     assert VOTES not in shown + page.content()
     assert "Votes are hidden" in shown
@@ -141,16 +161,16 @@ def test_blind_work_shows_no_vote_before_the_answer(app: str, browser: Browser, 
     assert page.locator(".bench .card .mark").count() == 0
     saved(page)
     with record.read() as connection:
-        assert [d.blind for d in decisions.history(connection, 1)] == [True]
+        assert [d.blind for d in decisions.history(connection, record.id)] == [True]
     page.keyboard.press("b")
     expect(page.locator(".bench .card .mark").first).to_be_visible()
     page.context.close()
 
 
 def test_keys_do_not_fire_while_typing_and_comments_skips_and_flags_are_kept(
-    app: str, browser: Browser, record: Store
+    app: str, browser: Browser, record: World
 ) -> None:
-    page = begin(browser, app, "Ada")
+    page = begin(browser, app, record, "Ada")
     first = pair(page)
     page.keyboard.press("c")
     page.keyboard.type("nice <img src=x onerror=alert(1)> inz")
@@ -166,22 +186,26 @@ def test_keys_do_not_fire_while_typing_and_comments_skips_and_flags_are_kept(
     expect(page.locator(".bench .help")).to_be_visible()
     saved(page)
     with record.read() as connection:
-        assert [c.text for c in comments.of_dataset(connection, 1)] == ["nice <img src=x onerror=alert(1)> inz"]
-        assert marks.standing(connection, 1, Kind.SKIP) == {tuple(map(int, first.split(".")))}
-        assert marks.standing(connection, 1, Kind.FLAG) == {tuple(map(int, second.split(".")))}
-        assert decisions.history(connection, 1) == []
+        assert [c.text for c in comments.of_dataset(connection, record.id)] == ["nice <img src=x onerror=alert(1)> inz"]
+        assert marks.standing(connection, record.id, Kind.SKIP) == {tuple(map(int, first.split(".")))}
+        assert marks.standing(connection, record.id, Kind.FLAG) == {tuple(map(int, second.split(".")))}
+        assert decisions.history(connection, record.id) == []
     page.keyboard.press("z")
     page.keyboard.press("z")
     saved(page)
     with record.read() as connection:
-        assert marks.standing(connection, 1, Kind.SKIP) == marks.standing(connection, 1, Kind.FLAG) == set()
+        assert (
+            marks.standing(connection, record.id, Kind.SKIP)
+            == marks.standing(connection, record.id, Kind.FLAG)
+            == set()
+        )
     page.context.close()
 
 
 def test_two_people_never_have_the_same_pair_at_once_and_neither_starves(
-    app: str, browser: Browser, record: Store
+    app: str, browser: Browser, record: World
 ) -> None:
-    pages = {name: begin(browser, app, name) for name in ("Ada", "Bob")}
+    pages = {name: begin(browser, app, record, name) for name in ("Ada", "Bob")}
     for round_ in range(60):
         here = {name: pair(page) for name, page in pages.items()}
         assert all(here.values()) and len(set(here.values())) == 2, f"round {round_}"
@@ -197,9 +221,11 @@ def test_two_people_never_have_the_same_pair_at_once_and_neither_starves(
         page.context.close()
 
 
-def test_what_the_server_did_not_hear_is_shown_and_survives_the_tab(browser: Browser, record: Store) -> None:
-    with serving.running_app(record.workspace) as (address, server):
-        page = begin(browser, address, "Ada")
+def test_what_the_server_did_not_hear_is_shown_and_survives_the_tab(
+    workspace: Path, browser: Browser, record: World
+) -> None:
+    with serving.running_app(workspace, "--no-demo") as (address, server):
+        page = begin(browser, address, record, "Ada")
         saved(page)
         processes = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
         for process in processes:
@@ -214,7 +240,7 @@ def test_what_the_server_did_not_hear_is_shown_and_survives_the_tab(browser: Bro
             process.resume()
         page = page.context.new_page()
         page.set_default_timeout(serving.LOOK_MS)
-        page.goto(f"{address}/review")
+        page.goto(f"{address}/review?dataset={record.id}")
         page.get_by_label("Your name").fill("Ada")
         page.get_by_role("button", name="Begin").click()
         ready(page)
@@ -224,19 +250,18 @@ def test_what_the_server_did_not_hear_is_shown_and_survives_the_tab(browser: Bro
         page.context.close()
 
 
-def test_a_run_puts_what_it_revealed_first(browser: Browser, record: Store) -> None:
-    (person, _) = records(record, 1)
+def test_a_run_puts_what_it_revealed_first(app: str, browser: Browser, record: World) -> None:
+    (person, _) = records(record.store, record.id)
     divided = [(a, c) for n, a in enumerate(person.attribute_ids) for m, c in enumerate(person.context_ids)]
     target = divided[7 * CONTEXTS + 3]  # (7 + 3) % 4 == 2: ambiguous
-    add_run(record, 1, 2, {target: 2})
-    with serving.running_app(record.workspace) as (address, _):
-        page = begin(browser, address, "Ada")
-        assert pair(page) == f"{target[0]}.{target[1]}"
-        page.context.close()
+    add_run(record.store, record.id, 2, {target: 2})
+    page = begin(browser, app, record, "Ada")
+    assert pair(page) == f"{target[0]}.{target[1]}"
+    page.context.close()
 
 
-def test_five_hundred_at_once_are_taken_back_at_once(app: str, browser: Browser, record: Store) -> None:
-    page = serving.open_page(browser, f"{app}/review?tab=bulk")
+def test_five_hundred_at_once_are_taken_back_at_once(app: str, browser: Browser, record: World) -> None:
+    page = serving.open_page(browser, f"{app}/review?dataset={record.id}&tab=bulk")
     page.get_by_label("Your name").fill("Ada")
     page.get_by_role("button", name="Begin").click()
     page.get_by_text("X inappropriate", exact=True).click()
@@ -251,29 +276,30 @@ def test_five_hundred_at_once_are_taken_back_at_once(app: str, browser: Browser,
     page.context.close()
 
 
-def test_a_judge_is_audited_blind_and_each_verdict_is_in_the_record_once(browser: Browser, record: Store) -> None:
-    (person, other) = records(record, 1)
+def test_a_judge_is_audited_blind_and_each_verdict_is_in_the_record_once(
+    app: str, browser: Browser, record: World
+) -> None:
+    (person, other) = records(record.store, record.id)
     pairs = [(a, c) for r in (person, other) for a in r.attribute_ids for c in r.context_ids]
-    add_run(record, 1, 2, {pair: 1 + n % 2 for n, pair in enumerate(pairs) if n % 3 == 0})
-    with serving.running_app(record.workspace) as (address, _):
-        page = serving.open_page(browser, f"{address}/judge_audit")
-        page.get_by_label("Your name", exact=True).fill("Ada")
-        page.keyboard.press("Enter")
-        page.get_by_role("button", name="Draw the slice").click()
-        ready(page)
-        assert page.locator(".bench mark").count() == 0
-        seen = []
-        for number in range(60):
-            seen.append(pair(page))
-            page.keyboard.press("ypmn"[number % 4])
-            page.wait_for_timeout(40)
-        saved(page)
-        page.keyboard.press("z")
-        saved(page)
-        page.context.close()
+    run_id = add_run(record.store, record.id, 2, {pair: 1 + n % 2 for n, pair in enumerate(pairs) if n % 3 == 0})
+    page = serving.open_page(browser, f"{app}/judge_audit?run={run_id}")
+    page.get_by_label("Your name", exact=True).fill("Ada")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Draw the slice").click()
+    ready(page)
+    assert page.locator(".bench mark").count() == 0
+    seen = []
+    for number in range(60):
+        seen.append(pair(page))
+        page.keyboard.press("ypmn"[number % 4])
+        page.wait_for_timeout(40)
+    saved(page)
+    page.keyboard.press("z")
+    saved(page)
+    page.context.close()
     assert len(set(seen)) == 60
     with record.read() as connection:
-        history = audits.history(connection, 1, "Ada")
+        history = audits.history(connection, record.id, "Ada")
     assert len({item.uid for item in history}) == len(history) == 61
     assert all(item.blind for item in history[:60])
     verdicts = [str(item.verdict) for item in history[:60]]
@@ -281,12 +307,14 @@ def test_a_judge_is_audited_blind_and_each_verdict_is_in_the_record_once(browser
     assert len(audits.standing(history)) == 59
 
 
-def test_what_another_says_of_the_pair_is_seen_within_two_seconds(app: str, browser: Browser, record: Store) -> None:
-    page = begin(browser, app, "Ada")
+def test_what_another_says_of_the_pair_is_seen_without_anything_being_pressed(
+    app: str, browser: Browser, record: World
+) -> None:
+    page = begin(browser, app, record, "Ada")
     page.get_by_text("History and comments of this pair").click()
     expect(page.get_by_text("Nobody has said anything of this pair yet.")).to_be_visible()
     here = tuple(map(int, pair(page).split(".")))
-    with record.write() as connection:
-        decisions.add_all(connection, 1, "Bob of the other room", [Said(*here, Label.NECESSARY)])
-    expect(page.get_by_text("Bob of the other room")).to_be_visible(timeout=2_000)
+    with record.store.write() as connection:
+        decisions.add_all(connection, record.id, "Bob of the other room", [Said(*here, Label.NECESSARY)])
+    expect(page.get_by_text("Bob of the other room")).to_be_visible()
     page.context.close()
