@@ -121,6 +121,7 @@ def _judge(connection: sa.Connection, run_id: str, seat: Mapping[str, Any]) -> J
         max_tokens=seat["max_tokens"],
         channel=seat.get("channel", "message"),
         split=seat.get("split"),
+        schema=seat.get("schema"),
         fields={name: value for name, value in sent.items() if (name, value) != ("temperature", 0.0)},
         prompt=_kept(connection, run_id, named) if named else None,
     )

@@ -217,6 +217,7 @@ def seat_of(judge: JudgeSpec, server: Server | None, prompt: Prompt | None) -> d
         "max_tokens": judge.max_tokens,
         "channel": judge.channel,
         "split": judge.split,
+        "schema": judge.schema,
         "simulated": bool(server and server.simulated),
         "server": server.as_json() if server else None,
         "prompt": _named(prompt) if prompt else None,
@@ -236,7 +237,7 @@ def add_judge(
     timeout: float = 120.0,
 ) -> int:
     """Make this a judge of the run; returns its id. `kind` other than the spec's own: the task check by its model."""
-    schema = server.schema if server else "json_schema"
+    schema = judge.schema or (server.schema if server else "json_schema")
     manner: dict[str, object] = {"split": judge.split} if judge.split else {}
     manner |= {"schema": schema} if schema != "json_schema" else {}
     parameters = _judge_parameters(judge, server)

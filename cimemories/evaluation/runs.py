@@ -44,10 +44,12 @@ def execute(
     concurrency: int = 32,
     on_progress: Callable[[Progress], None] | None = None,
     queued: bool = False,
+    n_at_once: bool = True,
 ) -> Progress:
     """Do what a run owes, answers and judgements; waits until it is done.
 
-    `base_url` and `judge_base_url` replace the recorded addresses (servers that have moved). Raises what
+    `base_url` and `judge_base_url` replace the recorded addresses (servers that have moved). n_at_once False asks for
+    every sample by a request of its own, also where the server takes several. Raises what
     `worker.perform` raises, and StoreError for a run that was imported from a file: nobody can be asked for it.
     """
     with store.read() as connection:
@@ -78,6 +80,7 @@ def execute(
                     if seat is None
                     else moved[_judge_address(row, seat, base_url, judge_base_url)]
                 ),
+                n_at_once=n_at_once,
             )
 
         return worker.perform(store, run_id, jobs, concurrency=concurrency, on_progress=on_progress, queued=queued)
@@ -106,6 +109,8 @@ def jobs_of(
     seats: list[JudgeRow],
     client: MakeClient,
     address: Callable[[JudgeRow | None], str],
+    *,
+    n_at_once: bool = True,
 ) -> Iterator[Job]:
     """Everything that the run still owes, profile by profile: judgements of what is answered, then messages.
 
@@ -113,7 +118,9 @@ def jobs_of(
     """
     manifest: Mapping[str, Any] = row.manifest
     asked = manifest.get("asked", {})
-    endpoint = Endpoint(address(None), asked.get("api_key_env", ""), float(asked.get("timeout", 120.0)))
+    endpoint = Endpoint(
+        address(None), asked.get("api_key_env", ""), float(asked.get("timeout", 120.0)), n_at_once=n_at_once
+    )
     with store.read() as connection:
         judges = [_judge(connection, row, seat, client, address, endpoint) for seat in seats]
         writer = None if row.endpoint == IMPORTED else _writer(connection, row, client, endpoint, judges)

@@ -29,7 +29,8 @@ class JudgeSpec:
     """A judge that is asked for. kind 'matcher' needs nothing else; 'llm' needs a model and where it is served.
 
     channel: message, or reasoning (what a reasoning model thought before it). split: at most so many attributes a call.
-    fields: further fields of the request body. prompt: another wording than that of seeds/prompts/judge.yaml.
+    fields: further fields of the request body. schema: how its answers are held to their form (json_schema,
+    json_object, none); None: as the server can. prompt: another wording than that of seeds/prompts/judge.yaml.
     """
 
     kind: str = MATCHER
@@ -41,6 +42,7 @@ class JudgeSpec:
     split: int | None = None
     fields: Mapping[str, object] = field(default_factory=dict)
     prompt: Prompt | None = None
+    schema: str | None = None
     timeout: float | None = None
 
 
@@ -112,6 +114,8 @@ class RunSpec:
         for judge in self.judges:
             if judge.kind not in (LLM, MATCHER):
                 raise StoreError(f"there is no judge of the kind '{judge.kind}': {LLM} or {MATCHER}.")
+            if judge.schema is not None:
+                _one_of("judge-schema", judge.schema, ("json_schema", "json_object", "none"))
             if judge.split is not None and judge.split < 1:
                 raise StoreError("a judge needs at least one attribute a call: --judge-split 1 or more.")
         if self.check == "model" and not any(judge.kind == LLM for judge in self.judges):
