@@ -11,6 +11,7 @@ from cimemories.analysis import completeness, families, violation, warnings
 from cimemories.analysis.cube import IdentifierRule, cube, mean_or_nan, retained
 from cimemories.analysis.flows import Flows, Scope, scope
 from cimemories.analysis.labels import consensus_labels
+from cimemories.analysis.pair_runs import WHOLE
 from cimemories.analysis.scopes import judge_title
 from cimemories.analysis.task_check import TaskCheck, task_checks
 from cimemories.curation.consensus import UNLABELLED
@@ -100,8 +101,10 @@ class Headline:
 
     @property
     def how_counted(self) -> list[str]:
-        """Where the numbers are not those of one judge on messages with all its claims: what they are."""
+        """Where the numbers are not those of the whole memory by all claims of one judge on messages: what they are."""
         found = []
+        if self.scope.run.composition != WHOLE:
+            found.append(f"the assistant's memory was {self.scope.run.composition}, not the whole")
         if self.scope.combine != "one":
             found.append(f"an attribute counts as revealed by {self.scope.judge_words}")
         if self.scope.grounded:
