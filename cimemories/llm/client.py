@@ -180,7 +180,7 @@ class Client:
             draw, first = draws[place or 0], not answers
             content, thought = split_thought(self._clean(message.get("content") or ""))
             reasoning = _field(message, "reasoning", str) or _field(message, "reasoning_content", str)
-            reason = _field(choice, "finish_reason", str)
+            reason = self._clean(_field(choice, "finish_reason", str) or "") or None
             answers[draw] = Answer(
                 key=keys[draw],
                 draw=draw,

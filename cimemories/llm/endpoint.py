@@ -172,4 +172,5 @@ def _server_info(endpoint: Endpoint, model: str, cards: Sequence[Any]) -> Server
     own = next((card for card in cards if card.id == model), None)
     length = (own.model_extra or {}).get("max_model_len") if own is not None else None
     simulated = any(card.owned_by == SIMULATOR_OWNER for card in cards)
+    names = tuple(name if name == model else endpoint.short(name) for name in names)
     return ServerInfo(names, simulated, length if isinstance(length, int) else None)
