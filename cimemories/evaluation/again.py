@@ -14,6 +14,7 @@ from cimemories import seeds
 from cimemories.evaluation.checking import CHECK
 from cimemories.evaluation.judging import LLM
 from cimemories.evaluation.planning import add_judge, seat_of
+from cimemories.evaluation.prices import Prices
 from cimemories.evaluation.servers import look_up
 from cimemories.evaluation.spec import JudgeSpec, Memory, RunSpec
 from cimemories.seeds import Prompt
@@ -39,15 +40,19 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
         row = runs.named(connection, run_id)
         if work.is_alive(work.load(connection, run_id)):
             raise StoreError(f"{run_id} is at work. Wait for it, or pause it, then give it another judge.")
+        unpriced = [judge.model for judge in judges if judge.kind == LLM and judge.prices is None]
+        if row.manifest.get("cap") is not None and unpriced:
+            raise StoreError(f"{run_id} has a cap on cost: give the price of {', '.join(unpriced)} (--judge-price).")
         before = _judges(connection, run_id)
         ids = [add_judge(connection, run_id, *seat) for seat in seats]
         there = [judge.model for judge, i in zip(judges, ids, strict=True) if i in before]
         if there:
             raise StoreError(f"{', '.join(there)} judges {run_id} already, with this wording and these parameters.")
         if check:
-            judge, server, _ = next((seat for seat in seats if seat[1] is not None), (None, None, None))
-            if judge is None:
+            first = next((seat for seat in seats if seat[1] is not None), None)
+            if first is None:
                 raise StoreError("the task check by a model needs a judge that is one.")
+            judge, server, _ = first
             add_judge(connection, run_id, replace(judge, split=None), server, seeds.load_prompt("check"), kind=CHECK)
         manifest = dict(row.manifest)
         held: Any = manifest.get("judges") or [manifest["judge"]]
@@ -90,6 +95,7 @@ def spec_of(store: Store, run_id: str) -> RunSpec:
         more_judges=judges[1:],
         memory=Memory(**asked["memory"]) if asked.get("memory") else Memory(),
         prompts=wording,
+        prices=Prices.of(asked.get("prices")),
     )
 
 
@@ -99,6 +105,7 @@ _PLAIN = frozenset(item.name for item in fields(RunSpec)) - {
     "memory",
     "prompts",
     "name",
+    "prices",
 }
 
 
@@ -124,6 +131,7 @@ def _judge(connection: sa.Connection, run_id: str, seat: Mapping[str, Any]) -> J
         schema=seat.get("schema"),
         fields={name: value for name, value in sent.items() if (name, value) != ("temperature", 0.0)},
         prompt=_kept(connection, run_id, named) if named else None,
+        prices=Prices.of(seat.get("prices")),
     )
 
 
@@ -154,6 +162,9 @@ def command_of(spec: RunSpec) -> str:
         words += _option(f"memory_{name}", getattr(spec.memory, name), getattr(usual.memory, name))
     for name, value in spec.sampling.items():
         words += ["--set", f"{name}={json.dumps(value)}"]
+    if spec.prices is not None:
+        words += ["--price", spec.prices.words()]
+    words += _option("cap", spec.cap, None)
     for judge in spec.judges:
         words += _judge_words(judge)
     return " ".join(shlex.quote(str(word)) for word in words)
@@ -176,4 +187,6 @@ def _judge_words(judge: JudgeSpec) -> list[object]:
         words += ["--judge-set", f"{name}={json.dumps(value)}"]
     if judge.prompt is not None and judge.prompt.source != FROM_SEEDS:
         words += ["--judge-prompt", f"{judge.prompt.source}:{judge.prompt.level}"]
+    if judge.prices is not None:
+        words += ["--judge-price", judge.prices.words()]
     return words

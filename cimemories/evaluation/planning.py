@@ -6,7 +6,7 @@ The manifest and the wording that is kept with it are all that carrying out need
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,11 +41,49 @@ class LabelSource:
 FindLabels = Callable[[Store, int], LabelSource | None]
 
 
+LookUp = Callable[[str, str, str, int, bool, int | None], Server]
+Seat = tuple[JudgeSpec, Server | None, Prompt | None]
+
+
 @dataclass(frozen=True)
-class _Wording:
+class Wording:
+    """The prompts of a run: of the message, of one memory, and of what a mitigation asks before or after it."""
+
     respond: Prompt
     lines: Prompt
     before: Prompt | None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run whose servers have been looked up and whose wording has been read; nothing of it is written yet."""
+
+    spec: RunSpec
+    wording: Wording
+    what: Composition
+    server: Server
+    seats: tuple[Seat, ...]
+    parameters: Mapping[str, object]
+
+
+def prepare(spec: RunSpec, look_up: LookUp = look_up) -> Prepared:
+    """Check what is asked for, read its wording and look its servers up; nothing is written.
+
+    look_up: how a server is asked. Raises EndpointError, StoreError, SeedError or CompositionError.
+    """
+    spec.checked()
+    wording = wording_of(spec)
+    what = spec.memory.read()
+    wants_schema = spec.mitigation == Mitigation.GATE
+    server = look_up(spec.base_url, spec.api_key_env, spec.model, spec.samples, wants_schema, spec.seed)
+    seats = [
+        (judge, look_up(judge.base_url, judge.api_key_env, judge.model, 1, True, None), judge_prompt(judge))
+        if judge.kind == LLM
+        else (judge, None, None)
+        for judge in spec.judges
+    ]
+    parameters = spec.parameters(server.token_limit, thinking_of(spec.preset))
+    return Prepared(spec, wording, what, server, tuple(seats), parameters)
 
 
 def plan(
@@ -56,83 +94,98 @@ def plan(
     find_labels: gives the labels of a dataset for a memory that goes by them. sweep, cell: what the run is a part of.
     Raises EndpointError, StoreError, SeedError or CompositionError before anything is written.
     """
-    spec.checked()
-    wording = _wording(spec)
-    what = spec.memory.read()
-    wants_schema = spec.mitigation == Mitigation.GATE
-    server = look_up(spec.base_url, spec.api_key_env, spec.model, spec.samples, wants_schema, spec.seed)
-    seats = [(judge, _judge_server(judge), _judge_prompt(judge)) for judge in spec.judges]
-    parameters = spec.parameters(server.token_limit, _thinking_of(spec.preset))
+    prepared = prepare(spec)
     with store.write() as connection:
-        dataset = datasets.named(connection, spec.dataset)
-        source = find_labels(store, dataset.id) if find_labels and what.needs_labels else None
-        profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
-        context_ids = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
-        data_hash = datasets.dataset_hash(connection, dataset.id)
-        for prompt in (wording.respond, wording.lines, wording.before, *(prompt for _, _, prompt in seats)):
-            if prompt is not None:
-                keep(connection, prompt)
-        run_id = runs.add(
-            connection,
-            {
-                "name": spec.name or _name(spec, dataset.name),
-                "dataset": dataset.id,
-                "dataset_hash": data_hash,
-                "model": spec.model,
+        return write(connection, store, prepared, find_labels=find_labels, sweep=sweep, cell=cell)
+
+
+def write(
+    connection: sa.Connection,
+    store: Store,
+    prepared: Prepared,
+    *,
+    find_labels: FindLabels | None = None,
+    sweep: str | None = None,
+    cell: int = 0,
+) -> str:
+    """Write a prepared run with all its responses in the transaction at hand; returns its id. Raises like `plan`."""
+    spec, wording, what, server = prepared.spec, prepared.wording, prepared.what, prepared.server
+    seats = prepared.seats
+    dataset = datasets.named(connection, spec.dataset)
+    source = find_labels(store, dataset.id) if find_labels and what.needs_labels else None
+    profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
+    context_ids = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
+    data_hash = datasets.dataset_hash(connection, dataset.id)
+    for prompt in (wording.respond, wording.lines, wording.before, *(prompt for _, _, prompt in seats)):
+        if prompt is not None:
+            keep(connection, prompt)
+    run_id = runs.add(
+        connection,
+        {
+            "name": spec.name or _name(spec, dataset.name),
+            "dataset": dataset.id,
+            "dataset_hash": data_hash,
+            "model": spec.model,
+            "endpoint": spec.base_url,
+            "simulated": server.simulated or any(s.simulated for _, s, _ in seats if s is not None),
+            "samples": spec.samples,
+            "seed": seed_of(spec, server),
+            "prompt_level": wording.respond.level,
+            "prompt_hash": wording.respond.sha256,
+            "composition": what.label,
+            "parameters": "{}",
+            "sweep": sweep,
+            "cell": cell if sweep else None,
+        },
+        manifest={
+            "dataset": {"name": dataset.name, "hash": data_hash, "source": dataset.source_name},
+            "model": {
+                "name": spec.model,
                 "endpoint": spec.base_url,
-                "simulated": server.simulated or any(s.simulated for _, s, _ in seats if s is not None),
-                "samples": spec.samples,
-                "seed": _seed(spec, server),
-                "prompt_level": wording.respond.level,
-                "prompt_hash": wording.respond.sha256,
+                **server.as_json(),
+                "prices": spec.prices.as_json() if spec.prices else None,
+            },
+            "prompt": _named(wording.respond),
+            "memory": {
                 "composition": what.label,
-                "parameters": "{}",
-                "sweep": sweep,
-                "cell": cell if sweep else None,
+                "order": str(what.order),
+                "seed": what.seed,
+                "template": _named(wording.lines),
+                "labels": dict(source.origin) if source else None,
             },
-            manifest={
-                "dataset": {"name": dataset.name, "hash": data_hash, "source": dataset.source_name},
-                "model": {"name": spec.model, "endpoint": spec.base_url, **server.as_json()},
-                "prompt": _named(wording.respond),
-                "memory": {
-                    "composition": what.label,
-                    "order": str(what.order),
-                    "seed": what.seed,
-                    "template": _named(wording.lines),
-                    "labels": dict(source.origin) if source else None,
-                },
-                "mitigation": {
-                    "kind": str(spec.mitigation),
-                    "prompt": _named(wording.before) if wording.before else None,
-                },
-                "parameters": parameters,
-                "sampling": "as sent" if spec.sampling or spec.temperature is not None else "the model's defaults",
-                "judge": seat_of(*seats[0]),
-                "judges": [seat_of(*seat) for seat in seats],
-                "check": spec.check,
-                "seeds_hash": seeds.seeds_hash(),
-                "asked": spec.asked(),
-                "versions": {
-                    "cimemories": cimemories.__version__,
-                    "openai": openai.__version__,
-                    "python": platform.python_version(),
-                    "server": server.version,
-                },
+            "mitigation": {
+                "kind": str(spec.mitigation),
+                "prompt": _named(wording.before) if wording.before else None,
             },
-        )
-        ids = [add_judge(connection, run_id, *seat, timeout=spec.timeout) for seat in seats]
-        if len(set(ids)) < len(ids):
-            raise StoreError("two of the judges are the same (model, wording and parameters): leave one out.")
-        _add_checker(connection, run_id, spec, seats)
-        held_by = None if what.is_plain else _memories(connection, what, profile_ids, context_ids, source)
-        planned = runs.plan(connection, run_id, profile_ids, context_ids, spec.samples, what.label, held_by)
-        if not planned:
-            raise StoreError(_nothing(spec, what))
-        work.queue(connection, run_id)
+            "parameters": dict(prepared.parameters),
+            "sampling": "as sent" if spec.sampling or spec.temperature is not None else "the model's defaults",
+            "judge": seat_of(*seats[0]),
+            "judges": [seat_of(*seat) for seat in seats],
+            "check": spec.check,
+            "cap": spec.cap,
+            "seeds_hash": seeds.seeds_hash(),
+            "asked": spec.asked(),
+            "versions": {
+                "cimemories": cimemories.__version__,
+                "openai": openai.__version__,
+                "python": platform.python_version(),
+                "server": server.version,
+            },
+        },
+    )
+    ids = [add_judge(connection, run_id, *seat, timeout=spec.timeout) for seat in seats]
+    if len(set(ids)) < len(ids):
+        raise StoreError("two of the judges are the same (model, wording and parameters): leave one out.")
+    _add_checker(connection, run_id, spec, seats)
+    held_by = None if what.is_plain else _memories(connection, what, profile_ids, context_ids, source)
+    planned = runs.plan(connection, run_id, profile_ids, context_ids, spec.samples, what.label, held_by)
+    if not planned:
+        raise StoreError(_nothing(spec, what))
+    work.queue(connection, run_id)
     return run_id
 
 
-def _seed(spec: RunSpec, server: Server) -> int | None:
+def seed_of(spec: RunSpec, server: Server) -> int | None:
     """The seed that is sent: to a simulator always one, to a server that refuses seeds none."""
     if spec.seed is None:
         return 0 if server.simulated else None
@@ -159,9 +212,10 @@ def _nothing(spec: RunSpec, what: Composition) -> str:
     return f"the dataset '{spec.dataset}' has no profile with a context: there is nothing to run."
 
 
-def _wording(spec: RunSpec) -> _Wording:
+def wording_of(spec: RunSpec) -> Wording:
+    """The wording that a run is planned with: its own where it brings one, else that of the seeds."""
     given, kind = spec.prompts, str(spec.mitigation)
-    return _Wording(
+    return Wording(
         respond=given.get("respond") or seeds.load_prompt("respond", spec.prompt_level),
         lines=given.get("memory") or seeds.load_prompt("memory", spec.memory.template),
         before=None if kind == Mitigation.NONE else given.get(kind) or seeds.load_prompt(kind),
@@ -191,17 +245,13 @@ def _named(prompt: Prompt) -> dict[str, object]:
     }
 
 
-def _judge_server(judge: JudgeSpec) -> Server | None:
-    if judge.kind != LLM:
-        return None
-    return look_up(judge.base_url, judge.api_key_env, judge.model, 1, True, None)
-
-
-def _judge_prompt(judge: JudgeSpec) -> Prompt | None:
+def judge_prompt(judge: JudgeSpec) -> Prompt | None:
+    """The wording of a judge; None for one that asks no model."""
     return (judge.prompt or seeds.load_prompt("judge")) if judge.kind == LLM else None
 
 
-def _judge_parameters(judge: JudgeSpec, server: Server | None) -> dict[str, object]:
+def judge_parameters(judge: JudgeSpec, server: Server | None) -> dict[str, object]:
+    """The further fields of a judge's requests, as sent."""
     if server is None:
         return {}
     return {server.token_limit: judge.max_tokens, "temperature": 0.0, **judge.fields}
@@ -222,7 +272,8 @@ def seat_of(judge: JudgeSpec, server: Server | None, prompt: Prompt | None) -> d
         "server": server.as_json() if server else None,
         "prompt": _named(prompt) if prompt else None,
         "prompt_sha256": prompt.sha256 if prompt else None,
-        "parameters": _judge_parameters(judge, server),
+        "prices": judge.prices.as_json() if judge.prices else None,
+        "parameters": judge_parameters(judge, server),
     }
 
 
@@ -240,7 +291,7 @@ def add_judge(
     schema = judge.schema or (server.schema if server else "json_schema")
     manner: dict[str, object] = {"split": judge.split} if judge.split else {}
     manner |= {"schema": schema} if schema != "json_schema" else {}
-    parameters = _judge_parameters(judge, server)
+    parameters = judge_parameters(judge, server)
     if kind == CHECK and server is not None:
         parameters[server.token_limit] = max(CHECK_TOKENS, min(judge.max_tokens, CHECK_TOKENS))
     judge_id = judgements.judge_id(
@@ -270,7 +321,7 @@ def _add_checker(
     connection: sa.Connection,
     run_id: str,
     spec: RunSpec,
-    seats: list[tuple[JudgeSpec, Server | None, Prompt | None]],
+    seats: Sequence[Seat],
 ) -> None:
     if spec.check == "rules":
         rules = JudgeSpec(kind=CHECK_RULES, model=CHECK_RULES)
@@ -305,7 +356,7 @@ def _memories(
     return found
 
 
-def _thinking_of(key: str | None) -> dict[str, Any]:
+def thinking_of(key: str | None) -> dict[str, Any]:
     """How a preset switches thinking, {on, off: fields of the body}; empty without a preset."""
     thinking = preset(key).thinking if key else None
     return {name: fields for name in ("on", "off") if (fields := getattr(thinking, name, None)) is not None}

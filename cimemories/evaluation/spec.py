@@ -12,6 +12,7 @@ from typing import Any
 from cimemories.evaluation.compositions import Composition, composition
 from cimemories.evaluation.judging import LLM, MATCHER
 from cimemories.evaluation.mitigations import Mitigation
+from cimemories.evaluation.prices import Prices
 from cimemories.llm.client import DEFAULT_KEY_ENV
 from cimemories.seeds import Prompt
 from cimemories.store.engine import StoreError
@@ -30,7 +31,8 @@ class JudgeSpec:
 
     channel: message, or reasoning (what a reasoning model thought before it). split: at most so many attributes a call.
     fields: further fields of the request body. schema: how its answers are held to their form (json_schema,
-    json_object, none); None: as the server can. prompt: another wording than that of seeds/prompts/judge.yaml.
+    json_object, none); None: as the server can. prompt: another wording than that of seeds/prompts/judge.yaml. prices:
+    of its tokens; None: not known.
     """
 
     kind: str = MATCHER
@@ -44,6 +46,7 @@ class JudgeSpec:
     prompt: Prompt | None = None
     schema: str | None = None
     timeout: float | None = None
+    prices: Prices | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,8 @@ class RunSpec:
     to a real server (some refuse it, and vLLM's CPU engine dies of it) and 0 to the simulator. thinking: default sends
     nothing; on and off set the chat template's switch; low, medium, high the reasoning effort.
     check: whether a message does its task, by rules, by the first judge's model, or not at all. prompts: wording by
-    kind (respond, memory, gate, rewrite, check) that goes before that of the seeds.
+    kind (respond, memory, gate, rewrite, check) that goes before that of the seeds. prices: of the model's tokens;
+    None: not known. cap: what the run may cost, in the unit of the prices, which then have to be known.
     """
 
     dataset: str
@@ -94,6 +98,8 @@ class RunSpec:
     preset: str | None = None
     timeout: float = 120.0
     name: str | None = None
+    prices: Prices | None = None
+    cap: float | None = None
 
     @property
     def judges(self) -> tuple[JudgeSpec, ...]:
@@ -120,7 +126,33 @@ class RunSpec:
                 raise StoreError("a judge needs at least one attribute a call: --judge-split 1 or more.")
         if self.check == "model" and not any(judge.kind == LLM for judge in self.judges):
             raise StoreError("the task check by a model is asked of the first judge's model, and no judge is a model.")
+        self._check_money()
         return self
+
+    def _check_money(self) -> None:
+        models = [judge for judge in self.judges if judge.kind == LLM]
+        priced = [item for item in (self.prices, *(judge.prices for judge in models)) if item is not None]
+        currencies = sorted({item.currency for item in priced})
+        if len(currencies) > 1:
+            raise StoreError(
+                f"prices of one run are in one unit of money, and these are in {' and '.join(currencies)}."
+            )
+        by_model: dict[str, Prices] = {}
+        for judge in models:
+            if judge.prices is not None and by_model.setdefault(judge.model, judge.prices) != judge.prices:
+                raise StoreError(
+                    f"the judge {judge.model} has two prices: give the same one, its calls are counted by model."
+                )
+        if self.cap is None:
+            return
+        if not self.cap > 0:
+            raise StoreError(f"a cap on cost is more than 0: --cap {self.cap:g} would not let anything start.")
+        unpriced = [self.model] * (self.prices is None) + [j.model for j in models if j.model not in by_model]
+        if unpriced:
+            raise StoreError(
+                f"a cap needs the prices of all that costs, and those of {', '.join(unpriced)} are not given: --price "
+                "for the model, --judge-price for a judge (0/0 for what is free)."
+            )
 
     def parameters(self, limit_field: str, preset_thinking: Mapping[str, Any] | None = None) -> dict[str, object]:
         """The further fields of each request, as sent. limit_field: what the server calls the token limit."""
@@ -150,7 +182,7 @@ def _plain(value: object) -> object:
         return {"level": value.level, "source": value.source, "sha256": value.sha256}
     if isinstance(value, JudgeSpec):
         return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
-    if isinstance(value, Memory):
+    if isinstance(value, Memory | Prices):
         return asdict(value)
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
