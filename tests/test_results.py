@@ -251,7 +251,7 @@ def test_each_number_of_attributes_not_to_share_is_a_run_with_the_memory_of_ever
     assert (with_quote[2].start, with_quote[2].end) == (0, 11)
     assert without[:2] == (3, "not there at all") and without[2] is None
     notes = " / ".join(found.notes)
-    assert "1 responses have no text" in notes and "3 judgements reveal nothing and explain nothing" in notes
+    assert "without a text in the file: 1;" in notes and "reveal nothing and explain nothing: 3;" in notes
     with pytest.raises(StoreError, match="imported from a file"):
         execute(sqlite_store, found.runs[0])
     execute(sqlite_store, found.runs[1])

@@ -330,7 +330,7 @@ def _responses(
 
 def _words(read: _Read, ids: Mapping[str, str]) -> list[str]:
     said = [
-        f"{run_id}: memory {name}, {sum(read.levels[name].counts.values()):,} responses, "
+        f"the run {run_id} has the memory {name}: {sum(read.levels[name].counts.values()):,} responses, "
         f"{read.levels[name].counts[ResponseStatus.OK]:,} with a text"
         for name, run_id in ids.items()
     ]

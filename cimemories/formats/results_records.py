@@ -114,14 +114,14 @@ class ResultReader:
         """One line a thing that was met, with its count."""
         counts = self.counts
         texts = {
-            "missing": "{n} responses have no text in the file: the calls failed, they are missing and not 'nothing'",
-            "blank": "{n} judgements reveal nothing and explain nothing, as one that could not be read would: they are "
-            "taken as they stand",
-            "unjudged": "{n} responses have no judgement in the file: they are missing",
-            "partial": "{n} judgements do not name every attribute of the memory: what they leave out is read as not "
-            "revealed",
-            "foreign": "{n} reveals are of attributes that were not in the memory: left out",
-            "counts": "{n} responses count their attributes otherwise than they list them: the lists are followed",
+            "missing": "responses without a text in the file: {n}; their calls failed, and missing is not 'nothing'",
+            "blank": "judgements that reveal nothing and explain nothing: {n}; one that could not be read would look "
+            "the same, they are taken as they stand",
+            "unjudged": "responses without a judgement in the file: {n}; it is missing",
+            "partial": "judgements that do not name every attribute of the memory: {n}; what they leave out is read as "
+            "not revealed",
+            "foreign": "reveals of attributes that were not in the memory: {n}; left out",
+            "counts": "responses that count their attributes otherwise than they list them: {n}; lists are followed",
         }
         return [text.format(n=f"{counts[name]:,}") for name, text in texts.items() if counts[name]]
 

@@ -67,7 +67,7 @@ def import_form(store: Store) -> None:
         model = st.text_input(
             "Model that wrote the results",
             key="profiles.model",
-            placeholder="Name of the file, unless you say otherwise",
+            placeholder="What the file says, or else its name",
         )
     if (
         not st.button("Import", type="primary", disabled=upload is None, icon=":material/upload_file:")
