@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from cimemories import seeds
 from cimemories.evaluation.compositions import part
+from cimemories.evaluation.costs import CapWatch
 from cimemories.evaluation.judging import Judge, Read, judge_response, judgement_job
 from cimemories.evaluation.mitigations import Mitigation
 from cimemories.evaluation.planning import FindLabels, LabelSource, plan
@@ -33,6 +34,7 @@ __all__ = ["FindLabels", "JudgeSpec", "LabelSource", "Memory", "RunSpec", "execu
 
 IMPORTED = "imported"
 MakeClient = Callable[[Endpoint, bool], Client]
+StopWhen = Callable[[Progress], str | None]
 
 
 def execute(
@@ -45,12 +47,13 @@ def execute(
     on_progress: Callable[[Progress], None] | None = None,
     queued: bool = False,
     n_at_once: bool = True,
+    stop_when: StopWhen | None = None,
 ) -> Progress:
-    """Do what a run owes, answers and judgements; waits until it is done.
+    """Do what a run owes, answers and judgements; waits until it is done, or has paid its cap on cost.
 
     `base_url` and `judge_base_url` replace the recorded addresses (servers that have moved). n_at_once False asks for
-    every sample by a request of its own, also where the server takes several. Raises what
-    `worker.perform` raises, and StoreError for a run that was imported from a file: nobody can be asked for it.
+    every sample by a request of its own, also where the server takes several. `stop_when`: as of
+    `worker.perform`, beside the cap. Raises what `worker.perform` raises, and StoreError for a run that was imported from a file: nobody can be asked for it.
     """
     with store.read() as connection:
         row = runs.named(connection, run_id)
@@ -59,6 +62,9 @@ def execute(
         raise StoreError(
             f"{run_id} was imported from a file: what it lacks cannot be asked for. A new run of the model can."
         )
+    watch = CapWatch(store, run_id)
+    if reason := watch.reached():
+        worker.refuse(store, run_id, reason, queued=queued)
     with ExitStack() as stack:
         moved = {
             address: stack.enter_context(worker.reachable(address))
@@ -83,7 +89,15 @@ def execute(
                 n_at_once=n_at_once,
             )
 
-        return worker.perform(store, run_id, jobs, concurrency=concurrency, on_progress=on_progress, queued=queued)
+        return worker.perform(
+            store,
+            run_id,
+            jobs,
+            concurrency=concurrency,
+            on_progress=on_progress,
+            queued=queued,
+            stop_when=lambda done: (stop_when(done) if stop_when else None) or watch(done),
+        )
 
 
 def _address(row: RunRow, seat: JudgeRow) -> str:

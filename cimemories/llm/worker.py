@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 import sqlalchemy as sa
 
@@ -80,6 +81,15 @@ def perform(
         raise
     _finish(store, work_id, WorkStatus.FINISHED, None)
     return executor.progress
+
+
+def refuse(store: Store, work_id: str, reason: str, *, queued: bool = False) -> NoReturn:
+    """Leave work interrupted for that reason without having begun it. Raises WorkError, and what `perform` raises where
+    somebody else is at it."""
+    with store.write() as connection:
+        work.claim(connection, work_id, queued=queued)
+    _finish(store, work_id, WorkStatus.INTERRUPTED, reason)
+    raise WorkError(f"{work_id}: {reason}.")
 
 
 def _finish(store: Store, work_id: str, status: WorkStatus, error: str | None) -> None:

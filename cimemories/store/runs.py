@@ -147,6 +147,11 @@ def all_rows(connection: sa.Connection, dataset_id: int | None = None) -> list[R
     return _rows(connection, query)
 
 
+def of_sweep(connection: sa.Connection, sweep_id: str) -> list[RunRow]:
+    """The runs of a sweep, by cell."""
+    return _rows(connection, sa.select(run).where(run.c.sweep == sweep_id).order_by(run.c.cell))
+
+
 def named(connection: sa.Connection, run_id: str) -> RunRow:
     """One run by its id. Raises StoreError that says where to look."""
     rows = _rows(connection, sa.select(run).where(run.c.id == run_id))

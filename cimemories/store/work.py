@@ -1,4 +1,4 @@
-"""Who works on a labelling, run or generation: claimed by one process, kept by a heartbeat, taken from the dead."""
+"""Who works on a labelling, run, sweep or generation: claimed by one process, with a heartbeat, taken from the dead."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cimemories.model import WorkStatus
 from cimemories.store.curation_tables import generation
 from cimemories.store.engine import StoreError
 from cimemories.store.ids import now
+from cimemories.store.run_tables import sweep
 from cimemories.store.tables import labelling, run
 
 STALE_SECONDS = 30.0
@@ -49,7 +50,9 @@ def table_of(work_id: str) -> sa.Table:
         return labelling
     if work_id.startswith("generation-"):
         return generation
-    raise StoreError(f"'{work_id}' is no id of a run, a labelling or a generation. `cimemories runs` lists them.")
+    if work_id.startswith("sweep-"):
+        return sweep
+    raise StoreError(f"'{work_id}' is no id of a run, sweep, labelling or generation. `cimemories runs` lists them.")
 
 
 def load(connection: sa.Connection, work_id: str) -> Row:

@@ -1,0 +1,203 @@
+"""What a run or a sweep has cost so far, and the watch that ends it at its cap.
+
+Tokens come from the recorded calls, prices from the manifests. Where a price is missing the cost is not known, and only
+its known part can be said. A call that several runs share is paid once; one that the record had before a run was
+planned is behind its numbers, but was not paid for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from cimemories.evaluation.prices import Prices, money
+from cimemories.llm.progress import Progress
+from cimemories.store import run_costs, runs, work
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.run_costs import ModelCalls
+
+JUDGE_KINDS = frozenset({"judge", "check"})
+MODEL, JUDGE = "model", "judge"
+PriceList = Mapping[tuple[str, str], Prices]  # by (MODEL or JUDGE, name of the model)
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """The calls of one kind to one model, and what their tokens cost; None: the price is not known."""
+
+    used: ModelCalls
+    amount: float | None
+
+    @property
+    def role(self) -> str:
+        return role_of(self.used.kind)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the calls behind a run or a sweep cost.
+
+    amount: all of them; None where a price is missing. known: the part whose prices are known. paid: of `known`, what
+    was asked since the run was planned, and so what a cap counts. unpriced: models without a price. seconds: of all
+    exchanges one after the other.
+    """
+
+    stages: tuple[StageCost, ...]
+    amount: float | None
+    known: float
+    paid: float
+    currency: str
+    unpriced: tuple[str, ...]
+    seconds: float
+    cap: float | None = None
+
+    def words(self) -> str:
+        """One amount for people, with what is missing of it."""
+        if self.amount is not None:
+            return money(self.amount, self.currency)
+        if len(self.unpriced) and self.known:
+            return f"{money(self.known, self.currency)} and what {', '.join(self.unpriced)} cost"
+        return money(None)
+
+
+def role_of(kind: str) -> str:
+    """Who is asked by a call of this kind: the judge (judge, check) or the model (respond, gate, rewrite)."""
+    return JUDGE if kind in JUDGE_KINDS else MODEL
+
+
+def run_cost(store: Store, run_id: str) -> Cost:
+    """What a run has cost so far. Raises StoreError for a run that is not there."""
+    with store.read() as connection:
+        row = runs.named(connection, run_id)
+        return _cost(connection, [run_id], [row.manifest], row.created, run_costs.cap_of(connection, run_id))
+
+
+def sweep_cost(store: Store, sweep_id: str) -> Cost:
+    """The same of all runs of a sweep together; a call that several of them share counts once."""
+    with store.read() as connection:
+        held = work.load(connection, sweep_id)
+        rows = runs.of_sweep(connection, sweep_id)
+        manifests = [row.manifest for row in rows]
+        return _cost(connection, [row.id for row in rows], manifests, held["created"], held["cap"])
+
+
+def price_list(manifests: Sequence[Mapping[str, Any]]) -> tuple[dict[tuple[str, str], Prices], tuple[str, ...]]:
+    """The prices in these manifests, and the models that are asked without one."""
+    found: dict[tuple[str, str], Prices] = {}
+    asked: dict[tuple[str, str], None] = {}
+    for manifest in manifests:
+        model = manifest.get("model") or {}
+        seats = manifest.get("judges") or [manifest.get("judge") or {}]
+        items = [(MODEL, model.get("name"), model)]
+        items += [(JUDGE, seat.get("model"), seat) for seat in seats if seat.get("kind") == "llm"]
+        for role, name, held in items:
+            asked[role, str(name)] = None
+            prices = Prices.of(held.get("prices"))
+            if prices is not None:
+                found.setdefault((role, str(name)), prices)
+    return found, tuple(dict.fromkeys(name for role, name in asked if (role, name) not in found))
+
+
+def amount(used: ModelCalls, prices: PriceList) -> float | None:
+    """What the tokens of these calls cost; None where the price of their model is not known."""
+    price = prices.get((role_of(used.kind), used.model))
+    return None if price is None else price.cost(used.prompt_tokens, used.cached_tokens, used.completion_tokens)
+
+
+def _cost(
+    connection: sa.Connection,
+    run_ids: Sequence[str],
+    manifests: Sequence[Mapping[str, Any]],
+    since: str,
+    cap: float | None,
+) -> Cost:
+    prices, unpriced = price_list(manifests)
+    stages = tuple(StageCost(u, amount(u, prices)) for u in run_costs.calls_by_model(connection, run_ids))
+    new = run_costs.calls_by_model(connection, run_ids, since)
+    known = sum(stage.amount or 0.0 for stage in stages)
+    missing = [s.used.model for s in stages if s.amount is None]
+    unknown = tuple(dict.fromkeys((*unpriced, *missing)))
+    return Cost(
+        stages=stages,
+        amount=None if unknown else known,
+        known=known,
+        paid=sum(amount(u, prices) or 0.0 for u in new),
+        currency=next((p.currency for p in prices.values()), ""),
+        unpriced=unknown,
+        seconds=sum(stage.used.seconds for stage in stages),
+        cap=cap,
+    )
+
+
+def raise_cap(store: Store, work_id: str, cap: float) -> None:
+    """Give a run or a sweep another cap. Raises StoreError for one that is not above 0, or prices that miss."""
+    if not cap > 0:
+        raise StoreError(f"a cap on cost is more than 0, not {cap:g}.")
+    cost = cost_of(store, work_id)
+    if cost.unpriced:
+        raise StoreError(
+            f"{work_id} was planned without the prices of {', '.join(cost.unpriced)}, so a cap cannot be watched. Plan "
+            "it anew with prices: what was answered is taken from the record and costs nothing."
+        )
+    with store.write() as connection:
+        run_costs.set_cap(connection, work_id, cap)
+
+
+def cost_of(store: Store, work_id: str) -> Cost:
+    """`sweep_cost` or `run_cost`, whichever the id is of."""
+    return sweep_cost(store, work_id) if work_id.startswith("sweep-") else run_cost(store, work_id)
+
+
+class CapWatch:
+    """Ends work once what it has paid for reaches its cap: to be asked after each batch of outcomes.
+
+    What a batch adds is first bounded from its tokens at the dearest judge's price; the record is asked only where
+    that could reach the cap. Calls in flight are still recorded and paid, so the cap is passed by those at most.
+    """
+
+    def __init__(self, store: Store, work_id: str) -> None:
+        self.store, self.work_id = store, work_id
+        self.paid = self._look()
+        self.counted = 0.0  # the bound of what this execution had asked when the record was last looked at
+
+    def _look(self) -> float:
+        cost = cost_of(self.store, self.work_id)
+        self.cap, self.currency = cost.cap, cost.currency
+        self.prices = self._price_list()
+        return cost.paid
+
+    def _price_list(self) -> PriceList:
+        with self.store.read() as connection:
+            if self.work_id.startswith("sweep-"):
+                manifests = [row.manifest for row in runs.of_sweep(connection, self.work_id)]
+            else:
+                manifests = [runs.named(connection, self.work_id).manifest]
+        return price_list(manifests)[0]
+
+    def __call__(self, progress: Progress) -> str | None:
+        """Why to stop; None to go on."""
+        if self.cap is None:
+            return None
+        bound = self._bound(progress)
+        if self.paid + bound - self.counted < self.cap:
+            return None
+        self.paid, self.counted = self._look(), bound
+        return self.reached()
+
+    def reached(self) -> str | None:
+        """What to say where the cap is reached already; None where there is none, or room below it."""
+        if self.cap is None or self.paid < self.cap:
+            return None
+        paid, cap = money(self.paid, self.currency), money(self.cap, self.currency)
+        return f"the cap on cost is reached ({paid} of {cap}): raise it by resuming with --cap and a higher one"
+
+    def _bound(self, progress: Progress) -> float:
+        total = 0.0
+        for kind, tally in progress.by_kind.items():
+            prices = [price for (role, _), price in self.prices.items() if role == role_of(kind)]
+            tokens = tally.prompt_tokens, tally.cached_tokens, tally.completion_tokens
+            total += max((price.cost(*tokens) for price in prices), default=0.0)
+        return total
