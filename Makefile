@@ -13,7 +13,7 @@ app: $(VENV)/installed
 	@exec $(BIN)/cimemories app --port $(PORT) --workspace $(WORKSPACE)
 
 test: $(VENV)/installed-dev system
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import tempfile
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,24 @@ from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, open_store
 settings.register_profile("project", deadline=None, print_blob=True)
 settings.load_profile("project")
 
+# Files that take long for their number of tests: browsers, servers, processes that are killed. They come first, so that
+# no worker is left alone with one of them at the end.
+LONG = (
+    "test_review_browser.py",
+    "test_browser.py",
+    "test_resume.py",
+    "test_cli.py",
+    "test_demo.py",
+    "test_store_concurrency.py",
+    "test_labelling_resume.py",
+    "test_authoring_resume.py",
+    "test_matrix_browser.py",
+    "test_faults.py",
+    "test_vllm_server.py",
+    "test_vllm_cli.py",
+    "test_executor_stops.py",
+    "test_profiles.py",
+)
 ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 PROGRAMS = ("initdb", "pg_ctl")
 
@@ -43,6 +62,13 @@ class Database(NamedTuple):
     @property
     def url(self) -> str | None:
         return self.environment.get(DATABASE_URL)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, then those of most tests; xdist hands them out in this order (with --no-loadscope-reorder)."""
+    sizes = Counter(item.path for item in items)
+    rank = {name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: (rank.get(item.path.name, len(LONG)), -sizes[item.path], item.path))
 
 
 @pytest.fixture(autouse=True)

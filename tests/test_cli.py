@@ -98,15 +98,15 @@ def assert_dataset(row: dict[str, object], name: str) -> None:
 
 def test_from_a_file_to_the_numbers(database: Database, profiles: Path, simulator: str) -> None:
     # On PostgreSQL inside: that a process finds its record by URL is seen whenever a killed one is resumed.
-    script = Script(*database, inside=database.url is not None)
-    assert script.json("datasets") == []
+    script, look = Script(*database, inside=database.url is not None), Script(*database, inside=True)
+    assert look.json("datasets") == []
     first = script.json("import", profiles, "--dataset", "mine")
     assert first["new"]
     assert_dataset(first, "mine")
-    again = script.json("import", profiles, "--dataset", "other name")
+    again = look.json("import", profiles, "--dataset", "other name")
     assert not again["new"]
     assert again["id"] == first["id"]
-    (dataset,) = script.json("datasets")
+    (dataset,) = look.json("datasets")
     assert_dataset(dataset, "mine")
     assert not dataset["simulated"]
 
@@ -114,13 +114,13 @@ def test_from_a_file_to_the_numbers(database: Database, profiles: Path, simulato
     labelled = script.good("label", *place, "-m", "sim-labeler", "--draws", 2)
     assert labelled.startswith("labelling-")
     assert labelled.count("\n") == 1
-    (labelling,) = script.json("labellings")
+    (labelling,) = look.json("labellings")
     assert labelling["id"] == labelled.strip()
     assert labelling["counts"] == {"expected": 72, "ok": 72}
     assert (labelling["status"], labelling["simulated"]) == ("finished", True)
 
     run_id = script.good("run", *place, "-m", "sim-oversharing", "--samples", 3, "--name", "mine").splitlines()[-1]
-    (run,) = script.json("runs")
+    (run,) = look.json("runs")
     assert (run["id"], run["name"], run["dataset"]) == (run_id, "mine", "mine")
     assert (run["status"], run["simulated"], run["coverage"]) == ("finished", True, 1.0)
     assert (run["counts"]["expected"], run["counts"]["judged"]) == (36, 36)
@@ -140,8 +140,8 @@ def test_from_a_file_to_the_numbers(database: Database, profiles: Path, simulato
     assert f"violation@3  {100 * found['violation']['3']:>6.1f} %" in plain
 
     assert script.good("resume", run_id).splitlines()[-1] == run_id
-    assert script.json("metrics", run_id) == found, "a finished run owes nothing, and a resume changes nothing"
-    assert script.json("runs")[0]["counts"] == run["counts"]
+    assert look.json("metrics", run_id) == found, "a finished run owes nothing, and a resume changes nothing"
+    assert look.json("runs")[0]["counts"] == run["counts"]
 
     assert DATABASE_URL not in script.environment or not list(database.workspace.glob("*.sqlite"))
     assert (database.workspace / "cimemories.sqlite").exists() == (database.url is None)
