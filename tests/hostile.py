@@ -4,6 +4,9 @@ with hostile_server(lambda asked: Reply(429) if asked.number == 0 else completio
     ...
 server.chats          every chat request in order of arrival
 server.most_at_once   how many were under way at the same time
+
+What a run asks of a server before it is planned is answered well, and counted in `server.probes` alone, unless the test
+is about just that (`hears_probes`).
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from cimemories.llm.capabilities import THING
+from cimemories.seeds import load_prompt
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ class Reply:
 
 
 Behaviour = Callable[[Asked], Reply]
+PROBES = frozenset(load_prompt("probe", level).render(thing=THING) for level in ("base", "json"))
 SOON = {"retry-after-ms": "1"}  # spares the tests the client's own patience
 
 
@@ -91,14 +98,19 @@ def cards(*names: str, owner: str = "someone") -> Reply:
 class Server:
     """The running server. `chat` and `models` may be changed while it runs."""
 
-    def __init__(self, chat: Behaviour, models: Reply) -> None:
-        self.chat, self.models = chat, models
+    def __init__(self, chat: Behaviour, models: Reply, hears_probes: bool) -> None:
+        self.chat, self.models, self.hears_probes = chat, models, hears_probes
         self.chats: list[Asked] = []
+        self.probes = 0
         self.under_way = self.most_at_once = 0
         self.lock = threading.Lock()
         self.url = ""
 
     def answer_chat(self, body: dict[str, Any], authorization: str, send: Callable[[Reply], None]) -> None:
+        if not self.hears_probes and body["messages"][0]["content"] in PROBES:
+            self.probes += 1
+            send(completion(*['{"colour": "blue"}'] * body.get("n", 1)))
+            return
         with self.lock:
             asked = Asked(len(self.chats), body, authorization)
             self.chats.append(asked)
@@ -119,9 +131,11 @@ class Server:
 
 
 @contextmanager
-def hostile_server(chat: Behaviour = texts_of, models: Reply | Sequence[str] = ("m",)) -> Iterator[Server]:
+def hostile_server(
+    chat: Behaviour = texts_of, models: Reply | Sequence[str] = ("m",), *, hears_probes: bool = False
+) -> Iterator[Server]:
     """Run such a server on a free loopback port for as long as the block lasts."""
-    state = Server(chat, models if isinstance(models, Reply) else cards(*models))
+    state = Server(chat, models if isinstance(models, Reply) else cards(*models), hears_probes)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

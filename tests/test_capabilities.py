@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 
+import hostile
 import pytest
-from hostile import Asked, Reply, completion, error, hostile_server, texts_of
+from hostile import Asked, Reply, completion, error, texts_of
 
 from cimemories.llm.capabilities import Capabilities, find_out
 from cimemories.llm.client import Client, Endpoint, EndpointError
@@ -14,6 +16,7 @@ from cimemories.llm.simulator import running_simulator
 from cimemories.model import ChatRequest
 from cimemories.store.calls import call_keys
 
+hostile_server = partial(hostile.hostile_server, hears_probes=True)
 CANARY = "sk-canary-7f3a91d2"
 FITS = '{"colour": "blue"}'
 

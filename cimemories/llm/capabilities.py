@@ -23,6 +23,7 @@ from cimemories.llm.endpoint import Endpoint, EndpointError, ServerInfo, look_up
 from cimemories.seeds import load_prompt
 
 Schema = Literal["json_schema", "json_object", "none"]
+THING = "the sky by day"
 COLOURS = ("blue", "grey")
 FORM: dict[str, object] = {
     "type": "json_schema",
@@ -73,7 +74,7 @@ class _Asked:
     tokens: int = FEW_TOKENS
 
     def body(self, model: str) -> dict[str, object]:
-        text = load_prompt("probe", "json" if self.schema == "json_object" else "base").render(thing="the sky by day")
+        text = load_prompt("probe", "json" if self.schema == "json_object" else "base").render(thing=THING)
         body: dict[str, object] = {"model": model, "messages": [{"role": "user", "content": text}]}
         body[self.limit] = self.tokens
         if self.n > 1:
