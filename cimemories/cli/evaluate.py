@@ -22,6 +22,7 @@ def resume(
     work_id: Annotated[str, typer.Argument(metavar="RUN", help="Id of a run or a labelling.")],
     base_url: Annotated[str | None, typer.Option("--base-url", help="Where its server is now.")] = None,
     judge_base_url: Annotated[str | None, typer.Option("--judge-base-url")] = None,
+    cap: Annotated[float | None, typer.Option("--cap", help="Another cap on cost, for a run or sweep.")] = None,
     queued: Annotated[
         bool, typer.Option("--queued", hidden=True, help="Only if it still waits for its worker.")
     ] = False,
@@ -29,7 +30,12 @@ def resume(
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Do what a run or labelling still owes, failures too; prints its id.  Example: cimemories resume run-3f9a1c2e"""
-    work_on(open_store(workspace), work_id, concurrency, base_url, judge_base_url, queued=queued)
+    store = open_store(workspace)
+    if cap is not None:
+        from cimemories.evaluation.costs import raise_cap
+
+        raise_cap(store, work_id, cap)
+    work_on(store, work_id, concurrency, base_url, judge_base_url, queued=queued)
 
 
 @cli.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,6 +47,9 @@ JudgeSet = Annotated[list[str] | None, typer.Option("--judge-set", help="A field
 JudgePrompt = Annotated[
     str | None, typer.Option("--judge-prompt", help="Wording from a prompt file, FILE:LEVEL (docs/formats.md).")
 ]
+JudgePrices = Annotated[
+    list[str] | None, typer.Option("--judge-price", help="The same of its tokens, one for all judges or one each.")
+]
 Reasoning = Annotated[bool, typer.Option("--judge-reasoning", help="Judge the reasoning too, as a second channel.")]
 
 
@@ -83,6 +87,7 @@ def run(
     judge_set: JudgeSet = None,
     judge_prompt: JudgePrompt = None,
     judge_reasoning: Reasoning = False,
+    judge_price: JudgePrices = None,
     api_key_env: KeyEnv = "OPENAI_API_KEY",
     preset: Annotated[str | None, typer.Option("--preset", help="What is known of the model; see `presets`.")] = None,
     temperature: Temperature = None,
@@ -91,6 +96,13 @@ def run(
     ] = None,
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Limit of one message.")] = 1024,
     seed: Seed = None,
+    price: Annotated[
+        str | None, typer.Option("--price", help="Of a million tokens: PROMPT/CACHED/COMPLETION, as '2/0.5/8 EUR'.")
+    ] = None,
+    cap: Annotated[float | None, typer.Option("--cap", help="Stop once the run has cost so much.")] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say what it would ask, cost and take; nothing is started.")
+    ] = False,
     name: Annotated[str | None, typer.Option("--name", help="What to call the run.")] = None,
     timeout: Timeout = 120.0,
     concurrency: Concurrency = 32,
@@ -102,11 +114,12 @@ def run(
     """
     from cimemories.analysis.effective_labels import effective_labels
     from cimemories.evaluation import runs
+    from cimemories.evaluation.prices import Prices
     from cimemories.evaluation.spec import Memory
 
     judges = judges_asked(
         judge, judge_model, judge_base_url or [base_url], judge_api_key_env or [api_key_env], judge_max_tokens,
-        judge_split, judge_set, judge_prompt, judge_reasoning,
+        judge_split, judge_set, judge_prompt, judge_reasoning, judge_price,
     )  # fmt: skip
     spec = runs.RunSpec(
         dataset=dataset,
@@ -131,8 +144,15 @@ def run(
         preset=preset,
         timeout=timeout,
         name=name,
+        prices=Prices.read(price) if price else None,
+        cap=cap,
     )
     store = open_store(workspace)
+    if plan:
+        from cimemories.cli.costs import estimated
+
+        estimated(store, spec, concurrency)
+        return
     work_on(store, runs.plan(store, spec, find_labels=effective_labels), concurrency)
 
 
@@ -148,6 +168,7 @@ def judge(
     judge_set: JudgeSet = None,
     judge_prompt: JudgePrompt = None,
     judge_reasoning: Reasoning = False,
+    judge_price: JudgePrices = None,
     check: Annotated[
         bool, typer.Option("--check", help="Its model also says whether each message does its task.")
     ] = False,
@@ -164,7 +185,7 @@ def judge(
         raise StoreError("say where the judge is served: --judge-base-url URL.")
     judges = judges_asked(
         judge, judge_model, judge_base_url or [""], judge_api_key_env or ["OPENAI_API_KEY"], judge_max_tokens,
-        judge_split, judge_set, judge_prompt, judge_reasoning,
+        judge_split, judge_set, judge_prompt, judge_reasoning, judge_price,
     )  # fmt: skip
     store = open_store(workspace)
     judge_again(store, run_id, judges, check=check)
@@ -213,32 +234,40 @@ def judges_asked(
     settings: Sequence[str] | None,
     wording: str | None,
     reasoning: bool,
+    prices: Sequence[str] | None = None,
 ) -> list[JudgeSpec]:
     """The judges that options ask for, models first; the matcher where none is named."""
+    from cimemories.evaluation.prices import Prices
     from cimemories.evaluation.spec import JudgeSpec
 
     unknown = sorted(set(kinds or ()) - {"matcher"})
     if unknown:
         raise StoreError(f"there is no judge '{unknown[0]}'. Use --judge matcher, or --judge-model MODEL for a model.")
     models = list(models or ())
-    for values, option in ((urls, "--judge-base-url"), (keys, "--judge-api-key-env")):
+    costs: list[Prices | None] = [Prices.read(text) for text in prices or ()] or [None]
+    for values, option in ((urls, "--judge-base-url"), (keys, "--judge-api-key-env"), (costs, "--judge-price")):
         if len(values) not in (1, max(len(models), 1)):
             raise StoreError(f"give {option} once for all judges, or once for each --judge-model in its order.")
     fields = fields_of(settings, "--judge-set")
     prompt = _judge_prompt(wording) if wording else None
     found = [
-        JudgeSpec("llm", model, urls[i % len(urls)], keys[i % len(keys)], max_tokens, "message", split, fields, prompt)
+        JudgeSpec(
+            kind="llm",
+            model=model,
+            base_url=urls[i % len(urls)],
+            api_key_env=keys[i % len(keys)],
+            max_tokens=max_tokens,
+            split=split,
+            fields=fields,
+            prompt=prompt,
+            prices=costs[i % len(costs)],
+        )
         for i, model in enumerate(models)
     ]
     if reasoning:
         if not found:
             raise StoreError("--judge-reasoning needs a model that judges: --judge-model MODEL.")
-        first = found[0]
-        found.append(
-            JudgeSpec(
-                "llm", first.model, first.base_url, first.api_key_env, max_tokens, "reasoning", split, fields, prompt
-            )
-        )
+        found.append(replace(found[0], channel="reasoning"))
     return found + [JudgeSpec()] * bool(kinds or not found)
 
 

@@ -17,7 +17,7 @@ from cimemories.evaluation.judge import answer_schema, parts_of, read_answer, re
 from cimemories.evaluation.matcher import match
 from cimemories.llm import answers
 from cimemories.llm.client import Client
-from cimemories.llm.executor import Job, Settle
+from cimemories.llm.executor import Job
 from cimemories.model import ChatRequest, Context, JudgementStatus, Reveal
 from cimemories.seeds import Prompt
 from cimemories.store import judgements
@@ -85,28 +85,35 @@ def judge_response(connection: sa.Connection, judge: Judge, read: Read) -> Seque
 def judgement_job(judge: Judge, client: Client, prompt: Prompt, read: Read) -> Job:
     """The call, or the first of the calls, in which a model reads one response."""
     if judge.kind == CHECK:
-        text = prompt.render(
-            recipient=answers.one_line(read.context.recipient),
-            task=answers.one_line(read.context.task),
-            message=read.message,
-        )
-        return _job("check", judge, client, text, response_format(schema(), judge.schema), _SettleCheck(judge, read))
+        asked = check_request(judge, prompt, read.context, read.message)
+        return Job("check", client, asked, (0,), _SettleCheck(judge, read))
     parts = tuple(parts_of(len(read.held.attribute_ids), judge.split))
     return _part(_Settle(judge, client, prompt, read, parts))
 
 
-def _job(kind: str, judge: Judge, client: Client, text: str, form: Mapping[str, object], settle: Settle) -> Job:
-    request = ChatRequest(judge.model, (("user", text),), {**judge.parameters, **form})
-    return Job(kind, client, request, (0,), settle)
+def check_request(judge: Judge, prompt: Prompt, context: Context, message: str) -> ChatRequest:
+    """What is asked to know whether a message does its task."""
+    text = prompt.render(
+        recipient=answers.one_line(context.recipient), task=answers.one_line(context.task), message=message
+    )
+    return _request(judge, text, response_format(schema(), judge.schema))
+
+
+def judge_request(judge: Judge, prompt: Prompt, attributes: int, text: str) -> ChatRequest:
+    """What is asked to judge so many attributes, with the wording filled in."""
+    kind = judge.schema if prompt.answers == "numbers" else ("none" if judge.schema == "none" else "json_object")
+    return _request(judge, text, response_format(answer_schema(attributes), kind))
+
+
+def _request(judge: Judge, text: str, form: Mapping[str, object]) -> ChatRequest:
+    return ChatRequest(judge.model, (("user", text),), {**judge.parameters, **form})
 
 
 def _part(settle: _Settle) -> Job:
     judge, (start, end) = settle.judge, settle.parts[0]
     attributes = settle.read.held.profile.attributes[start:end]
     text = wording(settle.prompt, attributes, settle.read.text(judge.channel) or "")
-    kind = judge.schema if settle.prompt.answers == "numbers" else ("none" if judge.schema == "none" else "json_object")
-    form = response_format(answer_schema(len(attributes)), kind)
-    return _job("judge", judge, settle.client, text, form, settle)
+    return Job("judge", settle.client, judge_request(judge, settle.prompt, len(attributes), text), (0,), settle)
 
 
 def _by_id(reveals: Sequence[Reveal], attribute_ids: Sequence[int]) -> list[Reveal]:

@@ -52,8 +52,9 @@ def execute(
     """Do what a run owes, answers and judgements; waits until it is done, or has paid its cap on cost.
 
     `base_url` and `judge_base_url` replace the recorded addresses (servers that have moved). n_at_once False asks for
-    every sample by a request of its own, also where the server takes several. `stop_when`: as of
-    `worker.perform`, beside the cap. Raises what `worker.perform` raises, and StoreError for a run that was imported from a file: nobody can be asked for it.
+    every sample by a request of its own, also where the server takes several. `stop_when`: as of `worker.perform`,
+    beside the cap. Raises what `worker.perform` raises, and StoreError for a run that was imported from a file: nobody
+    can be asked for it.
     """
     with store.read() as connection:
         row = runs.named(connection, run_id)

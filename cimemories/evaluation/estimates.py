@@ -1,0 +1,380 @@
+"""What a run would ask, use, cost and take, before anything of it is planned. No server is asked, nothing is written.
+
+    found = estimate(store, spec, find_labels=effective_labels)
+    found.requests, found.cost_least, found.cost_most, found.assumptions
+
+Numbers of calls are exact as far as nobody's answer decides about them. Lengths come from the real prompts; what an
+answer will be long is taken from recorded calls of the same kind and model, or is the limit that the run sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from cimemories.evaluation.checking import CHECK
+from cimemories.evaluation.compositions import held
+from cimemories.evaluation.costs import JUDGE, role_of
+from cimemories.evaluation.expected import NOBODY, Counted, Walk, places_of
+from cimemories.evaluation.judging import LLM, Judge
+from cimemories.evaluation.mitigations import Mitigation
+from cimemories.evaluation.planning import (
+    CHECK_TOKENS,
+    FindLabels,
+    judge_parameters,
+    judge_prompt,
+    seed_of,
+    thinking_of,
+    wording_of,
+)
+from cimemories.evaluation.prices import Prices, money
+from cimemories.evaluation.respond import GATE, RESPOND, REWRITE, Writer
+from cimemories.evaluation.servers import Server
+from cimemories.evaluation.spec import JudgeSpec, RunSpec
+from cimemories.llm.worker import SIMULATOR
+from cimemories.seeds import load_prompt
+from cimemories.store import datasets, experience
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.experience import Learned
+
+CHARACTERS_A_TOKEN = 4.0
+TITLES = {GATE: "gate", RESPOND: "messages", REWRITE: "rewrites", "judge": "judgements", "check": "task checks"}
+
+
+@dataclass(frozen=True)
+class StageEstimate:
+    """One kind of call to one model. draws: all planned; recorded: of them, what the record answers at no cost.
+
+    requests, tokens and seconds are of what is still to be asked; `least` where an answer decides about them.
+    cacheable: prompt tokens in a beginning that the prompt before had too. completion_known: from recorded calls; else
+    the limit. seconds: of all exchanges one after the other; None where nothing is recorded.
+    """
+
+    kind: str
+    model: str
+    draws: int
+    recorded: int
+    requests: int
+    requests_least: int
+    prompt_tokens: int
+    prompt_tokens_least: int
+    cacheable: int
+    completion_tokens: int
+    completion_known: bool
+    seconds: float | None
+    prices: Prices | None
+
+    @property
+    def title(self) -> str:
+        return TITLES.get(self.kind, self.kind)
+
+    @property
+    def cost_most(self) -> float | None:
+        """With nothing from a cache, and completions as long as expected or as the limit lets them be."""
+        if not self.requests:
+            return 0.0
+        return self.prices.cost(self.prompt_tokens, 0, self.completion_tokens) if self.prices else None
+
+    @property
+    def cost_least(self) -> float | None:
+        """With all from the cache that can be, and completions as expected, or none where that is not known."""
+        if not self.requests:
+            return 0.0
+        completion = self.completion_tokens if self.completion_known else 0
+        cached = min(self.cacheable, self.prompt_tokens_least)
+        return self.prices.cost(self.prompt_tokens_least, cached, completion) if self.prices else None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run would come to. places: pairs of profile and context; responses: one a place and sample. assumptions:
+    what the numbers rest on, one sentence each. concurrency: requests under way at once."""
+
+    places: int
+    responses: int
+    stages: tuple[StageEstimate, ...]
+    assumptions: tuple[str, ...]
+    concurrency: int
+    cap: float | None = None
+
+    @property
+    def requests(self) -> int:
+        return sum(stage.requests for stage in self.stages)
+
+    @property
+    def draws(self) -> int:
+        return sum(stage.draws for stage in self.stages)
+
+    @property
+    def recorded(self) -> int:
+        return sum(stage.recorded for stage in self.stages)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(stage.prompt_tokens for stage in self.stages)
+
+    @property
+    def cacheable(self) -> int:
+        return sum(stage.cacheable for stage in self.stages)
+
+    @property
+    def completion_tokens(self) -> int:
+        return sum(stage.completion_tokens for stage in self.stages)
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(s.model for s in self.stages if s.requests and s.prices is None))
+
+    @property
+    def cost_least(self) -> float | None:
+        """None where a price is missing."""
+        costs = [stage.cost_least for stage in self.stages]
+        return None if None in costs else sum(cost or 0.0 for cost in costs)
+
+    @property
+    def cost_most(self) -> float | None:
+        costs = [stage.cost_most for stage in self.stages]
+        return None if None in costs else sum(cost or 0.0 for cost in costs)
+
+    @property
+    def currency(self) -> str:
+        return next((stage.prices.currency for stage in self.stages if stage.prices), "")
+
+    @property
+    def seconds(self) -> float | None:
+        """Of waiting, with `concurrency` requests at once; None where a stage has no recorded calls to go by."""
+        if any(stage.requests and stage.seconds is None for stage in self.stages):
+            return None
+        return sum((s.seconds or 0.0) / max(1, min(self.concurrency, s.requests)) for s in self.stages)
+
+    @property
+    def cost_words(self) -> str:
+        """The cost as a range for people, or which price is missing."""
+        least, most = self.cost_least, self.cost_most
+        if least is None or most is None:
+            return f"not known: no price for {', '.join(self.unpriced)}"
+        low, high = money(least, self.currency), money(most, self.currency)
+        return low if low == high else f"{money(least)} to {high}"
+
+    @property
+    def warning(self) -> str | None:
+        """Where the cap will surely, or may, end the work before it is done; None where it will not."""
+        if self.cap is None or self.cost_most is None or self.cost_least is None or self.cost_most <= self.cap:
+            return None
+        word = "will" if self.cost_least > self.cap else "may"
+        return (
+            f"the cap of {money(self.cap, self.currency)} {word} end this before it is done ({self.cost_words}); what "
+            "is answered until then stays, and resuming with a higher --cap goes on"
+        )
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What earlier runs teach: their manifests, the newest first, and what was read of them for each model."""
+
+    connection: sa.Connection
+    manifests: Sequence[tuple[str, Mapping[str, Any]]]
+
+    def runs_of(self, role: str, model: str) -> list[str]:
+        found = [i for i, manifest in self.manifests if any(name == model for name, _ in _asked(manifest, role))]
+        return found[:5]
+
+    def server(self, role: str, model: str, base_url: str) -> Server | None:
+        """What the newest run that asked this model at this address found out of its server."""
+        for _, manifest in self.manifests:
+            for name, part in _asked(manifest, role):
+                facts = part.get("server") if role == JUDGE else part
+                if name == model and (part.get("endpoint") or part.get("base_url")) == base_url and facts:
+                    values = {k: facts[k] for k in Server.__dataclass_fields__ if k in facts}
+                    return Server(**{**values, "notes": tuple(values.get("notes", ()))})
+        return None
+
+
+def _asked(manifest: Mapping[str, Any], role: str) -> list[tuple[str, Mapping[str, Any]]]:
+    model = manifest.get("model") or {}
+    if role != JUDGE:
+        return [(str(model.get("name")), model)]
+    seats = manifest.get("judges") or [manifest.get("judge") or {}]
+    return [(str(seat.get("model")), seat) for seat in seats if seat.get("kind") == LLM]
+
+
+def estimate(store: Store, spec: RunSpec, *, find_labels: FindLabels | None = None, concurrency: int = 32) -> Estimate:
+    """What a run would come to. Raises StoreError, SeedError or CompositionError where it could not be planned."""
+    spec.checked()
+    what, wording = spec.memory.read(), wording_of(spec)
+    with store.read() as connection:
+        dataset = datasets.named(connection, spec.dataset)
+    source = find_labels(store, dataset.id) if find_labels and what.needs_labels else None
+    with store.read() as connection:
+        known = _Known(connection, experience.manifests(connection))
+        server = known.server("model", spec.model, spec.base_url) or Server(simulated=spec.base_url == SIMULATOR)
+        judges = [(judge, _judge_server(known, judge)) for judge in spec.judges if judge.kind == LLM]
+        seats = [_judge(judge, of) for judge, of in judges]
+        seats += [_checker(spec, *judges[0])] if spec.check == "model" and judges else []
+        walk = Walk(
+            connection,
+            Writer(
+                NOBODY,
+                spec.model,
+                wording.respond,
+                wording.lines,
+                spec.parameters(server.token_limit, thinking_of(spec.preset)),
+                seed_of(spec, server),
+                (),
+                Mitigation(spec.mitigation),
+                wording.before,
+                server.schema,
+            ),
+            seats,
+            server.simulated,
+            [of.simulated for _, of in judges] + [judges[0][1].simulated] * (len(seats) - len(judges)),
+            server.n,
+        )
+        contexts = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
+        places = 0
+        for profile_id in datasets.profile_ids(connection, dataset.id, spec.profiles):
+            record = datasets.profile_record(connection, profile_id)
+            positions = None if what.is_plain else held(what, record, source.labels if source else None)
+            found = places_of(record, spec.samples, positions, contexts)
+            places += len(found)
+            walk.profile(found)
+        if not places:
+            raise StoreError(f"'{spec.dataset}' has no context for the memory '{what.label}': there is nothing to run.")
+        return _told(known, spec, server, judges, walk, places, concurrency)
+
+
+def _judge_server(known: _Known, judge: JudgeSpec) -> Server:
+    return known.server(JUDGE, judge.model, judge.base_url) or Server(simulated=judge.base_url == SIMULATOR)
+
+
+def _judge(judge: JudgeSpec, server: Server) -> Judge:
+    parameters, schema = judge_parameters(judge, server), judge.schema or server.schema
+    return Judge(0, LLM, judge.model, parameters, None, judge_prompt(judge), judge.split, schema, judge.channel)
+
+
+def _checker(spec: RunSpec, judge: JudgeSpec, server: Server) -> Judge:
+    parameters = {**judge_parameters(judge, server), server.token_limit: CHECK_TOKENS}
+    prompt = spec.prompts.get("check") or load_prompt("check")
+    return Judge(0, CHECK, judge.model, parameters, None, prompt, None, server.schema)
+
+
+def _told(
+    known: _Known,
+    spec: RunSpec,
+    server: Server,
+    judges: Sequence[tuple[JudgeSpec, Server]],
+    walk: Walk,
+    places: int,
+    concurrency: int,
+) -> Estimate:
+    said: dict[str, None] = {}
+    stages: list[StageEstimate] = []
+    last = REWRITE if spec.mitigation == Mitigation.REWRITE else RESPOND
+    message = _learned(known, last, spec.model, server.simulated)
+    draft = _learned(known, RESPOND, spec.model, server.simulated)
+    for (kind, model), counted in walk.kinds.items():
+        role = role_of(kind)
+        simulated = server.simulated if role != JUDGE else next(s.simulated for j, s in judges if j.model == model)
+        ratio = experience.characters_a_token(known.connection, known.runs_of(role, model), model, simulated)
+        if counted.requests:
+            said[_ratio_words(model, ratio)] = None
+        ratio = ratio or CHARACTERS_A_TOKEN
+        limit = _limit(spec, kind, model)
+        text = draft if kind == REWRITE else message
+        length = text.characters if text else spec.max_tokens * ratio
+        if counted.unknown and text is None:
+            said["a message that is not written yet is taken to be as long as its limit lets it be"] = None
+        stages.append(
+            _stage(known, counted, role, simulated, ratio, limit, length, text is not None, _prices(spec, kind, model))
+        )
+        said[_completion_words(stages[-1], counted, limit)] = None
+    said.update(dict.fromkeys(_more_words(spec, known, server, stages)))
+    said.pop("", None)
+    return Estimate(places, places * spec.samples, tuple(stages), tuple(said), concurrency, spec.cap)
+
+
+def _stage(
+    known: _Known,
+    counted: Counted,
+    role: str,
+    simulated: bool,
+    ratio: float,
+    limit: int,
+    length: float,
+    length_known: bool,
+    prices: Prices | None,
+) -> StageEstimate:
+    learned = _learned(known, counted.kind, counted.model, simulated)
+    completion = learned.completion_tokens if learned else limit
+    unknown = counted.unknown * length
+    return StageEstimate(
+        kind=counted.kind,
+        model=counted.model,
+        draws=counted.draws,
+        recorded=counted.recorded,
+        requests=counted.requests,
+        requests_least=counted.least_requests,
+        prompt_tokens=round((counted.characters + unknown) / ratio),
+        prompt_tokens_least=round((counted.least + (unknown if length_known else 0)) / ratio),
+        cacheable=round(counted.shared / ratio),
+        completion_tokens=round(counted.owed * completion),
+        completion_known=learned is not None,
+        seconds=learned.seconds * counted.requests if learned else None,
+        prices=prices,
+    )
+
+
+def _learned(known: _Known, kind: str, model: str, simulated: bool) -> Learned | None:
+    runs = known.runs_of(role_of(kind), model)
+    return experience.learned(known.connection, runs, kind, model, simulated) if runs else None
+
+
+def _limit(spec: RunSpec, kind: str, model: str) -> int:
+    if kind == "check":
+        return CHECK_TOKENS
+    if kind == "judge":
+        return max(judge.max_tokens for judge in spec.judges if judge.kind == LLM and judge.model == model)
+    return spec.max_tokens
+
+
+def _prices(spec: RunSpec, kind: str, model: str) -> Prices | None:
+    if role_of(kind) != JUDGE:
+        return spec.prices
+    return next((judge.prices for judge in spec.judges if judge.model == model and judge.prices), None)
+
+
+def _ratio_words(model: str, ratio: float | None) -> str:
+    if ratio is None:
+        return f"{CHARACTERS_A_TOKEN:g} characters a token: no call of {model} is recorded in a run yet"
+    return f"{ratio:.2f} characters a token, as counted in recorded calls of {model}"
+
+
+def _completion_words(stage: StageEstimate, counted: Counted, limit: int) -> str:
+    if not stage.requests:
+        return ""
+    if stage.completion_known:
+        mean = stage.completion_tokens / counted.owed
+        return f"{stage.title}: {mean:,.0f} completion tokens each, the mean of recorded calls of {stage.model}"
+    return f"{stage.title}: the limit of {limit:,} completion tokens each, as an upper bound; none is recorded yet"
+
+
+def _more_words(spec: RunSpec, known: _Known, server: Server, stages: Sequence[StageEstimate]) -> list[str]:
+    found = []
+    if not any(stage.requests for stage in stages):
+        return ["all of it is in the record already: nothing is asked"]
+    if any(stage.recorded for stage in stages):
+        found.append("what the record answers already is neither asked nor paid again")
+    if any(stage.cacheable for stage in stages):
+        found.append("how much of a shared beginning a server really takes from its cache is up to the server")
+    if server.simulated is False and known.server("model", spec.model, spec.base_url) is None and spec.samples > 1:
+        found.append(f"the server takes {spec.samples} samples in one request; if not, there are as many times more")
+    if any(stage.requests != stage.requests_least for stage in stages):
+        found.append("behind a gate, samples that chose the same memories are one request; counted is one each")
+    if any(stage.kind in ("judge", "check") for stage in stages):
+        found.append("every message comes back and is judged")
+    if any(stage.requests and stage.seconds is not None for stage in stages):
+        found.append("time as in the recorded calls, whatever load the server had then")
+    return found

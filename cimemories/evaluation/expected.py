@@ -1,0 +1,280 @@
+"""The calls of a run that is not planned yet, place by place: what each kind asks, and what the record answers already.
+
+What is known is built as a worker would build it, so that a call which the record holds is found under its very key.
+What depends on an answer that nobody has given yet is counted, and its length taken from what is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import sqlalchemy as sa
+
+from cimemories.evaluation.checking import CHECK
+from cimemories.evaluation.compositions import part
+from cimemories.evaluation.judge import parts_of, response_format, wording
+from cimemories.evaluation.judging import Judge, check_request, judge_request
+from cimemories.evaluation.memory import memory_lines
+from cimemories.evaluation.mitigations import Mitigation, gate_schema, read_gate
+from cimemories.evaluation.respond import GATE, RESPOND, REWRITE, Place, Writer, response_status
+from cimemories.llm import answers
+from cimemories.llm.client import Client
+from cimemories.model import Attribute, ChatRequest, ResponseStatus
+from cimemories.seeds import Prompt
+from cimemories.store import calls
+from cimemories.store.calls import Answer
+from cimemories.store.datasets import ProfileRecord
+from cimemories.store.judgements import REASONING
+
+NOBODY = cast(Client, None)  # requests are built, none is asked
+_HOLE = "\x00text\x00"  # where a message is to stand; no prompt holds it
+
+
+@dataclass
+class Counted:
+    """One kind of call to one model. draws: all that are planned; recorded: of them, what the record answers.
+
+    Characters are of prompts that are still to be asked: `least` without memories that a gate may leave out, `shared`
+    of a beginning that the prompt before had too. unknown: in how many of them a message stands that is not written
+    yet; it is not among the characters.
+    """
+
+    kind: str
+    model: str
+    requests: int = 0
+    least_requests: int = 0
+    draws: int = 0
+    recorded: int = 0
+    owed: int = 0
+    characters: int = 0
+    least: int = 0
+    shared: int = 0
+    unknown: int = 0
+    last: str = ""
+
+    def prompt(self, text: str, times: int = 1, *, least: int | None = None, unknown: int = 0) -> None:
+        """Count a prompt that is to be asked so many times. least: its length without what is not known."""
+        shared = common(self.last, text)
+        self.characters += len(text) * times
+        self.least += (len(text) if least is None else least) * times
+        self.shared += shared + len(text) * (times - 1)
+        self.unknown += unknown
+        self.last = text
+
+
+def common(first: str, second: str) -> int:
+    """Length of the beginning that two texts share, found by halving: comparing slices is what Python does fast."""
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@dataclass
+class Walk:
+    """Goes through the places of a run. n, simulated: of the model's server; judges_simulated: of each judge's."""
+
+    connection: sa.Connection
+    writer: Writer
+    judges: Sequence[Judge]
+    simulated: bool
+    judges_simulated: Sequence[bool]
+    n: bool
+    kinds: dict[tuple[str, str], Counted] = field(default_factory=dict)
+    _texts: dict[tuple[object, ...], str] = field(default_factory=dict)
+    _asked: set[str] = field(default_factory=set)
+
+    def counted(self, kind: str, model: str) -> Counted:
+        return self.kinds.setdefault((kind, model), Counted(kind, model))
+
+    def profile(self, places: Sequence[Place]) -> None:
+        """Count all that is asked in the places of one profile."""
+        self._texts.clear()
+        first = [(place, *self._first(place)) for place in places]
+        finals: list[tuple[Place, list[Answer], int]] = []
+        if self.writer.mitigation == Mitigation.NONE:
+            finals = [
+                (place, list(found.values()), len(place.responses) - len(found))
+                for place, _, found in self._look(RESPOND, first)
+            ]
+        elif self.writer.mitigation == Mitigation.GATE:
+            finals = list(self._behind_gates(self._look(GATE, first)))
+        else:
+            finals = list(self._behind_drafts(self._look(RESPOND, first)))
+        for number, judge in enumerate(self.judges):
+            self._judged(judge, self.judges_simulated[number], finals)
+
+    def _first(self, place: Place) -> tuple[ChatRequest, Sequence[int]]:
+        writer, draws = self.writer, tuple(sorted(place.responses))
+        if writer.mitigation == Mitigation.GATE and writer.before is not None:
+            attributes = place.held.profile.attributes
+            listed = self._once(("gate", place.held.attribute_ids), lambda: numbered(attributes))
+            form = response_format(gate_schema(len(attributes)), writer.schema)
+            return writer.request(writer.before.render(memories=listed, **place.words()), form), draws
+        return self._message(place, place.held), draws
+
+    def _message(self, place: Place, shown: ProfileRecord) -> ChatRequest:
+        lines = self._once(
+            ("lines", shown.attribute_ids), lambda: memory_lines(self.writer.lines, shown.profile.attributes)
+        )
+        return self.writer.request(self.writer.prompt.render(memories=lines, **place.words()))
+
+    def _once(self, key: tuple[object, ...], make: Callable[[], str]) -> str:
+        if key not in self._texts:
+            self._texts[key] = make()
+        return self._texts[key]
+
+    def _look(
+        self, kind: str, asked: Sequence[tuple[Place, ChatRequest, Sequence[int]]]
+    ) -> Iterator[tuple[Place, ChatRequest, dict[int, Answer]]]:
+        """What the record answers of these requests; the rest is counted as to be asked."""
+        keys = [calls.call_keys(item, draws, simulated=self.simulated) for _, item, draws in asked]
+        there = calls.answers_by_key(self.connection, [key for of_one in keys for key in of_one.values()])
+        counted = self.counted(kind, self.writer.model)
+        for (place, item, draws), of_one in zip(asked, keys, strict=True):
+            found = {draw: there[key] for draw, key in of_one.items() if key in there}
+            owed = len(draws) - len(found)
+            counted.draws += len(draws)
+            counted.recorded += len(found)
+            counted.owed += owed
+            if owed:
+                requests = 1 if self.n else owed
+                counted.requests += requests
+                counted.least_requests += requests
+                counted.prompt(item.messages[0][1], requests)
+            yield place, item, found
+
+    def _behind_gates(
+        self, gates: Iterator[tuple[Place, ChatRequest, dict[int, Answer]]]
+    ) -> Iterator[tuple[Place, list[Answer], int]]:
+        for place, _, found in list(gates):
+            held, chosen = place.held, dict[tuple[int, ...], list[int]]()
+            for draw, answer in found.items():
+                if response_status(answer)[0] == ResponseStatus.OK:
+                    try:
+                        positions = read_gate(answer.content, len(held.attribute_ids))
+                    except answers.AnswerError:
+                        continue
+                    chosen.setdefault(positions, []).append(draw)
+            asked = [
+                (place, self._message(place, part(held, [held.attribute_ids[p] for p in positions])), sorted(draws))
+                for positions, draws in chosen.items()
+            ]
+            messages = [answer for _, _, got in self._look(RESPOND, asked) for answer in got.values()]
+            missing = len(place.responses) - len(found)
+            if missing:
+                self._unknown_messages(place, missing)
+            yield place, messages, missing + sum(len(draws) for draws in chosen.values()) - len(messages)
+
+    def _unknown_messages(self, place: Place, missing: int) -> None:
+        """Messages behind a gate that has not chosen: as long as with all memories at most, without any at least."""
+        counted = self.counted(RESPOND, self.writer.model)
+        counted.draws += missing
+        counted.owed += missing
+        counted.requests += missing
+        counted.least_requests += 1 if self.n else missing
+        full = self._message(place, place.held).messages[0][1]
+        bare = self.writer.prompt.render(memories="", **place.words())
+        counted.prompt(full, missing, least=len(bare))
+
+    def _behind_drafts(
+        self, drafts: Iterator[tuple[Place, ChatRequest, dict[int, Answer]]]
+    ) -> Iterator[tuple[Place, list[Answer], int]]:
+        prompt = self.writer.before
+        assert prompt is not None
+        for place, _, found in list(drafts):
+            good = {d: a for d, a in found.items() if response_status(a)[0] == ResponseStatus.OK}
+            asked = [
+                (place, self.writer.request(prompt.render(draft=answer.content or "", **place.words())), (draw,))
+                for draw, answer in good.items()
+            ]
+            messages = [answer for _, _, got in self._look(REWRITE, asked) for answer in got.values()]
+            missing = len(place.responses) - len(found)
+            counted = self.counted(REWRITE, self.writer.model)
+            bare = prompt.render(draft="", **place.words())
+            for _ in range(missing):
+                counted.draws += 1
+                counted.owed += 1
+                counted.requests += 1
+                counted.least_requests += 1
+                counted.prompt(bare, unknown=1)
+            yield place, messages, missing + len(good) - len(messages)
+
+    def _judged(self, judge: Judge, simulated: bool, finals: Sequence[tuple[Place, list[Answer], int]]) -> None:
+        if judge.prompt is None:
+            return
+        kind = "check" if judge.kind == CHECK else "judge"
+        counted = self.counted(kind, judge.model)
+        keys: dict[str, str] = {}
+        for place, messages, missing in finals:
+            texts = [
+                self._text(judge, answer) for answer in messages if response_status(answer)[0] == ResponseStatus.OK
+            ]
+            for request in (r for text in texts if text is not None for r in self._requests(judge, place, text)):
+                counted.draws += 1
+                key = calls.call_keys(request, [0], simulated=simulated)[0]
+                if key not in self._asked:
+                    keys[key] = request.messages[0][1]
+            for request in self._requests(judge, place, "") if missing else ():
+                counted.draws += missing
+                counted.owed += missing
+                counted.requests += missing
+                counted.least_requests += missing
+                counted.prompt(request.messages[0][1], missing, unknown=missing)
+        self._asked.update(keys)
+        there = calls.answers_by_key(self.connection, keys)
+        for key, text in keys.items():
+            if key in there:
+                continue
+            counted.owed += 1
+            counted.requests += 1
+            counted.least_requests += 1
+            counted.prompt(text)
+        counted.recorded = counted.draws - counted.owed
+
+    def _text(self, judge: Judge, answer: Answer) -> str | None:
+        text = answer.reasoning if judge.channel == REASONING else answer.content
+        return text if (text or "").strip() else None
+
+    def _requests(self, judge: Judge, place: Place, text: str) -> Iterator[ChatRequest]:
+        prompt = cast(Prompt, judge.prompt)
+        if judge.kind == CHECK:
+            yield check_request(judge, prompt, place.context, text)
+            return
+        attributes = place.held.profile.attributes
+        for start, end in parts_of(len(attributes), judge.split):
+            asked = attributes[start:end]
+            frame = self._once(
+                ("judge", prompt.sha256, place.held.attribute_ids[start:end]),
+                lambda of=asked: wording(prompt, of, _HOLE),  # type: ignore[misc]
+            )
+            yield judge_request(judge, prompt, len(asked), frame.replace(_HOLE, text))
+
+
+def numbered(attributes: Sequence[Attribute]) -> str:
+    return answers.numbered([item.statement for item in attributes])
+
+
+def places_of(
+    record: ProfileRecord, samples: int, positions: Mapping[int, Sequence[int]] | None, contexts: Sequence[int]
+) -> list[Place]:
+    """The places of a profile in the contexts that are wanted, by what is held in each; None: all attributes."""
+    wanted, responses, parts = set(contexts), {s: s for s in range(samples)}, dict[tuple[int, ...], ProfileRecord]()
+    found = []
+    for context_id, context in zip(record.context_ids, record.profile.contexts, strict=True):
+        if context_id not in wanted or (positions is not None and context_id not in positions):
+            continue
+        held = record
+        if positions is not None:
+            chosen = tuple(positions[context_id])
+            if chosen not in parts:
+                parts[chosen] = part(record, [record.attribute_ids[p] for p in chosen])
+            held = parts[chosen]
+        found.append(Place(held, context, responses))
+    return found
