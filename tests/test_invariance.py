@@ -1,0 +1,83 @@
+"""What a run comes to does not depend on how it was worked off: how much at once, in which order, by how many."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from evaluating import add_labelled, assert_whole, numbers, simulated
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cimemories.evaluation import runs
+from cimemories.llm.simulator import running_simulator
+from cimemories.llm.worker import WorkError, perform
+from cimemories.store import judgements
+from cimemories.store import runs as run_rows
+from cimemories.store.engine import open_store
+
+PROFILES, CONTEXTS, SAMPLES = 2, 3, 2
+PLANNED = PROFILES * CONTEXTS * SAMPLES
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, dict[str, object], str]]:
+    """A planned run with a gate, a matcher beside the judge and a split list, its record, and its numbers when it is
+    done in one go, one call after the other."""
+    folder = tmp_path_factory.mktemp("invariance")
+    with running_simulator() as url:
+        store = open_store(folder / "planned")
+        add_labelled(store, PROFILES, CONTEXTS)
+        judge = runs.JudgeSpec("llm", "sim-judge", url, split=25)
+        more = (runs.JudgeSpec(),)
+        run_id = runs.plan(
+            store, simulated(url, samples=SAMPLES, judge=judge, more_judges=more, mitigation="gate", check="model")
+        )
+        store.close()
+        shutil.copytree(folder / "planned", folder / "calm")
+        calm = open_store(folder / "calm")
+        runs.execute(calm, run_id, concurrency=1)
+        found = numbers(calm, run_id)
+        calm.close()
+        yield folder / "planned", run_id, found, url
+
+
+@given(data=st.data())
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+def test_numbers_do_not_depend_on_concurrency_order_or_worker(
+    planned: tuple[Path, str, dict[str, object], str], data: st.DataObject
+) -> None:
+    source, run_id, wanted, url = planned
+    with tempfile.TemporaryDirectory() as name:
+        shutil.copytree(source, Path(name) / "copy")
+        store = open_store(Path(name) / "copy")
+        with store.read() as connection:
+            row = run_rows.named(connection, run_id)
+            seats = [*judgements.of_run(connection, run_id), *judgements.checkers_of_run(connection, run_id)]
+        for _ in range(data.draw(st.integers(0, 2), label="workers that stop on the way")):
+            limit = data.draw(st.integers(1, 25), label="after so many answers")
+            order = Random(data.draw(st.integers(0, 999), label="order"))
+
+            def shuffled(client: object, order: Random = order) -> list[object]:
+                jobs = list(runs.jobs_of(store, row, seats, client, lambda seat: url))  # type: ignore[arg-type]
+                order.shuffle(jobs)
+                return jobs
+
+            try:
+                perform(
+                    store,
+                    run_id,
+                    shuffled,  # type: ignore[arg-type]
+                    concurrency=data.draw(st.sampled_from([1, 2, 7]), label="at once"),
+                    stop_when=lambda progress, limit=limit: "enough" if progress.done >= limit else None,
+                )
+            except WorkError as end:
+                assert "enough" in str(end)
+        runs.execute(store, run_id, concurrency=data.draw(st.sampled_from([1, 3, 32]), label="at once in the end"))
+        assert_whole(store, run_id, PLANNED)
+        assert numbers(store, run_id) == wanted
+        store.close()
