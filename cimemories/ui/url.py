@@ -52,6 +52,7 @@ PARAMETERS = frozenset(
         "answers",
         "who",
         "cell",
+        "beside",
     ]
 )
 PAGES = {
