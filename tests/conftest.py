@@ -25,7 +25,7 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import settings
 
-from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, open_store
+from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, open_store, shared_store
 
 # Shared machines stall now and then; a stall is no failure of what is tested.
 settings.register_profile("project", deadline=None, print_blob=True)
@@ -228,3 +228,11 @@ def sqlite_store(tmp_path: Path, into: Copies) -> Iterator[Store]:
     opened = open_store(tmp_path / "workspace")
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def app_store(tmp_path: Path, into: Copies, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """An open, empty record on SQLite that is the app's own: what AppTest draws is drawn of it."""
+    monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
+    into(tmp_path / "workspace")
+    return shared_store()
