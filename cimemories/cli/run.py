@@ -26,7 +26,7 @@ from cimemories.cli.base import (
     cli,
 )
 from cimemories.cli.working import work_on
-from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
+from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
 
 if TYPE_CHECKING:
     from cimemories.evaluation.spec import JudgeSpec
@@ -115,6 +115,7 @@ def run(
     from cimemories.analysis.effective_labels import effective_labels
     from cimemories.evaluation import runs
     from cimemories.evaluation.prices import Prices
+    from cimemories.evaluation.servers import BATCH
     from cimemories.evaluation.spec import Memory
 
     judges = judges_asked(
@@ -153,7 +154,21 @@ def run(
 
         estimated(store, spec, concurrency)
         return
-    work_on(store, runs.plan(store, spec, find_labels=effective_labels), concurrency)
+    run_id = runs.plan(store, spec, find_labels=effective_labels)
+    if base_url == BATCH:
+        _wait_for_batches(store, run_id)
+        return
+    work_on(store, run_id, concurrency)
+
+
+def _wait_for_batches(store: Store, run_id: str) -> None:
+    from cimemories.model import WorkStatus
+    from cimemories.store import work
+
+    with store.write() as connection:
+        work.finish(connection, run_id, WorkStatus.PAUSED)
+    output.note(f"planned; `cimemories batch export {run_id} --out owed.jsonl` writes what it owes")
+    output.line(run_id)
 
 
 @cli.command()

@@ -19,6 +19,7 @@ from cimemories.evaluation.judging import Judge, Read, judge_response, judgement
 from cimemories.evaluation.mitigations import Mitigation
 from cimemories.evaluation.planning import FindLabels, LabelSource, plan
 from cimemories.evaluation.respond import Place, Writer, response_job
+from cimemories.evaluation.servers import BATCH
 from cimemories.evaluation.spec import JudgeSpec, Memory, RunSpec
 from cimemories.llm import worker
 from cimemories.llm.client import Client, Endpoint
@@ -62,6 +63,11 @@ def execute(
     if row.endpoint == IMPORTED and row.responses.get("failed"):
         raise StoreError(
             f"{run_id} was imported from a file: what it lacks cannot be asked for. A new run of the model can."
+        )
+    if BATCH in (base_url or row.endpoint, *(_judge_address(row, s, base_url, judge_base_url) for s in seats)):
+        raise StoreError(
+            f"{run_id} has no server: its calls go by batch files. `cimemories batch export {run_id} --out owed.jsonl` "
+            f"writes what is owed; `cimemories resume {run_id} --base-url URL` asks a server instead."
         )
     watch = CapWatch(store, run_id)
     if reason := watch.reached():

@@ -8,6 +8,8 @@ from cimemories.llm import worker
 from cimemories.llm.capabilities import find_out
 from cimemories.llm.client import Endpoint
 
+BATCH = "batch"  # the word for no server at all: calls go out and come back as batch files
+
 
 @dataclass(frozen=True)
 class Server:
@@ -28,7 +30,12 @@ class Server:
 
 
 def look_up(base_url: str, key_env: str, model: str, samples: int, wants_schema: bool, seed: int | None) -> Server:
-    """Ask a server what it serves and can do. Raises EndpointError where it cannot be used."""
+    """Ask a server what it serves and can do. Raises EndpointError where it cannot be used.
+
+    For the word `batch` nobody is asked: one request a sample, and a JSON schema, as batch servers take them.
+    """
+    if base_url == BATCH:
+        return Server(simulated=False, n=False, notes=("nobody was asked what it can do: calls go by batch files",))
     with worker.reachable(base_url) as url:
         found = find_out(
             Endpoint(url, key_env),
