@@ -279,7 +279,9 @@ def test_only_a_full_reveal_by_the_judge_that_is_asked_for_counts(store: Store) 
         second = add_judge(connection, "second-judge")
         judgements.assign(connection, run_id, [second])
         for item in judgements.owed(connection, run_id, second, people[0].id):
-            settle_judgement(connection, item.response, second, None, people[0].attribute_ids[:1], strength=Strength.IMPLIED)
+            settle_judgement(
+                connection, item.response, second, None, people[0].attribute_ids[:1], strength=Strength.IMPLIED
+            )
         work.bump(connection, run_id)
     flows = Flows(store)
     assert headline(flows, scope(store, run_id)).violation[1] == pytest.approx(0.6)
