@@ -230,7 +230,8 @@ def estimate(store: Store, spec: RunSpec, *, find_labels: FindLabels | None = No
             ),
             seats,
             server.simulated,
-            [of.simulated for _, of in judges] + [judges[0][1].simulated] * (len(seats) - len(judges)),
+            # What is behind the judges is the task check, which asks the first judge's model.
+            [of.simulated for _, of in judges] + [of.simulated for _, of in judges[:1]] * (len(seats) - len(judges)),
             server.n,
         )
         contexts = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
