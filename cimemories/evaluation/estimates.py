@@ -201,8 +201,18 @@ def _asked(manifest: Mapping[str, Any], role: str) -> list[tuple[str, Mapping[st
     return [(str(seat.get("model")), seat) for seat in seats if seat.get("kind") == LLM]
 
 
-def estimate(store: Store, spec: RunSpec, *, find_labels: FindLabels | None = None, concurrency: int = 32) -> Estimate:
-    """What a run would come to. Raises StoreError, SeedError or CompositionError where it could not be planned."""
+def estimate(
+    store: Store,
+    spec: RunSpec,
+    *,
+    find_labels: FindLabels | None = None,
+    concurrency: int = 32,
+    asked: set[str] | None = None,
+) -> Estimate:
+    """What a run would come to. Raises StoreError, SeedError or CompositionError where it could not be planned.
+
+    asked: keys of calls that runs before it will have asked: they count as recorded. Its own are added.
+    """
     spec.checked()
     what, wording = spec.memory.read(), wording_of(spec)
     with store.read() as connection:
@@ -233,6 +243,7 @@ def estimate(store: Store, spec: RunSpec, *, find_labels: FindLabels | None = No
             # What is behind the judges is the task check, which asks the first judge's model.
             [of.simulated for _, of in judges] + [of.simulated for _, of in judges[:1]] * (len(seats) - len(judges)),
             server.n,
+            set() if asked is None else asked,
         )
         contexts = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
         places = 0

@@ -86,9 +86,9 @@ class Walk:
     simulated: bool
     judges_simulated: Sequence[bool]
     n: bool
+    asked: set[str]  # keys of calls that have been counted, here or in a run before
     kinds: dict[tuple[str, str], Counted] = field(default_factory=dict)
     _texts: dict[tuple[object, ...], str] = field(default_factory=dict)
-    _asked: set[str] = field(default_factory=set)
 
     def counted(self, kind: str, model: str) -> Counted:
         return self.kinds.setdefault((kind, model), Counted(kind, model))
@@ -139,9 +139,11 @@ class Walk:
         counted = self.counted(kind, self.writer.model)
         for (place, item, draws), of_one in zip(asked, keys, strict=True):
             found = {draw: there[key] for draw, key in of_one.items() if key in there}
-            owed = len(draws) - len(found)
+            earlier = sum(key in self.asked for draw, key in of_one.items() if draw not in found)
+            owed = len(draws) - len(found) - earlier
+            self.asked.update(of_one.values())
             counted.draws += len(draws)
-            counted.recorded += len(found)
+            counted.recorded += len(found) + earlier
             counted.owed += owed
             if owed:
                 requests = 1 if self.n else owed
@@ -219,7 +221,7 @@ class Walk:
             for request in (r for text in texts if text is not None for r in self._requests(judge, place, text)):
                 counted.draws += 1
                 key = calls.call_keys(request, [0], simulated=simulated)[0]
-                if key not in self._asked:
+                if key not in self.asked:
                     keys[key] = request.messages[0][1]
             for request in self._requests(judge, place, "") if missing else ():
                 counted.draws += missing
@@ -227,7 +229,7 @@ class Walk:
                 counted.requests += missing
                 counted.least_requests += missing
                 counted.prompt(request.messages[0][1], missing, unknown=missing)
-        self._asked.update(keys)
+        self.asked.update(keys)
         there = calls.answers_by_key(self.connection, keys)
         for key, text in keys.items():
             if key in there:

@@ -29,6 +29,7 @@ from cimemories.store.engine import Store
 __all__ = ["Executor", "Job", "Progress", "Stopped", "Tally"]
 
 UNREACHABLE_IN_A_ROW = 10
+UNREACHABLE = "the server does not answer any more"  # how the reason of such an end begins
 COMMIT_AT_MOST = 64
 LINGER_SECONDS = 0.01  # how long a commit waits for company: one for many answers costs little more than one for one
 
@@ -185,7 +186,7 @@ class Executor:
         self._unreachable = self._unreachable + 1 if answer.status == "connection" else 0
         if self._unreachable >= UNREACHABLE_IN_A_ROW:
             self.stop(
-                f"the server does not answer any more ({answer.error}); {self._unreachable} calls in a row failed. "
+                f"{UNREACHABLE} ({answer.error}); {self._unreachable} calls in a row failed. "
                 "Start it again, then resume"
             )
 
