@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 
 from cimemories.analysis.scopes import judge_title
+from cimemories.evaluation.costs import Cost, run_cost
 from cimemories.model import JudgementStatus, ResponseStatus, WorkStatus
 from cimemories.store import judgements, runs, work
 from cimemories.store.engine import Store
@@ -52,7 +53,8 @@ class Stage:
 @dataclass(frozen=True)
 class RunProgress:
     """One run at one moment. responses: planned responses by status; unjudged: answered ones without a judgement by
-    some judge; failures: (stage, status, cause, count); calls: by kind of call, what it has cost so far.
+    some judge; failures: (stage, status, cause, count); cost: what its calls
+    have used, by kind and model, and cost so far.
 
     imported: it was read from a file, so nobody can be asked for its messages.
     """
@@ -63,7 +65,7 @@ class RunProgress:
     responses: Mapping[str, int]
     unjudged: int
     failures: tuple[tuple[str, str, str, int], ...]
-    calls: Mapping[str, StageCalls]
+    cost: Cost
     worker: str
     imported: bool
     revision: int
@@ -116,7 +118,7 @@ def run_progress(store: Store, run_id: str) -> RunProgress:
         responses=row.responses,
         unjudged=max((answered - settled.get(j.id, {}).get(JudgementStatus.OK, 0) for j in readers), default=0),
         failures=failures,
-        calls=calls,
+        cost=run_cost(store, run_id),
         worker=f"process {owner['pid']} on {owner['host']}" if owner["pid"] else "no worker",
         imported=row.endpoint == IMPORTED,
         revision=row.revision,

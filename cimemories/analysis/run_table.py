@@ -17,10 +17,11 @@ from cimemories.analysis.flows import Flows, scope
 from cimemories.analysis.headline import headline
 from cimemories.analysis.labels import default_labelling
 from cimemories.analysis.task_check import task_checks
-from cimemories.store import datasets, judgements, runs
+from cimemories.evaluation.costs import Cost, run_cost
+from cimemories.store import datasets, judgements
 from cimemories.store.engine import StoreError
 from cimemories.store.judgements import JudgeRow
-from cimemories.store.runs import RunRow, StageCalls
+from cimemories.store.runs import RunRow
 from cimemories.store.tables import run_judge
 
 RULES = "check-rules"
@@ -31,7 +32,7 @@ class RunLine:
     """One run in the table. Shares are 0 to 1, nan where they are undefined or nothing is judged yet.
 
     violation: Violation@n with all samples of the run. does_task: share of the checked messages that do their task.
-    calls: what each kind of call has cost. judges: names, in the order of the run.
+    judges: names, in the order of the run.
     """
 
     run: RunRow
@@ -42,7 +43,7 @@ class RunLine:
     violation: float
     completeness: float
     does_task: float
-    calls: Mapping[str, StageCalls]
+    cost: Cost
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def run_lines(flows: Flows, rows: Sequence[RunRow]) -> list[RunLine]:
         )
         judges = flows.remember(("table judges", row.id, seats.get(row.id, 0)), partial(_judges, flows, row))
         numbers = flows.remember(("table", *version), partial(_numbers, flows, row))
-        calls = flows.remember(("table calls", *version), partial(_calls, flows, row))
+        cost = flows.remember(("table cost", *version), partial(run_cost, flows.store, row.id))
         found.append(
             RunLine(
                 run=row,
@@ -83,7 +84,7 @@ def run_lines(flows: Flows, rows: Sequence[RunRow]) -> list[RunLine]:
                 violation=numbers.violation,
                 completeness=numbers.completeness,
                 does_task=numbers.does_task,
-                calls=calls,
+                cost=cost,
             )
         )
     return found
@@ -101,11 +102,6 @@ def memory_words(row: RunRow) -> str:
 def _judges(flows: Flows, row: RunRow) -> list[JudgeRow]:
     with flows.store.read() as connection:
         return judgements.of_run(connection, row.id)
-
-
-def _calls(flows: Flows, row: RunRow) -> Mapping[str, StageCalls]:
-    with flows.store.read() as connection:
-        return runs.calls_by_kind(connection, row.id)
 
 
 def _numbers(flows: Flows, row: RunRow) -> _Numbers:

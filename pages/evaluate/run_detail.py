@@ -92,7 +92,7 @@ def _live(store: Store, row: RunRow, was_active: bool) -> None:
     with left:
         safe.show(_statuses(now))
     with right:
-        safe.show(run_stages.calls_table(row, now))
+        safe.show(run_stages.calls_table(now))
     if now.active:
         run_stages.server_figures(row)
     log = launch.log_tail(store, row.id)

@@ -8,6 +8,8 @@ import pandas as pd
 import streamlit as st
 
 from cimemories.analysis.progress import CHECK, DRAFT, GATE, JUDGE, MESSAGES, RunProgress, Stage, in_words
+from cimemories.evaluation.costs import Cost
+from cimemories.evaluation.prices import money
 from cimemories.llm.vllm_metrics import ServerFigures, figures_between, read_metrics
 from cimemories.llm.worker import SIMULATOR
 from cimemories.model import WorkStatus
@@ -89,28 +91,40 @@ def _pace(row: RunRow, now: RunProgress) -> str:
     return f". {rate:,.1f} steps a second, about {in_words(left)} left; {now.worker}."
 
 
-def calls_table(row: RunRow, now: RunProgress) -> safe.Html:
-    """What each kind of call has cost: calls, failed ones, tokens."""
-    if not now.calls:
+def calls_table(now: RunProgress) -> safe.Html:
+    """What each kind of call to each model has used and cost, and what that comes to."""
+    cost = now.cost
+    if not cost.stages:
         why = "a file" if now.imported else "no call"
         return safe.tag("div", f"Nothing is known of calls: {why} stands behind this run so far.", cls="ci-muted")
-    titles = ("failed", "Prompt tokens", "cached", "Completion tokens")
-    heads = [safe.tag("th", "Calls"), safe.tag("th", "", cls="ci-number")]
-    rows = [safe.tag("tr", *heads, *(safe.tag("th", title, cls="ci-number") for title in titles))]
-    kinds = [kind for kind in KINDS if kind in now.calls] + sorted(set(now.calls) - set(KINDS))
-    for kind in kinds:
-        calls = now.calls[kind]
-        cached = tables.percent(calls.cached_tokens / calls.prompt_tokens) if calls.prompt_tokens else ""
+    several = len({stage.used.model for stage in cost.stages}) > 1
+    titles = ("Calls", "failed", "Prompt tokens", "cached", "Completion tokens", "Cost")
+    heads = [safe.tag("th", "Kind"), *(safe.tag("th", title, cls="ci-number") for title in titles)]
+    rows = [safe.tag("tr", *heads)]
+    for stage in sorted(cost.stages, key=lambda stage: [*KINDS, stage.used.kind].index(stage.used.kind)):
+        used = stage.used
+        cached = tables.percent(used.cached_tokens / used.prompt_tokens) if used.prompt_tokens else ""
         values = (
-            tables.count(calls.calls),
-            tables.count(calls.failed),
-            tables.count(calls.prompt_tokens),
-            f"{tables.count(calls.cached_tokens)} ({cached})" if calls.cached_tokens else "0",
-            tables.count(calls.completion_tokens),
+            tables.count(used.calls),
+            tables.count(used.failed),
+            tables.count(used.prompt_tokens),
+            f"{tables.count(used.cached_tokens)} ({cached})" if used.cached_tokens else "0",
+            tables.count(used.completion_tokens),
+            "no price" if stage.amount is None else money(stage.amount, cost.currency),
         )
         cells = [safe.tag("td", value, cls="ci-number") for value in values]
-        rows.append(safe.tag("tr", safe.tag("td", KINDS.get(kind, kind)), *cells))
-    return safe.tag("table", *rows, cls="ci-grid")
+        name = KINDS.get(used.kind, used.kind) + (f", {used.model}" if several else "")
+        rows.append(safe.tag("tr", safe.tag("td", name), *cells))
+    return safe.join([safe.tag("table", *rows, cls="ci-grid"), safe.tag("div", _money(cost), cls="ci-muted")])
+
+
+def _money(cost: Cost) -> str:
+    """What it has cost in all, what of that was paid for this run, and the cap."""
+    if not cost.known and cost.unpriced:
+        return ""
+    paid = f", of which {money(cost.paid, cost.currency)} since it was planned; the rest was in the record"
+    cap = f". It stops at {money(cost.cap, cost.currency)}" if cost.cap is not None else ""
+    return f"Cost so far: {cost.words()}{paid if cost.paid < cost.known else ''}{cap}."
 
 
 def server_figures(row: RunRow) -> None:
