@@ -19,6 +19,7 @@ from cimemories.cli import (  # each registers its commands
     run,
     serve,
     servers,
+    sweep,
     versions,
 )
 from cimemories.cli.base import cli, main
@@ -40,5 +41,6 @@ __all__ = [
     "run",
     "serve",
     "servers",
+    "sweep",
     "versions",
 ]
