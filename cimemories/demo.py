@@ -3,7 +3,9 @@
 What is shipped are the profiles and the recorded calls; labels, responses and judgements follow from them by the same
 code that serves real work. Where a prompt has been changed since, the calls no longer fit and the simulator answers.
 
-    python -m cimemories.demo        writes data/demo/ anew
+    python -m cimemories.demo        writes data/demo/ anew, but for the run of a real model
+
+Beside them stands one small run of a real model, recorded from a real vLLM server (demo_real.py).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from cimemories import seeds
+from cimemories import demo_real, seeds
 from cimemories.analysis.headline import warm
 from cimemories.curation import labelling
 from cimemories.curation.offline import generate_profiles
@@ -48,7 +50,7 @@ def is_wanted(store: Store) -> bool:
         labelled = labellings.all_rows(connection, demo.id)
         ran = run_rows.all_rows(connection, demo.id)
     finished = {row.model for row in ran if row.status == WorkStatus.FINISHED}
-    return not labelled or not finished >= set(MODELS)
+    return not labelled or not finished >= set(MODELS) or not demo_real.is_there(FOLDER, ran)
 
 
 def prepare(store: Store, tell: Callable[[str], None], profiles: int | None = None) -> None:
@@ -56,6 +58,23 @@ def prepare(store: Store, tell: Callable[[str], None], profiles: int | None = No
 
     Raises what its steps raise.
     """
+    add_dataset(store, profiles)
+    archive = FOLDER / "calls.jsonl.xz"
+    if archive.exists():
+        tell("preparing the demo: recorded calls")
+        read_calls(store, archive)
+    tell("preparing the demo: labels")
+    labelling_id = labelling.plan(store, _labelling_spec())
+    labelling.execute(store, labelling_id)
+    warm(store, labelling_id)
+    demo_real.prepare(store, FOLDER, DATASET, tell)
+    for model in MODELS:
+        tell(f"preparing the demo: a run of {model}")
+        _run(store, model)
+
+
+def add_dataset(store: Store, profiles: int | None = None) -> None:
+    """The demo's dataset where it is not there; only its first `profiles` where given."""
     file = read_profiles(FOLDER / "profiles.json")
     with store.write() as connection:
         rows = datasets.all_rows(connection)
@@ -68,17 +87,6 @@ def prepare(store: Store, tell: Callable[[str], None], profiles: int | None = No
                 source_name="profiles.json",
                 source_hash=file.sha256,
             )
-    archive = FOLDER / "calls.jsonl.xz"
-    if archive.exists():
-        tell("preparing the demo: recorded calls")
-        read_calls(store, archive)
-    tell("preparing the demo: labels")
-    labelling_id = labelling.plan(store, _labelling_spec())
-    labelling.execute(store, labelling_id)
-    warm(store, labelling_id)
-    for model in MODELS:
-        tell(f"preparing the demo: a run of {model}")
-        _run(store, model)
 
 
 def _run(store: Store, model: str) -> None:
@@ -132,7 +140,7 @@ def rebuild() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(folder)
         prepare(store, lambda text: print(text, file=sys.stderr))  # noqa: T201
-        count = write_calls(store, FOLDER / "calls.jsonl.xz")
+        count = write_calls(store, FOLDER / "calls.jsonl.xz", simulated=True)
         store.close()
     print(f"{count} calls in {FOLDER}", file=sys.stderr)  # noqa: T201
 

@@ -28,7 +28,7 @@ RANKS = {
     "curation": 3,
     "evaluation": 3,
     "analysis": 4,
-    **dict.fromkeys(("cli", "serving", "demo", "launch", "__main__", "pages", "app"), TOP),
+    **dict.fromkeys(("cli", "serving", "demo", "demo_real", "launch", "__main__", "pages", "app"), TOP),
     "ui": UI,
 }
 FORBIDDEN_IN_APP = {"sqlalchemy", "duckdb", "numpy", "openai"}

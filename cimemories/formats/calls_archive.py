@@ -26,11 +26,14 @@ _FIELDS = ("status", "exchange", "seconds", "started", "error", "reasoning", "fi
 _TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "attempts")
 
 
-def write_calls(store: Store, path: Path, kinds: Sequence[str] | None = None) -> int:
-    """Write every recorded answer (of these kinds), in the order in which they were first asked; returns how many."""
+def write_calls(store: Store, path: Path, kinds: Sequence[str] | None = None, *, simulated: bool | None = None) -> int:
+    """Write every recorded answer (of these kinds; of simulators alone, or of real servers alone, where that is given),
+    in the order in which they were first asked; returns how many."""
     with store.read() as connection, lzma.open(path, "wt", encoding="utf-8", preset=9) as file:
         count, last = 0, None
         for row in calls.answered(connection, kinds):
+            if simulated is not None and row["simulated"] != simulated:
+                continue
             if row["request"] != last:
                 file.write(f'{{"request": {row["body"]}}}\n')
                 last = row["request"]
