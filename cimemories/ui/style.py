@@ -55,6 +55,7 @@ dl.ci-facts {{ padding: 0 !important; }}
 .ci-grid td.ci-value {{ width: 20%; }}
 .ci-grid td.ci-event {{ width: 15%; opacity: .75; }}
 .ci-number, .ci-grid th.ci-number {{ text-align: right; font-variant-numeric: tabular-nums; }}
+.ci-grid td.ci-number {{ white-space: nowrap; }}
 .ci-votes {{ font-size: .875rem; }}
 .ci-votes td {{ padding: 2px 8px 2px 0; border: 0; white-space: nowrap; }}
 .ci-votes td:last-child {{ white-space: normal; width: 172px; padding-right: 0; }}

@@ -56,11 +56,13 @@ def _judge(store: Store, row: RunRow) -> None:
     draft = Draft(f"runs.again.{row.id}")
     simulated = row.endpoint in (SIMULATOR, IMPORTED)
     run_judges.draw(draft, simulated=simulated, first=run_judges.MATCHER)
-    check = st.toggle(
-        "Let the first model also say whether each message does its task",
-        key=draft.key("with_check", default=False),
-        help="One short call more for each message",
-    )
+    check = False
+    if run_judges.any_model(draft):
+        check = st.toggle(
+            "Let the first model also say whether each message does its task",
+            key=draft.key("with_check", default=False),
+            help="One short call more for each message",
+        )
     asked = row.manifest.get("asked")
     key_env = str(asked.get("api_key_env", "")) if isinstance(asked, dict) else ""
     pressed = st.button("Judge", type="primary", icon=":material/gavel:", key=f"runs.again.start.{row.id}")

@@ -131,6 +131,11 @@ def _more(draft: Draft, name: str, *, real: bool) -> None:
         )
 
 
+def any_model(draft: Draft) -> bool:
+    """Whether one of the judges as filled in is a model."""
+    return any(draft.get(f"judge.{i}.kind", MATCHER) != MATCHER for i in draft.get("judges") or [])
+
+
 def specs(draft: Draft, base_url: str, key_env: str) -> list[JudgeSpec]:
     """The judges as filled in, those of the reasoning behind the others. base_url, key_env: of the model's server.
     Raises StoreError for what is missing or cannot be read."""

@@ -125,7 +125,7 @@ def _beside(store: Store, chosen: RunLine, lines: dict[str, RunLine]) -> None:
 
 def _side_by_side(together: list[RunLine]) -> safe.Html:
     def row(name: str, cells: list[safe.Html | str]) -> safe.Html:
-        return safe.tag("tr", safe.tag("th", name), *(safe.tag("td", cell, cls="ci-number") for cell in cells))
+        return safe.tag("tr", safe.tag("th", name), *(safe.tag("td", cell) for cell in cells))
 
     names: list[safe.Html | str] = [
         safe.join([safe.tag("b", line.run.name), " ", page.SIMULATED if line.run.simulated else ""])

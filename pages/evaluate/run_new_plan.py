@@ -163,9 +163,10 @@ def show(found: Estimate) -> None:
     )
     if found.warning:
         page.notice(sentence(ValueError(found.warning)))
-    if found.assumptions:
-        said = "; ".join(found.assumptions)
-        safe.inline(f"These numbers rest on: {said}. The run can be paused and resumed at any time.", muted=True)
+    if found.assumptions and found.requests:
+        said = [safe.tag("div", f"{text[:1].upper()}{text[1:]}.", cls="ci-point") for text in found.assumptions]
+        safe.show(safe.tag("div", "What these numbers rest on:", *said, cls="ci-muted"))
+    safe.inline("The run can be paused, cancelled and resumed at any time.", muted=True)
 
 
 def _time(found: Estimate) -> str:

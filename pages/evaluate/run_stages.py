@@ -22,9 +22,9 @@ SERVER_SPAN = 10.0  # and a server's: its own counters jump
 SILENT_SECONDS = 30.0  # how long a server that gives no figures is left alone
 TITLES = {GATE: "Gate", DRAFT: "Draft", MESSAGES: "Messages", JUDGE: "Judge", CHECK: "Task check"}
 KINDS = {
-    "gate": "gate: what does the task need?",
+    "gate": "gate",
     "respond": "message",
-    "rewrite": "rewrite without what is not needed",
+    "rewrite": "rewrite",
     "judge": "judgement",
     "check": "task check",
 }
