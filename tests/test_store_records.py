@@ -282,10 +282,10 @@ def test_a_judgement_stays_unless_it_had_only_failed(store: Store) -> None:
         first, second = group.samples.values()
         for response in (first, second):
             settle_response(connection, response, key)
-        assert [i for i, _ in judgements.owed(connection, run_id, judge, person)] == [first, second]
+        assert [item.response for item in judgements.owed(connection, run_id, judge, person)] == [first, second]
         settle_judgement(connection, first, judge, key, [], status=JudgementStatus.FAILED)
         settle_judgement(connection, second, judge, key, [], status=JudgementStatus.UNPARSED)
-        assert [i for i, _ in judgements.owed(connection, run_id, judge, person)] == [first]
+        assert [item.response for item in judgements.owed(connection, run_id, judge, person)] == [first]
         settle_judgement(connection, first, judge, key, [a])
         settle_judgement(connection, first, judge, key, [a, b])
         settle_judgement(connection, second, judge, key, [b])

@@ -17,6 +17,11 @@ RETRIABLE = (JudgementStatus.FAILED,)
 READERS = ("llm", "matcher")  # kinds that say what a message reveals
 CHECKERS = ("check", "check-rules")  # kinds that say whether it does its task
 MESSAGE, REASONING = "message", "reasoning"
+# Built once: building them anew for every judgement would cost several times what carrying them out does.
+_THERE = sa.select(judgement.c.id, judgement.c.status).where(
+    judgement.c.response == sa.bindparam("of_response"), judgement.c.judge == sa.bindparam("of_judge")
+)
+_ADD = sa.insert(judgement).returning(judgement.c.id)
 CHUNK = 2000  # ids of one IN list
 
 
@@ -202,14 +207,12 @@ def settle(
     """Write one judgement with its reveals, or a task check with its verdict; one that is there stays, unless it had
     only failed."""
     values = {"status": status, "cause": cause, "call": call_key, "unknown": unknown, "verdict": verdict}
-    where = (judgement.c.response == response_id, judgement.c.judge == judge_id_)
-    there = connection.execute(sa.select(judgement.c.id, judgement.c.status).where(*where)).first()
+    place = {"of_response": response_id, "of_judge": judge_id_}
+    there = connection.execute(_THERE, place).first()
     if there is not None and there.status not in RETRIABLE:
         return
     if there is None:
-        judgement_id = connection.execute(
-            sa.insert(judgement).values(response=response_id, judge=judge_id_, **values).returning(judgement.c.id)
-        ).scalar_one()
+        judgement_id = connection.execute(_ADD, {"response": response_id, "judge": judge_id_, **values}).scalar_one()
     else:
         judgement_id = there.id
         connection.execute(sa.update(judgement).where(judgement.c.id == judgement_id).values(**values))

@@ -17,6 +17,13 @@ from cimemories.store.run_tables import run_call
 from cimemories.store.tables import call, context, judgement, profile, profile_context, response, run
 
 RETRIABLE = (ResponseStatus.OWED, ResponseStatus.FAILED)
+_SETTLED = ("status", "cause", "text", "reasoning", "finish_reason", "call", "before", "shown")
+# Built once: building it anew for every response would cost several times what carrying it out does.
+_SETTLE = (
+    sa.update(response)
+    .where(response.c.id == sa.bindparam("of"), response.c.status.in_([str(status) for status in RETRIABLE]))
+    .values({name: sa.bindparam(f"new_{name}") for name in _SETTLED})
+)
 
 
 @dataclass(frozen=True)
@@ -246,21 +253,18 @@ def settle(
 
     before: key of the gate's or the draft's call; shown: hash of what the gate let into the prompt.
     """
-    result = connection.execute(
-        sa.update(response)
-        .where(response.c.id == response_id, response.c.status.in_(RETRIABLE))
-        .values(
-            status=status,
-            cause=cause,
-            text=text,
-            reasoning=reasoning,
-            finish_reason=finish_reason,
-            call=call_key,
-            before=before,
-            shown=shown,
-        )
-    )
-    return bool(result.rowcount)
+    values = {
+        "status": status,
+        "cause": cause,
+        "text": text,
+        "reasoning": reasoning,
+        "finish_reason": finish_reason,
+        "call": call_key,
+        "before": before,
+        "shown": shown,
+    }
+    bound = {f"new_{name}": value for name, value in values.items()}
+    return bool(connection.execute(_SETTLE, {"of": response_id, **bound}).rowcount)
 
 
 def failures(connection: sa.Connection, run_id: str) -> list[tuple[str, str, str, int]]:
