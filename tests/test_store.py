@@ -226,17 +226,11 @@ def fill_review_tables(store: Store, dataset: int, attribute: int, context: int)
 def fill_run_tables(store: Store, dataset: int) -> None:
     t = run_tables
     with store.write() as connection:
-        run, call = connection.execute(
-            sa.select(tables.run.c.id, tables.response.c.call)
-            .join(tables.response, tables.response.c.run == tables.run.c.id)
-            .where(tables.run.c.dataset == dataset)
-        ).first()
         profile = connection.execute(sa.select(tables.profile.c.id).where(tables.profile.c.dataset == dataset)).scalar()
         wording = {"kind": "judge", "level": "base", "template": "t", "answers": "numbers", "source": "seeds"}
         rows: list[tuple[sa.Table, dict[str, Any]]] = [
             (t.prompt, {"hash": "h", "created": "2026-01-01", **wording}),
             (t.memory, {"hash": "m", "profile": profile, "attributes": "[]"}),
-            (t.run_call, {"run": run, "call": call}),
             (
                 t.sweep,
                 {"id": "sweep-1", "name": "s", "dataset": dataset, "spec": "{}", "plan": "{}", "status": "paused"},
