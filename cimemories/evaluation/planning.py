@@ -167,6 +167,7 @@ def write(
             "asked": spec.asked(),
             "versions": {
                 "cimemories": cimemories.__version__,
+                "revision": cimemories.revision(),
                 "openai": openai.__version__,
                 "python": platform.python_version(),
                 "server": server.version,
