@@ -53,6 +53,7 @@ PARAMETERS = frozenset(
         "who",
         "cell",
         "beside",
+        "sweep",
     ]
 )
 PAGES = {
