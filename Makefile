@@ -18,7 +18,7 @@ test: $(VENV)/installed-dev system
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers $(WORKERS)
 
 format: $(VENV)/installed-dev
 	$(BIN)/ruff format .
