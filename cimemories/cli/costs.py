@@ -48,7 +48,7 @@ def estimated(store: Store, spec: RunSpec, concurrency: int) -> None:
 
 def stages(found: Sequence[StageEstimate]) -> None:
     """A table of the stages of an estimate."""
-    output.table(COLUMNS, [_row(stage) for stage in found])
+    output.table(COLUMNS, [_row(stage) for stage in found], whole=True)
 
 
 def _row(stage: StageEstimate) -> list[object]:

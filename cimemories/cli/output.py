@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cimemories.formats.importing import Imported
     from cimemories.llm.executor import Progress as Done
 
+WIDEST = 500  # characters of a table that is shown whole
 LOOK_SECONDS = 0.3  # between two looks at the record for the progress of a generation
 
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -47,14 +48,15 @@ def as_json_text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
 
 
-def table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[object]]) -> None:
-    """A table on standard output; columns are (title, numbers), text is shown as it is."""
+def table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[object]], *, whole: bool = False) -> None:
+    """A table on standard output; columns are (title, numbers), text is shown as it is. whole: nothing is cut or broken
+    to fit the terminal."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for title, numbers in columns:
         shown.add_column(title, justify="right" if numbers else "left", no_wrap=numbers)
     for row in rows:
         shown.add_row(*(escape(str(cell)) for cell in row))
-    Console(highlight=False).print(shown)
+    Console(highlight=False, width=WIDEST if whole else None).print(shown)
 
 
 def percent(value: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -91,30 +91,32 @@ def table(found: SweepTable, as_json: bool) -> None:
     output.line(
         f"{row.id}  {row.name}: {row.status}, {found.done} of {len(found.cells)} cells, cost {cost.words()}{cap}"
     )
-    columns = ("", "run", "model", "memory", "prompt", "mitigation", "thinking", "status")
-    numbers = ("violation", "completeness", "coverage", "does task", "cost", "")
+    axes = _varying(
+        [
+            (c.run.model, c.run.composition, c.run.prompt_level, c.mitigation, c.thinking, c.run.name)
+            for c in found.cells
+        ]
+    )
+    numbers = (f"V@{max((c.run.samples for c in found.cells), default=1)}", "C", "coverage", "does task", "cost")
     output.table(
-        [*((name, False) for name in columns), *((name, True) for name in numbers)],
+        [("run", False), *((title, False) for title, _ in axes), ("status", False), *((n, True) for n in numbers)],
         [
             (
-                "" if cell.run.cell is None else cell.run.cell,
                 cell.run.id,
-                cell.run.model,
-                cell.run.composition,
-                cell.run.prompt_level,
-                cell.mitigation,
-                cell.thinking,
+                *(values[place] for _, values in axes),
                 cell.status,
                 output.percent(cell.violation),
                 output.percent(cell.completeness),
                 output.percent(cell.coverage),
                 output.percent(cell.does_task),
                 cell.cost.words(),
-                "simulated" if cell.run.simulated else "",
             )
-            for cell in found.cells
+            for place, cell in enumerate(found.cells)
         ],
+        whole=True,
     )
+    if any(cell.run.simulated for cell in found.cells):
+        output.note("note: simulated; says nothing about any real model")
     if row.error:
         output.note(f"note: {row.error}")
     for text in found.warnings:
@@ -129,16 +131,13 @@ def estimated(found: SweepEstimate, as_json: bool) -> None:
     if as_json:
         output.line(output.as_json_text({**found.as_json(), "assumptions": list(total.assumptions)}))
         return
-    words = ("", "model", "memory", "prompt", "mitigation", "thinking")
+    axes = _varying(
+        [(r.model, r.memory.composition, r.prompt_level, str(r.mitigation), r.thinking, r.base_url) for r in found.runs]
+    )
     numbers = ("responses", "recorded", "requests", "prompt tokens", "completion tokens", "cost", "time")
     rows = [
         (
-            number,
-            spec.model,
-            spec.memory.composition,
-            spec.prompt_level,
-            str(spec.mitigation),
-            spec.thinking,
+            *(values[place] for _, values in axes),
             f"{cell.responses:,}",
             f"{cell.recorded:,}",
             f"{cell.requests:,}",
@@ -147,9 +146,9 @@ def estimated(found: SweepEstimate, as_json: bool) -> None:
             "not known" if cell.unpriced else cell.cost_words,
             duration(cell.seconds),
         )
-        for number, (spec, cell) in enumerate(zip(found.runs, found.cells, strict=True))
+        for place, cell in enumerate(found.cells)
     ]
-    output.table([*((name, False) for name in words), *((name, True) for name in numbers)], rows)
+    output.table([*((title, False) for title, _ in axes), *((name, True) for name in numbers)], rows, whole=True)
     output.line(f"cells      {len(found.cells):,} with {total.responses:,} responses")
     output.line(f"requests   {total.requests:,}; {total.recorded:,} of {total.draws:,} draws are in the record by then")
     output.line(f"tokens     about {total.prompt_tokens:,} of prompts and {total.completion_tokens:,} of completions")
@@ -159,6 +158,20 @@ def estimated(found: SweepEstimate, as_json: bool) -> None:
         output.note(f"note: {text}")
     if total.warning:
         output.note(f"warning: {total.warning}")
+
+
+def _varying(cells: Sequence[Sequence[str]]) -> list[tuple[str, tuple[str, ...]]]:
+    """The axes of a grid in which its cells differ, each with the value of every cell; the model in any case. What is
+    behind the named axes is shown where nothing else tells two cells apart."""
+    titles = ("model", "memory", "prompt", "mitigation", "thinking")
+    columns = list(zip(*cells, strict=True))
+    found = [
+        (title, values)
+        for title, values in zip(titles, columns, strict=False)
+        if title == "model" or len({*values}) > 1
+    ]
+    told = {tuple(values[place] for _, values in found) for place in range(len(cells))}
+    return found if len(told) == len(cells) or not columns else [*found, ("", columns[-1])]
 
 
 def execute(store: Store, sweep_id: str, concurrency: int, *, queued: bool) -> None:
