@@ -1,0 +1,212 @@
+"""What runs cost and would cost: prices as they are written, a bill worked out by hand, and estimates held against what
+was then really asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import sqlalchemy as sa
+from evaluating import add, add_labelled, cli_inside, outside, row_of, simulated, small_profiles
+from worlds import add_dataset, answer, plan_run
+
+from cimemories.analysis.effective_labels import effective_labels
+from cimemories.evaluation import costs, runs
+from cimemories.evaluation.again import command_of, spec_of
+from cimemories.evaluation.estimates import Estimate, estimate
+from cimemories.evaluation.prices import Prices, money
+from cimemories.evaluation.spec import Memory
+from cimemories.llm.executor import Progress
+from cimemories.llm.worker import WorkError
+from cimemories.model import ChatRequest
+from cimemories.store import calls, sweeps
+from cimemories.store import runs as run_rows
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.ids import canonical_json
+from cimemories.store.tables import run
+
+PRICE, JUDGE_PRICE = Prices.read("2/0.5/8 EUR"), Prices.read("10/40 EUR")
+
+
+def priced(**changes: object) -> runs.RunSpec:
+    judge = runs.JudgeSpec("llm", "sim-judge", "simulator", prices=JUDGE_PRICE)
+    return simulated(prices=PRICE, judge=judge, **changes)
+
+
+def test_prices_are_read_as_they_are_written() -> None:
+    assert Prices.read("0.15/0.075/0.60") == Prices(0.15, 0.075, 0.60)
+    assert Prices.read(" 2/6 EUR") == Prices(2, 2, 6, "EUR")
+    assert Prices.read(PRICE.words()) == PRICE and Prices.of(PRICE.as_json()) == PRICE
+    amounts = {None: "not known", 0.0: "0.00 EUR", 12345.678: "12,345.68 EUR", 0.00123: "0.0012 EUR"}
+    assert {amount: money(amount, "EUR") for amount in amounts} == amounts
+    for wrong in ("", "1", "1/2/3/4", "a/b", "-1/2", "nan/2", "1/2 two words"):
+        with pytest.raises(StoreError):
+            Prices.read(wrong)
+
+
+def test_a_bill_worked_out_by_hand(sqlite_store: Store) -> None:
+    """Two runs share one message; one of them has a judgement too, and another failed at no cost."""
+    data = add_dataset(sqlite_store)
+    seats = [
+        {"kind": "llm", "model": "judge", "prices": JUDGE_PRICE.as_json()},
+        {"kind": "matcher", "model": "matcher"},
+    ]
+    manifest = {"model": {"name": "writer", "prices": PRICE.as_json()}, "judges": seats}
+    with sqlite_store.write() as connection:
+        shared = _call(connection, "writer", "respond", 1_000_000, 400_000, 50_000)
+        with_judge, without = (plan_run(connection, data.id, 1) for _ in range(2))
+        judged = _call(connection, "judge", "judge", 200_000, 100_000, 10_000)
+        failed = _call(connection, "judge", "judge", None, None, None, status="timeout")
+        connection.execute(sa.update(run).values(manifest=canonical_json(manifest)))
+        run_rows.link(connection, with_judge, [shared, judged, failed])
+        run_rows.link(connection, without, [shared])
+    message = 0.6 * 2 + 0.4 * 0.5 + 0.05 * 8
+    judgement = 0.2 * 10 + 0.01 * 40  # the judge has one price for cached and other tokens
+    both, one = (costs.run_cost(sqlite_store, run_id) for run_id in (with_judge, without))
+    assert (both.amount, one.amount) == (pytest.approx(message + judgement), pytest.approx(message))
+    assert both.paid == pytest.approx(judgement) and one.paid == 0  # the message was there before the runs were planned
+    assert {s.used.kind: s.used.failed for s in both.stages} == {"judge": 1, "respond": 0}
+    seats[0]["prices"] = None
+    with sqlite_store.write() as connection:
+        sweep_id = sweeps.add(connection, name="s", dataset_id=data.id, spec={}, plan={}, cap=None)
+        connection.execute(sa.update(run).values(manifest=canonical_json(manifest), sweep=sweep_id))
+    unknown = costs.run_cost(sqlite_store, with_judge)
+    assert unknown.amount is None and unknown.unpriced == ("judge",)
+    assert unknown.known == pytest.approx(message) and "judge" in unknown.words()
+    assert costs.sweep_cost(sqlite_store, sweep_id).known == pytest.approx(message)  # once, though two runs used it
+
+
+def _call(
+    connection: sa.Connection,
+    model: str,
+    kind: str,
+    prompt: int | None,
+    cached: int | None,
+    completion: int | None,
+    status: str = "ok",
+) -> str:
+    item = ChatRequest(model, (("user", f"{kind} {status}"),))
+    key = calls.call_keys(item, [0], simulated=False)[0]
+    outcome = answer(
+        key, status=status, exchange=key, prompt_tokens=prompt, cached_tokens=cached, completion_tokens=completion
+    )
+    calls.record(connection, item, [outcome], kind=kind, endpoint="http://x", simulated=False)
+    return key
+
+
+WAYS = {
+    "plain": {},
+    "split": {"check": "model"},
+    "rewrite": {"mitigation": "rewrite"},
+    "reduced": {"memory": Memory("necessary+5", "shuffled"), "prompt_level": "high"},
+}
+
+
+def test_an_estimate_says_what_is_then_really_asked(sqlite_store: Store) -> None:
+    add_labelled(sqlite_store, contexts=4)
+    for name, changes in WAYS.items():
+        spec = priced(**changes)
+        if name == "split":
+            spec = replace(spec, judge=replace(spec.judge, split=15))
+        found, done, paid = _estimated_and_done(sqlite_store, spec)
+        for stage in found.stages:
+            really = done.by_kind[stage.kind]
+            assert stage.draws == really.done, (name, stage.kind)
+            # A judge reads two equal messages once, and nobody knows beforehand that they will be equal.
+            assert really.asked <= stage.draws - stage.recorded <= really.asked + really.reused
+            assert stage.prompt_tokens_least <= really.prompt_tokens * 1.02
+            assert really.prompt_tokens <= stage.prompt_tokens * 1.25
+            assert stage.cacheable <= stage.prompt_tokens
+            if not stage.completion_known:
+                assert really.completion_tokens <= stage.completion_tokens
+        assert found.cost_least is not None and found.cost_most is not None
+        assert paid <= found.cost_most * 1.2, name
+        # What is known of judgements of the whole list is too much for those of its parts.
+        assert found.cost_least * (0.8 if name != "split" else 0.5) <= paid, name
+    again, done, paid = _estimated_and_done(sqlite_store, priced())
+    assert (again.requests, again.cost_most, paid, done.asked) == (0, 0.0, 0.0, 0)
+    assert again.recorded == again.draws == done.reused
+
+
+def _estimated_and_done(store: Store, spec: runs.RunSpec) -> tuple[Estimate, Progress, float]:
+    found = estimate(store, spec, find_labels=effective_labels)
+    run_id = runs.plan(store, spec, find_labels=effective_labels)
+    done = runs.execute(store, run_id)
+    assert row_of(store, run_id).expected == found.responses
+    return found, done, costs.run_cost(store, run_id).paid
+
+
+def test_requests_are_counted_as_the_server_gets_them(sqlite_store: Store) -> None:
+    """Behind a gate nobody knows how many samples choose alike: between one request a place and one a sample."""
+    add(sqlite_store, small_profiles(contexts=4))
+    for mitigation in ("none", "gate"):
+        spec = priced(mitigation=mitigation)
+        found = estimate(sqlite_store, spec)
+        run_id = runs.plan(sqlite_store, spec)
+        runs.execute(sqlite_store, run_id)
+        asked = _requests(sqlite_store, run_id)
+        for stage in found.stages:
+            assert stage.requests_least <= asked[stage.kind] <= stage.requests
+            if mitigation == "none" or stage.kind == "gate":
+                assert stage.requests == asked[stage.kind]
+
+
+def _requests(store: Store, run_id: str) -> dict[str, int]:
+    from cimemories.store.run_tables import run_call
+    from cimemories.store.tables import call
+
+    query = (
+        sa.select(call.c.kind, sa.func.count(sa.distinct(call.c.exchange)))
+        .join(run_call, run_call.c.call == call.c.key)
+        .where(run_call.c.run == run_id)
+        .group_by(call.c.kind)
+    )
+    with store.read() as connection:
+        return {kind: int(count) for kind, count in connection.execute(query)}
+
+
+def test_what_is_not_known_is_said(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(contexts=4))
+    free = simulated()
+    first = estimate(sqlite_store, free)
+    assert first.cost_most is None and first.seconds is None
+    assert "no price" in first.cost_words and set(first.unpriced) == {"sim-average", "sim-judge"}
+    assert any("upper bound" in text for text in first.assumptions)
+    assert any("4 characters a token" in text for text in first.assumptions)
+    runs.execute(sqlite_store, runs.plan(sqlite_store, free))
+    later = estimate(sqlite_store, replace(free, prompt_level="light"))
+    assert later.seconds is not None and all(stage.completion_known for stage in later.stages)
+    assert any("mean of recorded calls" in text for text in later.assumptions)
+
+
+def test_a_cap_ends_a_run_and_a_higher_one_goes_on(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(contexts=4))
+    with pytest.raises(StoreError, match="sim-judge"):
+        runs.plan(sqlite_store, replace(priced(cap=1.0), judge=runs.JudgeSpec("llm", "sim-judge", "simulator")))
+    whole = estimate(sqlite_store, priced())
+    assert whole.cost_least is not None
+    spec = priced(cap=whole.cost_least / 2)
+    assert "will end this" in str(estimate(sqlite_store, spec).warning)
+    run_id = runs.plan(sqlite_store, spec)
+    with pytest.raises(WorkError, match="cap on cost is reached"):
+        runs.execute(sqlite_store, run_id, concurrency=1)
+    row = row_of(sqlite_store, run_id)
+    assert row.status == "interrupted" and row.responses["owed"] and "--cap" in str(row.error)
+    place = ("--workspace", sqlite_store.workspace)
+    assert cli_inside(outside(), "resume", run_id, *place).returncode == 1
+    done = cli_inside(outside(), "resume", run_id, "--cap", 100, *place)
+    assert done.returncode == 0, done.stderr
+    assert row_of(sqlite_store, run_id).responses == {"ok": 12}
+    again = spec_of(sqlite_store, run_id)
+    assert (again.prices, again.judge.prices) == (PRICE, JUDGE_PRICE)
+    assert "--price '2/0.5/8 EUR'" in command_of(again)
+
+
+def test_the_command_says_what_a_run_would_cost_and_starts_nothing(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(contexts=4))
+    words = ("run", "-d", "small", "-m", "sim-average", "--base-url", "simulator", "-n", 3, "--price", "2/0.5/8 EUR")
+    found = cli_inside(outside(), *words, "--plan", "--workspace", sqlite_store.workspace)
+    assert found.returncode == 0, found.stderr
+    assert "12 in 4 pairs" in found.stdout and "EUR" in found.stdout
+    with sqlite_store.read() as connection:
+        assert run_rows.all_rows(connection) == []
