@@ -35,7 +35,8 @@ def test_without_a_run_every_page_says_what_to_do(store: Store) -> None:
     add_dataset(store)
     assert "No run yet." in said(opened(HEATMAPS))
     assert "No run yet." in said(opened(LEAKS))
-    assert button(opened(RUNS), "Start the run").disabled  # no model named yet
+    assert button(opened(RUNS), "New run")
+    assert button(opened(RUNS, tab="new"), "To the experiment").disabled  # no model named yet
 
 
 def test_the_worked_example_is_what_the_pages_show(store: Store) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import streamlit as st
 
 from cimemories.analysis.effective_labels import effective_labels
 from cimemories.analysis.progress import in_words
-from cimemories.evaluation.estimates import Estimate, estimate
+from cimemories.evaluation.estimates import Estimate, StageEstimate, estimate
 from cimemories.evaluation.planning import plan
 from cimemories.evaluation.prices import money
 from cimemories.evaluation.spec import RunSpec
@@ -18,6 +20,16 @@ from pages.evaluate import run_judges, run_new_model
 from pages.evaluate.run_actions import PROBLEMS, sentence, start
 from pages.evaluate.run_new_spec import PRICES, spec_of
 
+SUMMED = (
+    "draws",
+    "recorded",
+    "requests",
+    "requests_least",
+    "prompt_tokens",
+    "prompt_tokens_least",
+    "cacheable",
+    "completion_tokens",
+)
 PER = "For a million tokens"
 
 
@@ -138,7 +150,7 @@ def show(found: Estimate) -> None:
     titles = ("Calls", "in the record", "Requests", "Prompt tokens", "Completion tokens", "Cost at most")
     rows = [safe.tag("tr", safe.tag("th", "Stage"), *(safe.tag("th", title, cls="ci-number") for title in titles))]
     several = len({stage.model for stage in found.stages}) > 1
-    for stage in found.stages:
+    for stage in _merged(found):
         values = (
             tables.count(stage.draws),
             tables.count(stage.recorded),
@@ -167,6 +179,21 @@ def show(found: Estimate) -> None:
         said = [safe.tag("div", f"{text[:1].upper()}{text[1:]}.", cls="ci-point") for text in found.assumptions]
         safe.show(safe.tag("div", "What these numbers rest on:", *said, cls="ci-muted"))
     safe.inline("The run can be paused, cancelled and resumed at any time.", muted=True)
+
+
+def _merged(found: Estimate) -> list[StageEstimate]:
+    """The stages with those of one kind and model, from several cells of a sweep, as one."""
+    by_kind: dict[tuple[str, str], StageEstimate] = {}
+    for stage in found.stages:
+        key = stage.kind, stage.model
+        there = by_kind.get(key)
+        if there is None:
+            by_kind[key] = stage
+            continue
+        sums = {name: getattr(there, name) + getattr(stage, name) for name in SUMMED}
+        known = there.completion_known and stage.completion_known
+        by_kind[key] = replace(there, **sums, completion_known=known, prices=there.prices or stage.prices)
+    return list(by_kind.values())
 
 
 def _time(found: Estimate) -> str:

@@ -91,7 +91,7 @@ def _from_form(store: Store, draft: Draft, data: list[DatasetRow]) -> SweepSpec 
         safe.inline("Choose at least one model.", muted=True)
         return None
     content = {
-        "name": str(draft.get("name") or "").strip() or f"{len(models)} models",
+        "name": str(draft.get("name") or "").strip() or safe.option(", ".join(str(m["model"]) for m in models), 60),
         **shared,
         "models": models,
         **grid,
@@ -118,7 +118,9 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
     picked: list[Model] = st.multiselect(
         "Models",
         options,
-        format_func=lambda item: safe.option(f"{item[0]} at {item[1]}"),
+        format_func=lambda item: safe.option(
+            f"{item[0]} at {item[1]}" if item[1] != SIMULATOR else f"{item[0]} (simulated)"
+        ),
         key=key,
         placeholder="models under test",
         help="The simulator's, those of managed servers that answer now, and those that you add",
@@ -264,7 +266,8 @@ def _plan(store: Store, spec: SweepSpec) -> None:
     """What it would come to, once somebody asks, and the start."""
     cells = f"{len(spec.runs)} run{'s' if len(spec.runs) != 1 else ''}"
     asked = repr(spec.source)
-    safe.inline(f"{spec.name}: {cells} on {spec.dataset}.")
+    judges = ", ".join("the matcher" if judge.kind != "llm" else judge.model for judge in spec.runs[0].judges)
+    safe.inline(f"{spec.name}: {cells} on {spec.dataset}, judged by {judges}.")
     if st.button("Estimate", icon=":material/calculate:", key="run_sweep.estimate"):
         try:
             with st.spinner("Counting its calls"):
@@ -291,6 +294,8 @@ def _estimated(found: SweepEstimate) -> None:
         numbers = (cell.responses, cell.recorded, cell.requests)
         cost = "no price" if cell.unpriced else cell.cost_words
         cells = [safe.tag("td", word) for word in words]
+        if spec.base_url == SIMULATOR:
+            cells[0] = safe.tag("td", spec.model, " ", page.SIMULATED)
         cells += [safe.tag("td", tables.count(number), cls="ci-number") for number in numbers]
         rows.append(safe.tag("tr", *cells, safe.tag("td", cost, cls="ci-number")))
     with st.container(height=260 if len(found.cells) > 6 else "content", border=False):

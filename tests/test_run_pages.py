@@ -1,0 +1,212 @@
+"""The Runs page: a run asked for in three steps, judged again, repeated and compared; hostile names stay text."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+from evaluating import add, simulated, small_profiles
+from paging import button, nodes, opened, said
+from streamlit.testing.v1 import AppTest
+from worlds import add_dataset, add_labels, add_run, plan_run
+
+from cimemories import launch
+from cimemories.analysis import run_table
+from cimemories.analysis.progress import CHECK, GATE, JUDGE, MESSAGES, run_progress
+from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
+from cimemories.evaluation import runs as working
+from cimemories.evaluation import sweeps as sweeping
+from cimemories.llm.client import DEFAULT_KEY_ENV
+from cimemories.model import ResponseStatus
+from cimemories.store import runs, sweeps, work
+from cimemories.store.engine import Store
+from cimemories.store.tables import run as run_rows
+
+RUNS = "pages/evaluate/runs.py"
+HOSTILE = '![x](http://evil.example/p.png)<img src=x onerror="alert(1)"> :red[boo]'
+PLACES, SAMPLES = 2, 2
+
+
+@pytest.fixture
+def store(app_store: Store) -> Store:
+    return app_store
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would be started in a process of its own is done before the page goes on."""
+
+    def launched(store: Store, work_id: str) -> None:
+        do = sweeping.execute if work_id.startswith("sweep-") else working.execute
+        do(store, work_id)
+
+    monkeypatch.setattr(launch, "launch", launched)
+
+
+def rows(store: Store) -> list[runs.RunRow]:
+    with store.read() as connection:
+        return runs.all_rows(connection)
+
+
+def step_two(app: AppTest) -> AppTest:
+    app.segmented_control(key="run_new.where").set_value("simulator").run()
+    button(app, "To the experiment").click().run()
+    app.number_input(key="run_new.samples").set_value(SAMPLES).run()
+    return app
+
+
+def test_a_run_with_a_gate_two_judges_and_a_random_memory_in_three_steps(store: Store, at_once: None) -> None:
+    add(store, small_profiles(1, PLACES))
+    app = step_two(opened(RUNS, tab="new"))
+    app.selectbox(key="run_new.memory").set_value("random").run()
+    app.number_input(key="run_new.k").set_value(5).run()
+    app.selectbox(key="run_new.mitigation").set_value("gate").run()
+    button(app, "Add a judge").click().run()
+    button(app, "To the plan").click().run()
+    assert not app.exception
+    assert "random-5" in said(app)
+    assert ">gate, sim-average<" in said(app)
+    button(app, "Back").click().run()
+    kept = {name: app.selectbox(key=f"run_new.{name}").value for name in ("memory", "mitigation", "judge.1.kind")}
+    assert kept == {"memory": "random", "mitigation": "gate", "judge.1.kind": "matcher"}
+    assert app.number_input(key="run_new.k").value == 5
+    button(app, "To the plan").click().run()
+    button(app, "Start the run").click().run()
+    assert not app.exception
+    (row,) = rows(store)
+    assert (row.composition, row.manifest["mitigation"]["kind"], row.samples) == ("random-5", "gate", SAMPLES)  # type: ignore[index]
+    now = run_progress(store, row.id)
+    expected = PLACES * SAMPLES
+    assert [(s.kind, s.name, s.done, s.expected, s.missing) for s in now.stages] == [
+        (GATE, "", expected, expected, 0),
+        (MESSAGES, "", expected, expected, 0),
+        (JUDGE, "sim-judge", expected, expected, 0),
+        (JUDGE, "matcher", expected, expected, 0),
+        (CHECK, "rules", expected, expected, 0),
+    ]
+    shown = app.query_params
+    assert shown["run"] == [row.id] or shown["run"] == row.id
+    assert f"finished: {expected} of {expected} responses are there" in said(app)
+
+
+def test_a_memory_by_labels_is_refused_where_nothing_is_labelled(store: Store) -> None:
+    add(store, small_profiles(1, PLACES))
+    app = step_two(opened(RUNS, tab="new"))
+    app.selectbox(key="run_new.memory").set_value("necessary").run()
+    assert "goes by labels, and the dataset has none" in said(app)
+    assert button(app, "To the plan").disabled
+    app.selectbox(key="run_new.memory").set_value("full").run()
+    assert not button(app, "To the plan").disabled
+
+
+def test_judged_again_only_judges_and_a_repetition_is_the_same(store: Store, at_once: None) -> None:
+    add(store, small_profiles(1, PLACES))
+    run_id = working.plan(store, simulated(samples=SAMPLES))
+    working.execute(store, run_id)
+    before = run_progress(store, run_id)
+    app = opened(RUNS, "runs.box.judge", "runs.box.repeat", run=run_id)
+    button(app, "Judge").click().run()
+    assert not app.exception
+    after = run_progress(store, run_id)
+    assert [s.name for s in after.stages if s.kind == JUDGE] == ["sim-judge", "matcher"]
+    assert [(s.used.kind, s.used.calls) for s in after.cost.stages] == [
+        (s.used.kind, s.used.calls) for s in before.cost.stages
+    ]
+    assert any("cimemories run --dataset" in code.value for code in app.code)
+    button(app, "Judge").click().run()
+    assert "judges run-" in said(app), "the same judge twice is refused in words"
+    button(app, "Repeat this run").click().run()
+    assert not app.exception
+    one, two = rows(store)
+    assert one.manifest["prompt"] == two.manifest["prompt"]
+    assert two.responses == one.responses == {"ok": PLACES * SAMPLES}
+
+
+def test_pause_and_cancel_reach_the_worker(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=2)
+    with store.write() as connection:
+        run_id = plan_run(connection, data.id, 2)
+        work.claim(connection, run_id)
+    app = opened(RUNS, run=run_id)
+    assert "Resume" not in [item.label for item in app.button]
+    button(app, "Pause").click().run()
+    assert rows(store)[0].status == "pausing"
+    button(app, "Cancel").click().run()
+    assert rows(store)[0].status == "cancelling"
+
+
+def test_an_imported_run_says_so_and_is_not_resumed(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    run_id = add_run(store, data.id, 2, {}, missing={(0, 0, 1): ResponseStatus.FAILED})
+    assert "Ask again for what failed" in [item.label for item in opened(RUNS, run=run_id).button]
+    with store.write() as connection:
+        connection.execute(sa.update(run_rows).values(endpoint="imported"))
+    app = opened(RUNS, "runs.box.repeat", run=run_id)
+    labels = [item.label for item in app.button]
+    assert "was imported from a file" in said(app)
+    assert not {"Resume", "Ask again for what failed", "Repeat this run"} & set(labels)
+
+
+def test_runs_side_by_side_say_in_what_they_differ(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    add_labels(store, data.id, [[[INAPPROPRIATE, NECESSARY, NECESSARY]] * 3])
+    one = add_run(store, data.id, 2, {})
+    two = add_run(store, data.id, 3, {})
+    app = opened(RUNS, run=one, beside=two)
+    assert "The runs differ in the number of samples: 2 (" in said(app)
+    assert said(app).count("Violation@n") == 1
+    assert "n = 3" in said(app)
+    alone = opened(RUNS, run=one)
+    assert "The runs differ" not in said(alone)
+
+
+def test_the_table_is_read_from_memory_the_second_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    ids = [add_run(store, data.id, 2, {}) for _ in range(3)]
+    asked: list[str] = []
+    real = run_table.headline
+
+    def counted(flows: object, scope: object) -> object:
+        asked.append(scope.run.id)  # type: ignore[attr-defined]
+        return real(flows, scope)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(run_table, "headline", counted)
+    opened(RUNS)
+    assert sorted(asked) == sorted(ids)
+    opened(RUNS)
+    assert len(asked) == len(ids)
+    with store.write() as connection:
+        work.bump(connection, ids[1])
+    opened(RUNS)
+    assert asked[len(ids) :] == [ids[1]], "what has moved is counted anew, and nothing else"
+
+
+def test_hostile_names_and_causes_stay_text(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3, name=HOSTILE)
+    run_id = add_run(store, data.id, 2, {}, judge=HOSTILE, missing={(0, 0, 1): ResponseStatus.FAILED})
+    other = add_run(store, data.id, 2, {})
+    with store.write() as connection:
+        connection.execute(sa.update(run_rows).values(name=HOSTILE, model=HOSTILE, error=HOSTILE))
+    folds = ("runs.box.judge", "runs.box.export", "runs.box.repeat", "runs.box.manifest")
+    for app in (opened(RUNS, *folds, run=run_id, beside=other), opened(RUNS, tab="new"), opened(RUNS, tab="sweeps")):
+        assert "<img" not in said(app)
+        markdown = [e.proto.body for e in app.get("markdown")] + [e.value for e in app.caption]
+        labels = [str(getattr(getattr(n, "proto", None), "label", "")) for n in nodes(app.main)]
+        assert not [text for text in (*markdown, *labels) if "evil.example" in text and "\\" not in text]
+
+
+def test_a_sweep_from_its_form_to_its_table(store: Store, at_once: None) -> None:
+    add(store, small_profiles(1, PLACES))
+    app = opened(RUNS, tab="sweeps")
+    app.multiselect(key="run_sweep.models").set_value([("sim-average", "simulator", DEFAULT_KEY_ENV)]).run()
+    app.multiselect(key="run_sweep.memories").set_value(["full", "random-5"]).run()
+    app.number_input(key="run_sweep.samples").set_value(1).run()
+    assert "2 runs on small" in said(app)
+    button(app, "Estimate").click().run()
+    button(app, "Start the sweep").click().run()
+    assert not app.exception
+    with store.read() as connection:
+        (row,) = sweeps.all_rows(connection)
+    assert (row.status, row.cells) == ("finished", 2)
+    cells = next(d.value for d in app.dataframe if "level" in d.value)
+    assert cells["memory"].tolist() == ["full", "random-5"]
+    assert cells["coverage"].tolist() == [100, 100]
