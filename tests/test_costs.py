@@ -103,7 +103,7 @@ WAYS = {
 
 
 def test_an_estimate_says_what_is_then_really_asked(sqlite_store: Store) -> None:
-    add_labelled(sqlite_store, contexts=4)
+    add_labelled(sqlite_store, contexts=2)
     for name, changes in WAYS.items():
         spec = priced(**changes)
         if name == "split":
@@ -121,9 +121,8 @@ def test_an_estimate_says_what_is_then_really_asked(sqlite_store: Store) -> None
             if not stage.completion_known:
                 assert really.completion_tokens <= stage.completion_tokens
         assert found.cost_least is not None and found.cost_most is not None
-        assert paid <= found.cost_most * 1.2, name
-        # What is known of judgements of the whole list is too much for those of its parts.
-        assert found.cost_least * (0.8 if name != "split" else 0.5) <= paid, name
+        # Least and most rest on the mean length of answers recorded so far, here under other wording and longer lists.
+        assert found.cost_least * 0.5 <= paid <= found.cost_most * 1.25, name
     again, done, paid = _estimated_and_done(sqlite_store, priced())
     assert (again.requests, again.cost_most, paid, done.asked) == (0, 0.0, 0.0, 0)
     assert again.recorded == again.draws == done.reused
@@ -187,7 +186,7 @@ def test_a_cap_ends_a_run_and_a_higher_one_goes_on(sqlite_store: Store) -> None:
     whole = estimate(sqlite_store, priced())
     assert whole.cost_least is not None
     spec = priced(cap=whole.cost_least / 2)
-    assert "will end this" in str(estimate(sqlite_store, spec).warning)
+    assert "will most likely end this" in str(estimate(sqlite_store, spec).warning)
     run_id = runs.plan(sqlite_store, spec)
     with pytest.raises(WorkError, match="cap on cost is reached"):
         runs.execute(sqlite_store, run_id, concurrency=1)

@@ -161,10 +161,10 @@ class Estimate:
 
     @property
     def warning(self) -> str | None:
-        """Where the cap will surely, or may, end the work before it is done; None where it will not."""
+        """Where the cap will most likely, or may, end the work before it is done; None where it should not."""
         if self.cap is None or self.cost_most is None or self.cost_least is None or self.cost_most <= self.cap:
             return None
-        word = "will" if self.cost_least > self.cap else "may"
+        word = "will most likely" if self.cost_least > self.cap else "may"
         return (
             f"the cap of {money(self.cap, self.currency)} {word} end this before it is done ({self.cost_words}); what "
             "is answered until then stays, and resuming with a higher --cap goes on"
