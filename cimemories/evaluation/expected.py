@@ -23,7 +23,7 @@ from cimemories.llm import answers
 from cimemories.llm.client import Client
 from cimemories.model import Attribute, ChatRequest, ResponseStatus
 from cimemories.seeds import Prompt
-from cimemories.store import calls
+from cimemories.store import calls, experience
 from cimemories.store.calls import Answer
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.judgements import REASONING
@@ -230,7 +230,7 @@ class Walk:
                 counted.least_requests += missing
                 counted.prompt(request.messages[0][1], missing, unknown=missing)
         self.asked.update(keys)
-        there = calls.answers_by_key(self.connection, keys)
+        there = experience.answered(self.connection, keys)
         for key, text in keys.items():
             if key in there:
                 continue
