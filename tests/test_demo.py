@@ -3,7 +3,9 @@ when its preparation was killed."""
 
 from __future__ import annotations
 
+import json
 import lzma
+import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +16,7 @@ import pytest
 from evaluating import ROOT, counts, numbers, outside, row_of
 
 from cimemories import demo
+from cimemories.formats.official import read_profiles
 from cimemories.llm import simulator
 from cimemories.model import WorkStatus
 from cimemories.store import datasets, labellings
@@ -22,9 +25,11 @@ from cimemories.store.engine import Store, open_store
 
 PREPARE = """
 import sys
+from pathlib import Path
 from cimemories import demo
 from cimemories.store.engine import open_store
 
+demo.FOLDER = Path(sys.argv[2])
 demo.prepare(open_store(sys.argv[1]), lambda text: None, 1)
 """
 
@@ -94,14 +99,30 @@ def test_every_answer_comes_from_the_recorded_calls_and_a_second_time_changes_no
     sqlite_store: Store, asked: list[object]
 ) -> None:
     assert demo.is_wanted(sqlite_store)
-    demo.prepare(sqlite_store, quiet)
-    assert_whole(sqlite_store, asked, demo.PROFILES)
+    demo.prepare(sqlite_store, quiet, 2)
+    assert_whole(sqlite_store, asked, 2)
     violation = {model: figures["violation"]["5"] for model, figures in state(sqlite_store)["numbers"].items()}
     assert violation["sim-careful"] < violation["sim-average"] < violation["sim-oversharing"], "three characters"
     before = state(sqlite_store)
-    demo.prepare(sqlite_store, quiet)
+    demo.prepare(sqlite_store, quiet, 2)
     assert state(sqlite_store) == before
     assert asked == []
+
+
+def test_the_recorded_calls_are_those_of_all_profiles() -> None:
+    """The other test prepares two of them; a profile whose words were changed since has no request with all of them."""
+    profiles = read_profiles(demo.FOLDER / "profiles.json").profiles
+    assert len(profiles) == demo.PROFILES
+    asked = dict.fromkeys(range(len(profiles)), 0)
+    with lzma.open(demo.FOLDER / "calls.jsonl.xz", "rt", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith('{"request"'):
+                text = "\n".join(message["content"] for message in json.loads(line)["request"]["messages"])
+                for number in (n for n, profile in enumerate(profiles) if profile.name in text):
+                    asked[number] += all(a.statement in text for a in profiles[number].attributes)
+    # Each context of a profile was put to three personas, three models and, for each sample, a judge.
+    per_context = 3 + len(demo.MODELS) + len(demo.MODELS) * demo.SAMPLES
+    assert set(asked.values()) == {len(profiles[0].contexts) * per_context}
 
 
 def test_a_workspace_with_data_of_its_own_is_left_alone(sqlite_store: Store) -> None:
@@ -122,10 +143,33 @@ def _judged(store: Store) -> bool:
     return bool(rows and rows[-1].model == demo.MODELS[-1] and rows[-1].judged)
 
 
-def test_killed_in_the_middle_it_is_finished_the_next_time(asked: list[object], tmp_path: Path) -> None:
-    store = open_store(tmp_path)
+@pytest.fixture
+def of_one_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The demo's folder with the calls of its first profile alone: a tenth to read each time."""
+    folder = tmp_path / "demo"
+    folder.mkdir()
+    shutil.copy(demo.FOLDER / "profiles.json", folder)
+    name = f"My name is {read_profiles(folder / 'profiles.json').profiles[0].name}."
+    with (
+        lzma.open(demo.FOLDER / "calls.jsonl.xz", "rt", encoding="utf-8") as whole,
+        lzma.open(folder / "calls.jsonl.xz", "wt", encoding="utf-8", preset=0) as part,
+    ):
+        kept = False
+        for line in whole:
+            kept = name in line if line.startswith('{"request"') else kept
+            if kept:
+                part.write(line)
+    monkeypatch.setattr(demo, "FOLDER", folder)
+    return folder
+
+
+def test_killed_in_the_middle_it_is_finished_the_next_time(
+    asked: list[object], of_one_profile: Path, tmp_path: Path
+) -> None:
+    workspace = tmp_path / "workspace"
+    store = open_store(workspace)
     for reached in (lambda _: time.sleep(1.0) is None, _labelled, _judged):  # at first: while it reads recorded calls
-        process = subprocess.Popen([sys.executable, "-c", PREPARE, tmp_path], cwd=ROOT, env=outside())
+        process = subprocess.Popen([sys.executable, "-c", PREPARE, workspace, of_one_profile], cwd=ROOT, env=outside())
         while not reached(store):
             assert process.poll() is None, "it ended before it could be killed"
             time.sleep(0.01)

@@ -31,7 +31,7 @@ from cimemories.model import Profile
 from cimemories.store import labellings
 from cimemories.store.engine import Store, open_store
 
-EACH = 100  # mutated files of a format and seed
+EACH = 60  # mutated files of a format and seed
 FORMS = ("official", "labelled", "huggingface", "csv", "bundle-jsonl", "bundle-parquet")
 WORDS = (
     None,

@@ -119,6 +119,6 @@ def test_folding_remembers_where_all_came_from(text: str) -> None:
     ],
 )
 def test_hostile_text_takes_no_long_time(quote: str, message: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     ground(quote, message)
-    assert time.perf_counter() - started < 3
+    assert time.thread_time() - started < 3

@@ -291,9 +291,9 @@ def test_a_released_profile_is_matched_in_milliseconds_when_warm() -> None:
     match(attributes, message)
     took = []
     for _ in range(20):
-        started = time.perf_counter()
+        started = time.thread_time()
         match(attributes, message)
-        took.append(time.perf_counter() - started)
+        took.append(time.thread_time() - started)
     assert min(took) < 0.015
 
 
@@ -329,6 +329,6 @@ def test_hostile_text_takes_linear_time(piece: str) -> None:
         attribute(72_000),
     ]
     message = ("a " + piece * 100_000)[:100_000]
-    started = time.perf_counter()
+    started = time.thread_time()
     match(held, message)
-    assert time.perf_counter() - started < 2
+    assert time.thread_time() - started < 2
