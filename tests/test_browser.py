@@ -159,12 +159,14 @@ def test_a_simulated_run_is_started_watched_and_finished(app: str, browser: Brow
     before = page.url
     page.get_by_text("New run").click()
     page.get_by_text("Simulator", exact=True).click()
-    page.get_by_label("Profiles").fill("1")
-    page.get_by_label("Contexts").fill("2")
-    page.get_by_label("Contexts").press("Tab")
+    page.get_by_role("button", name="To the experiment").click()
+    page.get_by_label("Profiles", exact=True).fill("1")
+    page.get_by_label("Contexts", exact=True).fill("2")
+    page.get_by_label("Contexts", exact=True).press("Tab")
     serving.settled(page)
+    page.get_by_role("button", name="To the plan").click()
     page.get_by_role("button", name="Start the run").click()
-    page.wait_for_url(lambda address: "run=run-" in address and address != before)
+    page.wait_for_url(lambda address: "run=run-" in address and "tab=" not in address and address != before)
     run_id = parse_qs(urlparse(page.url).query)["run"][0]
     expect(page.get_by_text("10 of 10 responses")).to_be_visible(timeout=60_000)
     expect(page.get_by_text(re.compile("finished: "))).to_be_visible(timeout=60_000)
