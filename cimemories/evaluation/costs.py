@@ -13,6 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from cimemories.evaluation.judging import LLM
 from cimemories.evaluation.prices import Prices, money
 from cimemories.llm.progress import Progress
 from cimemories.store import run_costs, runs, work
@@ -89,16 +90,26 @@ def price_list(manifests: Sequence[Mapping[str, Any]]) -> tuple[dict[tuple[str, 
     found: dict[tuple[str, str], Prices] = {}
     asked: dict[tuple[str, str], None] = {}
     for manifest in manifests:
-        model = manifest.get("model") or {}
-        seats = manifest.get("judges") or [manifest.get("judge") or {}]
-        items = [(MODEL, model.get("name"), model)]
-        items += [(JUDGE, seat.get("model"), seat) for seat in seats if seat.get("kind") == "llm"]
-        for role, name, held in items:
-            asked[role, str(name)] = None
-            prices = Prices.of(held.get("prices"))
-            if prices is not None:
-                found.setdefault((role, str(name)), prices)
+        for role in (MODEL, JUDGE):
+            for name, held in asked_in(manifest, role):
+                asked[role, name] = None
+                prices = Prices.of(held.get("prices"))
+                if prices is not None:
+                    found.setdefault((role, name), prices)
     return found, tuple(dict.fromkeys(name for role, name in asked if (role, name) not in found))
+
+
+def asked_in(manifest: Mapping[str, Any], role: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """The model under test, or the models that judge, in a manifest: (name, what it says of it)."""
+    if role == MODEL:
+        model = manifest.get("model")
+        return [(str(model.get("name")), model)] if isinstance(model, Mapping) else []
+    seats = manifest.get("judges") or [manifest.get("judge")]
+    return [
+        (str(seat.get("model")), seat)
+        for seat in (seats if isinstance(seats, list) else [])
+        if isinstance(seat, Mapping) and seat.get("kind") == LLM
+    ]
 
 
 def amount(used: ModelCalls, prices: PriceList) -> float | None:

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from cimemories.evaluation.checking import CHECK
 from cimemories.evaluation.compositions import held
-from cimemories.evaluation.costs import JUDGE, role_of
+from cimemories.evaluation.costs import JUDGE, MODEL, asked_in, role_of
 from cimemories.evaluation.expected import NOBODY, Counted, Walk, places_of
 from cimemories.evaluation.judging import LLM, Judge
 from cimemories.evaluation.mitigations import Mitigation
@@ -179,26 +179,18 @@ class _Known:
     manifests: Sequence[tuple[str, Mapping[str, Any]]]
 
     def runs_of(self, role: str, model: str) -> list[str]:
-        found = [i for i, manifest in self.manifests if any(name == model for name, _ in _asked(manifest, role))]
+        found = [i for i, manifest in self.manifests if any(name == model for name, _ in asked_in(manifest, role))]
         return found[:5]
 
     def server(self, role: str, model: str, base_url: str) -> Server | None:
         """What the newest run that asked this model at this address found out of its server."""
         for _, manifest in self.manifests:
-            for name, part in _asked(manifest, role):
+            for name, part in asked_in(manifest, role):
                 facts = part.get("server") if role == JUDGE else part
                 if name == model and (part.get("endpoint") or part.get("base_url")) == base_url and facts:
                     values = {k: facts[k] for k in Server.__dataclass_fields__ if k in facts}
                     return Server(**{**values, "notes": tuple(values.get("notes", ()))})
         return None
-
-
-def _asked(manifest: Mapping[str, Any], role: str) -> list[tuple[str, Mapping[str, Any]]]:
-    model = manifest.get("model") or {}
-    if role != JUDGE:
-        return [(str(model.get("name")), model)]
-    seats = manifest.get("judges") or [manifest.get("judge") or {}]
-    return [(str(seat.get("model")), seat) for seat in seats if seat.get("kind") == LLM]
 
 
 def estimate(
@@ -220,7 +212,7 @@ def estimate(
     source = find_labels(store, dataset.id) if find_labels and what.needs_labels else None
     with store.read() as connection:
         known = _Known(connection, experience.manifests(connection))
-        server = known.server("model", spec.model, spec.base_url) or Server(simulated=spec.base_url == SIMULATOR)
+        server = known.server(MODEL, spec.model, spec.base_url) or Server(simulated=spec.base_url == SIMULATOR)
         judges = [(judge, _judge_server(known, judge)) for judge in spec.judges if judge.kind == LLM]
         seats = [_judge(judge, of) for judge, of in judges]
         seats += [_checker(spec, *judges[0])] if spec.check == "model" and judges else []
@@ -381,7 +373,7 @@ def _more_words(spec: RunSpec, known: _Known, server: Server, stages: Sequence[S
         found.append("what the record answers already is neither asked nor paid again")
     if any(stage.cacheable for stage in stages):
         found.append("how much of a shared beginning a server really takes from its cache is up to the server")
-    if server.simulated is False and known.server("model", spec.model, spec.base_url) is None and spec.samples > 1:
+    if server.simulated is False and known.server(MODEL, spec.model, spec.base_url) is None and spec.samples > 1:
         found.append(f"the server takes {spec.samples} samples in one request; if not, there are as many times more")
     if any(stage.requests != stage.requests_least for stage in stages):
         found.append("behind a gate, samples that chose the same memories are one request; counted is one each")

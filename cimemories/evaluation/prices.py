@@ -14,6 +14,7 @@ from typing import Any
 from cimemories.store.engine import StoreError
 
 MILLION = 1_000_000
+_CURRENCY = r"[^\W\d_]{0,10}|[$€£¥]"
 _FORM = "PROMPT/CACHED/COMPLETION or PROMPT/COMPLETION for a million tokens, for example 0.15/0.075/0.60 or '2/6 EUR'"
 
 
@@ -46,18 +47,23 @@ class Prices:
             values = []
         if len(values) not in (2, 3):
             raise StoreError(f"prices are {_FORM}; this is '{text}'.")
-        if not re.fullmatch(r"[^\W\d_]{0,10}|[$€£¥]", currency.strip()):
+        if not re.fullmatch(_CURRENCY, currency.strip()):
             raise StoreError(f"a currency is one word, such as EUR; this is '{currency.strip()}'.")
         return cls(values[0], values[1] if len(values) == 3 else values[0], values[-1], currency.strip())
 
     @classmethod
     def of(cls, held: object) -> Prices | None:
-        """Prices as a manifest keeps them; None where it has none."""
+        """Prices as a manifest keeps them; None where it has none, or none that can be read: manifests are imported
+        too."""
         if not isinstance(held, Mapping):
             return None
         values: Mapping[str, Any] = held
         currency = str(values.get("currency") or "")
-        return cls(float(values["prompt"]), float(values["cached"]), float(values["completion"]), currency)
+        try:
+            prompt, cached, completion = (float(values[name]) for name in ("prompt", "cached", "completion"))
+            return cls(prompt, cached, completion, currency if re.fullmatch(_CURRENCY, currency) else "")
+        except (KeyError, TypeError, ValueError, OverflowError, StoreError):
+            return None
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
