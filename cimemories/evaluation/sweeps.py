@@ -21,7 +21,6 @@ from cimemories.evaluation import runs as working
 from cimemories.evaluation.costs import CapWatch
 from cimemories.evaluation.estimates import Estimate, estimate
 from cimemories.evaluation.planning import FindLabels, LabelSource, prepare, write
-from cimemories.evaluation.prices import money
 from cimemories.evaluation.servers import look_up
 from cimemories.evaluation.spec import RunSpec
 from cimemories.evaluation.sweep_file import SweepSpec
@@ -300,8 +299,3 @@ def _finish(store: Store, sweep_id: str, status: WorkStatus, reason: str | None)
             work.bump(connection, sweep_id)
     except (sa.exc.DBAPIError, StoreError):
         return
-
-
-def cap_words(spec: SweepSpec, currency: str) -> str:
-    """The cap of a sweep for people."""
-    return "none" if spec.cap is None else money(spec.cap, currency)
