@@ -108,7 +108,8 @@ def _numbers(flows: Flows, row: RunRow) -> _Numbers:
     with flows.store.read() as connection:
         checks = task_checks(connection, row)
     # What a model says of the task goes before the rules, which know the plainest cases only.
-    check = next((c for c in checks if c.checker.kind != RULES), next(iter(checks), None))
+    said = sorted((c for c in checks if c.checked), key=lambda c: c.checker.kind == RULES)
+    check = next(iter(said), None)
     task = check.share if check else math.nan
     if not row.judged:
         return _Numbers(does_task=task)

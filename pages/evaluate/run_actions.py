@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from cimemories import launch
 from cimemories.analysis.effective_labels import effective_labels
 from cimemories.analysis.exporting_results import export_run
 from cimemories.analysis.progress import ACTIVE
+from cimemories.analysis.scopes import judge_title
 from cimemories.evaluation.again import command_of, judge_again, spec_of
 from cimemories.evaluation.batches import export_batch
 from cimemories.evaluation.compositions import CompositionError
@@ -93,7 +95,7 @@ def _repeat(store: Store, row: RunRow) -> None:
         "there, so an exact repetition asks only for what failed. The command:",
         muted=True,
     )
-    st.code(command_of(spec), language="bash", wrap_lines=True)
+    st.code(command_of(spec), language=None, wrap_lines=True)
     safe.inline(f"Or shorter, from this workspace: cimemories repeat {row.id}", muted=True)
     if st.button("Repeat this run", icon=":material/replay:", key=f"runs.repeat.{row.id}"):
         start(store, lambda: plan(store, spec, find_labels=effective_labels))
@@ -134,7 +136,8 @@ class _Ready:
 
 def _export(store: Store, row: RunRow) -> None:
     with store.read() as connection:
-        judges = {judge.id: judge.name for judge in judgements.of_run(connection, row.id)}
+        readers = judgements.of_run(connection, row.id)
+    judges = {judge.id: judge_title(judge, readers) for judge in readers}
     left, right = st.columns(2, gap="large")
     with left:
         safe.inline("The run in the layout of the authors' results, one profile a line.", muted=True)
@@ -165,6 +168,8 @@ def _export(store: Store, row: RunRow) -> None:
 
 def _prepare(store: Store, row: RunRow, what: str, of: int | str | None) -> None:
     mark = "simulated-" if row.simulated else ""
+    if isinstance(old := st.session_state.pop(_READY, None), _Ready):
+        shutil.rmtree(old.path.parent, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix="cimemories-export-"))
     path = folder / f"{mark}{row.id}-{'results' if what == 'results' else 'owed'}.jsonl"
     notes: tuple[str, ...] = ()

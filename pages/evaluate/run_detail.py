@@ -88,7 +88,7 @@ def _live(store: Store, row: RunRow, was_active: bool) -> None:
     run_controls.draw(store, row, now)
     if now.error:
         page.error(f"{now.status}:", now.error)
-    left, right = st.columns([4, 8], gap="medium")
+    left, right = st.columns([5, 8], gap="medium")
     with left:
         safe.show(_statuses(now))
     with right:

@@ -66,7 +66,7 @@ def draw(row: RunRow, now: RunProgress) -> None:
     )
     words = [f"{messages.done:,} of {messages.expected:,} responses are there"]
     words += [f"{_judged(stage)} by {stage.name}" for stage in now.stages if stage.kind == JUDGE]
-    safe.inline(f"{now.status}: {', '.join(words)}{_pace(row, now)}")
+    safe.inline(f"{now.status}: {'; '.join(words)}{_pace(row, now)}")
 
 
 def _judged(stage: Stage) -> str:
