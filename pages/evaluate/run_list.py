@@ -120,7 +120,7 @@ def _beside(store: Store, chosen: RunLine, lines: dict[str, RunLine]) -> None:
         head = safe.tag("b", "Not only the model differs")
         safe.show(safe.tag("div", head, safe.tag("div", *rows, cls="ci-lines"), cls="ci-notice"))
     else:
-        safe.inline("The runs differ in nothing but their models: their numbers can be compared.", muted=True)
+        safe.inline("Apart from their models nothing differs that the numbers rest on, so compare them.", muted=True)
 
 
 def _side_by_side(together: list[RunLine]) -> safe.Html:
