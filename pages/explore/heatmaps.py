@@ -174,6 +174,7 @@ def _cell(flows: Flows, asked: Scope, cells: pd.DataFrame, context: int, domain:
         url.go(
             "leaks",
             run=asked.run.id,
+            judge=url.get("judge"),
             profile=int(flow["profile"]),
             context=context,
             attribute=int(flow["attribute"]),

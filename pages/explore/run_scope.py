@@ -82,6 +82,14 @@ def _judge(judges: Sequence[JudgeRow], title: str) -> str | None:
     names = {str(judge.id): judge_title(judge, judges) for judge in judges}
     if len(several) > 1:
         names |= {str(way): words.format(len(several)) for way, words in COMBINED.items()}
+    if len(names) == 1:
+        # Nothing to choose: an address says nothing of it, so that Back leads where one came from.
+        (only,) = names
+        if url.get("judge") not in (None, only):
+            page.notice("The judge of the link is not here: this run has one alone.")
+        url.put(judge=None)
+        st.selectbox("Judge", [names[only]], disabled=True, format_func=safe.option)
+        return only
     return page.select(
         "Judge",
         list(names),
