@@ -11,14 +11,16 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from evaluating import ROOT, counts, numbers, outside, row_of
 
 from cimemories import demo
 from cimemories.formats.official import read_profiles
-from cimemories.llm import simulator
+from cimemories.llm import capabilities, simulator
 from cimemories.model import WorkStatus
+from cimemories.seeds import load_prompt
 from cimemories.store import datasets, labellings
 from cimemories.store import runs as run_rows
 from cimemories.store.engine import Store, open_store
@@ -55,13 +57,16 @@ def state(store: Store) -> dict[str, object]:
 
 @pytest.fixture
 def asked() -> Iterator[list[object]]:
-    """Every chat request that a simulator of this process is asked from now on."""
+    """Every chat request that a simulator of this process is asked from now on, but for what it is asked of itself: the
+    question that finds out, before a run is planned, what a server can do."""
     seen: list[object] = []
     real = simulator._complete
+    probes = [load_prompt("probe", name).render(thing=capabilities.THING) for name in ("base", "json")]
 
-    def counting(*arguments: object) -> object:
-        seen.append(arguments)
-        return real(*arguments)
+    def counting(server: object, body: dict[str, Any], number: int) -> object:
+        if body["messages"][0]["content"] not in probes:
+            seen.append(body)
+        return real(server, body, number)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(simulator, "_complete", counting)
