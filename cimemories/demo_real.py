@@ -33,7 +33,7 @@ from cimemories.store.ids import now
 from cimemories.store.runs import RunRow
 
 ABOUT, CALLS = "real.json", "real-calls.jsonl.xz"
-PROFILES, CONTEXTS, SAMPLES, MAX_TOKENS = 2, 8, 3, 700
+PROFILES, CONTEXTS, SAMPLES, MAX_TOKENS = 1, 6, 2, 200
 WORDED = ("respond", "memory")
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from evaluating import ROOT, counts, numbers, outside, row_of
 
-from cimemories import demo
+from cimemories import demo, demo_real
 from cimemories.formats.official import read_profiles
 from cimemories.llm import capabilities, simulator
 from cimemories.model import WorkStatus
@@ -79,7 +79,13 @@ def assert_whole(store: Store, asked: list[object], profiles: int) -> None:
     found = state(store)
     assert found["dataset"][2] == profiles
     assert found["labelling"] == (WorkStatus.FINISHED, {"ok": profiles * 49 * 3 * demo.DRAWS}, True)
-    assert list(found["runs"]) == list(demo.MODELS)
+    real = json.loads((demo.FOLDER / demo_real.ABOUT).read_text())["model"]
+    assert list(found["runs"]) == [real, *demo.MODELS]
+    status, responses, judgements, simulated = found["runs"].pop(real)
+    assert (status, simulated) == (WorkStatus.FINISHED, False)
+    assert sum(responses.values()) == demo_real.PROFILES * demo_real.CONTEXTS * demo_real.SAMPLES
+    assert judgements == {"ok": responses["ok"]}, "read by the matcher"
+    assert found["numbers"].pop(real)["simulated_parts"] == ["labels"]
     for status, responses, judgements, simulated in found["runs"].values():
         assert (status, simulated) == (WorkStatus.FINISHED, True)
         assert sum(responses.values()) == profiles * 49 * demo.SAMPLES
@@ -96,8 +102,11 @@ def assert_whole(store: Store, asked: list[object], profiles: int) -> None:
 
 def recorded() -> int:
     """How many calls the demo ships."""
-    with lzma.open(demo.FOLDER / "calls.jsonl.xz", "rt", encoding="utf-8") as file:
-        return sum('"answer"' in line[:200] and not line.startswith('{"request"') for line in file)
+    count = 0
+    for name in ("calls.jsonl.xz", demo_real.CALLS):
+        with lzma.open(demo.FOLDER / name, "rt", encoding="utf-8") as file:
+            count += sum('"answer"' in line[:200] and not line.startswith('{"request"') for line in file)
+    return count
 
 
 def test_every_answer_comes_from_the_recorded_calls_and_a_second_time_changes_nothing(
@@ -106,7 +115,8 @@ def test_every_answer_comes_from_the_recorded_calls_and_a_second_time_changes_no
     assert demo.is_wanted(sqlite_store)
     demo.prepare(sqlite_store, quiet, 2)
     assert_whole(sqlite_store, asked, 2)
-    violation = {model: figures["violation"]["5"] for model, figures in state(sqlite_store)["numbers"].items()}
+    figures = state(sqlite_store)["numbers"]
+    violation = {model: figures[model]["violation"]["5"] for model in demo.MODELS}
     assert violation["sim-careful"] < violation["sim-average"] < violation["sim-oversharing"], "three characters"
     before = state(sqlite_store)
     demo.prepare(sqlite_store, quiet, 2)
@@ -153,7 +163,8 @@ def of_one_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The demo's folder with the calls of its first profile alone: a tenth to read each time."""
     folder = tmp_path / "demo"
     folder.mkdir()
-    shutil.copy(demo.FOLDER / "profiles.json", folder)
+    for name in ("profiles.json", demo_real.ABOUT, demo_real.CALLS):
+        shutil.copy(demo.FOLDER / name, folder)
     name = f"My name is {read_profiles(folder / 'profiles.json').profiles[0].name}."
     with (
         lzma.open(demo.FOLDER / "calls.jsonl.xz", "rt", encoding="utf-8") as whole,
