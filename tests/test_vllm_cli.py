@@ -32,7 +32,9 @@ def workspace(tmp_path: Path) -> Iterator[Path]:
 def command(workspace: Path, *words: str) -> subprocess.Popen[str]:
     env = {**os.environ, "COLUMNS": "200", vllm_program.VLLM: str(fake_vllm.install(workspace.parent / "env"))}
     line = [sys.executable, "-m", "cimemories", *words, "-w", str(workspace)]
-    return subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    # Tests that were started in the background have Ctrl-C switched off, and would hand that on.
+    return subprocess.Popen(line, env=env, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **pipes)
 
 
 def test_a_kept_server_outlives_the_command_is_listed_and_stopped_by_its_port(workspace: Path) -> None:
