@@ -14,10 +14,11 @@ from starlette.testclient import TestClient
 from worlds import add_labels
 
 from cimemories.evaluation import runs
+from cimemories.evaluation.again import judge_again
 from cimemories.evaluation.batches import export_batch, import_batch
 from cimemories.formats.errors import FormatError
 from cimemories.llm.simulator import create_app, running_simulator
-from cimemories.store import datasets
+from cimemories.store import datasets, judgements
 from cimemories.store import runs as run_rows
 from cimemories.store.engine import Store, StoreError, open_store
 
@@ -185,3 +186,21 @@ def test_on_the_command_line(sqlite_store: Store, tmp_path: Path, url: str, serv
     lines = answered(server, tmp_path / "owed.jsonl")
     back = cli_inside(environment, "batch", "import", run_id, write(tmp_path / "back.jsonl", lines))
     assert f"{run_id}: 4 answers taken, 4 calls owed" in back.stdout and "batch export" in back.stderr
+
+
+def test_a_judge_with_a_server_reads_a_run_that_was_answered_by_files(
+    sqlite_store: Store, tmp_path: Path, url: str, server: TestClient
+) -> None:
+    """Planned with no server at all: what it owes itself is refused in words, what a new judge owes is asked for."""
+    run_id = planned(sqlite_store, "batch", judge=runs.JudgeSpec(), seed=0)
+    with pytest.raises(StoreError, match="batch export"):
+        runs.execute(sqlite_store, run_id)
+    export_batch(sqlite_store, run_id, tmp_path / "owed.jsonl")
+    import_batch(sqlite_store, run_id, write(tmp_path / "a.jsonl", answered(server, tmp_path / "owed.jsonl")))
+    judge_again(sqlite_store, run_id, [runs.JudgeSpec("llm", "sim-judge", url)])
+    runs.execute(sqlite_store, run_id)
+    with sqlite_store.read() as connection:
+        judges = judgements.of_run(connection, run_id)
+        read_by = [judgements.draws_by_context(connection, run_id, judge.id).all() for judge in judges]
+    assert [judge.name for judge in judges] == ["matcher", "sim-judge"]
+    assert [sum(row.draws for row in rows) for rows in read_by] == [SAMPLES * CONTEXTS] * 2

@@ -19,9 +19,10 @@ from worlds import add_dataset, add_labels, add_profiles, add_run, ask, make_pro
 from cimemories.analysis.cube import IdentifierRule
 from cimemories.analysis.exporting_results import export_run
 from cimemories.analysis.headline import headline
+from cimemories.evaluation.again import judge_again
 from cimemories.evaluation.importing_files import import_bytes, import_file
 from cimemories.evaluation.importing_results import import_results
-from cimemories.evaluation.runs import execute
+from cimemories.evaluation.runs import JudgeSpec, execute
 from cimemories.formats.errors import FormatError
 from cimemories.formats.official import record_of
 from cimemories.model import JudgementStatus, Profile, ResponseStatus
@@ -346,3 +347,21 @@ def test_the_profiles_page_takes_results(tmp_path: Path, monkeypatch: pytest.Mon
         assert "<img src=x" not in said(app)
     with store.read() as connection:
         assert [row.model for row in runs.all_rows(connection)] == ["qwen"]
+
+
+def test_a_judge_reads_an_imported_run_that_lacks_a_message(sqlite_store: Store, tmp_path: Path) -> None:
+    """What is missing in the file stays missing and is asked of nobody; what is there can be judged once more."""
+    dataset = add_dataset(sqlite_store, profiles=1, contexts=2)
+    run_id = add_run(sqlite_store, dataset.id, 2, {}, missing={(0, 0, 0): ResponseStatus.FAILED})
+    export_run(sqlite_store, run_id, tmp_path / "out.jsonl")
+    (imported,) = import_results(sqlite_store, tmp_path / "out.jsonl").runs
+    judge_again(sqlite_store, imported, [JudgeSpec()])
+    execute(sqlite_store, imported)
+    with sqlite_store.read() as connection:
+        row = runs.named(connection, imported)
+        second = judgements.of_run(connection, imported)[1]
+        read = judgements.draws_by_context(connection, imported, second.id).all()
+    assert (row.status, row.responses) == ("finished", {"failed": 1, "ok": 3})
+    assert (second.name, sum(item.draws for item in read)) == ("matcher", 3)
+    with pytest.raises(StoreError, match="imported from a file"):
+        execute(sqlite_store, imported)

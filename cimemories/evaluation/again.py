@@ -55,7 +55,7 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
             judge, server, _ = first
             add_judge(connection, run_id, replace(judge, split=None), server, seeds.load_prompt("check"), kind=CHECK)
         manifest = dict(row.manifest)
-        held: Any = manifest.get("judges") or [manifest["judge"]]
+        held: Any = manifest.get("judges") or [manifest[name] for name in ("judge",) if name in manifest]
         manifest["judges"] = [*held, *(seat_of(*seat) for seat in seats)]
         simulated = row.simulated or any(server is not None and server.simulated for _, server, _ in seats)
         values = {"manifest": canonical_json(manifest), "simulated": simulated}

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from cimemories import seeds
 from cimemories.evaluation.compositions import part
 from cimemories.evaluation.costs import CapWatch
-from cimemories.evaluation.judging import Judge, Read, judge_response, judgement_job
+from cimemories.evaluation.judging import LLM, Judge, Read, judge_response, judgement_job
 from cimemories.evaluation.mitigations import Mitigation
 from cimemories.evaluation.planning import FindLabels, LabelSource, plan
 from cimemories.evaluation.respond import Place, Writer, response_job
@@ -60,11 +60,11 @@ def execute(
     with store.read() as connection:
         row = runs.named(connection, run_id)
         seats = [*judgements.of_run(connection, run_id), *judgements.checkers_of_run(connection, run_id)]
-    if row.endpoint == IMPORTED and row.responses.get("failed"):
+    if row.endpoint == IMPORTED and row.responses.get("failed") and not _owed_by(store, row, seats):
         raise StoreError(
             f"{run_id} was imported from a file: what it lacks cannot be asked for. A new run of the model can."
         )
-    if BATCH in (base_url or row.endpoint, *(_judge_address(row, s, base_url, judge_base_url) for s in seats)):
+    if _owes_batches(store, row, seats, base_url, judge_base_url):
         raise StoreError(
             f"{run_id} has no server: its calls go by batch files. `cimemories batch export {run_id} --out owed.jsonl` "
             f"writes what is owed; `cimemories resume {run_id} --base-url URL` asks a server instead."
@@ -79,8 +79,13 @@ def execute(
                 base_url or row.endpoint,
                 *(_judge_address(row, seat, base_url, judge_base_url) for seat in seats if _address(row, seat)),
             }
-            if address != IMPORTED
+            if address not in (IMPORTED, BATCH)
         }
+
+        def served(seat: JudgeRow | None) -> str:
+            own = base_url or row.endpoint
+            address = own if seat is None else _judge_address(row, seat, base_url, judge_base_url)
+            return moved.get(address, address)
 
         def jobs(client: MakeClient) -> Iterator[Job]:
             return jobs_of(
@@ -88,11 +93,7 @@ def execute(
                 row,
                 seats,
                 client,
-                lambda seat: (
-                    moved.get(base_url or row.endpoint, IMPORTED)
-                    if seat is None
-                    else moved[_judge_address(row, seat, base_url, judge_base_url)]
-                ),
+                served,
                 n_at_once=n_at_once,
             )
 
@@ -105,6 +106,23 @@ def execute(
             queued=queued,
             stop_when=lambda done: (stop_when(done) if stop_when else None) or watch(done),
         )
+
+
+def _owes_batches(
+    store: Store, row: RunRow, seats: list[JudgeRow], base_url: str | None, judge_base_url: str | None
+) -> bool:
+    """Whether something is owed that no server can be asked for. A judge with a server reads what batches brought."""
+    if (base_url or row.endpoint) == BATCH and any(row.responses.get(status) for status in runs.RETRIABLE):
+        return True
+    return _owed_by(store, row, [s for s in seats if _judge_address(row, s, base_url, judge_base_url) == BATCH])
+
+
+def _owed_by(store: Store, row: RunRow, seats: list[JudgeRow]) -> bool:
+    """Whether any of these judges has still to read a response. One that came with an imported run never will."""
+    able = [seat for seat in seats if seat.prompt_hash is not None or seat.kind != LLM]
+    with store.read() as connection:
+        profiles = runs.profile_ids(connection, row.id) if able else []
+        return any(judgements.owed(connection, row.id, seat.id, profile) for seat in able for profile in profiles)
 
 
 def _address(row: RunRow, seat: JudgeRow) -> str:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import islice
 
 import sqlalchemy as sa
 
 from cimemories.model import JudgementStatus, ResponseStatus, WorkStatus
-from cimemories.store import work
+from cimemories.store import run_costs, work
 from cimemories.store.engine import StoreError, insert_ignore
 from cimemories.store.ids import canonical_json, new_id, now
-from cimemories.store.run_tables import run_call
-from cimemories.store.tables import call, context, judgement, profile, profile_context, response, run
+from cimemories.store.tables import context, judgement, profile, profile_context, response, run
 
 RETRIABLE = (ResponseStatus.OWED, ResponseStatus.FAILED)
 _SETTLED = ("status", "cause", "text", "reasoning", "finish_reason", "call", "before", "shown")
@@ -309,39 +308,15 @@ class StageCalls:
 
 
 def calls_by_kind(connection: sa.Connection, run_id: str) -> dict[str, StageCalls]:
-    """What each kind of call (respond, judge, gate, draft, rewrite, check) has cost a run so far."""
-    first = call.c.prompt_tokens.is_not(None)  # token counts of an exchange stand on its first draw
-    rows = connection.execute(
-        sa.select(
-            call.c.kind,
-            sa.func.count().label("calls"),
-            sa.func.sum(sa.case((call.c.status != "ok", 1), else_=0)).label("failed"),
-            sa.func.coalesce(sa.func.sum(call.c.prompt_tokens), 0).label("prompt_tokens"),
-            sa.func.coalesce(sa.func.sum(call.c.cached_tokens), 0).label("cached_tokens"),
-            sa.func.coalesce(sa.func.sum(call.c.completion_tokens), 0).label("completion_tokens"),
-            sa.func.coalesce(sa.func.sum(sa.case((first, call.c.seconds), else_=0.0)), 0.0).label("seconds"),
+    """What each kind of call (respond, judge, gate, rewrite, check) has cost a run so far, over all models asked."""
+    found: dict[str, StageCalls] = {}
+    for part in run_costs.calls_by_model(connection, [run_id]):
+        own = {item.name: getattr(part, item.name) for item in fields(StageCalls)}
+        held = found.get(part.kind)
+        found[part.kind] = StageCalls(
+            **{name: value + (getattr(held, name) if held else 0) for name, value in own.items()}
         )
-        .join(run_call, run_call.c.call == call.c.key)
-        .where(run_call.c.run == run_id)
-        .group_by(call.c.kind)
-    ).mappings()
-    return {
-        str(row["kind"]): StageCalls(
-            calls=int(row["calls"]),
-            failed=int(row["failed"]),
-            prompt_tokens=int(row["prompt_tokens"]),
-            cached_tokens=int(row["cached_tokens"]),
-            completion_tokens=int(row["completion_tokens"]),
-            seconds=float(row["seconds"]),
-        )
-        for row in rows
-    }
-
-
-def link(connection: sa.Connection, run_id: str, keys: Sequence[str]) -> None:
-    """Note that a run used these calls; one that is noted already stays."""
-    if keys:
-        connection.execute(insert_ignore(connection, run_call), [{"run": run_id, "call": key} for key in keys])
+    return found
 
 
 def delete(connection: sa.Connection, run_id: str) -> None:
