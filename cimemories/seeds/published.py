@@ -1,0 +1,171 @@
+"""What the paper states in its text about models, read from seeds/published.yaml and checked.
+
+    - {measure: violation, n: 5, value: 0.251, printed: 25.1%, where: Abstract, beside: leaderboard, about: ...}
+
+These figures are the paper's, not measured here: wherever one is shown it is marked as published, with its section.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from cimemories.seeds import SEEDS
+from cimemories.seeds.reading import Line, Seed, SeedError, read, refuse_repeats
+
+FILE = "published.yaml"
+ROUNDED = 0.0005  # a figure is printed with one decimal of a percent at most
+Share = Annotated[float, Field(ge=0, le=1, strict=True)]
+Samples = Annotated[int, Field(ge=1, le=100, strict=True)]
+_DATE = re.compile(r"[-_@]?20\d\d[-_]?\d\d[-_]?\d\d$")
+_PRINTED = re.compile(r"(\d+(?:\.\d+)?) ?%")
+
+
+class Measure(StrEnum):
+    """What a figure measures, by the paper's Definitions 3.1 and 3.2."""
+
+    VIOLATION = "violation"
+    COMPLETENESS = "completeness"
+
+
+class Beside(StrEnum):
+    """Which of our numbers a figure can be held against."""
+
+    LEADERBOARD = "leaderboard"
+    ACCUMULATION = "accumulation"
+    HEATMAP = "heatmap"
+
+
+class Axis(StrEnum):
+    """What the paper varies in Figures 4 and 5."""
+
+    SIZE = "size"
+    REASONING = "reasoning"
+    PROMPT = "prompt"
+    MEMORY = "memory"
+
+
+class Figure(Seed):
+    """One figure of one model. value: a share, 0 to 1. n: samples, of a violation. tasks: after so many; None: all of
+    the setting. domain, context: of a cell of Figure 3."""
+
+    measure: Measure
+    value: Share
+    printed: Line
+    where: Line
+    about: Line
+    beside: Beside
+    n: Samples | None = None
+    tasks: Samples | None = None
+    domain: Line | None = None
+    context: Line | None = None
+    also: Line | None = None
+
+    @model_validator(mode="after")
+    def _is_of_one_thing(self) -> Figure:
+        if (self.n is None) != (self.measure == Measure.COMPLETENESS):
+            raise ValueError("a violation needs n, the number of samples, and completeness has none")
+        if (self.domain is None) != (self.context is None) or (self.domain is None) != (self.beside != Beside.HEATMAP):
+            raise ValueError("domain and context go together, with a figure beside a heatmap and with no other")
+        if (self.tasks is None) != (self.beside != Beside.ACCUMULATION):
+            raise ValueError("tasks goes with a figure beside the accumulation curve, and with no other")
+        found = _PRINTED.fullmatch(self.printed)
+        if found is None or abs(float(found[1]) / 100 - self.value) > ROUNDED:
+            raise ValueError(f"the paper prints {self.printed}, which is not the value {self.value}")
+        return self
+
+    @property
+    def words(self) -> str:
+        """'25.1 % (Abstract)'."""
+        return f"{100 * self.value:.1f} % ({self.where})"
+
+
+class Published(Seed):
+    """A model of the paper with what is said of it."""
+
+    name: Line
+    aliases: tuple[Line, ...] = ()
+    figures: tuple[Figure, ...] = Field(min_length=1)
+
+    def figure(self, measure: Measure, n: int | None = None) -> Figure | None:
+        """The one that stands beside a leaderboard; None where the paper's text has none at this n."""
+        fitting = (f for f in self.figures if f.beside == Beside.LEADERBOARD and f.measure == measure and f.n == n)
+        return next(fitting, None)
+
+
+class Range(Seed):
+    """What is said of all models together: from low to high, shares of 0 to 1; equal where one figure is given."""
+
+    measure: Measure
+    low: Share
+    high: Share
+    printed: tuple[Line, ...] = Field(min_length=1, max_length=2)
+    where: Line
+    about: Line
+    n: Samples | None = None
+
+    @model_validator(mode="after")
+    def _is_upright(self) -> Range:
+        if self.low > self.high:
+            raise ValueError("low is above high")
+        return self
+
+
+class Trend(Seed):
+    """What the text says that Figure 4 or 5 shows; it gives no numbers."""
+
+    axis: Axis
+    model: Line
+    where: Line
+    about: Line
+
+
+class Paper(Seed):
+    """Where the figures come from."""
+
+    title: Line
+    link: Line
+    setting: Line
+
+
+class PublishedFile(Seed):
+    """seeds/published.yaml as a whole."""
+
+    paper: Paper
+    models: tuple[Published, ...] = Field(min_length=1)
+    all_models: tuple[Range, ...] = ()
+    trends: tuple[Trend, ...] = ()
+
+    def model(self, name: str) -> Published | None:
+        """What the paper says of the model that a server calls so; None where it says nothing of it."""
+        asked = normal(name)
+        return next((m for m in self.models if asked in {normal(known) for known in (m.name, *m.aliases)}), None)
+
+    def trend(self, axis: Axis) -> Trend | None:
+        """What the paper says of an axis; None where it says nothing."""
+        return next((trend for trend in self.trends if trend.axis == axis), None)
+
+
+@lru_cache(maxsize=4)
+def load_published(path: Path | None = None) -> PublishedFile:
+    """The published figures. Raises SeedError where the file does not fit, or a name stands for two models."""
+    path = path or SEEDS / FILE
+    file = read(path, PublishedFile)
+    for model in file.models:
+        if not all(normal(name) for name in (model.name, *model.aliases)):
+            raise SeedError(f"{path}: models: a name or alias of '{model.name}' has neither letters nor digits")
+    refuse_repeats(path, "model", [n for m in file.models for n in {normal(name) for name in (m.name, *m.aliases)}])
+    refuse_repeats(path, "trend", [trend.axis for trend in file.trends])
+    return file
+
+
+def normal(name: str) -> str:
+    """A model's name without its maker, a date at its end, case and punctuation: 'openai/GPT-5-2025-08-07' is 'gpt5'.
+    A full stop between digits stays, since it tells 2.5 from 25."""
+    bare = _DATE.sub("", name.strip().rsplit("/", 1)[-1].casefold())
+    return re.sub(r"[^a-z0-9.]|(?<!\d)\.|\.(?!\d)", "", bare)
