@@ -21,6 +21,7 @@ APP = "app.py"
 TOP, UI = 5, -1
 RANKS = {
     "model": 0,
+    "images": 0,
     "seeds": 1,
     "store": 1,
     "formats": 2,
@@ -88,7 +89,7 @@ def allowed(here: str, there: str) -> bool:
     if there == "ui":
         return here in ("pages", "app")
     if here == "ui":
-        return there == "model"
+        return there in ("model", "images")
     if there in ("pages", "app"):
         return here == "app"
     return RANKS[there] < RANKS[here] or RANKS[here] == RANKS[there] == TOP

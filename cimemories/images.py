@@ -1,0 +1,161 @@
+"""Charts as files for paper: PNG and SVG, drawn by Chromium through kaleido, on white, with what they rest on inside.
+
+A chart of the app has no background and no font colour of its own, since the theme of the page gives both; a printed
+one needs them. Whatever it is called elsewhere, the image says it inside: title, subtitle, that it is simulated, and
+its source (run, labels, judge). Nothing is fetched: plotly.js is the file of the installed package.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import re
+import textwrap
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+Form = Literal["png", "svg"]
+WIDTH, HEIGHT, SCALE = 1200, 450, 2
+INK, QUIET, RULE, VIOLET = "#16191C", "#4A555E", "#D9DEE2", "#7A47BD"
+FONT = "Arial, Liberation Sans, DejaVu Sans, sans-serif"
+TITLE_SIZE, SUBTITLE_SIZE, SOURCE_SIZE, TEXT_SIZE = 19, 14, 12, 13
+TOP, LINE = 14, 1.3  # pixels above the title, and from line to line in multiples of the size
+# How far an average character of FONT reaches, as a share of its size: what a line holds follows from it.
+CHARACTER = 0.53
+# The room that the app's own charts leave above the plot for a title and a subtitle.
+APP_HEAD = 64
+NO_BROWSER = (
+    "PNG and SVG are drawn by Chromium or Chrome, and none was found. Install one (Debian and Ubuntu: apt-get install "
+    "chromium; anywhere: the command kaleido_get_chrome beside this app's Python), or set BROWSER_PATH to where it is."
+)
+SECONDS = 90
+_one_at_a_time = threading.Lock()
+
+
+class ImageError(Exception):
+    """An image that could not be drawn: why, and what to do about it."""
+
+
+def browser() -> str | None:
+    """The program that draws images: what BROWSER_PATH names, else the first browser found; None without any."""
+    from choreographer.browsers.chromium import Chromium
+
+    found = Chromium.find_browser(skip_local=False)
+    return found if found and Path(found).is_file() else None
+
+
+def as_png(
+    fig: go.Figure,
+    *,
+    simulated: bool = False,
+    source: str = "",
+    width: int = WIDTH,
+    height: int | None = None,
+    scale: float = SCALE,
+) -> bytes:
+    """A chart as a PNG on white, `width` x its own height in pixels, times `scale`. Raises ImageError."""
+    return as_images([on_paper(fig, simulated=simulated, source=source, width=width, height=height)], "png", scale)[0]
+
+
+def as_svg(
+    fig: go.Figure, *, simulated: bool = False, source: str = "", width: int = WIDTH, height: int | None = None
+) -> bytes:
+    """A chart as an SVG on white. Raises ImageError."""
+    return as_images([on_paper(fig, simulated=simulated, source=source, width=width, height=height)], "svg")[0]
+
+
+def as_images(figs: Sequence[go.Figure], form: Form, scale: float = SCALE) -> list[bytes]:
+    """Several charts, as `on_paper` made them, by one start of the browser, which takes longer than any of them.
+
+    Raises ImageError where no browser is found, or it fails or takes longer than SECONDS for one.
+    """
+    if not figs:
+        return []
+    path = browser()
+    if path is None:
+        raise ImageError(NO_BROWSER)
+    # A thread of its own: whoever asks may have an event loop of theirs running.
+    with _one_at_a_time, ThreadPoolExecutor(1, "image") as pool:
+        try:
+            return pool.submit(asyncio.run, _draw(figs, form, scale, path)).result()
+        except Exception as problem:
+            said = str(problem) or type(problem).__name__
+            raise ImageError(f"{path} could not draw the image: {said}. Try again, or export the table.") from problem
+
+
+async def _draw(figs: Sequence[go.Figure], form: Form, scale: float, path: str) -> list[bytes]:
+    import kaleido
+
+    # MathJax would come from the internet, and so might anything else: there is no way out but a port without a server.
+    options = {"n": 1, "timeout": SECONDS, "mathjax": False, "path": path, "proxy_server": "127.0.0.1:9"}
+    async with kaleido.Kaleido(**options) as drawing:
+        opts = {"format": form, "scale": scale if form == "png" else 1}
+        return [bytes(await drawing.calc_fig(fig.to_dict(), opts)) for fig in figs]
+
+
+def source_line(about: Mapping[str, object]) -> str:
+    """What a result rests on, in one line: 'run: run-3f9a · labels: consensus · judge: gpt-oss'. Empty values are left
+    out."""
+    return " · ".join(f"{name}: {value}" for name, value in about.items() if str(value if value is not None else ""))
+
+
+def on_paper(
+    fig: go.Figure, *, simulated: bool = False, source: str = "", width: int = WIDTH, height: int | None = None
+) -> go.Figure:
+    """A copy of a chart for white paper: dark text on white in sizes that can be read in print, title and subtitle in
+    as many lines as they need, and under them whether it is simulated and the source."""
+    import plotly.graph_objects as go
+
+    made = go.Figure(fig)
+    layout = made.layout
+    title = _wrapped(layout.title.text, width, TITLE_SIZE)
+    subtitle = _wrapped(layout.title.subtitle.text, width, SUBTITLE_SIZE)
+    last = [f'<span style="color:{VIOLET}"><b>SIMULATED</b></span>'] if simulated else []
+    if source:
+        size = f"font-size:{SOURCE_SIZE}px;color:{QUIET}"
+        last += [f'<span style="{size}">{line}</span>' for line in _wrapped(html.escape(source), width, SOURCE_SIZE)]
+    below = [*subtitle, *last]
+    head = TOP + TITLE_SIZE + max(0, len(title) - 1) * LINE * TITLE_SIZE + len(below) * LINE * SUBTITLE_SIZE + 30
+    own = layout.margin.t if layout.margin.t is not None else APP_HEAD
+    above = head + max(0, own - APP_HEAD)
+    tall = height or layout.height or HEIGHT
+    made.update_layout(
+        template=_template(),
+        title={
+            "text": "<br>".join(title),
+            "font": {"size": TITLE_SIZE, "color": INK},
+            "subtitle": {"text": "<br>".join(below), "font": {"size": SUBTITLE_SIZE, "color": INK}},
+            "x": 16 / width,
+            "xanchor": "left",
+            "y": 1 - (TOP + TITLE_SIZE) / (tall + above - own),  # where the first line stands
+            "yanchor": "bottom",
+            "yref": "container",
+            "automargin": False,
+        },
+        margin={"t": above, "l": max(16, layout.margin.l or 80), "r": max(24, layout.margin.r or 40)},
+        width=width,
+        height=tall + above - own,
+        paper_bgcolor="white",
+        plot_bgcolor="white",
+        font={"family": FONT, "size": TEXT_SIZE, "color": INK},
+    )
+    return made
+
+
+def _template() -> dict[str, Any]:
+    axis = {"linecolor": QUIET, "gridcolor": RULE, "zerolinecolor": RULE, "automargin": True, "ticklabelstandoff": 6}
+    return {"layout": {"xaxis": axis, "yaxis": axis, "colorway": ["#0072B2", "#D55E00", "#009E73", "#E69F00"]}}
+
+
+def _wrapped(text: str | None, width: int, size: int) -> list[str]:
+    """A title of escaped text in lines that fit beside each other in `width` pixels."""
+    room = max(20, int((width - 40) / (size * CHARACTER)))
+    parts = re.split(r"<br\s*/?>", text or "")
+    lines = [line for part in parts for line in textwrap.wrap(html.unescape(part), room)]
+    return [html.escape(line) for line in lines]
