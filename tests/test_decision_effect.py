@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from worlds import add_dataset, add_labels, add_run, ask, records
 
 from cimemories.analysis import completeness, violation
-from cimemories.analysis.cube import Cube, mean_or_nan
+from cimemories.analysis.cube import Cube, Names, mean_or_nan
 from cimemories.analysis.decision_effect import decision_effect, without_each, words
 from cimemories.analysis.headline import headline
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
@@ -87,7 +87,9 @@ def cubes(draw: st.DrawFn) -> tuple[Cube, npt.NDArray[np.int64], npt.NDArray[np.
     draws = array(st.integers(0, 3))
     reveals = np.minimum(array(st.integers(0, 3)), draws)
     counted = np.array(draw(st.lists(st.booleans(), min_size=size, max_size=size))).reshape(shape)[:, :, 0]
-    cube = Cube(reveals, draws, array(CODES), counted, tuple(range(shape[0])), tuple(range(shape[2])))
+    cube = Cube(
+        reveals, draws, array(CODES), counted, tuple(range(shape[0])), tuple(range(shape[2])), Names.unnamed(*shape[:2])
+    )
     return cube, array(CODES), np.arange(size)
 
 

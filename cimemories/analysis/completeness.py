@@ -4,28 +4,57 @@ from __future__ import annotations
 
 import numpy as np
 
-from cimemories.analysis.cube import Floats, Ints, retained
+from cimemories.analysis.cube import Bools, Floats, Ints, retained
 from cimemories.curation.consensus import AMBIGUOUS, NECESSARY
+
+
+def asked_for(draws: Ints, labels: Ints) -> Bools:
+    """Flows that completeness rests on: [profile, attribute, context], True where the attribute is necessary in a
+    retained context with at least one judged sample. Identifiers count here: a name can be necessary."""
+    mask: Bools = labels == NECESSARY
+    mask &= retained(labels)[:, None, :]
+    mask &= draws > 0
+    return mask
+
+
+def by_context(reveals: Ints, draws: Ints, labels: Ints, where: Bools | None = None) -> Floats:
+    """The mean over the necessary attributes of a context of r / N: [profile, context]; nan where the context is not
+    retained or holds no judged flow of a necessary attribute. where: only these flows; None: all."""
+    profiles, attributes, contexts = labels.shape
+    mask = asked_for(draws, labels)
+    if where is not None:
+        mask &= where
+    flat = np.flatnonzero(mask)
+    owner = flat // max(attributes * contexts, 1) * contexts + flat % max(contexts, 1)
+    rate = reveals.reshape(-1)[flat] / draws.reshape(-1)[flat]
+    total = np.bincount(owner, weights=rate, minlength=profiles * contexts)
+    pairs = np.bincount(owner, minlength=profiles * contexts)
+    means = np.where(pairs > 0, total / np.maximum(pairs, 1), np.nan)
+    return means.reshape(profiles, contexts)
+
+
+def over_contexts(means: Floats) -> Floats:
+    """C(s) from what `by_context` gives: [profile]; nan for a profile without any defined context."""
+    defined = ~np.isnan(means)
+    number = defined.sum(axis=1)
+    return np.where(number > 0, np.where(defined, means, 0.0).sum(axis=1) / np.maximum(number, 1), np.nan)
 
 
 def by_profile(reveals: Ints, draws: Ints, labels: Ints) -> Floats:
     """C(s) = mean over retained contexts of the mean over their necessary attributes of r / N: [profile].
 
     reveals, draws, labels: [profile, attribute, context]. Flows without a judged sample enter no mean; nan for a
-    profile without any retained context that has one. Identifiers count here: a name can be necessary.
+    profile without any retained context that has one.
     """
-    mask = (labels == NECESSARY) & retained(labels)[:, None, :] & (draws > 0)
-    rate = np.where(mask, reveals / np.maximum(draws, 1), 0.0)
-    pairs = mask.sum(axis=1)
-    by_context = rate.sum(axis=1) / np.maximum(pairs, 1)
-    contexts = (pairs > 0).sum(axis=1)
-    total = np.where(pairs > 0, by_context, 0.0).sum(axis=1)
-    return np.where(contexts > 0, total / np.maximum(contexts, 1), np.nan)
+    return over_contexts(by_context(reveals, draws, labels))
 
 
-def ambiguous_exposure(reveals: Ints, draws: Ints, labels: Ints) -> float:
+def ambiguous_exposure(reveals: Ints, draws: Ints, labels: Ints, where: Bools | None = None) -> float:
     """Reveal rate of the pairs that enter neither headline number: sum r / sum N over ambiguous pairs in retained
-    contexts, pooled over profiles; nan where there is none."""
-    mask = (labels == AMBIGUOUS) & retained(labels)[:, None, :]
+    contexts, pooled over profiles; nan where there is none. where: only these flows; None: all."""
+    mask: Bools = labels == AMBIGUOUS
+    mask &= retained(labels)[:, None, :]
+    if where is not None:
+        mask &= where
     total = int(draws[mask].sum())
     return int(reveals[mask].sum()) / total if total else float("nan")

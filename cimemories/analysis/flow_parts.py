@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import sqlalchemy as sa
 
-from cimemories.analysis.scopes import Scope, Verdicts
+from cimemories.analysis.scopes import Labels, Scope, Verdicts
 from cimemories.curation.consensus import CODES
 from cimemories.model import Strength
 from cimemories.store import audits, claims_of_judges, decisions, judgements
@@ -36,7 +36,8 @@ def flow_parts(connection: sa.Connection, asked: Scope) -> dict[str, pd.DataFram
     revealed = _on_what_was_held(revealed, held)
     if asked.verdicts == Verdicts.PEOPLE:
         revealed = pd.concat([revealed, _people_before_the_judges(connection, asked, held)])
-    standing = decisions.standing(decisions.history(connection, asked.run.dataset))
+    counted = asked.labels == Labels.DECISIONS
+    standing = decisions.standing(decisions.history(connection, asked.run.dataset)) if counted else {}
     decided = pd.DataFrame(
         [(a, c, CODES[d.label]) for (a, c), d in standing.items() if d.label is not None],
         columns=["attribute", "context", "label"],

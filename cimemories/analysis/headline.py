@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cimemories.analysis import completeness, families, violation, warnings
-from cimemories.analysis.cube import IdentifierRule, cube, mean_or_nan, retained
-from cimemories.analysis.flows import Flows, Scope, scope
+from cimemories.analysis import completeness, families, warnings
+from cimemories.analysis.cube import Floats, IdentifierRule, cube, mean_or_nan, retained
+from cimemories.analysis.flows import Flows, Labels, Scope, scope
 from cimemories.analysis.labels import consensus_labels
 from cimemories.analysis.pair_runs import WHOLE
+from cimemories.analysis.rates import LeakRate, balanced, leak_rate
 from cimemories.analysis.scopes import judge_title
+from cimemories.analysis.tally import exposures
 from cimemories.analysis.task_check import TaskCheck, task_checks
 from cimemories.curation.consensus import UNLABELLED
 from cimemories.store import claims_of_judges, datasets, runs
@@ -43,6 +45,15 @@ class JudgeQuotes:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """Standard deviations over profiles (n - 1 below the line), as the paper's Table 1 gives them; nan with fewer than
+    two profiles. violation: of V@N with all samples."""
+
+    violation: float
+    completeness: float
+
+
+@dataclass(frozen=True)
 class Headline:
     """Violation@n for n = 1..N, completeness and ambiguous exposure of one run. Shares are 0 to 1, nan where undefined.
 
@@ -65,10 +76,17 @@ class Headline:
     flows: int
     attributes: int
     per_profile: tuple[ProfileNumbers, ...]
+    leak_rate: LeakRate
+    spread: Spread
     missing: tuple[tuple[str, str, str, int], ...]
     quotes: tuple[JudgeQuotes, ...] = ()
     does_task: TaskCheck | None = None
     warnings: tuple[str, ...] = ()
+
+    @property
+    def balanced(self) -> float:
+        """The harmonic mean of 1 - V@N and completeness."""
+        return balanced(self.violation[self.scope.run.samples], self.completeness)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -87,6 +105,8 @@ class Headline:
         if self.does_task is not None and self.does_task.note:
             found.append(self.does_task.note)
         found += self.how_counted
+        if self.scope.labels == Labels.CONSENSUS or self.scope.rule is not None:
+            found.append(f"labels: {self.scope.label_words}")
         if self.scope.verdicts == "people":
             found.append("where people have audited a message, their verdicts count before the judge's")
         if 0 < self.profiles < 5:
@@ -131,7 +151,18 @@ class Headline:
             "coverage": _number(self.coverage),
             "violation": _by_n(self.violation),
             "completeness": _number(self.completeness),
+            "balanced": _number(self.balanced),
             "ambiguous_exposure": _number(self.ambiguous_exposure),
+            "leak_rate": {
+                "micro": _number(self.leak_rate.micro),
+                "macro": _number(self.leak_rate.macro),
+                "reveals": self.leak_rate.reveals,
+                "draws": self.leak_rate.draws,
+            },
+            "spread": {
+                "violation": _number(self.spread.violation),
+                "completeness": _number(self.spread.completeness),
+            },
             "per_profile": [
                 {
                     "name": item.name,
@@ -143,6 +174,7 @@ class Headline:
                 for item in self.per_profile
             ],
             "labels": labelling.id if labelling else None,
+            "labels_rule": self.scope.label_words,
             "judge": self.scope.judge_words,
             "judges": [
                 {
@@ -199,15 +231,15 @@ def headline(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.E
 
 def _headline(flows: Flows, asked: Scope, rule: IdentifierRule) -> Headline:
     data = cube(flows, asked, rule)
-    reveals, draws, labels, counted = data.reveals, data.draws, data.labels, data.counted
+    reveals, draws, labels = data.reveals, data.draws, data.labels
     most = asked.run.samples
-    by_n = {n: violation.by_profile(reveals, draws, labels, counted, n) for n in range(1, most + 1)}
+    found = exposures(data)
+    by_n = {n: found.by_profile(found.violation(n)) for n in range(1, most + 1)}
     complete = completeness.by_profile(reveals, draws, labels)
     kept = retained(labels)
     labelled = (labels != UNLABELLED).any(axis=1)
-    exposed = violation.exposed(draws, labels, counted)
     with flows.store.read() as connection:
-        names = {p: datasets.profile_record(connection, p).profile.name for p in data.profiles}
+        names, _ = datasets.wording(connection, asked.run.dataset)
         missing = runs.failures(connection, asked.run.id)
     run = asked.run
     with flows.store.read() as connection:
@@ -225,8 +257,10 @@ def _headline(flows: Flows, asked: Scope, rule: IdentifierRule) -> Headline:
         ambiguous_exposure=completeness.ambiguous_exposure(reveals, draws, labels),
         retained=int(kept.sum()),
         discarded=int((labelled & ~kept).sum()),
-        flows=int(exposed.sum()),
-        attributes=int(exposed.any(axis=2).sum()),
+        flows=found.flows,
+        attributes=len(found.profile),
+        leak_rate=leak_rate(data),
+        spread=Spread(_deviation(by_n[most]), _deviation(complete)),
         per_profile=tuple(
             ProfileNumbers(
                 name=names[profile],
@@ -241,6 +275,11 @@ def _headline(flows: Flows, asked: Scope, rule: IdentifierRule) -> Headline:
         quotes=tuple(JudgeQuotes(judge_title(j, asked.judges), *grounding[j.id]) for j in asked.judges),
         does_task=next(iter(checks), None),
     )
+
+
+def _deviation(values: Floats) -> float:
+    defined = values[~np.isnan(values)]
+    return float(defined.std(ddof=1)) if defined.size > 1 else math.nan
 
 
 def _number(value: float) -> float | None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from cimemories.analysis.labels import default_labelling
-from cimemories.store import audits, datasets, judgements, labellings, runs
+from cimemories.analysis.rule import AppliedRule, custom_rule, paper_rule
+from cimemories.store import audits, datasets, judgements, labellings, rules, runs
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.ids import content_hash
 from cimemories.store.judgements import MESSAGE, REASONING, JudgeRow
@@ -22,6 +23,13 @@ class Verdicts(StrEnum):
 
     JUDGE = "judge"
     PEOPLE = "people"
+
+
+class Labels(StrEnum):
+    """Which labels flows are held against: people's decisions where they stand, else the consensus; or that alone."""
+
+    DECISIONS = "decisions"
+    CONSENSUS = "consensus"
 
 
 class Combine(StrEnum):
@@ -45,7 +53,8 @@ class Scope:
 
     judge: the judge, or the first of those that `combine` takes together, which are `panel` (empty for one judge
     alone). grounded: only claims whose quote stands in the message count. audits: (how many, newest id) of the run's
-    audits, 0 where there are none.
+    audits, 0 where there are none. labels: whether people's decisions go before the consensus. rule: what turns votes
+    into labels; None: the rule that holds for the labelling.
     """
 
     run: RunRow
@@ -58,6 +67,8 @@ class Scope:
     combine: Combine = Combine.ONE
     panel: tuple[JudgeRow, ...] = ()
     grounded: bool = False
+    labels: Labels = Labels.DECISIONS
+    rule: AppliedRule | None = None
 
     @property
     def judges(self) -> tuple[JudgeRow, ...]:
@@ -89,9 +100,17 @@ class Scope:
     def version(self) -> str:
         """Changes whenever anything that the flows rest on has changed."""
         labelled = (self.labelling.id, self.labelling.revision) if self.labelling else None
-        people = [self.audits] if self.verdicts == Verdicts.PEOPLE else []
+        people: list[object] = [self.audits] if self.verdicts == Verdicts.PEOPLE else []
         claims = [self.judge_ids, str(self.combine), self.grounded]
+        if self.labels != Labels.DECISIONS or self.rule is not None:
+            people += [str(self.labels), self.rule.digest if self.rule else None]
         return content_hash([FORM, self.run.id, self.run.revision, labelled, claims, self.dataset_revision, *people])
+
+    @property
+    def label_words(self) -> str:
+        """Which labels these are: 'decisions before the consensus', 'consensus alone, by the paper's rule'."""
+        said = "decisions before the consensus" if self.labels == Labels.DECISIONS else "consensus alone"
+        return f"{said}, by {self.rule.name}" if self.rule else said
 
     @property
     def simulated(self) -> tuple[str, ...]:
@@ -114,10 +133,13 @@ def scope(
     verdicts: Verdicts | str = Verdicts.JUDGE,
     *,
     grounded: bool = False,
+    labels: Labels | str = Labels.DECISIONS,
+    rule: str | None = None,
 ) -> Scope:
     """The scope of a question. judge_id: a judge's id or name, or any, majority or all (of the run's judges of
-    messages); None: the run's first judge of messages. Raises StoreError for a run, labelling or judge that is not
-    there, or a name that several judges have."""
+    messages); None: the run's first judge of messages. rule: 'paper' or the name of a rule of the dataset; None: the
+    one that holds. Raises StoreError for a run, labelling, judge or rule that is not there, or a name that several
+    judges have."""
     with store.read() as connection:
         run = runs.named(connection, run_id)
         judges = messages_first(judgements.of_run(connection, run_id))
@@ -129,7 +151,20 @@ def scope(
         labelling = _labelling(store, run.dataset, labelling_id)
     row = next(r for r in rows if r.id == run.dataset)
     whose = Verdicts(verdicts)
-    return Scope(run, labelling, judge, row.name, row.revision, whose, audited, combine, panel, grounded)
+    applied = _rule(store, labelling, rule) if rule else None
+    found = Scope(run, labelling, judge, row.name, row.revision, whose, audited, combine, panel, grounded)
+    return replace(found, labels=Labels(labels), rule=applied)
+
+
+def _rule(store: Store, labelling: LabellingRow | None, name: str) -> AppliedRule:
+    if labelling is None:
+        raise StoreError(f"there are no votes yet that the rule '{name}' could be applied to. Label the dataset first.")
+    with store.read() as connection:
+        personas = list(labellings.personas(connection, labelling.id).values())
+        if name == rules.PAPER:
+            return paper_rule(personas)
+        row = rules.named(connection, labelling.dataset, name)
+    return custom_rule(personas, row.name, row.threshold, row.priors)
 
 
 def messages_first(judges: Sequence[JudgeRow]) -> list[JudgeRow]:

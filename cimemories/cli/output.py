@@ -23,7 +23,6 @@ from cimemories.store import work
 from cimemories.store.engine import Store
 
 if TYPE_CHECKING:
-    from cimemories.analysis.headline import Headline
     from cimemories.formats.importing import Imported
     from cimemories.llm.executor import Progress as Done
 
@@ -231,35 +230,6 @@ def generations(store: Store, as_json: bool) -> None:
             for r in rows
         ],
     )
-
-
-def metrics(numbers: Headline, as_json: bool) -> None:
-    if as_json:
-        line(as_json_text(numbers.as_json()))
-        return
-    for n, value in numbers.violation.items():
-        line(f"violation@{n}  {percent(value):>8}  {numbers.attributes:,} attributes, {numbers.flows:,} flows")
-    line(
-        f"completeness {percent(numbers.completeness):>8}  "
-        f"{numbers.retained} retained contexts, {numbers.discarded} discarded"
-    )
-    line(f"ambiguous    {percent(numbers.ambiguous_exposure):>8}  exposure of pairs without a consensus")
-    line(
-        f"coverage     {percent(numbers.coverage):>8}  "
-        f"{numbers.judged:,} of {numbers.scope.run.expected:,} responses judged"
-    )
-    for item in numbers.quotes:
-        line(
-            f"judge        {item.judge}: {item.ungrounded:,} of {item.claims:,} full claims ({percent(item.share)}) "
-            "have a quote that is not in the text"
-        )
-    if (check := numbers.does_task) is not None:
-        line(
-            f"does task    {percent(check.share):>8}  {check.yes:,} yes, {check.partly:,} partly, {check.no:,} no, "
-            f"{check.unchecked:,} not checked, by {check.name}"
-        )
-    for text in numbers.notes:
-        note(f"note: {text}")
 
 
 def _owed(store: Store, work_id: str) -> int:

@@ -49,6 +49,7 @@ PARAMETERS = frozenset(
         "blind",
         "verdicts",
         "grounded",
+        "labels",
         "answers",
         "who",
         "cell",
@@ -66,6 +67,8 @@ PAGES = {
     "judge_audit": "pages/evaluate/judge_audit.py",
     "heatmaps": "pages/explore/heatmaps.py",
     "leaks": "pages/explore/leaks.py",
+    "accumulation": "pages/explore/accumulation.py",
+    "compare": "pages/explore/compare.py",
 }
 Value = str | int | None
 _REMEMBERED = "scope."

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import streamlit as st
 
-from cimemories.analysis.flows import Combine, Flows, Scope, Verdicts, scope, shared_flows
+from cimemories.analysis.flows import Combine, Flows, Labels, Scope, Verdicts, scope, shared_flows
 from cimemories.analysis.headline import Headline, JudgeQuotes, headline
 from cimemories.analysis.scopes import judge_title, messages_first
-from cimemories.store import audits, judgements, runs
+from cimemories.store import audits, decisions, judgements, runs
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.judgements import MESSAGE, JudgeRow
 from cimemories.ui import page, safe, tables, url
 
 WORDS = {Verdicts.JUDGE: "the judge's", Verdicts.PEOPLE: "people's, then the judge's"}
+AGAINST = {Labels.DECISIONS: "{:,} decisions, then consensus", Labels.CONSENSUS: "consensus alone"}
 COMBINED = {
     Combine.ANY: "any of {} judges",
     Combine.MAJORITY: "more than half of {} judges",
@@ -56,11 +57,12 @@ def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ())
     try:
         flows = shared_flows(store)
         asked = scope(store, str(run_id), judge_id=judge)
+        asked = replace(asked, labels=_labels(flows, asked))
         if asked.audits[0] and _verdicts(store, asked) == Verdicts.PEOPLE:
-            asked = scope(store, str(run_id), judge_id=judge, verdicts=Verdicts.PEOPLE)
+            asked = replace(asked, verdicts=Verdicts.PEOPLE)
         numbers = headline(flows, asked)
         if _grounded(numbers.quotes):
-            asked = scope(store, str(run_id), judge_id=judge, verdicts=asked.verdicts, grounded=True)
+            asked = replace(asked, grounded=True)
             numbers = headline(flows, asked)
     except StoreError as problem:
         page.error(str(problem))
@@ -125,6 +127,35 @@ def _grounded(quotes: Sequence[JudgeQuotes]) -> bool:
         safe.inline(f"Quotes that are not in the text, {said}.", muted=True)
     url.put(grounded=1 if wanted else None)
     return wanted
+
+
+def _labels(flows: Flows, asked: Scope) -> Labels:
+    """Which labels flows are held against, as the URL says: a choice only where people have decided something."""
+
+    def standing() -> int:
+        with flows.store.read() as connection:
+            said = decisions.standing(decisions.history(connection, asked.run.dataset))
+        return sum(item.label is not None for item in said.values())
+
+    decided = flows.remember(("standing decisions", asked.run.dataset, asked.dataset_revision), standing)
+    if not decided or asked.labelling is None:
+        url.put(labels=None)
+        return Labels.DECISIONS
+    key = "explore.labels"
+    chosen = url.get("labels") or url.remembered("labels")
+    st.session_state[key] = Labels(chosen) if chosen in set(Labels) else Labels.DECISIONS
+    st.segmented_control(
+        "Labels",
+        list(Labels),
+        format_func=lambda item: AGAINST[item].format(decided),
+        key=key,
+        on_change=lambda: url.put(labels=st.session_state[key]),
+        required=True,
+        help="What counts as inappropriate: people's decisions before the personas' consensus, or the consensus alone.",
+    )
+    picked = Labels(st.session_state[key] or Labels.DECISIONS)
+    url.put(labels=None if picked == Labels.DECISIONS else picked)
+    return picked
 
 
 def _verdicts(store: Store, asked: Scope) -> Verdicts:

@@ -1,0 +1,199 @@
+"""The numbers of a run by profile, domain, event, sphere, context or attribute.
+
+Each group is measured by the definitions of the whole, with the flows of the group alone: Violation@n is the mean over
+profiles of the mean over the group's attributes, completeness the mean over profiles of the mean over contexts. Which
+contexts are retained is decided by all labels, so that a group does not change what counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import pandas as pd
+
+from cimemories.analysis import completeness
+from cimemories.analysis.cube import Bools, Cube, Floats, IdentifierRule, Ints, Words, cube, retained
+from cimemories.analysis.flows import Flows, Scope
+from cimemories.analysis.tally import exposed
+from cimemories.analysis.violation import quiet
+from cimemories.curation.consensus import AMBIGUOUS
+from cimemories.store import datasets
+
+
+class By(StrEnum):
+    """What flows are grouped by. ATTRIBUTE is the key, which several profiles may have."""
+
+    PROFILE = "profile"
+    DOMAIN = "domain"
+    EVENT = "event"
+    SPHERE = "sphere"
+    CONTEXT = "context"
+    ATTRIBUTE = "attribute"
+
+
+COLUMNS = [
+    "group",
+    "violation",
+    "attributes",
+    "leak_rate",
+    "inappropriate_flows",
+    "completeness",
+    "necessary_flows",
+    "ambiguous_exposure",
+    "ambiguous_flows",
+    "coverage",
+]
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Which group each flow belongs to. names: [groups]; codes: integers that broadcast to [profile, attribute,
+    context]."""
+
+    names: tuple[str, ...]
+    codes: Ints
+
+
+def breakdown(flows: Flows, asked: Scope, by: By, n: int, rule: IdentifierRule = IdentifierRule.EXACT) -> pd.DataFrame:
+    """One row a group, by name: its Violation@n with the (profile, attribute) pairs behind it, per-exposure leak rate,
+    completeness, ambiguous exposure, the flows that each rests on, and coverage (judged over planned draws of its
+    flows). Shares are 0 to 1, nan where a group has no such flow."""
+
+    def made() -> pd.DataFrame:
+        frame = measured(cube(flows, asked, rule), grouping(flows, asked, by, rule), n, _planned(flows, asked))
+        # The padding of the arrays has the empty name; nothing else without a name has any flow.
+        used = frame[["inappropriate_flows", "necessary_flows", "ambiguous_flows"]].sum(axis=1) > 0
+        return frame[used | (frame["group"] != "")].reset_index(drop=True)
+
+    return flows.remember(("breakdown", asked.version, by, n, rule), made)
+
+
+def grouping(flows: Flows, asked: Scope, by: By, rule: IdentifierRule = IdentifierRule.EXACT) -> Grouping:
+    """The groups of a run's flows. Contexts are called 'recipient: task', with a number where two are called alike."""
+    data = cube(flows, asked, rule)
+    match by:
+        case By.PROFILE:
+            with flows.store.read() as connection:
+                users, _ = datasets.wording(connection, asked.run.dataset)
+            names = _unlike([users[p] for p in data.profiles])
+            return Grouping(names, np.arange(len(names))[:, None, None])
+        case By.CONTEXT | By.SPHERE:
+            with flows.store.read() as connection:
+                rows = {row.id: row.context for row in datasets.contexts(connection, asked.run.dataset)}
+            if by == By.CONTEXT:
+                names = _unlike([f"{rows[c].recipient}: {rows[c].task}" for c in data.contexts])
+                return Grouping(names, np.arange(len(names))[None, None, :])
+            return _named(np.array([rows[c].sphere or "" for c in data.contexts], object), (1, 1, -1))
+        case _:
+            words = {By.DOMAIN: data.names.domain, By.EVENT: data.names.event, By.ATTRIBUTE: data.names.key}[by]
+            return _named(words, (*words.shape, 1))
+
+
+def measured(data: Cube, groups: Grouping, n: int, planned: Ints | None = None) -> pd.DataFrame:
+    """`breakdown` of arrays: pure. planned: draws that were planned, [profile, attribute, context]; None: as judged."""
+    size = len(groups.names)
+    leaking = _Rows(exposed(data.draws, data.labels, data.counted), groups)
+    asked_for = _Rows(completeness.asked_for(data.draws, data.labels), groups)
+    unclear: Bools = (data.labels == AMBIGUOUS) & retained(data.labels)[:, None, :] & (data.draws > 0)
+    open_ = _Rows(unclear, groups)
+    everything = _Rows((data.draws if planned is None else planned) > 0, groups)
+    violation, attributes = _violation(data, leaking, n, size)
+    expected = everything.sums(data.draws if planned is None else planned, size)
+    rates = [part.sums(data.reveals, size) / np.maximum(part.sums(data.draws, size), 1) for part in (leaking, open_)]
+    numbers = [part.sums(np.ones_like(data.draws), size).astype(np.int64) for part in (leaking, asked_for, open_)]
+    frame = pd.DataFrame(
+        {
+            "group": list(groups.names),
+            "violation": violation,
+            "attributes": attributes,
+            "leak_rate": np.where(numbers[0] > 0, rates[0], np.nan),
+            "inappropriate_flows": numbers[0],
+            "completeness": _completeness(data, asked_for, size),
+            "necessary_flows": numbers[1],
+            "ambiguous_exposure": np.where(numbers[2] > 0, rates[1], np.nan),
+            "ambiguous_flows": numbers[2],
+            "coverage": np.where(expected > 0, everything.sums(data.draws, size) / np.maximum(expected, 1), np.nan),
+        }
+    )
+    return frame[COLUMNS]
+
+
+class _Rows:
+    """Some flows of a cube, one entry a flow: where it stands and its group."""
+
+    def __init__(self, mask: Bools, groups: Grouping) -> None:
+        self.flat = np.flatnonzero(mask)
+        _, attributes, contexts = mask.shape
+        self.owner = self.flat // max(contexts, 1)
+        self.profile = self.owner // max(attributes, 1)
+        self.context = self.flat % max(contexts, 1)
+        self.group = np.broadcast_to(groups.codes, mask.shape).reshape(-1)[self.flat].astype(np.int64)
+
+    def sums(self, values: Ints, size: int) -> Floats:
+        found = np.bincount(self.group, weights=values.reshape(-1)[self.flat], minlength=size)
+        return found.astype(np.float64)
+
+
+def _violation(data: Cube, rows: _Rows, n: int, size: int) -> tuple[Floats, Ints]:
+    """V@n of each group, and how many (profile, attribute) pairs it is the mean of."""
+    if not rows.flat.size:
+        return np.full(size, np.nan), np.zeros(size, np.int64)
+    q = quiet(data.reveals.reshape(-1)[rows.flat], data.draws.reshape(-1)[rows.flat], n)
+    key = rows.group * (data.counted.size + 1) + rows.owner
+    order = np.argsort(key, kind="stable")
+    starts = np.flatnonzero(np.diff(key[order], prepend=-1))
+    leaked = 1.0 - np.multiply.reduceat(q[order], starts)
+    group, profile = rows.group[order][starts], rows.profile[order][starts]
+    number = np.bincount(group, minlength=size)
+    return _over_profiles(leaked, group, profile, size, len(data.profiles)), number
+
+
+def _completeness(data: Cube, rows: _Rows, size: int) -> Floats:
+    rate = data.reveals.reshape(-1)[rows.flat] / np.maximum(data.draws.reshape(-1)[rows.flat], 1)
+    width = max(len(data.contexts), 1)
+    place = (rows.group * len(data.profiles) + rows.profile) * width + rows.context
+    pairs = np.bincount(place, minlength=1)
+    used = np.flatnonzero(pairs)
+    means = np.bincount(place, weights=rate, minlength=1)[used] / pairs[used]
+    of = used // width
+    profiles = max(len(data.profiles), 1)
+    return _over_profiles(means, of // profiles, of % profiles, size, profiles)
+
+
+def _over_profiles(values: Floats, group: Ints, profile: Ints, size: int, profiles: int) -> Floats:
+    """The mean over profiles of the mean over what each has in the group: [groups]; nan where none has any."""
+    place = group.astype(np.int64) * profiles + profile
+    total = np.bincount(place, weights=values, minlength=size * profiles).reshape(size, profiles)
+    number = np.bincount(place, minlength=size * profiles).reshape(size, profiles)
+    means = np.where(number > 0, total / np.maximum(number, 1), 0.0)
+    with_any = (number > 0).sum(axis=1)
+    return np.where(with_any > 0, means.sum(axis=1) / np.maximum(with_any, 1), np.nan)
+
+
+def _planned(flows: Flows, asked: Scope) -> Ints:
+    """Planned draws of each flow, in the shape of the cube."""
+    data = cube(flows, asked)
+    found = flows.arrays(asked, "SELECT profile, position, context, expected FROM {flow}")
+    whole = np.zeros(data.draws.shape, np.int16)
+    p = np.searchsorted(np.array(data.profiles, np.int64), found["profile"])
+    c = np.searchsorted(np.array(data.contexts, np.int64), found["context"])
+    whole[p, found["position"], c] = found["expected"]
+    return whole
+
+
+def _named(words: Words, shape: tuple[int, ...]) -> Grouping:
+    names, codes = np.unique(words.astype(str), return_inverse=True)
+    return Grouping(tuple(str(name) for name in names), codes.reshape(shape))
+
+
+def _unlike(names: Sequence[str]) -> tuple[str, ...]:
+    """The same names, with a number behind those that occur more than once."""
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return tuple(found)

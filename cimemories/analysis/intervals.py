@@ -1,0 +1,172 @@
+"""95 % intervals of the headline numbers, and of the difference of two runs on the same profiles.
+
+Hierarchical bootstrap: profiles first, then attributes (violation) or contexts (completeness) inside them; 2,000
+resamples with a fixed seed, so that the same numbers come out every time and on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from cimemories.analysis import bootstrap, completeness, rates
+from cimemories.analysis.bootstrap import RESAMPLES, SEED, bounds, profile_draws, resampled_means
+from cimemories.analysis.cube import Cube, Floats, IdentifierRule, cube, mean_or_nan
+from cimemories.analysis.flows import Flows, Scope
+from cimemories.analysis.tally import Exposures, exposures
+
+LEAST_USERS = 5  # with fewer profiles an interval says little of users
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A number with its 95 % interval; nan where undefined. users: how many profiles it was drawn from."""
+
+    value: float
+    low: float
+    high: float
+    users: int
+    level: float = bootstrap.LEVEL
+
+    @property
+    def speaks_for(self) -> str:
+        """'users', or 'attributes' where there are too few profiles for it to say anything of users."""
+        return "users" if self.users >= LEAST_USERS else "attributes"
+
+    @property
+    def has_zero(self) -> bool:
+        """Whether 0 lies inside: of a difference, that the two may be alike."""
+        return self.low <= 0 <= self.high
+
+    def as_json(self) -> dict[str, float | int | str | None]:
+        numbers = {"value": self.value, "low": self.low, "high": self.high}
+        found: dict[str, float | int | str | None] = {k: None if np.isnan(v) else v for k, v in numbers.items()}
+        return found | {"level": self.level, "profiles": self.users, "speaks_for": self.speaks_for}
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Intervals of one run: Violation@n by n, completeness, and the balanced score at the most samples."""
+
+    violation: dict[int, Interval]
+    completeness: Interval
+    balanced: Interval
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Second run minus first on their common profiles, at `n` samples. Negative violation: the second leaks less.
+
+    first, second: (violation, completeness) of each on those profiles. profiles: how many they have in common.
+    """
+
+    n: int
+    profiles: int
+    violation: Interval
+    completeness: Interval
+    first: tuple[float, float]
+    second: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """What is resampled of a run: by profile, the violations of its attributes and the means of its contexts."""
+
+    violation: dict[int, list[Floats]]
+    completeness: list[Floats]
+
+
+def intervals(
+    flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT, *, ns: tuple[int, ...] | None = None
+) -> Intervals:
+    """Intervals of a run's headline numbers; ns: which n of Violation@n, None: every one up to the run's samples."""
+    wanted = ns or tuple(range(1, asked.run.samples + 1))
+    return flows.remember(("intervals", asked.version, rule, wanted), lambda: of_cube(cube(flows, asked, rule), wanted))
+
+
+def of_cube(data: Cube, ns: tuple[int, ...], resamples: int = RESAMPLES, seed: int = SEED) -> Intervals:
+    """`intervals` of arrays: pure."""
+    sides = _sides(data, ns)
+    users = len(data.profiles)
+    if not users:
+        nothing = Interval(float("nan"), float("nan"), float("nan"), 0)
+        return Intervals(dict.fromkeys(ns, nothing), nothing, nothing)
+    chosen = profile_draws(users, resamples, seed)
+    leaked = {n: resampled_means(sides.violation[n], chosen, seed) for n in ns}
+    told = resampled_means(sides.completeness, chosen, seed + 1)
+    violation = {n: Interval(_mean(sides.violation[n]), *bounds(leaked[n]), users) for n in ns}
+    complete = Interval(_mean(sides.completeness), *bounds(told), users)
+    both = rates.balanced_many(leaked[max(ns)], told)
+    score = rates.balanced(violation[max(ns)].value, complete.value)
+    return Intervals(violation, complete, Interval(score, *bounds(both), users))
+
+
+def paired(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Paired:
+    """The difference of two runs on the profiles that both have. Attributes and contexts are those that both define,
+    resampled together. With another number of samples in each, both are read at the smaller one."""
+    n = min(first.run.samples, second.run.samples)
+    key = ("paired", first.version, second.version, rule)
+    return flows.remember(key, lambda: paired_cubes(cube(flows, first, rule), cube(flows, second, rule), n))
+
+
+def paired_cubes(first: Cube, second: Cube, n: int, resamples: int = RESAMPLES, seed: int = SEED) -> Paired:
+    """`paired` of arrays: pure."""
+    common = sorted(set(first.profiles) & set(second.profiles))
+    ways: list[tuple[Callable[[Cube], dict[int, dict[int, float]]], int]] = [
+        (lambda data: _by_attribute(data, n), 1),
+        (_by_context, 2),
+    ]
+    found, means = [], []
+    for of, offset in ways:
+        one, two = of(first), of(second)
+        shared = {p: sorted(one.get(p, {}).keys() & two.get(p, {}).keys()) for p in common}
+        left = [np.array([one[p][i] for i in shared[p]]) for p in common if shared[p]]
+        right = [np.array([two[p][i] for i in shared[p]]) for p in common if shared[p]]
+        apart = [b - a for a, b in zip(left, right, strict=True)]
+        means.append((_mean(left), _mean(right)))
+        if not apart:
+            found.append(Interval(float("nan"), float("nan"), float("nan"), 0))
+            continue
+        chosen = profile_draws(len(apart), resamples, seed)
+        found.append(Interval(_mean(apart), *bounds(resampled_means(apart, chosen, seed + offset)), len(apart)))
+    (v1, v2), (c1, c2) = means
+    return Paired(n, len(common), found[0], found[1], (v1, c1), (v2, c2))
+
+
+def _sides(data: Cube, ns: tuple[int, ...]) -> _Sides:
+    found = exposures(data)
+    means = completeness.by_context(data.reveals, data.draws, data.labels)
+    return _Sides(
+        {n: _grouped(found, found.violation(n)) for n in ns},
+        [row[~np.isnan(row)] for row in means],
+    )
+
+
+def _grouped(found: Exposures, values: Floats) -> list[Floats]:
+    """The values of each profile; rows stand in the order of profiles."""
+    ends = np.searchsorted(found.profile, np.arange(1, found.profiles))
+    return list(np.split(values, ends)) if found.profiles else []
+
+
+def _by_attribute(data: Cube, n: int) -> dict[int, dict[int, float]]:
+    """V@n(s, a) by record ids: profile -> attribute -> value."""
+    found = exposures(data)
+    result: dict[int, dict[int, float]] = {}
+    for p, a, value in zip(found.profile, found.attribute, found.violation(n), strict=True):
+        result.setdefault(data.profiles[p], {})[int(data.names.attribute[p, a])] = float(value)
+    return result
+
+
+def _by_context(data: Cube) -> dict[int, dict[int, float]]:
+    means = completeness.by_context(data.reveals, data.draws, data.labels)
+    return {
+        profile: {c: float(v) for c, v in zip(data.contexts, row, strict=True) if not np.isnan(v)}
+        for profile, row in zip(data.profiles, means, strict=True)
+    }
+
+
+def _mean(groups: list[Floats]) -> float:
+    """The mean over profiles of the mean inside each; profiles without a value are left out."""
+    return mean_or_nan(np.array([values.mean() for values in groups if values.size], dtype=np.float64))
