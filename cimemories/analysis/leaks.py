@@ -13,7 +13,9 @@ from cimemories.curation.consensus import LABELS
 from cimemories.model import Context, JudgementStatus, Label, Profile, ResponseStatus, Reveal, Strength, is_bio
 from cimemories.store import claims_of_judges, datasets, judgements
 from cimemories.store.judgements import JudgedResponse
+from cimemories.store.tables import call, judgement
 
+MATCHER = "matcher"
 _LABELS = "SELECT attribute, label, decided, held, reveals, draws FROM {pairs} WHERE profile = ? AND context = ?"
 
 
@@ -44,7 +46,7 @@ class Sample:
     count under their combination, with the quote of the first judge that makes them. judges: by attribute, who claims
     it in full. ungrounded: claims whose quote is not in the text; where the scope counts grounded ones alone, they are
     not among the reveals. judgement: where several judges are asked, the first that is missing. task: what the task
-    check says (yes, partly, no); None: not checked.
+    check says (yes, partly, no); None: not checked. response: its id in the record.
     """
 
     number: int
@@ -57,6 +59,7 @@ class Sample:
     judges: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     ungrounded: int = 0
     task: str | None = None
+    response: int = 0
 
     def leaked(self, memories: dict[int, Memory]) -> list[int]:
         """The attributes that this message reveals in full although they are inappropriate here, identifiers aside."""
@@ -132,9 +135,45 @@ def _samples(connection: sa.Connection, asked: Scope, profile_id: int, context_i
                 judges=judges,
                 ungrounded=sum(not r.grounded for own in claims for r in own),
                 task=tasks.get(response.id),
+                response=response.id,
             )
         )
     return tuple(found)
+
+
+@dataclass(frozen=True)
+class JudgeAnswer:
+    """What one judge said of one message, as it came. text: None where no call is behind the judgement (the matcher, an
+    imported one) or nothing came back, which `note` says."""
+
+    judge: str
+    text: str | None
+    reasoning: str | None
+    note: str
+
+
+def judge_answers(flows: Flows, asked: Scope, response_id: int) -> list[JudgeAnswer]:
+    """The recorded answers behind the judgements of a message, by the judges of the scope, in their order."""
+    columns = (judgement.c.judge, judgement.c.status, judgement.c.cause, judgement.c.call)
+    query = (
+        sa.select(*columns, call.c.response, call.c.reasoning)
+        .outerjoin(call, call.c.key == judgement.c.call)
+        .where(judgement.c.response == response_id, judgement.c.judge.in_(asked.judge_ids))
+    )
+    with flows.store.read() as connection:
+        rows = {row.judge: row for row in connection.execute(query)}
+    found = []
+    for judge in asked.judges:
+        row, title = rows.get(judge.id), judge_title(judge, asked.judges)
+        if row is None:
+            found.append(JudgeAnswer(title, None, None, "has not judged this message yet"))
+            continue
+        without = "compares texts and asks no model" if judge.kind == MATCHER else "came without the judge's words"
+        cause = f": {row.cause}" if row.cause else ""
+        unread = "" if row.status == JudgementStatus.OK else f"{row.status}{cause}"
+        note = unread or (without if row.call is None else "" if row.response else "the answer is empty")
+        found.append(JudgeAnswer(title, row.response or None, row.reasoning or None, note))
+    return found
 
 
 def _is_judged(asked: Scope, said: Sequence[JudgedResponse]) -> bool:

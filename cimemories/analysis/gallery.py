@@ -1,0 +1,222 @@
+"""The gallery of leaks (paper, Table 3): every flow that a run gave away although it is inappropriate, severest first.
+
+    id               run      user  key  recipient  strength claimed draws quote     certainty agreement kind
+    run-3f9a.17.39   run-3f9a Ada   rent Landlord   full     4       5     grounded  unanimous all       real
+
+One row is one flow (profile, attribute, context) of one run that a judge claims at least once, in full or less. Those
+of strength `full` are exactly the flows that count as violated. Severity orders by, in this turn: strength; the share
+of judged messages that reveal it; whether a quote of it stands in a message; how sure its label is; whether all judges
+claim it; then the record's own order. No weight is made up: what comes later only settles what is equal before it. How
+sensitive a domain is plays no part, since the seeds do not say it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from cimemories.analysis import gallery_parts
+from cimemories.analysis.flows import Flows, Scope
+from cimemories.analysis.gallery_parts import PAIR, Certainty
+from cimemories.curation.consensus import INAPPROPRIATE
+from cimemories.model import Strength
+from cimemories.store import datasets
+
+Ints = npt.NDArray[np.int64]
+Wanted = Mapping["Facet", Sequence[str]]
+SEVERITY = (
+    "strength of the claim (full, partial, implied)",
+    "share of judged messages that reveal it so",
+    "whether a quote of it stands in a message",
+    "certainty of the label (adjudicated, a person, unanimous votes, a threshold)",
+    "whether all judges claim it in one message",
+    "the order of the record",
+)
+
+
+class Facet(StrEnum):
+    """What examples can be told apart by: columns of the gallery."""
+
+    RUN = "run"
+    DOMAIN = "domain"
+    SPHERE = "sphere"
+    RECIPIENT = "recipient"
+    PROFILE = "profile"
+    STRENGTH = "strength"
+    QUOTE = "quote"
+    AGREEMENT = "agreement"
+    CERTAINTY = "certainty"
+    KIND = "kind"
+
+
+class Quote(StrEnum):
+    """Whether a claim of the example's strength has its quote in the message that it is about."""
+
+    GROUNDED = "grounded"
+    UNGROUNDED = "ungrounded"
+
+
+class Agreement(StrEnum):
+    """Whether every judge of the run claims the flow in full in one and the same message. alone: nobody could disagree,
+    since the run has one judge, or the reasoning is read."""
+
+    ALL = "all"
+    SOME = "some"
+    ALONE = "alone"
+
+
+class Kind(StrEnum):
+    """Whether anything of the example comes from a simulator: messages, labels, or the judge."""
+
+    REAL = "real"
+    SIMULATED = "simulated"
+
+
+# What is an order of its own; the names of all other facets come in the order of the record.
+RANKS: dict[Facet, tuple[str, ...]] = {
+    Facet.STRENGTH: tuple(map(str, Strength)),
+    Facet.QUOTE: tuple(map(str, Quote)),
+    Facet.AGREEMENT: tuple(map(str, Agreement)),
+    Facet.CERTAINTY: tuple(map(str, Certainty)),
+    Facet.KIND: tuple(map(str, Kind)),
+}
+_FLOWS = f"""
+    SELECT profile, attribute, ordinal, key, domain, event, context, decided, reveals, draws
+    FROM {{flow}} WHERE retained AND draws > 0 AND label = {INAPPROPRIATE} AND NOT bio {{which}}
+    ORDER BY profile, context, ordinal
+"""
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """What filters leave. shown: positions in the gallery, in its order. counts: by facet and value, how many examples
+    that value alone would leave with all filters on other facets as they are; 0 for a value that leaves none."""
+
+    shown: Ints
+    counts: dict[Facet, dict[str, int]]
+
+
+def gallery(flows: Flows, scopes: Sequence[Scope]) -> pd.DataFrame:
+    """The examples of these scopes (one a run), severest first: id, run, model, profile (id), user, attribute (id),
+    key, statement, domain, event, context (id), task, recipient, sphere ('' where unknown), strength, claimed (messages
+    that claim it so), reveals, draws, quote, certainty, agreement, judges, kind. Columns of facets are categories.
+
+    Empty where nothing is labelled or nothing leaks. Remembered until something that it rests on moves.
+    """
+    versions = tuple(asked.version for asked in scopes)
+    return flows.remember(("gallery", *versions), lambda: _gallery(flows, scopes))
+
+
+def _gallery(flows: Flows, scopes: Sequence[Scope]) -> pd.DataFrame:
+    parts = [flows.remember(("examples", asked.version), partial(_examples, flows, asked)) for asked in scopes]
+    filled = [part for part in parts if len(part)]
+    return ordered(pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=["id"]))
+
+
+def _examples(flows: Flows, asked: Scope) -> pd.DataFrame:
+    """The examples of one run in the order of the record."""
+    with flows.store.read() as connection:
+        claims = gallery_parts.claims(connection, asked)
+        judges, agreed = gallery_parts.agreement(connection, asked)
+        contexts = {row.id: row.context for row in datasets.contexts(connection, asked.run.dataset)}
+        users, statements = datasets.wording(connection, asked.run.dataset)
+    less = claims[claims["strength"] != Strength.FULL]
+    found = flows.query(asked, _FLOWS.replace("{which}", "" if len(less) else "AND reveals > 0"))
+    for strength in Strength:
+        of = claims[claims["strength"] == strength].drop(columns="strength")
+        named = of.rename(columns={"messages": f"{strength}_messages", "grounded": f"{strength}_grounded"})
+        found = found.merge(named, how="left", on=PAIR)
+    numbers = [f"{strength}_{name}" for strength in Strength for name in ("messages", "grounded")]
+    found[numbers] = found[numbers].astype("float64").fillna(0).astype(np.int64)
+    found["full_messages"] = found["reveals"]  # as the scope counts them: judges together, people before the judge
+    found = found[(found[[f"{strength}_messages" for strength in Strength]] > 0).any(axis=1)].reset_index(drop=True)
+    if found.empty:
+        return found
+    found = found.merge(agreed, how="left", on=PAIR) if len(agreed) else found.assign(judges=0)
+    claimed = found[[f"{strength}_messages" for strength in Strength]].to_numpy(np.int64)
+    grounded = found[[f"{strength}_grounded" for strength in Strength]].to_numpy(np.int64)
+    row, strongest = np.arange(len(found)), (claimed > 0).argmax(axis=1)
+    by_judges = found["judges"].astype("float64").fillna(0).astype(np.int64)
+    together = [Agreement.ALL if n == judges else Agreement.SOME for n in by_judges]
+    rated = together if len(agreed) else [Agreement.ALONE] * len(found)
+    return pd.DataFrame(
+        {
+            "id": [f"{asked.run.id}.{a}.{c}" for a, c in zip(found["attribute"], found["context"], strict=True)],
+            "run": asked.run.id,
+            "model": asked.run.model,
+            "profile": found["profile"].astype(np.int64),
+            "user": [users[i] for i in found["profile"]],
+            "attribute": found["attribute"].astype(np.int64),
+            "key": found["key"],
+            "statement": [statements[i] for i in found["attribute"]],
+            "domain": found["domain"],
+            "event": found["event"],
+            "context": found["context"].astype(np.int64),
+            "task": [contexts[i].task for i in found["context"]],
+            "recipient": [contexts[i].recipient for i in found["context"]],
+            "sphere": [contexts[i].sphere or "" for i in found["context"]],
+            "strength": [str(list(Strength)[i]) for i in strongest],
+            "claimed": claimed[row, strongest],
+            "reveals": found["reveals"].astype(np.int64),
+            "draws": found["draws"].astype(np.int64),
+            "quote": [str(Quote.GROUNDED if n else Quote.UNGROUNDED) for n in grounded[row, strongest]],
+            "certainty": [str(item) for item in gallery_parts.certainty(flows.store, asked, found)],
+            "agreement": [str(item) for item in rated],
+            "judges": by_judges,
+            "kind": str(Kind.SIMULATED if asked.simulated else Kind.REAL),
+        }
+    )
+
+
+def ordered(examples: pd.DataFrame) -> pd.DataFrame:
+    """The same examples severest first (the module says how that is measured), what ties in the order given, with the
+    columns of facets as categories. claimed of draws is the share; draws must be above 0."""
+    if examples.empty:
+        return examples
+    found = examples.assign(
+        **{
+            str(facet): pd.Categorical(examples[facet], RANKS.get(facet) or list(dict.fromkeys(examples[facet])))
+            for facet in Facet
+        }
+    )
+
+    def rank(facet: Facet) -> Ints:
+        return np.asarray(found[facet].cat.codes, np.int64)
+
+    share = found["claimed"].to_numpy(np.float64) / found["draws"].to_numpy(np.float64)
+    by = [rank(Facet.STRENGTH), -share, rank(Facet.QUOTE), rank(Facet.CERTAINTY), rank(Facet.AGREEMENT)]
+    return found.iloc[np.lexsort(by[::-1])].reset_index(drop=True)
+
+
+def narrowed(examples: pd.DataFrame, wanted: Wanted) -> Narrowed:
+    """What these filters leave. wanted: by facet the values of which an example must have one; no values: any."""
+    if examples.empty:
+        return Narrowed(np.zeros(0, np.int64), {facet: {} for facet in Facet})
+    codes = {facet: examples[facet].cat.codes.to_numpy() for facet in Facet}
+    names = {facet: [str(name) for name in examples[facet].cat.categories] for facet in Facet}
+    fits = {facet: np.isin(names[facet], list(values))[codes[facet]] for facet, values in wanted.items() if len(values)}
+    everything = np.ones(len(examples), np.bool_)
+    counts = {}
+    for facet in Facet:
+        others = [mask for other, mask in fits.items() if other != facet]
+        left = np.logical_and.reduce(others) if others else everything
+        found = np.bincount(codes[facet][left], minlength=len(names[facet]))
+        counts[facet] = dict(zip(names[facet], found.tolist(), strict=True))
+    mask = np.logical_and.reduce(list(fits.values())) if fits else everything
+    return Narrowed(np.flatnonzero(mask), counts)
+
+
+def step(ids: Sequence[str], current: str | None, by: int) -> str | None:
+    """The example so many places on (below 0: back) from the current one, which stays at either end. From one that is
+    not among them the first; None where there are none."""
+    if not ids:
+        return None
+    if current not in ids:
+        return ids[0]
+    return ids[min(max(ids.index(current) + by, 0), len(ids) - 1)]
