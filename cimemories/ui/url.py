@@ -55,6 +55,17 @@ PARAMETERS = frozenset(
         "cell",
         "beside",
         "sweep",
+        "among",
+        "runs",
+        "spheres",
+        "recipients",
+        "profiles",
+        "strength",
+        "quote",
+        "agreement",
+        "certainty",
+        "kind",
+        "basket",
     ]
 )
 PAGES = {
