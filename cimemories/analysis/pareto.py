@@ -1,0 +1,55 @@
+"""The plane of violation and completeness: which runs no other run beats on both sides, and where their names fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import cos, isnan, pi, sin
+
+Point = tuple[float, float]
+Box = tuple[float, float, float, float]  # left, low, right, high
+MARK = 9.0  # half a mark and the air around it, in pixels
+RINGS = range(0, 260, 12)
+DIRECTIONS = [0, pi, pi / 2, -pi / 2, *(k * pi / 8 for k in (1, -1, 7, -7, 3, -3, 5, -5, 2, -2, 6, -6))]
+
+
+def front(points: Sequence[Point]) -> list[bool]:
+    """Which (violation, completeness) points are on the Pareto front: no other has at most its violation and at least
+    its completeness, and is better in one of them. Equal points are on it together; one with nan never is."""
+    return [
+        not (isnan(v) or isnan(c))
+        and not any(other_v <= v and other_c >= c and (other_v < v or other_c > c) for other_v, other_c in points)
+        for v, c in points
+    ]
+
+
+def place(anchors: Sequence[Point], widths: Sequence[float], height: float, room: Point) -> list[Point]:
+    """Where the middles of labels go, in pixels: close to their marks, inside the room, over no mark and no other label
+    as long as there is space for that.
+
+    anchors: the marks, in pixels inside room (width, height). widths: of the labels. Greedy, in the order given.
+    """
+    marks = [(x - MARK, y - MARK, x + MARK, y + MARK) for x, y in anchors]
+    placed: list[Box] = []
+    for anchor, width in zip(anchors, widths, strict=True):
+        tries = [_moved(anchor, width, height, *way) for way in product(RINGS, DIRECTIONS)]
+        inside = [box for box in tries if box[0] >= 0 and box[2] <= room[0] and box[1] >= 0 and box[3] <= room[1]]
+        taken = [*marks, *placed]
+        placed.append(min(inside or tries[:1], key=lambda box: _covered(box, taken)))
+    return [((left + right) / 2, (low + high) / 2) for left, low, right, high in placed]
+
+
+def _moved(anchor: Point, width: float, height: float, ring: float, angle: float) -> Box:
+    """The box of a label whose nearest edge lies in this direction, so far from the mark."""
+    x = anchor[0] + cos(angle) * (MARK + ring + width / 2)
+    y = anchor[1] + sin(angle) * (MARK + ring + height / 2)
+    return (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+
+
+def _covered(box: Box, taken: Sequence[Box]) -> float:
+    """How much of a box lies over others, in square pixels; min() takes the first of equals, which is the nearest."""
+    return sum(
+        max(0.0, min(box[2], other[2]) - max(box[0], other[0]))
+        * max(0.0, min(box[3], other[3]) - max(box[1], other[1]))
+        for other in taken
+    )

@@ -1,0 +1,161 @@
+"""The plane of violation and completeness: every run with its intervals, the front, and constant strategies beside it."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from cimemories.analysis.compare_figures import GRID, MARGIN, QUIET, RUN, Drawing, bars, short
+from cimemories.analysis.leaderboard import Leaderboard, Line, names
+from cimemories.analysis.leaderboard_text import bounds, percent
+from cimemories.analysis.pareto import front, place
+from cimemories.seeds.published import Measure
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+SYMBOLS = (
+    "circle",
+    "square",
+    "diamond",
+    "triangle-up",
+    "triangle-down",
+    "pentagon",
+    "star",
+    "hexagon",
+    "cross",
+    "bowtie",
+)
+WIDTH, HEIGHT, CHARACTER, LABEL_HEIGHT = 860.0, 460.0, 6.6, 17.0  # pixels that labels are laid out for
+
+
+def plane(board: Leaderboard) -> Drawing | None:
+    """All runs in the plane of violation (to the right) and completeness (up), intervals as crosses, the front of those
+    that no other beats on both sides, and the constant strategies. None where no run has both numbers."""
+    import plotly.graph_objects as go
+
+    lines = [line for line in board.lines if not math.isnan(line.balanced.value)]
+    if not lines:
+        return None
+    called = names(board.lines)
+    points = [(line.violation.value, line.completeness.value) for line in lines]
+    best = front(points)
+    fig = go.Figure()
+    _front(fig, sorted(point for point, on in zip(points, best, strict=True) if on))
+    for place_, line in enumerate(lines):
+        _run(fig, line, called[line.run.id], SYMBOLS[place_ % len(SYMBOLS)], on_front=best[place_])
+    marks = [(v, c, short(called[line.run.id])) for (v, c), line in zip(points, lines, strict=True)]
+    marks += _beside(fig, board, lines)
+    _labels(fig, marks)
+    axis = {"range": [-0.03, 1.03], "tickformat": ".0%", "gridcolor": GRID, "zeroline": False}
+    fig.update_xaxes(title=f"{board.violation_name}: less is better", **axis)
+    fig.update_yaxes(title="Completeness: more is better", **axis)
+    fig.update_layout(height=HEIGHT + MARGIN["t"] + MARGIN["b"], margin=MARGIN, showlegend=False, hovermode="closest")
+    on = [called[line.run.id] for line, is_on in zip(lines, best, strict=True) if is_on]
+    frame = pd.DataFrame([line.as_record() for line in lines]).assign(on_front=best)
+    return Drawing(fig, _plane_title(on, len(lines)), _plane_subtitle(board, lines), _plane_alt(lines, called), frame)
+
+
+def _front(fig: go.Figure, points: Sequence[tuple[float, float]]) -> None:
+    """The edge of what runs reach: from each best run to the right until the next one is more complete."""
+    fig.add_scatter(
+        x=[v for v, _ in points],
+        y=[c for _, c in points],
+        mode="lines",
+        line={"color": QUIET, "width": 1.5, "dash": "dash", "shape": "hv"},
+        hoverinfo="skip",
+    )
+
+
+def _run(fig: go.Figure, line: Line, name: str, symbol: str, *, on_front: bool) -> None:
+    remarks = ["on the front"] * on_front + ["simulated"] * line.simulated + ([line.warning] if line.warning else [])
+    said = [
+        f"<b>{html.escape(name)}</b>",
+        f"violation@{line.n}: {percent(line.violation.value)} {bounds(line.violation)}",
+        f"completeness: {percent(line.completeness.value)} {bounds(line.completeness)}",
+        f"balanced score: {percent(line.balanced.value)} {bounds(line.balanced)}",
+        *(html.escape(text) for text in remarks),
+    ]
+    fig.add_scatter(
+        x=[line.violation.value],
+        y=[line.completeness.value],
+        error_x=bars([line.violation], RUN),
+        error_y=bars([line.completeness], RUN),
+        mode="markers",
+        # An open mark is a run of which a part is missing.
+        marker={"symbol": symbol if line.covered else f"{symbol}-open", "size": 12, "color": RUN, "line": {"width": 2}},
+        hovertext="<br>".join(said),
+        hoverinfo="text",
+    )
+
+
+def _beside(fig: go.Figure, board: Leaderboard, lines: Sequence[Line]) -> list[tuple[float, float, str]]:
+    """Constant strategies and what the paper states, in grey; returns their places and names."""
+    found = [(item.violation, item.completeness, item.name, "asterisk-open") for item in board.constants]
+    for line in lines:
+        violation, complete = line.stated(Measure.VIOLATION), line.stated(Measure.COMPLETENESS)
+        if line.published is not None and violation is not None and complete is not None:
+            found.append((violation.value, complete.value, f"{line.published.name}, published", "diamond-open"))
+    shown = [item for item in dict.fromkeys(found) if not (math.isnan(item[0]) or math.isnan(item[1]))]
+    for violation_, complete_, name, symbol in shown:
+        fig.add_scatter(
+            x=[violation_],
+            y=[complete_],
+            mode="markers",
+            marker={"symbol": symbol, "size": 11, "color": QUIET, "line": {"width": 2, "color": QUIET}},
+            hovertext=f"<b>{html.escape(name)}</b><br>violation {percent(violation_)}, completeness "
+            f"{percent(complete_)}",
+            hoverinfo="text",
+        )
+    return [(violation_, complete_, name) for violation_, complete_, name, _ in shown]
+
+
+def _labels(fig: go.Figure, marks: Sequence[tuple[float, float, str]]) -> None:
+    """Names beside their marks, joined by a thin line where there was no room close by."""
+    anchors = [((v + 0.03) / 1.06 * WIDTH, (1.03 - c) / 1.06 * HEIGHT) for v, c, _ in marks]
+    middles = place(anchors, [CHARACTER * len(name) + 4 for _, _, name in marks], LABEL_HEIGHT, (WIDTH, HEIGHT))
+    for (v, c, name), anchor, middle in zip(marks, anchors, middles, strict=True):
+        fig.add_annotation(
+            x=v,
+            y=c,
+            ax=middle[0] - anchor[0],
+            ay=middle[1] - anchor[1],
+            text=html.escape(name),
+            showarrow=True,
+            arrowhead=0,
+            arrowwidth=0.8,
+            arrowcolor=QUIET,
+            standoff=7,
+            borderpad=1,
+            font={"size": 12},
+        )
+
+
+def _plane_title(on: Sequence[str], runs: int) -> str:
+    if runs == 1:
+        return f"One run alone: {on[0]}"
+    if len(on) == 1:
+        return f"{on[0]} beats every other run on both sides"
+    return f"{len(on)} of {runs} runs are beaten by no other: {', '.join(on[:4])}{' and more' * (len(on) > 4)}"
+
+
+def _plane_subtitle(board: Leaderboard, lines: Sequence[Line]) -> str:
+    lost = len(board.lines) - len(lines)
+    said = [f"{len(lines)} runs with 95 % intervals as crosses, the front dashed, constant strategies in grey"]
+    said += [f"open marks: coverage below 99 % ({sum(not line.covered for line in lines)})"] * any(
+        not line.covered for line in lines
+    )
+    said += [f"{lost} without numbers"] if lost else []
+    return "; ".join(said)
+
+
+def _plane_alt(lines: Sequence[Line], called: dict[str, str]) -> str:
+    told = "; ".join(
+        f"{called[line.run.id]} at {percent(line.violation.value)} and {percent(line.completeness.value)}"
+        for line in lines
+    )
+    return f"Runs by violation and completeness: {told}."

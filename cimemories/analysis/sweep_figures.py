@@ -1,0 +1,293 @@
+"""What the paper varies in Figures 4 and 5, found among runs: model size, reasoning, prompt level, memory.
+
+Runs belong to one series where they differ in that one thing and in nothing else that numbers depend on. They may be
+the cells of a sweep, or any runs of a dataset.
+
+    Qwen3     1.7B  violation 41.0 %  completeness 33.0 %
+              8B    violation 33.1 %  completeness 48.2 %
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from cimemories.analysis.leaderboard import Line, mitigation, thinking
+from cimemories.analysis.leaderboard_text import percent
+from cimemories.analysis.run_table import memory_words
+from cimemories.evaluation.compositions import CompositionError, Kind, composition
+from cimemories.seeds.presets import load_presets
+from cimemories.seeds.prompts import levels
+from cimemories.seeds.published import Axis, Trend, load_published
+from cimemories.seeds.reading import SeedError
+from cimemories.store.runs import RunRow
+
+WHAT = {Axis.SIZE: "model size", Axis.REASONING: "reasoning", Axis.PROMPT: "prompt level", Axis.MEMORY: "memory"}
+THINKS = ("off", "low", "on", "medium", "high")
+# What a request says of thinking is the axis of reasoning, and no difference beside it.
+THINKING_FIELDS = ("chat_template_kwargs", "reasoning_effort", "thinking", "enable_thinking")
+ALIKE = 0.0005  # shares that read the same with one decimal
+_SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)\s?([bm])(?![a-z0-9])", re.IGNORECASE)
+_VARIANT = re.compile(r"(?<![a-z0-9])(instruct|thinking|reasoning|chat|it)(?![a-z0-9])|[-_ ]\d{4}$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a series. x: parameters in billions, place of the level, or number of attributes; tick: in words."""
+
+    line: Line
+    x: float
+    tick: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """Runs that differ in one thing alone, in its order; at least two. unit: what x counts, '' for places."""
+
+    name: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class SweepFigure:
+    """One thing varied. series: the longest first. left_out: runs that cannot be placed, or repeat another one, and
+    why."""
+
+    axis: Axis
+    series: tuple[Series, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def lines(self) -> list[Line]:
+        return [point.line for item in self.series for point in item.points]
+
+    @property
+    def simulated(self) -> bool:
+        return any(line.simulated for line in self.lines)
+
+    @property
+    def trend(self) -> Trend | None:
+        """What the paper says of it, in words; it prints no numbers."""
+        return load_published().trend(self.axis)
+
+    @property
+    def x_title(self) -> str:
+        """What stands under the axis."""
+        if self.axis == Axis.MEMORY:
+            return "attributes added to memory"
+        return {Axis.SIZE: "parameters", Axis.REASONING: "reasoning", Axis.PROMPT: "prompt level"}[self.axis]
+
+    def title(self) -> str:
+        """The takeaway: what violation and completeness do from one end of the longest series to the other."""
+        if not self.series:
+            return f"No two runs differ in {WHAT[self.axis]} alone"
+        longest = self.series[0]
+        among = f"{longest.name}: " if len(self.series) > 1 else ""
+        name = f"violation@{longest.points[0].line.n}"
+        leaked, told = _ends(longest, lambda line: line.violation.value), _ends(longest, _complete)
+        said = [text for text in (_moved(name, leaked), _moved("completeness", told)) if text]
+        first, last = longest.points[0].tick, longest.points[-1].tick
+        text = f"{among}from {first} to {last} {' and '.join(said) or 'nothing can be measured'}"
+        return f"{text[:1].upper()}{text[1:]}"
+
+    def subtitle(self) -> str:
+        """Counts, and whether the intervals of the two ends of the longest series overlap."""
+        if not self.series:
+            return ""
+        people = sorted({line.numbers.profiles for line in self.lines})
+        among = f"{people[0]}" if len(people) == 1 else f"{people[0]} to {people[-1]}"
+        counted = f"{len(self.lines)} runs in {len(self.series)} series, {among} profiles; bars are 95 % intervals"
+        first, last = self.series[0].points[0].line, self.series[0].points[-1].line
+        apart = [
+            name
+            for name, one, two in (
+                ("violation", first.violation, last.violation),
+                ("completeness", first.completeness, last.completeness),
+            )
+            if one.high < two.low or two.high < one.low
+        ]
+        return (
+            f"{counted}; those of the ends do not overlap for {' and '.join(apart) or 'either'}"
+            if apart
+            else (f"{counted}; those of the ends overlap")
+        )
+
+    def frame(self) -> pd.DataFrame:
+        """One row a point: series, where it stands, and the run's line of the leaderboard."""
+        return pd.DataFrame(
+            [
+                {"series": item.name, "axis": str(self.axis), "x": point.x, "at": point.tick} | point.line.as_record()
+                for item in self.series
+                for point in item.points
+            ]
+        )
+
+
+def sweep_figures(lines: Sequence[Line]) -> dict[Axis, SweepFigure]:
+    """A figure for each axis, those without any series among them. lines: runs of one dataset, read at one way of
+    counting."""
+    return {axis: _figure(axis, lines) for axis in Axis}
+
+
+def size_of(run: RunRow) -> float | None:
+    """Billions of parameters, as the model's name tells it, else the preset it was run with; None where neither does.
+    Of a mixture of experts that gives two sizes it is the whole one."""
+    asked = run.manifest.get("asked")
+    key = asked.get("preset") if isinstance(asked, dict) else None
+    try:
+        known = next((item for item in load_presets() if item.key == key or item.name == run.model), None)
+    except SeedError:
+        known = None
+    for text in (run.model, known.name if known else "", known.title if known else ""):
+        if (found := _SIZE.search(text)) is not None:
+            return float(found[1]) / (1000 if found[2].lower() == "m" else 1)
+    return None
+
+
+def reasons(run: RunRow) -> str | None:
+    """Whether the model reasoned before it answered: off, low, on, medium or high; None where nothing tells. What was
+    asked for goes before what the name says, and that before the default of the preset."""
+    told = thinking(run)
+    if told in THINKS:
+        return told
+    words = {word.lower() for word in re.split(r"[^A-Za-z]+", run.model)}
+    if words & {"thinking", "reasoning"}:
+        return "on"
+    if "instruct" in words:
+        return "off"
+    try:
+        known = next((item for item in load_presets() if item.name == run.model), None)
+    except SeedError:
+        return None
+    return known.thinking.default if known is not None and known.thinking is not None else None
+
+
+def _figure(axis: Axis, lines: Sequence[Line]) -> SweepFigure:
+    grouped: dict[Hashable, list[Point]] = {}
+    left_out = []
+    for line in lines:
+        at = _place(axis, line.run)
+        if at is None:
+            left_out.append(f"{line.run.model} ({line.run.id}): {_unknown(axis, line.run)}")
+            continue
+        grouped.setdefault(_fixed(axis, line), []).append(Point(line, *at))
+    found = []
+    for key, points in grouped.items():
+        newest = {point.x: point for point in sorted(points, key=lambda p: p.line.run.created)}
+        if len(newest) < 2:
+            continue
+        kept = {point.line.run.id for point in newest.values()}
+        left_out += [
+            f"{p.line.run.model} ({p.line.run.id}): a newer run repeats it" for p in points if p.line.run.id not in kept
+        ]
+        found.append((key, sorted(newest.values(), key=lambda point: point.x)))
+    found.sort(key=lambda item: -len(item[1]))
+    called = _series_names(axis, [points[0].line for _, points in found])
+    series = tuple(Series(name, tuple(points)) for name, (_, points) in zip(called, found, strict=True))
+    return SweepFigure(axis, series, tuple(left_out))
+
+
+def _place(axis: Axis, run: RunRow) -> tuple[float, str] | None:
+    """Where a run stands on an axis, and how that is called; None where it has no place there."""
+    match axis:
+        case Axis.SIZE:
+            size = size_of(run)
+            return None if size is None else (size, f"{size:g}B" if size >= 1 else f"{1000 * size:g}M")
+        case Axis.REASONING:
+            told = reasons(run)
+            return None if told is None else (float(THINKS.index(told)), told)
+        case Axis.PROMPT:
+            known = list(levels("respond"))
+            level = run.prompt_level
+            return (float(known.index(level)), level) if level in known else None
+        case Axis.MEMORY:
+            kind, number = _memory(run)
+            return None if kind in (None, Kind.FULL) else (float(number), f"{number}")
+
+
+def _memory(run: RunRow) -> tuple[Kind | None, int]:
+    try:
+        found = composition(run.composition)
+    except CompositionError:
+        return None, 0
+    return found.kind, found.number
+
+
+def _unknown(axis: Axis, run: RunRow) -> str:
+    return {
+        Axis.SIZE: "its size is not known",
+        Axis.REASONING: "whether it reasons is not known",
+        Axis.PROMPT: f"'{run.prompt_level}' is no level of the prompts",
+        Axis.MEMORY: f"its memory ({run.composition}) is not made up by number",
+    }[axis]
+
+
+def _fixed(axis: Axis, line: Line) -> Hashable:
+    """All that must be equal for two runs to be of one series."""
+    run = line.run
+    sent = run.manifest.get("parameters")
+    parameters = {k: v for k, v in sent.items() if k not in THINKING_FIELDS} if isinstance(sent, dict) else {}
+    own: dict[Axis, Hashable] = {
+        Axis.SIZE: None,
+        Axis.REASONING: thinking(run),
+        Axis.PROMPT: run.prompt_level,
+        Axis.MEMORY: memory_words(run),
+    }
+    own[axis] = _memory(run)[0] if axis == Axis.MEMORY else None
+    counted = (line.scope.judge_words, line.scope.grounded, line.n, line.numbers.profiles, run.simulated)
+    memory = run.manifest.get("memory")
+    drawn = (memory.get("order", "fixed"), memory.get("seed", 0)) if isinstance(memory, dict) else ("fixed", 0)
+    sent_words = json.dumps(parameters, sort_keys=True)
+    return (_stem(axis, run.model), *own.values(), *drawn, mitigation(run), sent_words, *counted)
+
+
+def _stem(axis: Axis, model: str) -> str:
+    """A model's name without what the axis varies in it."""
+    bare = model.rsplit("/", 1)[-1]
+    if axis == Axis.SIZE:
+        bare = re.sub(r"-?A\d+(\.\d+)?B\b", "", _SIZE.sub("", bare))
+    elif axis == Axis.REASONING:
+        bare = _VARIANT.sub("", _VARIANT.sub("", bare))
+    return re.sub(r"[-_ ]{2,}", "-", bare).strip("-_ ") or model
+
+
+def _series_names(axis: Axis, firsts: Sequence[Line]) -> list[str]:
+    """What to call each series: its model, and beside it whatever tells it from the others."""
+    kinds: list[Callable[[Line], str]] = [
+        lambda line: line.run.prompt_level if axis != Axis.PROMPT else "",
+        lambda line: str(_memory(line.run)[0]) if axis == Axis.MEMORY else memory_words(line.run),
+        lambda line: mitigation(line.run),
+        lambda line: f"thinking {thinking(line.run)}" if axis != Axis.REASONING else "",
+        lambda line: line.scope.judge_words,
+    ]
+    found = [_stem(axis, line.run.model) for line in firsts]
+    for told in kinds:
+        if len(set(found)) == len(found):
+            break
+        if len({told(line) for line in firsts}) > 1:
+            found = [f"{name}, {told(line)}" for name, line in zip(found, firsts, strict=True)]
+    return found
+
+
+def _complete(line: Line) -> float:
+    return line.completeness.value
+
+
+def _ends(series: Series, value: Callable[[Line], float]) -> tuple[float, float]:
+    """The first and the last value that are defined; nan where fewer than two are."""
+    defined = [value(point.line) for point in series.points if not math.isnan(value(point.line))]
+    return (defined[0], defined[-1]) if len(defined) > 1 else (math.nan, math.nan)
+
+
+def _moved(name: str, ends: tuple[float, float]) -> str:
+    first, last = ends
+    if math.isnan(first):
+        return ""
+    if abs(last - first) < ALIKE:
+        return f"{name} stays at {percent(last)}"
+    return f"{name} {'falls' if last < first else 'rises'} from {percent(first)} to {percent(last)}"
