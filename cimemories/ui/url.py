@@ -66,6 +66,11 @@ PARAMETERS = frozenset(
         "certainty",
         "kind",
         "basket",
+        "user",
+        "sequence",
+        "ns",
+        "clock",
+        "present",
     ]
 )
 PAGES = {
