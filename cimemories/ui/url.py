@@ -66,6 +66,8 @@ PARAMETERS = frozenset(
         "certainty",
         "kind",
         "basket",
+        "against",
+        "axis",
         "user",
         "sequence",
         "ns",
