@@ -73,6 +73,15 @@ PARAMETERS = frozenset(
         "ns",
         "clock",
         "present",
+        "rows",
+        "columns",
+        "roworder",
+        "columnorder",
+        "most",
+        "against",
+        "measure",
+        "recipient",
+        "key",
     ]
 )
 PAGES = {
