@@ -1,7 +1,7 @@
 """95 % intervals of the headline numbers, and of the difference of two runs on the same profiles.
 
-Hierarchical bootstrap: profiles first, then attributes (violation) or contexts (completeness) inside them; 2,000
-resamples with a fixed seed, so that the same numbers come out every time and on every machine.
+Hierarchical bootstrap (analysis.bootstrap): profiles first, then attributes (violation) or contexts (completeness)
+inside them; 2,000 resamples with a fixed seed, so that the same numbers come out every time and on every machine.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from cimemories.analysis import bootstrap, completeness, rates
-from cimemories.analysis.bootstrap import RESAMPLES, SEED, bounds, profile_draws, resampled_means
+from cimemories.analysis.bootstrap import LEAST_USERS, RESAMPLES, SEED, bounds, profile_draws, resampled_means
 from cimemories.analysis.cube import Cube, Floats, IdentifierRule, cube, mean_or_nan
 from cimemories.analysis.flows import Flows, Scope
 from cimemories.analysis.tally import Exposures, exposures
-
-LEAST_USERS = 5  # with fewer profiles an interval says little of users
 
 
 @dataclass(frozen=True)
@@ -96,11 +94,15 @@ def of_cube(data: Cube, ns: tuple[int, ...], resamples: int = RESAMPLES, seed: i
     chosen = profile_draws(users, resamples, seed)
     leaked = {n: resampled_means(sides.violation[n], chosen, seed) for n in ns}
     told = resampled_means(sides.completeness, chosen, seed + 1)
-    violation = {n: Interval(_mean(sides.violation[n]), *bounds(leaked[n]), users) for n in ns}
-    complete = Interval(_mean(sides.completeness), *bounds(told), users)
+    violation = {n: _interval(leaked[n], _mean(sides.violation[n]), users) for n in ns}
+    complete = _interval(told, _mean(sides.completeness), users)
     both = rates.balanced_many(leaked[max(ns)], told)
     score = rates.balanced(violation[max(ns)].value, complete.value)
-    return Intervals(violation, complete, Interval(score, *bounds(both), users))
+    return Intervals(violation, complete, _interval(both, score, users))
+
+
+def _interval(samples: Floats, value: float, users: int, least: float = 0.0) -> Interval:
+    return Interval(value, *bounds(samples, value, users, least), users)
 
 
 def paired(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Paired:
@@ -130,7 +132,8 @@ def paired_cubes(first: Cube, second: Cube, n: int, resamples: int = RESAMPLES, 
             found.append(Interval(float("nan"), float("nan"), float("nan"), 0))
             continue
         chosen = profile_draws(len(apart), resamples, seed)
-        found.append(Interval(_mean(apart), *bounds(resampled_means(apart, chosen, seed + offset)), len(apart)))
+        samples = resampled_means(apart, chosen, seed + offset)
+        found.append(_interval(samples, _mean(apart), len(apart), least=-1.0))
     (v1, v2), (c1, c2) = means
     return Paired(n, len(common), found[0], found[1], (v1, c1), (v2, c2))
 
