@@ -74,12 +74,12 @@ def test_a_key_that_a_server_sends_back_is_in_no_answer_and_no_log(
     reply: Callable[[Asked], Reply], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    for name in ("openai", "httpx2", "httpcore2"):
+    for name in ("openai", "httpx2", "aiohttp"):
         caplog.set_level(logging.DEBUG, name)
     with hostile_server(reply) as server:
         answer = ask(server.url)
         assert server.chats[0].authorization == f"Bearer {CANARY}"
-    assert any(record.name.startswith("httpcore2") for record in caplog.records), "the logs are on"
+    assert any(record.name.startswith("httpx2") for record in caplog.records), "the logs are on"
     assert not holds_key(str(answer))
     assert not holds_key(caplog.text)
 

@@ -13,14 +13,13 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeVar
 
 import httpx2
 import openai
-from openai import AsyncOpenAI
 
 from cimemories.llm.endpoint import (
     DEFAULT_KEY_ENV,
@@ -48,23 +47,10 @@ __all__ = [
 ]
 
 MALFORMED_ATTEMPTS = 3
-LANE = 16
 FATAL = frozenset({"unauthorised", "unknown model"})  # no later call can do better: the work stops
 
 
 T = TypeVar("T")
-
-
-@dataclass(eq=False)
-class _Lane:
-    """One SDK client with its own connections, and how many requests are under way on it.
-
-    A connection pool looks at all of its connections at every request, and asks the system about each idle one. With
-    few in each pool, the first that has room taken first, hundreds of requests at once cost no more each than ten do.
-    """
-
-    sdk: AsyncOpenAI
-    busy: int = 0
 
 
 class Client:
@@ -79,8 +65,7 @@ class Client:
         apart = at_most is not None and not endpoint.n_at_once
         self._room = asyncio.Semaphore(at_most or 1) if apart else contextlib.nullcontext()
         self._redactor = endpoint.redactor()
-        self._context = httpx2.create_ssl_context()
-        self._lanes = [_Lane(sdk(endpoint, self._context))]
+        self._sdk = sdk(endpoint)
 
     async def complete(self, request: ChatRequest, keys: Mapping[int, str]) -> list[Answer]:
         """Ask for these draws (draw -> key of the call); one outcome a draw, in order of draw, and never an exception
@@ -94,24 +79,11 @@ class Client:
         return answers
 
     async def close(self) -> None:
-        for lane in self._lanes:
-            await lane.sdk.close()
+        await self._sdk.close()
 
     async def _bounded(self, request: ChatRequest, draws: Sequence[int], keys: Mapping[int, str]) -> list[Answer]:
         async with self._room:
             return await self._exchange(request, draws, keys)
-
-    @contextlib.contextmanager
-    def _lane(self) -> Iterator[AsyncOpenAI]:
-        lane = next((lane for lane in self._lanes if lane.busy < LANE), None)
-        if lane is None:
-            lane = _Lane(sdk(self.endpoint, self._context))
-            self._lanes.append(lane)
-        lane.busy += 1
-        try:
-            yield lane.sdk
-        finally:
-            lane.busy -= 1
 
     async def _exchange(self, request: ChatRequest, draws: Sequence[int], keys: Mapping[int, str]) -> list[Answer]:
         got: dict[int, Answer] = {}
@@ -149,8 +121,7 @@ class Client:
         started, clock = now(), time.perf_counter()
         try:
             # The SDK's way for a body that is ready: what it would check and convert here costs more than all the rest.
-            with self._lane() as lane:
-                raw = await lane.post("/chat/completions", cast_to=httpx2.Response, content=_wire(body))
+            raw = await self._sdk.post("/chat/completions", cast_to=httpx2.Response, content=_wire(body))
             completion = json.loads(raw.content)
         except openai.OpenAIError as error:
             return replace(self._explain(error), seconds=time.perf_counter() - clock)
@@ -205,7 +176,8 @@ class Client:
         text = self.endpoint.short(getattr(error, "message", error))
         match error:
             case openai.APITimeoutError() if isinstance(error.__cause__, httpx2.ConnectTimeout):
-                return _Failure("connection", "the server takes no connection")
+                cause = self.endpoint.short(error.__cause__.__cause__ or "")
+                return _Failure("connection", f"no connection to the server{f': {cause}' if cause else ''}")
             case openai.APITimeoutError():
                 return _Failure("timeout", f"no answer, waited {self.endpoint.timeout:g} s and longer at each retry")
             case openai.APIConnectionError():
