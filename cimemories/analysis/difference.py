@@ -119,6 +119,13 @@ def difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule =
     return replace(found, first=first, second=second, warnings=comparison_warnings(flows.store, [first, second]))
 
 
+def paired_on_common(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Paired:
+    """Second run minus first on their common flows, the intervals alone: what a table of many runs takes of each."""
+    n = min(first.run.samples, second.run.samples)
+    key = ("paired on common", first.version, second.version, rule)
+    return flows.remember(key, lambda: paired_cubes(*common(cube(flows, first, rule), cube(flows, second, rule)), n))
+
+
 def _difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule) -> Difference:
     one, two = common(cube(flows, first, rule), cube(flows, second, rule))
     n = min(first.run.samples, second.run.samples)
@@ -127,7 +134,7 @@ def _difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule)
     return Difference(
         first=first,
         second=second,
-        paired=paired_cubes(one, two, n),
+        paired=paired_on_common(flows, first, second, rule),
         tallied=tallied,
         necessary=int(needed.sum()),
         domains=by_domain(one, two, n),

@@ -7,7 +7,6 @@ behaviour and not of what was asked.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -15,10 +14,9 @@ import numpy as np
 import pandas as pd
 
 from cimemories.analysis import completeness
-from cimemories.analysis.bootstrap import RESAMPLES, SEED, bounds, profile_draws, resampled_means
-from cimemories.analysis.cube import Bools, Cube, Floats, Ints, Names
-from cimemories.analysis.intervals import Interval
-from cimemories.analysis.tally import exposed, exposures
+from cimemories.analysis.cube import Bools, Cube, Ints, Names
+from cimemories.analysis.intervals import Interval, paired_cubes
+from cimemories.analysis.tally import exposed
 
 
 @dataclass(frozen=True)
@@ -71,46 +69,28 @@ def changes(first: Cube, second: Cube) -> tuple[Tallied, dict[str, Ints]]:
     return Tallied(int(mask.sum()) - both - newly - stopped, stopped, newly, both), found
 
 
-def by_domain(first: Cube, second: Cube, n: int, resamples: int = RESAMPLES, seed: int = SEED) -> pd.DataFrame:
-    """The differences inside each domain, of two cubes on common flows; see Difference.domains. Violation is the mean
-    over profiles of the mean over the domain's attributes, completeness the mean over profiles and contexts."""
+def by_domain(first: Cube, second: Cube, n: int) -> pd.DataFrame:
+    """The differences inside each domain, of two cubes on common flows: domain, `violation` and `completeness` with
+    `_low` and `_high`, and what they rest on (`attributes`, `necessary_flows`); nan where a domain has none."""
     names = first.names.domain
-    present = sorted({str(name) for name in names[first.names.attribute >= 0]})
-    one, two = exposures(first), exposures(second)
-    keys = [found.profile * first.counted.shape[1] + found.attribute for found in (one, two)]
-    both, left, right = np.intersect1d(keys[0], keys[1], return_indices=True)
-    apart = two.violation(n)[right] - one.violation(n)[left]
-    profile, domain = one.profile[left], names.reshape(-1)[both]
+    leaking = exposed(first.draws, first.labels, first.counted) & exposed(second.draws, second.labels, second.counted)
     needed = completeness.asked_for(first.draws, first.labels) & completeness.asked_for(second.draws, second.labels)
     rows = []
-    for name in present:
-        here = domain == name
-        leaked = [apart[here & (profile == p)] for p in range(len(first.profiles))]
+    for name in sorted({str(name) for name in names[first.names.attribute >= 0]}):
         inside = (names == name)[:, :, None]
-        told = [completeness.by_context(d.reveals, d.draws, d.labels, inside) for d in (first, second)]
-        conveyed = [line[~np.isnan(line)] for line in told[1] - told[0]]
+        found = paired_cubes(_only(first, inside), _only(second, inside), n)
         rows.append(
             {
                 "domain": name,
-                **_columns("violation", interval(leaked, resamples, seed)),
-                "attributes": int(here.sum()),
-                **_columns("completeness", interval(conveyed, resamples, seed + 1)),
+                **_columns("violation", found.violation),
+                "attributes": int((leaking & inside).any(axis=2).sum()),
+                **_columns("completeness", found.completeness),
                 "necessary_flows": int((needed & inside).sum()),
             }
         )
     columns = ["domain", "violation", "violation_low", "violation_high", "attributes"]
     columns += ["completeness", "completeness_low", "completeness_high", "necessary_flows"]
     return pd.DataFrame(rows, columns=columns)
-
-
-def interval(groups: Sequence[Floats], resamples: int = RESAMPLES, seed: int = SEED) -> Interval:
-    """Mean over profiles of paired differences with its interval. groups: the differences of each profile, none of them
-    nan; a profile without any is left out."""
-    some = [values for values in groups if values.size]
-    if not some:
-        return Interval(math.nan, math.nan, math.nan, 0)
-    samples = resampled_means(some, profile_draws(len(some), resamples, seed), seed)
-    return Interval(float(np.mean([values.mean() for values in some])), *bounds(samples), len(some))
 
 
 def _columns(name: str, found: Interval) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The plane of violation and completeness: every run with its intervals, the front, and constant strategies beside it."""
+"""The plane of violation and completeness: runs with their intervals, the front, and constant strategies beside."""
 
 from __future__ import annotations
 

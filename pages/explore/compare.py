@@ -1,0 +1,76 @@
+"""Compare: the leaderboard, the plane of all runs, the difference of two, and what changes along a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+import streamlit as st
+
+from cimemories.analysis.leaderboard import judged_runs
+from cimemories.store import runs
+from cimemories.store.engine import shared_store
+from cimemories.ui import page, url
+from pages.explore.compare_scope import Compared, choose
+
+TITLE = "Compare"
+LEADERBOARD = "leaderboard"
+# Address, name, and the module beside this one whose `draw(Compared)` draws it and returns the takeaway of the page.
+TABS = {
+    LEADERBOARD: ("Leaderboard", "compare_leaderboard"),
+    "plane": ("Plane", "compare_plane"),
+    "difference": ("Difference", "compare_difference"),
+    "sweeps": ("Sweeps", "compare_sweeps"),
+}
+
+
+def draw() -> None:
+    store = shared_store()
+    with store.read() as connection:
+        planned = runs.all_rows(connection)
+    if not planned:
+        page.no_runs(TITLE, "Nothing to compare yet", "A comparison sets runs of one dataset beside each other.")
+        return
+    rows = judged_runs(store)
+    if not rows:
+        page.head(TITLE, "No run is judged yet.")
+        page.empty(
+            "Nothing to compare yet",
+            "What a run reveals is known once a judge has read its messages. Watch the runs, or start their judges.",
+            lambda: url.page_link("runs", "See the runs", icon=":material/play_circle:"),
+        )
+        return
+    top = st.container()
+    compared = choose(store, rows)
+    if compared is None:
+        with top:
+            page.head(TITLE, "These runs cannot be compared.")
+        return
+    takeaway = _drawn(_tab())(compared)
+    with top:
+        page.head(TITLE, takeaway, simulated=compared.board.simulated)
+
+
+def _drawn(tab: str) -> Callable[[Compared], str]:
+    """What draws a tab. Imported when it is looked at, so that a switch to the page stays quick."""
+    found: Callable[[Compared], str] = import_module(f"pages.explore.{TABS[tab][1]}").draw
+    return found
+
+
+def _tab() -> str:
+    key = "compare.tab"
+    asked = url.get("tab") or LEADERBOARD
+    st.session_state[key] = asked if asked in TABS else LEADERBOARD
+    st.segmented_control(
+        "Part of the page",
+        list(TABS),
+        format_func=lambda tab: TABS[tab][0],
+        key=key,
+        required=True,
+        label_visibility="collapsed",
+        on_change=lambda: url.put(tab=None if st.session_state[key] == LEADERBOARD else st.session_state[key]),
+    )
+    return str(st.session_state[key] or LEADERBOARD)
+
+
+draw()

@@ -1,0 +1,206 @@
+"""Part of the Compare page: runs held against one of them, in words, by domain, and flow by flow."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from cimemories.analysis.compare_figures import domains
+from cimemories.analysis.difference import NEWLY, STOPPED, Difference, difference, paired_on_common
+from cimemories.analysis.flows import Scope
+from cimemories.analysis.intervals import Interval
+from cimemories.store.engine import StoreError
+from cimemories.ui import exports, page, safe, tables, url
+from pages.explore import compare_scope
+from pages.explore.compare_drawing import Columns, show
+from pages.explore.compare_scope import Compared
+
+ROWS_SHOWN = 2000
+
+
+def draw(compared: Compared) -> str:
+    """The differences; returns the takeaway of the page."""
+    called = compared.called
+    if len(compared.scopes) < 2:
+        page.empty(
+            "One run alone",
+            "A difference takes two runs of one dataset. Choose another above, or start one.",
+            lambda: url.page_link("runs", "New run", icon=":material/play_circle:", tab="new"),
+        )
+        return "A difference takes two runs of one dataset."
+    ids = [line.run.id for line in compared.board.lines]
+    left, right = st.columns(2)
+    with left:
+        first = str(page.select("Reference run", ids, called.__getitem__, "compare.against", "against"))
+    others = [run_id for run_id in ids if run_id != first]
+    asked = url.get("run")
+    if asked in (None, first):
+        url.put(run=None)
+    with right:
+        second = str(page.select("Held against it", others, called.__getitem__, "compare.run", "run"))
+    try:
+        found = difference(compared.flows, compared.scope_of(first), compared.scope_of(second), compared.rule)
+        if len(others) > 1:
+            _overview(compared, first, others, second)
+    except StoreError as problem:
+        page.error("The difference cannot be shown.", str(problem))
+        return "These runs cannot be held against each other."
+    _told(found, called[first], called[second])
+    drawing = domains(found, called[first], called[second])
+    if drawing is not None:
+        columns: Columns = {
+            "domain": ("text", "Domain"),
+            "violation": ("percent", "Violation"),
+            "violation_low": ("percent", "from"),
+            "violation_high": ("percent", "to"),
+            "attributes": ("count", "Attributes"),
+            "completeness": ("percent", "Completeness"),
+            "completeness_low": ("percent", "lowest"),
+            "completeness_high": ("percent", "highest"),
+            "necessary_flows": ("count", "Necessary flows"),
+        }
+        show(drawing, "domains", "compare.box.domains", compared, columns, simulated=found.simulated)
+    _flows(compared, found, called[first], called[second])
+    return found.sentences(called[first], called[second])[0]
+
+
+def _told(found: Difference, first: str, second: str) -> None:
+    """Both sentences, what they rest on, and what speaks against them."""
+    tallied, paired = found.tallied, found.paired
+    if not tallied.flows and not found.necessary:
+        page.empty(
+            "Nothing in common",
+            "No flow is judged in both runs, so there is nothing to hold against each other: they cover other profiles "
+            "or contexts, or the dataset has no labels.",
+            lambda: url.page_link("runs", "See the runs", icon=":material/play_circle:", run=found.second.run.id),
+        )
+        return
+    if found.simulated:
+        page.badge_simulated()
+    for text in found.sentences(first, second):
+        safe.inline(text, strong=True)
+    count, percent = tables.count, tables.percent
+    said = [
+        f"Violation@{paired.n} {percent(paired.first[0])} and {percent(paired.second[0])}, completeness",
+        f"{percent(paired.first[1])} and {percent(paired.second[1])}, on {paired.profiles} common profiles with",
+        f"{count(tallied.flows)} inappropriate and {count(found.necessary)} necessary flows that both have judged. Of the",
+        f"inappropriate ones {count(tallied.both)} leak in both, {count(tallied.newly)} newly, {count(tallied.stopped)}",
+        f"no longer, {count(tallied.neither)} in neither.",
+    ]
+    safe.inline(" ".join(said), muted=True)
+    if paired.violation.users and paired.violation.speaks_for == "attributes":
+        page.notice(f"With {paired.violation.users} common profile(s) the interval describes attributes, not users.")
+    compare_scope.warnings(found.warnings, key="compare.box.warnings")
+
+
+def _overview(compared: Compared, first: str, others: list[str], second: str) -> None:
+    """Every other run against the reference; a click chooses it."""
+    rows = []
+    for run_id in others:
+        paired = paired_on_common(compared.flows, compared.scope_of(first), compared.scope_of(run_id), compared.rule)
+        rows.append(
+            {
+                "run": compared.called[run_id],
+                "violation": _points(paired.violation),
+                "clear": _clear(paired.violation, "leaks"),
+                "completeness": _points(paired.completeness),
+                "clear_too": _clear(paired.completeness, "conveys"),
+                "n": paired.n,
+                "profiles": paired.profiles,
+                "kind": "simulated" if compared.scope_of(run_id).simulated else "",
+            }
+        )
+    picked = tables.table(
+        pd.DataFrame(rows, index=pd.Index(others)),
+        key=f"compare.overview.{first}",
+        columns={
+            "run": ("text", "Run"),
+            "kind": ("small", ""),
+            "violation": ("text", "Violation, points"),
+            "clear": ("text", "So it"),
+            "completeness": ("text", "Completeness, points"),
+            "clear_too": ("text", "and it"),
+            "n": ("number", "n"),
+            "profiles": ("number", "Common profiles"),
+        },
+        on_select="row",
+        selected=others.index(second),
+        height="content" if len(others) <= 12 else "auto",
+        alt="All runs held against the reference run",
+    )
+    if picked is not None and others[picked] != second:
+        url.put(run=others[picked])
+        st.rerun()
+
+
+def _points(apart: Interval) -> str:
+    if apart.value != apart.value:
+        return ""
+    return f"{100 * apart.value:+.1f} [{100 * apart.low:+.1f}, {100 * apart.high:+.1f}]"
+
+
+def _clear(apart: Interval, does: str) -> str:
+    """What can be said of the sign of a difference."""
+    if apart.value != apart.value:
+        return "cannot be compared"
+    if apart.has_zero:
+        return f"{does} perhaps as much"
+    return f"{does} {'less' if apart.value < 0 else 'more'}"
+
+
+def _flows(compared: Compared, found: Difference, first: str, second: str) -> None:
+    """Flows that newly leak and that stopped leaking; a click leads to the messages."""
+    frame = found.flows
+    safe.heading(f"{found.tallied.newly:,} flows newly leak, {found.tallied.stopped:,} stopped leaking")
+    if frame.empty:
+        page.notice("Every inappropriate flow that both have judged leaks in both or in neither.")
+        return
+    safe.inline(
+        f"From {first} to {second}: revealed in no sample of the one, in at least one of the other. Single samples "
+        "differ by chance, so some of these would change in a repetition of the same run too.",
+        muted=True,
+    )
+    key = "compare.change"
+    chosen = st.segmented_control(
+        "Flows", [NEWLY, STOPPED], default=NEWLY if found.tallied.newly else STOPPED, key=key, required=True
+    )
+    part = frame[frame["change"] == chosen]
+    if part.empty:
+        page.notice("There is none of these.")
+        return
+    shown = part.head(ROWS_SHOWN).assign(
+        before=[f"{r} of {n}" for r, n in zip(part["first_reveals"], part["first_draws"], strict=True)][:ROWS_SHOWN],
+        after=[f"{r} of {n}" for r, n in zip(part["second_reveals"], part["second_draws"], strict=True)][:ROWS_SHOWN],
+    )
+    shown.index = pd.Index([f"{a}.{c}" for a, c in zip(shown["attribute"], shown["context"], strict=True)])
+    if len(part) > ROWS_SHOWN:
+        safe.inline(f"The {ROWS_SHOWN:,} most revealed of {len(part):,}; the export has all.", muted=True)
+    picked = tables.table(
+        shown,
+        key=f"compare.flows.{found.first.run.id}.{found.second.run.id}.{chosen}",
+        columns={
+            "before": ("text", "In the reference"),
+            "after": ("text", "In the other"),
+            "domain": ("text", "Domain"),
+            "key": ("text", "Attribute"),
+            "statement": ("wide", "Memory statement"),
+            "recipient": ("text", "Recipient"),
+            "user": ("text", "Profile"),
+        },
+        on_select="row",
+        height=320,
+        alt="Flows that changed between the two runs, the most revealed first",
+    )
+    safe.inline("Choose a row to read the messages.", muted=True)
+    about = compared.about() | {"first": found.first.run.id, "second": found.second.run.id}
+    exports.buttons("changed-flows", frame, fig=None, key="compare.changed", simulated=found.simulated, about=about)
+    if picked is not None:
+        row = shown.iloc[picked]
+        leaking: Scope = found.second if chosen == NEWLY else found.first
+        url.go(
+            "leaks",
+            run=leaking.run.id,
+            profile=int(row["profile"]),
+            context=int(row["context"]),
+            attribute=int(row["attribute"]),
+        )

@@ -1,0 +1,45 @@
+"""Part of the Compare page: a drawing with its title, its badge, its exports and its table twin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cimemories.analysis.compare_figures import Drawing
+from cimemories.ui import charts, exports, page, tables
+from cimemories.ui.tables import Column
+from pages.explore.compare_scope import Compared
+
+Columns = Mapping[str, Column | tuple[Column, str]]
+
+
+def show(
+    drawing: Drawing,
+    name: str,
+    box: str,
+    compared: Compared,
+    columns: Columns,
+    *,
+    simulated: bool | None = None,
+) -> None:
+    """Draw it. name: of its files and widgets. box: key of the folded table, whose columns these are. simulated: None
+    for that of all runs."""
+    marked = compared.board.simulated if simulated is None else simulated
+    margin = drawing.fig.layout.margin.to_plotly_json()
+    charts.figure_layout(drawing.fig, title=drawing.title, subtitle=drawing.subtitle)
+    drawing.fig.update_layout(margin=margin, dragmode=False)
+    if marked:
+        page.badge_simulated()
+    charts.show(drawing.fig, key=f"compare.{name}", alt=drawing.alt)
+    exports.buttons(
+        f"compare-{name}",
+        drawing.frame,
+        fig=drawing.fig,
+        key=f"compare.{name}",
+        simulated=marked,
+        about=compared.about(),
+    )
+
+    def twin() -> None:
+        tables.table(drawing.frame, key=f"compare.{name}.table", columns=columns, alt=drawing.alt)
+
+    page.fold("The same as a table", ":material/table:", box, twin)

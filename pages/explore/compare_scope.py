@@ -1,0 +1,202 @@
+"""Part of the Compare page: which runs are compared, by whose word, at how many samples, and against which labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import streamlit as st
+
+from cimemories.analysis.cube import IdentifierRule
+from cimemories.analysis.flows import Combine, Flows, Labels, Scope, scope, shared_flows
+from cimemories.analysis.leaderboard import Leaderboard, leaderboard, names
+from cimemories.analysis.scopes import messages_first
+from cimemories.store import datasets, decisions, judgements
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.judgements import JudgeRow
+from cimemories.store.runs import RunRow
+from cimemories.ui import page, safe, url
+
+FIRST = Combine.ONE
+COMBINED = {
+    Combine.ONE: "the first of each run",
+    Combine.ANY: "any of a run's judges",
+    Combine.MAJORITY: "more than half of a run's judges",
+    Combine.ALL: "all of a run's judges",
+}
+AGAINST = {Labels.DECISIONS: "{:,} decisions, then consensus", Labels.CONSENSUS: "consensus alone"}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The runs that are compared, read in one way. n: samples that violation is read at; None: all of each run."""
+
+    flows: Flows
+    scopes: tuple[Scope, ...]
+    n: int | None
+    rule: IdentifierRule
+    board: Leaderboard
+
+    @property
+    def called(self) -> dict[str, str]:
+        """What each run is called, by its id."""
+        return names(self.board.lines)
+
+    def scope_of(self, run_id: str) -> Scope:
+        return next(asked for asked in self.scopes if asked.run.id == run_id)
+
+    def about(self) -> dict[str, object]:
+        """What the numbers rest on, for exports."""
+        first = self.scopes[0]
+        return {
+            "dataset": first.dataset_name,
+            "labels": first.labelling.id if first.labelling else "none",
+            "labelled_by": first.label_words,
+            "judge": "; ".join(dict.fromkeys(asked.judge_words for asked in self.scopes)),
+            "n": self.n or "all samples of each run",
+            "identifier_rule": str(self.rule),
+        }
+
+
+def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
+    """Draw the scope bar and read the runs. rows: all judged runs. None where they cannot be read so; the page has then
+    said so."""
+    data_column, run_column, judge_column, n_column = st.columns([3, 6, 3, 2], vertical_alignment="bottom")
+    with data_column:
+        dataset = _dataset(store, rows)
+    offered = {row.id: row for row in reversed(rows) if row.dataset == dataset}
+    with run_column:
+        chosen = _runs(offered)
+    with store.read() as connection:
+        judges = {run_id: messages_first(judgements.of_run(connection, run_id)) for run_id in chosen}
+    with judge_column:
+        judge = _judge(list(judges.values()))
+    with n_column:
+        n = _samples(max(offered[run_id].samples for run_id in chosen))
+    flows = shared_flows(store)
+    try:
+        scopes = [scope(store, run_id, judge_id=judge) for run_id in chosen]
+        against = _labels(flows, scopes[0])
+        scopes = [replace(asked, labels=against) for asked in scopes]
+        board = leaderboard(flows, scopes, n=n)
+    except StoreError as problem:
+        page.error("These runs cannot be compared.", str(problem))
+        return None
+    return Compared(flows, tuple(scopes), n, board.rule, board)
+
+
+def _dataset(store: Store, rows: Sequence[RunRow]) -> int:
+    with store.read() as connection:
+        named = {row.id: row.name for row in datasets.all_rows(connection)}
+    counts = {i: sum(row.dataset == i for row in rows) for i in {row.dataset for row in rows}}
+    busiest = sorted(counts, key=lambda i: (-counts[i], -i))
+    found = page.select(
+        "Dataset", busiest, lambda i: f"{named.get(i, i)} ({counts[i]} runs)", "compare.dataset", "dataset"
+    )
+    return int(found if found is not None else busiest[0])
+
+
+def _runs(offered: dict[str, RunRow]) -> list[str]:
+    """The chosen runs, as the URL says; none named: all."""
+    key = "compare.runs"
+    asked = [part for part in (url.get("runs") or "").split(".") if part]
+    known = [run_id for run_id in asked if run_id in offered]
+    if len(known) < len(asked):
+        page.notice("Some runs of the link are not here (any more), or are of another dataset.")
+    st.session_state[key] = known
+
+    def changed() -> None:
+        url.put(runs=".".join(st.session_state[key]) or None)
+
+    st.multiselect(
+        "Runs",
+        list(offered),
+        format_func=lambda i: safe.option(f"{offered[i].name} ({i})", 48),
+        key=key,
+        on_change=changed,
+        placeholder="all judged runs of the dataset",
+        help="Runs of one dataset with at least one judgement. None chosen: all of them.",
+    )
+    return known or list(offered)
+
+
+def _judge(judges: Sequence[Sequence[JudgeRow]]) -> str:
+    """Whose claims count in every run: its first judge's, one that all runs have, or several together."""
+    shared = set.intersection(*({judge.name for judge in own} for own in judges)) if judges else set()
+    several = any(len(own) > 1 for own in judges)
+    words: dict[str, str] = {str(FIRST): COMBINED[FIRST]}
+    if several:
+        words |= {name: name for name in sorted(shared)}
+        words |= {str(way): said for way, said in COMBINED.items() if way != FIRST}
+    if len(words) == 1:
+        only = sorted(shared)
+        said = only[0] if only else COMBINED[FIRST]
+        st.selectbox("Judge", [said], disabled=True, format_func=safe.option)
+        return str(FIRST)
+    found = page.select("Judge", list(words), words.__getitem__, "compare.judge", "judge", help="Whose claims count.")
+    return str(found)
+
+
+def _samples(most: int) -> int | None:
+    """At how many samples violation is read; None for all that each run has."""
+    key = "compare.n"
+    asked = url.get_int("n")
+    options = [0, *range(1, most + 1)]
+    st.session_state[key] = asked if asked in options else 0
+    st.selectbox(
+        "Samples n",
+        options,
+        format_func=lambda n: str(n) if n else "all",
+        key=key,
+        on_change=lambda: url.put(n=st.session_state[key] or None),
+        help="Violation@n, of each run at most its own samples. Fewer make runs with few samples comparable.",
+    )
+    return st.session_state[key] or None
+
+
+def _labels(flows: Flows, asked: Scope) -> Labels:
+    """Which labels flows are held against, as the URL says: a choice only where people have decided something."""
+
+    def standing() -> int:
+        with flows.store.read() as connection:
+            said = decisions.standing(decisions.history(connection, asked.run.dataset))
+        return sum(item.label is not None for item in said.values())
+
+    decided = flows.remember(("standing decisions", asked.run.dataset, asked.dataset_revision), standing)
+    if not decided or asked.labelling is None:
+        return Labels.DECISIONS
+    key = "explore.labels"
+    wanted = url.get("labels") or url.remembered("labels")
+    st.session_state[key] = Labels(wanted) if wanted in set(Labels) else Labels.DECISIONS
+    st.segmented_control(
+        "Labels",
+        list(Labels),
+        format_func=lambda item: AGAINST[item].format(decided),
+        key=key,
+        on_change=lambda: url.put(labels=st.session_state[key]),
+        required=True,
+        help="What counts as inappropriate: people's decisions before the personas' consensus, or the consensus alone.",
+    )
+    picked = Labels(st.session_state[key] or Labels.DECISIONS)
+    url.put(labels=None if picked == Labels.DECISIONS else picked)
+    return picked
+
+
+def warnings(texts: Sequence[str], *, key: str) -> None:
+    """What speaks against comparing, in one box; folded where it is much. Nothing where there is nothing."""
+    if not texts:
+        return
+    said = [f"{text[:1].upper()}{text[1:]}." for text in texts]
+    if len(said) == 1:
+        page.notice(said[0])
+        return
+    page.fold(
+        f"{len(said)} things in which the runs differ, apart from their models",
+        ":material/warning:",
+        key,
+        _drawn(said),
+    )
+
+
+def _drawn(said: Sequence[str]) -> Callable[[], None]:
+    return lambda: safe.show(safe.tag("ul", *(safe.tag("li", text) for text in said)))

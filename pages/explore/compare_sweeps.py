@@ -1,0 +1,116 @@
+"""Part of the Compare page: what changes with size, reasoning, prompt level or memory, of a sweep or of chosen runs."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from cimemories.analysis.compare_figures import sweep
+from cimemories.analysis.sweep_figures import WHAT, SweepFigure, sweep_figures
+from cimemories.seeds.published import Axis
+from cimemories.store import sweeps
+from cimemories.store.engine import shared_store
+from cimemories.ui import page, safe, url
+from pages.explore.compare_drawing import Columns, show
+from pages.explore.compare_scope import Compared
+
+NEEDS = {
+    Axis.SIZE: "models of one family whose sizes stand in their names or presets",
+    Axis.REASONING: "the same model with thinking on and off, or its thinking and its instruct variant",
+    Axis.PROMPT: "the same model at several prompt levels",
+    Axis.MEMORY: "the same model with memories of several sizes: necessary+K, inappropriate+K or random-K",
+}
+
+
+def draw(compared: Compared) -> str:
+    """The figure of one axis; returns the takeaway of the page."""
+    among = _among(compared)
+    lines = [line for line in compared.board.lines if among is None or line.run.sweep == among]
+    figures = sweep_figures(lines)
+    axis = _axis(figures)
+    figure = figures[axis]
+    drawing = sweep(figure)
+    if drawing is None:
+        page.empty(
+            f"Nothing to draw along {WHAT[axis]}",
+            f"It takes two or more runs that differ in {WHAT[axis]} and in nothing else: {NEEDS[axis]}; with the same "
+            "prompt, memory, samples, sampling and judge otherwise. A sweep plans them together.",
+            lambda: url.page_link("runs", "Plan a sweep", icon=":material/grid_view:", tab="sweeps"),
+        )
+    else:
+        columns: Columns = {
+            "series": ("text", "Series"),
+            "at": ("text", WHAT[axis].capitalize()),
+            "violation": ("percent", "Violation"),
+            "violation_low": ("percent", "from"),
+            "violation_high": ("percent", "to"),
+            "completeness": ("percent", "Completeness"),
+            "completeness_low": ("percent", "lowest"),
+            "completeness_high": ("percent", "highest"),
+            "coverage": ("percent", "Coverage"),
+            "n": ("number", "n"),
+            "run": ("text", "Run"),
+        }
+        show(drawing, "sweep", "compare.box.sweep", compared, columns, simulated=figure.simulated)
+    _trend(figure)
+    _left_out(figure)
+    return f"{figure.title()}."
+
+
+def _among(compared: Compared) -> str | None:
+    """The sweep whose cells are drawn; None for all chosen runs."""
+    there = {line.run.sweep for line in compared.board.lines if line.run.sweep}
+    if not there:
+        url.put(sweep=None)
+        return None
+    with shared_store().read() as connection:
+        named = {row.id: row.name for row in sweeps.all_rows(connection) if row.id in there}
+    options = ["", *named]
+    key = "compare.sweep"
+    asked = url.get("sweep") or ""
+    st.session_state[key] = asked if asked in options else ""
+    st.selectbox(
+        "Runs of",
+        options,
+        format_func=lambda i: safe.option(named.get(i, "all chosen runs")),
+        key=key,
+        on_change=lambda: url.put(sweep=st.session_state[key] or None),
+    )
+    return st.session_state[key] or None
+
+
+def _axis(figures: dict[Axis, SweepFigure]) -> Axis:
+    """The axis that the URL says, else the first along which there is something to see."""
+    key = "compare.axis"
+    asked = url.get("axis")
+    first = next((axis for axis, figure in figures.items() if figure.series), Axis.SIZE)
+    st.session_state[key] = Axis(asked) if asked in set(Axis) else first
+    st.segmented_control(
+        "What varies",
+        list(Axis),
+        format_func=lambda axis: WHAT[axis].capitalize(),
+        key=key,
+        required=True,
+        on_change=lambda: url.put(axis=str(st.session_state[key])),
+    )
+    return Axis(st.session_state[key] or first)
+
+
+def _trend(figure: SweepFigure) -> None:
+    """What the paper says of it, marked as the paper's."""
+    if figure.trend is None:
+        return
+    chip = safe.tag("span", "published", cls="ci-chip ci-none")
+    text = f" {figure.trend.model}: {figure.trend.about} ({figure.trend.where}; the text gives no numbers)."
+    safe.show(safe.tag("p", chip, text, cls="ci-muted"))
+
+
+def _left_out(figure: SweepFigure) -> None:
+    """Runs that have no place in the figure, and why."""
+    if not figure.left_out:
+        return
+    page.fold(
+        f"{len(figure.left_out)} runs that are not in it",
+        ":material/visibility_off:",
+        "compare.box.left_out",
+        lambda: safe.show(safe.tag("ul", *(safe.tag("li", text) for text in figure.left_out))),
+    )
