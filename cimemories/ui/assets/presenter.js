@@ -1,0 +1,265 @@
+// One user's tasks, one by one, full screen. Keys alone move it; it lives here, so that each press is answered at once
+// and nothing waits for the server, which hears only when it begins and ends. A modal dialog covers the page wherever
+// the page may be; its inside goes full screen as soon as the browser allows it, which takes a click or a key.
+// Words of the data are set as textContent, never as markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+const MOVE_MS = 480;
+const STAY_MS = 2200; // of a task while it plays, and more for each thing it reveals
+const READ_MS = 420;
+const LONGEST_MS = 6500;
+const SHOWN = 80; // things in the list: more than any screen holds
+const NICE = [0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1];
+const percent = (share) => `${(share * 100).toFixed(1)} %`;
+const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+const make = (name, cls, text) => {
+  const element = document.createElement(name);
+  if (cls) element.className = cls;
+  if (text !== undefined) element.textContent = text;
+  return element;
+};
+
+const draw = (name, attributes, text) => {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  if (text !== undefined) element.textContent = text;
+  return element;
+};
+
+class Presenter {
+  constructor(root) {
+    this.root = root;
+    [this.dialog, this.stage] = [root.querySelector("dialog"), root.querySelector(".stage")];
+    this.at = 0;
+    this.place = 0; // where the curve is drawn to: follows `at`
+    this.open = false;
+    this.onKey = (event) => this.key(event);
+    this.onScreen = () => this.screen();
+    root.querySelector(".start").addEventListener("click", () => this.begin(0));
+    this.dialog.addEventListener("cancel", (event) => { event.preventDefault(); this.leave(); });
+    this.watch = new ResizeObserver(() => { if (this.open) this.frame(); });
+    this.watch.observe(root.querySelector(".plot"));
+  }
+
+  receive({ data, setTriggerValue }) {
+    const first = !this.data;
+    this.data = data;
+    this.send = (value) => setTriggerValue("moved", value);
+    this.root.querySelector(".start").disabled = !data.slides.length;
+    if (first && data.open !== null && data.slides.length) this.begin(data.open, true);
+    else if (this.open) { this.at = Math.min(this.at, data.slides.length); this.show(0); }
+  }
+
+  close() {
+    this.stop();
+    this.watch.disconnect();
+    this.listen(false);
+    this.open = false;
+    if (this.dialog.open) this.dialog.close();
+  }
+
+  listen(on) {
+    const change = on ? "addEventListener" : "removeEventListener";
+    window[change]("keydown", this.onKey, true);
+    document[change]("fullscreenchange", this.onScreen);
+  }
+
+  begin(at, told = false) {
+    this.open = true;
+    this.full = false;
+    this.at = Math.max(0, Math.min(at, this.data.slides.length));
+    this.place = this.at;
+    this.dialog.setAttribute("aria-label", `Presentation: the tasks of ${this.data.user}`);
+    if (!this.dialog.open) this.dialog.showModal();
+    this.listen(true);
+    this.stage.focus();
+    this.show(0);
+    this.widen();
+    if (!told) this.send({ open: true });
+  }
+
+  // Full screen, where the browser allows it at this moment; without it the dialog covers the window.
+  widen() {
+    if (document.fullscreenElement || !navigator.userActivation?.isActive) return;
+    this.stage.requestFullscreen?.().then(() => { this.full = true; }, () => {});
+  }
+
+  screen() {
+    if (this.full && !document.fullscreenElement) this.leave();
+  }
+
+  leave() {
+    if (!this.open) return;
+    this.open = false;
+    this.stop();
+    this.listen(false);
+    if (document.fullscreenElement) document.exitFullscreen().catch(() => {});
+    this.dialog.close();
+    this.root.querySelector(".start").focus();
+    this.send({ open: false });
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || /^F\d+$/.test(event.key)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const last = this.data.slides.length;
+    const keys = {
+      ArrowRight: () => this.go(this.at + 1), ArrowDown: () => this.go(this.at + 1), PageDown: () => this.go(this.at + 1),
+      ArrowLeft: () => this.go(this.at - 1), ArrowUp: () => this.go(this.at - 1), PageUp: () => this.go(this.at - 1),
+      Home: () => this.go(0), End: () => this.go(last), Escape: () => this.leave(),
+      " ": () => { if (!event.repeat) this.play(!this.playing); },
+    };
+    if (!(event.key in keys)) return;
+    if (event.key !== " ") this.play(false);
+    if (event.key !== "Escape") this.widen();
+    keys[event.key]();
+  }
+
+  play(on) {
+    clearTimeout(this.turn);
+    this.playing = on;
+    if (!on) return;
+    if (this.at >= this.data.slides.length) this.go(0);
+    const next = () => {
+      if (this.at >= this.data.slides.length) { this.playing = false; return; }
+      this.go(this.at + 1);
+      const news = this.data.slides[this.at - 1].dropped.length;
+      this.turn = setTimeout(next, Math.min(STAY_MS + READ_MS * news, LONGEST_MS));
+    };
+    this.turn = setTimeout(next, this.at ? 0 : 500);
+  }
+
+  stop() {
+    this.playing = false;
+    clearTimeout(this.turn);
+    cancelAnimationFrame(this.moving);
+  }
+
+  go(to) {
+    const from = this.at;
+    this.at = Math.max(0, Math.min(to, this.data.slides.length));
+    if (this.at !== from) this.show(this.at - from);
+  }
+
+  // step: by how many tasks it has moved; one forward lets things drop, everything else is there at once.
+  show(step) {
+    const { slides, user, attributes, samples, mark, run } = this.data;
+    const slide = slides[this.at - 1];
+    const known = slides.slice(0, this.at).reduce((sum, item) => sum + item.dropped.length, 0);
+    const text = (name, words) => { this.root.querySelector(`.${name}`).textContent = words; };
+    text("count", slide ? `${user} · task ${this.at} of ${slides.length}` : `${slides.length} tasks, one after the other`);
+    text("recipient", slide ? slide.recipient : user);
+    text("task", slide ? slide.task : `What an assistant that remembers ${attributes} private attributes gives away.`);
+    text("of", `${known} of ${attributes} private attributes revealed`);
+    text("mark", mark);
+    text("source", `${run} · any of ${samples} message${samples === 1 ? "" : "s"} a task`);
+    text("keys", this.at ? "" : "Space plays · ← → one task · Esc leaves");
+    const news = slide ? slide.dropped.map((item) => item.name).join(", ") || "nothing new" : "";
+    text("unseen", slide ? `Task ${this.at}: ${slide.recipient}, ${slide.task}. New: ${news}. ${percent(slide.share)}` : user);
+    this.fill(step === 1);
+    this.move(step === 1 || step === -1);
+  }
+
+  fill(dropping) {
+    const list = this.root.querySelector(".list");
+    const groups = [];
+    let room = SHOWN;
+    for (let i = this.at; i > 0 && room > 0; i -= 1) {
+      const slide = this.data.slides[i - 1];
+      if (!slide.dropped.length && i !== this.at) continue;
+      const group = make("div", i === this.at ? "group" : "group old");
+      const counted = slide.dropped.length ? `${slide.dropped.length} new` : "nothing new";
+      group.append(make("div", "from", `Task ${i}, ${slide.recipient}: ${counted}`));
+      slide.dropped.slice(0, room).forEach((item, n) => group.append(this.item(item, dropping && i === this.at, n)));
+      room -= slide.dropped.length;
+      groups.push(group);
+    }
+    list.replaceChildren(...groups);
+  }
+
+  item({ name, statement, revealed }, dropping, n) {
+    const item = make("div", dropping ? "item dropping" : "item");
+    if (dropping) item.style.animationDelay = `${150 + n * 110}ms`;
+    const words = make("div", "words");
+    const title = make("div", "name", name);
+    title.append(make("span", "revealed", revealed));
+    words.append(title, make("div", "statement", statement));
+    item.append(make("div", "glyph", "X"), words);
+    return item;
+  }
+
+  move(smooth) {
+    cancelAnimationFrame(this.moving);
+    const [from, to, start] = [this.place, this.at, performance.now()];
+    if (!smooth || still()) { this.place = to; this.frame(); return; }
+    const step = (now) => {
+      const part = Math.min(1, (now - start) / MOVE_MS);
+      this.place = from + (to - from) * (1 - (1 - part) ** 3);
+      this.frame();
+      if (part < 1) this.moving = requestAnimationFrame(step);
+    };
+    this.moving = requestAnimationFrame(step);
+  }
+
+  // The plot, drawn anew up to `place`.
+  frame() {
+    const plot = this.root.querySelector(".plot");
+    const { clientWidth: wide, clientHeight: high } = plot;
+    if (!wide || !high) return;
+    const size = parseFloat(getComputedStyle(this.stage).fontSize);
+    const [left, below, right, above] = [size * 3.2, size * 2.4, size * 1.2, size * 0.8];
+    const { slides } = this.data;
+    const highest = Math.max(...slides.map((s) => Math.max(s.share, s.expected)), 0.01);
+    const top = NICE.find((n) => n >= highest - 1e-9) ?? 1;
+    const x = (k) => left + (k / slides.length) * (wide - left - right);
+    const y = (share) => high - below - (share / top) * (high - below - above);
+    const parts = [];
+    for (const tick of [0, 0.25, 0.5, 0.75, 1].map((part) => part * top)) {
+      parts.push(draw("line", { class: tick ? "grid" : "axis", x1: left, x2: wide - right, y1: y(tick), y2: y(tick) }));
+      const words = `${+(tick * 100).toFixed(1)} %`;
+      parts.push(draw("text", { class: "soft", x: left - size * 0.5, y: y(tick) + size * 0.28, "text-anchor": "end" }, words));
+    }
+    const every = [1, 2, 5, 10, 20, 50, 100].find((n) => slides.length / n <= 10) ?? 200;
+    for (let k = every; k <= slides.length; k += every) {
+      parts.push(draw("text", { class: "soft", x: x(k), y: high - below + size * 1.2, "text-anchor": "middle" }, k));
+    }
+    parts.push(draw("text", { class: "soft", x: wide - right, y: high - size * 0.2, "text-anchor": "end" }, "tasks done"));
+    const line = (name) => {
+      const value = (k) => (k ? slides[k - 1][name] : 0);
+      const whole = Math.floor(this.place);
+      const points = Array.from({ length: whole + 1 }, (_, k) => [k, value(k)]);
+      if (this.place > whole) {
+        points.push([this.place, value(whole) + (value(whole + 1) - value(whole)) * (this.place - whole)]);
+      }
+      return points;
+    };
+    const path = (points) => `M${points.map(([k, share]) => `${x(k).toFixed(1)},${y(share).toFixed(1)}`).join("L")}`;
+    const [mine, mean] = [line("share"), line("expected")];
+    const [k, share] = mine.at(-1);
+    parts.push(draw("path", { class: "under", d: `${path(mine)}L${x(k)},${y(0)}L${x(0)},${y(0)}Z` }));
+    parts.push(draw("path", { class: "expected", d: path(mean) }));
+    const [sample, level] = [wide - right - size * 13, y(0) - size * 0.9];
+    parts.push(draw("path", { class: "expected", d: `M${sample - size * 2.6},${level}h${size * 2}` }));
+    parts.push(draw("text", { class: "soft", x: sample, y: level + size * 0.28 }, "all orders of tasks, on average"));
+    parts.push(draw("path", { class: "curve", d: path(mine) }), draw("circle", { class: "dot", cx: x(k), cy: y(share), r: 9 }));
+    plot.replaceChildren(...parts);
+    this.root.querySelector(".share").textContent = percent(share);
+  }
+}
+
+const shown = new WeakMap();
+
+export default function (component) {
+  const parent = component.parentElement;
+  const root = parent.querySelector(".presenter");
+  let presenter = shown.get(parent);
+  if (!presenter || presenter.root !== root) {
+    presenter?.close();
+    presenter = new Presenter(root);
+    shown.set(parent, presenter);
+  }
+  presenter.receive(component);
+  return () => presenter.close();
+}

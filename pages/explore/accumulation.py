@@ -1,0 +1,155 @@
+"""Accumulation: how leaks pile up over a user's tasks, in expectation and in one order, and a mode that plays it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from cimemories.analysis.accumulation import Accumulation, accumulation
+from cimemories.analysis.flows import Scope
+from cimemories.analysis.one_user import one_user, users
+from cimemories.analysis.task_order import Order
+from cimemories.ui import page, safe, tables, url
+from pages.explore.accumulation_curves import draw_curves, draw_hazard
+from pages.explore.accumulation_first import draw_first_leak
+from pages.explore.accumulation_user import draw_presenter, draw_tasks
+from pages.explore.run_scope import caveats, run_scope
+
+ORDERS = {Order.LISTED: "as listed", Order.WORST: "most leaking first", Order.SHUFFLED: "shuffled"}
+NOBODY = 0
+
+
+def draw() -> None:
+    chosen = run_scope(
+        "Accumulation",
+        "Nothing to add up yet",
+        "Accumulation shows how much of a user's memory leaks as an assistant does one task after the other. It needs "
+        "a run.",
+    )
+    if chosen is None:
+        return
+    flows, asked = chosen.flows, chosen.asked
+    found = accumulation(flows, asked)
+    with chosen.top:
+        page.head("Accumulation", _takeaway(asked, found), simulated=bool(asked.simulated))
+    caveats(chosen.numbers)
+    if asked.labelling is None or not found.curves.profiles:
+        page.empty(
+            "Nothing can accumulate here",
+            "A curve takes attributes that are labelled inappropriate in some context, and judged messages there. "
+            "Label the dataset, or wait for judgements.",
+            lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
+        )
+        return
+    people = users(flows, asked)
+    samples, who, order, play = st.columns([4, 3, 3, 2], vertical_alignment="bottom")
+    with samples:
+        ns = _samples(found)
+    with who:
+        user = _user(people)
+    with order:
+        way, seed = _order(user is not None)
+    shown = one_user(flows, asked, user if user is not None else next(iter(people)), way, seed)
+    with play:
+        draw_presenter(asked, shown)
+    overlaid = shown if user is not None else None
+    draw_curves(flows, asked, found, ns, overlaid)
+    left, right = st.columns(2, gap="medium")
+    with left:
+        draw_hazard(asked, found, ns, overlaid)
+    with right:
+        draw_first_leak(flows, asked, overlaid, way, seed, len(people))
+    if overlaid is not None:
+        draw_tasks(asked, overlaid)
+
+
+def _takeaway(asked: Scope, found: Accumulation) -> str:
+    if asked.labelling is None or not found.curves.profiles:
+        return f"{asked.run.name}: nothing can be measured yet."
+    n, most = max(found.curves.ns), found.most
+    half = found.half_way(n)
+    if half is None:
+        return f"{asked.run.name}: no private attribute was revealed in any of up to {most} tasks of a user."
+    text = (
+        f"{asked.run.name}: {tables.percent(found.at(n, 1))} of a user's private attributes are revealed after one "
+        f"task, {tables.percent(found.at(n, most))} after {'all' if most > 1 else 'the'} {most}, with {n} "
+        f"message{'s' if n > 1 else ''} a task"
+    )
+    return f"{text}; half of that after {half} task{'s' if half > 1 else ''}." if most > 1 else f"{text}."
+
+
+def _samples(found: Accumulation) -> list[int]:
+    """Which n are drawn, as the URL says; all of them where it does not."""
+    every = list(found.curves.ns)
+    if len(every) == 1:
+        return every
+    key = "accumulation.ns"
+    asked = [int(item) for item in (url.get("ns") or "").split(".") if item.isascii() and item.isdigit()]
+    st.session_state[key] = [n for n in every if n in asked] or every
+
+    def changed() -> None:
+        picked = sorted(st.session_state[key]) or every
+        url.put(ns=None if picked == every else ".".join(map(str, picked)))
+
+    st.pills(
+        "Samples n of each task",
+        every,
+        selection_mode="multi",
+        key=key,
+        on_change=changed,
+        help="At n, a task leaks an attribute if any of n messages drawn from its judged samples reveals it.",
+    )
+    return sorted(st.session_state[key]) or every
+
+
+def _user(people: dict[int, str]) -> int | None:
+    key = "accumulation.user"
+    asked = url.get_int("user")
+    if asked is not None and asked not in people:
+        page.notice("The user of the link is not in this run (any more): nobody's order is drawn.")
+        asked = None
+    url.put(user=asked)
+    st.session_state[key] = asked if asked is not None else NOBODY
+    names = {NOBODY: "nobody, all orders alike"} | people
+    st.selectbox(
+        "Tasks in the order of",
+        list(names),
+        format_func=lambda item: safe.option(names[item]),
+        key=key,
+        on_change=lambda: url.put(user=st.session_state[key] or None),
+        help="Draws the curve of one user who meets the tasks in one order, beside the expectation over all orders.",
+    )
+    return asked
+
+
+def _order(chosen: bool) -> tuple[Order, int]:
+    """How tasks are ordered, as the URL says: 'worst', or 'shuffled-3' with the seed."""
+    key = "accumulation.order"
+    name, _, number = (url.get("sequence") or "").partition("-")
+    way = Order(name) if name in set(Order) else Order.LISTED
+    seed = int(number) if number.isascii() and number.isdigit() and len(number) < 9 else 1
+    st.session_state[key] = way
+
+    def changed() -> None:
+        picked = st.session_state[key]
+        _put(picked, seed)
+
+    left, right = st.columns([4, 1], vertical_alignment="bottom", gap="small")
+    with left:
+        st.selectbox("Order", list(Order), format_func=lambda item: ORDERS[item], key=key, on_change=changed)
+    if way == Order.SHUFFLED:
+        with right:
+            st.button(
+                "",
+                icon=":material/shuffle:",
+                key="accumulation.again",
+                help="Shuffle again",
+                on_click=lambda: _put(Order.SHUFFLED, seed + 1),
+            )
+    return way, seed
+
+
+def _put(way: Order, seed: int) -> None:
+    url.put(sequence={Order.LISTED: None, Order.WORST: "worst", Order.SHUFFLED: f"shuffled-{seed}"}[way])
+
+
+draw()
