@@ -45,6 +45,17 @@ ByOption = Annotated[
 ]
 
 
+HEADS = {
+    "group": "",
+    "attributes": "attributes",
+    "leak_rate": "leak rate",
+    "inappropriate_flows": "X flows",
+    "necessary_flows": "N flows",
+    "ambiguous_exposure": "ambiguous",
+    "ambiguous_flows": "? flows",
+}
+
+
 @cli.command()
 def metrics(
     run_id: Annotated[str, typer.Argument(metavar="RUN")],
@@ -173,9 +184,10 @@ def _table(flows: Flows, asked: Scope, by: str, rule: IdentifierRule) -> None:
     shares = ("violation", "leak_rate", "completeness", "ambiguous_exposure", "coverage")
     output.line("")
     output.table(
-        [(str(name).replace("_", " "), name != "group") for name in frame.columns],
+        [(HEADS.get(str(name), str(name)), name != "group") for name in frame.columns],
         [
             [percent(v) if k in shares else f"{v:,}" if k != "group" else v for k, v in row.items()]
             for row in frame.to_dict("records")
         ],
+        whole=True,
     )
