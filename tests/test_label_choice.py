@@ -23,7 +23,7 @@ REVEALS = np.array([[[0, 1], [2, 2], [2, 0]]])
 
 
 def world(store: Store) -> str:
-    """One profile, two contexts, two samples; the third attribute is ambiguous: two personas abstain, the unconcerned says N."""
+    """One profile, two contexts, two samples; of the third attribute two personas abstain, the unconcerned says N."""
     dataset = add_profiles(store, [make_profile(0, 3, 2, keys=("first", "second", "third"))])
     add_labels(store, dataset.id, LABELS)
     run_id = add_run(store, dataset.id, 2, REVEALS)
