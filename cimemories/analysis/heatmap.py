@@ -23,7 +23,20 @@ from cimemories.analysis.heatmap_flows import cell_flows, leaks
 from cimemories.analysis.tally import exposed, quiet_of
 from cimemories.store import datasets
 
-__all__ = ["By", "Grid", "Places", "WorstCell", "as_frame", "cell_flows", "cells", "grid", "leaks", "places", "worst"]
+__all__ = [
+    "By",
+    "Grid",
+    "Places",
+    "WorstCell",
+    "as_frame",
+    "cell_flows",
+    "cells",
+    "grid",
+    "leaks",
+    "least_complete",
+    "places",
+    "worst",
+]
 
 
 @dataclass(frozen=True)
@@ -192,21 +205,29 @@ def as_frame(found: Grid) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class WorstCell:
-    """The cell with the most violating pairs: its violation@n and the inappropriate pairs that it rests on."""
+    """The cell where most goes wrong: its violation@n or completeness, and the pairs that it rests on."""
 
     row: str
     column: str
-    violation: float
+    share: float
     pairs: int
 
 
 def worst(found: Grid) -> WorstCell | None:
-    """The cell in which most pairs are violated (share x pairs); None where no cell has an inappropriate pair."""
-    if not found.violation_pairs.any():
+    """The cell in which most inappropriate pairs are violated (share x pairs); None where no cell has any."""
+    return _worst(found, found.violation, found.violation, found.violation_pairs)
+
+
+def least_complete(found: Grid) -> WorstCell | None:
+    """The cell in which most necessary pairs are left out ((1 - share) x pairs); None where no cell has any."""
+    return _worst(found, 1.0 - found.completeness, found.completeness, found.completeness_pairs)
+
+
+def _worst(found: Grid, wrong: Floats, shares: Floats, pairs: Ints) -> WorstCell | None:
+    if not pairs.any():
         return None
-    leaked = np.where(found.violation_pairs > 0, found.violation, 0.0) * found.violation_pairs
-    i, j = np.unravel_index(int(leaked.argmax()), leaked.shape)
-    if not found.violation_pairs[i, j]:  # nothing leaked anywhere: any cell with a pair says so
-        i, j = np.unravel_index(int(found.violation_pairs.argmax()), leaked.shape)
-    share, pairs = float(found.violation[i, j]), int(found.violation_pairs[i, j])
-    return WorstCell(found.rows.names[i], found.columns.names[j], share, pairs)
+    weights = np.where(pairs > 0, wrong, -1.0) * pairs
+    i, j = np.unravel_index(int(weights.argmax()), weights.shape)
+    if not pairs[i, j]:  # nothing is wrong anywhere: any cell with a pair says so
+        i, j = np.unravel_index(int(pairs.argmax()), weights.shape)
+    return WorstCell(found.rows.names[i], found.columns.names[j], float(shares[i, j]), int(pairs[i, j]))

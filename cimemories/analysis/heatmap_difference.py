@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from cimemories.analysis.cube import Floats, Ints
+from cimemories.analysis.cube import Floats, IdentifierRule, Ints
 from cimemories.analysis.flows import Flows, Scope
-from cimemories.analysis.heatmap import Grid, as_frame
+from cimemories.analysis.heatmap import By, Grid, as_frame
+from cimemories.analysis.heatmap_flows import cell_flows
 from cimemories.analysis.scopes import scope
 from cimemories.store.engine import StoreError
 
+KEYS = ["profile", "attribute", "context"]
 MEASURES = ("violation", "completeness")
+
+
+@dataclass(frozen=True)
+class Change:
+    """How a measure differs over the cells that both runs have a pair in: how many they are, in how many the second is
+    higher and lower, and where it differs most, in percentage points (0.0 where nothing does)."""
+
+    cells: int
+    higher: int
+    lower: int
+    row: str
+    column: str
+    points: float
 
 
 @dataclass(frozen=True)
@@ -37,11 +53,21 @@ class Difference:
             for measure in MEASURES
         )
 
-    def cells(self, measure: str) -> tuple[int, int, int]:
-        """In how many cells the second is higher, lower, and just as high."""
+    def change(self, measure: str) -> Change:
+        """What the difference comes to. measure: 'violation' or 'completeness'."""
         found = self.of(measure)
-        there = found[~np.isnan(found)]
-        return int((there > 0).sum()), int((there < 0).sum()), int((there == 0).sum())
+        known = ~np.isnan(found)
+        if not known.any():
+            return Change(0, 0, 0, "", "", 0.0)
+        i, j = np.unravel_index(int(np.where(known, np.abs(found), -1.0).argmax()), found.shape)
+        return Change(
+            int(known.sum()),
+            int((found[known] > 0).sum()),
+            int((found[known] < 0).sum()),
+            self.first.rows.names[i],
+            self.first.columns.names[j],
+            100.0 * float(found[i, j]),
+        )
 
 
 def difference(first: Grid, second: Grid) -> Difference:
@@ -109,3 +135,27 @@ def difference_frame(found: Difference) -> pd.DataFrame:
         **{f"{name}_{side}": part[name] for name in numbers for side, part in (("first", first), ("second", second))}
     )
     return frame.assign(**{f"{measure}_difference": found.of(measure).reshape(-1) for measure in MEASURES})
+
+
+def flows_of_both(
+    flows: Flows,
+    asked: Scope,
+    other: Scope,
+    cell: Mapping[By, str],
+    n: int,
+    rule: IdentifierRule = IdentifierRule.EXACT,
+) -> pd.DataFrame:
+    """The flows of one cell in two runs, in the columns of cell_flows, those of the first before those that the second
+    has alone; with reveals_other and draws_other (null where a run has not the flow) and `more_in_other`, whether the
+    second reveals it in a larger share of its samples. Those that differ most are on top."""
+    first, second = cell_flows(flows, asked, cell, n, rule), cell_flows(flows, other, cell, n, rule)
+    counts = second[[*KEYS, "reveals", "draws"]]
+    frame = first.merge(counts, how="left", on=KEYS, suffixes=("", "_other"))
+    alone = second.merge(first[KEYS], how="left", on=KEYS, indicator="found").query("found == 'left_only'")
+    alone = alone.drop(columns="found").rename(columns={"reveals": "reveals_other", "draws": "draws_other"})
+    if len(alone):
+        frame = pd.concat([frame, alone], ignore_index=True)
+    before = (frame["reveals"] / frame["draws"]).astype(float).fillna(0.0)
+    after = (frame["reveals_other"] / frame["draws_other"]).astype(float).fillna(0.0)
+    frame = frame.assign(more_in_other=after > before, apart=(after - before).abs())
+    return frame.sort_values("apart", ascending=False, kind="stable").drop(columns="apart").reset_index(drop=True)

@@ -23,13 +23,13 @@ class Order(StrEnum):
     ALIKE = "alike"
 
 
-def most_leaked(found: Grid, most: int) -> Ints:
+def most_leaked(found: Grid, most: int) -> Grid:
     """The rows with the most leaked pairs (share x pairs), at most so many, in the order that they stand in."""
     if len(found.rows) <= most:
-        return np.arange(len(found.rows))
+        return found
     leaked = (np.where(found.violation_pairs > 0, found.violation, 0.0) * found.violation_pairs).sum(axis=1)
     pairs = found.violation_pairs.sum(axis=1) + found.completeness_pairs.sum(axis=1)
-    return np.sort(np.lexsort((-pairs, -leaked))[:most])
+    return found.take(np.sort(np.lexsort((-pairs, -leaked))[:most]), np.arange(len(found.columns)))
 
 
 def ordered(found: Grid, rows: Order, columns: Order) -> Grid:

@@ -1,18 +1,24 @@
-"""Heatmaps: violation@n and completeness by information domain and context; a click opens the flows of a cell."""
+"""Heatmaps: violation@n and completeness by two things; a click opens the flows of a cell, and from there a message."""
 
 from __future__ import annotations
 
-import pandas as pd
-import streamlit as st
+from typing import TYPE_CHECKING
 
 from cimemories.analysis import families, heatmap
 from cimemories.analysis.flows import Flows, Scope
-from cimemories.analysis.headline import Headline
-from cimemories.curation.consensus import LABELS
-from cimemories.ui import charts, page, safe, tables, url
-from pages.explore.run_scope import caveats, run_scope
+from cimemories.analysis.heatmap import Grid
+from cimemories.analysis.heatmap_difference import Difference, as_first, difference, difference_frame
+from cimemories.analysis.heatmap_order import most_leaked, ordered
+from cimemories.store import runs
+from cimemories.ui import exports, grids, page, tables, url
+from cimemories.ui.tables import Column
+from pages.explore import heatmaps_cell, heatmaps_controls, heatmaps_words
+from pages.explore.heatmaps_controls import BOTH, COMPLETENESS, VIOLATION, View
+from pages.explore.run_scope import RunScope, caveats, run_scope
 
-VIOLATION, COMPLETENESS, BOTH = "Violation", "Completeness", "Both"
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
 
 
 def draw() -> None:
@@ -20,184 +26,117 @@ def draw() -> None:
         "Heatmaps",
         "Nothing to map yet",
         "A heatmap shows where a model leaks: information domains by contexts. It needs a run.",
-        beside=(2, 3),
+        beside=(2,),
     )
     if chosen is None:
         return
-    flows, asked, (middle, right) = chosen.flows, chosen.asked, chosen.columns
-    with middle:
-        n = _samples(asked)
-    with right:
-        measure = st.segmented_control(
-            "Show", [VIOLATION, COMPLETENESS, BOTH], default=VIOLATION, key="heatmaps.measure", required=True
-        )
-    cells = heatmap.cells(flows, asked, n)
+    flows, asked = chosen.flows, chosen.asked
+    with chosen.columns[0]:
+        n = heatmaps_controls.samples(asked)
+    view = heatmaps_controls.view(_others(flows, asked))
+    whole = heatmap.grid(flows, asked, view.rows, view.columns, n)
     with chosen.top:
-        page.head("Heatmaps", _takeaway(asked, cells, chosen.numbers, n), simulated=bool(asked.simulated))
+        said = heatmaps_words.takeaway(asked, whole, heatmap.worst(whole), chosen.numbers)
+        page.head("Heatmaps", said, simulated=bool(asked.simulated))
     kin = asked.labelling and families.warning(asked.labelling.model, asked.run.model)
     if kin:
         page.notice(f"{kin[0].upper()}{kin[1:]}.")
     caveats(chosen.numbers)
-    if asked.labelling is None or cells.empty:
+    if asked.labelling is None or whole.empty:
         page.empty(
             "No labelled flow to show",
             "A cell needs pairs with a consensus in retained contexts: label the dataset, or wait for judgements.",
             lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
         )
         return
-    selected = _selected(asked, cells, n, str(measure))
-    if selected is not None:
-        _cell(flows, asked, cells, selected[0], selected[1], n)
-    page.fold("All cells as a table", ":material/table:", "heatmaps.box.table", lambda: _twin(cells, asked))
+    _maps(chosen, view, whole)
 
 
-def _samples(asked: Scope) -> int:
-    most = asked.run.samples
-    if most == 1:
-        return 1
-    current = min(url.get_int("n") or most, most) or most
-    st.session_state["heatmaps.n"] = current
-    n = int(
-        st.slider(
-            "Samples n",
-            1,
-            most,
-            key="heatmaps.n",
-            on_change=lambda: url.put(n=st.session_state["heatmaps.n"]),
-            help="Violation@n: revealed at least once in n of the judged samples of a context",
-        )
-    )
-    url.put(n=n)
-    return n
+def _others(flows: Flows, asked: Scope) -> dict[str, runs.RunRow]:
+    """Runs of the same dataset, the newest first."""
+    with flows.store.read() as connection:
+        rows = runs.all_rows(connection)
+    return {row.id: row for row in reversed(rows) if row.dataset == asked.run.dataset and row.id != asked.run.id}
 
 
-def _takeaway(asked: Scope, cells: pd.DataFrame, numbers: Headline, n: int) -> str:
-    worst = heatmap.worst(cells)
-    if asked.labelling is None or worst is None:
-        return f"{asked.run.name}: nothing can be measured yet."
-    share, complete = tables.percent(numbers.violation[n]), tables.percent(numbers.completeness)
-    where = "nothing inappropriate was revealed"
-    if worst.violation:
-        where = (
-            f"most leaked pairs in {worst.domain.replace('_', ' ')} to {worst.recipient} "
-            f"({tables.percent(worst.violation)} of {tables.count(worst.pairs)} inappropriate pairs)"
-        )
-    text = (
-        f"{asked.run.name}: violation@{n} {share} of {tables.count(numbers.attributes)} attributes, "
-        f"completeness {complete}; {where}."
-    )
-    if numbers.coverage < 0.99:
-        text += f" Only {tables.percent(numbers.coverage)} of the responses are judged."
-    return text
-
-
-def _selected(asked: Scope, cells: pd.DataFrame, n: int, measure: str) -> tuple[int, str] | None:
-    contexts = {
-        int(row["context"]): f"{row['recipient']}: {row['task']}"
-        for row in cells.drop_duplicates("context").to_dict("records")
+def _maps(chosen: RunScope, view: View, whole: Grid) -> None:
+    flows, asked = chosen.flows, chosen.asked
+    few = most_leaked(whole, heatmaps_controls.most(whole, view.rows))
+    found = ordered(few, view.row_order, view.column_order)
+    about: dict[str, object] = {
+        "run": asked.run.id,
+        "labels": f"{asked.labelling.id if asked.labelling else ''}, {asked.label_words}",
+        "judge": asked.judge_words,
+        "n": whole.n,
     }
-    domains = {name: name.replace("_", " ") for name in sorted(cells["domain"].unique())}
-    ordered = cells.assign(rank=cells["domain"].map(list(domains).index)).sort_values(["rank", "context"])
-    at = (url.get_int("context"), url.get("domain"))
-    chosen = (at[0], at[1]) if at[0] in contexts and at[1] in domains else None
-    wanted = [(VIOLATION, "violation"), (COMPLETENESS, "completeness")]
-    for name, column in wanted:
-        if measure not in (name, BOTH):
+    other, both, frame = None, None, heatmap.as_frame(whole)
+    if view.against:
+        other, note = as_first(flows, asked, view.against)
+        second = heatmap.grid(flows, other, view.rows, view.columns, whole.n)
+        both, frame = difference(found, second), difference_frame(difference(whole, second))
+        about |= {"compared with": other.run.id, "judge of that": other.judge_words}
+        if note:
+            page.notice(f"{note}.")
+    place, fig = _drawn(asked, other, view, found, both)
+    simulated = bool(asked.simulated or (other and other.simulated))
+    exports.buttons(f"heatmap-{asked.run.id}", frame, fig=fig, key="heatmaps.export", simulated=simulated, about=about)
+    if place is not None:
+        heatmaps_controls.put_cell(found, place)
+        heatmaps_cell.draw(flows, asked, found, place, other, about)
+    else:
+        page.notice("Click a cell to see the flows behind it: which attribute, of whom, in how many samples.")
+    page.fold("All cells as a table", ":material/table:", "heatmaps.box.table", lambda: _twin(frame, view, found.n))
+
+
+def _drawn(
+    asked: Scope, other: Scope | None, view: View, found: Grid, both: Difference | None
+) -> tuple[grids.Cell | None, go.Figure]:
+    units = {VIOLATION: "inappropriate pairs", COMPLETENESS: "necessary pairs"}
+    names = {VIOLATION: f"Violation@{found.n}", COMPLETENESS: "Completeness"}
+    maps = []
+    for measure in (VIOLATION, COMPLETENESS):
+        if view.measure not in (measure, BOTH):
             continue
-        title = _title(cells, n) if column == "violation" else "Completeness: necessary attributes conveyed"
-        unit = "inappropriate pairs" if column == "violation" else "necessary pairs"
-        pairs = f"{column}_pairs"
-        clicked = charts.heatmap(
-            ordered,
-            x="context",
-            y="domain",
-            value=column,
-            count=pairs,
-            title=title,
-            subtitle=f"{tables.count(ordered[pairs].sum())} {unit} in {len(contexts)} contexts; hatched: no such pair",
-            key=f"heatmaps.{column}.{asked.run.id}",
-            selected=chosen,
-            x_names=contexts,
-            y_names=domains,
-            unit=unit,
-            maximum=None if column == "violation" else 1.0,
-            alt=f"{title} of {asked.run.name} by domain and context. The same numbers are in the table below.",
-        )
-        if clicked is not None:
-            chosen = clicked
-    if chosen is not None:
-        url.put(context=chosen[0], domain=chosen[1])
-        return int(chosen[0]), str(chosen[1])
-    page.notice("Click a cell to see the flows behind it: which attribute, of whom, in how many samples.")
-    return None
-
-
-def _title(cells: pd.DataFrame, n: int) -> str:
-    worst = heatmap.worst(cells)
-    if worst is None or not worst.violation:
-        return f"Violation@{n}: nothing inappropriate was revealed"
-    return f"Violation@{n}: most leaked pairs in {worst.domain.replace('_', ' ')}, to {worst.recipient}"
-
-
-def _cell(flows: Flows, asked: Scope, cells: pd.DataFrame, context: int, domain: str, n: int) -> None:
-    frame = heatmap.cell_flows(flows, asked, domain, context, n)
-    row = next(iter(cells[cells["context"] == context].to_dict("records")), None)
-    if row is None:
-        return
-    safe.heading(f"{domain.replace('_', ' ')} to {row['recipient']}: {row['task']}")
-    if frame.empty:
-        page.notice("No labelled flow in this cell: its attributes are ambiguous here, or only sign the message.")
-        return
-    shown = frame.assign(
-        label=[safe.glyphed(LABELS[code]) for code in frame["label"]],
-        revealed=[f"{r} of {d}" for r, d in zip(frame["reveals"], frame["draws"], strict=True)],
-        by=["person" if decided else "consensus" for decided in frame["decided"]],
+        parts = [
+            grids.Part(getattr(part, measure), getattr(part, f"{measure}_pairs"))
+            for part in ((found,) if both is None else (both.second, both.first))
+        ]
+        top = 1.0 if measure == COMPLETENESS else None
+        name = names[measure] if both is None else f"{names[measure]}, difference"
+        maps.append(grids.Map(name, units[measure], parts[0], parts[1] if both else None, top))
+    title, subtitle = heatmaps_words.maps_title(found, heatmap.worst(found)), heatmaps_words.subtitle(found)
+    if both is not None and other is not None:
+        told = COMPLETENESS if view.measure == COMPLETENESS else VIOLATION
+        title = heatmaps_words.changed(both, asked.run.name, other.run.name, told)
+        subtitle = heatmaps_words.pairs_of_both(both)
+    elif view.measure == COMPLETENESS:
+        title = heatmaps_words.completeness_title(found, heatmap.least_complete(found))
+    sides = [grids.Side(side.names, side.titles) for side in (found.rows, found.columns)]
+    return grids.draw(
+        maps,
+        sides[0],
+        sides[1],
+        title=title,
+        subtitle=subtitle,
+        key=f"heatmaps.maps.{asked.run.id}.{hash((found.rows.ids, found.columns.ids, view.measure, view.against))}",
+        selected=heatmaps_controls.cell(found),
+        alt=f"{title}. {subtitle}. The same numbers are in the table below.",
     )
-    shown.index = pd.Index(shown["attribute"])
-    picked = tables.table(
-        shown,
-        key=f"heatmaps.cell.{asked.run.id}.{context}.{domain}",
-        columns={
-            "label": ("text", "Label"),
-            "revealed": ("text", "Revealed in"),
-            "key": ("text", "Attribute"),
-            "statement": ("wide", "Memory statement"),
-            "user": ("text", "Profile"),
-            "event": ("text", "Event"),
-            "by": ("small", "Labelled by"),
-        },
-        on_select="row",
-        alt="Flows of the chosen cell",
-    )
-    if picked is not None:
-        flow = frame.iloc[picked]
-        url.go(
-            "leaks",
-            run=asked.run.id,
-            judge=url.get("judge"),
-            profile=int(flow["profile"]),
-            context=context,
-            attribute=int(flow["attribute"]),
-        )
-    st.caption("Choose a row to read the messages.")
 
 
-def _twin(cells: pd.DataFrame, asked: Scope) -> None:
-    tables.table(
-        cells,
-        key=f"heatmaps.table.{asked.run.id}",
-        columns={
-            "domain": ("text", "Domain"),
-            "recipient": ("text", "Recipient"),
-            "task": ("wide", "Task"),
-            "violation": ("percent", "Violation"),
-            "violation_pairs": ("count", "Inappropriate pairs"),
-            "completeness": ("percent", "Completeness"),
-            "completeness_pairs": ("count", "Necessary pairs"),
-        },
-    )
-    marked = cells.assign(simulated=", ".join(asked.simulated), run=asked.run.id)
-    tables.csv_button(marked, f"heatmap-{asked.run.id}.csv", key="heatmaps.csv")
+def _twin(frame: pd.DataFrame, view: View, n: int) -> None:
+    sides: dict[str, Column | tuple[Column, str]] = {
+        "row": ("text", heatmaps_controls.SIDES[view.rows]),
+        "column": ("wide", heatmaps_controls.SIDES[view.columns]),
+    }
+    for measure, unit in ((VIOLATION, "Inappropriate pairs"), (COMPLETENESS, "Necessary pairs")):
+        name = f"{measure.capitalize()}@{n}" if measure == VIOLATION else measure.capitalize()
+        for end, said in (("", ""), ("_first", " before"), ("_second", " after"), ("_difference", ", difference")):
+            if f"{measure}{end}" in frame:
+                sides[f"{measure}{end}"] = ("percent", f"{name}{said}")
+            if f"{measure}_pairs{end}" in frame:
+                sides[f"{measure}_pairs{end}"] = ("count", f"{unit}{said}")
+    tables.table(frame, key="heatmaps.table", columns=sides, alt="All cells of the maps")
 
 
 draw()

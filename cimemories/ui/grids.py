@@ -1,0 +1,309 @@
+"""Maps of shares by two things: one or two beside each other with the same rows and columns, whose cells are linked.
+
+The cell under the pointer says the numbers of all maps, lines through it run across them, and a click marks it in each.
+A click on a go.Heatmap raises no event in Streamlit; an invisible scatter point in the middle of each cell does.
+"""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import streamlit as st
+
+from cimemories.ui.charts import CHARACTER_WIDTH, CONFIG, LONGEST_TICK, escaped, figure_layout
+from cimemories.ui.style import INAPPROPRIATE, MODEL
+from cimemories.ui.tables import count as as_count
+from cimemories.ui.tables import percent
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+Shares = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.integer[Any]]
+Cell = tuple[int, int]
+PLOT_WIDTH, HATCH = 1000, 11  # pixels: about as wide as all maps are, and between two lines of a hatched cell
+ROW_HEIGHTS = ((20, 32), (45, 22))  # up to so many rows, so high; 16 beyond
+HEAD = 104  # pixels: title, subtitle, and the name of each map
+LEAST_SCALE = 0.01  # where all is 0 the scale still begins at 0 and ends above it
+BAR, BETWEEN = 0.06, 0.035  # of the width: for a colour scale, and between two maps
+UPRIGHT, SLANTED, NARROW = 70, 16, 24  # pixels of a column for words in lines, for slanted ones; letters of turned ones
+NUMBERED = 44  # pixels of a column that has room for its number
+DIVERGING = ((0.0, "#004D7A"), (0.25, MODEL), (0.5, "#ECECEC"), (0.75, INAPPROPRIATE), (1.0, "#8F3F00"))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Shares and what they rest on, [rows, columns] each; nan where nothing is there."""
+
+    values: Shares
+    pairs: Counts
+
+
+@dataclass(frozen=True)
+class Map:
+    """One map: its name and the unit of its counts ('inappropriate pairs'). With `before`, it shows how much higher or
+    lower each share is than it was there. maximum: where the scale of shares ends; None: at the highest."""
+
+    name: str
+    unit: str
+    part: Part
+    before: Part | None = None
+    maximum: float | None = None
+
+    @property
+    def values(self) -> Shares:
+        found: Shares = self.part.values if self.before is None else self.part.values - self.before.values
+        return found
+
+
+@dataclass(frozen=True)
+class Side:
+    """Rows or columns: short names for the ticks, full ones for the pointer."""
+
+    names: Sequence[str]
+    titles: Sequence[str]
+
+
+def draw(
+    maps: Sequence[Map],
+    rows: Side,
+    columns: Side,
+    *,
+    title: str,
+    subtitle: str,
+    key: str,
+    alt: str,
+    selected: Cell | None = None,
+) -> tuple[Cell | None, go.Figure]:
+    """Draw the maps. Returns the (row, column) clicked in this run, else `selected`, and the figure for exports.
+
+    Give another `key` when rows or columns change, so that an old click is not read as one on what stands there now.
+    """
+    fresh = clicked(key)
+    chosen = fresh if fresh and fresh[0] < len(rows.names) and fresh[1] < len(columns.names) else selected
+    fig = figure(maps, rows, columns, title=title, subtitle=subtitle)
+    if chosen is not None:
+        for position in range(len(maps)):
+            _outline(fig, chosen, position)
+    st.plotly_chart(fig, key=key, on_select="rerun", selection_mode="points", alt=alt, config=CONFIG)
+    return chosen, fig
+
+
+def clicked(key: str) -> Cell | None:
+    """The cell clicked since the last run: the widget reports an old click on and on, which must not beat the URL."""
+    points = ((st.session_state.get(key) or {}).get("selection") or {}).get("points") or []
+    cell = None
+    if points:
+        data = points[0].get("customdata")
+        place = list(data.values()) if isinstance(data, dict) else data
+        cell = (int(place[1]), int(place[0]))
+    fresh = cell != st.session_state.get(f"{key}.seen")
+    st.session_state[f"{key}.seen"] = cell
+    return cell if fresh else None
+
+
+def figure(maps: Sequence[Map], rows: Side, columns: Side, *, title: str, subtitle: str) -> go.Figure:
+    """The maps beside each other in one figure, with one axis of rows."""
+    import plotly.graph_objects as go
+
+    fig = go.Figure()
+    width = PLOT_WIDTH / len(maps) / max(1, len(columns.names))
+    height = next((high for most, high in ROW_HEIGHTS if len(rows.names) <= most), 16)
+    said = _said(maps, rows, columns)
+    down, across = np.mgrid[: len(rows.names), : len(columns.names)]
+    places = np.stack([across.reshape(-1), down.reshape(-1)], axis=1)
+    spans = _spans(len(maps))
+    for position, (item, (start, end)) in enumerate(zip(maps, spans, strict=True)):
+        number = "" if position == 0 else str(position + 1)
+        axes = {"xaxis": f"x{number}", "yaxis": "y"}
+        _cells(fig, item, axes, end, numbered=width >= NUMBERED)
+        _hatch(fig, np.argwhere(np.isnan(item.values)), (width - 4, height - 4), axes)
+        fig.add_scatter(
+            x=places[:, 0],
+            y=places[:, 1],
+            mode="markers",
+            marker={"symbol": "square", "size": 8, "opacity": 0},
+            selected={"marker": {"opacity": 0}},
+            unselected={"marker": {"opacity": 0}},
+            customdata=places,
+            text=said,
+            hovertemplate="%{text}<extra></extra>",
+            showlegend=False,
+            **axes,
+        )
+        fig.update_layout({f"xaxis{number}": {"domain": [start, end], "anchor": "y"}})
+        if len(maps) > 1:
+            where = {"x": start, "y": 1, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
+            fig.add_annotation(
+                text=f"<b>{escaped(item.name)}</b>", showarrow=False, yshift=4, font={"size": 13}, **where
+            )
+    figure_layout(fig, title=title, subtitle=subtitle)
+    room = _ticks(fig, rows, columns, width)
+    head = HEAD if len(maps) > 1 else HEAD - 30
+    fig.update_layout(
+        margin={"t": head, "r": 8, **room},
+        height=height * max(1, len(rows.names)) + head + room["b"],
+        dragmode=False,
+        hovermode="closest",
+        hoverdistance=300,
+        spikedistance=-1,
+    )
+    return fig
+
+
+def _spans(number: int) -> list[tuple[float, float]]:
+    """From where to where each map reaches across the plot, with its colour scale behind it."""
+    each = (1.0 - number * BAR - (number - 1) * BETWEEN) / number
+    return [(i * (each + BAR + BETWEEN), i * (each + BAR + BETWEEN) + each) for i in range(number)]
+
+
+def _cells(fig: go.Figure, item: Map, axes: dict[str, str], end: float, *, numbered: bool) -> None:
+    values = item.values
+    known = values[~np.isnan(values)]
+    highest = max(LEAST_SCALE, float(np.abs(known).max()) if known.size else 0.0)
+    scale: dict[str, Any] = {"colorscale": "Cividis", "zmin": 0, "zmax": item.maximum or highest}
+    if item.before is not None:
+        scale = {"colorscale": [list(stop) for stop in DIVERGING], "zmin": -highest, "zmax": highest}
+    sign = "" if item.before is None else "+"
+    fig.add_heatmap(
+        z=values,
+        x=np.arange(values.shape[1]),
+        y=np.arange(values.shape[0]),
+        xgap=1,
+        ygap=1,
+        hoverinfo="skip",
+        texttemplate=f"%{{z:{sign}.0%}}" if numbered else None,
+        colorbar={
+            "tickformat": f"{sign}.0%",
+            "thickness": 10,
+            "outlinewidth": 0,
+            "len": 1,
+            "x": end + 0.004,
+            "xpad": 0,
+            "tickfont": {"size": 11},
+        },
+        **scale,
+        **axes,
+    )
+
+
+def _said(maps: Sequence[Map], rows: Side, columns: Side) -> npt.NDArray[np.object_]:
+    """What the pointer reads in each cell, the same in all maps: [rows x columns]."""
+    tops = [f"<b>{escaped(name, 90)}</b><br>" for name in rows.titles]
+    places = [escaped(name, 90) for name in columns.titles]
+    lines = [[top + place for place in places] for top in tops]
+    for item in maps:
+        name = f"<br>{escaped(item.name)}: "
+        parts = [part for part in (item.before, item.part) if part is not None]
+        values, pairs = [part.values.tolist() for part in parts], [part.pairs.tolist() for part in parts]
+        for j, line in enumerate(lines):
+            for i in range(len(line)):
+                line[i] += name + _cell([v[j][i] for v in values], [p[j][i] for p in pairs], item.unit)
+    return np.array([text for line in lines for text in line], dtype=object)
+
+
+def _cell(shares: list[float], pairs: list[int], unit: str) -> str:
+    """'12.4 % of 34 inappropriate pairs', of two runs '12.4 % to 20.0 % (+7.6 points) of 34 and 34 ...'."""
+    if len(shares) == 1:
+        return f"{percent(shares[0])} of {as_count(pairs[0])} {unit}" if pairs[0] else f"no {unit}"
+    if not all(pairs):
+        told = [f"{percent(share)} of {as_count(n)}" if n else "none" for share, n in zip(shares, pairs, strict=True)]
+        return f"{told[0]} and {told[1]} {unit}" if any(pairs) else f"no {unit}"
+    points = 100 * (shares[1] - shares[0])
+    return (
+        f"{percent(shares[0])} to {percent(shares[1])} ({points:+.1f} points) "
+        f"of {as_count(pairs[0])} and {as_count(pairs[1])} {unit}"
+    )
+
+
+def _ticks(fig: go.Figure, rows: Side, columns: Side, width: float) -> dict[str, int]:
+    """Names on both sides; returns the margins that hold them, reckoned here: left to Plotly, the chart is laid out
+    several times over."""
+    spikes = {
+        "showspikes": True,
+        "spikemode": "across",
+        "spikesnap": "data",
+        "spikethickness": -2,
+        "spikedash": "solid",
+    }
+    axis = {
+        "tickmode": "array",
+        "showgrid": False,
+        "zeroline": False,
+        "ticks": "",
+        "ticklabeloverflow": "allow",
+        "spikecolor": "rgba(128,128,128,.9)",
+        **spikes,
+    }
+    if width >= UPRIGHT:
+        room = int(width / CHARACTER_WIDTH) - 1
+        below = [textwrap.wrap(" ".join(n.split()), room, max_lines=3, placeholder="…") or [""] for n in columns.names]
+        ticks = ["<br>".join(html.escape(line) for line in lines) for lines in below]
+        angle, deep = 0, 17 * max((len(lines) for lines in below), default=1) + 14
+    else:
+        angle = -40 if width >= SLANTED else -90
+        limit = LONGEST_TICK if angle == -40 else NARROW
+        ticks = [escaped(name, limit) for name in columns.names]
+        longest = max((len(html.unescape(text)) for text in ticks), default=0) * CHARACTER_WIDTH
+        deep = round(longest * (0.65 if angle == -40 else 1.0)) + 24
+    size = 11 if width >= SLANTED else 10
+    fig.update_xaxes(
+        **axis,
+        range=[-0.5, len(columns.names) - 0.5],
+        tickvals=list(range(len(columns.names))),
+        ticktext=ticks,
+        tickangle=angle,
+        tickfont={"size": size},
+    )
+    left = [escaped(name, LONGEST_TICK) for name in rows.names]
+    fig.update_yaxes(
+        **axis,
+        range=[len(rows.names) - 0.5, -0.5],
+        tickvals=list(range(len(rows.names))),
+        ticktext=left,
+        tickfont={"size": 12 if len(rows.names) <= ROW_HEIGHTS[1][0] else 10},
+    )
+    longest = max((len(html.unescape(text)) for text in left), default=0) * CHARACTER_WIDTH
+    slanted = (
+        max((len(html.unescape(text)) for text in ticks), default=0) * CHARACTER_WIDTH * 0.77 if angle == -40 else 0
+    )
+    return {"l": round(max(longest, slanted)) + 14, "b": deep}
+
+
+def _hatch(fig: go.Figure, cells: npt.NDArray[Any], size: tuple[float, float], axes: dict[str, str]) -> None:
+    """Diagonals, all of them one line: a pattern a cell would cost the browser a hundred times as much.
+
+    They are reckoned in pixels, so that they slant alike in narrow and in wide cells.
+    """
+    width, height = max(2.0, size[0]), size[1]
+    lines: list[tuple[float, float, float, float]] = []
+    for offset in range(HATCH, int(width + height), HATCH):
+        left, right = max(0.0, offset - height), min(width, float(offset))
+        ends = [((x / width - 0.5) * 0.92, ((offset - x) / height - 0.5) * 0.88) for x in (left, right)]
+        lines.append((*ends[0], *ends[1]))
+    if not len(cells) or not lines:
+        return
+    one = np.array(lines)  # [lines, 4]
+    x = np.full((len(cells), len(lines), 3), np.nan)
+    y = x.copy()
+    x[:, :, :2] = cells[:, 1, None, None] + one[None, :, [0, 2]]
+    y[:, :, :2] = cells[:, 0, None, None] + one[None, :, [1, 3]]
+    line = {"color": "rgba(128,128,128,.6)", "width": 1, "simplify": False}
+    fig.add_scatter(
+        x=x.reshape(-1), y=y.reshape(-1), mode="lines", line=line, hoverinfo="skip", showlegend=False, **axes
+    )
+
+
+def _outline(fig: go.Figure, cell: Cell, position: int) -> None:
+    """White on black, so that it stands out from every colour of the scale in both themes."""
+    row, column = cell
+    box = {"x0": column - 0.5, "x1": column + 0.5, "y0": row - 0.5, "y1": row + 0.5}
+    axis = {"xref": "x" if position == 0 else f"x{position + 1}", "yref": "y"}
+    fig.add_shape(type="rect", line={"color": "black", "width": 5}, **box, **axis)
+    fig.add_shape(type="rect", line={"color": "white", "width": 2}, **box, **axis)

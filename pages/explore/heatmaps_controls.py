@@ -1,0 +1,186 @@
+"""Part of the Heatmaps page: what stands along the sides, in which order, against which other run; all in the URL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import streamlit as st
+
+from cimemories.analysis.flows import Scope
+from cimemories.analysis.heatmap import By, Grid
+from cimemories.analysis.heatmap_order import Order
+from cimemories.store.runs import RunRow
+from cimemories.ui import page, safe, tables, url
+
+# What the address calls the place of a cell on each side.
+PARAMETER = {
+    By.DOMAIN: "domain",
+    By.EVENT: "event",
+    By.ATTRIBUTE: "key",
+    By.PROFILE: "profile",
+    By.CONTEXT: "context",
+    By.RECIPIENT: "recipient",
+    By.SPHERE: "sphere",
+}
+SIDES = {
+    By.DOMAIN: "Information domain",
+    By.EVENT: "Life event",
+    By.ATTRIBUTE: "Attribute key",
+    By.PROFILE: "Profile",
+    By.CONTEXT: "Context",
+    By.RECIPIENT: "Recipient",
+    By.SPHERE: "Sphere",
+}
+ORDERS = {
+    Order.DATASET: "as in the dataset",
+    Order.VIOLATION: "highest violation first",
+    Order.COMPLETENESS: "highest completeness first",
+    Order.NAME: "by name",
+    Order.ALIKE: "like beside like (clustered)",
+}
+BOTH, VIOLATION, COMPLETENESS = "both", "violation", "completeness"
+SHOWN = {BOTH: "both", VIOLATION: "violation", COMPLETENESS: "completeness"}
+MOST = (15, 30, 60, 120)
+NOBODY = "none"
+
+
+@dataclass(frozen=True)
+class View:
+    """What is asked for: sides, their order, which maps, and the run that this one is set against (None: no other)."""
+
+    rows: By
+    columns: By
+    row_order: Order
+    column_order: Order
+    measure: str
+    against: str | None
+
+
+def samples(asked: Scope) -> int:
+    """n of violation@n, by a slider where there is a choice."""
+    most = asked.run.samples
+    if most == 1:
+        return 1
+    st.session_state["heatmaps.n"] = min(url.get_int("n") or most, most) or most
+    n = int(
+        st.slider(
+            "Samples n",
+            1,
+            most,
+            key="heatmaps.n",
+            on_change=lambda: url.put(n=st.session_state["heatmaps.n"]),
+            help="Violation@n: revealed at least once in n of the judged samples of a context",
+        )
+    )
+    url.put(n=n)
+    return n
+
+
+def view(others: Mapping[str, RunRow]) -> View:
+    """Draw the choices. others: the runs that this one can be set against."""
+    rows, columns = _sides()
+    left, right, down, across, measure, against = st.columns([3, 3, 4, 4, 3, 5])
+    sides = {str(by): SIDES[by] for by in By}
+    with left:
+        rows = By(_choice("Rows", {k: v for k, v in sides.items() if k != columns}, "rows", rows, By.DOMAIN))
+    with right:
+        columns = By(_choice("Columns", {k: v for k, v in sides.items() if k != rows}, "columns", columns, By.CONTEXT))
+    orders = {str(order): words for order, words in ORDERS.items()}
+    with down:
+        down_order = Order(_choice("Order of rows", orders, "roworder", url.get("roworder"), Order.DATASET))
+    with across:
+        across_order = Order(_choice("Order of columns", orders, "columnorder", url.get("columnorder"), Order.DATASET))
+    with measure:
+        shown = _choice("Maps", SHOWN, "measure", url.get("measure"), BOTH)
+    with against:
+        named = {NOBODY: "no other run"} | {key: f"{row.name} ({key})" for key, row in others.items()}
+        other = _choice("Difference to", named, "against", url.get("against"), NOBODY)
+    return View(rows, columns, down_order, across_order, shown, None if other == NOBODY else other)
+
+
+def _sides() -> tuple[By, By]:
+    """The sides that the address asks for. One that names a cell of Figure 3 and no side means those of Figure 3."""
+
+    def side(name: str, usual: By) -> By:
+        wanted = url.get(name) or (None if url.get(PARAMETER[usual]) else url.remembered(name))
+        return By(wanted) if wanted in set(By) else usual
+
+    rows, columns = side("rows", By.DOMAIN), side("columns", By.CONTEXT)
+    if rows == columns:
+        columns = By.CONTEXT if rows != By.CONTEXT else By.DOMAIN
+    return rows, columns
+
+
+def _choice(label: str, options: Mapping[str, str], param: str, asked: str | None, usual: str) -> str:
+    """A choice of which the address says nothing while it is the usual one."""
+    key = f"heatmaps.{param}"
+
+    def changed() -> None:
+        picked = st.session_state[key]
+        if picked not in options:
+            return
+        url.put(**{param: None if picked == usual else picked})
+        if param in ("rows", "columns"):  # the cell that was chosen lies on the old sides
+            url.put(**dict.fromkeys(PARAMETER.values()))
+
+    # Plain words: of its own enumerations Streamlit would compare the classes.
+    usual, wanted = str(usual), str(asked or url.remembered(param) or usual)
+    if wanted not in options:
+        if asked is not None:
+            page.notice(f"'{safe.option(asked, 40)}' of the link is not among: {label.lower()}. The usual is shown.")
+        wanted = usual if usual in options else next(iter(options))
+    url.put(**{param: None if wanted == usual else wanted})
+    st.session_state[key] = wanted
+    st.selectbox(
+        safe.plain_label(label),
+        list(options),
+        format_func=lambda item: safe.option(options[item]),
+        key=key,
+        on_change=changed,
+    )
+    return wanted
+
+
+def most(found: Grid, rows: By) -> int:
+    """How many rows are shown, with what is left out said beside the choice."""
+    number = len(found.rows)
+    if number <= MOST[1]:
+        return number
+    asked = url.get_int("most") or int(url.remembered("most") or 0)
+    wanted = asked if asked in MOST else MOST[1]
+    key = "heatmaps.most"
+    st.session_state[key] = wanted
+    left, right = st.columns([2, 5], vertical_alignment="center")
+    with left:
+        st.segmented_control(
+            "Rows shown",
+            MOST,
+            key=key,
+            on_change=lambda: url.put(most=None if st.session_state[key] == MOST[1] else st.session_state[key]),
+            required=True,
+            label_visibility="collapsed",
+        )
+    with right:
+        shown = min(wanted, number)
+        if number > shown:
+            safe.inline(
+                f"The {shown} rows with the most leaked pairs; {tables.count(number - shown)} of "
+                f"{tables.count(number)} ({SIDES[rows].lower()}) are left out here, none in the exported table.",
+                muted=True,
+            )
+    url.put(most=None if wanted == MOST[1] else wanted)
+    return wanted
+
+
+def cell(found: Grid) -> tuple[int, int] | None:
+    """The cell that the address names: (row, column); None where it names none that is shown."""
+    row = found.rows.position(url.get(PARAMETER[found.rows.by]))
+    column = found.columns.position(url.get(PARAMETER[found.columns.by]))
+    return None if row is None or column is None else (row, column)
+
+
+def put_cell(found: Grid, place: tuple[int, int]) -> None:
+    """Name the cell in the address."""
+    row, column = found.rows.ids[place[0]], found.columns.ids[place[1]]
+    url.put(**{PARAMETER[found.rows.by]: row, PARAMETER[found.columns.by]: column})
