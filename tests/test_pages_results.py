@@ -46,7 +46,7 @@ def test_the_worked_example_is_what_the_pages_show(store: Store) -> None:
     page = opened(HEATMAPS, run=run_id, n=1)
     assert "violation@1 60.0 % of 2 attributes, completeness 80.0 %" in said(page)
     assert "simulated" not in said(page)
-    leaks = opened(LEAKS, run=run_id)
+    leaks = opened(LEAKS, "leaks.box.list", run=run_id)
     assert "3 inappropriate flows were revealed at least once, 1 of them in every sample" in said(leaks)
     assert leaks.dataframe[0].value["revealed"].tolist() == ["5 of 5", "2 of 5", "1 of 5"]
 

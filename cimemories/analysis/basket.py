@@ -26,7 +26,7 @@ FORM = 1
 
 class Item(pydantic.BaseModel, frozen=True):
     """One chosen flow of one run. judge: whose claims it was read by (a judge's id, or any, majority, all); '': the
-    run's first. verdicts, grounded: as of a scope."""
+    run's first. verdicts, labels, grounded: as of a scope."""
 
     run: str
     profile: int
@@ -34,6 +34,7 @@ class Item(pydantic.BaseModel, frozen=True):
     attribute: int
     judge: str = ""
     verdicts: str = "judge"
+    labels: str = "decisions"
     grounded: bool = False
     note: str = ""
     added: str = pydantic.Field(default_factory=now)

@@ -12,6 +12,7 @@ sensitive a domain is plays no part, since the seeds do not say it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,13 +21,16 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import sqlalchemy as sa
 
 from cimemories.analysis import gallery_parts
-from cimemories.analysis.flows import Flows, Scope
+from cimemories.analysis.flows import Flows, Scope, scope
 from cimemories.analysis.gallery_parts import PAIR, Certainty
 from cimemories.curation.consensus import INAPPROPRIATE
 from cimemories.model import Strength
 from cimemories.store import datasets
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.tables import run
 
 Ints = npt.NDArray[np.int64]
 Wanted = Mapping["Facet", Sequence[str]]
@@ -96,10 +100,28 @@ _FLOWS = f"""
 @dataclass(frozen=True)
 class Narrowed:
     """What filters leave. shown: positions in the gallery, in its order. counts: by facet and value, how many examples
-    that value alone would leave with all filters on other facets as they are; 0 for a value that leaves none."""
+    that value alone would leave with all filters on other facets as they are; 0 for a value that leaves none. whole:
+    the same without any filter."""
 
     shown: Ints
     counts: dict[Facet, dict[str, int]]
+    whole: dict[Facet, dict[str, int]]
+
+
+def run_ids(store: Store) -> list[str]:
+    """Every run of the record, the newest first."""
+    with store.read() as connection:
+        return list(connection.execute(sa.select(run.c.id).order_by(run.c.created.desc(), run.c.id)).scalars())
+
+
+def scopes_of(store: Store, ids: Sequence[str], judge: str | None = None) -> list[Scope]:
+    """The scopes of these runs, in their order, by this judge or combination of each run's judges; None: by each run's
+    first. A run that has no such judge, or is deleted meanwhile, is left out."""
+    found = []
+    for run_id in ids:
+        with contextlib.suppress(StoreError):
+            found.append(scope(store, run_id, judge_id=judge))
+    return found
 
 
 def gallery(flows: Flows, scopes: Sequence[Scope]) -> pd.DataFrame:
@@ -197,19 +219,21 @@ def ordered(examples: pd.DataFrame) -> pd.DataFrame:
 def narrowed(examples: pd.DataFrame, wanted: Wanted) -> Narrowed:
     """What these filters leave. wanted: by facet the values of which an example must have one; no values: any."""
     if examples.empty:
-        return Narrowed(np.zeros(0, np.int64), {facet: {} for facet in Facet})
+        nothing: dict[Facet, dict[str, int]] = {facet: {} for facet in Facet}
+        return Narrowed(np.zeros(0, np.int64), nothing, nothing)
     codes = {facet: examples[facet].cat.codes.to_numpy() for facet in Facet}
     names = {facet: [str(name) for name in examples[facet].cat.categories] for facet in Facet}
     fits = {facet: np.isin(names[facet], list(values))[codes[facet]] for facet, values in wanted.items() if len(values)}
     everything = np.ones(len(examples), np.bool_)
-    counts = {}
-    for facet in Facet:
-        others = [mask for other, mask in fits.items() if other != facet]
-        left = np.logical_and.reduce(others) if others else everything
+
+    def counted(facet: Facet, masks: list[npt.NDArray[np.bool_]]) -> dict[str, int]:
+        left = np.logical_and.reduce(masks) if masks else everything
         found = np.bincount(codes[facet][left], minlength=len(names[facet]))
-        counts[facet] = dict(zip(names[facet], found.tolist(), strict=True))
+        return dict(zip(names[facet], found.tolist(), strict=True))
+
+    counts = {facet: counted(facet, [mask for other, mask in fits.items() if other != facet]) for facet in Facet}
     mask = np.logical_and.reduce(list(fits.values())) if fits else everything
-    return Narrowed(np.flatnonzero(mask), counts)
+    return Narrowed(np.flatnonzero(mask), counts, {facet: counted(facet, []) for facet in Facet})
 
 
 def step(ids: Sequence[str], current: str | None, by: int) -> str | None:

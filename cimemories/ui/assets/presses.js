@@ -1,0 +1,68 @@
+// Keys that the page answers. A press goes into a log here, in the browser; the page is sent all of the log that it has
+// not confirmed, and confirms by sequence number, so that fast presses are neither lost nor taken twice.
+
+const TYPING = "input, textarea, select, [contenteditable=''], [contenteditable='true'], [role='dialog'] *";
+const RETRY_MS = 3000;
+const TAB = crypto.randomUUID(); // of this opening of the page: sequence numbers begin anew with it
+
+class Presses {
+  constructor(root) {
+    this.root = root;
+    this.log = [];
+    this.sequence = 0;
+    this.sentAt = 0;
+    this.onKey = (event) => this.key(event);
+    window.addEventListener("keydown", this.onKey);
+    this.retry = setInterval(() => {
+      if (this.log.length && performance.now() - this.sentAt > RETRY_MS) this.flush();
+    }, 1000);
+  }
+
+  close() {
+    clearInterval(this.retry);
+    window.removeEventListener("keydown", this.onKey);
+  }
+
+  receive({ data, setStateValue }) {
+    this.send = (value) => setStateValue("log", value);
+    this.keys = new Set(data.keys.map(({ key }) => key));
+    if (data.tab === TAB) this.log = this.log.filter((press) => press.seq > data.acked);
+    this.root.replaceChildren(...data.keys.flatMap(({ key, label }) => {
+      const shown = document.createElement("kbd");
+      shown.textContent = key;
+      return [shown, document.createTextNode(label)];
+    }));
+  }
+
+  key(event) {
+    const target = event.composedPath()[0];
+    if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || event.isComposing) return;
+    if (event.defaultPrevented) return;
+    if (target instanceof Element && target.closest(TYPING)) return;
+    const pressed = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    if (!this.keys?.has(pressed) || !this.root.isConnected) return;
+    event.preventDefault();
+    this.log.push({ seq: ++this.sequence, key: pressed });
+    this.flush();
+  }
+
+  flush() {
+    this.sentAt = performance.now();
+    this.send({ tab: TAB, presses: [...this.log] });
+  }
+}
+
+const held = new WeakMap();
+
+export default function (component) {
+  const parent = component.parentElement;
+  const root = parent.querySelector(".presses");
+  let presses = held.get(parent);
+  if (!presses || presses.root !== root) {
+    presses?.close();
+    presses = new Presses(root);
+    held.set(parent, presses);
+  }
+  presses.receive(component);
+  return () => { presses.close(); held.delete(parent); };
+}

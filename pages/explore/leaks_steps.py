@@ -1,0 +1,168 @@
+"""Part of the Leaks page: from one example to the next, by keys, buttons or the list, and into the basket."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+
+from cimemories.analysis import basket, basket_rows, gallery
+from cimemories.analysis.flows import Flows
+from cimemories.store.engine import Store, StoreError
+from cimemories.ui import page, presses, safe, tables, url
+from cimemories.ui.safe import tag
+from pages.explore import leaks_basket, leaks_filters
+from pages.explore.leaks_scope import Browsed
+
+KEYS = (("j", "next"), ("k", "previous"), ("s", "basket"))
+KEY, PENDING, TARGET = "leaks.keys", "leaks.pending", "leaks.target"
+SEVERITY = (
+    "Severest first: by strength of the claim (full, partial, implied); then by the share of judged messages that "
+    "reveal it; then those with a quote that stands in a message; then by certainty of the label (adjudicated, a "
+    "person, unanimous votes, a threshold); then those that all judges of the run claim in one message; then in the "
+    "order of the record. How sensitive a domain is plays no part, since the seeds do not say it."
+)
+
+
+def current(found: Browsed, examples: pd.DataFrame, ids: Sequence[str]) -> str | None:
+    """The example that is looked at: what the URL names, else the first, and on from there by what was pressed. The URL
+    names it afterwards. None where it names a message but no attribute, or there is nothing."""
+    run = url.get("run") if found.every else next(iter(found.scopes))
+    profile, context, attribute = (url.get_int(name) for name in ("profile", "context", "attribute"))
+    somewhere = profile is not None and context is not None and run in found.scopes
+    named = f"{run}.{attribute}.{context}" if somewhere and attribute is not None else None
+    # Left from a run that ended before the URL could say it.
+    at: str | None = st.session_state.get(TARGET) or named
+    filtered = st.session_state.pop(leaks_filters.FILTERED, False)
+    if (filtered and at not in ids) or (at is None and not somewhere):
+        at = next(iter(ids), None)
+    starred = []
+    for key in [*st.session_state.pop(PENDING, []), *presses.heard(KEY)]:
+        if key == "s":
+            starred.append(at)
+        else:
+            at = gallery.step(ids, at, 1 if key == "j" else -1) or at
+    # Done from here on, whatever ends this run: neither these presses nor where they led may be lost or come twice.
+    st.session_state[TARGET] = at
+    presses.confirm(KEY)
+    for item in starred:
+        _star(found, examples, item)
+    row = examples[examples["id"] == at] if at is not None and at != named else examples[:0]
+    if len(row):
+        where = row.iloc[0]
+        url.put(
+            run=str(where["run"]),
+            profile=int(where["profile"]),
+            context=int(where["context"]),
+            attribute=int(where["attribute"]),
+            sample=None,
+        )
+    st.session_state.pop(TARGET, None)
+    return at
+
+
+def _star(found: Browsed, examples: pd.DataFrame, wanted: str | None) -> None:
+    row = examples[examples["id"] == wanted]
+    if row.empty:
+        st.toast("Only a leak goes into the basket: this flow is none.", icon=":material/info:")
+        return
+    where = row.iloc[0]
+    item = basket_rows.item_of(
+        found.scopes[str(where["run"])], int(where["profile"]), int(where["context"]), int(where["attribute"])
+    )
+    try:
+        basket.change(found.flows.store, leaks_basket.name(), basket.toggled(item))
+    except StoreError as problem:
+        page.error("The basket is as it was.", str(problem))
+
+
+def bar(flows: Flows, ids: Sequence[str], at: str | None, *, of: int) -> None:
+    """Where one is, the keys, and the same as buttons. of: how many examples there are without any filter."""
+    tab, place, keys, back, on, star = st.columns([2.4, 3.2, 2.1, 1.2, 1, 1.4], vertical_alignment="center")
+    with tab:
+        leaks_basket.views(flows.store)
+    number = None if at is None or at not in ids else list(ids).index(at) + 1
+    with place:
+        left = tables.count(len(ids))
+        words = f"{tables.count(number)} of {left}" if number else f"{left} examples"
+        without = f" ({tables.count(of)} without filters)" if len(ids) != of else ""
+        safe.show(
+            tag(
+                "div",
+                tag("b", words),
+                tag("span", f"{without}, severest first (?)"),
+                title=SEVERITY,
+            )
+        )
+    with keys:
+        presses.draw(KEYS, key=KEY)
+    with back:
+        _button("Previous", ":material/chevron_left:", "k", disabled=number in (None, 1))
+    with on:
+        _button("Next", ":material/chevron_right:", "j", disabled=not ids or number == len(ids))
+    with star:
+        _starred(flows.store, at)
+
+
+def _starred(store: Store, at: str | None) -> None:
+    try:
+        inside = any(item.id == at for item in basket.items(store, leaks_basket.name()))
+    except StoreError:
+        inside = False  # the basket itself says what is wrong with it
+    if inside:
+        _button("In basket", ":material/star:", "s", primary=True, disabled=at is None)
+    else:
+        _button("To basket", ":material/star_border:", "s", disabled=at is None)
+
+
+def _button(label: str, icon: str, key: str, *, disabled: bool, primary: bool = False) -> None:
+    st.button(
+        safe.plain_label(label),
+        icon=icon,
+        key=f"leaks.press.{key}",
+        disabled=disabled,
+        type="primary" if primary else "secondary",
+        width="stretch",
+        on_click=lambda: st.session_state.setdefault(PENDING, []).append(key),
+    )
+
+
+def listed(shown: pd.DataFrame, found: Browsed, at: str | None) -> None:
+    """All examples that the filters leave, folded; a click leads to one."""
+    page.fold("All of them as a list", ":material/list:", "leaks.box.list", lambda: _list(shown, found, at))
+
+
+def _list(shown: pd.DataFrame, found: Browsed, at: str | None) -> None:
+    ids = shown["id"].tolist()
+    frame = shown.assign(
+        revealed=[f"{r} of {d}" for r, d in zip(shown["claimed"], shown["draws"], strict=True)],
+        source=[found.scopes[run].run.name for run in shown["run"].astype(str)],
+        domain=shown["domain"].astype(str),
+        recipient=shown["recipient"].astype(str),
+        strength=shown["strength"].astype(str),
+    )
+    frame.index = pd.Index(ids)
+    columns: dict[str, tables.Column | tuple[tables.Column, str]] = {
+        "revealed": ("text", "Revealed in"),
+        "strength": ("text", "Strength"),
+        "domain": ("text", "Domain"),
+        "key": ("text", "Attribute"),
+        "statement": ("wide", "Memory statement"),
+        "recipient": ("text", "Recipient"),
+        "user": ("text", "Profile"),
+        **({"source": ("text", "Run")} if found.every else {}),
+    }
+    position = ids.index(at) if at in ids else None
+    picked = tables.table(
+        frame[list(columns)],
+        key="leaks.list",
+        columns=columns,
+        on_select="row",
+        selected=position,
+        height=250,
+        alt="Leaks that the filters leave, the severest first",
+    )
+    if picked is not None and picked != position:
+        st.session_state[TARGET] = ids[picked]
+        st.rerun()
