@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from paging import button, opened, said
+from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_run, ask, plan_run, records
 
 from cimemories.analysis.headline import headline
@@ -28,6 +29,11 @@ def world(store: Store, **options: object) -> tuple[int, str]:
     data = add_dataset(store, profiles=1, attributes=3, contexts=3)
     add_labels(store, data.id, LABELS)
     return data.id, add_run(store, data.id, 5, REVEALS, **options)  # type: ignore[arg-type]
+
+
+def samples(page: AppTest) -> list[str]:
+    """What the tabs of the messages say."""
+    return next(item.options for item in page.segmented_control if item.label.startswith("Sample"))
 
 
 def test_without_a_run_every_page_says_what_to_do(store: Store) -> None:
@@ -61,7 +67,7 @@ def test_a_linked_cell_lists_its_flows_and_a_linked_leak_its_message(store: Stor
     leak = opened(LEAKS, run=run_id, **where)
     assert 'class="ci-leaked ci-opens"' in said(leak)
     assert "in 2 of 5 judged messages" in said(leak)
-    assert leak.segmented_control[0].options == ["1 (1)", "2 (1)", "3 (0)", "4 (0)", "5 (0)"]
+    assert samples(leak) == ["1 (1)", "2 (1)", "3 (0)", "4 (0)", "5 (0)"]
 
 
 def test_a_decision_changes_what_the_pages_show_at_once(store: Store) -> None:
@@ -93,7 +99,7 @@ def test_what_is_missing_is_shown_as_missing(store: Store) -> None:
     assert button(page, "Ask again for what failed")
     person = records(store, data)[0]
     leak = opened(LEAKS, run=run_id, profile=person.id, context=person.context_ids[0], sample=5)
-    assert leak.segmented_control[0].options[-1] == "5 (missing)"
+    assert samples(leak)[-1] == "5 (missing)"
     assert "counts as missing, not as &#x27;nothing revealed&#x27;" in said(leak)
 
 

@@ -25,7 +25,8 @@ ORIGINS = {
     Certainty.THRESHOLD: "votes of the personas, by a threshold below 100 %",
 }
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
-_SPACE = re.compile(r"\s+")
+# A control character would be an order to the terminal that a table is printed on.
+_SPACE = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 
 
 @dataclass(frozen=True)
@@ -147,12 +148,12 @@ def _row(asked: Scope, item: Mapping[Any, Any], view: LeakView | None, note: str
         run_name=asked.run.name,
         model=asked.run.model,
         judge=asked.judge_words,
-        profile=str(item["user"]),
-        task=str(item["task"]),
-        recipient=str(item["recipient"]),
-        domain=str(item["domain"]),
-        key=str(item["key"]),
-        statement=str(item["statement"]),
+        profile=_line(item["user"]),
+        task=_line(item["task"]),
+        recipient=_line(item["recipient"]),
+        domain=_line(item["domain"]),
+        key=_line(item["key"]),
+        statement=_line(item["statement"]),
         excerpt=pieces,
         in_message=said is not None and said[1].grounded,
         sample=None if sample is None else sample.number,
@@ -165,6 +166,10 @@ def _row(asked: Scope, item: Mapping[Any, Any], view: LeakView | None, note: str
         simulated=asked.simulated,
         note=note,
     )
+
+
+def _line(text: object) -> str:
+    return _SPACE.sub(" ", str(text)).strip()
 
 
 def best(view: LeakView, attribute: int, strength: str) -> tuple[Sample, Reveal] | None:

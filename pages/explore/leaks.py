@@ -10,7 +10,7 @@ from cimemories.analysis.flows import Flows, Scope
 from cimemories.analysis.leaks import leak_view
 from cimemories.model import Strength
 from cimemories.ui import page, safe, tables, url
-from cimemories.ui.safe import join, tag
+from cimemories.ui.safe import tag
 from pages.explore import leaks_basket, leaks_filters, leaks_memory, leaks_message, leaks_steps
 from pages.explore.leaks_scope import Browsed, browsed
 from pages.explore.run_scope import caveats
@@ -106,7 +106,8 @@ def _example(flows: Flows, asked: Scope, profile: int, context: int, *, named: b
         safe.heading(f"{view.profile.name} to {view.context.recipient}: {view.context.task}")
         if named:
             badge = page.SIMULATED if asked.simulated else ""
-            safe.show(tag("div", join([f"{asked.run.name}, by {asked.judge_words}  ", badge]), cls="ci-muted"))
+            words = tag("span", f"{asked.run.name}, judged by {asked.judge_words}", cls="ci-muted")
+            safe.show(tag("div", words, " ", badge))
         sample = leaks_message.draw(asked, view, attribute)
     with memory:
         leaks_memory.draw(flows, asked, view, sample, attribute)
