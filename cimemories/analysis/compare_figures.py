@@ -84,11 +84,12 @@ def sweep(figure: SweepFigure) -> Drawing | None:
         fig.update_xaxes(
             tickmode="array", tickvals=xs, ticktext=ticks, gridcolor=GRID, zeroline=False, row=row, col=column, **scale
         )
-    fig.update_xaxes(title=figure.x_title, row=rows)
+    fig.update_xaxes(title=html.escape(figure.x_title), row=rows)
+    fig.update_annotations(font={"size": 13})
     fig.update_yaxes(range=[0, 1.02], tickformat=".0%", gridcolor=GRID, zeroline=False)
     fig.update_layout(
         height=330 * rows + MARGIN["t"] + 70,
-        margin={**MARGIN, "t": MARGIN["t"] + (24 if titles else 0), "b": 84},
+        margin={**MARGIN, "t": MARGIN["t"] + (30 if titles else 0), "b": 84},
         legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
     )
     alt = f"{figure.title()}. Violation as crosses on a solid line, completeness as circles on a dotted one."
@@ -148,7 +149,7 @@ def domains(found: Difference, first: str, second: str) -> Drawing | None:
         showgrid=False,
         zeroline=False,
     )
-    fig.update_xaxes(title="percentage points; right of 0: more than in the first run", gridcolor=GRID, zeroline=False)
+    fig.update_xaxes(title="percentage points; right of 0: more than the reference", gridcolor=GRID, zeroline=False)
     fig.update_layout(
         height=36 * len(rows) + MARGIN["t"] + 100,
         margin={**MARGIN, "l": 120, "b": 96},
@@ -183,7 +184,8 @@ def short(name: str) -> str:
 
 
 def _domains_title(frame: pd.DataFrame, first: str, second: str) -> str:
-    less, more = int((frame["violation_high"] < 0).sum()), int((frame["violation_low"] > 0).sum())
+    wide = frame["violation_low"] < frame["violation_high"]  # one attribute alone has an interval without width
+    less, more = int((wide & (frame["violation_high"] < 0)).sum()), int((wide & (frame["violation_low"] > 0)).sum())
     both = int(frame["violation"].notna().sum())
     if not less and not more:
         return f"In none of {both} domains does {second} leak clearly more or less than {first}"

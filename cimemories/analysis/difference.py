@@ -155,7 +155,12 @@ def in_words(apart: Interval, who: str, whom: str, does: str, of: str, what: str
     size = f"{100 * abs(apart.value):.1f}"
     how = "as much" if size == "0.0" else f"{size} points {'less' if sign < 0 else 'more'}"
     than = "as" if size == "0.0" else "than"
-    ending = "the interval includes 0, so they may be alike" if apart.has_zero else "the interval does not include 0"
+    if apart.low == apart.high and apart.value:
+        ending = "all that they have in common says the same, so the interval has no width and tells nothing"
+    else:
+        ending = (
+            "the interval includes 0, so they may be alike" if apart.has_zero else "the interval does not include 0"
+        )
     return f"{who} {does} {how}{what} {than} {whom} [{_point(low)}, {_point(high)}]; {ending}."
 
 

@@ -211,9 +211,24 @@ def leaderboard(
     return Leaderboard(
         lines=tuple(reversed(ranked)),
         constants=baselines(cube(flows, widest.scope, rule)) if widest else (),
-        warnings=comparison_warnings(flows.store, scopes) if len(scopes) > 1 else (),
+        warnings=(*covered_alike(lines), *comparison_warnings(flows.store, scopes)) if len(scopes) > 1 else (),
         rule=rule,
     )
+
+
+def covered_alike(lines: Sequence[Line]) -> tuple[str, ...]:
+    """What keeps the lines from being of the same people in the same contexts, in words; empty where nothing does.
+    A difference of two runs is read on what they have in common; a table shows each run as it is."""
+    by_size: dict[tuple[int, int], list[str]] = {}
+    for item in lines:
+        by_size.setdefault((item.numbers.profiles, item.numbers.retained), []).append(item.run.id)
+    if len(by_size) < 2:
+        return ()
+    said = "; ".join(
+        f"{people} profiles, {places:,} retained contexts ({', '.join(whose)})"
+        for (people, places), whose in by_size.items()
+    )
+    return (f"the runs do not cover the same profiles and contexts: {said}",)
 
 
 def line(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT, n: int | None = None) -> Line:

@@ -30,7 +30,10 @@ SYMBOLS = (
     "cross",
     "bowtie",
 )
-WIDTH, HEIGHT, CHARACTER, LABEL_HEIGHT = 860.0, 460.0, 6.6, 17.0  # pixels that labels are laid out for
+WIDTH, HEIGHT, CHARACTER, LABEL_HEIGHT = 860.0, 480.0, 6.6, 17.0  # pixels that labels are laid out for
+FIRST, LAST = -0.07, 1.07  # of both axes: room for marks at 0 and 1, and for their names
+NAMED = 8  # runs that are named at their marks; more of them are numbered, and a legend names them
+TITLE = 70  # characters of names that a title may hold
 
 
 def plane(board: Leaderboard) -> Drawing | None:
@@ -46,15 +49,26 @@ def plane(board: Leaderboard) -> Drawing | None:
     best = front(points)
     fig = go.Figure()
     _front(fig, sorted(point for point, on in zip(points, best, strict=True) if on))
+    numbered = len(lines) > NAMED
     for place_, line in enumerate(lines):
-        _run(fig, line, called[line.run.id], SYMBOLS[place_ % len(SYMBOLS)], on_front=best[place_])
-    marks = [(v, c, short(called[line.run.id])) for (v, c), line in zip(points, lines, strict=True)]
+        name = f"{place_ + 1}  {called[line.run.id]}" if numbered else called[line.run.id]
+        _run(fig, line, name, SYMBOLS[place_ % len(SYMBOLS)], on_front=best[place_])
+    marks = [
+        (v, c, str(place_ + 1) if numbered else short(called[line.run.id]))
+        for place_, ((v, c), line) in enumerate(zip(points, lines, strict=True))
+    ]
     marks += _beside(fig, board, lines)
     _labels(fig, marks)
-    axis = {"range": [-0.03, 1.03], "tickformat": ".0%", "gridcolor": GRID, "zeroline": False}
+    axis = {"range": [FIRST, LAST], "tickformat": ".0%", "gridcolor": GRID, "zeroline": False}
     fig.update_xaxes(title=f"{board.violation_name}: less is better", **axis)
     fig.update_yaxes(title="Completeness: more is better", **axis)
-    fig.update_layout(height=HEIGHT + MARGIN["t"] + MARGIN["b"], margin=MARGIN, showlegend=False, hovermode="closest")
+    fig.update_layout(
+        height=HEIGHT + MARGIN["t"] + MARGIN["b"],
+        margin=MARGIN,
+        showlegend=numbered,
+        legend={"itemclick": False, "itemdoubleclick": False, "font": {"size": 11}, "tracegroupgap": 0},
+        hovermode="closest",
+    )
     on = [called[line.run.id] for line, is_on in zip(lines, best, strict=True) if is_on]
     frame = pd.DataFrame([line.as_record() for line in lines]).assign(on_front=best)
     return Drawing(fig, _plane_title(on, len(lines)), _plane_subtitle(board, lines), _plane_alt(lines, called), frame)
@@ -68,6 +82,7 @@ def _front(fig: go.Figure, points: Sequence[tuple[float, float]]) -> None:
         mode="lines",
         line={"color": QUIET, "width": 1.5, "dash": "dash", "shape": "hv"},
         hoverinfo="skip",
+        showlegend=False,
     )
 
 
@@ -86,8 +101,14 @@ def _run(fig: go.Figure, line: Line, name: str, symbol: str, *, on_front: bool) 
         error_x=bars([line.violation], RUN),
         error_y=bars([line.completeness], RUN),
         mode="markers",
+        name=html.escape(short(name)),
         # An open mark is a run of which a part is missing.
-        marker={"symbol": symbol if line.covered else f"{symbol}-open", "size": 12, "color": RUN, "line": {"width": 2}},
+        marker={
+            "symbol": symbol if line.covered else f"{symbol}-open",
+            "size": 11,
+            "color": RUN,
+            "line": {"width": 2 if not line.covered else 0, "color": RUN},
+        },
         hovertext="<br>".join(said),
         hoverinfo="text",
     )
@@ -100,23 +121,28 @@ def _beside(fig: go.Figure, board: Leaderboard, lines: Sequence[Line]) -> list[t
         violation, complete = line.stated(Measure.VIOLATION), line.stated(Measure.COMPLETENESS)
         if line.published is not None and violation is not None and complete is not None:
             found.append((violation.value, complete.value, f"{line.published.name}, published", "diamond-open"))
-    shown = [item for item in dict.fromkeys(found) if not (math.isnan(item[0]) or math.isnan(item[1]))]
-    for violation_, complete_, name, symbol in shown:
+    together: dict[tuple[float, float, str], list[str]] = {}
+    for violation_, complete_, name, symbol in dict.fromkeys(found):
+        if not (math.isnan(violation_) or math.isnan(complete_)):
+            together.setdefault((round(violation_, 3), round(complete_, 3), symbol), []).append(name)
+    for (violation_, complete_, symbol), whose in together.items():
         fig.add_scatter(
             x=[violation_],
             y=[complete_],
             mode="markers",
+            showlegend=False,
             marker={"symbol": symbol, "size": 11, "color": QUIET, "line": {"width": 2, "color": QUIET}},
-            hovertext=f"<b>{html.escape(name)}</b><br>violation {percent(violation_)}, completeness "
+            hovertext=f"<b>{html.escape(', '.join(whose))}</b><br>violation {percent(violation_)}, completeness "
             f"{percent(complete_)}",
             hoverinfo="text",
         )
-    return [(violation_, complete_, name) for violation_, complete_, name, _ in shown]
+    return [(violation_, complete_, ", ".join(whose)) for (violation_, complete_, _), whose in together.items()]
 
 
 def _labels(fig: go.Figure, marks: Sequence[tuple[float, float, str]]) -> None:
     """Names beside their marks, joined by a thin line where there was no room close by."""
-    anchors = [((v + 0.03) / 1.06 * WIDTH, (1.03 - c) / 1.06 * HEIGHT) for v, c, _ in marks]
+    span = LAST - FIRST
+    anchors = [((v - FIRST) / span * WIDTH, (LAST - c) / span * HEIGHT) for v, c, _ in marks]
     middles = place(anchors, [CHARACTER * len(name) + 4 for _, _, name in marks], LABEL_HEIGHT, (WIDTH, HEIGHT))
     for (v, c, name), anchor, middle in zip(marks, anchors, middles, strict=True):
         fig.add_annotation(
@@ -140,7 +166,8 @@ def _plane_title(on: Sequence[str], runs: int) -> str:
         return f"One run alone: {on[0]}"
     if len(on) == 1:
         return f"{on[0]} beats every other run on both sides"
-    return f"{len(on)} of {runs} runs are beaten by no other: {', '.join(on[:4])}{' and more' * (len(on) > 4)}"
+    named = ", ".join(on)
+    return f"{len(on)} of {runs} runs are beaten by no other{f': {named}' if len(named) <= TITLE else ''}"
 
 
 def _plane_subtitle(board: Leaderboard, lines: Sequence[Line]) -> str:

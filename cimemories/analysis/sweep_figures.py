@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from cimemories.analysis.intervals import Interval
 from cimemories.analysis.leaderboard import Line, mitigation, thinking
 from cimemories.analysis.leaderboard_text import percent
 from cimemories.analysis.run_table import memory_words
@@ -31,6 +32,13 @@ WHAT = {Axis.SIZE: "model size", Axis.REASONING: "reasoning", Axis.PROMPT: "prom
 THINKS = ("off", "low", "on", "medium", "high")
 # What a request says of thinking is the axis of reasoning, and no difference beside it.
 THINKING_FIELDS = ("chat_template_kwargs", "reasoning_effort", "thinking", "enable_thinking")
+ADDED = {
+    Kind.NECESSARY: "inappropriate attributes",
+    Kind.INAPPROPRIATE: "necessary attributes",
+    Kind.RANDOM: "attributes at random",
+    Kind.FULL: "attributes",
+    None: "attributes",
+}
 ALIKE = 0.0005  # shares that read the same with one decimal
 _SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)\s?([bm])(?![a-z0-9])", re.IGNORECASE)
 _VARIANT = re.compile(r"(?<![a-z0-9])(instruct|thinking|reasoning|chat|it)(?![a-z0-9])|[-_ ]\d{4}$", re.IGNORECASE)
@@ -79,43 +87,32 @@ class SweepFigure:
     def x_title(self) -> str:
         """What stands under the axis."""
         if self.axis == Axis.MEMORY:
-            return "attributes added to memory"
+            kinds = {_memory(line.run)[0] for line in self.lines}
+            return f"{ADDED[kinds.pop()] if len(kinds) == 1 else 'attributes'} in memory"
         return {Axis.SIZE: "parameters", Axis.REASONING: "reasoning", Axis.PROMPT: "prompt level"}[self.axis]
 
     def title(self) -> str:
-        """The takeaway: what violation and completeness do from one end of the longest series to the other."""
+        """The takeaway: what violation and completeness do from one end of the longest series to the other. They rise
+        or fall only where the intervals of the ends do not overlap."""
         if not self.series:
             return f"No two runs differ in {WHAT[self.axis]} alone"
         longest = self.series[0]
-        among = f"{longest.name}: " if len(self.series) > 1 else ""
-        name = f"violation@{longest.points[0].line.n}"
-        leaked, told = _ends(longest, lambda line: line.violation.value), _ends(longest, _complete)
-        said = [text for text in (_moved(name, leaked), _moved("completeness", told)) if text]
-        first, last = longest.points[0].tick, longest.points[-1].tick
-        text = f"{among}from {first} to {last} {' and '.join(said) or 'nothing can be measured'}"
-        return f"{text[:1].upper()}{text[1:]}"
+        moved = [
+            _moved(f"violation@{longest.points[0].line.n}", longest, lambda line: line.violation),
+            _moved("completeness", longest, lambda line: line.completeness),
+        ]
+        said = " and ".join(text for text in moved if text) or "nothing can be measured"
+        what = "" if self.axis == Axis.SIZE else f" ({self.x_title})"
+        text = f"rom {longest.points[0].tick} to {longest.points[-1].tick}{what} {said}"
+        return f"{longest.name}: f{text}" if len(self.series) > 1 else f"F{text}"
 
     def subtitle(self) -> str:
-        """Counts, and whether the intervals of the two ends of the longest series overlap."""
+        """Counts: runs, series, profiles."""
         if not self.series:
             return ""
         people = sorted({line.numbers.profiles for line in self.lines})
         among = f"{people[0]}" if len(people) == 1 else f"{people[0]} to {people[-1]}"
-        counted = f"{len(self.lines)} runs in {len(self.series)} series, {among} profiles; bars are 95 % intervals"
-        first, last = self.series[0].points[0].line, self.series[0].points[-1].line
-        apart = [
-            name
-            for name, one, two in (
-                ("violation", first.violation, last.violation),
-                ("completeness", first.completeness, last.completeness),
-            )
-            if one.high < two.low or two.high < one.low
-        ]
-        return (
-            f"{counted}; those of the ends do not overlap for {' and '.join(apart) or 'either'}"
-            if apart
-            else (f"{counted}; those of the ends overlap")
-        )
+        return f"{len(self.lines)} runs in {len(self.series)} series, {among} profiles; bars are 95 % intervals"
 
     def frame(self) -> pd.DataFrame:
         """One row a point: series, where it stands, and the run's line of the leaderboard."""
@@ -274,20 +271,14 @@ def _series_names(axis: Axis, firsts: Sequence[Line]) -> list[str]:
     return found
 
 
-def _complete(line: Line) -> float:
-    return line.completeness.value
-
-
-def _ends(series: Series, value: Callable[[Line], float]) -> tuple[float, float]:
-    """The first and the last value that are defined; nan where fewer than two are."""
-    defined = [value(point.line) for point in series.points if not math.isnan(value(point.line))]
-    return (defined[0], defined[-1]) if len(defined) > 1 else (math.nan, math.nan)
-
-
-def _moved(name: str, ends: tuple[float, float]) -> str:
-    first, last = ends
-    if math.isnan(first):
+def _moved(name: str, series: Series, of: Callable[[Line], Interval]) -> str:
+    """What a number does between the first and the last point that define it; empty with fewer than two."""
+    defined = [point for point in series.points if not math.isnan(of(point.line).value)]
+    if len(defined) < 2:
         return ""
-    if abs(last - first) < ALIKE:
-        return f"{name} stays at {percent(last)}"
-    return f"{name} {'falls' if last < first else 'rises'} from {percent(first)} to {percent(last)}"
+    first, last = of(defined[0].line), of(defined[-1].line)
+    at = "" if defined[0] is series.points[0] else f" (at {defined[0].tick})"
+    verb = "falls" if last.high < first.low else "rises" if last.low > first.high else "goes, within its interval,"
+    if abs(last.value - first.value) < ALIKE:
+        return f"{name} stays at {percent(last.value)}"
+    return f"{name} {verb} from {percent(first.value)}{at} to {percent(last.value)}"

@@ -40,12 +40,17 @@ def draw(compared: Compared) -> str:
         second = str(page.select("Held against it", others, called.__getitem__, "compare.run", "run"))
     try:
         found = difference(compared.flows, compared.scope_of(first), compared.scope_of(second), compared.rule)
-        if len(others) > 1:
-            _overview(compared, first, others, second)
     except StoreError as problem:
         page.error("The difference cannot be shown.", str(problem))
         return "These runs cannot be held against each other."
     _told(found, called[first], called[second])
+    if len(others) > 1:
+        page.fold(
+            "Every other run against the reference",
+            ":material/table_rows:",
+            "compare.box.overview",
+            lambda: _overview(compared, first, others, second),
+        )
     drawing = domains(found, called[first], called[second])
     if drawing is not None:
         columns: Columns = {
@@ -83,13 +88,15 @@ def _told(found: Difference, first: str, second: str) -> None:
     said = [
         f"Violation@{paired.n} {percent(paired.first[0])} and {percent(paired.second[0])}, completeness",
         f"{percent(paired.first[1])} and {percent(paired.second[1])}, on {paired.profiles} common profiles with",
-        f"{count(tallied.flows)} inappropriate and {count(found.necessary)} necessary flows that both have judged. Of the",
-        f"inappropriate ones {count(tallied.both)} leak in both, {count(tallied.newly)} newly, {count(tallied.stopped)}",
-        f"no longer, {count(tallied.neither)} in neither.",
+        f"{count(tallied.flows)} inappropriate and {count(found.necessary)} necessary flows that both have judged.",
+        f"Of the inappropriate ones {count(tallied.both)} leak in both, {count(tallied.newly)} newly,",
+        f"{count(tallied.stopped)} no longer, {count(tallied.neither)} in neither.",
     ]
     safe.inline(" ".join(said), muted=True)
     if paired.violation.users and paired.violation.speaks_for == "attributes":
-        page.notice(f"With {paired.violation.users} common profile(s) the interval describes attributes, not users.")
+        page.notice(
+            f"With so few common profiles ({paired.violation.users}) the interval describes attributes, not users."
+        )
     compare_scope.warnings(found.warnings, key="compare.box.warnings")
 
 

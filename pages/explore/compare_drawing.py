@@ -9,6 +9,7 @@ from cimemories.ui import charts, exports, page, tables
 from cimemories.ui.tables import Column
 from pages.explore.compare_scope import Compared
 
+HEAD = 10  # pixels above the title
 Columns = Mapping[str, Column | tuple[Column, str]]
 
 
@@ -26,15 +27,16 @@ def show(
     marked = compared.board.simulated if simulated is None else simulated
     margin = drawing.fig.layout.margin.to_plotly_json()
     charts.figure_layout(drawing.fig, title=drawing.title, subtitle=drawing.subtitle)
-    drawing.fig.update_layout(margin=margin, dragmode=False)
+    head = {"y": 1 - HEAD / drawing.fig.layout.height, "yref": "container", "yanchor": "top"}
+    drawing.fig.update_layout(margin=margin, title=head, dragmode=False)
     if marked:
         page.badge_simulated()
-    charts.show(drawing.fig, key=f"compare.{name}", alt=drawing.alt)
+    charts.show(drawing.fig, key=f"compare.chart.{name}", alt=drawing.alt)
     exports.buttons(
         f"compare-{name}",
         drawing.frame,
         fig=drawing.fig,
-        key=f"compare.{name}",
+        key=f"compare.chart.{name}",
         simulated=marked,
         about=compared.about(),
     )

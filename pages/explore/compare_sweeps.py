@@ -23,10 +23,12 @@ NEEDS = {
 
 def draw(compared: Compared) -> str:
     """The figure of one axis; returns the takeaway of the page."""
-    among = _among(compared)
-    lines = [line for line in compared.board.lines if among is None or line.run.sweep == among]
-    figures = sweep_figures(lines)
-    axis = _axis(figures)
+    left, right = st.columns([3, 2], vertical_alignment="bottom")
+    with right:
+        among = _among(compared)
+    figures = sweep_figures([line for line in compared.board.lines if among is None or line.run.sweep == among])
+    with left:
+        axis = _axis(figures)
     figure = figures[axis]
     drawing = sweep(figure)
     if drawing is None:
