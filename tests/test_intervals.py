@@ -103,7 +103,8 @@ def test_resampling_a_few_values_has_the_distribution_of_all_possible_draws() ->
         for _ in product(chosen[0], repeat=len(chosen[0]))
         for _ in product(chosen[1], repeat=len(chosen[1]))
     ]
-    found = bootstrap.resampled_means(groups, bootstrap.profile_draws(2, 200_000, 1), 1)
+    columns = [values[:, None] for values in groups]
+    found = bootstrap.resampled_means(columns, bootstrap.profile_draws(2, 200_000, 1), 1)[:, 0]
     mean = np.average(exact, weights=weights)
     spread = math.sqrt(np.average((np.array(exact) - mean) ** 2, weights=weights))
     assert abs(found.mean() - mean) < 5 * spread / math.sqrt(200_000)
@@ -111,6 +112,20 @@ def test_resampling_a_few_values_has_the_distribution_of_all_possible_draws() ->
     cuts = np.linspace(0.1, 0.9, 9)
     wanted = [np.average(np.array(exact) <= cut, weights=weights) for cut in cuts]
     assert np.allclose([(found <= cut).mean() for cut in cuts], wanted, atol=0.006)
+
+
+def test_the_normal_limit_for_many_values_is_what_drawing_gives() -> None:
+    random = np.random.default_rng(3)
+    groups = [random.beta(1, 3, (random.integers(30, 60), 2)) for _ in range(10)]
+    assert sum(map(len, groups)) > bootstrap.MANY
+    times = bootstrap.profile_draws(len(groups), 4000, 5)
+    limit = bootstrap.resampled_means(groups, times, 7)
+    drawn = bootstrap._exact(bootstrap._apart(groups), times, np.random.default_rng(8)) / len(groups)
+    assert np.allclose(limit.mean(axis=0), drawn.mean(axis=0), atol=5e-4)
+    assert np.allclose(limit.std(axis=0), drawn.std(axis=0), rtol=0.05)
+    assert np.allclose(
+        np.quantile(limit, [0.025, 0.975], axis=0), np.quantile(drawn, [0.025, 0.975], axis=0), atol=2e-3
+    )
 
 
 @given(cubes(profiles=6), st.integers(1, 3))

@@ -7,13 +7,13 @@ explains (after Davison and Hinkley, Bootstrap Methods and their Application, 19
 interval are moved outwards as Student's t asks for (Hesterberg, What Teachers Should Know About the Bootstrap, The
 American Statistician, 2015). With fewer than LEAST_USERS profiles neither is done: nothing then is said of users.
 
-Inside a profile only the distinct values matter and how often each occurs, so one multinomial draw stands for as many
-single ones: the cost does not grow with the number of attributes.
+Where the profiles hold more than MANY values together, what is drawn inside them is drawn from its normal limit: a mean
+of hundreds of draws has no other distribution to speak of, and the cost stays that of the profiles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.stats import norm as normal
@@ -25,64 +25,70 @@ RESAMPLES = 2000
 SEED = 20251114
 LEVEL = 0.95
 LEAST_USERS = 5  # with fewer profiles an interval says little of users
-_AT_ONCE = 4_000_000  # numbers held at a time
+MANY = 300
 
 
 def profile_draws(profiles: int, resamples: int, seed: int) -> Ints:
-    """Which profiles each resample draws, with replacement: [resamples, profiles]."""
-    return np.random.default_rng(seed).integers(0, profiles, (resamples, profiles))
+    """How often each resample draws each profile, with replacement: [resamples, profiles]; rows add up to profiles."""
+    chosen = np.random.default_rng(seed).integers(0, profiles, (resamples, profiles))
+    slots = chosen + np.arange(resamples)[:, None] * profiles
+    return np.bincount(slots.reshape(-1), minlength=resamples * profiles).reshape(resamples, profiles)
 
 
-def resampled_means(groups: Sequence[Floats], chosen: Ints, seed: int) -> Floats:
-    """Means over drawn profiles of means over values drawn inside each: [resamples].
+def resampled_means(groups: Sequence[Floats], times: Ints, seed: int) -> Floats:
+    """Means over drawn profiles of means over values drawn inside each: [resamples, K].
 
-    groups: the values of each profile, none of them nan; an empty one is skipped wherever it is drawn. chosen: from
-    `profile_draws`. nan for a resample in which every drawn profile is empty.
+    groups: of each profile [values, K], K numbers of the same thing, none of them nan; an empty one is skipped wherever
+    it is drawn. times: from `profile_draws`. nan for a resample in which every drawn profile is empty.
     """
-    groups = _apart(groups)
     random = np.random.default_rng(seed + 1)
-    total, number = np.zeros(len(chosen)), np.zeros(len(chosen))
-    slots = chosen + np.arange(len(chosen))[:, None] * len(groups)
-    drawn = np.bincount(slots.reshape(-1), minlength=len(chosen) * len(groups)).reshape(len(chosen), len(groups)).T
-    for times, values in zip(np.ascontiguousarray(drawn), groups, strict=True):
-        if not values.size:
-            continue
-        rows = np.repeat(np.arange(len(chosen)), times)
-        for part, means in _means_inside(values, len(rows), random):
-            total += np.bincount(rows[part], weights=means, minlength=len(chosen))
-        number += times
+    filled = [place for place, values in enumerate(groups) if len(values)]
+    if not filled:
+        return np.full((len(times), groups[0].shape[1]), np.nan)
+    kept = _apart([groups[place] for place in filled])
+    drawn = times[:, filled]
+    draw = _limit if sum(map(len, kept)) > MANY else _exact
+    total = draw(kept, drawn, random)
+    number = drawn.sum(axis=1)[:, None]
     return np.where(number > 0, total / np.maximum(number, 1), np.nan)
+
+
+def _exact(groups: Sequence[Floats], times: Ints, random: np.random.Generator) -> Floats:
+    """Sums over drawn profiles of the means of resampled values: [resamples, K]."""
+    total = np.zeros((len(times), groups[0].shape[1]))
+    for own, values in zip(times.T, groups, strict=True):
+        rows, size = np.repeat(np.arange(len(times)), own), len(values)
+        kind = np.uint8 if size <= 256 else np.uint32
+        drawn = random.integers(0, size, (len(rows), size), dtype=kind) + np.arange(len(rows))[:, None] * size
+        counts = np.bincount(drawn.reshape(-1), minlength=len(rows) * size).reshape(len(rows), size)
+        means = counts.astype(np.float64) @ values / size
+        starts = np.flatnonzero(np.diff(rows, prepend=-1))
+        if len(rows):
+            total[rows[starts]] += np.add.reduceat(means, starts, axis=0)
+    return total
+
+
+def _limit(groups: Sequence[Floats], times: Ints, random: np.random.Generator) -> Floats:
+    """The same for many values: a sum of such means is normal, with the mean and the variance that they have."""
+    means = np.array([values.mean(axis=0) for values in groups])
+    inside = np.array([values.var(axis=0) / len(values) for values in groups])
+    weights = times.astype(np.float64)
+    noise = random.standard_normal((len(times), means.shape[1]))
+    drawn: Floats = weights @ means + noise * np.sqrt(weights @ inside)
+    return drawn
 
 
 def _apart(groups: Sequence[Floats]) -> Sequence[Floats]:
     """The same values with the means of the profiles as far apart as the profiles themselves explain."""
-    filled = [values for values in groups if values.size]
-    if len(filled) < LEAST_USERS:
+    if len(groups) < LEAST_USERS:
         return groups
-    means = np.array([values.mean() for values in filled])
-    inside = float(np.mean([values.var() / values.size for values in filled]))
-    between = float(means.var(ddof=1))
-    kept = np.sqrt(max(0.0, 1.0 - inside / between)) if between > 0 else 0.0
-    middle = means.mean()
-    return [values + (kept - 1.0) * (values.mean() - middle) if values.size else values for values in groups]
-
-
-def _means_inside(values: Floats, draws: int, random: np.random.Generator) -> Iterator[tuple[slice, Floats]]:
-    """Means of so many resamples of these values, in parts: (which of the draws, their means)."""
-    distinct, times = np.unique(values, return_counts=True)
-    size = len(values)
-    if len(distinct) == 1:
-        yield slice(0, draws), np.full(draws, distinct[0])
-        return
-    if len(distinct) == 2:
-        hits = random.binomial(size, times[1] / size, draws)
-        yield slice(0, draws), distinct[0] + (distinct[1] - distinct[0]) * hits / size
-        return
-    step = max(1, _AT_ONCE // len(distinct))
-    for start in range(0, draws, step):
-        part = slice(start, min(start + step, draws))
-        counts = random.multinomial(size, times / size, part.stop - part.start)
-        yield part, counts @ distinct / size
+    means = np.array([values.mean(axis=0) for values in groups])
+    inside = np.mean([values.var(axis=0) / len(values) for values in groups], axis=0)
+    between = means.var(axis=0, ddof=1)
+    explained = np.where(between > 0, 1.0 - inside / np.where(between > 0, between, 1.0), 0.0)
+    kept = np.sqrt(np.maximum(explained, 0.0))
+    away = (kept - 1.0) * (means - means.mean(axis=0))
+    return [values + shift for values, shift in zip(groups, away, strict=True)]
 
 
 def bounds(samples: Floats, value: float, users: int, least: float, level: float = LEVEL) -> tuple[float, float]:

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 
-from cimemories.analysis.bootstrap import LEVEL, RESAMPLES, SEED, profile_draws
+from cimemories.analysis import bootstrap
+from cimemories.analysis.bootstrap import LEAST_USERS, LEVEL, RESAMPLES, SEED, profile_draws
 from cimemories.analysis.cube import Floats, Ints, retained
 from cimemories.analysis.tally import Exposures
 
@@ -64,27 +65,40 @@ class Curves:
     def band(self, resamples: int = RESAMPLES, seed: int = SEED) -> tuple[Floats, Floats]:
         """A pointwise 95 % band of the mean, (low, high), [n, k] each; nan where the mean is.
 
-        Hierarchical bootstrap as for the headline numbers: profiles are drawn, then attributes inside each. The mean
-        over some hundred drawn attributes is as good as normal, so its noise is drawn from the normal distribution in
-        place of the attributes themselves (the same deviate along a curve): millions of draws become a few.
+        The hierarchical bootstrap of the headline numbers (see bootstrap.py), so that it ends at their intervals. What
+        is drawn inside a profile is drawn from its normal limit however few profiles there are: a mean over some
+        hundred attributes is as good as normal, and millions of draws become a few. One deviate serves a whole curve.
         """
-        shape = (len(self.ns), self.values.shape[2])
-        users = len(self.tasks)
+        mean = self.mean()
+        low, high = np.full(mean.shape, np.nan), np.full(mean.shape, np.nan)
+        with_any = self.attributes > 0
         if not self.profiles:
-            return np.full(shape, np.nan), np.full(shape, np.nan)
-        chosen = profile_draws(users, resamples, seed)
-        slots = chosen + np.arange(resamples)[:, None] * users
-        drawn = np.bincount(slots.reshape(-1), minlength=resamples * users).reshape(resamples, users).astype(np.float64)
-        drawn *= self.attributes > 0
-        number = np.maximum(drawn.sum(axis=1), 1.0)[:, None]
-        noise = np.random.default_rng(seed + 1).standard_normal(resamples)[:, None]
-        low, high = np.empty(shape), np.empty(shape)
-        for i in range(shape[0]):
-            means = drawn @ np.nan_to_num(self.values[i])
-            deviations = np.sqrt(drawn @ np.nan_to_num(self.variances[i]))
-            sampled = np.clip((means + noise * deviations) / number, 0.0, 1.0)[drawn.any(axis=1)]
-            low[i], high[i] = np.quantile(sampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+            return low, high
+        times = profile_draws(len(self.tasks), resamples, seed)[:, with_any].astype(np.float64)
+        times = times[times.any(axis=1)]
+        noise = np.random.default_rng(seed + 1).standard_normal(len(times))[:, None]
+        wider = bootstrap._wider(
+            len(self.tasks), LEVEL
+        )  # what bootstrap.bounds does to one number, for a curve at once
+        for i in range(len(self.ns)):
+            inside = self.variances[i, with_any]
+            total = times @ _apart(self.values[i, with_any], inside) + noise * np.sqrt(times @ inside)
+            sampled = total / times.sum(axis=1)[:, None]
+            ends = np.quantile(sampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+            low[i], high[i] = np.clip(mean[i] + wider * (ends - mean[i]), 0.0, 1.0)
         return low, high
+
+
+def _apart(means: Floats, inside: Floats) -> Floats:
+    """Curves of profiles drawn towards their mean, as far apart as profiles themselves explain: `bootstrap` says why.
+    means, and inside, the variances of each: [profile, k]."""
+    if len(means) < LEAST_USERS:
+        return means
+    between = means.var(axis=0, ddof=1)
+    explained = 1.0 - np.divide(inside.mean(axis=0), between, out=np.ones_like(between), where=between > 0)
+    middle = means.mean(axis=0)
+    drawn: Floats = middle + np.sqrt(np.maximum(explained, 0.0)) * (means - middle)
+    return drawn
 
 
 def tasks(labels: Ints) -> Ints:

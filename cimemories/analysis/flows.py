@@ -20,6 +20,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import duckdb
@@ -128,9 +129,14 @@ class Flows:
                 self._memo.popitem(last=False)
         return value
 
+    def forget_answers(self) -> None:
+        """Drop what is remembered, but for the arrays of runs: the next question is reckoned anew."""
+        with self._lock:
+            for key in [key for key in self._memo if key[0] != "cube"]:
+                del self._memo[key]
+
     def _build(self, name: str, asked: Scope) -> None:
-        prefix = _cache_name(asked)
-        path = cache_file(self.store, prefix, asked.version)
+        prefix, path = _cache_name(asked), relation_file(self.store, asked)
         if path.exists():
             self._duckdb.execute(f"CREATE TABLE {name}_pairs AS SELECT * FROM read_parquet(?)", [str(path)])
             self._duckdb.execute(_VIEW.format(name=name))
@@ -146,6 +152,11 @@ class Flows:
         if asked.run.status == WorkStatus.FINISHED:
             write_cache(cursor.execute(f"SELECT * FROM {name}_pairs").df(), path, prefix)
         cursor.close()
+
+
+def relation_file(store: Store, asked: Scope) -> Path:
+    """Where the relation of a finished run is kept between processes: its rows in the columns of `pairs`."""
+    return cache_file(store, _cache_name(asked), asked.version)
 
 
 def _cache_name(asked: Scope) -> str:

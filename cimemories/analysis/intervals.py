@@ -13,9 +13,9 @@ import numpy as np
 
 from cimemories.analysis import bootstrap, completeness, rates
 from cimemories.analysis.bootstrap import LEAST_USERS, RESAMPLES, SEED, bounds, profile_draws, resampled_means
-from cimemories.analysis.cube import Cube, Floats, IdentifierRule, cube, mean_or_nan
+from cimemories.analysis.cube import Cube, Floats, IdentifierRule, cube
 from cimemories.analysis.flows import Flows, Scope
-from cimemories.analysis.tally import Exposures, exposures
+from cimemories.analysis.tally import exposures
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,10 @@ class Paired:
 
 @dataclass(frozen=True)
 class _Sides:
-    """What is resampled of a run: by profile, the violations of its attributes and the means of its contexts."""
+    """What is resampled of a run: of each profile the violations of its attributes [attributes, n] and the means of its
+    contexts [contexts, 1]."""
 
-    violation: dict[int, list[Floats]]
+    violation: list[Floats]
     completeness: list[Floats]
 
 
@@ -91,11 +92,12 @@ def of_cube(data: Cube, ns: tuple[int, ...], resamples: int = RESAMPLES, seed: i
     if not users:
         nothing = Interval(float("nan"), float("nan"), float("nan"), 0)
         return Intervals(dict.fromkeys(ns, nothing), nothing, nothing)
-    chosen = profile_draws(users, resamples, seed)
-    leaked = {n: resampled_means(sides.violation[n], chosen, seed) for n in ns}
-    told = resampled_means(sides.completeness, chosen, seed + 1)
-    violation = {n: _interval(leaked[n], _mean(sides.violation[n]), users) for n in ns}
-    complete = _interval(told, _mean(sides.completeness), users)
+    times = profile_draws(users, resamples, seed)
+    leaked = dict(zip(ns, resampled_means(sides.violation, times, seed).T, strict=True))
+    told = resampled_means(sides.completeness, times, seed + 1)[:, 0]
+    values = dict(zip(ns, _means(sides.violation), strict=True))
+    violation = {n: _interval(leaked[n], values[n], users) for n in ns}
+    complete = _interval(told, _means(sides.completeness)[0], users)
     both = rates.balanced_many(leaked[max(ns)], told)
     score = rates.balanced(violation[max(ns)].value, complete.value)
     return Intervals(violation, complete, _interval(both, score, users))
@@ -124,15 +126,15 @@ def paired_cubes(first: Cube, second: Cube, n: int, resamples: int = RESAMPLES, 
     for of, offset in ways:
         one, two = of(first), of(second)
         shared = {p: sorted(one.get(p, {}).keys() & two.get(p, {}).keys()) for p in common}
-        left = [np.array([one[p][i] for i in shared[p]]) for p in common if shared[p]]
-        right = [np.array([two[p][i] for i in shared[p]]) for p in common if shared[p]]
+        left = [np.array([[one[p][i]] for i in shared[p]]) for p in common if shared[p]]
+        right = [np.array([[two[p][i]] for i in shared[p]]) for p in common if shared[p]]
         apart = [b - a for a, b in zip(left, right, strict=True)]
         means.append((_mean(left), _mean(right)))
         if not apart:
             found.append(Interval(float("nan"), float("nan"), float("nan"), 0))
             continue
-        chosen = profile_draws(len(apart), resamples, seed)
-        samples = resampled_means(apart, chosen, seed + offset)
+        times = profile_draws(len(apart), resamples, seed)
+        samples = resampled_means(apart, times, seed + offset)[:, 0]
         found.append(_interval(samples, _mean(apart), len(apart), least=-1.0))
     (v1, v2), (c1, c2) = means
     return Paired(n, len(common), found[0], found[1], (v1, c1), (v2, c2))
@@ -140,17 +142,10 @@ def paired_cubes(first: Cube, second: Cube, n: int, resamples: int = RESAMPLES, 
 
 def _sides(data: Cube, ns: tuple[int, ...]) -> _Sides:
     found = exposures(data)
-    means = completeness.by_context(data.reveals, data.draws, data.labels)
-    return _Sides(
-        {n: _grouped(found, found.violation(n)) for n in ns},
-        [row[~np.isnan(row)] for row in means],
-    )
-
-
-def _grouped(found: Exposures, values: Floats) -> list[Floats]:
-    """The values of each profile; rows stand in the order of profiles."""
+    leaked = np.stack([found.violation(n) for n in ns], axis=1)
     ends = np.searchsorted(found.profile, np.arange(1, found.profiles))
-    return list(np.split(values, ends)) if found.profiles else []
+    means = completeness.by_context(data.reveals, data.draws, data.labels)
+    return _Sides(list(np.split(leaked, ends)), [row[~np.isnan(row)][:, None] for row in means])
 
 
 def _by_attribute(data: Cube, n: int) -> dict[int, dict[int, float]]:
@@ -171,5 +166,10 @@ def _by_context(data: Cube) -> dict[int, dict[int, float]]:
 
 
 def _mean(groups: list[Floats]) -> float:
-    """The mean over profiles of the mean inside each; profiles without a value are left out."""
-    return mean_or_nan(np.array([values.mean() for values in groups if values.size], dtype=np.float64))
+    return _means(groups)[0] if groups else float("nan")
+
+
+def _means(groups: list[Floats]) -> list[float]:
+    """The mean over profiles of the mean inside each, of each column; profiles without a value are left out."""
+    filled = [values.mean(axis=0) for values in groups if len(values)]
+    return [float(v) for v in np.mean(filled, axis=0)] if filled else [float("nan")] * groups[0].shape[1]

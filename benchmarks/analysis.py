@@ -1,0 +1,229 @@
+"""How long a question to a run takes once its flows are in memory, beside a pandas group-by of the same judgements.
+
+    python benchmarks/analysis.py [--parts small many 10 100 1000] [--rounds 5]
+
+Parts, each in a process of its own:
+
+    small   one run of 10 profiles: all headline numbers with intervals, one heatmap, accumulation curves for n = 1..5
+    many    55 such runs (19.8 million judgements): violation@5 and completeness of every run, heatmaps over all of them
+    10, 100, 1000   one run of so many profiles (36 million judgements at 1,000): each question, for how the cost grows
+
+The flows are drawn at random at the sizes of the released profiles (147 attributes, 49 contexts, 5 samples) and lie in
+the project's own cache files, from where they are read as on any page. What is asked is asked anew each round: answers
+are forgotten, arrays are kept, as on a page whose slider moves. pandas does what a script on the published results
+does: one row a judgement, group by profile and attribute, take the maximum; group by context and average. It is given
+its frame for nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+
+from cimemories import seeds
+from cimemories.analysis import accumulation, completeness, heatmap
+from cimemories.analysis.cube import cube, mean_or_nan
+from cimemories.analysis.flows import Flows, Scope, relation_file, scope
+from cimemories.analysis.headline import headline
+from cimemories.analysis.intervals import intervals
+from cimemories.analysis.tally import exposures
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.evaluation import runs as planning
+from cimemories.model import DOMAINS, Attribute, Profile, WorkStatus
+from cimemories.store import datasets, work
+from cimemories.store.engine import Store, open_store
+
+ATTRIBUTES, CONTEXTS, SAMPLES = 147, 49, 5
+PARTS = {"small": (10, 1), "many": (10, 55), "10": (10, 1), "100": (100, 1), "1000": (1000, 1)}
+Timed = dict[str, float]
+
+
+def flows_of(profiles: int, seed: int) -> pd.DataFrame:
+    """One row a flow, in the columns of the relation."""
+    random, size = np.random.default_rng(seed), profiles * ATTRIBUTES * CONTEXTS
+    p, a, c = np.unravel_index(np.arange(size), (profiles, ATTRIBUTES, CONTEXTS))
+    kind = random.random(size)
+    label = np.where(kind < 0.08, NECESSARY, np.where(kind < 0.55, INAPPROPRIATE, AMBIGUOUS)).astype(np.int8)
+    leaning = np.repeat(random.beta(0.6, 25, profiles * ATTRIBUTES), CONTEXTS)
+    reveals = random.binomial(SAMPLES, np.where(label == NECESSARY, 0.5, leaning)).astype(np.int16)
+    bio, domains = a < 4, np.array(DOMAINS, object)
+    return pd.DataFrame(
+        {
+            "run": "run",
+            "profile": p + 1,
+            "attribute": p * ATTRIBUTES + a + 1,
+            "ordinal": a,
+            "position": a,
+            "key": np.array([f"key_{i}" for i in range(ATTRIBUTES)], object)[a],
+            "domain": np.where(bio, "general", domains[a % len(domains)]),
+            "event": np.array(["job loss", "illness", "divorce"], object)[a % 3],
+            "bio": bio,
+            "context": c + 1,
+            "level": "full",
+            "label": label,
+            "decided": False,
+            "expected": np.full(size, SAMPLES, np.int16),
+            "draws": np.full(size, SAMPLES, np.int16),
+            "reveals": reveals,
+            "retained": True,
+            "held": True,
+        }
+    )
+
+
+def world(store: Store, profiles: int, runs: int) -> list[Scope]:
+    """Runs whose flows lie in the cache; what the record itself holds of them is planned and not answered."""
+    contexts = tuple(seeds.load_contexts()[:CONTEXTS])
+    one = (Attribute("fact", 1, "finance", "general", "One fact."),)
+    people = [Profile(f"Profile {i}", "female", "Street 1", 30, one, contexts) for i in range(profiles)]
+    with store.write() as connection:
+        datasets.add(connection, "bench", people, origin="test", source_name=None, source_hash="bench")
+    asked = []
+    for number in range(runs):
+        spec = planning.RunSpec("bench", f"m{number}", "batch", samples=SAMPLES)
+        run_id = planning.plan(store, spec)
+        with store.write() as connection:
+            work.finish(connection, run_id, WorkStatus.FINISHED)
+        found = scope(store, run_id)
+        path = relation_file(store, found)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        flows_of(profiles, number).to_parquet(path, index=False)
+        asked.append(found)
+    return asked
+
+
+def headline_numbers(flows: Flows, asked: Scope) -> None:
+    headline(flows, asked)
+    intervals(flows, asked)
+
+
+def both_numbers(flows: Flows, asked: list[Scope]) -> list[tuple[float, float]]:
+    """Violation with all samples and completeness of every run."""
+    result = []
+    for one in asked:
+        data = cube(flows, one)
+        found = exposures(data)
+        told = completeness.by_profile(data.reveals, data.draws, data.labels)
+        result.append((mean_or_nan(found.by_profile(found.violation(SAMPLES))), mean_or_nan(told)))
+    return result
+
+
+def judgements_of(flows: Flows, asked: list[Scope]) -> pd.DataFrame:
+    """One row a judgement of a labelled, counted flow, as a script on results files has them after reading."""
+    parts = []
+    for number, one in enumerate(asked):
+        data = cube(flows, one)
+        violating = (data.labels == INAPPROPRIATE) & data.counted[:, :, None]
+        p, a, c = np.nonzero((data.labels == NECESSARY) | violating)
+        r = data.reveals[p, a, c]
+        shape = (len(p), SAMPLES)
+        parts.append(
+            pd.DataFrame(
+                {
+                    "run": np.int32(number),
+                    "profile": np.repeat(p, SAMPLES).astype(np.int32),
+                    "attribute": np.repeat(a, SAMPLES).astype(np.int32),
+                    "domain": np.repeat(a % len(DOMAINS), SAMPLES).astype(np.int8),
+                    "context": np.repeat(c, SAMPLES).astype(np.int32),
+                    "label": np.repeat(data.labels[p, a, c], SAMPLES),
+                    "revealed": (np.broadcast_to(np.arange(SAMPLES), shape) < r[:, None]).reshape(-1),
+                }
+            )
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+def pandas_numbers(frame: pd.DataFrame) -> list[tuple[float, float]]:
+    """The same two numbers by group-by, as the published definition reads."""
+    private, needed = frame[frame["label"] == INAPPROPRIATE], frame[frame["label"] == NECESSARY]
+    ever = private.groupby(["run", "profile", "attribute"])["revealed"].max()
+    violation = ever.groupby(["run", "profile"]).mean().groupby("run").mean()
+    shares = needed.groupby(["run", "profile", "context", "attribute"])["revealed"].mean()
+    told = shares.groupby(["run", "profile", "context"]).mean().groupby(["run", "profile"]).mean().groupby("run").mean()
+    return list(zip(violation, told, strict=True))
+
+
+def pandas_heatmap(frame: pd.DataFrame) -> pd.Series:
+    private = frame[frame["label"] == INAPPROPRIATE]
+    ever = private.groupby(["run", "profile", "attribute", "domain", "context"])["revealed"].max()
+    return ever.groupby(["run", "domain", "context"]).mean()
+
+
+def timed(rounds: int, flows: Flows, ask: Callable[[], object]) -> float:
+    """Median milliseconds of a question that is asked anew; the first round warms up and is not counted."""
+    spent = []
+    for _ in range(rounds + 1):
+        flows.forget_answers()
+        gc.collect()
+        clock = time.perf_counter()
+        ask()
+        spent.append(1000 * (time.perf_counter() - clock))
+    return statistics.median(spent[1:])
+
+
+def measure(part: str, rounds: int) -> Timed:
+    profiles, runs = PARTS[part]
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(folder)
+        asked = world(store, profiles, runs)
+        flows, first = Flows(store), asked[0]
+        clock = time.perf_counter()
+        for one in asked:
+            cube(flows, one)
+        found: Timed = {"read": 1000 * (time.perf_counter() - clock), "flows": runs * profiles * ATTRIBUTES * CONTEXTS}
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        found["numbers"] = timed(rounds, flows, lambda: both_numbers(flows, asked))
+        found["heatmap"] = timed(rounds, flows, lambda: [heatmap.cells(flows, one, SAMPLES) for one in asked])
+        if runs == 1:
+            found["headline"] = timed(rounds, flows, lambda: headline_numbers(flows, first))
+            found["accumulation"] = timed(rounds, flows, lambda: accumulation.accumulation(flows, first))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        found["peak"] = max(before, peak) / 1024
+        frame = judgements_of(flows, asked)
+        assert np.allclose(both_numbers(flows, asked), pandas_numbers(frame), rtol=0, atol=1e-9)
+        few = max(1, rounds // 3) if len(frame) > 1e6 else rounds
+        found["pandas numbers"] = timed(few, flows, lambda: pandas_numbers(frame))
+        found["pandas heatmap"] = timed(few, flows, lambda: pandas_heatmap(frame))
+        store.close()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--part", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.part:
+        print(json.dumps(measure(asked.part, asked.rounds)))
+        return
+    load = f"load {os.getloadavg()[0]:.1f} before the start"
+    print(f"{os.cpu_count()} cores, {load}; milliseconds, medians of {asked.rounds}")
+    columns = ("flows", "read", "numbers", "heatmap", "headline", "accumulation", "pandas numbers", "pandas heatmap")
+    print(f"{'part':8}" + "".join(f"{name:>15}" for name in columns) + f"{'times':>14}{'peak MB':>9}")
+    for part in asked.parts:
+        command = [sys.executable, __file__, "--part", part, "--rounds", str(asked.rounds)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{part} failed:\n{done.stderr}")
+        found = json.loads(done.stdout.splitlines()[-1])
+        times = [found[f"pandas {name}"] / found[name] for name in ("numbers", "heatmap")]
+        cells = "".join(f"{found[name]:15,.1f}" if name in found else f"{'':15}" for name in columns)
+        print(f"{part:8}{cells}{times[0]:7.0f}{times[1]:7.0f}{found['peak']:9.0f}", flush=True)
+    print("times: how many times as long pandas takes, for the numbers and for the heatmap")
+
+
+if __name__ == "__main__":
+    main()
