@@ -172,8 +172,8 @@ def bars(found: Sequence[Interval], colour: str) -> dict[str, object]:
         "array": [0 if math.isnan(one.high) else one.high - one.value for one in found],
         "arrayminus": [0 if math.isnan(one.low) else one.value - one.low for one in found],
         "color": colour,
-        "thickness": 1.6,
-        "width": 5,
+        "thickness": 1.4,
+        "width": 4,
     }
 
 

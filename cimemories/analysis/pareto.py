@@ -10,7 +10,8 @@ Point = tuple[float, float]
 Box = tuple[float, float, float, float]  # left, low, right, high
 MARK = 9.0  # half a mark and the air around it, in pixels
 RINGS = range(0, 260, 12)
-DIRECTIONS = [0, pi, pi / 2, -pi / 2, *(k * pi / 8 for k in (1, -1, 7, -7, 3, -3, 5, -5, 2, -2, 6, -6))]
+# Between the arms of the cross first: these are its interval. y counts downwards.
+DIRECTIONS = [k * pi / 8 for k in (-2, 2, -6, 6, -1, 1, -7, 7, -3, 3, -5, 5, 0, 8, -4, 4)]
 
 
 def front(points: Sequence[Point]) -> list[bool]:

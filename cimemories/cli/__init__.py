@@ -5,6 +5,7 @@ clear line, 1 for what could not be done and 2 for a command that was not unders
 """
 
 from cimemories.cli import (  # each registers its commands
+    accumulating,
     batch,
     comparing,
     curate,
@@ -13,8 +14,10 @@ from cimemories.cli import (  # each registers its commands
     explore,
     generate,
     labels_report,
+    leaking,
     packs,
     pause,
+    ranking,
     review,
     run,
     serve,
@@ -25,6 +28,7 @@ from cimemories.cli import (  # each registers its commands
 from cimemories.cli.base import cli, main
 
 __all__ = [
+    "accumulating",
     "batch",
     "cli",
     "comparing",
@@ -34,9 +38,11 @@ __all__ = [
     "explore",
     "generate",
     "labels_report",
+    "leaking",
     "main",
     "packs",
     "pause",
+    "ranking",
     "review",
     "run",
     "serve",

@@ -9,11 +9,20 @@ import typer
 
 from cimemories.cli import output
 from cimemories.cli.base import AsJson, Workspace, cli
-from cimemories.cli.explore import Grounded, Identifiers, JudgeOption, Labels
+from cimemories.cli.explore import (
+    Grounded,
+    Identifiers,
+    JudgeOption,
+    Labels,
+    RuleOption,
+    identifier_rule,
+    scope_of,
+)
 from cimemories.cli.output import percent
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
 
 if TYPE_CHECKING:
+    from cimemories.analysis.difference import Difference
     from cimemories.analysis.headline import Headline
     from cimemories.analysis.judges_agreement import JudgesAgreement
     from cimemories.analysis.kappa import Figure
@@ -119,36 +128,62 @@ def compare(
     run_ids: Annotated[list[str], typer.Argument(metavar="RUN RUN...")],
     as_json: AsJson = False,
     labels: Labels = None,
+    rule: RuleOption = None,
     identifiers: Identifiers = "exact",
     judge: JudgeOption = None,
     grounded: Grounded = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Headline numbers of runs side by side, and how else they differ.  Example: cimemories compare run-3f9a run-77"""
-    from cimemories.analysis.cube import IdentifierRule
-    from cimemories.analysis.flows import Flows, scope
+    """Numbers of runs side by side, and paired differences to the first.  Example: cimemories compare run-3f9a run-77
+
+    Differences are of the flows that both runs have judged, with 95 % intervals; --json also lists the flows that newly
+    leak and that stopped leaking, and gives every difference by domain.
+    """
+    from cimemories.analysis.difference import difference
+    from cimemories.analysis.flows import Flows
     from cimemories.analysis.headline import headline
     from cimemories.analysis.warnings import comparison_warnings
 
     if len(set(run_ids)) < 2:
         raise StoreError("a comparison takes two different runs or more. `cimemories runs` lists them.")
-    if identifiers not in set(IdentifierRule):
-        raise StoreError(f"there is no identifier rule '{identifiers}'. Use exact, substring or none.")
+    chosen = identifier_rule(identifiers)
     store = open_store(workspace)
     flows = Flows(store)
-    scopes = [scope(store, run_id, labels, judge, grounded=grounded) for run_id in dict.fromkeys(run_ids)]
-    numbers = [headline(flows, asked, IdentifierRule(identifiers)) for asked in scopes]
+    ids = dict.fromkeys(run_ids)
+    scopes = [scope_of(store, run_id, labels, judge, grounded=grounded, rule=rule) for run_id in ids]
+    numbers = [headline(flows, asked, chosen) for asked in scopes]
+    # Runs of several datasets have no flow in common; their numbers still stand side by side, with a warning.
+    alike = [asked for asked in scopes[1:] if asked.run.dataset == scopes[0].run.dataset]
+    differences = [difference(flows, scopes[0], other, chosen) for other in alike]
     warnings = comparison_warnings(store, scopes)
     if as_json:
-        found = {"runs": [item.as_json() for item in numbers], "warnings": list(warnings)}
+        found = {
+            "runs": [item.as_json() for item in numbers],
+            "differences": [item.as_json() for item in differences],
+            "warnings": list(warnings),
+        }
         output.line(output.as_json_text(found))
         return
     _side_by_side(numbers)
+    for apart in differences:
+        _difference(apart)
     for text in warnings:
         output.note(f"warning: {text}")
     for item in numbers:
         for text in item.notes:
             output.note(f"note on {item.scope.run.id}: {text}")
+
+
+def _difference(found: Difference) -> None:
+    """What was found of two runs, in words."""
+    tallied = found.tallied
+    output.line("")
+    for text in found.sentences(found.first.run.id, found.second.run.id):
+        output.line(text)
+    output.line(
+        f"  on {found.paired.profiles} common profiles, {tallied.flows:,} inappropriate and {found.necessary:,} "
+        f"necessary flows; {tallied.newly:,} newly leak, {tallied.stopped:,} stopped leaking, {tallied.both:,} leak in both"
+    )
 
 
 def _side_by_side(numbers: Sequence[Headline]) -> None:
