@@ -1,0 +1,186 @@
+"""The gallery of leaks: what is in it, in which order, and what filters leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judging_worlds import judged_world
+from worlds import add_dataset, add_labels, add_run, ask, records
+
+from cimemories.analysis import gallery
+from cimemories.analysis.basket import Item
+from cimemories.analysis.basket_rows import held, item_of
+from cimemories.analysis.flows import Flows, scope
+from cimemories.analysis.gallery import RANKS, Facet, narrowed, ordered, run_ids, scopes_of, step
+from cimemories.analysis.heatmap import leaks
+from cimemories.analysis.leak_rows import leak_rows
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.model import Label, Strength
+from cimemories.store import decisions, runs
+from cimemories.store.engine import Store
+
+X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
+LABELS = [[[X, X, N], [X, X, X], [N, N, A]]]
+REVEALS = [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]]
+NAMES = {
+    Facet.RUN: ["run-1", "run-2"],
+    Facet.DOMAIN: ["health", "legal", "finance"],
+    Facet.SPHERE: ["", "housing"],
+    Facet.RECIPIENT: ["Landlord", "a, b"],
+    Facet.PROFILE: [1, 2],
+    **{facet: list(values) for facet, values in RANKS.items()},
+}
+ROWS = st.lists(
+    st.tuples(*(st.sampled_from(values) for values in NAMES.values()), st.integers(1, 5)), min_size=1, max_size=30
+)
+
+
+def frame(rows: list[tuple[object, ...]]) -> pd.DataFrame:
+    found = pd.DataFrame(rows, columns=[*map(str, NAMES), "claimed"])
+    return found.assign(draws=5, id=[f"example-{n}" for n in range(len(rows))])
+
+
+@settings(max_examples=40)
+@given(ROWS)
+def test_nothing_comes_before_what_is_severer(rows: list[tuple[object, ...]]) -> None:
+    examples = ordered(frame(rows))
+
+    def severity(row: dict[str, object]) -> tuple[object, ...]:
+        ranks = {facet: RANKS[facet].index(str(row[facet])) for facet in RANKS}
+        share = int(str(row["claimed"])) / int(str(row["draws"]))
+        rest = ranks[Facet.QUOTE], ranks[Facet.CERTAINTY], ranks[Facet.AGREEMENT]
+        return ranks[Facet.STRENGTH], -share, *rest, int(str(row["id"]).removeprefix("example-"))
+
+    keys = [severity(row) for row in examples.to_dict("records")]
+    assert keys == sorted(keys)
+    assert len(keys) == len(rows)
+
+
+@settings(max_examples=40)
+@given(ROWS, st.data())
+def test_filters_leave_and_count_what_a_search_by_hand_finds(
+    rows: list[tuple[object, ...]], data: st.DataObject
+) -> None:
+    examples = ordered(frame(rows))
+    wanted = {
+        facet: data.draw(st.lists(st.sampled_from([*map(str, values), "nowhere"]), max_size=2), label=str(facet))
+        for facet, values in NAMES.items()
+    }
+    found = narrowed(examples, wanted)
+    dicts = examples.to_dict("records")
+
+    def fits(row: dict[str, object], but: Facet | None = None) -> bool:
+        return all(not values or str(row[f]) in values for f, values in wanted.items() if f != but)
+
+    assert found.shown.tolist() == [n for n, row in enumerate(dicts) if fits(row)]
+    for facet in Facet:
+        for value, count in found.counts[facet].items():
+            assert count == sum(str(row[facet]) == value and fits(row, facet) for row in dicts)
+        assert sum(found.whole[facet].values()) == len(rows)
+
+
+def test_steps_stay_inside_and_begin_at_the_first() -> None:
+    ids = ["a", "b", "c"]
+    assert [step(ids, at, 1) for at in (None, "gone", "a", "c")] == ["a", "a", "b", "c"]
+    assert [step(ids, at, -1) for at in ("b", "a")] == ["a", "a"]
+    assert step([], "a", 1) is None
+
+
+def test_full_examples_are_the_leaks_that_count_and_severity_is_their_order(sqlite_store: Store) -> None:
+    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
+    add_labels(sqlite_store, data.id, LABELS)
+    flows, asked = ask(sqlite_store, add_run(sqlite_store, data.id, 5, REVEALS))
+    examples = gallery.gallery(flows, [asked])
+    assert list(zip(examples["key"], examples["reveals"], strict=True)) == [("fact_1", 5), ("fact_1", 2), ("fact_0", 1)]
+    assert set(examples["certainty"]) == {"unanimous"} and set(examples["kind"]) == {"real"}
+    person = records(sqlite_store, data.id)[0]
+    where = {"dataset_id": data.id, "context": person.context_ids[1], "annotator": "Ada"}
+    with sqlite_store.write() as connection:
+        decisions.add(connection, attribute=person.attribute_ids[1], label=Label.INAPPROPRIATE, **where)
+    asked = scope(sqlite_store, asked.run.id)
+    examples = gallery.gallery(flows, [asked])
+    assert examples["certainty"].tolist() == ["unanimous", "person", "unanimous"]
+    with sqlite_store.write() as connection:
+        decisions.add(connection, attribute=person.attribute_ids[1], label=Label.NECESSARY, **where)
+    assert len(gallery.gallery(flows, [scope(sqlite_store, asked.run.id)])) == 2
+
+
+@pytest.mark.parametrize("judge", [None, "any", "majority", "all"])
+@pytest.mark.parametrize("grounded", [False, True])
+def test_whose_claims_count_is_as_in_the_metrics(sqlite_store: Store, judge: str | None, grounded: bool) -> None:
+    world = judged_world(sqlite_store, seed=3)
+    flows = Flows(sqlite_store)
+    asked = scope(sqlite_store, world.run_id, judge_id=judge, grounded=grounded)
+    examples = gallery.gallery(flows, [asked])
+    full = examples[examples["strength"] == "full"]
+    counted = leaks(flows, asked)
+    columns = ["attribute", "context", "reveals", "draws"]
+    assert sorted(full[columns].to_numpy().tolist()) == sorted(counted[columns].to_numpy().tolist())
+    assert len(full)
+    assert judge is None or len(full) == len(examples)  # several judges together know full claims alone
+    for row in examples.to_dict("records"):
+        a, p = int(row["attribute"]), int(row["profile"])
+        c = world.contexts.index(int(row["context"]))
+        ours = [
+            [world.claims[number].get(j, {}).get(a) for j in world.judges]
+            for number, (q, d) in world.place.items()
+            if d == c and a in world.attributes[q] and a in world.held[number]
+        ]
+        agreed = max(sum(x is not None and x[0] == "full" and (x[1] or not grounded) for x in said) for said in ours)
+        assert row["agreement"] == ("all" if agreed == len(world.judges) else "some"), (p, a, c)
+        if judge is None:
+            said = [x for first, *_ in ours if (x := first) is not None and x[0] == row["strength"]]
+            assert row["claimed"] == sum(x[1] or not grounded for x in said)
+            assert (row["quote"] == "grounded") == any(x[1] for x in said)
+            strongest = [
+                s for s in Strength if any(first and first[0] == s and (first[1] or not grounded) for first, *_ in ours)
+            ]
+            assert row["strength"] == strongest[0]
+
+
+def test_several_runs_in_one_gallery_and_rows_that_say_where_they_come_from(sqlite_store: Store) -> None:
+    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
+    add_labels(sqlite_store, data.id, LABELS)
+    real = add_run(sqlite_store, data.id, 5, REVEALS)
+    made_up = add_run(sqlite_store, data.id, 5, REVEALS, simulated=True)
+    flows = Flows(sqlite_store)
+    scopes = scopes_of(sqlite_store, run_ids(sqlite_store))
+    assert {asked.run.id for asked in scopes} == {real, made_up}
+    examples = gallery.gallery(flows, scopes)
+    assert narrowed(examples, {Facet.KIND: ["simulated"]}).counts[Facet.RUN] == {made_up: 3, real: 0}
+    rows = leak_rows(flows, {asked.run.id: asked for asked in scopes}, examples, {str(examples["id"].iloc[0]): "look"})
+    assert [row.id for row in rows] == examples["id"].tolist()
+    assert [bool(row.simulated) for row in rows] == (examples["kind"] == "simulated").tolist()
+    assert rows[0].note == "look" and rows[0].sample == 1
+    assert rows[0].as_json()["leaked"] == "All of it"
+
+
+def test_a_basket_shows_what_stands_now_and_says_what_is_gone(sqlite_store: Store) -> None:
+    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
+    add_labels(sqlite_store, data.id, LABELS)
+    flows, asked = ask(sqlite_store, add_run(sqlite_store, data.id, 5, REVEALS))
+    person = records(sqlite_store, data.id)[0]
+    leak = item_of(asked, person.id, person.context_ids[2], person.attribute_ids[1])
+    conveyed = item_of(asked, person.id, person.context_ids[0], person.attribute_ids[2])
+    first, second, third = held(flows, [leak, conveyed, Item(run="run-gone", profile=1, context=1, attribute=1)])
+    assert first.row is not None and (first.row.claimed, first.row.draws) == (5, 5)
+    assert second.row is None and "no leak any more" in second.gone
+    assert third.row is None and "run-gone" in third.gone
+    with sqlite_store.write() as connection:
+        runs.delete(connection, asked.run.id)
+    assert held(flows, [leak])[0].row is None
+
+
+def test_without_labels_or_runs_there_is_nothing(sqlite_store: Store, tmp_path: Path) -> None:
+    assert run_ids(sqlite_store) == []
+    assert gallery.gallery(Flows(sqlite_store), []).empty
+    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
+    flows, asked = ask(sqlite_store, add_run(sqlite_store, data.id, 5, REVEALS))
+    empty = gallery.gallery(flows, [asked])
+    assert empty.empty
+    assert narrowed(empty, {Facet.DOMAIN: ["health"]}).shown.dtype == np.int64
