@@ -153,6 +153,12 @@ def all_rows(connection: sa.Connection, dataset_id: int | None = None) -> list[R
     return _rows(connection, query)
 
 
+def names(connection: sa.Connection, dataset_id: int) -> dict[str, str]:
+    """The names of a dataset's runs by id, oldest first, without their counts, which take long."""
+    query = sa.select(run.c.id, run.c.name).where(run.c.dataset == dataset_id).order_by(run.c.created, run.c.id)
+    return {row.id: row.name for row in connection.execute(query)}
+
+
 def of_sweep(connection: sa.Connection, sweep_id: str) -> list[RunRow]:
     """The runs of a sweep, by cell."""
     return _rows(connection, sa.select(run).where(run.c.sweep == sweep_id).order_by(run.c.cell))
