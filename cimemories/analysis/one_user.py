@@ -34,14 +34,15 @@ class NewLeak:
 
 @dataclass(frozen=True)
 class Step:
-    """One task. number: from 1. private: how many attributes are inappropriate in it. share: of the user's attributes
-    revealed so far, at n = N."""
+    """One task. number: from 1. private: how many attributes are inappropriate in it. judged: how many of its messages
+    were; with 0 nobody knows what it reveals. share: of the user's attributes revealed so far, at n = N."""
 
     number: int
     context: int
     recipient: str
     task: str
     private: int
+    judged: int
     share: float
     leaks: tuple[NewLeak, ...]
 
@@ -64,13 +65,15 @@ class OneUser:
         return sum(len(step.leaks) for step in self.steps)
 
     def frame(self) -> pd.DataFrame:
-        """One row a task, as a table: task, recipient, task_text, private, newly_leaked, leaked, and share_N by n."""
+        """One row a task, as a table: task, recipient, words, private, judged, newly_leaked, leaked, names, and
+        share_N by n."""
         counts = [len(step.leaks) for step in self.steps]
         rows = {
             "task": [step.number for step in self.steps],
             "recipient": [step.recipient for step in self.steps],
             "words": [step.task for step in self.steps],
             "private": [step.private for step in self.steps],
+            "judged": [step.judged for step in self.steps],
             "newly_leaked": counts,
             "leaked": np.cumsum(counts, dtype=np.int64),
             "names": [", ".join(leak.key for leak in step.leaks) for step in self.steps],
@@ -174,5 +177,6 @@ def _steps(
             for a in new
         )
         private = int(here[:, context].sum())
-        made.append(Step(number, data.contexts[context], recipient, task, private, float(line[number]), leaks))
+        judged, share = int(data.draws[place, :, context].max()), float(line[number])
+        made.append(Step(number, data.contexts[context], recipient, task, private, judged, share, leaks))
     return tuple(made)

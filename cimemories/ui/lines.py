@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 GREY = "#808890"
 BLUES = ("#56B4E9", "#2E97D6", "#0072B2")  # few samples to many
 END_GAP = 15  # pixels that two names at the right end keep apart
-SHARES = {"tickformat": ".0%", "zeroline": False, "gridcolor": "rgba(128,128,128,.22)", "rangemode": "tozero"}
+FINE = 0.05  # below it whole percents would say the same at several ticks
+SHARES = {"zeroline": False, "gridcolor": "rgba(128,128,128,.22)", "rangemode": "tozero"}
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def figure(
     top = most or max(0.01, min(1.0, highest) * 1.06)
     figure_layout(fig, title=title, subtitle=subtitle)
     _ends(fig, lines, top, height)
-    fig.update_yaxes(**SHARES, range=[0, top])
+    fig.update_yaxes(**SHARES, range=[0, top * 1.03], tickformat=".1%" if top < FINE else ".0%")
     fig.update_xaxes(title={"text": escaped(x_title)}, showgrid=False, zeroline=False, tickformat="d")
     longest = max((len(line.end) for line in lines), default=0)
     fig.update_layout(

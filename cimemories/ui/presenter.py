@@ -35,12 +35,14 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Slide:
-    """One task. share: of the attributes, revealed so far, 0 to 1; expected: the same over all orders."""
+    """One task. share: of the attributes, revealed so far, 0 to 1; expected: the same over all orders. judged: messages
+    that were; where none was, the slide says so instead of 'nothing new'."""
 
     recipient: str
     task: str
     share: float
     expected: float
+    judged: int
     dropped: Sequence[Dropped]
 
 

@@ -30,7 +30,7 @@ def draw() -> None:
     flows, asked = chosen.flows, chosen.asked
     found = accumulation(flows, asked)
     with chosen.top:
-        page.head("Accumulation", _takeaway(asked, found), simulated=bool(asked.simulated))
+        page.head("Accumulation", _takeaway(asked, found, chosen.numbers.coverage), simulated=bool(asked.simulated))
     caveats(chosen.numbers)
     if asked.labelling is None or not found.curves.profiles:
         page.empty(
@@ -62,19 +62,21 @@ def draw() -> None:
         draw_tasks(asked, overlaid)
 
 
-def _takeaway(asked: Scope, found: Accumulation) -> str:
+def _takeaway(asked: Scope, found: Accumulation, coverage: float) -> str:
+    missing = f" Only {tables.percent(coverage)} of the responses are judged." if coverage < 0.99 else ""
     if asked.labelling is None or not found.curves.profiles:
         return f"{asked.run.name}: nothing can be measured yet."
     n, most = max(found.curves.ns), found.most
     half = found.half_way(n)
     if half is None:
-        return f"{asked.run.name}: no private attribute was revealed in any of up to {most} tasks of a user."
+        return f"{asked.run.name}: no private attribute was revealed in any of up to {most} tasks of a user.{missing}"
     text = (
         f"{asked.run.name}: {tables.percent(found.at(n, 1))} of a user's private attributes are revealed after one "
         f"task, {tables.percent(found.at(n, most))} after {'all' if most > 1 else 'the'} {most}, with {n} "
         f"message{'s' if n > 1 else ''} a task"
     )
-    return f"{text}; half of that after {half} task{'s' if half > 1 else ''}." if most > 1 else f"{text}."
+    late = f"; half of that after {half} task{'s' if half > 1 else ''}" if most > 1 else ""
+    return f"{text}{late}.{missing}"
 
 
 def _samples(found: Accumulation) -> list[int]:

@@ -58,8 +58,8 @@ def draw_hazard(asked: Scope, found: Accumulation, ns: list[int], user: OneUser 
     frame, most = found.frame(), max(ns)
     drawn = _means(frame, ns, "hazard")
     last = frame[(frame["n"] == most) & (frame["tasks"] > 0)]["hazard"].dropna()
-    title = "Hazard: nothing is left to reveal, or nothing was"
-    if len(last):
+    title = "Hazard: no task reveals anything"
+    if last.any():
         title = f"Hazard: the first task reveals {tables.percent(last.iloc[0])} of what is private"
         if len(last) > 1:
             title += f", the last {tables.percent(last.iloc[-1])} of what is left"

@@ -21,6 +21,7 @@ def draw_presenter(asked: Scope, user: OneUser) -> None:
             step.task,
             step.share,
             float(user.expected[most][step.number]),
+            step.judged,
             [
                 Dropped(_plain(item.key), item.statement, f"{item.reveals} of {item.draws} messages")
                 for item in step.leaks
@@ -51,6 +52,7 @@ def draw_tasks(asked: Scope, user: OneUser) -> None:
             "recipient": ("text", "Recipient"),
             "words": ("wide", "What is asked for"),
             "private": ("count", "Private here"),
+            "judged": ("count", "Judged"),
             "newly_leaked": ("count", "Newly leaked"),
             "leaked": ("count", "Leaked so far"),
             "now": ("percent", f"Share at n = {most}"),

@@ -156,7 +156,7 @@ class Presenter {
     text("mark", mark);
     text("source", `${run} · any of ${samples} message${samples === 1 ? "" : "s"} a task`);
     text("keys", this.at ? "" : "Space plays · ← → one task · Esc leaves");
-    const news = slide ? slide.dropped.map((item) => item.name).join(", ") || "nothing new" : "";
+    const news = slide ? slide.dropped.map((item) => item.name).join(", ") || this.none(slide) : "";
     text("unseen", slide ? `Task ${this.at}: ${slide.recipient}, ${slide.task}. New: ${news}. ${percent(slide.share)}` : user);
     this.fill(step === 1);
     this.move(step === 1 || step === -1);
@@ -170,13 +170,18 @@ class Presenter {
       const slide = this.data.slides[i - 1];
       if (!slide.dropped.length && i !== this.at) continue;
       const group = make("div", i === this.at ? "group" : "group old");
-      const counted = slide.dropped.length ? `${slide.dropped.length} new` : "nothing new";
+      const counted = slide.dropped.length ? `${slide.dropped.length} new` : this.none(slide);
       group.append(make("div", "from", `Task ${i}, ${slide.recipient}: ${counted}`));
       slide.dropped.slice(0, room).forEach((item, n) => group.append(this.item(item, dropping && i === this.at, n)));
       room -= slide.dropped.length;
       groups.push(group);
     }
     list.replaceChildren(...groups);
+  }
+
+  // Silence is not innocence: a task without a judged message says nothing.
+  none(slide) {
+    return slide.judged ? "nothing new" : "no judged message";
   }
 
   item({ name, statement, revealed }, dropping, n) {
