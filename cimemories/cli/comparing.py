@@ -182,7 +182,7 @@ def _difference(found: Difference) -> None:
         output.line(text)
     output.line(
         f"  on {found.paired.profiles} common profiles, {tallied.flows:,} inappropriate and {found.necessary:,} "
-        f"necessary flows: {tallied.newly:,} newly leak, {tallied.stopped:,} leak no more, {tallied.both:,} leak in both"
+        f"necessary flows: {tallied.newly:,} newly leak, {tallied.stopped:,} leak no more, {tallied.both:,} in both"
     )
 
 
