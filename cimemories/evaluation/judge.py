@@ -16,7 +16,6 @@ from cimemories.llm import answers
 from cimemories.model import Attribute, Reveal, Strength
 from cimemories.seeds.prompts import KEYS, Prompt
 
-QUOTE_AT_MOST = 400
 _ORDER = (Strength.FULL, Strength.PARTIAL, Strength.IMPLIED)
 
 
@@ -30,7 +29,10 @@ class Judged:
 
 
 def answer_schema(attributes: int) -> dict[str, object]:
-    """The response_format that holds a judge to attribute numbers, strengths and short quotes."""
+    """The response_format that holds a judge to attribute numbers, strengths and quotes.
+
+    No length of a quote in it: a grammar that counts characters costs servers seconds for each new schema, and the limit
+    of tokens ends what would not end."""
     return {
         "type": "json_schema",
         "json_schema": {
@@ -47,7 +49,7 @@ def answer_schema(attributes: int) -> dict[str, object]:
                             "properties": {
                                 "attribute": {"type": "integer", "minimum": 1, "maximum": attributes},
                                 "strength": {"type": "string", "enum": [str(item) for item in _ORDER]},
-                                "quote": {"type": "string", "maxLength": QUOTE_AT_MOST},
+                                "quote": {"type": "string"},
                             },
                             "required": ["attribute", "strength", "quote"],
                             "additionalProperties": False,
