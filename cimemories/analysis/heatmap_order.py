@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 
 from cimemories.analysis.cube import Floats, Ints
 from cimemories.analysis.heatmap import Grid
+from cimemories.analysis.heatmap_difference import MEASURES, Difference
 
 MOST_CLUSTERED = 400  # ordering leaves takes cubic time
 
@@ -35,21 +37,37 @@ def most_leaked(found: Grid, most: int) -> Grid:
 def ordered(found: Grid, rows: Order, columns: Order) -> Grid:
     """The same heatmap with its sides in order. By value: the highest first, by the pooled value of the whole row or
     column, those without any pair last."""
-    shares = {measure: found.pooled(measure) for measure in (Order.VIOLATION, Order.COMPLETENESS)}
+    pooled = {measure: found.pooled(measure) for measure in MEASURES}
+    return found.take(*_orders(found, pooled, (found.violation, found.completeness), (rows, columns)))
+
+
+def ordered_difference(both: Difference, rows: Order, columns: Order) -> Difference:
+    """The same of two runs: by value is by the difference of the pooled values, the largest rise first."""
+    pooled = {}
+    for measure in MEASURES:
+        before, after = both.first.pooled(measure), both.second.pooled(measure)
+        pooled[measure] = (after[0] - before[0], after[1] - before[1])
+    order = _orders(both.first, pooled, (both.of("violation"), both.of("completeness")), (rows, columns))
+    return Difference(both.first.take(*order), both.second.take(*order))
+
+
+def _orders(
+    found: Grid, pooled: Mapping[str, tuple[Floats, Floats]], values: tuple[Floats, Floats], how: tuple[Order, Order]
+) -> tuple[Ints, Ints]:
     sides: list[Ints] = []
-    for side, how in enumerate((rows, columns)):
+    for side, wanted in enumerate(how):
         names = (found.rows if side == 0 else found.columns).names
-        match how:
+        match wanted:
             case Order.NAME:
                 sides.append(np.array(sorted(range(len(names)), key=lambda i: (names[i].casefold(), i)), np.int64))
             case Order.VIOLATION | Order.COMPLETENESS:
-                sides.append(by_value(shares[how][side]))
+                sides.append(by_value(pooled[wanted][side]))
             case Order.ALIKE:
-                values = np.concatenate([found.violation, found.completeness], axis=1 - side)
-                sides.append(alike(values if side == 0 else values.T))
+                beside = np.concatenate(values, axis=1 - side)
+                sides.append(alike(beside if side == 0 else beside.T))
             case _:
                 sides.append(np.arange(len(names)))
-    return found.take(sides[0], sides[1])
+    return sides[0], sides[1]
 
 
 def by_value(values: Floats) -> Ints:

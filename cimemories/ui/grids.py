@@ -1,7 +1,8 @@
 """Maps of shares by two things: one or two beside each other with the same rows and columns, whose cells are linked.
 
-The cell under the pointer says the numbers of all maps, lines through it run across them, and a click marks it in each.
-A click on a go.Heatmap raises no event in Streamlit; an invisible scatter point in the middle of each cell does.
+The cell under the pointer says the numbers of all maps and is framed in each of them, and so is the one that was
+clicked (assets/grids.js). A go.Heatmap raises no event in Streamlit, and a selection of Plotly's draws the whole chart
+anew: an invisible scatter point in the middle of each cell is what the pointer meets.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import html
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import streamlit as st
 
-from cimemories.ui.charts import CHARACTER_WIDTH, CONFIG, LONGEST_TICK, escaped, figure_layout
+from cimemories.ui.charts import CHARACTER_WIDTH, CONFIG, LONGEST_TICK, escaped
 from cimemories.ui.style import INAPPROPRIATE, MODEL
 from cimemories.ui.tables import count as as_count
 from cimemories.ui.tables import percent
@@ -24,14 +26,18 @@ from cimemories.ui.tables import percent
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+# Streamlit takes a text without a line break for a path, so the last one stays.
+_SCRIPT = (Path(__file__).parent / "assets" / "grids.js").read_text(encoding="utf-8")
+_component = st.components.v2.component("cimemories_grids", html="<div></div>\n", js=_SCRIPT)
 Shares = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.integer[Any]]
 Cell = tuple[int, int]
 PLOT_WIDTH, HATCH = 1000, 11  # pixels: about as wide as all maps are, and between two lines of a hatched cell
 ROW_HEIGHTS = ((20, 32), (45, 22))  # up to so many rows, so high; 16 beyond
 HEAD = 104  # pixels: title, subtitle, and the name of each map
+TITLE_CHARACTERS, TITLE_LINE = 120, 21  # of a line of the title, and how high it is
 LEAST_SCALE = 0.01  # where all is 0 the scale still begins at 0 and ends above it
-BAR, BETWEEN = 0.06, 0.035  # of the width: for a colour scale, and between two maps
+BAR, BETWEEN = 0.045, 0.03  # of the width: for a colour scale, and between two maps
 UPRIGHT, SLANTED, NARROW = 70, 16, 24  # pixels of a column for words in lines, for slanted ones; letters of turned ones
 NUMBERED = 44  # pixels of a column that has room for its number
 DIVERGING = ((0.0, "#004D7A"), (0.25, MODEL), (0.5, "#ECECEC"), (0.75, INAPPROPRIATE), (1.0, "#8F3F00"))
@@ -70,91 +76,81 @@ class Side:
     titles: Sequence[str]
 
 
-def draw(
-    maps: Sequence[Map],
-    rows: Side,
-    columns: Side,
-    *,
-    title: str,
-    subtitle: str,
-    key: str,
-    alt: str,
-    selected: Cell | None = None,
-) -> tuple[Cell | None, go.Figure]:
-    """Draw the maps. Returns the (row, column) clicked in this run, else `selected`, and the figure for exports.
-
-    Give another `key` when rows or columns change, so that an old click is not read as one on what stands there now.
-    """
+def draw(fig: go.Figure, shape: tuple[int, int], *, key: str, alt: str, selected: Cell | None = None) -> Cell | None:
+    """Draw what `figure` made of so many (rows, columns). Returns the cell clicked in this run, else `selected`."""
     fresh = clicked(key)
-    chosen = fresh if fresh and fresh[0] < len(rows.names) and fresh[1] < len(columns.names) else selected
-    fig = figure(maps, rows, columns, title=title, subtitle=subtitle)
-    if chosen is not None:
-        for position in range(len(maps)):
-            _outline(fig, chosen, position)
-    st.plotly_chart(fig, key=key, on_select="rerun", selection_mode="points", alt=alt, config=CONFIG)
-    return chosen, fig
+    chosen = fresh if fresh and fresh[0] < shape[0] and fresh[1] < shape[1] else selected
+    box = f"{key.replace('.', '-')}-maps"
+    with st.container(key=box):
+        st.plotly_chart(fig, key=f"{key}.chart", alt=alt, config=CONFIG)
+        _component(key=key, data={"box": box, "selected": chosen}, on_cell_change=lambda: None)
+    return chosen
 
 
 def clicked(key: str) -> Cell | None:
-    """The cell clicked since the last run: the widget reports an old click on and on, which must not beat the URL."""
-    points = ((st.session_state.get(key) or {}).get("selection") or {}).get("points") or []
-    cell = None
-    if points:
-        data = points[0].get("customdata")
-        place = list(data.values()) if isinstance(data, dict) else data
-        cell = (int(place[1]), int(place[0]))
-    fresh = cell != st.session_state.get(f"{key}.seen")
-    st.session_state[f"{key}.seen"] = cell
-    return cell if fresh else None
+    """The cell clicked since the last run. What a browser sends may be anything."""
+    cell = (st.session_state.get(key) or {}).get("cell")
+    if not isinstance(cell, list) or len(cell) != 2 or not all(isinstance(i, int) and i >= 0 for i in cell):
+        return None
+    return cell[0], cell[1]
 
 
 def figure(maps: Sequence[Map], rows: Side, columns: Side, *, title: str, subtitle: str) -> go.Figure:
-    """The maps beside each other in one figure, with one axis of rows."""
+    """The maps beside each other in one figure, with one axis of rows. Written down whole: Plotly takes five times as
+    long for a figure that grows by pieces."""
     import plotly.graph_objects as go
 
-    fig = go.Figure()
     width = PLOT_WIDTH / len(maps) / max(1, len(columns.names))
     height = next((high for most, high in ROW_HEIGHTS if len(rows.names) <= most), 16)
     said = _said(maps, rows, columns)
     down, across = np.mgrid[: len(rows.names), : len(columns.names)]
-    places = np.stack([across.reshape(-1), down.reshape(-1)], axis=1)
-    spans = _spans(len(maps))
-    for position, (item, (start, end)) in enumerate(zip(maps, spans, strict=True)):
+    axes, room = _ticks(rows, columns, width)
+    data: list[dict[str, Any]] = []
+    names: list[dict[str, Any]] = []
+    layout: dict[str, Any] = {"yaxis": axes[1], "annotations": names}
+    for position, (item, (start, end)) in enumerate(zip(maps, _spans(len(maps)), strict=True)):
         number = "" if position == 0 else str(position + 1)
-        axes = {"xaxis": f"x{number}", "yaxis": "y"}
-        _cells(fig, item, axes, end, numbered=width >= NUMBERED)
-        _hatch(fig, np.argwhere(np.isnan(item.values)), (width - 4, height - 4), axes)
-        fig.add_scatter(
-            x=places[:, 0],
-            y=places[:, 1],
-            mode="markers",
-            marker={"symbol": "square", "size": 8, "opacity": 0},
-            selected={"marker": {"opacity": 0}},
-            unselected={"marker": {"opacity": 0}},
-            customdata=places,
-            text=said,
-            hovertemplate="%{text}<extra></extra>",
-            showlegend=False,
-            **axes,
+        on = {"xaxis": f"x{number}", "yaxis": "y"}
+        data.append(_cells(item, end, numbered=width >= NUMBERED) | on)
+        data.append(_hatch(np.argwhere(np.isnan(item.values)), (width - 4, height - 4)) | on)
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": across.reshape(-1),
+                "y": down.reshape(-1),
+                "marker": {"symbol": "square", "size": 8, "opacity": 0},
+                "text": said,
+                "hovertemplate": "%{text}<extra></extra>",
+                "showlegend": False,
+                **on,
+            }
         )
-        fig.update_layout({f"xaxis{number}": {"domain": [start, end], "anchor": "y"}})
+        layout[f"xaxis{number}"] = {**axes[0], "domain": [start, end], "anchor": "y"}
         if len(maps) > 1:
             where = {"x": start, "y": 1, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
-            fig.add_annotation(
-                text=f"<b>{escaped(item.name)}</b>", showarrow=False, yshift=4, font={"size": 13}, **where
-            )
-    figure_layout(fig, title=title, subtitle=subtitle)
-    room = _ticks(fig, rows, columns, width)
-    head = HEAD if len(maps) > 1 else HEAD - 30
-    fig.update_layout(
-        margin={"t": head, "r": 8, **room},
-        height=height * max(1, len(rows.names)) + head + room["b"],
-        dragmode=False,
-        hovermode="closest",
-        hoverdistance=300,
-        spikedistance=-1,
-    )
-    return fig
+            text = f"<b>{escaped(item.name)}</b>"
+            names.append({"text": text, "showarrow": False, "yshift": 4, "font": {"size": 13}, **where})
+    lines = textwrap.wrap(" ".join(title.split()), TITLE_CHARACTERS) or [""]
+    head = HEAD + TITLE_LINE * (len(lines) - 1) - (0 if len(maps) > 1 else 30)
+    layout |= {
+        "title": {
+            "text": "<br>".join(html.escape(line) for line in lines),
+            "subtitle": {"text": escaped(subtitle)},
+            "x": 0,
+            "xanchor": "left",
+        },
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "hoverlabel": {"align": "left"},
+        "margin": {"t": head, "r": 8, **room},
+        "height": height * max(1, len(rows.names)) + head + room["b"],
+        "dragmode": False,
+        "hovermode": "closest",
+        "hoverdistance": 300,
+        "spikedistance": -1,
+    }
+    return go.Figure({"data": data, "layout": layout})
 
 
 def _spans(number: int) -> list[tuple[float, float]]:
@@ -163,7 +159,7 @@ def _spans(number: int) -> list[tuple[float, float]]:
     return [(i * (each + BAR + BETWEEN), i * (each + BAR + BETWEEN) + each) for i in range(number)]
 
 
-def _cells(fig: go.Figure, item: Map, axes: dict[str, str], end: float, *, numbered: bool) -> None:
+def _cells(item: Map, end: float, *, numbered: bool) -> dict[str, Any]:
     values = item.values
     known = values[~np.isnan(values)]
     highest = max(LEAST_SCALE, float(np.abs(known).max()) if known.size else 0.0)
@@ -171,26 +167,19 @@ def _cells(fig: go.Figure, item: Map, axes: dict[str, str], end: float, *, numbe
     if item.before is not None:
         scale = {"colorscale": [list(stop) for stop in DIVERGING], "zmin": -highest, "zmax": highest}
     sign = "" if item.before is None else "+"
-    fig.add_heatmap(
-        z=values,
-        x=np.arange(values.shape[1]),
-        y=np.arange(values.shape[0]),
-        xgap=1,
-        ygap=1,
-        hoverinfo="skip",
-        texttemplate=f"%{{z:{sign}.0%}}" if numbered else None,
-        colorbar={
-            "tickformat": f"{sign}.0%",
-            "thickness": 10,
-            "outlinewidth": 0,
-            "len": 1,
-            "x": end + 0.004,
-            "xpad": 0,
-            "tickfont": {"size": 11},
-        },
+    bar = {"tickformat": f"{sign}.0%", "thickness": 10, "outlinewidth": 0, "len": 1, "x": end + 0.004, "xpad": 0}
+    return {
+        "type": "heatmap",
+        "z": values,
+        "x": np.arange(values.shape[1]),
+        "y": np.arange(values.shape[0]),
+        "xgap": 1,
+        "ygap": 1,
+        "hoverinfo": "skip",
+        "colorbar": {**bar, "tickfont": {"size": 11}},
+        **({"texttemplate": f"%{{z:{sign}.0%}}"} if numbered else {}),
         **scale,
-        **axes,
-    )
+    }
 
 
 def _said(maps: Sequence[Map], rows: Side, columns: Side) -> npt.NDArray[np.object_]:
@@ -222,9 +211,9 @@ def _cell(shares: list[float], pairs: list[int], unit: str) -> str:
     )
 
 
-def _ticks(fig: go.Figure, rows: Side, columns: Side, width: float) -> dict[str, int]:
-    """Names on both sides; returns the margins that hold them, reckoned here: left to Plotly, the chart is laid out
-    several times over."""
+def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any], dict[str, Any]], dict[str, int]]:
+    """The axes of columns and rows with their names, and the margins that hold these, reckoned here: left to Plotly,
+    the chart is laid out several times over."""
     spikes = {
         "showspikes": True,
         "spikemode": "across",
@@ -253,30 +242,30 @@ def _ticks(fig: go.Figure, rows: Side, columns: Side, width: float) -> dict[str,
         longest = max((len(html.unescape(text)) for text in ticks), default=0) * CHARACTER_WIDTH
         deep = round(longest * (0.65 if angle == -40 else 1.0)) + 24
     size = 11 if width >= SLANTED else 10
-    fig.update_xaxes(
+    across = {
         **axis,
-        range=[-0.5, len(columns.names) - 0.5],
-        tickvals=list(range(len(columns.names))),
-        ticktext=ticks,
-        tickangle=angle,
-        tickfont={"size": size},
-    )
+        "range": [-0.5, len(columns.names) - 0.5],
+        "tickvals": list(range(len(columns.names))),
+        "ticktext": ticks,
+        "tickangle": angle,
+        "tickfont": {"size": size},
+    }
     left = [escaped(name, LONGEST_TICK) for name in rows.names]
-    fig.update_yaxes(
+    down = {
         **axis,
-        range=[len(rows.names) - 0.5, -0.5],
-        tickvals=list(range(len(rows.names))),
-        ticktext=left,
-        tickfont={"size": 12 if len(rows.names) <= ROW_HEIGHTS[1][0] else 10},
-    )
+        "range": [len(rows.names) - 0.5, -0.5],
+        "tickvals": list(range(len(rows.names))),
+        "ticktext": left,
+        "tickfont": {"size": 12 if len(rows.names) <= ROW_HEIGHTS[1][0] else 10},
+    }
     longest = max((len(html.unescape(text)) for text in left), default=0) * CHARACTER_WIDTH
     slanted = (
         max((len(html.unescape(text)) for text in ticks), default=0) * CHARACTER_WIDTH * 0.77 if angle == -40 else 0
     )
-    return {"l": round(max(longest, slanted)) + 14, "b": deep}
+    return (across, down), {"l": round(max(longest, slanted)) + 14, "b": deep}
 
 
-def _hatch(fig: go.Figure, cells: npt.NDArray[Any], size: tuple[float, float], axes: dict[str, str]) -> None:
+def _hatch(cells: npt.NDArray[Any], size: tuple[float, float]) -> dict[str, Any]:
     """Diagonals, all of them one line: a pattern a cell would cost the browser a hundred times as much.
 
     They are reckoned in pixels, so that they slant alike in narrow and in wide cells.
@@ -287,23 +276,17 @@ def _hatch(fig: go.Figure, cells: npt.NDArray[Any], size: tuple[float, float], a
         left, right = max(0.0, offset - height), min(width, float(offset))
         ends = [((x / width - 0.5) * 0.92, ((offset - x) / height - 0.5) * 0.88) for x in (left, right)]
         lines.append((*ends[0], *ends[1]))
-    if not len(cells) or not lines:
-        return
-    one = np.array(lines)  # [lines, 4]
-    x = np.full((len(cells), len(lines), 3), np.nan)
+    one = np.array(lines).reshape(-1, 4)
+    x = np.full((len(cells), len(one), 3), np.nan)  # nan between two lines
     y = x.copy()
     x[:, :, :2] = cells[:, 1, None, None] + one[None, :, [0, 2]]
     y[:, :, :2] = cells[:, 0, None, None] + one[None, :, [1, 3]]
-    line = {"color": "rgba(128,128,128,.6)", "width": 1, "simplify": False}
-    fig.add_scatter(
-        x=x.reshape(-1), y=y.reshape(-1), mode="lines", line=line, hoverinfo="skip", showlegend=False, **axes
-    )
-
-
-def _outline(fig: go.Figure, cell: Cell, position: int) -> None:
-    """White on black, so that it stands out from every colour of the scale in both themes."""
-    row, column = cell
-    box = {"x0": column - 0.5, "x1": column + 0.5, "y0": row - 0.5, "y1": row + 0.5}
-    axis = {"xref": "x" if position == 0 else f"x{position + 1}", "yref": "y"}
-    fig.add_shape(type="rect", line={"color": "black", "width": 5}, **box, **axis)
-    fig.add_shape(type="rect", line={"color": "white", "width": 2}, **box, **axis)
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": x.reshape(-1),
+        "y": y.reshape(-1),
+        "line": {"color": "rgba(128,128,128,.6)", "width": 1, "simplify": False},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }

@@ -8,7 +8,7 @@ from cimemories.analysis import families, heatmap
 from cimemories.analysis.flows import Flows, Scope
 from cimemories.analysis.heatmap import Grid
 from cimemories.analysis.heatmap_difference import Difference, as_first, difference, difference_frame
-from cimemories.analysis.heatmap_order import most_leaked, ordered
+from cimemories.analysis.heatmap_order import most_leaked, ordered, ordered_difference
 from cimemories.store import runs
 from cimemories.ui import exports, grids, page, tables, url
 from cimemories.ui.tables import Column
@@ -35,34 +35,38 @@ def draw() -> None:
         n = heatmaps_controls.samples(asked)
     view = heatmaps_controls.view(_others(flows, asked))
     whole = heatmap.grid(flows, asked, view.rows, view.columns, n)
-    with chosen.top:
-        said = heatmaps_words.takeaway(asked, whole, heatmap.worst(whole), chosen.numbers)
-        page.head("Heatmaps", said, simulated=bool(asked.simulated))
     kin = asked.labelling and families.warning(asked.labelling.model, asked.run.model)
     if kin:
         page.notice(f"{kin[0].upper()}{kin[1:]}.")
     caveats(chosen.numbers)
+    said, simulated = heatmaps_words.takeaway(asked, whole, heatmap.worst(whole), chosen.numbers), bool(asked.simulated)
     if asked.labelling is None or whole.empty:
         page.empty(
             "No labelled flow to show",
             "A cell needs pairs with a consensus in retained contexts: label the dataset, or wait for judgements.",
             lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
         )
-        return
-    _maps(chosen, view, whole)
+    else:
+        difference_said, simulated = _maps(chosen, view, whole)
+        said = difference_said or said
+    # Last, since it holds the address, which a click on a cell has changed by now.
+    with chosen.top:
+        page.head("Heatmaps", said, simulated=simulated)
 
 
-def _others(flows: Flows, asked: Scope) -> dict[str, runs.RunRow]:
-    """Runs of the same dataset, the newest first."""
+def _others(flows: Flows, asked: Scope) -> dict[str, str]:
+    """Names of the other runs of the same dataset, the newest first."""
     with flows.store.read() as connection:
-        rows = runs.all_rows(connection)
-    return {row.id: row for row in reversed(rows) if row.dataset == asked.run.dataset and row.id != asked.run.id}
+        names = runs.names(connection, asked.run.dataset)
+    return {run_id: name for run_id, name in reversed(names.items()) if run_id != asked.run.id}
 
 
-def _maps(chosen: RunScope, view: View, whole: Grid) -> None:
+def _maps(chosen: RunScope, view: View, whole: Grid) -> tuple[str, bool]:
+    """Draw the maps and what is under them. Returns what the head says of a difference, '' where there is none, and
+    whether anything in them is simulated."""
     flows, asked = chosen.flows, chosen.asked
     few = most_leaked(whole, heatmaps_controls.most(whole, view.rows))
-    found = ordered(few, view.row_order, view.column_order)
+    found, said = ordered(few, view.row_order, view.column_order), ""
     about: dict[str, object] = {
         "run": asked.run.id,
         "labels": f"{asked.labelling.id if asked.labelling else ''}, {asked.label_words}",
@@ -73,11 +77,24 @@ def _maps(chosen: RunScope, view: View, whole: Grid) -> None:
     if view.against:
         other, note = as_first(flows, asked, view.against)
         second = heatmap.grid(flows, other, view.rows, view.columns, whole.n)
-        both, frame = difference(found, second), difference_frame(difference(whole, second))
+        both = ordered_difference(difference(few, second), view.row_order, view.column_order)
+        found, frame = both.first, difference_frame(difference(whole, second))
+        measure = COMPLETENESS if view.measure == COMPLETENESS else VIOLATION
+        said = f"{heatmaps_words.changed(both, asked.run.name, other.run.name, measure)}."
         about |= {"compared with": other.run.id, "judge of that": other.judge_words}
         if note:
             page.notice(f"{note}.")
-    place, fig = _drawn(asked, other, view, found, both)
+    words = _words(asked, other, view, found, both)
+    # A click changes nothing about the figure, and it takes longer to make than all the rest.
+    drawing = ("heatmap drawing", asked.version, other and other.version, view, found.n, len(found.rows), words)
+    fig = flows.remember(drawing, lambda: _figure(view, found, both, words))
+    place = grids.draw(
+        fig,
+        (len(found.rows), len(found.columns)),
+        key="heatmaps.maps",
+        selected=heatmaps_controls.cell(found),
+        alt=f"{words[0]}. {words[1]}. The same numbers are in the table below.",
+    )
     simulated = bool(asked.simulated or (other and other.simulated))
     exports.buttons(f"heatmap-{asked.run.id}", frame, fig=fig, key="heatmaps.export", simulated=simulated, about=about)
     if place is not None:
@@ -86,13 +103,23 @@ def _maps(chosen: RunScope, view: View, whole: Grid) -> None:
     else:
         page.notice("Click a cell to see the flows behind it: which attribute, of whom, in how many samples.")
     page.fold("All cells as a table", ":material/table:", "heatmaps.box.table", lambda: _twin(frame, view, found.n))
+    return said, simulated
 
 
-def _drawn(
-    asked: Scope, other: Scope | None, view: View, found: Grid, both: Difference | None
-) -> tuple[grids.Cell | None, go.Figure]:
-    units = {VIOLATION: "inappropriate pairs", COMPLETENESS: "necessary pairs"}
-    names = {VIOLATION: f"Violation@{found.n}", COMPLETENESS: "Completeness"}
+def _words(asked: Scope, other: Scope | None, view: View, found: Grid, both: Difference | None) -> tuple[str, str]:
+    """Title and subtitle."""
+    if both is not None and other is not None:
+        told = COMPLETENESS if view.measure == COMPLETENESS else VIOLATION
+        title = heatmaps_words.changed(both, asked.run.name, other.run.name, told)
+        return title, heatmaps_words.pairs_of_both(both, other.run.name)
+    if view.measure == COMPLETENESS:
+        title = heatmaps_words.completeness_title(found, heatmap.least_complete(found))
+    else:
+        title = heatmaps_words.maps_title(found, heatmap.worst(found))
+    return title, heatmaps_words.subtitle(found)
+
+
+def _figure(view: View, found: Grid, both: Difference | None, words: tuple[str, str]) -> go.Figure:
     maps = []
     for measure in (VIOLATION, COMPLETENESS):
         if view.measure not in (measure, BOTH):
@@ -101,27 +128,15 @@ def _drawn(
             grids.Part(getattr(part, measure), getattr(part, f"{measure}_pairs"))
             for part in ((found,) if both is None else (both.second, both.first))
         ]
+        unit = "inappropriate pairs" if measure == VIOLATION else "necessary pairs"
+        name = f"Violation@{found.n}" if measure == VIOLATION else "Completeness"
         top = 1.0 if measure == COMPLETENESS else None
-        name = names[measure] if both is None else f"{names[measure]}, difference"
-        maps.append(grids.Map(name, units[measure], parts[0], parts[1] if both else None, top))
-    title, subtitle = heatmaps_words.maps_title(found, heatmap.worst(found)), heatmaps_words.subtitle(found)
-    if both is not None and other is not None:
-        told = COMPLETENESS if view.measure == COMPLETENESS else VIOLATION
-        title = heatmaps_words.changed(both, asked.run.name, other.run.name, told)
-        subtitle = heatmaps_words.pairs_of_both(both)
-    elif view.measure == COMPLETENESS:
-        title = heatmaps_words.completeness_title(found, heatmap.least_complete(found))
-    sides = [grids.Side(side.names, side.titles) for side in (found.rows, found.columns)]
-    return grids.draw(
-        maps,
-        sides[0],
-        sides[1],
-        title=title,
-        subtitle=subtitle,
-        key=f"heatmaps.maps.{asked.run.id}.{hash((found.rows.ids, found.columns.ids, view.measure, view.against))}",
-        selected=heatmaps_controls.cell(found),
-        alt=f"{title}. {subtitle}. The same numbers are in the table below.",
-    )
+        if both is None:
+            maps.append(grids.Map(name, unit, parts[0], maximum=top))
+        else:
+            maps.append(grids.Map(f"{name}, difference", unit, parts[0], before=parts[1]))
+    rows, columns = (grids.Side(side.names, side.titles) for side in (found.rows, found.columns))
+    return grids.figure(maps, rows, columns, title=words[0], subtitle=words[1])
 
 
 def _twin(frame: pd.DataFrame, view: View, n: int) -> None:

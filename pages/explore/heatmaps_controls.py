@@ -10,7 +10,6 @@ import streamlit as st
 from cimemories.analysis.flows import Scope
 from cimemories.analysis.heatmap import By, Grid
 from cimemories.analysis.heatmap_order import Order
-from cimemories.store.runs import RunRow
 from cimemories.ui import page, safe, tables, url
 
 # What the address calls the place of a cell on each side.
@@ -24,7 +23,7 @@ PARAMETER = {
     By.SPHERE: "sphere",
 }
 SIDES = {
-    By.DOMAIN: "Information domain",
+    By.DOMAIN: "Domain",
     By.EVENT: "Life event",
     By.ATTRIBUTE: "Attribute key",
     By.PROFILE: "Profile",
@@ -77,8 +76,8 @@ def samples(asked: Scope) -> int:
     return n
 
 
-def view(others: Mapping[str, RunRow]) -> View:
-    """Draw the choices. others: the runs that this one can be set against."""
+def view(others: Mapping[str, str]) -> View:
+    """Draw the choices. others: names by id of the runs that this one can be set against."""
     rows, columns = _sides()
     left, right, down, across, measure, against = st.columns([3, 3, 4, 4, 3, 5])
     sides = {str(by): SIDES[by] for by in By}
@@ -94,7 +93,7 @@ def view(others: Mapping[str, RunRow]) -> View:
     with measure:
         shown = _choice("Maps", SHOWN, "measure", url.get("measure"), BOTH)
     with against:
-        named = {NOBODY: "no other run"} | {key: f"{row.name} ({key})" for key, row in others.items()}
+        named = {NOBODY: "no other run"} | {key: f"{name} ({key})" for key, name in others.items()}
         other = _choice("Difference to", named, "against", url.get("against"), NOBODY)
     return View(rows, columns, down_order, across_order, shown, None if other == NOBODY else other)
 

@@ -94,15 +94,18 @@ def changed(found: Difference, first: str, second: str, measure: str) -> str:
     return text
 
 
-def pairs_of_both(found: Difference) -> str:
-    """What a difference rests on."""
+def pairs_of_both(found: Difference, second: str) -> str:
+    """What the colours of a difference mean, and what it rests on."""
     numbers = [
         f"{tables.count(part.violation_pairs.sum())} inappropriate and "
         f"{tables.count(part.completeness_pairs.sum())} necessary pairs"
         for part in (found.first, found.second)
     ]
     counted = f"{numbers[0]} in each" if found.same_pairs else f"{numbers[0]} before, {numbers[1]} after"
-    return f"{counted}, {_sides(found.first)}; hatched: no such pair in one of the two"
+    return (
+        f"orange (+): {second} higher, blue (-): lower; {counted}, {_sides(found.first)}; "
+        "hatched: no such pair in one run"
+    )
 
 
 def _sides(found: Grid) -> str:

@@ -1,0 +1,109 @@
+// Links the maps of one chart: the cell under the pointer and the chosen one are framed in every map at once, and a
+// click tells the server which cell it was. The chart itself need not be drawn again for that, which would take longer
+// than all the rest. Cells are numbers; no text of the data comes here.
+
+const LOOK_MS = 200;
+
+class Link {
+  constructor() {
+    this.plot = null;
+    this.events = null;
+    this.selected = null;
+    this.hovered = null;
+    this.timer = setInterval(() => this.find(), LOOK_MS);
+  }
+
+  receive(component) {
+    this.data = component.data;
+    this.send = component.setTriggerValue;
+    this.selected = this.data.selected;
+    this.hovered = null;
+    this.find();
+    this.draw();
+  }
+
+  // The page may take the chart away and bring another at any time, and Plotly may begin anew in the same place.
+  find() {
+    if (!this.data) return;
+    const plot = document.querySelector(`.st-key-${this.data.box} .js-plotly-plot`);
+    if (!plot || !plot.on || (plot === this.plot && plot._ev === this.events && this.layer.isConnected)) return;
+    this.layer?.remove();
+    this.plot = plot;
+    if (plot._ev !== this.events) {
+      this.events = plot._ev;
+      plot.on("plotly_hover", (event) => this.hover(this.cell(event)));
+      plot.on("plotly_unhover", () => this.hover(null));
+      plot.on("plotly_click", (event) => this.click(this.cell(event)));
+      plot.on("plotly_afterplot", () => this.draw());
+    }
+    this.layer = document.createElement("div");
+    this.layer.setAttribute("aria-hidden", "true");
+    this.layer.style.cssText = "position:absolute;inset:0;pointer-events:none;overflow:hidden";
+    plot.style.position = "relative";
+    plot.append(this.layer);
+    plot.dataset.linked = "yes";
+    this.draw();
+  }
+
+  cell(event) {
+    const point = event?.points?.[0];
+    return point ? [Math.round(point.y), Math.round(point.x)] : null;
+  }
+
+  hover(cell) {
+    this.hovered = cell;
+    this.draw();
+  }
+
+  click(cell) {
+    if (!cell) return;
+    this.selected = cell;
+    this.draw();
+    this.send("cell", cell);
+  }
+
+  draw() {
+    const layout = this.plot?._fullLayout;
+    if (!layout || !this.layer) return;
+    this.layer.replaceChildren();
+    for (const name of Object.keys(layout).filter((item) => /^xaxis\d*$/.test(item))) {
+      const axes = [layout[name], layout.yaxis];
+      if (this.hovered) this.frame(axes, this.hovered, 1);
+      if (this.selected) this.frame(axes, this.selected, 2);
+    }
+  }
+
+  // White inside black: it stands out from every colour of the scales in both themes.
+  frame([across, down], [row, column], thick) {
+    const ends = (axis, at) => [axis.d2p(at - 0.5), axis.d2p(at + 0.5)].sort((a, b) => a - b);
+    const [left, right] = ends(across, column);
+    const [top, bottom] = ends(down, row);
+    if (left < -1 || right > across._length + 1 || top < -1 || bottom > down._length + 1) return;
+    const box = document.createElement("div");
+    box.style.cssText =
+      `position:absolute;box-sizing:border-box;left:${across._offset + left}px;top:${down._offset + top}px;` +
+      `width:${right - left}px;height:${bottom - top}px;border:${thick}px solid #fff;outline:${thick}px solid #000`;
+    this.layer.append(box);
+  }
+
+  close() {
+    clearInterval(this.timer);
+    this.layer?.remove();
+  }
+}
+
+const links = new WeakMap();
+
+export default function (component) {
+  const parent = component.parentElement;
+  let link = links.get(parent);
+  if (!link) {
+    link = new Link();
+    links.set(parent, link);
+  }
+  link.receive(component);
+  return () => {
+    link.close();
+    links.delete(parent);
+  };
+}
