@@ -1,0 +1,138 @@
+"""The order of models by a number, how much of it another choice keeps, and who changes places, in words."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from scipy.stats import kendalltau, rankdata
+
+from cimemories.analysis.cube import Bools, Floats
+
+DECIMALS = 12  # two numbers that agree to so many places are a tie, however they were summed
+
+
+class Measure(StrEnum):
+    """What models are put in order by."""
+
+    BALANCED = "balanced"
+    VIOLATION = "violation"
+    COMPLETENESS = "completeness"
+
+    @property
+    def words(self) -> str:
+        return {"balanced": "balanced score", "violation": "violation", "completeness": "completeness"}[self]
+
+    @property
+    def less_is_better(self) -> bool:
+        return self == Measure.VIOLATION
+
+
+def ranks(values: Floats, measure: Measure) -> Floats:
+    """1 for the best, ties share the better rank, nan where the number is undefined. values: [runs] or [runs, T], put
+    in order along the runs."""
+    good = np.round(values if measure.less_is_better else -values, DECIMALS)
+    found = rankdata(np.where(np.isnan(good), np.inf, good), method="min", axis=0)
+    return np.where(np.isnan(values), np.nan, found)
+
+
+def tau(first: Floats, second: Floats) -> float:
+    """Kendall's tau-b of two sets of ranks [runs], over the runs that have both; nan with fewer than two of them, or
+    where all are tied."""
+    both = ~np.isnan(first) & ~np.isnan(second)
+    if both.sum() < 2:
+        return math.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return float(kendalltau(first[both], second[both]).statistic)
+
+
+@dataclass(frozen=True)
+class Swap:
+    """Two runs that change places. ahead, behind: positions, as they stand by the current settings. spans: stretches of
+    thresholds (first, last) at which the other one is ahead. near: how far the nearest of them is."""
+
+    ahead: int
+    behind: int
+    spans: tuple[tuple[float, float], ...]
+    near: float
+
+
+def swaps(now: Floats, over: Floats, thresholds: Sequence[float], at: float, measure: Measure) -> list[Swap]:
+    """Every pair of runs whose order turns round at some threshold, the one nearest to `at` first. A tie is no turn.
+
+    now: the numbers by the current settings [runs]; over: [runs, T]; thresholds: [T], ascending.
+    """
+    sign = -1.0 if measure.less_is_better else 1.0
+    before, after = np.round(sign * now, DECIMALS), np.round(sign * over, DECIMALS)
+    found = []
+    for ahead in range(len(now)):
+        for behind in range(len(now)):
+            if before[ahead] > before[behind]:
+                spans = _spans(after[behind] > after[ahead], thresholds)
+                if spans:
+                    near = min(max(low - at, at - high, 0.0) for low, high in spans)
+                    found.append(Swap(ahead, behind, spans, near))
+    return sorted(found, key=lambda swap: swap.near)
+
+
+def _spans(mask: Bools, thresholds: Sequence[float]) -> tuple[tuple[float, float], ...]:
+    """Stretches of neighbouring thresholds where the mask holds."""
+    edges = np.diff(np.concatenate([[0], mask.astype(np.int8), [0]]))
+    starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) - 1
+    return tuple((thresholds[a], thresholds[b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True))
+
+
+def swap_words(swap: Swap, names: Sequence[str], thresholds: Sequence[float]) -> str:
+    """'Qwen and Llama change places below a threshold of 80 %'."""
+    said = [_span_words(low, high, thresholds) for low, high in swap.spans]
+    return f"{names[swap.ahead]} and {names[swap.behind]} change places {_joined(said)}"
+
+
+def _span_words(low: float, high: float, thresholds: Sequence[float]) -> str:
+    """Where a stretch lies among all thresholds. Below and above name the first threshold that is not in it."""
+    first, last = low == thresholds[0], high == thresholds[-1]
+    place = list(thresholds)
+    if first and last:
+        return "at every threshold"
+    if first:
+        return f"below a threshold of {_percent(place[place.index(high) + 1])}"
+    if last:
+        return f"above a threshold of {_percent(place[place.index(low) - 1])}"
+    if low == high:
+        return f"at a threshold of {_percent(low)}"
+    return f"between thresholds of {_percent(low)} and {_percent(high)}"
+
+
+def order_words(
+    found: Sequence[Swap], names: Sequence[str], thresholds: Sequence[float], measure: Measure, *, most: int = 1
+) -> str:
+    """What becomes of the order over all thresholds, as one sentence without its full stop. The nearest `most` pairs
+    are named."""
+    span = f"from {_percent(thresholds[0])} to {_percent(thresholds[-1])}"
+    if len(names) < 2:
+        return f"One run alone has no order; its {measure.words} is drawn for every threshold {span}"
+    if not found:
+        return f"The order of {len(names)} runs by {measure.words} is the same at every threshold {span}"
+    said = [swap_words(swap, names, thresholds) for swap in found[:most]]
+    more = len(found) - len(said)
+    return "; ".join(said) + (f"; {more} more {'pairs' if more > 1 else 'pair'} do so" if more else "")
+
+
+def tau_words(value: float) -> str:
+    """'order unchanged (Kendall's tau 1)', 'Kendall's tau 0.71', or that there is no order to compare."""
+    if math.isnan(value):
+        return "no order to compare"
+    return "order unchanged (Kendall's tau 1)" if value == 1 else f"Kendall's tau {value:.2f}"
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _percent(threshold: float) -> str:
+    return f"{100 * threshold:.4g} %"

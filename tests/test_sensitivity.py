@@ -1,0 +1,206 @@
+"""Numbers under other labels: those of the consensus and of `headline` wherever these say something, to 1e-12."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import PERSONAS, add_dataset, add_labels, add_run, records
+
+from cimemories.analysis import completeness
+from cimemories.analysis.cube import IdentifierRule, mean_or_nan, retained
+from cimemories.analysis.flows import Flows, Labels, Scope, scope
+from cimemories.analysis.headline import headline
+from cimemories.analysis.rates import balanced
+from cimemories.analysis.relabel import levels, numbers, shares_of
+from cimemories.analysis.sensitivity import Setting, Study, study
+from cimemories.analysis.tally import tally
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED, consensus
+from cimemories.model import Label
+from cimemories.store import decisions, rules
+from cimemories.store.engine import Store, StoreError
+
+X, N, A, U = INAPPROPRIATE, NECESSARY, AMBIGUOUS, UNLABELLED
+PRIORS = tuple(person.prior for person in PERSONAS)
+
+priors_ = st.lists(st.integers(0, 10), min_size=3, max_size=3).filter(any).map(lambda w: [x / sum(w) for x in w])
+grids = st.lists(st.sampled_from([0.51, 0.6, 0.64, 0.74, 0.9, 0.99, 1.0]), min_size=1, max_size=5, unique=True)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def close(value: object) -> Any:
+    """Equal to 1e-12, undefined where the other is."""
+    return pytest.approx(value, rel=0, abs=1e-12, nan_ok=True)
+
+
+@given(seeds, grids.map(sorted), priors_, st.booleans())
+def test_levels_draw_the_line_where_the_consensus_does(seed: int, grid: list, priors: list, imported: bool) -> None:
+    votes = np.random.default_rng(seed).integers(0, 3, (40, 3, 3))
+    votes = votes / np.maximum(votes.sum(axis=2, keepdims=True), 1) if imported else votes
+    necessary, inappropriate = levels(shares_of(votes), priors, grid)
+    for place, threshold in enumerate(grid):
+        labels = consensus(votes, priors, threshold)
+        assert ((necessary > place) == (labels == N)).all()
+        assert ((inappropriate > place) == (labels == X)).all()
+
+
+@given(seeds, grids.map(sorted), st.integers(1, 4))
+@settings(max_examples=60)
+def test_every_threshold_gives_the_numbers_of_its_own_labels(seed: int, grid: list, n: int) -> None:
+    chance = np.random.default_rng(seed)
+    shape = (2, 4, 3)
+    draws = chance.integers(0, 4, shape)
+    reveals = chance.integers(0, draws + 1)
+    counted = chance.random(shape[:2]) < 0.8
+    votes = chance.multinomial(2, [0.45, 0.45, 0.1], (24, 3))
+    reached = [item.reshape(shape) for item in levels(shares_of(votes), PRIORS, grid)]
+    found = numbers(reveals, draws, counted, *reached, steps=len(grid), n=n)
+    for place, threshold in enumerate(grid):
+        labels = consensus(votes, PRIORS, threshold).reshape(shape)
+        exposed = tally(reveals, draws, labels, counted)
+        violation = exposed.by_profile(exposed.violation(n))
+        complete = completeness.by_profile(reveals, draws, labels)
+        assert found.violation[:, place].tolist() == close(violation.tolist())
+        assert found.completeness[:, place].tolist() == close(complete.tolist())
+        assert found.flows[place] == exposed.flows
+        assert found.attributes[place] == len(exposed.profile)
+        assert found.necessary[place] == completeness.asked_for(draws, labels).sum()
+        assert found.retained[place] == retained(labels).sum()
+        whole = balanced(mean_or_nan(violation), mean_or_nan(complete))
+        assert found.balanced[place] == close(whole)
+
+
+def test_numbers_that_are_no_rule_are_refused() -> None:
+    votes = shares_of(np.ones((1, 3, 3)))
+    for grid in ([0.5, 0.7], [0.7, 0.6], [0.9, 1.1], []):
+        with pytest.raises(ValueError, match="ascend"):
+            levels(votes, PRIORS, grid)
+    with pytest.raises(ValueError, match="add up to 1"):
+        levels(votes, (0.2, 0.2, 0.2), [0.7])
+    with pytest.raises(ValueError, match="n must be at least 1"):
+        numbers(*(np.ones((1, 1, 1), np.int64),) * 2, np.ones((1, 1), bool), *(np.ones((1, 1, 1), int),) * 2, 1, 0)
+
+
+def world(store: Store) -> list[str]:
+    """Two runs on random votes, with gaps, decisions on voted and on unvoted pairs, and a rule of its own."""
+    chance = np.random.default_rng(5)
+    data = add_dataset(store, profiles=2, attributes=8, contexts=4)
+    shape = (2, 8, 4)
+    add_labels(store, data.id, chance.choice([X, N, A, U], shape, p=[0.35, 0.25, 0.3, 0.1]))
+    runs = [add_run(store, data.id, samples, chance.integers(0, samples + 1, shape)) for samples in (2, 3)]
+    people = records(store, data.id)
+    with store.write() as connection:
+        for number, label in enumerate(
+            (Label.NECESSARY, Label.INAPPROPRIATE, Label.AMBIGUOUS, Label.INAPPROPRIATE) * 4
+        ):
+            person = people[number % 2]
+            decisions.add(
+                connection,
+                dataset_id=data.id,
+                attribute=person.attribute_ids[number // 2],
+                context=person.context_ids[number % 4],
+                annotator="Ada",
+                label=label,
+            )
+        rules.add(
+            connection,
+            data.id,
+            "looser",
+            threshold=0.7,
+            priors={"fundamentalist": 0.1, "pragmatic": 0.2, "unconcerned": 0.7},
+            annotator="Ada",
+        )
+    return runs
+
+
+def assert_headline(flows: Flows, found: Study, asked: Scope, setting: Setting, place: int) -> None:
+    """The numbers of one run by this setting are those of `headline` for this scope."""
+    ours = found.at(setting)[place]
+    theirs = headline(flows, asked, setting.identifiers)
+    n = found.subjects[place].n
+    assert ours.mean_violation[0] == close(theirs.violation[n])
+    assert ours.mean_completeness[0] == close(theirs.completeness)
+    assert ours.violation[:, 0].tolist() == close([p.violation[n] for p in theirs.per_profile])
+    if n == asked.run.samples:
+        assert ours.balanced[0] == close(theirs.balanced)
+    counts = (ours.flows[0], ours.attributes[0], ours.retained[0])
+    assert counts == (theirs.flows, theirs.attributes, theirs.retained)
+
+
+@pytest.mark.parametrize("identifiers", list(IdentifierRule))
+def test_any_setting_gives_the_numbers_that_the_record_gives_by_it(store: Store, identifiers: IdentifierRule) -> None:
+    runs = world(store)
+    flows = Flows(store)
+    by_labels = {}
+    for against in Labels:
+        now = [scope(store, run_id, labels=against) for run_id in runs]
+        looser = [scope(store, run_id, labels=against, rule="looser") for run_id in runs]
+        found = study(flows, now, identifiers)
+        tried = Setting(0.7, (0.1, 0.2, 0.7), against, identifiers)
+        for place in range(len(runs)):
+            assert_headline(flows, found, now[place], found.base, place)
+            assert_headline(flows, found, looser[place], tried, place)
+            # From a study by the other labels and the other rule too: nothing of the base stays behind.
+            assert_headline(flows, study(flows, looser, n=1), now[place], found.base, place)
+        by_labels[against] = found.at(found.base)[0].flows[0]
+    assert by_labels[Labels.DECISIONS] != by_labels[Labels.CONSENSUS]
+
+
+def test_a_decision_and_a_new_rule_show_at_once(store: Store) -> None:
+    runs = world(store)
+    flows = Flows(store)
+    before = study(flows, [scope(store, runs[0])])
+    person = records(store, before.subjects[0].scope.run.dataset)[0]
+    with store.write() as connection:
+        for attribute in person.attribute_ids:
+            for context in person.context_ids:
+                decisions.add(
+                    connection,
+                    dataset_id=before.subjects[0].scope.run.dataset,
+                    attribute=attribute,
+                    context=context,
+                    annotator="Ada",
+                    label=Label.AMBIGUOUS,
+                )
+    now = scope(store, runs[0])
+    after = study(flows, [now])
+    assert after.at(after.base)[0].flows[0] < before.at(before.base)[0].flows[0]
+    assert_headline(flows, after, now, after.base, 0)
+    alone = replace(after.base, labels=Labels.CONSENSUS)
+    assert_headline(flows, after, scope(store, runs[0], labels="consensus"), alone, 0)
+
+
+def test_a_cell_that_was_never_planned_has_no_label_whatever_the_votes(store: Store) -> None:
+    """A run on some of the labelled contexts: what was not asked of it decides nothing about it."""
+    data = add_dataset(store, profiles=1, attributes=3, contexts=2)
+    add_labels(store, data.id, [[[X, X], [N, X], [A, N]]])
+    run_id = add_run(store, data.id, 2, [[[1, 2], [2, 0], [0, 1]]])
+    asked = scope(store, run_id)
+    found = study(Flows(store), [asked])
+    last = len(found.votes.decided)
+    assert (found.subjects[0].rows < last).all()
+    rows = found.subjects[0].rows.copy()
+    rows[0, :, 1] = last
+    cut = replace(found, subjects=(replace(found.subjects[0], rows=rows),))
+    assert cut.at(cut.base)[0].retained[0] == 1 < found.at(found.base)[0].retained[0]
+
+
+def test_runs_that_do_not_share_their_labels_are_refused(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=2)
+    run_id = add_run(store, data.id, 1, np.zeros((1, 3, 2), int))
+    with pytest.raises(StoreError, match="none yet"):
+        study(Flows(store), [scope(store, run_id)])
+    with pytest.raises(ValueError, match="at least one run"):
+        study(Flows(store), [])
+
+
+def test_leaving_a_persona_out_scales_the_others_up() -> None:
+    base = Setting(0.8, (0.25, 0.75, 0.0))
+    left = base.without(0)
+    assert left is not None and left.priors == (0.0, 1.0, 0.0)
+    assert base.without(2) == base
+    assert left.without(1) is None
