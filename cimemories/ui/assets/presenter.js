@@ -94,10 +94,14 @@ class Presenter {
     this.open = false;
     this.stop();
     this.listen(false);
-    if (document.fullscreenElement) document.exitFullscreen().catch(() => {});
-    this.dialog.close();
-    this.root.querySelector(".start").focus();
-    this.send({ open: false });
+    const back = () => {
+      this.dialog.close();
+      this.root.querySelector(".start").focus();
+      this.send({ open: false });
+    };
+    // While the stage is full screen, nothing outside of it takes the focus.
+    if (document.fullscreenElement) document.exitFullscreen().then(back, back);
+    else back();
   }
 
   key(event) {

@@ -1,0 +1,107 @@
+"""Presenter's mode in a real browser: every key, the link that opens it, nothing but the show on the screen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import serving
+import worlds
+from playwright.sync_api import Page, expect
+
+from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
+from cimemories.model import Attribute, Context, Profile
+from cimemories.store.engine import open_store
+
+pytestmark = pytest.mark.browser
+TASKS = 6
+HOSTILE = "<img src=x onerror=alert(1)> <b>bold</b>"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """One user; attribute j of the first six leaks first in task j, in 2 of 2 messages; one is necessary everywhere."""
+    folder = tmp_path_factory.mktemp("presenter") / "workspace"
+    store = open_store(folder)
+    attributes = tuple(
+        Attribute(f"fact_{i}", i, "health", "job loss", f"Statement {i}. {HOSTILE}") for i in range(TASKS + 1)
+    )
+    contexts = tuple(Context(f"Task {j} {HOSTILE}", f"Recipient {j} {HOSTILE}", None) for j in range(TASKS))
+    data = worlds.add_profiles(store, [Profile(HOSTILE, "F", "x", 40, attributes, contexts)])
+    labels = [[[INAPPROPRIATE if i < TASKS else NECESSARY] * TASKS for i in range(TASKS + 1)]]
+    reveals = [[[2 if i == j else 0 for j in range(TASKS)] for i in range(TASKS + 1)]]
+    worlds.add_labels(store, data.id, labels)
+    run_id = worlds.add_run(store, data.id, 2, reveals, simulated=True)
+    store.close()
+    return folder, run_id
+
+
+@pytest.fixture(scope="module")
+def page(world: tuple[Path, str]) -> Iterator[Page]:
+    folder, run_id = world
+    serving.require_chromium()
+    with serving.running_app(folder, "--no-demo") as (address, _), serving.chromium() as browser:
+        page = serving.open_page(browser, f"{address}/accumulation?run={run_id}")
+        page.get_by_role("button", name="Present").wait_for()
+        serving.settled(page)
+        yield page
+
+
+def shows(page: Page, task: int) -> None:
+    """The task is named, everything up to it is in the list, newest on top, and the number adds up."""
+    expect(page.locator("dialog .of")).to_have_text(f"{task} of {TASKS} private attributes revealed")
+    names = [f"fact {i}" for i in reversed(range(task))]
+    expect(page.locator("dialog .item .name")).to_have_text([re.compile(rf"^{name}2 of 2 messages$") for name in names])
+    if task:
+        expect(page.locator("dialog .recipient")).to_have_text(f"Recipient {task - 1} {HOSTILE}")
+        expect(page.locator("dialog .task")).to_have_text(f"Task {task - 1} {HOSTILE}")
+    expect(page.locator("dialog .share")).to_have_text(f"{100 * task / TASKS:.1f} %")
+
+
+def test_keys_play_the_tasks_and_escape_leaves(page: Page) -> None:
+    page.get_by_role("button", name="Present").click()
+    shows(page, 0)
+    expect(page.locator("dialog .keys")).to_contain_text("Space plays")
+    page.wait_for_url(re.compile("present=0"))
+    for key, task in [
+        ("ArrowRight", 1),
+        ("ArrowDown", 2),
+        ("PageDown", 3),
+        ("ArrowLeft", 2),
+        ("PageUp", 1),
+        ("End", TASKS),
+        ("ArrowRight", TASKS),
+        ("Home", 0),
+        ("ArrowLeft", 0),
+    ]:
+        page.keyboard.press(key)
+        shows(page, task)
+    for _ in range(TASKS):  # faster than it moves: none is lost
+        page.keyboard.press("ArrowRight")
+    shows(page, TASKS)
+    expect(page.locator("dialog .mark")).to_have_text("simulated")
+    expect(page.locator("dialog .keys")).to_be_empty()
+    assert page.locator("dialog").locator("button, input, a, img, b").count() == 0, "no control, and no markup of texts"
+    box = page.locator("dialog .stage").bounding_box()
+    assert box is not None and box["width"] >= 1440 and box["height"] >= 1000
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog")).to_be_hidden()
+    expect(page).not_to_have_url(re.compile("present="))
+    expect(page.get_by_role("button", name="Present")).to_be_focused()
+
+
+def test_space_plays_and_pauses_and_a_link_opens_straight_into_it(page: Page) -> None:
+    page.goto(f"{page.url}&present=4")
+    expect(page.locator("dialog[open]")).to_be_visible()
+    shows(page, 4)
+    page.keyboard.press("Space")
+    shows(page, 5)
+    page.keyboard.press("Space")
+    page.wait_for_timeout(3200)  # longer than a task stays
+    shows(page, 5)
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog")).to_be_hidden()
+    expect(page).not_to_have_url(re.compile("present="))
+    expect(page.locator(".ci-head")).to_contain_text("Accumulation")
