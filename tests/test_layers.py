@@ -18,7 +18,7 @@ from cimemories.seeds import SEEDS
 
 ROOT = Path(__file__).resolve().parents[1]
 APP = "app.py"
-TOP, UI = 5, -1
+TOP, UI = 6, -1
 RANKS = {
     "model": 0,
     "images": 0,
@@ -29,6 +29,7 @@ RANKS = {
     "curation": 3,
     "evaluation": 3,
     "analysis": 4,
+    "report": 5,
     **dict.fromkeys(("cli", "serving", "demo", "demo_real", "launch", "__main__", "pages", "app"), TOP),
     "ui": UI,
 }

@@ -1,0 +1,134 @@
+"""Sections that make a result repeatable: manifest, commands, dataset card."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+
+from cimemories import __version__
+from cimemories.analysis.card import dataset_card
+from cimemories.analysis.cube import IdentifierRule
+from cimemories.analysis.flows import Combine, Labels, Scope
+from cimemories.analysis.leaderboard import Line
+from cimemories.analysis.run_table import memory_words
+from cimemories.evaluation.again import command_of, spec_of
+from cimemories.evaluation.compositions import CompositionError
+from cimemories.report.basis import SIMULATED, Basis, sentence
+from cimemories.report.document import Block, Code, Facts, Heading, Markdown, Section, Text
+from cimemories.seeds import SeedError
+from cimemories.store.contents import PRIVATE, address
+from cimemories.store.engine import StoreError
+
+NOT_RECORDED = "not recorded"
+
+
+def manifest(made: Basis) -> Section:
+    """What each run was asked with: model, server, versions, prompts by hash, parameters as sent, seeds."""
+    blocks: list[Block] = []
+    for line in made.lines:
+        blocks += [Heading(made.called[line.run.id])] if made.several else []
+        blocks.append(Facts(_facts(line)))
+        text = json.dumps(public(line.run.manifest), indent=1, sort_keys=True, ensure_ascii=False)
+        blocks.append(Code(text, f"The whole manifest of {line.run.id}", folded=True))
+    return Section("manifest", "Manifest", tuple(blocks))
+
+
+def public(value: object) -> object:
+    """A manifest without what is of this workspace alone: names of variables with keys, passwords in addresses."""
+    if isinstance(value, Mapping):
+        private = (*PRIVATE, "personas")
+        return {str(name): public(item) for name, item in value.items() if name not in private}
+    if isinstance(value, list | tuple):
+        return [public(item) for item in value]
+    return address(value) if isinstance(value, str) else value
+
+
+def part(manifest: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """A part of a manifest; empty where it was not recorded."""
+    found = manifest.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def sent(line: Line) -> str:
+    """The parameters as they were sent: 'max_tokens 1024, temperature 0.7'; 'none' where there was none."""
+    told = part(line.run.manifest, "parameters")
+    return ", ".join(f"{name} {json.dumps(value)}" for name, value in sorted(told.items())) or "none"
+
+
+def _facts(line: Line) -> tuple[tuple[str, str], ...]:
+    run, kept = line.run, line.run.manifest
+    versions, prompt, memory = part(kept, "versions"), part(kept, "prompt"), part(kept, "memory")
+    template, server = part(memory, "template"), part(kept, "model")
+    judges = ", ".join(
+        f"{judge.name}{SIMULATED if judge.simulated else ''} (prompt {(judge.prompt_hash or 'none')[:12]}, "
+        f"{', '.join(f'{k} {json.dumps(v)}' for k, v in sorted(judge.parameters.items())) or 'no parameters'})"
+        for judge in line.scope.judges
+    )
+    return (
+        ("Run", f"{run.id}, {run.name}"),
+        ("Status", f"{run.status}, made {run.created[:10]}"),
+        ("Model", f"{run.model}{SIMULATED if run.simulated else ''}"),
+        ("Endpoint", address(run.endpoint)),
+        ("Server", str(versions.get("server") or server.get("version") or NOT_RECORDED)),
+        ("Versions", ", ".join(f"{k} {v}" for k, v in sorted(versions.items())) or NOT_RECORDED),
+        ("Prompt", f"level {run.prompt_level}, SHA-256 {prompt.get('sha256', NOT_RECORDED)}"),
+        ("Memory", memory_words(run)),
+        ("Memory template", f"{template.get('level', NOT_RECORDED)}, SHA-256 {template.get('sha256', NOT_RECORDED)}"),
+        ("Parameters as sent", sent(line)),
+        ("Seed", "none was sent" if run.seed is None else str(run.seed)),
+        ("Samples", str(run.samples)),
+        ("Judges counted", judges),
+        ("Seeds folder", f"SHA-256 {kept.get('seeds_hash', NOT_RECORDED)}"),
+        ("Dataset", f"{line.scope.dataset_name}, content {run.dataset_hash}"),
+        ("Labels", f"{line.scope.labelling.id}, {line.scope.label_words}" if line.scope.labelling else "none"),
+    )
+
+
+def repeat(made: Basis) -> Section:
+    """The commands that ask for the same runs, the same numbers and this report again."""
+    lines, notes = [], []
+    for asked in made.scopes:
+        try:
+            lines.append(address(command_of(spec_of(made.flows.store, asked.run.id))))
+        except (StoreError, SeedError, CompositionError, KeyError) as problem:
+            notes.append(Text(sentence(f"{asked.run.id}: no command repeats it ({problem})")))
+    numbers = [f"cimemories metrics {asked.run.id} --json{_options([asked], made.rule)}" for asked in made.scopes]
+    same = _options(made.scopes, made.rule)
+    ids = " ".join(asked.run.id for asked in made.scopes)
+    numbers.append(f"cimemories report {ids} --to report.html{same}{'' if made.texts else ' --no-texts'}")
+    blocks: list[Block] = [Text(f"With CIMemories Studio {__version__}. What is recorded already is not asked again.")]
+    blocks += [Code("\n".join(lines), "The runs")] if lines else []
+    blocks += [*notes, Code("\n".join(numbers), "The numbers and this report")]
+    return Section("repeat", "How to repeat it", tuple(blocks))
+
+
+def _options(scopes: Sequence[Scope], rule: IdentifierRule) -> str:
+    """The options that read these runs, all in one way, as their scopes do. Where their judges have different names,
+    each is read by its first."""
+    asked, words = scopes[0], list[str]()
+    if asked.labels != Labels.DECISIONS:
+        words += ["--labels", str(asked.labels)]
+    elif asked.labelling is not None:
+        words += ["--labels", asked.labelling.id]
+    if asked.rule is not None:
+        words += ["--rule", "paper" if asked.rule.is_paper else asked.rule.name]
+    called = {other.judge.name if other.combine == Combine.ONE else str(other.combine) for other in scopes}
+    if len(called) == 1:
+        words += ["--judge", *called]
+    if asked.grounded:
+        words.append("--grounded")
+    if rule != IdentifierRule.EXACT:
+        words += ["--identifiers", str(rule)]
+    return "".join(f" {shlex.quote(word)}" for word in words)
+
+
+def card(made: Basis) -> Section:
+    """The dataset card, its headings one level below the section's."""
+    asked = made.scopes[0]
+    labelling = asked.labelling.id if asked.labelling else None
+    text = dataset_card(made.flows.store, asked.dataset_name, labelling_id=labelling)
+    name, _, rest = text.partition("\n")
+    moved = re.sub(r"(?m)^## ", "### ", rest).strip()
+    return Section("card", f"Dataset card: {asked.dataset_name}", (Markdown(moved),) if name.startswith("# ") else ())

@@ -1,0 +1,319 @@
+"""Sections with results: headline, comparison, by domain and sphere, heatmaps, accumulation, examples."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from cimemories.analysis import leaderboard_text
+from cimemories.analysis.accumulation import Accumulation, accumulation, baseline
+from cimemories.analysis.breakdown import By, breakdown
+from cimemories.analysis.difference import difference
+from cimemories.analysis.gallery import SEVERITY, gallery
+from cimemories.analysis.heatmap import By as Side
+from cimemories.analysis.heatmap import as_frame, grid
+from cimemories.analysis.leaderboard import Line
+from cimemories.analysis.leaderboard_text import percent
+from cimemories.analysis.leak_rows import leak_rows
+from cimemories.report import figures, maps
+from cimemories.report.basis import Basis, listed, points, sentence, several, table
+from cimemories.report.document import Block, Examples, Figure, Heading, Points, Row, Section, Table, Text
+
+EXAMPLES = 6  # of leaks, of all runs together
+STEPS = (1, 2, 5, 10, 20, 30, 40)  # numbers of tasks that the table of accumulation gives
+
+
+def headline(made: Basis) -> Section:
+    """The table of the paper's form with what is published, every number of every run, and what speaks against them."""
+    board = made.board
+    blocks: list[Block] = [Text(leaderboard_text.takeaway(board))]
+    blocks.append(_leaderboard(made))
+    blocks.append(Points(tuple(map(sentence, leaderboard_text.notes(board)))))
+    for line in made.lines:
+        name = made.called[line.run.id]
+        if made.several:
+            blocks.append(Heading(name))
+        found = figures.violations(line, made.intervals(line.scope).violation, name)
+        blocks += [found] if found else []
+        blocks += [_numbers(made, line), *_notes(line)]
+    return Section("headline", "Headline numbers", tuple(blocks))
+
+
+def _leaderboard(made: Basis) -> Table:
+    called = made.called
+    plain = dict(zip((line.run.id for line in made.board.lines), made.board.lines, strict=True))
+    rows, waiting = [], list(plain)
+    for row in leaderboard_text.rows(made.board):
+        cells = row.cells
+        if row.kind == "run":
+            cells = (called[waiting.pop(0)], *cells[1:])
+        rows.append(Row(cells, "" if row.kind == "run" else row.kind))
+    head = leaderboard_text.header(made.board)
+    words = (0, 7, 8, 9, 10, 11)
+    said = "Runs, the best balanced score first" if made.several else "The run"
+    return table(
+        f"{said}, beside what the paper states of the same model and constant strategies",
+        head,
+        rows,
+        simulated=made.board.simulated,
+        words=words,
+    )
+
+
+def _numbers(made: Basis, line: Line) -> Table:
+    """Every headline number of a run with its interval, its spread over profiles, and what it rests on."""
+    numbers, found = line.numbers, made.intervals(line.scope)
+    most = line.run.samples
+    attributes = f"{several(numbers.attributes, 'attribute')}, {several(numbers.flows, 'inappropriate flow')}"
+    rows = [
+        (
+            f"Violation@{n}",
+            percent(item.value),
+            leaderboard_text.bounds(item),
+            points(numbers.spread.violation) if n == most else "",
+            attributes,
+        )
+        for n, item in found.violation.items()
+    ]
+    contexts = f"{several(numbers.retained, 'retained context')}, {numbers.discarded:,} discarded"
+    rate = numbers.leak_rate
+    rows += [
+        (
+            "Completeness",
+            percent(found.completeness.value),
+            leaderboard_text.bounds(found.completeness),
+            points(numbers.spread.completeness),
+            contexts,
+        ),
+        (
+            "Balanced score",
+            percent(found.balanced.value),
+            leaderboard_text.bounds(found.balanced),
+            "",
+            f"harmonic mean of completeness and 1 − violation@{most}",
+        ),
+        ("Leak rate", percent(rate.micro), "", "", f"{rate.reveals:,} of {rate.draws:,} exposures"),
+        ("Leak rate, mean over contexts", percent(rate.macro), "", "", "no worst case: it does not grow with use"),
+        ("Ambiguous exposure", percent(numbers.ambiguous_exposure), "", "", "pairs without a label that is agreed on"),
+        ("Coverage", percent(numbers.coverage), "", "", f"{numbers.judged:,} of {line.run.expected:,} judged"),
+    ]
+    if (check := numbers.does_task) is not None:
+        said = f"{check.yes:,} yes, {check.partly:,} partly, {check.no:,} no, {check.unchecked:,} not checked"
+        rows.append(("Does the task", percent(check.share), "", "", f"{said}, by {check.name}"))
+    columns = ("Number", "Value", "95 % interval", "sd over profiles", "Rests on")
+    caption = f"Numbers of {made.called[line.run.id]}, run {line.run.id}"
+    return table(caption, columns, rows, simulated=line.simulated, words=(0, 4))
+
+
+def _notes(line: Line) -> list[Block]:
+    notes = line.numbers.notes
+    return [Points(tuple(map(sentence, notes)), warning=True)] if notes else []
+
+
+def comparison(made: Basis) -> Section | None:
+    """The plane of all runs and each held against the first on common flows. None for one run alone."""
+    if not made.several:
+        return None
+    called, blocks = made.called, list[Block]()
+    if made.board.warnings:
+        said = Text("Apart from their models the runs also differ in what follows; a difference may come from there.")
+        blocks += [said, Points(tuple(map(sentence, made.board.warnings)), warning=True)]
+    drawn = figures.plane(made.board, called)
+    blocks += [drawn] if drawn else []
+    first, *others = made.scopes
+    one = called[first.run.id]
+    rows, changed, pictures = [], [], list[Block]()
+    for other in others:
+        found = difference(made.flows, first, other, made.rule)
+        two = called[other.run.id]
+        for words, name, apart in zip(
+            found.sentences(one, two),
+            (f"Violation@{found.paired.n}", "Completeness"),
+            (found.paired.violation, found.paired.completeness),
+            strict=True,
+        ):
+            bounds = "" if math.isnan(apart.low) else f"[{_signed(apart.low)}, {_signed(apart.high)}]"
+            rows.append((two, name, _signed(apart.value), bounds, words))
+        counts = found.tallied
+        cells = (counts.flows, counts.newly, counts.stopped, counts.both, counts.neither, found.paired.profiles)
+        changed.append((two, *(f"{n:,}" for n in cells)))
+        picture = figures.differences(found, one, two)
+        pictures += [picture] if picture else []
+    simulated = made.board.simulated
+    columns = ("Run", "Number", "Difference in points", "95 % interval", "In words")
+    blocks.append(table(f"Each run minus {one}, on common flows", columns, rows, simulated=simulated, words=(0, 1, 4)))
+    heads = ("Run", "Common inappropriate flows", "newly leak", "stopped leaking", "leak in both", "in neither")
+    caption = f"Flows that change, against {one}"
+    blocks.append(table(caption, (*heads, "Common profiles"), changed, simulated=simulated))
+    return Section("comparison", "Comparison", (*blocks, *pictures))
+
+
+def _signed(value: float) -> str:
+    return "–" if math.isnan(value) else f"{100 * value + 0.0:+.1f}".replace("-0.0", "0.0").replace("+0.0", "0.0")
+
+
+def breakdowns(made: Basis) -> Section:
+    """By information domain, by sphere of the recipient, and by profile."""
+    blocks: list[Block] = []
+    for line in made.lines:
+        name, n = made.called[line.run.id], line.run.samples
+        blocks += [Heading(name)] if made.several else []
+        for by in (By.DOMAIN, By.SPHERE, By.PROFILE):
+            frame = breakdown(made.flows, line.scope, by, n, made.rule)
+            if frame.empty or (by == By.SPHERE and set(frame["group"]) <= {""}):
+                continue
+            if by == By.PROFILE and not made.texts:
+                frame = frame.assign(group=[f"profile {i + 1}" for i in range(len(frame))])
+            if by != By.PROFILE:
+                drawn = figures.groups(frame, str(by), n, name, line.run.id, simulated=line.simulated)
+                blocks += [drawn] if drawn else []
+            rows = [
+                (
+                    str(item["group"]).replace("_", " ") or "(none)",
+                    percent(item["violation"]),
+                    f"{item['attributes']:,}",
+                    percent(item["leak_rate"]),
+                    f"{item['inappropriate_flows']:,}",
+                    percent(item["completeness"]),
+                    f"{item['necessary_flows']:,}",
+                    percent(item["ambiguous_exposure"]),
+                    percent(item["coverage"]),
+                )
+                for item in frame.to_dict("records")
+            ]
+            columns: tuple[str, ...] = (
+                str(by).capitalize(),
+                f"Violation@{n}",
+                "attributes",
+                "Leak rate",
+                "inappropriate flows",
+            )
+            columns += ("Completeness", "necessary flows", "Ambiguous exposure", "Coverage")
+            blocks.append(table(f"{name} by {by}", columns, rows, simulated=line.simulated))
+    return Section("groups", "By domain, sphere and profile", tuple(blocks))
+
+
+def heatmaps(made: Basis) -> Section | None:
+    """Contexts by domains as in the paper's Figure 3, a figure and its table a run. None where no cell has a value."""
+    blocks: list[Block] = []
+    for line in made.lines:
+        found = grid(made.flows, line.scope, Side.CONTEXT, Side.DOMAIN, line.run.samples, made.rule)
+        name = made.called[line.run.id]
+        drawn = maps.heatmap(found, name, line.run.id, simulated=line.simulated)
+        if drawn is None:
+            continue
+        blocks += [Heading(name)] if made.several else []
+        frame = as_frame(found)
+        frame = frame[(frame["violation_pairs"] + frame["completeness_pairs"]) > 0]
+        rows = [
+            (
+                str(item["row"]),
+                str(item["column"]),
+                percent(item["violation"]),
+                f"{item['violation_pairs']:,}",
+                percent(item["completeness"]),
+                f"{item['completeness_pairs']:,}",
+            )
+            for item in frame.to_dict("records")
+        ]
+        columns = ("Context", "Domain", f"Violation@{found.n}", "pairs", "Completeness", "pairs")
+        caption = f"The cells of the heatmap of {name}"
+        blocks += [
+            drawn,
+            table(caption, columns, rows, simulated=line.simulated, folded=True, words=(0, 1)),
+        ]
+    if not blocks:
+        return None
+    said = (
+        "A cell pools the pairs of all profiles in the contexts that they retain; a hatched cell has none, which is "
+        "not 0."
+    )
+    return Section("heatmaps", "Heatmaps", (Text(said), *blocks))
+
+
+def accumulated(made: Basis) -> Section | None:
+    """How violations pile up over tasks, as in the paper's Figure 2. None where no run has a curve."""
+    runs = [(line, accumulation(made.flows, line.scope, made.rule)) for line in made.lines]
+    runs = [(line, item) for line, item in runs if item.most > 0 and item.curves.profiles]
+    if not runs:
+        return None
+    rows = []
+    for line, item in runs:
+        n = line.run.samples
+        steps = [k for k in STEPS if k < item.most] + [item.most]
+        for k in steps:
+            i = item.curves.ns.index(n)
+            band = f"[{100 * float(item.low[i, k]):.1f}, {100 * float(item.high[i, k]):.1f}]"
+            rows.append((made.called[line.run.id], str(k), percent(item.at(1, k)), percent(item.at(n, k)), band))
+    drawn = _curves(made, runs)
+    simulated = any(line.simulated for line, _ in runs)
+    columns = ("Run", "Tasks", "Share, n = 1", "Share, all samples", "95 % band")
+    caption = "Expected share of attributes revealed inappropriately after so many tasks"
+    said = (
+        "The expectation over all orders of the tasks is exact, not drawn. The denominator stays fixed: every "
+        "attribute that is inappropriate in some retained context."
+    )
+    return Section(
+        "accumulation",
+        "Accumulation over tasks",
+        (Text(said), *([drawn] if drawn else []), table(caption, columns, rows, simulated=simulated)),
+    )
+
+
+def _curves(made: Basis, runs: list[tuple[Line, Accumulation]]) -> Figure | None:
+    line, item = runs[0]
+    users = f"{several(item.curves.profiles, 'profile')}; the area is a 95 % band"
+    if len(runs) == 1:
+        n = line.run.samples
+        lines = maps.of_run(item, baseline(made.flows, line.scope, n, made.rule))
+        half = item.half_way(n)
+        name = made.called[line.run.id]
+        title = f"{name}: after {item.most} tasks {percent(item.at(n, item.most))} of attributes are out"
+        if half:
+            title += f", half of them after {half}"
+        subtitle = f"{several(item.attributes, 'attribute')}, {several(item.flows, 'inappropriate flow')}, {users}"
+        return maps.curves("accumulation", lines, title, subtitle, simulated=line.simulated)
+    ends = sorted(
+        ((float(i.mean[-1, -1]), made.called[one.run.id]) for one, i in runs if i.most), key=lambda end: end[0]
+    )
+    title = f"After all tasks {percent(ends[0][0])} ({ends[0][1]}) to {percent(ends[-1][0])} ({ends[-1][1]}) are out"
+    lines = maps.of_runs([(made.called[one.run.id], i) for one, i in runs])
+    simulated = any(one.simulated for one, _ in runs)
+    return maps.curves("accumulation", lines, title, f"All samples of each run, {users}", simulated=simulated)
+
+
+def examples(made: Basis) -> Section | None:
+    """A few leaks, the severest of each domain first; only what they are about where texts are left out. None where
+    nothing leaks."""
+    found = gallery(made.flows, made.scopes)
+    if found.empty:
+        return None
+    rows = [
+        (made.called[line.run.id], f"{int((found['run'] == line.run.id).sum()):,}", _most(found, line.run.id))
+        for line in made.lines
+    ]
+    caption = "Inappropriate flows that a judge claims at least once"
+    blocks: list[Block] = [
+        table(caption, ("Run", "Flows", "Most of them in"), rows, simulated=made.board.simulated, words=(0, 2))
+    ]
+    if not made.texts:
+        blocks.append(Text("The texts of messages and memories are left out of this report, as was asked."))
+        return Section("examples", "Examples of leaks", tuple(blocks))
+    chosen = found.drop_duplicates("domain").head(EXAMPLES)
+    if len(chosen) < EXAMPLES:
+        more = found.drop(chosen.index).drop_duplicates("context").head(EXAMPLES - len(chosen))
+        chosen = found.loc[sorted([*chosen.index, *more.index])]
+    scopes = {asked.run.id: asked for asked in made.scopes}
+    said = (
+        f"Below are {len(chosen)} of {several(len(found), 'flow')}, the severest of each domain, ordered by "
+        f"{listed(SEVERITY)}. They show what a leak looks like, not how often it happens."
+    )
+    blocks += [Text(said), Examples(tuple(leak_rows(made.flows, scopes, chosen)))]
+    return Section("examples", "Examples of leaks", tuple(blocks))
+
+
+def _most(found: pd.DataFrame, run_id: str) -> str:
+    counts = found.loc[found["run"] == run_id, "domain"].value_counts()
+    counts = counts[counts > 0].head(3)
+    return ", ".join(f"{str(name).replace('_', ' ')} ({n:,})" for name, n in counts.items()) or "–"
