@@ -34,9 +34,17 @@ def heard(key: str) -> list[str]:
     return [str(press["key"]) for press in _presses(log) if press["seq"] > acked]
 
 
+def spoke(key: str) -> bool:
+    """Whether it is the browser's keys that asked for this run. Then the address that came with it may be of before the
+    presses before: the browser sends the one that it had when the key went down."""
+    log = _log(key)
+    return bool(log) and st.session_state.get(f"{key}.sent") != (log.get("tab"), log.get("sent"))
+
+
 def confirm(key: str) -> None:
     """All that was heard is done: it will not be heard again, and the next drawing tells the browser so."""
     log = _log(key)
+    st.session_state[f"{key}.sent"] = log.get("tab"), log.get("sent")
     if found := [press["seq"] for press in _presses(log)]:
         tab = str(log.get("tab"))
         _acked(key)[tab] = max(*found, _acked(key).get(tab, 0))

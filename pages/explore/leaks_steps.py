@@ -16,7 +16,7 @@ from pages.explore import leaks_basket, leaks_filters
 from pages.explore.leaks_scope import Browsed
 
 KEYS = (("j", "next"), ("k", "previous"), ("s", "basket"))
-KEY, PENDING, TARGET = "leaks.keys", "leaks.pending", "leaks.target"
+KEY, PENDING, TARGET, AT = "leaks.keys", "leaks.pending", "leaks.target", "leaks.at"
 SEVERITY = (
     "Severest first: by strength of the claim (full, partial, implied); then by the share of judged messages that "
     "reveal it; then those with a quote that stands in a message; then by certainty of the label (adjudicated, a "
@@ -32,19 +32,22 @@ def current(found: Browsed, examples: pd.DataFrame, ids: Sequence[str]) -> str |
     profile, context, attribute = (url.get_int(name) for name in ("profile", "context", "attribute"))
     somewhere = profile is not None and context is not None and run in found.scopes
     named = f"{run}.{attribute}.{context}" if somewhere and attribute is not None else None
-    # Left from a run that ended before the URL could say it.
-    at: str | None = st.session_state.get(TARGET) or named
+    pending = st.session_state.pop(PENDING, [])
+    # Keys and buttons go on from where the last ones led: the URL that comes with them may be older than those. A
+    # target is left from a run that ended before the URL could say it.
+    led = st.session_state.get(AT) if pending or presses.spoke(KEY) else None
+    at: str | None = st.session_state.get(TARGET) or led or named
     filtered = st.session_state.pop(leaks_filters.FILTERED, False)
     if (filtered and at not in ids) or (at is None and not somewhere):
         at = next(iter(ids), None)
     starred = []
-    for key in [*st.session_state.pop(PENDING, []), *presses.heard(KEY)]:
+    for key in [*pending, *presses.heard(KEY)]:
         if key == "s":
             starred.append(at)
         else:
             at = gallery.step(ids, at, 1 if key == "j" else -1) or at
     # Done from here on, whatever ends this run: neither these presses nor where they led may be lost or come twice.
-    st.session_state[TARGET] = at
+    st.session_state[TARGET] = st.session_state[AT] = at
     presses.confirm(KEY)
     for item in starred:
         _star(found, examples, item)

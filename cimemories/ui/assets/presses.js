@@ -10,6 +10,7 @@ class Presses {
     this.root = root;
     this.log = [];
     this.sequence = 0;
+    this.sends = 0;
     this.sentAt = 0;
     this.onKey = (event) => this.key(event);
     window.addEventListener("keydown", this.onKey);
@@ -48,7 +49,7 @@ class Presses {
 
   flush() {
     this.sentAt = performance.now();
-    this.send({ tab: TAB, presses: [...this.log] });
+    this.send({ tab: TAB, sent: ++this.sends, presses: [...this.log] });
   }
 }
 
