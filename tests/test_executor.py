@@ -103,7 +103,7 @@ def test_never_more_requests_at_once_than_allowed(sqlite_store: Store, concurren
         await client.close()
         return executor.progress
 
-    with hostile_server(lambda asked: replace(texts_of(asked), wait=0.02), MODELS) as server:
+    with hostile_server(lambda asked: replace(texts_of(asked), wait=0.05), MODELS) as server:
         run_id = runs.plan(sqlite_store, spec(server.url))
         progress = asyncio.run(execute(server.url))
     assert (progress.asked, finished, len(server.chats)) == (30, 30, 30)

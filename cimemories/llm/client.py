@@ -66,6 +66,8 @@ class Client:
         self._room = asyncio.Semaphore(at_most or 1) if apart else contextlib.nullcontext()
         self._redactor = endpoint.redactor()
         self._sdk = sdk(endpoint)
+        # Whole: joined to the base address by the SDK, it would be parsed twice for each request.
+        self._url = f"{str(self._sdk.base_url).rstrip('/')}/chat/completions"
 
     async def complete(self, request: ChatRequest, keys: Mapping[int, str]) -> list[Answer]:
         """Ask for these draws (draw -> key of the call); one outcome a draw, in order of draw, and never an exception
@@ -121,7 +123,7 @@ class Client:
         started, clock = now(), time.perf_counter()
         try:
             # The SDK's way for a body that is ready: what it would check and convert here costs more than all the rest.
-            raw = await self._sdk.post("/chat/completions", cast_to=httpx2.Response, content=_wire(body))
+            raw = await self._sdk.post(self._url, cast_to=httpx2.Response, content=_wire(body))
             completion = json.loads(raw.content)
         except openai.OpenAIError as error:
             return replace(self._explain(error), seconds=time.perf_counter() - clock)

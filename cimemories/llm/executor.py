@@ -25,6 +25,7 @@ from cimemories.model import ChatRequest
 from cimemories.store import calls, work
 from cimemories.store.calls import Answer, Exchange
 from cimemories.store.engine import Store
+from cimemories.store.ids import canonical_json
 
 __all__ = ["Executor", "Job", "Progress", "Stopped", "Tally"]
 
@@ -61,6 +62,7 @@ class _Outcome:
     job: Job
     held: Mapping[int, Answer]
     fresh: Sequence[Answer]
+    body: str
 
 
 class Executor:
@@ -146,25 +148,29 @@ class Executor:
             self._begin(jobs)
 
     def _begin(self, jobs: Sequence[Job]) -> None:
-        keys = [calls.call_keys(job.request, job.draws, simulated=job.client.simulated) for job in jobs]
+        bodies = [canonical_json(calls.request_body(job.request)) for job in jobs]
+        keys = [
+            calls.keys_of(body, job.draws, simulated=job.client.simulated)
+            for job, body in zip(jobs, bodies, strict=True)
+        ]
         with self.store.read() as connection:
             found = calls.answers_by_key(connection, [key for of_job in keys for key in of_job.values()])
         self._under_way += len(jobs)
-        for job, of_job in zip(jobs, keys, strict=True):
+        for job, of_job, body in zip(jobs, keys, bodies, strict=True):
             held = {draw: found[key] for draw, key in of_job.items() if key in found}
             owed = {draw: key for draw, key in of_job.items() if key not in found}
             if not owed:
-                self._arrive(_Outcome(job, held, ()))
+                self._arrive(_Outcome(job, held, (), body))
                 continue
-            task = asyncio.create_task(self._ask(job, held, owed))
+            task = asyncio.create_task(self._ask(job, held, owed, body))
             self._tasks.add(task)
             task.add_done_callback(self._asked)
 
-    async def _ask(self, job: Job, held: Mapping[int, Answer], owed: Mapping[int, str]) -> None:
+    async def _ask(self, job: Job, held: Mapping[int, Answer], owed: Mapping[int, str], body: str) -> None:
         fresh = await job.client.complete(job.request, owed)
         for answer in fresh:
             self._watch(answer)
-        self._arrive(_Outcome(job, held, fresh))
+        self._arrive(_Outcome(job, held, fresh, body))
 
     def _asked(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -230,7 +236,7 @@ class Executor:
         following: list[Job] = []
         fresh = [outcome for outcome in outcomes if outcome.fresh]
         exchanges = [
-            Exchange(o.job.request, o.fresh, o.job.kind, o.job.client.endpoint.base_url, o.job.client.simulated)
+            Exchange(o.job.request, o.fresh, o.job.kind, o.job.client.endpoint.base_url, o.job.client.simulated, o.body)
             for o in fresh
         ]
         with self.store.write() as connection:

@@ -67,7 +67,12 @@ def request_body(item: ChatRequest) -> dict[str, object]:
 
 def call_keys(item: ChatRequest, draws: Iterable[int], *, simulated: bool) -> dict[int, str]:
     """The key of each draw of a request."""
-    base = content_hash(request_body(item))
+    return keys_of(canonical_json(request_body(item)), draws, simulated=simulated)
+
+
+def keys_of(body: str, draws: Iterable[int], *, simulated: bool) -> dict[int, str]:
+    """The same, where the request's canonical JSON is at hand."""
+    base = text_hash(body)
     return {draw: content_hash([base, draw, simulated]) for draw in draws}
 
 
@@ -89,13 +94,15 @@ def answers_by_key(connection: sa.Connection, keys: Iterable[str]) -> dict[str, 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A request with answers to some of its draws, as one workspace hands them to another."""
+    """A request with answers to some of its draws, as one workspace hands them to another. body: its canonical JSON,
+    where that has been made already."""
 
     item: ChatRequest
     answers: Sequence[Answer]
     kind: str
     endpoint: str
     simulated: bool
+    body: str | None = None
 
 
 def record(
@@ -146,7 +153,7 @@ def _insertable(connection: sa.Connection, exchanges: Sequence[Exchange]) -> lis
     requests: dict[str, dict[str, object]] = {}
     rows: list[dict[str, object]] = []
     for e in exchanges:
-        body = canonical_json(request_body(e.item))
+        body = e.body or canonical_json(request_body(e.item))
         request_hash = text_hash(body)
         requests[request_hash] = {"hash": request_hash, "body": body}
         about = {
