@@ -39,6 +39,7 @@ ADDED = {
     Kind.FULL: "attributes",
     None: "attributes",
 }
+SMALLEST = 0.5  # billions; what is smaller is called by millions, as its makers do
 ALIKE = 0.0005  # shares that read the same with one decimal
 _SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)\s?([bm])(?![a-z0-9])", re.IGNORECASE)
 _VARIANT = re.compile(r"(?<![a-z0-9])(instruct|thinking|reasoning|chat|it)(?![a-z0-9])|[-_ ]\d{4}$", re.IGNORECASE)
@@ -194,7 +195,7 @@ def _place(axis: Axis, run: RunRow) -> tuple[float, str] | None:
     match axis:
         case Axis.SIZE:
             size = size_of(run)
-            return None if size is None else (size, f"{size:g}B" if size >= 1 else f"{1000 * size:g}M")
+            return None if size is None else (size, f"{size:g}B" if size >= SMALLEST else f"{1000 * size:g}M")
         case Axis.REASONING:
             told = reasons(run)
             return None if told is None else (float(THINKS.index(told)), told)

@@ -1,0 +1,126 @@
+"""The Compare page through app.py: every tab, what stands in its address, and what it says where there is nothing."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+from paging import opened, said
+from worlds import add_dataset, add_labels, add_run, plan_run, records
+
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.model import ResponseStatus
+from cimemories.store.engine import Store
+from cimemories.store.tables import run
+
+COMPARE = "pages/explore/compare.py"
+X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
+LABELS = [[[X, X, N], [X, X, X], [N, N, A]]]
+LEAKY = [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]]
+QUIET = [[[0, 0, 5], [1, 0, 0], [4, 3, 0]]]
+HOSTILE = "<img src=x onerror=alert(1)>"
+FOLDS = ("compare.box.leaderboard", "compare.box.warnings", "compare.box.plane", "compare.box.overview")
+FOLDS += ("compare.box.domains", "compare.box.sweep", "compare.box.left_out")
+
+
+@pytest.fixture
+def store(app_store: Store) -> Store:
+    return app_store
+
+
+def change(store: Store, run_id: str, **values: object) -> None:
+    with store.write() as connection:
+        connection.execute(sa.update(run).where(run.c.id == run_id).values(**values))
+
+
+@pytest.fixture
+def world(store: Store) -> tuple[int, str, str, str]:
+    """One person; a run that leaks all, one that leaks half, and one of the first's model at another prompt level of
+    which a part is missing; the ids of the dataset and of the runs."""
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    add_labels(store, data.id, LABELS)
+    leaky, quiet = (add_run(store, data.id, 5, reveals) for reveals in (LEAKY, QUIET))
+    part = add_run(store, data.id, 5, QUIET, missing={(0, 0, 4): ResponseStatus.TRUNCATED})
+    change(store, leaky, model="gpt-5")
+    change(store, quiet, model=HOSTILE)
+    change(store, part, model="gpt-5", prompt_level="high", simulated=True)
+    return data.id, leaky, quiet, part
+
+
+def test_where_there_is_nothing_to_compare_it_says_so(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    assert "Nothing to compare yet" in said(opened(COMPARE))
+    with store.write() as connection:
+        plan_run(connection, data.id, 2)
+    assert "No run is judged yet" in said(opened(COMPARE))
+    add_run(store, data.id, 5, LEAKY)
+    assert "No run has both a violation and a completeness yet" in said(opened(COMPARE))
+    assert "No run has both numbers" in said(opened(COMPARE, tab="plane"))
+    assert "One run alone" in said(opened(COMPARE, tab="difference"))
+    assert "Nothing to draw along model size" in said(opened(COMPARE, tab="sweeps"))
+
+
+def test_the_leaderboard_marks_what_must_be_marked(world: tuple[int, str, str, str]) -> None:
+    app = opened(COMPARE, *FOLDS)
+    text = said(app)
+    assert "Violation@5 runs from 50.0 %" in text
+    assert "25.1 %" in text
+    assert "GPT-5" in text
+    assert "! only 93.3% of the planned responses are judged" in text
+    assert text.count("ci-simulated") == 2  # the head, and the one simulated run
+    assert "share everything" in text
+    assert HOSTILE not in text
+    assert "&lt;img" in text
+    assert "the prompt" in text
+    table = app.dataframe[0].value
+    assert sorted(table["run"]) == sorted(world[1:])
+    assert "Violation@1 runs" in said(opened(COMPARE, n=1))
+
+
+def test_the_address_says_which_runs(world: tuple[int, str, str, str]) -> None:
+    _, leaky, quiet, part = world
+    app = opened(COMPARE, *FOLDS, runs=f"{leaky}.{quiet}")
+    assert part not in said(app)
+    app = opened(COMPARE, runs=f"{leaky}.run-00000000")
+    assert "Some runs of the link are not here" in said(app)
+    assert quiet not in said(app)
+    app.multiselect[0].set_value([quiet, part]).run()
+    assert app.query_params["runs"] == f"{quiet}.{part}"
+    assert leaky not in said(app)
+
+
+def test_a_difference_is_said_in_words_and_leads_to_the_messages(
+    world: tuple[int, str, str, str], store: Store
+) -> None:
+    data, leaky, quiet, _ = world
+    app = opened(COMPARE, *FOLDS, tab="difference", against=leaky, run=quiet)
+    text = said(app)
+    assert "leaks 50.0 points less than gpt-5" in text
+    assert "the interval describes attributes, not users" in text
+    assert "1 flows newly leak, 3 stopped leaking" in text
+    assert HOSTILE not in text
+    flows = next(d.value for d in app.dataframe if "before" in d.value)
+    assert flows[["before", "after"]].to_numpy().tolist() == [["0 of 5", "1 of 5"]]
+    person = records(store, data)[0]
+    assert flows["attribute"].tolist() == [person.attribute_ids[1]]
+    assert flows["context"].tolist() == [person.context_ids[0]]
+    overview = next(d.value for d in app.dataframe if "clear" in d.value)
+    assert len(overview) == 2
+    other = opened(COMPARE, tab="difference", against=leaky, run=leaky)
+    assert "cannot be held against itself" not in said(other)
+
+
+def test_plane_and_sweep_are_drawn_with_their_tables(world: tuple[int, str, str, str]) -> None:
+    drawn = opened(COMPARE, *FOLDS, tab="plane")
+    assert len(drawn.get("plotly_chart")) == 1
+    assert len(drawn.dataframe[0].value) == len(world) - 1
+    nothing = opened(COMPARE, *FOLDS, tab="sweeps", axis="prompt")
+    assert "Nothing to draw along prompt level" in said(nothing)  # one of the two is simulated
+    assert "published" in said(nothing)
+
+
+def test_a_sweep_of_prompts_is_drawn(world: tuple[int, str, str, str], store: Store) -> None:
+    change(store, world[3], simulated=False)
+    app = opened(COMPARE, *FOLDS, tab="sweeps", axis="prompt")
+    assert "From base to high (prompt level) violation@5" in said(app)
+    assert len(app.get("plotly_chart")) == 1
+    assert "stricter prompts" in said(app)

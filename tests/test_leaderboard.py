@@ -1,0 +1,256 @@
+"""The leaderboard and sweeps over small worlds: what is said is what was written, and marked where it must be."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from typer.testing import CliRunner
+from worlds import add_dataset, add_labels, add_run
+
+from cimemories.analysis.compare_figures import domains, sweep
+from cimemories.analysis.difference import difference
+from cimemories.analysis.flows import Flows
+from cimemories.analysis.leaderboard import Leaderboard, Line, leaderboard, names, scopes_of
+from cimemories.analysis.leaderboard_text import latex, markdown, rows, takeaway
+from cimemories.analysis.plane_figure import plane
+from cimemories.analysis.sweep_figures import SweepFigure, size_of, sweep_figures
+from cimemories.cli import cli
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.model import ResponseStatus
+from cimemories.seeds.published import Axis
+from cimemories.store.engine import Store, StoreError, open_store
+from cimemories.store.tables import run
+
+X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
+# metrics.md, "Worked example", for two people.
+LABELS = [[[X, X, N], [X, X, X], [N, N, A]]] * 2
+REVEALS = [[[1, 0, 4], [0, 2, 5], [5, 3, 0]], [[0, 0, 4], [0, 0, 0], [5, 3, 0]]]
+QUIET = [[[0, 0, 5], [1, 0, 0], [4, 3, 0]], [[0, 0, 5], [0, 0, 0], [4, 3, 0]]]
+HOSTILE = "Evil/a|b <img src=x> 100%_&"
+
+
+def call(store: Store, run_id: str, **values: object) -> str:
+    with store.write() as connection:
+        connection.execute(sa.update(run).where(run.c.id == run_id).values(**values))
+    return run_id
+
+
+@pytest.fixture(scope="module")
+def built(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """Two runs of five samples: the first leaks the half of what can leak, the second a quarter. Never to be opened."""
+    folder = tmp_path_factory.mktemp("world")
+    file = shutil.copy(sqlite_template, folder / sqlite_template.name)
+    store = open_store(folder)
+    data = add_dataset(store, profiles=2, attributes=3, contexts=3)
+    add_labels(store, data.id, LABELS)
+    ids = [add_run(store, data.id, 5, reveals) for reveals in (REVEALS, QUIET)]
+    call(store, ids[0], model="openai/gpt-5")
+    call(store, ids[1], model=HOSTILE)
+    store.close()
+    return Path(file), ids
+
+
+@pytest.fixture
+def world(built: tuple[Path, list[str]], tmp_path: Path) -> Iterator[tuple[Store, list[str]]]:
+    """A copy of it, to be changed at will."""
+    shutil.copy(built[0], tmp_path / built[0].name)
+    store = open_store(tmp_path)
+    yield store, built[1]
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def board(built: tuple[Path, list[str]], tmp_path_factory: pytest.TempPathFactory) -> Leaderboard:
+    """Its leaderboard, for what only reads it."""
+    folder = tmp_path_factory.mktemp("read")
+    shutil.copy(built[0], folder / built[0].name)
+    store = open_store(folder)
+    found = board_of(store)
+    store.close()
+    return found
+
+
+def board_of(store: Store, **options: int) -> Leaderboard:
+    return leaderboard(Flows(store), scopes_of(store), **options)
+
+
+def test_lines_hold_mean_spread_and_interval_best_first(world: tuple[Store, list[str]], board: Leaderboard) -> None:
+    store, (leaky, quiet) = world
+    assert [line.run.id for line in board.lines] == [quiet, leaky]
+    line = board.lines[1]
+    assert line.violation.value == pytest.approx(0.5)
+    assert line.violation_spread == pytest.approx(np.std([1, 0], ddof=1))
+    assert line.completeness.value == pytest.approx(0.8)
+    assert line.balanced.value == pytest.approx(2 * 0.5 * 0.8 / 1.3)
+    assert line.violation.low <= 0.5 <= line.violation.high
+    assert board_of(store, n=1).lines[1].violation.value == pytest.approx(0.3)
+    constants = {item.name: (item.violation, item.completeness) for item in board.constants}
+    assert constants["share everything"] == (1, 1)
+    assert constants["share nothing"] == (0, 0)
+    with pytest.raises(ValueError, match="at least 1"):
+        board_of(store, n=0)
+
+
+def test_the_paper_stands_beside_the_same_model_at_the_same_samples(world: tuple[Store, list[str]]) -> None:
+    store, (leaky, _) = world
+    told = [row.cells for row in rows(board_of(store)) if row.kind == "published"]
+    assert [(cells[0], cells[1], cells[2]) for cells in told] == [("GPT-5, published", "25.1 % (Abstract)", "")]
+    assert any("9.6 %" in row.cells[1] for row in rows(board_of(store, n=1)) if row.kind == "published")
+    assert not [row for row in rows(board_of(store, n=2)) if row.kind == "published"]
+    call(store, leaky, simulated=True)
+    assert not [row for row in rows(board_of(store)) if row.kind == "published"]
+    assert "simulated responses" in markdown(board_of(store))
+
+
+def test_a_run_that_is_not_whole_is_warned_of_and_not_held_up(world: tuple[Store, list[str]]) -> None:
+    store, ids = world
+    lost = {(0, 0, 4): ResponseStatus.TRUNCATED, (1, 1, 2): ResponseStatus.FAILED}
+    best = add_run(store, board_of(store).lines[0].run.dataset, 5, np.array(QUIET) * 0, missing=lost)
+    call(store, best, model="best")
+    board = board_of(store)
+    line = next(line for line in board.lines if line.run.id == best)
+    assert not line.covered
+    assert "only 93.3% of the planned responses" in markdown(board)
+    assert "best" not in takeaway(board).split(";")[0]
+    assert "(best)" not in takeaway(board)
+    assert {row["run"] for row in board.as_json()["runs"]} == {*ids, best}  # type: ignore[index, union-attr]
+
+
+def test_tables_for_papers_escape_what_runs_are_called(board: Leaderboard) -> None:
+    lines = markdown(board).splitlines()
+    columns = lines[0].replace("\\|", "").count("|")
+    assert all(line.replace("\\|", "").count("|") == columns for line in lines if line.startswith("|"))
+    assert "<img" not in markdown(board).replace("\\<img", "")
+    table = latex(board)
+    assert r"100\%\_\&" in table
+    assert table.count(r"\begin{tabular}") == 1
+    assert all(line.count("&") - line.count(r"\&") == 11 for line in table.splitlines() if line.endswith(r"\\"))
+
+
+def test_runs_of_one_model_are_told_apart(world: tuple[Store, list[str]]) -> None:
+    store, (one, two) = world
+    for run_id in (one, two):
+        call(store, run_id, model="same")
+    assert set(names(board_of(store).lines).values()) == {f"same ({one})", f"same ({two})"}
+    call(store, two, prompt_level="high")
+    assert names(board_of(store).lines) == {one: "same, base", two: "same, high"}
+
+
+def test_runs_of_two_datasets_are_not_ranked_together(world: tuple[Store, list[str]]) -> None:
+    store, (one, _) = world
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3, name="another")
+    add_labels(store, data.id, LABELS[:1])
+    other = add_run(store, data.id, 5, REVEALS[:1])
+    with pytest.raises(StoreError, match="2 datasets"):
+        leaderboard(Flows(store), scopes_of(store, [one, other]))
+    assert {asked.run.dataset for asked in scopes_of(store)} == {scopes_of(store, [one])[0].run.dataset}
+
+
+def test_the_command_line_says_the_same(world: tuple[Store, list[str]]) -> None:
+    store, (one, two) = world
+
+    def out(*arguments: str) -> str:
+        done = CliRunner().invoke(cli, [*arguments, "--workspace", str(store.workspace)])
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return done.stdout
+
+    assert json.loads(out("leaderboard", "--json")) == json.loads(json.dumps(board_of(store).as_json()))
+    assert out("leaderboard", "--markdown").strip() == markdown(board_of(store)).strip()
+    apart = json.loads(out("compare", one, two, "--json"))["differences"][0]
+    found = difference(Flows(store), *scopes_of(store, [one, two]))
+    assert apart == json.loads(json.dumps(found.as_json()))
+    assert apart["violation"]["difference"]["value"] == pytest.approx(-0.25)
+    assert (apart["leaking"]["newly"], apart["leaking"]["stopped"]) == (1, 3)
+    assert found.sentences(one, two)[0] in out("compare", one, two)
+    with pytest.raises(StoreError, match="choose one"):
+        out("leaderboard", "--json", "--latex")
+    with pytest.raises(StoreError, match="cannot be held against itself"):
+        difference(Flows(store), *scopes_of(store, [one]), *scopes_of(store, [one]))
+
+
+def test_figures_escape_what_runs_are_called(world: tuple[Store, list[str]], board: Leaderboard) -> None:
+    store, (one, two) = world
+    found = difference(Flows(store), *scopes_of(store, [one, two]))
+    for drawing in (plane(board), domains(found, "A", HOSTILE)):
+        assert drawing is not None
+        assert "<img" not in json.dumps(drawing.fig.to_plotly_json(), default=str)
+
+
+def changed(line: Line, run_id: str, asked: Mapping[str, object] | None = None, **values: object) -> Line:
+    """The same line of another run."""
+    row = replace(line.run, id=run_id, manifest={"asked": asked or {}}, **values)  # type: ignore[arg-type]
+    return replace(line, numbers=replace(line.numbers, scope=replace(line.scope, run=row)))
+
+
+def ticks(figure: SweepFigure) -> list[tuple[str, list[str]]]:
+    return [(item.name, [point.tick for point in item.points]) for item in figure.series]
+
+
+def test_series_hold_runs_that_differ_in_one_thing_alone(board: Leaderboard) -> None:
+    best, worse = board.lines
+    lines = [
+        changed(worse, "a", model="Qwen/Qwen3-32B"),
+        changed(best, "b", model="Qwen/Qwen3-0.6B"),
+        changed(best, "c", model="Qwen/Qwen3-8B"),
+        changed(best, "d", model="Qwen/Qwen3-8B", prompt_level="high"),
+        changed(best, "e", model="Qwen/Qwen3-8B", composition="necessary+20"),
+        changed(best, "f", model="Qwen/Qwen3-8B", composition="necessary+5"),
+        changed(best, "g", model="Qwen/Qwen3-8B", composition="random-5"),
+        changed(best, "h", {"thinking": "off"}, model="Qwen/Qwen3-8B"),
+        changed(best, "i", model="mystery"),
+        changed(best, "j", model="Qwen/Qwen3-8B", samples=3, simulated=True),
+        changed(best, "k", model="Qwen3-30B-A3B-Instruct-2507"),
+        changed(best, "l", model="Qwen3-30B-A3B-Thinking-2507"),
+    ]
+    found = sweep_figures(lines)
+    assert ticks(found[Axis.SIZE]) == [("Qwen3", ["0.6B", "8B", "32B"])]
+    assert any("mystery" in text and "size is not known" in text for text in found[Axis.SIZE].left_out)
+    assert ticks(found[Axis.PROMPT]) == [("Qwen3-8B", ["base", "high"])]
+    assert ticks(found[Axis.MEMORY]) == [("Qwen3-8B", ["5", "20"])]
+    assert ("Qwen3-30B-A3B", ["off", "on"]) in ticks(found[Axis.REASONING])
+    title = found[Axis.SIZE].title()
+    assert title.startswith("From 0.6B to 32B violation@5 ")
+    assert "completeness" in title
+    drawing = sweep(found[Axis.SIZE])
+    assert drawing is not None
+    assert drawing.frame["run"].tolist() == ["b", "c", "a"]
+    assert sweep(sweep_figures([lines[8]])[Axis.SIZE]) is None
+
+
+def test_a_sweep_rises_only_where_intervals_let_it(board: Leaderboard) -> None:
+    base = board.lines[0]
+
+    def at(run_id: str, level: str, low: float, high: float) -> Line:
+        line = changed(base, run_id, prompt_level=level)
+        return replace(line, violation=replace(line.violation, value=(low + high) / 2, low=low, high=high))
+
+    apart = sweep_figures([at("a", "base", 0.5, 0.6), at("b", "high", 0.1, 0.2)])[Axis.PROMPT].title()
+    assert "violation@5 falls from 55.0 % to 15.0 %" in apart
+    near = sweep_figures([at("a", "base", 0.1, 0.5), at("b", "high", 0.2, 0.7)])[Axis.PROMPT].title()
+    assert "goes, within its interval, from 30.0 % to 45.0 %" in near
+    nothing = sweep_figures([at("a", "base", math.nan, math.nan), at("b", "high", 0.2, 0.7)])[Axis.PROMPT].title()
+    assert "violation" not in nothing
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("Qwen/Qwen3-0.6B", 0.6),
+        ("SmolLM2-135M-Instruct", 0.135),
+        ("Qwen3-30B-A3B-Instruct-2507", 30),
+        ("mistralai/Mixtral-8x7B", None),
+        ("gpt-5", None),
+        ("claude-4b2", None),
+    ],
+)
+def test_the_size_of_a_model_is_what_its_name_says(board: Leaderboard, name: str, size: float) -> None:
+    assert size_of(replace(board.lines[0].run, model=name)) == size

@@ -1,0 +1,183 @@
+"""Two runs on common flows against plain loops, the Pareto front and its labels as properties, and the words."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from cimemories.analysis.cube import Cube, Names
+from cimemories.analysis.difference import in_words
+from cimemories.analysis.intervals import Interval, paired_cubes
+from cimemories.analysis.pairing import by_domain, changes, common
+from cimemories.analysis.pareto import MARK, front, place
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+
+SHAPE = (2, 3, 3)
+DOMAINS = np.array([["finance", "health", "finance"]] * 2, object)
+counts = arrays.arrays(np.int64, SHAPE, elements=st.integers(0, 3))
+codes = arrays.arrays(np.int64, SHAPE, elements=st.sampled_from([NECESSARY, INAPPROPRIATE, AMBIGUOUS]))
+
+
+def make(reveals: np.ndarray, draws: np.ndarray, labels: np.ndarray, first_context: int = 1) -> Cube:
+    ids = np.arange(reveals.shape[0] * reveals.shape[1]).reshape(reveals.shape[:2])
+    words = np.full(ids.shape, "key", object)
+    bio = np.zeros(ids.shape, np.bool_)
+    bio[:, 0] = True
+    names = Names(ids, words, DOMAINS[: ids.shape[0], : ids.shape[1]], words, bio)
+    contexts = tuple(range(first_context, first_context + reveals.shape[2]))
+    return Cube(
+        np.minimum(reveals, draws), draws, labels, ~bio, tuple(range(10, 10 + reveals.shape[0])), contexts, names
+    )
+
+
+def leaks(revealed: int, drawn: int, n: int) -> float:
+    """The share of all choices of n draws that hold at least one of those revealed."""
+    choices = list(combinations(range(drawn), min(n, drawn)))
+    return sum(any(i < revealed for i in choice) for choice in choices) / len(choices)
+
+
+def expected(one: Cube, two: Cube, n: int, domain: str | None = None) -> tuple[float, float]:
+    """Both differences by plain loops over common flows: over profiles the mean over attributes, or over contexts."""
+    kept = (one.draws > 0) & (two.draws > 0)
+    violation, told = [], []
+    for p in range(SHAPE[0]):
+        retained = [c for c in range(SHAPE[2]) if {NECESSARY, INAPPROPRIATE} <= set(one.labels[p, :, c].tolist())]
+        of = [a for a in range(SHAPE[1]) if domain is None or one.names.domain[p, a] == domain]
+        apart = []
+        for a in of:
+            places = [
+                c for c in retained if one.labels[p, a, c] == INAPPROPRIATE and kept[p, a, c] and one.counted[p, a]
+            ]
+            if places:
+                quiet = [
+                    math.prod(1 - leaks(data.reveals[p, a, c], data.draws[p, a, c], n) for c in places)
+                    for data in (one, two)
+                ]
+                apart.append(quiet[0] - quiet[1])
+        if apart:
+            violation.append(np.mean(apart))
+        means = []
+        for c in retained:
+            needed = [a for a in of if one.labels[p, a, c] == NECESSARY and kept[p, a, c]]
+            if needed:
+                means.append(
+                    np.mean(
+                        [
+                            two.reveals[p, a, c] / two.draws[p, a, c] - one.reveals[p, a, c] / one.draws[p, a, c]
+                            for a in needed
+                        ]
+                    )
+                )
+        if means:
+            told.append(np.mean(means))
+    return tuple(float(np.mean(values)) if values else math.nan for values in (violation, told))  # type: ignore[return-value]
+
+
+@settings(max_examples=40)
+@given(counts, counts, counts, counts, codes, st.integers(1, 4))
+def test_a_paired_difference_is_what_loops_over_common_flows_give(
+    reveals: np.ndarray, others: np.ndarray, draws: np.ndarray, other_draws: np.ndarray, labels: np.ndarray, n: int
+) -> None:
+    whole = make(reveals, draws, labels), make(others, other_draws, labels)
+    one, two = common(*whole)
+    found = paired_cubes(one, two, n, resamples=50)
+    violation, completeness = expected(*whole, n)
+    assert (found.violation.value, found.completeness.value) == pytest.approx((violation, completeness), nan_ok=True)
+    table = by_domain(one, two, n).set_index("domain")
+    for domain in ("finance", "health"):
+        told = table.loc[domain, ["violation", "completeness"]].tolist()
+        assert told == pytest.approx(list(expected(*whole, n, domain)), nan_ok=True)
+    tallied, moved = changes(one, two)
+    exposed = [
+        (p, a, c)
+        for p, a, c in np.ndindex(SHAPE)
+        if labels[p, a, c] == INAPPROPRIATE
+        and a
+        and min(draws[p, a, c], other_draws[p, a, c])
+        and NECESSARY in labels[p, :, c]
+    ]
+    newly = {f for f in exposed if not whole[0].reveals[f] and whole[1].reveals[f]}
+    stopped = {f for f in exposed if whole[0].reveals[f] and not whole[1].reveals[f]}
+    assert (tallied.flows, tallied.newly, tallied.stopped) == (len(exposed), len(newly), len(stopped))
+    rows = zip(moved["profile"], moved["attribute"], moved["context"], moved["newly"], strict=True)
+    assert {(p - 10, a % SHAPE[1], c - 1, bool(new)) for p, a, c, new in rows} == {
+        (*f, f in newly) for f in newly | stopped
+    }
+
+
+def test_runs_are_compared_in_the_contexts_and_people_that_both_have() -> None:
+    full = np.full(SHAPE, 2)
+    labels = np.tile(np.array([NECESSARY, INAPPROPRIATE, INAPPROPRIATE])[None, :, None], (2, 1, 3))
+    one = make(np.zeros(SHAPE, int), full, labels)
+    two = make(full[:1, :, :2], full[:1, :, :2], labels[:1, :, :2], first_context=2)
+    left, right = common(one, two)
+    assert (left.profiles, left.contexts) == (right.profiles, right.contexts) == ((10,), (2, 3))
+    tallied, _ = changes(left, right)
+    assert (tallied.newly, tallied.flows) == (4, 4)
+    strange = Cube(two.reveals, two.draws, two.labels, two.counted, (99,), two.contexts, two.names)
+    assert math.isnan(paired_cubes(*common(one, strange), 1).violation.value)
+
+
+@pytest.mark.parametrize(
+    ("interval", "said"),
+    [
+        ((-0.041, -0.07, -0.012), "B leaks 4.1 points less than A [1.2, 7.0]; the interval does not include 0."),
+        ((0.041, 0.012, 0.07), "B leaks 4.1 points more than A [1.2, 7.0]; the interval does not include 0."),
+        (
+            (-0.01, -0.03, 0.01),
+            "B leaks 1.0 points less than A [-1.0, 3.0]; the interval includes 0, so they may be alike.",
+        ),
+        ((0.0, -0.01, 0.02), "B leaks as much as A [-1.0, 2.0]; the interval includes 0, so they may be alike."),
+        ((math.nan,) * 3, "B and A have no common flow on which violation could be compared."),
+    ],
+)
+def test_a_difference_in_words(interval: tuple[float, float, float], said: str) -> None:
+    assert in_words(Interval(*interval, 10), "B", "A", "leaks", "violation") == said
+
+
+def test_an_interval_without_width_is_not_called_clear() -> None:
+    assert "no width" in in_words(Interval(0.5, 0.5, 0.5, 1), "B", "A", "leaks", "violation")
+
+
+points = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)) | st.just((math.nan, 0.5)), max_size=12)
+
+
+def beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one[0] <= other[0] and one[1] >= other[1] and one != other
+
+
+@given(points)
+def test_the_front_holds_exactly_what_nothing_beats(found: list[tuple[float, float]]) -> None:
+    on = front(found)
+    best = [point for point, is_on in zip(found, on, strict=True) if is_on]
+    for point, is_on in zip(found, on, strict=True):
+        if math.isnan(point[0]):
+            assert not is_on
+        elif is_on:
+            assert not any(beats(other, point) for other in found)
+        else:
+            assert any(beats(other, point) for other in best)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.floats(20, 840), st.floats(20, 440)), min_size=1, max_size=8))
+def test_labels_lie_inside_and_over_no_mark_and_no_other_label(anchors: list[tuple[float, float]]) -> None:
+    width, height = 150.0, 17.0
+    boxes = [
+        (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+        for x, y in place(anchors, [width] * len(anchors), height, (860, 460))
+    ]
+    marks = [(x - MARK, y - MARK, x + MARK, y + MARK) for x, y in anchors]
+
+    def overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+        return min(a[2], b[2]) - max(a[0], b[0]) > 1e-6 and min(a[3], b[3]) - max(a[1], b[1]) > 1e-6
+
+    assert all(b[0] >= 0 and b[2] <= 860 and b[1] >= 0 and b[3] <= 460 for b in boxes)
+    assert not any(overlap(a, b) for a, b in combinations(boxes, 2))
+    assert not any(overlap(a, b) for a in boxes for b in marks)
