@@ -17,6 +17,7 @@ from cimemories.store.engine import open_store
 
 pytestmark = pytest.mark.browser
 TASKS = 6
+FAILED: list[str] = []  # what went wrong in the page's own scripts
 HOSTILE = "<img src=x onerror=alert(1)> <b>bold</b>"
 
 
@@ -44,6 +45,7 @@ def page(world: tuple[Path, str]) -> Iterator[Page]:
     serving.require_chromium()
     with serving.running_app(folder, "--no-demo") as (address, _), serving.chromium() as browser:
         page = serving.open_page(browser, f"{address}/accumulation?run={run_id}")
+        page.on("pageerror", lambda error: FAILED.append(str(error)))
         page.get_by_role("button", name="Present").wait_for()
         serving.settled(page)
         yield page
@@ -90,6 +92,7 @@ def test_keys_play_the_tasks_and_escape_leaves(page: Page) -> None:
     expect(page.locator("dialog")).to_be_hidden()
     expect(page).not_to_have_url(re.compile("present="))
     expect(page.get_by_role("button", name="Present")).to_be_focused()
+    assert FAILED == []
 
 
 def test_space_plays_and_pauses_and_a_link_opens_straight_into_it(page: Page) -> None:
@@ -99,7 +102,7 @@ def test_space_plays_and_pauses_and_a_link_opens_straight_into_it(page: Page) ->
     page.keyboard.press("Space")
     shows(page, 5)
     page.keyboard.press("Space")
-    page.wait_for_timeout(3200)  # longer than a task stays
+    page.wait_for_timeout(2900)  # longer than a task stays
     shows(page, 5)
     page.keyboard.press("Escape")
     expect(page.locator("dialog")).to_be_hidden()

@@ -204,7 +204,7 @@ class Presenter {
     const [from, to, start] = [this.place, this.at, performance.now()];
     if (!smooth || still()) { this.place = to; this.frame(); return; }
     const step = (now) => {
-      const part = Math.min(1, (now - start) / MOVE_MS);
+      const part = Math.min(1, Math.max(0, (now - start) / MOVE_MS)); // a frame may have begun before `start`
       this.place = from + (to - from) * (1 - (1 - part) ** 3);
       this.frame();
       if (part < 1) this.moving = requestAnimationFrame(step);
