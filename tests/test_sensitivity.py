@@ -57,8 +57,8 @@ def test_every_threshold_gives_the_numbers_of_its_own_labels(seed: int, grid: li
     reveals = chance.integers(0, draws + 1)
     counted = chance.random(shape[:2]) < 0.8
     votes = chance.multinomial(2, [0.45, 0.45, 0.1], (24, 3))
-    reached = [item.reshape(shape) for item in levels(shares_of(votes), PRIORS, grid)]
-    found = numbers(reveals, draws, counted, *reached, steps=len(grid), n=n)
+    necessary, inappropriate = (item.reshape(shape) for item in levels(shares_of(votes), PRIORS, grid))
+    found = numbers(reveals, draws, counted, necessary, inappropriate, len(grid), n)
     for place, threshold in enumerate(grid):
         labels = consensus(votes, PRIORS, threshold).reshape(shape)
         exposed = tally(reveals, draws, labels, counted)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -44,11 +43,12 @@ def tau(first: Floats, second: Floats) -> float:
     """Kendall's tau-b of two sets of ranks [runs], over the runs that have both; nan with fewer than two of them, or
     where all are tied."""
     both = ~np.isnan(first) & ~np.isnan(second)
-    if both.sum() < 2:
+    one, other = first[both], second[both]
+    if len(one) < 2 or (one == one[0]).all() or (other == other[0]).all():
         return math.nan
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return float(kendalltau(first[both], second[both]).statistic)
+    if (one == other).all():
+        return 1.0
+    return float(kendalltau(one, other).statistic)
 
 
 @dataclass(frozen=True)

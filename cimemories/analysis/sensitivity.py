@@ -90,6 +90,7 @@ class Study:
     these are called."""
 
     subjects: tuple[Subject, ...]
+    counts: VoteCounts
     votes: Votes
     base: Setting
     rule: AppliedRule
@@ -160,61 +161,56 @@ def study(
     if not scopes or (n is not None and n < 1):
         raise ValueError("a study of sensitivity takes at least one run, and an n of at least 1")
     same_dataset(scopes)
-    votes = votes_of(flows, scopes)
-    applied = scopes[0].rule or rule_of(flows.store, votes.labelling_id)
-    base = Setting(applied.threshold, applied.priors, scopes[0].labels, rule)
-    return Study(tuple(subject(flows, asked, n) for asked in scopes), votes, base, applied)
+    labelling = _shared_labelling(scopes)
+    pairs = labelled_pairs(flows.store, labelling)
+    first = scopes[0]
+    key = ("sensitivity votes", labelling, pairs.counts.revision, first.dataset_revision)
+    keys = tuple(persona.key for persona in pairs.counts.personas)
+    votes = flows.remember(key, lambda: Votes(labelling, keys, shares_of(pairs.counts.votes), pairs.decided_labels))
+    applied = first.rule or rule_of(flows.store, labelling)
+    base = Setting(applied.threshold, applied.priors, first.labels, rule)
+    return Study(tuple(subject(flows, asked, pairs.counts, n) for asked in scopes), pairs.counts, votes, base, applied)
 
 
-def votes_of(flows: Flows, scopes: Sequence[Scope]) -> Votes:
-    """The votes and decisions that these runs are held against. Raises StoreError as `study` does."""
-    found = {asked.labelling.id if asked.labelling else None for asked in scopes}
-    if len(found) > 1 or None in found:
-        named = ", ".join(sorted(map(str, found - {None}))) or "none yet"
+def _shared_labelling(scopes: Sequence[Scope]) -> str:
+    found = sorted({asked.labelling.id if asked.labelling else "" for asked in scopes})
+    if len(found) > 1 or not found[0]:
+        named = ", ".join(filter(None, found)) or "none yet"
         raise StoreError(
-            f"the sensitivity of numbers to the rule takes one labelling for all runs; theirs: {named}. "
+            f"what a rule does to numbers takes one labelling for all runs; theirs: {named}. "
             "Label the dataset, or choose one labelling."
         )
-    first = scopes[0]
-    assert first.labelling is not None
-    labelling, counts = first.labelling.id, _counts(flows, first)[0]
-    key = ("sensitivity votes", labelling, first.labelling.revision, first.dataset_revision)
-    decided = _counts(flows, first)[1]
-    return flows.remember(
-        key,
-        lambda: Votes(labelling, tuple(p.key for p in counts.personas), shares_of(counts.votes), decided),
-    )
+    return found[0]
 
 
-def _counts(flows: Flows, asked: Scope) -> tuple[VoteCounts, Ints]:
-    """The counted votes, with a row for each pair that was only decided; and the decided labels."""
-    assert asked.labelling is not None
-    pairs = labelled_pairs(flows.store, asked.labelling.id)
-    return pairs.counts, pairs.decided_labels
+def subject(flows: Flows, asked: Scope, counts: VoteCounts, n: int | None = None) -> Subject:
+    """One run, its counts cut with every label that it can have, so that cells which were never planned stay empty.
 
-
-def subject(flows: Flows, asked: Scope, n: int | None = None) -> Subject:
-    """One run, its counts cut with every label that it can have, so that cells which were never planned stay empty."""
+    counts: the votes of its labelling, with a row for each pair that was only decided (whatif.labelled_pairs).
+    Remembered as long as nothing behind it moves.
+    """
     whole = replace(asked, labels=Labels.DECISIONS, rule=None)
-    by_rule = {rule: cube(flows, whole, rule) for rule in IdentifierRule}
-    data = by_rule[IdentifierRule.EXACT]
-    return Subject(
-        scope=asked,
-        reveals=data.reveals,
-        draws=data.draws,
-        counted={rule: item.counted for rule, item in by_rule.items()},
-        rows=_rows(flows, whole, data),
-        profiles=data.profiles,
-        n=min(n or asked.run.samples, asked.run.samples),
-    )
+
+    def made() -> Subject:
+        by_rule = {rule: cube(flows, whole, rule) for rule in IdentifierRule}
+        data = by_rule[IdentifierRule.EXACT]
+        return Subject(
+            scope=asked,
+            reveals=data.reveals,
+            draws=data.draws,
+            counted={rule: item.counted for rule, item in by_rule.items()},
+            rows=_rows(flows, whole, counts, data),
+            profiles=data.profiles,
+            n=min(n or asked.run.samples, asked.run.samples),
+        )
+
+    return replace(flows.remember(("sensitivity subject", whole.version, counts.revision, n), made), scope=asked)
 
 
-def _rows(flows: Flows, whole: Scope, data: Cube) -> Ints:
+def _rows(flows: Flows, whole: Scope, counts: VoteCounts, data: Cube) -> Ints:
     """The pair of each cell that has a label; runs on the same pairs share one array."""
-    counts = _counts(flows, whole)[0]
     labelled = data.labels != UNLABELLED
-    assert whole.labelling is not None
-    said = (whole.labelling.id, whole.labelling.revision, whole.dataset_revision)
+    said = (counts.labelling_id, counts.revision, whole.dataset_revision)
     key = ("sensitivity rows", *said, data.profiles, data.contexts, hash(np.packbits(labelled).tobytes()))
     return flows.remember(key, lambda: pair_rows(counts, data, labelled))
 
