@@ -149,7 +149,7 @@ def test_several_runs_in_one_gallery_and_rows_that_say_where_they_come_from(sqli
     real = add_run(sqlite_store, data.id, 5, REVEALS)
     made_up = add_run(sqlite_store, data.id, 5, REVEALS, simulated=True)
     flows = Flows(sqlite_store)
-    scopes = scopes_of(sqlite_store, run_ids(sqlite_store))
+    scopes = scopes_of(flows)
     assert {asked.run.id for asked in scopes} == {real, made_up}
     examples = gallery.gallery(flows, scopes)
     assert narrowed(examples, {Facet.KIND: ["simulated"]}).counts[Facet.RUN] == {made_up: 3, real: 0}

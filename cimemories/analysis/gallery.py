@@ -30,7 +30,7 @@ from cimemories.curation.consensus import INAPPROPRIATE
 from cimemories.model import Strength
 from cimemories.store import datasets
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.tables import run
+from cimemories.store.tables import dataset, labelling, run, run_judge
 
 Ints = npt.NDArray[np.int64]
 Wanted = Mapping["Facet", Sequence[str]]
@@ -114,11 +114,26 @@ def run_ids(store: Store) -> list[str]:
         return list(connection.execute(sa.select(run.c.id).order_by(run.c.created.desc(), run.c.id)).scalars())
 
 
-def scopes_of(store: Store, ids: Sequence[str], judge: str | None = None) -> list[Scope]:
-    """The scopes of these runs, in their order, by this judge or combination of each run's judges; None: by each run's
-    first. A run that has no such judge, or is deleted meanwhile, is left out."""
+def scopes_of(flows: Flows, judge: str | None = None) -> list[Scope]:
+    """The scopes of all runs of the record, the newest first, by this judge or combination of each run's judges; None:
+    by each run's first. A run that has no such judge is left out. Remembered until some run, labelling or dataset has
+    moved."""
+    with flows.store.read() as connection:
+        stands = [tuple(connection.execute(query).all()) for query in _STANDS]
+    return flows.remember(("scopes", judge, *stands), partial(_scopes, flows.store, judge))
+
+
+_STANDS = (
+    sa.select(run.c.id, run.c.name, run.c.status, run.c.revision).order_by(run.c.id),
+    sa.select(labelling.c.id, labelling.c.status, labelling.c.revision).order_by(labelling.c.id),
+    sa.select(dataset.c.id, dataset.c.name, dataset.c.revision).order_by(dataset.c.id),
+    sa.select(run_judge.c.run, run_judge.c.judge).order_by(run_judge.c.run, run_judge.c.judge),
+)
+
+
+def _scopes(store: Store, judge: str | None) -> list[Scope]:
     found = []
-    for run_id in ids:
+    for run_id in run_ids(store):
         with contextlib.suppress(StoreError):
             found.append(scope(store, run_id, judge_id=judge))
     return found

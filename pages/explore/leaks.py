@@ -52,8 +52,7 @@ def _takeaway(found: Browsed, examples: pd.DataFrame) -> str:
 def _gallery(found: Browsed, examples: pd.DataFrame) -> None:
     now = leaks_filters.wanted(found.every)
     left = gallery.narrowed(examples, now)
-    shown = examples.iloc[left.shown]
-    ids: list[str] = shown["id"].tolist()
+    ids: list[str] = examples["id"].iloc[left.shown].tolist()
     current = leaks_steps.current(found, examples, ids)
     leaks_steps.bar(found.flows, ids, current, of=len(examples))
     filters, centre = st.columns([2, 9], gap="medium")
@@ -63,7 +62,7 @@ def _gallery(found: Browsed, examples: pd.DataFrame) -> None:
         if not ids:
             _nothing(found, examples)
         else:
-            leaks_steps.listed(shown, found, current)
+            leaks_steps.listed(examples, left, found, current)
         run = url.get("run") if found.every else next(iter(found.scopes))
         asked = found.scopes.get(run or "")
         profile, context = url.get_int("profile"), url.get_int("context")

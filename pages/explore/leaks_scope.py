@@ -46,7 +46,7 @@ def browsed() -> Browsed | None:
     ids = run_ids(shared_store())
     several = len(ids) > 1
     if several and (url.get("among") or url.remembered("among")) == ALL:
-        return _every(ids)
+        return _every(len(ids))
     chosen = run_scope(
         "Leaks",
         "Nothing has been written yet",
@@ -62,7 +62,7 @@ def browsed() -> Browsed | None:
     return Browsed(chosen.flows, {chosen.asked.run.id: chosen.asked}, chosen.numbers, several, chosen.top)
 
 
-def _every(ids: list[str]) -> Browsed:
+def _every(runs: int) -> Browsed:
     top = st.container()
     judge_column, words, among = st.columns([3, 4, 2], vertical_alignment="bottom")
     url.put(among=ALL)
@@ -80,11 +80,11 @@ def _every(ids: list[str]) -> Browsed:
         )
     judge = str(st.session_state[key])
     flows = shared_flows(shared_store())
-    found = scopes_of(flows.store, ids, None if judge == FIRST else judge)
+    found = scopes_of(flows, None if judge == FIRST else judge)
     with words:
         datasets = len({asked.run.dataset for asked in found})
         of = "" if datasets < 2 else f" of {datasets} datasets"
-        rest = len(ids) - len(found)
+        rest = runs - len(found)
         without = f"; {rest} without a judge of messages left out" if rest else ""
         safe.inline(f"{tables.count(len(found))} runs{of}{without}.", muted=True)
     with among:

@@ -9,6 +9,7 @@ import streamlit as st
 
 from cimemories.analysis import basket, basket_rows, gallery
 from cimemories.analysis.flows import Flows
+from cimemories.analysis.gallery import Narrowed
 from cimemories.store.engine import Store, StoreError
 from cimemories.ui import page, presses, safe, tables, url
 from cimemories.ui.safe import tag
@@ -131,9 +132,14 @@ def _button(label: str, icon: str, key: str, *, disabled: bool, primary: bool = 
     )
 
 
-def listed(shown: pd.DataFrame, found: Browsed, at: str | None) -> None:
+def listed(examples: pd.DataFrame, left: Narrowed, found: Browsed, at: str | None) -> None:
     """All examples that the filters leave, folded; a click leads to one."""
-    page.fold("All of them as a list", ":material/list:", "leaks.box.list", lambda: _list(shown, found, at))
+    page.fold(
+        "All of them as a list",
+        ":material/list:",
+        "leaks.box.list",
+        lambda: _list(examples.iloc[left.shown], found, at),
+    )
 
 
 def _list(shown: pd.DataFrame, found: Browsed, at: str | None) -> None:

@@ -1,0 +1,136 @@
+"""The Leaks page as a gallery: filters and runs by its address, steps, and the basket with its exports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from judging_worlds import judged_world
+from paging import button, nodes, opened, said
+from streamlit.testing.v1 import AppTest
+from worlds import add_dataset, add_labels, add_run, records
+
+from cimemories.analysis import basket, gallery
+from cimemories.analysis.flows import Flows, scope
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.model import Label
+from cimemories.store import decisions
+from cimemories.store.engine import Store
+
+PAGE = "pages/explore/leaks.py"
+X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
+REVEALS = [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]]
+
+
+@pytest.fixture
+def store(app_store: Store) -> Store:
+    return app_store
+
+
+def world(store: Store) -> tuple[int, str, str]:
+    """A dataset, a real run and a simulated one on it."""
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    add_labels(store, data.id, [[[X, X, N], [X, X, X], [N, N, A]]])
+    return data.id, add_run(store, data.id, 5, REVEALS), add_run(store, data.id, 5, REVEALS, simulated=True)
+
+
+def widget(page: AppTest, kind: str, label: str) -> Any:
+    return next(item for item in page.get(kind) if item.label == label)
+
+
+def named(page: AppTest, name: str) -> str:
+    """A parameter of the address."""
+    value = page.query_params[name]
+    return value if isinstance(value, str) else value[0]
+
+
+def place(page: AppTest) -> str:
+    return next(body for body in said(page).split("\n") if "severest first" in body).split("<b>")[1].split("</b>")[0]
+
+
+def test_filters_stand_in_the_address_and_say_what_each_value_leaves(store: Store) -> None:
+    data, run_id, _ = world(store)
+    domains = [item.domain for item in records(store, data)[0].profile.attributes]
+    page = opened(PAGE, run=run_id)
+    assert place(page) == "1 of 3"
+    chosen = widget(page, "multiselect", "Domain")
+    assert sorted(chosen.options) == sorted([f"{domains[0]} (1)", f"{domains[1]} (2)"])
+    chosen.set_value([domains[0]]).run()
+    assert place(page) == "1 of 1" and named(page, "domains") == domains[0]
+    assert widget(page, "multiselect", "Recipient").options[0] == "Recipient 0 (1)"
+    link = opened(PAGE, run=run_id, domains=domains[1], recipients="Recipient 1")
+    assert place(link) == "1 of 1" and "Recipient 1: Task 1" in said(link)
+    nothing = opened(PAGE, run=run_id, domains=domains[0], recipients="Recipient 1")
+    assert "No leak fits the filters" in said(nothing)
+    button(nothing, "Clear the filters").click().run()
+    assert place(nothing) == "1 of 3" and "domains" not in nothing.query_params
+
+
+def test_steps_lead_on_and_all_runs_can_be_browsed_together(store: Store) -> None:
+    _, run_id, made_up = world(store)
+    page = opened(PAGE, run=run_id)
+    button(page, "Next").click().run()
+    assert place(page) == "2 of 3"
+    ids = gallery.gallery(Flows(store), [scope(store, run_id)])["id"].tolist()
+    assert f"{run_id}.{named(page, 'attribute')}.{named(page, 'context')}" == ids[1]
+    both = opened(PAGE, among="all")
+    assert "2 runs: 6 inappropriate flows were revealed at least once" in said(both)
+    assert {named(both, "run")} <= {run_id, made_up}
+    widget(both, "button_group", "Simulated or real").set_value(["real"]).run()
+    assert place(both) == "1 of 3" and named(both, "run") == run_id
+    assert "ci-simulated" in said(both)  # the runs that are browsed are not all real
+
+
+def test_label_votes_decisions_and_the_judges_words_stand_beside_a_leak(store: Store) -> None:
+    data, run_id, _ = world(store)
+    person = records(store, data)[0]
+    where = {"profile": person.id, "context": person.context_ids[1], "attribute": person.attribute_ids[1]}
+    assert "by the personas" in said(opened(PAGE, run=run_id, **where))
+    with store.write() as connection:
+        decisions.add(
+            connection,
+            dataset_id=data,
+            attribute=person.attribute_ids[1],
+            context=person.context_ids[1],
+            annotator="Ada <b>",
+            label=Label.INAPPROPRIATE,
+            reason="none of their business",
+        )
+    page = opened(PAGE, "leaks.box.judge", run=run_id, **where)
+    assert "decided by Ada &lt;b&gt;" in said(page) and "none of their business" in said(page)
+    assert "fundamentalist" in said(page) and 'class="ci-grid ci-samples"' in said(page)
+    assert any("text of exchange-1" in code.value for code in page.code)
+    assert "1 of 3" in place(page) or "2 of 3" in place(page)
+
+
+def test_several_judges_can_be_told_apart(store: Store) -> None:
+    asked = judged_world(store, seed=5)
+    page = opened(PAGE, run=asked.run_id)
+    claimed = widget(page, "button_group", "Claimed by")
+    examples = gallery.gallery(Flows(store), [scope(store, asked.run_id)])
+    full = examples[examples["strength"] == "full"]
+    assert claimed.options[0] == rf"all judges \({(full['agreement'] == 'all').sum()}\)"
+
+
+def test_a_basket_is_filled_ordered_and_exported(store: Store) -> None:
+    _, run_id, _ = world(store)
+    page = opened(PAGE, run=run_id)
+    button(page, "To basket").click().run()
+    button(page, "Next").click().run()
+    button(page, "To basket").click().run()
+    assert button(page, "In basket")
+    assert len(basket.items(store, "basket")) == 2
+    shown = opened(PAGE, run=run_id, tab="basket")
+    assert "1. Recipient 2: Task 2" in said(shown) and "2. Recipient 1: Task 1" in said(shown)
+    next(b for b in shown.button if b.key.startswith("leaks.basket.down")).click().run()
+    assert "1. Recipient 1: Task 1" in said(shown)
+    note = next(t for t in shown.text_input if t.label == "Note")
+    note.set_value("for Table 3").run()
+    assert [item.note for item in basket.items(store, "basket")] == ["for Table 3", ""]
+    downloads = [n.proto.label for n in nodes(shown.main) if getattr(n, "type", "") == "download_button"]
+    assert downloads == ["Markdown", "LaTeX table"]
+    widget(shown, "text_input", "Name of the basket").set_value("Bob").run()
+    assert "Nothing in this basket yet" in said(shown) and named(shown, "basket") == "Bob"
+    basket.path_of(store, "basket").write_text("{")
+    assert "cannot be read from" in said(opened(PAGE, run=run_id, tab="basket"))
+    assert "Basket (!)" in widget(opened(PAGE, run=run_id), "button_group", "View").options
