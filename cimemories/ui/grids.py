@@ -1,8 +1,8 @@
 """Maps of shares by two things: one or two beside each other with the same rows and columns, whose cells are linked.
 
 The cell under the pointer says the numbers of all maps and is framed in each of them, and so is the one that was
-clicked (assets/grids.js). A go.Heatmap raises no event in Streamlit, and a selection of Plotly's draws the whole chart
-anew: an invisible scatter point in the middle of each cell is what the pointer meets.
+clicked (assets/grids.js): a go.Heatmap raises no event in Streamlit, and points laid over it that do would be drawn
+anew, a thousand of them, at every click.
 """
 
 from __future__ import annotations
@@ -76,23 +76,20 @@ class Side:
     titles: Sequence[str]
 
 
-def draw(fig: go.Figure, shape: tuple[int, int], *, key: str, alt: str, selected: Cell | None = None) -> Cell | None:
-    """Draw what `figure` made of so many (rows, columns). Returns the cell clicked in this run, else `selected`."""
-    fresh = clicked(key)
-    chosen = fresh if fresh and fresh[0] < shape[0] and fresh[1] < shape[1] else selected
+def draw(fig: go.Figure, *, key: str, alt: str, selected: Cell | None) -> None:
+    """Draw what `figure` made, with one cell framed. `clicked` says of the next run which cell was clicked."""
     box = f"{key.replace('.', '-')}-maps"
     with st.container(key=box):
         st.plotly_chart(fig, key=f"{key}.chart", alt=alt, config=CONFIG)
-        _component(key=key, data={"box": box, "selected": chosen}, on_cell_change=lambda: None)
-    return chosen
+        _component(key=key, data={"box": box, "selected": selected}, on_cell_change=lambda: None)
 
 
-def clicked(key: str) -> Cell | None:
-    """The cell clicked since the last run. What a browser sends may be anything."""
+def clicked(key: str, rows: int, columns: int) -> Cell | None:
+    """The (row, column) clicked since the last run, of so many. What a browser sends may be anything."""
     cell = (st.session_state.get(key) or {}).get("cell")
     if not isinstance(cell, list) or len(cell) != 2 or not all(isinstance(i, int) and i >= 0 for i in cell):
         return None
-    return cell[0], cell[1]
+    return (cell[0], cell[1]) if cell[0] < rows and cell[1] < columns else None
 
 
 def figure(maps: Sequence[Map], rows: Side, columns: Side, *, title: str, subtitle: str) -> go.Figure:
@@ -103,7 +100,6 @@ def figure(maps: Sequence[Map], rows: Side, columns: Side, *, title: str, subtit
     width = PLOT_WIDTH / len(maps) / max(1, len(columns.names))
     height = next((high for most, high in ROW_HEIGHTS if len(rows.names) <= most), 16)
     said = _said(maps, rows, columns)
-    down, across = np.mgrid[: len(rows.names), : len(columns.names)]
     axes, room = _ticks(rows, columns, width)
     data: list[dict[str, Any]] = []
     names: list[dict[str, Any]] = []
@@ -111,21 +107,8 @@ def figure(maps: Sequence[Map], rows: Side, columns: Side, *, title: str, subtit
     for position, (item, (start, end)) in enumerate(zip(maps, _spans(len(maps)), strict=True)):
         number = "" if position == 0 else str(position + 1)
         on = {"xaxis": f"x{number}", "yaxis": "y"}
-        data.append(_cells(item, end, numbered=width >= NUMBERED) | on)
+        data.append(_cells(item, said, end, numbered=width >= NUMBERED) | on)
         data.append(_hatch(np.argwhere(np.isnan(item.values)), (width - 4, height - 4)) | on)
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": across.reshape(-1),
-                "y": down.reshape(-1),
-                "marker": {"symbol": "square", "size": 8, "opacity": 0},
-                "text": said,
-                "hovertemplate": "%{text}<extra></extra>",
-                "showlegend": False,
-                **on,
-            }
-        )
         layout[f"xaxis{number}"] = {**axes[0], "domain": [start, end], "anchor": "y"}
         if len(maps) > 1:
             where = {"x": start, "y": 1, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
@@ -147,7 +130,6 @@ def figure(maps: Sequence[Map], rows: Side, columns: Side, *, title: str, subtit
         "height": height * max(1, len(rows.names)) + head + room["b"],
         "dragmode": False,
         "hovermode": "closest",
-        "hoverdistance": 300,
         "spikedistance": -1,
     }
     return go.Figure({"data": data, "layout": layout})
@@ -159,7 +141,7 @@ def _spans(number: int) -> list[tuple[float, float]]:
     return [(i * (each + BAR + BETWEEN), i * (each + BAR + BETWEEN) + each) for i in range(number)]
 
 
-def _cells(item: Map, end: float, *, numbered: bool) -> dict[str, Any]:
+def _cells(item: Map, said: list[list[str]], end: float, *, numbered: bool) -> dict[str, Any]:
     values = item.values
     known = values[~np.isnan(values)]
     highest = max(LEAST_SCALE, float(np.abs(known).max()) if known.size else 0.0)
@@ -175,15 +157,16 @@ def _cells(item: Map, end: float, *, numbered: bool) -> dict[str, Any]:
         "y": np.arange(values.shape[0]),
         "xgap": 1,
         "ygap": 1,
-        "hoverinfo": "skip",
+        "text": said,
+        "hovertemplate": "%{text}<extra></extra>",
         "colorbar": {**bar, "tickfont": {"size": 11}},
         **({"texttemplate": f"%{{z:{sign}.0%}}"} if numbered else {}),
         **scale,
     }
 
 
-def _said(maps: Sequence[Map], rows: Side, columns: Side) -> npt.NDArray[np.object_]:
-    """What the pointer reads in each cell, the same in all maps: [rows x columns]."""
+def _said(maps: Sequence[Map], rows: Side, columns: Side) -> list[list[str]]:
+    """What the pointer reads in each cell, the same in all maps: [rows][columns]."""
     tops = [f"<b>{escaped(name, 90)}</b><br>" for name in rows.titles]
     places = [escaped(name, 90) for name in columns.titles]
     lines = [[top + place for place in places] for top in tops]
@@ -194,7 +177,7 @@ def _said(maps: Sequence[Map], rows: Side, columns: Side) -> npt.NDArray[np.obje
         for j, line in enumerate(lines):
             for i in range(len(line)):
                 line[i] += name + _cell([v[j][i] for v in values], [p[j][i] for p in pairs], item.unit)
-    return np.array([text for line in lines for text in line], dtype=object)
+    return lines
 
 
 def _cell(shares: list[float], pairs: list[int], unit: str) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
+KEY = "heatmaps.maps"
+
 
 def draw() -> None:
     chosen = run_scope(
@@ -39,19 +41,17 @@ def draw() -> None:
     if kin:
         page.notice(f"{kin[0].upper()}{kin[1:]}.")
     caveats(chosen.numbers)
-    said, simulated = heatmaps_words.takeaway(asked, whole, heatmap.worst(whole), chosen.numbers), bool(asked.simulated)
-    if asked.labelling is None or whole.empty:
-        page.empty(
-            "No labelled flow to show",
-            "A cell needs pairs with a consensus in retained contexts: label the dataset, or wait for judgements.",
-            lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
-        )
-    else:
-        difference_said, simulated = _maps(chosen, view, whole)
-        said = difference_said or said
-    # Last, since it holds the address, which a click on a cell has changed by now.
+    said = heatmaps_words.takeaway(asked, whole, heatmap.worst(whole), chosen.numbers)
+    if asked.labelling is not None and not whole.empty:
+        _maps(chosen, view, whole, said)
+        return
     with chosen.top:
-        page.head("Heatmaps", said, simulated=simulated)
+        page.head("Heatmaps", said, simulated=bool(asked.simulated))
+    page.empty(
+        "No labelled flow to show",
+        "A cell needs pairs with a consensus in retained contexts: label the dataset, or wait for judgements.",
+        lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
+    )
 
 
 def _others(flows: Flows, asked: Scope) -> dict[str, str]:
@@ -61,49 +61,44 @@ def _others(flows: Flows, asked: Scope) -> dict[str, str]:
     return {run_id: name for run_id, name in reversed(names.items()) if run_id != asked.run.id}
 
 
-def _maps(chosen: RunScope, view: View, whole: Grid) -> tuple[str, bool]:
-    """Draw the maps and what is under them. Returns what the head says of a difference, '' where there is none, and
-    whether anything in them is simulated."""
+def _maps(chosen: RunScope, view: View, whole: Grid, said: str) -> None:
+    """The maps and what is under them. said: what the head says of one run."""
     flows, asked = chosen.flows, chosen.asked
     few = most_leaked(whole, heatmaps_controls.most(whole, view.rows))
-    found, said = ordered(few, view.row_order, view.column_order), ""
+    found, frame = ordered(few, view.row_order, view.column_order), heatmap.as_frame(whole)
     about: dict[str, object] = {
         "run": asked.run.id,
         "labels": f"{asked.labelling.id if asked.labelling else ''}, {asked.label_words}",
         "judge": asked.judge_words,
         "n": whole.n,
     }
-    other, both, frame = None, None, heatmap.as_frame(whole)
+    other, both = None, None
     if view.against:
         other, note = as_first(flows, asked, view.against)
         second = heatmap.grid(flows, other, view.rows, view.columns, whole.n)
         both = ordered_difference(difference(few, second), view.row_order, view.column_order)
         found, frame = both.first, difference_frame(difference(whole, second))
-        measure = COMPLETENESS if view.measure == COMPLETENESS else VIOLATION
-        said = f"{heatmaps_words.changed(both, asked.run.name, other.run.name, measure)}."
         about |= {"compared with": other.run.id, "judge of that": other.judge_words}
         if note:
             page.notice(f"{note}.")
+    simulated = bool(asked.simulated or (other and other.simulated))
     words = _words(asked, other, view, found, both)
+    place = grids.clicked(KEY, len(found.rows), len(found.columns)) or heatmaps_controls.cell(found)
+    if place is not None:
+        heatmaps_controls.put_cell(found, place)
+    with chosen.top:  # after the address is what it will be, and before the chart, which takes the browser a while
+        page.head("Heatmaps", said if both is None else f"{words[0]}.", simulated=simulated)
     # A click changes nothing about the figure, and it takes longer to make than all the rest.
     drawing = ("heatmap drawing", asked.version, other and other.version, view, found.n, len(found.rows), words)
     fig = flows.remember(drawing, lambda: _figure(view, found, both, words))
-    place = grids.draw(
-        fig,
-        (len(found.rows), len(found.columns)),
-        key="heatmaps.maps",
-        selected=heatmaps_controls.cell(found),
-        alt=f"{words[0]}. {words[1]}. The same numbers are in the table below.",
-    )
-    simulated = bool(asked.simulated or (other and other.simulated))
+    alt = f"{words[0]}. {words[1]}. The same numbers are in the table below."
+    grids.draw(fig, key=KEY, alt=alt, selected=place)
     exports.buttons(f"heatmap-{asked.run.id}", frame, fig=fig, key="heatmaps.export", simulated=simulated, about=about)
     if place is not None:
-        heatmaps_controls.put_cell(found, place)
         heatmaps_cell.draw(flows, asked, found, place, other, about)
     else:
         page.notice("Click a cell to see the flows behind it: which attribute, of whom, in how many samples.")
     page.fold("All cells as a table", ":material/table:", "heatmaps.box.table", lambda: _twin(frame, view, found.n))
-    return said, simulated
 
 
 def _words(asked: Scope, other: Scope | None, view: View, found: Grid, both: Difference | None) -> tuple[str, str]:

@@ -42,6 +42,7 @@ BOTH, VIOLATION, COMPLETENESS = "both", "violation", "completeness"
 SHOWN = {BOTH: "both", VIOLATION: "violation", COMPLETENESS: "completeness"}
 MOST = (15, 30, 60, 120)
 NOBODY = "none"
+LAST = "heatmaps.cell"
 
 
 @dataclass(frozen=True)
@@ -61,19 +62,25 @@ def samples(asked: Scope) -> int:
     most = asked.run.samples
     if most == 1:
         return 1
-    st.session_state["heatmaps.n"] = min(url.get_int("n") or most, most) or most
+    chosen = url.get_int("n") or int(url.remembered("n") or most)
+    st.session_state["heatmaps.n"] = min(chosen, most) or most
     n = int(
         st.slider(
             "Samples n",
             1,
             most,
             key="heatmaps.n",
-            on_change=lambda: url.put(n=st.session_state["heatmaps.n"]),
+            on_change=lambda: url.put(n=_unless(st.session_state["heatmaps.n"], most)),
             help="Violation@n: revealed at least once in n of the judged samples of a context",
         )
     )
-    url.put(n=n)
+    url.put(n=_unless(n, most))
     return n
+
+
+def _unless(number: int, usual: int) -> int | None:
+    """What the address says of a number: nothing while it is the usual one."""
+    return None if number == usual else number
 
 
 def view(others: Mapping[str, str]) -> View:
@@ -100,9 +107,10 @@ def view(others: Mapping[str, str]) -> View:
 
 def _sides() -> tuple[By, By]:
     """The sides that the address asks for. One that names a cell of Figure 3 and no side means those of Figure 3."""
+    figure_3 = url.get("domain") is not None and url.get("context") is not None
 
     def side(name: str, usual: By) -> By:
-        wanted = url.get(name) or (None if url.get(PARAMETER[usual]) else url.remembered(name))
+        wanted = url.get(name) or (None if figure_3 else url.remembered(name))
         return By(wanted) if wanted in set(By) else usual
 
     rows, columns = side("rows", By.DOMAIN), side("columns", By.CONTEXT)
@@ -121,6 +129,7 @@ def _choice(label: str, options: Mapping[str, str], param: str, asked: str | Non
             return
         url.put(**{param: None if picked == usual else picked})
         if param in ("rows", "columns"):  # the cell that was chosen lies on the old sides
+            st.session_state.pop(LAST, None)
             url.put(**dict.fromkeys(PARAMETER.values()))
 
     # Plain words: of its own enumerations Streamlit would compare the classes.
@@ -173,13 +182,25 @@ def most(found: Grid, rows: By) -> int:
 
 
 def cell(found: Grid) -> tuple[int, int] | None:
-    """The cell that the address names: (row, column); None where it names none that is shown."""
-    row = found.rows.position(url.get(PARAMETER[found.rows.by]))
-    column = found.columns.position(url.get(PARAMETER[found.columns.by]))
+    """The cell that the address names: (row, column); None where it names none that is shown.
+
+    Coming back from a message the browser brings that page's address, which names a part of the cell or nothing of it:
+    then it is the cell that was last looked at, unless the address speaks of another.
+    """
+    names = [PARAMETER[side.by] for side in (found.rows, found.columns)]
+    asked = [url.get(name) for name in names]
+    last = st.session_state.get(LAST, {})
+    if None in asked and all(
+        name in last and said in (None, last[name]) for name, said in zip(names, asked, strict=True)
+    ):
+        asked = [last[name] for name in names]
+    row, column = found.rows.position(asked[0]), found.columns.position(asked[1])
     return None if row is None or column is None else (row, column)
 
 
 def put_cell(found: Grid, place: tuple[int, int]) -> None:
     """Name the cell in the address."""
-    row, column = found.rows.ids[place[0]], found.columns.ids[place[1]]
-    url.put(**{PARAMETER[found.rows.by]: row, PARAMETER[found.columns.by]: column})
+    sides = ((found.rows, place[0]), (found.columns, place[1]))
+    named = {PARAMETER[side.by]: side.ids[position] for side, position in sides}
+    st.session_state[LAST] = named
+    url.put(**named)
