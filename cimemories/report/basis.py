@@ -38,7 +38,7 @@ class Basis:
     def called(self) -> dict[str, str]:
         """What each run is called, by its id; a simulated one says so wherever it is named."""
         plain = names(self.board.lines)
-        return {line.run.id: plain[line.run.id] + SIMULATED * line.simulated for line in self.board.lines}
+        return {line.run.id: plain[line.run.id] + marked(line.scope.simulated) for line in self.board.lines}
 
     @property
     def several(self) -> bool:
@@ -46,6 +46,13 @@ class Basis:
 
     def intervals(self, asked: Scope) -> Intervals:
         return intervals(self.flows, asked, self.rule)
+
+
+def marked(parts: Sequence[str]) -> str:
+    """What is put behind the name of a run of which these parts are simulated: ' (simulated)' where its messages are."""
+    if not parts:
+        return ""
+    return SIMULATED if "responses" in parts else f" (simulated {listed(list(parts))})"
 
 
 def basis(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule, *, texts: bool) -> Basis:

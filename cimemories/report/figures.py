@@ -55,7 +55,7 @@ def violations(line: Line, found: Mapping[int, Interval], name: str) -> Figure |
     )
     told = "; ".join(f"{label} {percent(marks[0].value)}" for label, marks in rows)
     alt = f"One row a number: {told}."
-    return _rows(f"headline-{line.run.id}", title, subtitle, alt, rows, simulated=line.simulated)
+    return _rows(f"figure-headline-{line.run.id}", title, subtitle, alt, rows, simulated=line.simulated)
 
 
 def groups(frame: pd.DataFrame, what: str, n: int, name: str, run_id: str, *, simulated: bool) -> Figure | None:
@@ -86,7 +86,7 @@ def groups(frame: pd.DataFrame, what: str, n: int, name: str, run_id: str, *, si
     )
     alt = f"One row a {what}, violation as a cross and completeness as a circle; the same numbers are in the table."
     rows = [(label.replace("_", " "), found) for label, found in rows]
-    return _rows(f"{what}-{run_id}", title, subtitle, alt, rows, simulated=simulated)
+    return _rows(f"figure-{what}-{run_id}", title, subtitle, alt, rows, simulated=simulated)
 
 
 def differences(found: Difference, first: str, second: str) -> Figure | None:
@@ -109,7 +109,7 @@ def differences(found: Difference, first: str, second: str) -> Figure | None:
     # The bounds of a domain with few attributes reach far; they must not squeeze all others.
     most = max(abs(v) for _, marks in rows for m in marks for v in (m.value, m.low, m.high) if not math.isnan(v))
     reach = max(0.05, math.ceil(most * 20) / 20)
-    name = f"difference-{found.first.run.id}-{found.second.run.id}"
+    name = f"figure-difference-{found.first.run.id}-{found.second.run.id}"
     subtitle = (
         f"{second} minus {first} in percentage points; {found.tallied.flows:,} common inappropriate and "
         f"{found.necessary:,} necessary flows, {found.paired.profiles} profiles; bars are 95 % intervals"
@@ -173,7 +173,7 @@ def plane(board: Leaderboard, called: Mapping[str, str]) -> Figure | None:
         return None
     best = front([(line.violation.value, line.completeness.value) for line in lines])
     left, top, right, bottom = 64.0, 24.0, 520.0, 424.0
-    canvas = Canvas("plane", WIDTH, 480)
+    canvas = Canvas("figure-plane", WIDTH, 480)
 
     def place(violation: float, complete: float) -> tuple[float, float]:
         return left + violation * (right - left), bottom - complete * (bottom - top)
@@ -207,11 +207,12 @@ def plane(board: Leaderboard, called: Mapping[str, str]) -> Figure | None:
         canvas.line((x + 6, y), (right + 24, heights[i] - 4), "rule dotted")
         canvas.text(right + 46, heights[i], item.name, "quiet", room=WIDTH - right - 50)
     on = [called[line.run.id] for line, is_on in zip(lines, best, strict=True) if is_on]
-    title = (
-        f"{on[0]} leaks least and conveys most of these {len(lines)} runs"
-        if len(on) == 1
-        else f"{len(on)} of {len(lines)} runs are on the front: none of the others leaks less and conveys more"
-    )
+    if len(on) == 1:
+        title = f"{on[0]} leaks least and conveys most of these {len(lines)} runs"
+    elif len(on) == len(lines):
+        title = f"None of these {len(lines)} runs beats another on both sides: who leaks less also conveys less"
+    else:
+        title = f"{len(on)} of {len(lines)} runs are on the front: no other leaks less and conveys more than they do"
     subtitle = "Crosses are 95 % intervals; constant strategies look at no context"
     alt = "; ".join(
         f"{called[line.run.id]}: violation {percent(line.violation.value)}, completeness "
@@ -219,4 +220,4 @@ def plane(board: Leaderboard, called: Mapping[str, str]) -> Figure | None:
         for line in lines
     )
     simulated = any(line.simulated for line in lines)
-    return Figure("plane", title, subtitle, alt, canvas.described(title, alt, simulated=simulated), simulated)
+    return Figure("figure-plane", title, subtitle, alt, canvas.described(title, alt, simulated=simulated), simulated)

@@ -42,9 +42,8 @@ def _labelling(facts: LabelFacts) -> list[Block]:
     )
     personas = table(
         "The personas that vote",
-        ("Persona", "Prior", "Description"),
-        [(p.name, f"{facts.rule.prior_by_key.get(p.key, p.prior):.4g}", p.description) for p in facts.personas],
-        words=(0, 2),
+        ("Persona", "Prior"),
+        [(p.name, f"{facts.rule.prior_by_key.get(p.key, p.prior):.4g}") for p in facts.personas],
     )
     domains: list[tuple[str, ...]] = [
         (
@@ -61,10 +60,11 @@ def _labelling(facts: LabelFacts) -> list[Block]:
     cells = [f"{n:,}" for n in whole]
     domains.append(("all", cells[0], percent(facts.share), *cells[1:]))
     columns = ("Domain", "Labelled pairs", "Survive", "necessary", "inappropriate", "ambiguous")
+    people = f" and for the {facts.decided:,} that people decided" if facts.decided and facts.before else ""
     said = (
         f"Of {facts.pairs:,} labelled pairs of an attribute and a context {percent(facts.share)} have a label that is "
-        f"agreed on; the headline speaks for these. The other {facts.ambiguous:,} are ambiguous and enter neither "
-        "violation nor completeness."
+        f"agreed on; the headline speaks for these{people}. The other {facts.ambiguous:,} are ambiguous and enter "
+        "neither violation nor completeness."
     )
     found: list[Block] = [
         Text(said),

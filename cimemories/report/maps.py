@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from xml.etree.ElementTree import SubElement
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from cimemories.report.drawing import HUES, Canvas, spread
 
 CELL_HEIGHT, LABELS, GAP, HEAD = 17.0, 230.0, 22.0, 118.0
 WIDEST, NARROWEST = 46.0, 26.0
+WIDTH = 980.0
 
 
 def heatmap(found: Grid, name: str, run_id: str, *, simulated: bool) -> Figure | None:
@@ -32,12 +32,11 @@ def heatmap(found: Grid, name: str, run_id: str, *, simulated: bool) -> Figure |
     width = min(WIDEST, max(NARROWEST, 640.0 / (2 * max(1, len(columns)))))
     panel = width * len(columns)
     whole = LABELS + 2 * panel + GAP + 40
-    canvas = Canvas(f"heatmap-{run_id}", whole, HEAD + CELL_HEIGHT * len(kept) + 44)
-    hatch = f"{canvas.name}-hatch"
-    _hatch(canvas, hatch)
+    canvas = Canvas(f"figure-heatmap-{run_id}", whole, HEAD + CELL_HEIGHT * len(kept) + 44)
     panels = ((f"Violation@{found.n}", found.violation), ("Completeness", found.completeness))
     for number, (title, values) in enumerate(panels):
         left = LABELS + number * (panel + GAP)
+        top = _ceiling(values[kept])
         canvas.text(left, 16, title, "strong")
         for column, label in enumerate(columns.names):
             x = left + (column + 0.5) * width
@@ -51,19 +50,19 @@ def heatmap(found: Grid, name: str, run_id: str, *, simulated: bool) -> Figure |
                 value = float(values[row, column])
                 x = left + column * width
                 if math.isnan(value):
-                    canvas.rect(x, y, width - 1, CELL_HEIGHT - 1, fill=f"url(#{hatch})")
+                    _hatch(canvas, x, y, width - 1, CELL_HEIGHT - 1)
                     continue
-                colour = _colour(round(100 * value))
+                colour = _colour(round(100 * value / top))
                 canvas.rect(x, y, width - 1, CELL_HEIGHT - 1, fill=colour)
                 ink = "small on-light" if _light(colour) else "small on-dark"
                 canvas.text(x + (width - 1) / 2, y + 12, f"{100 * value:.0f}", ink, anchor="middle")
-    low = HEAD + CELL_HEIGHT * len(kept) + 26
-    for i in range(41):
-        canvas.rect(LABELS + i * 5, low - 10, 5, 10, fill=_colour(round(2.5 * i)))
-    canvas.text(LABELS - 8, low, "0 %", "quiet", anchor="end")
-    canvas.text(LABELS + 213, low, "100 %", "quiet")
-    canvas.rect(LABELS + 290, low - 10, 22, 10, fill=f"url(#{hatch})")
-    canvas.text(LABELS + 320, low, "no pair; numbers in cells are percent", "quiet")
+        low = HEAD + CELL_HEIGHT * len(kept) + 26
+        for i in range(26):
+            canvas.rect(left + i * 4, low - 10, 4, 10, fill=_colour(4 * i))
+        canvas.text(left - 6, low, "0 %", "quiet", anchor="end")
+        canvas.text(left + 110, low, f"{100 * top:.0f} %", "quiet")
+    _hatch(canvas, 12, low - 11, width - 1, CELL_HEIGHT - 4)
+    canvas.text(width + 18, low, "no pair", "quiet")
     subtitle = (
         f"{int(found.violation_pairs.sum()):,} inappropriate and {int(found.completeness_pairs.sum()):,} necessary "
         f"pairs of all profiles, {len(kept)} contexts, {len(columns)} domains"
@@ -102,10 +101,18 @@ def _heat_title(found: Grid, name: str) -> str:
     return f"{name} {' and '.join(parts)}"
 
 
-def _hatch(canvas: Canvas, name: str) -> None:
-    told = {"id": name, "width": "5", "height": "5", "patternUnits": "userSpaceOnUse"}
-    pattern = SubElement(canvas.root, "pattern", told)
-    SubElement(pattern, "path", {"d": "M0 5 L5 0", "class": "axis", "opacity": ".45"})
+def _hatch(canvas: Canvas, x: float, y: float, width: float, height: float) -> None:
+    """An empty cell: three strokes in a frame. A pattern would do, but printers turn patterns into large pictures."""
+    canvas.rect(x + 0.5, y + 0.5, width - 1, height - 1, cls="rule")
+    for i in (1, 2, 3):
+        across = width * i / 4
+        canvas.line((x + across - 4, y + height - 3), (x + across + 4, y + 3), "rule")
+
+
+def _ceiling(values: Floats) -> float:
+    """Where the scale of colours ends: the highest value, rounded up to a tenth, so that low values differ visibly."""
+    highest = float(np.nanmax(values)) if not np.isnan(values).all() else 1.0
+    return min(1.0, max(0.1, math.ceil(highest * 10 - 1e-9) / 10))
 
 
 @lru_cache(maxsize=101)
@@ -166,17 +173,19 @@ def curves(name: str, lines: Sequence[Curve], title: str, subtitle: str, *, simu
     shown = [line for line in lines if len(line.values) > 1 and not np.isnan(line.values).all()]
     if not shown:
         return None
-    left, top, right, bottom = 64.0, 26.0, 640.0, 366.0
+    left, top, right, bottom = 64.0, 30.0, 640.0, 366.0
     most = max(len(line.values) for line in shown) - 1
     highest = max(float(np.nanmax(line.values if line.high is None else line.high)) for line in shown)
-    ceiling = min(1.0, max(0.1, math.ceil(highest * 10) / 10))
-    canvas = Canvas(name, 900, 416)
+    step = next(size for size in (0.02, 0.05, 0.1, 0.2) if highest <= 6 * size or size == 0.2)
+    ticks = max(1, math.ceil(highest / step - 1e-9))
+    ceiling = ticks * step
+    canvas = Canvas(name, WIDTH, 416)
 
     def place(k: float, value: float) -> tuple[float, float]:
         return left + k / most * (right - left), bottom - min(value, ceiling) / ceiling * (bottom - top)
 
-    for i in range(6):
-        share = ceiling * i / 5
+    for i in range(ticks + 1):
+        share = step * i
         canvas.line(place(0, share), place(most, share), "rule")
         canvas.text(left - 8, place(0, share)[1] + 4, f"{100 * share:.0f} %", "quiet", anchor="end")
     for k in sorted({round(most * i / 6) for i in range(7)}):
@@ -194,7 +203,7 @@ def curves(name: str, lines: Sequence[Curve], title: str, subtitle: str, *, simu
     for line, value, y in zip(shown, last, heights, strict=True):
         canvas.line((right + 4, place(most, value)[1]), (right + 16, y), f"rule {line.cls.split()[0]}")
         canvas.curve([(right + 18, y), (right + 40, y)], line.cls)
-        canvas.text(right + 46, y + 4, f"{percent(value)}  {line.name}", room=900 - right - 50)
+        canvas.text(right + 46, y + 4, f"{percent(value)}  {line.name}", room=WIDTH - right - 50)
     alt = "; ".join(f"{line.name} ends at {percent(value)}" for line, value in zip(shown, last, strict=True))
     alt = f"Lines that rise over {most} tasks: {alt}."
     return Figure(name, title, subtitle, alt, canvas.described(title, alt, simulated=simulated), simulated)

@@ -15,7 +15,7 @@ from cimemories.analysis.flows import Combine, Verdicts
 from cimemories.analysis.leaderboard import Line, mitigation, thinking
 from cimemories.analysis.leaderboard_text import percent
 from cimemories.analysis.run_table import memory_words
-from cimemories.report.basis import Basis, listed, sentence, several
+from cimemories.report.basis import Basis, listed, several
 from cimemories.report.document import Block, Heading, Points, Section, Text
 from cimemories.report.label_facts import LabelFacts, all_label_facts
 from cimemories.report.record import part, sent
@@ -65,24 +65,22 @@ def _data(made: Basis) -> Iterable[str]:
         f"CIMemories: {several(len(data.profiles), 'synthetic user')} with {several(attributes, 'attribute')} in all, "
         f"and {several(len(data.contexts), 'context')}, each a task with a recipient."
     )
-    kept = {(item.numbers.profiles, item.numbers.retained, item.numbers.discarded) for item in made.lines}
-    if len(kept) == 1:
-        _, retained, discarded = kept.pop()
-        yield _contexts(retained, discarded)
-        return
-    yield "The runs do not cover the same users and contexts."
+    yield (
+        "A context counts for a user when at least one attribute is necessary and at least one is inappropriate in it."
+    )
+    kept: dict[tuple[int, int, int], list[str]] = {}
     for item in made.lines:
         numbers = item.numbers
-        users = several(numbers.profiles, "user")
-        yield f"{made.called[item.run.id]}: {users}. {_contexts(numbers.retained, numbers.discarded)}"
-
-
-def _contexts(retained: int, discarded: int) -> str:
-    return (
-        f"A context counts for a user when at least one attribute is necessary and at least one is inappropriate in "
-        f"it: {several(retained, 'pair')} of a user and a context {'was' if retained == 1 else 'were'} retained and "
-        f"{discarded:,} discarded."
-    )
+        covered = (numbers.profiles, numbers.retained, numbers.discarded)
+        kept.setdefault(covered, []).append(made.called[item.run.id])
+    if len(kept) > 1:
+        yield "The runs do not cover the same users and contexts."
+    for (users, retained, discarded), runs in kept.items():
+        whose = f"For {listed(runs)} ({several(users, 'user')}) " if len(kept) > 1 else "So "
+        yield (
+            f"{whose}{several(retained, 'pair')} of a user and a context {'was' if retained == 1 else 'were'} retained "
+            f"and {discarded:,} discarded."
+        )
 
 
 def _labels(found: list[LabelFacts]) -> Iterable[str]:
@@ -121,25 +119,34 @@ def _labels(found: list[LabelFacts]) -> Iterable[str]:
 
 
 def _messages(made: Basis) -> Iterable[str]:
+    alike: dict[tuple[bool, str], list[str]] = {}
     for line in made.lines:
-        run = line.run
-        memory = "the whole memory" if memory_words(run) == "full" else f"the memory {memory_words(run)}"
-        times = several(run.samples, "message")
-        prompt = part(run.manifest, "prompt").get("sha256")
-        wording = f"the prompt of level {run.prompt_level}" + (f" (SHA-256 {str(prompt)[:12]})" if prompt else "")
-        who = f"The simulator's policy {run.model}, which is no model," if run.simulated else run.model
-        server = part(run.manifest, "versions").get("server")
-        served = f", served by version {server} of its server," if server and not run.simulated else ""
-        asked = sent(line)
-        seed = f"seed {run.seed}" if run.seed is not None else "no seed"
-        yield (
-            f"{sentence(f'{who}{served} wrote {times} for each user and context from {memory}')[:-1]} under {wording}; "
-            f"sent with it were {'no parameters' if asked == 'none' else asked} and {seed}."
-        )
-        if mitigation(run) != "none":
-            yield f"Between memory and message stood the mitigation {mitigation(run)}."
-        if thinking(run) != "default":
-            yield f"Reasoning was set to {thinking(run)}."
+        alike.setdefault((line.run.simulated, " ".join(_asked(line))), []).append(line.run.model)
+    for (simulated, words), models in alike.items():
+        who = listed(list(dict.fromkeys(models)))
+        policies = "policies of the simulator, which are no models" if len(models) > 1 else "a policy of the simulator"
+        yield f"Messages were written by {who}{f' ({policies})' if simulated else ''}: {words}"
+
+
+def _asked(line: Line) -> Iterable[str]:
+    """How the messages of a run were asked for, without its model."""
+    run = line.run
+    memory = "the whole memory" if memory_words(run) == "full" else f"the memory {memory_words(run)}"
+    prompt = part(run.manifest, "prompt").get("sha256")
+    wording = f"the prompt of level {run.prompt_level}" + (f" (SHA-256 {str(prompt)[:12]})" if prompt else "")
+    server = part(run.manifest, "versions").get("server")
+    served = f" The server said that it was version {server}." if server and not run.simulated else ""
+    told = sent(line)
+    parameters = "no parameters" if told == "none" else f"the parameters {told}"
+    seed = "no seed" if run.seed is None else f"seed {run.seed}"
+    yield (
+        f"{several(run.samples, 'message')} for each user and context, from {memory}, under {wording}, sent with "
+        f"{parameters} and {seed}.{served}"
+    )
+    if mitigation(run) != "none":
+        yield f"Between memory and message stood the mitigation {mitigation(run)}."
+    if thinking(run) != "default":
+        yield f"Reasoning was set to {thinking(run)}."
 
 
 def _judging(made: Basis) -> Iterable[str]:

@@ -21,6 +21,7 @@ from cimemories.report.basis import Basis, listed, points, sentence, several, ta
 from cimemories.report.document import Block, Examples, Figure, Heading, Points, Row, Section, Table, Text
 
 EXAMPLES = 6  # of leaks, of all runs together
+NUMBERS = 6  # columns of the leaderboard with the name and its numbers; the others say what they rest on
 STEPS = (1, 2, 5, 10, 20, 30, 40)  # numbers of tasks that the table of accumulation gives
 
 
@@ -28,8 +29,9 @@ def headline(made: Basis) -> Section:
     """The table of the paper's form with what is published, every number of every run, and what speaks against them."""
     board = made.board
     blocks: list[Block] = [Text(leaderboard_text.takeaway(board))]
-    blocks.append(_leaderboard(made))
-    blocks.append(Points(tuple(map(sentence, leaderboard_text.notes(board)))))
+    blocks += _leaderboard(made)
+    told = [text for text in map(sentence, leaderboard_text.notes(board)) if text not in map(sentence, board.warnings)]
+    blocks.append(Points(tuple(told)))
     for line in made.lines:
         name = made.called[line.run.id]
         if made.several:
@@ -40,25 +42,22 @@ def headline(made: Basis) -> Section:
     return Section("headline", "Headline numbers", tuple(blocks))
 
 
-def _leaderboard(made: Basis) -> Table:
-    called = made.called
-    plain = dict(zip((line.run.id for line in made.board.lines), made.board.lines, strict=True))
-    rows, waiting = [], list(plain)
+def _leaderboard(made: Basis) -> list[Table]:
+    """The table of the paper's form in two, so that it fits on a page: numbers, and what they rest on."""
+    called, waiting = made.called, [line.run.id for line in made.board.lines]
+    rows = []
     for row in leaderboard_text.rows(made.board):
-        cells = row.cells
-        if row.kind == "run":
-            cells = (called[waiting.pop(0)], *cells[1:])
+        cells = (called[waiting.pop(0)], *row.cells[1:]) if row.kind == "run" else row.cells
         rows.append(Row(cells, "" if row.kind == "run" else row.kind))
-    head = leaderboard_text.header(made.board)
-    words = (0, 7, 8, 9, 10, 11)
+    head, simulated = leaderboard_text.header(made.board), made.board.simulated
     said = "Runs, the best balanced score first" if made.several else "The run"
-    return table(
-        f"{said}, beside what the paper states of the same model and constant strategies",
-        head,
-        rows,
-        simulated=made.board.simulated,
-        words=words,
-    )
+    numbers = [Row(row.cells[:NUMBERS], row.kind) for row in rows]
+    caption = f"{said}, beside what the paper states of the same model, and constant strategies"
+    rests = [Row((row.cells[0], *row.cells[NUMBERS:]), row.kind) for row in rows if row.kind != "baseline"]
+    return [
+        table(caption, head[:NUMBERS], numbers, simulated=simulated),
+        table("What they rest on", (head[0], *head[NUMBERS:]), rests, simulated=simulated, words=(0, 2, 3, 4, 5, 6)),
+    ]
 
 
 def _numbers(made: Basis, line: Line) -> Table:
@@ -273,14 +272,15 @@ def _curves(made: Basis, runs: list[tuple[Line, Accumulation]]) -> Figure | None
         if half:
             title += f", half of them after {half}"
         subtitle = f"{several(item.attributes, 'attribute')}, {several(item.flows, 'inappropriate flow')}, {users}"
-        return maps.curves("accumulation", lines, title, subtitle, simulated=line.simulated)
+        return maps.curves("figure-accumulation", lines, title, subtitle, simulated=line.simulated)
     ends = sorted(
         ((float(i.mean[-1, -1]), made.called[one.run.id]) for one, i in runs if i.most), key=lambda end: end[0]
     )
-    title = f"After all tasks {percent(ends[0][0])} ({ends[0][1]}) to {percent(ends[-1][0])} ({ends[-1][1]}) are out"
+    (least, who), (most, whom) = ends[0], ends[-1]
+    title = f"After all tasks {who} has given away {percent(least)} of the attributes, {whom} {percent(most)}"
     lines = maps.of_runs([(made.called[one.run.id], i) for one, i in runs])
     simulated = any(one.simulated for one, _ in runs)
-    return maps.curves("accumulation", lines, title, f"All samples of each run, {users}", simulated=simulated)
+    return maps.curves("figure-accumulation", lines, title, f"All samples of each run, {users}", simulated=simulated)
 
 
 def examples(made: Basis) -> Section | None:
