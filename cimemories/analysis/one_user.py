@@ -83,11 +83,18 @@ class OneUser:
 
 def users(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> dict[int, str]:
     """The profiles of the run that have a curve, in the dataset's order: record id -> name."""
-    data, made = cube(flows, asked, rule), accumulation(flows, asked, rule).curves
-    with flows.store.read() as connection:
-        ids, sizes = datasets.profile_ids(connection, asked.run.dataset), datasets.sizes(connection, asked.run.dataset)
-    counted = {p for p, number in zip(data.profiles, made.attributes, strict=True) if number}
-    return {p: size.name for p, size in zip(ids, sizes.values(), strict=True) if p in counted}
+
+    def named() -> dict[int, str]:
+        data, made = cube(flows, asked, rule), accumulation(flows, asked, rule).curves
+        with flows.store.read() as connection:
+            ids, sizes = (
+                datasets.profile_ids(connection, asked.run.dataset),
+                datasets.sizes(connection, asked.run.dataset),
+            )
+        counted = {p for p, number in zip(data.profiles, made.attributes, strict=True) if number}
+        return {p: size.name for p, size in zip(ids, sizes.values(), strict=True) if p in counted}
+
+    return flows.remember(("users", asked.version, rule), named)
 
 
 def one_user(
