@@ -121,6 +121,6 @@ def test_plane_and_sweep_are_drawn_with_their_tables(world: tuple[int, str, str,
 def test_a_sweep_of_prompts_is_drawn(world: tuple[int, str, str, str], store: Store) -> None:
     change(store, world[3], simulated=False)
     app = opened(COMPARE, *FOLDS, tab="sweeps", axis="prompt")
-    assert "From base to high (prompt level) violation@5" in said(app)
+    assert "From base to high violation@5" in said(app)
     assert len(app.get("plotly_chart")) == 1
     assert "stricter prompts" in said(app)

@@ -10,20 +10,21 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from cimemories.analysis.baselines import Baseline, baselines
 from cimemories.analysis.cube import IdentifierRule, cube
-from cimemories.analysis.flows import Flows, Scope, scope
+from cimemories.analysis.flows import Combine, Flows, Scope, scope
 from cimemories.analysis.headline import Headline, headline
 from cimemories.analysis.intervals import Interval, intervals
 from cimemories.analysis.run_table import memory_words
+from cimemories.analysis.scopes import messages_first
 from cimemories.analysis.warnings import COVERAGE_WARNING, comparison_warnings, coverage_warning
 from cimemories.seeds.published import Figure, Measure, Published, load_published
-from cimemories.store import runs
+from cimemories.store import audits, judgements, runs
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import RunRow
 
@@ -189,6 +190,20 @@ def scopes_of(
     return found
 
 
+def scopes_of_rows(store: Store, rows: Sequence[RunRow], judge: str | None = None) -> list[Scope]:
+    """The same of runs of one dataset that have just been read, without reading for each what they have in common."""
+    if not rows or judge not in (None, Combine.ONE):
+        return [scope(store, row.id, judge_id=judge) for row in rows]
+    first, found = scope(store, rows[0].id), []
+    with store.read() as connection:
+        for row in rows:
+            judges = messages_first(judgements.of_run(connection, row.id))
+            if judges:
+                audited = audits.version(connection, row.id)
+                found.append(replace(first, run=row, judge=judges[0], audits=audited))
+    return found
+
+
 def same_dataset(scopes: Sequence[Scope]) -> None:
     """Raise StoreError unless all are of one dataset: other profiles make other numbers, whatever the model."""
     named = dict.fromkeys((asked.run.dataset, asked.dataset_name) for asked in scopes)
@@ -198,14 +213,21 @@ def same_dataset(scopes: Sequence[Scope]) -> None:
 
 
 def leaderboard(
-    flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule = IdentifierRule.EXACT, *, n: int | None = None
+    flows: Flows,
+    scopes: Sequence[Scope],
+    rule: IdentifierRule = IdentifierRule.EXACT,
+    *,
+    n: int | None = None,
+    warned: bool = True,
 ) -> Leaderboard:
     """The leaderboard of these runs. n: samples at which violation is read, of each run at most its own; None: all that
-    each has, as the paper does with its 5. Raises ValueError for n < 1, StoreError for runs of several datasets."""
+    each has, as the paper does with its 5. Raises ValueError for n < 1, StoreError for runs of several datasets.
+    warned: whether each line's numbers come with their own warnings, which take long to gather for many runs.
+    """
     if n is not None and n < 1:
         raise ValueError(f"n must be at least 1, this is {n}")
     same_dataset(scopes)
-    lines = [line(flows, asked, rule, n) for asked in scopes]
+    lines = [line(flows, asked, rule, n, warned=warned) for asked in scopes]
     ranked = sorted(lines, key=lambda item: -math.inf if math.isnan(item.balanced.value) else item.balanced.value)
     widest = max(lines, key=lambda item: item.numbers.flows, default=None)
     return Leaderboard(
@@ -231,9 +253,23 @@ def covered_alike(lines: Sequence[Line]) -> tuple[str, ...]:
     return (f"the runs do not cover the same profiles and contexts: {said}",)
 
 
-def line(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT, n: int | None = None) -> Line:
+def line(
+    flows: Flows,
+    asked: Scope,
+    rule: IdentifierRule = IdentifierRule.EXACT,
+    n: int | None = None,
+    *,
+    warned: bool = True,
+) -> Line:
     """One run's line; see leaderboard."""
     at = min(n or asked.run.samples, asked.run.samples)
+    found = flows.remember(("line", asked.version, rule, at), lambda: _line(flows, asked, rule, at))
+    # A name or status moves without any number moving.
+    numbers = headline(flows, asked, rule) if warned else replace(found.numbers, scope=asked, warnings=())
+    return replace(found, numbers=numbers)
+
+
+def _line(flows: Flows, asked: Scope, rule: IdentifierRule, at: int) -> Line:
     numbers = headline(flows, asked, rule)
     found = intervals(flows, asked, rule, ns=(at,))
     return Line(

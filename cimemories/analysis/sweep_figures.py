@@ -40,7 +40,7 @@ ADDED = {
     None: "attributes",
 }
 SMALLEST = 0.5  # billions; what is smaller is called by millions, as its makers do
-ALIKE = 0.0005  # shares that read the same with one decimal
+UNCLEAR = " unclear"
 _SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)\s?([bm])(?![a-z0-9])", re.IGNORECASE)
 _VARIANT = re.compile(r"(?<![a-z0-9])(instruct|thinking|reasoning|chat|it)(?![a-z0-9])|[-_ ]\d{4}$", re.IGNORECASE)
 
@@ -98,13 +98,15 @@ class SweepFigure:
         if not self.series:
             return f"No two runs differ in {WHAT[self.axis]} alone"
         longest = self.series[0]
-        moved = [
-            _moved(f"violation@{longest.points[0].line.n}", longest, lambda line: line.violation),
-            _moved("completeness", longest, lambda line: line.completeness),
-        ]
-        said = " and ".join(text for text in moved if text) or "nothing can be measured"
-        what = "" if self.axis == Axis.SIZE else f" ({self.x_title})"
-        text = f"rom {longest.points[0].tick} to {longest.points[-1].tick}{what} {said}"
+        name = f"violation@{longest.points[0].line.n}"
+        moved = [_moved(name, longest, "violation"), _moved("completeness", longest, "completeness")]
+        clear = [text for text in moved if text and not text.endswith(UNCLEAR)]
+        unclear = [text.removesuffix(UNCLEAR) for text in moved if text.endswith(UNCLEAR)]
+        said = " and ".join(clear)
+        if unclear:
+            doubt = f"{' and '.join(unclear)} {'do' if len(unclear) > 1 else 'does'} not change clearly"
+            said = f"{said}; {doubt}" if said else doubt
+        text = f"rom {longest.points[0].tick} to {longest.points[-1].tick} {said or 'nothing can be measured'}"
         return f"{longest.name}: f{text}" if len(self.series) > 1 else f"F{text}"
 
     def subtitle(self) -> str:
@@ -272,14 +274,16 @@ def _series_names(axis: Axis, firsts: Sequence[Line]) -> list[str]:
     return found
 
 
-def _moved(name: str, series: Series, of: Callable[[Line], Interval]) -> str:
-    """What a number does between the first and the last point that define it; empty with fewer than two."""
-    defined = [point for point in series.points if not math.isnan(of(point.line).value)]
+def _moved(name: str, series: Series, measure: str) -> str:
+    """What a number does between the first and the last point that define it; empty with fewer than two, and ending
+    with UNCLEAR where the intervals of the two overlap."""
+    defined = [point for point in series.points if not math.isnan(getattr(point.line, measure).value)]
     if len(defined) < 2:
         return ""
-    first, last = of(defined[0].line), of(defined[-1].line)
-    at = "" if defined[0] is series.points[0] else f" (at {defined[0].tick})"
-    verb = "falls" if last.high < first.low else "rises" if last.low > first.high else "goes, within its interval,"
-    if abs(last.value - first.value) < ALIKE:
-        return f"{name} stays at {percent(last.value)}"
-    return f"{name} {verb} from {percent(first.value)}{at} to {percent(last.value)}"
+    ends: list[Interval] = [getattr(point.line, measure) for point in (defined[0], defined[-1])]
+    first, last = ends
+    at = "" if defined[0] is series.points[0] else f" at {defined[0].tick}"
+    if last.high < first.low or last.low > first.high:
+        verb = "falls" if last.value < first.value else "rises"
+        return f"{name} {verb} from {percent(first.value)}{at} to {percent(last.value)}"
+    return f"{name} ({percent(first.value)}{at}, {percent(last.value)}){UNCLEAR}"

@@ -80,8 +80,6 @@ def _told(found: Difference, first: str, second: str) -> None:
             lambda: url.page_link("runs", "See the runs", icon=":material/play_circle:", run=found.second.run.id),
         )
         return
-    if found.simulated:
-        page.badge_simulated()
     for text in found.sentences(first, second):
         safe.inline(text, strong=True)
     count, percent = tables.count, tables.percent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 
 from cimemories.analysis.compare_figures import Drawing
@@ -9,7 +10,8 @@ from cimemories.ui import charts, exports, page, tables
 from cimemories.ui.tables import Column
 from pages.explore.compare_scope import Compared
 
-HEAD = 10  # pixels above the title
+HEAD, LINE = 10, 22  # pixels above the title, and of each further line of it
+TITLE = 110  # characters in one line
 Columns = Mapping[str, Column | tuple[Column, str]]
 
 
@@ -27,8 +29,16 @@ def show(
     marked = compared.board.simulated if simulated is None else simulated
     margin = drawing.fig.layout.margin.to_plotly_json()
     charts.figure_layout(drawing.fig, title=drawing.title, subtitle=drawing.subtitle)
-    head = {"y": 1 - HEAD / drawing.fig.layout.height, "yref": "container", "yanchor": "top"}
-    drawing.fig.update_layout(margin=margin, title=head, dragmode=False)
+    lines = textwrap.wrap(drawing.title, TITLE) or [""]
+    more = LINE * (len(lines) - 1)
+    height = drawing.fig.layout.height + more
+    head = {
+        "text": "<br>".join(charts.escaped(line) for line in lines),
+        "y": 1 - HEAD / height,
+        "yref": "container",
+        "yanchor": "top",
+    }
+    drawing.fig.update_layout(margin={**margin, "t": margin["t"] + more}, height=height, title=head, dragmode=False)
     if marked:
         page.badge_simulated()
     charts.show(drawing.fig, key=f"compare.chart.{name}", alt=drawing.alt)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import streamlit as st
 
 from cimemories.analysis.cube import IdentifierRule
-from cimemories.analysis.flows import Combine, Flows, Labels, Scope, scope, shared_flows
-from cimemories.analysis.leaderboard import Leaderboard, leaderboard, names
+from cimemories.analysis.flows import Combine, Flows, Labels, Scope, shared_flows
+from cimemories.analysis.leaderboard import Leaderboard, leaderboard, names, scopes_of_rows
 from cimemories.analysis.scopes import messages_first
 from cimemories.store import datasets, decisions, judgements
 from cimemories.store.engine import Store, StoreError
@@ -75,10 +75,10 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
         n = _samples(max(offered[run_id].samples for run_id in chosen))
     flows = shared_flows(store)
     try:
-        scopes = [scope(store, run_id, judge_id=judge) for run_id in chosen]
+        scopes = scopes_of_rows(store, [offered[run_id] for run_id in chosen], judge)
         against = _labels(flows, scopes[0])
         scopes = [replace(asked, labels=against) for asked in scopes]
-        board = leaderboard(flows, scopes, n=n)
+        board = leaderboard(flows, scopes, n=n, warned=False)  # nothing of this page shows them
     except StoreError as problem:
         page.error("These runs cannot be compared.", str(problem))
         return None
