@@ -51,6 +51,15 @@ def tau(first: Floats, second: Floats) -> float:
     return float(kendalltau(one, other).statistic)
 
 
+def turned(before: Floats, after: Floats, measure: Measure) -> list[tuple[int, int]]:
+    """Pairs of runs that change places: (the one that passes, the one that it passes), by positions. A tie on either
+    side is no change of places. before, after: [runs]."""
+    sign = -1.0 if measure.less_is_better else 1.0
+    old, new = np.round(sign * before, DECIMALS), np.round(sign * after, DECIMALS)
+    passes = (old[:, None] < old) & (new[:, None] > new)
+    return [(int(a), int(b)) for a, b in np.argwhere(passes)]
+
+
 @dataclass(frozen=True)
 class Swap:
     """Two runs that change places. ahead, behind: positions, as they stand by the current settings. spans: stretches of

@@ -82,6 +82,9 @@ PARAMETERS = frozenset(
         "measure",
         "recipient",
         "key",
+        "ranking",
+        "identifiers",
+        "subset",
     ]
 )
 PAGES = {

@@ -1,4 +1,4 @@
-"""Compare: the leaderboard, the plane of all runs, the difference of two, and what changes along a sweep."""
+"""Compare: leaderboard, plane of all runs, difference of two, sweeps, and what the numbers depend on."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ TABS = {
     "plane": ("Plane", "compare_plane"),
     "difference": ("Difference", "compare_difference"),
     "sweeps": ("Sweeps", "compare_sweeps"),
+    "sensitivity": ("Sensitivity", "compare_sensitivity"),
 }
 
 
