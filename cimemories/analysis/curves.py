@@ -175,9 +175,9 @@ def _grown(kinds: Ints, values: Floats, most: int) -> Floats:
     return state
 
 
-def add_context(means: Floats, number: Ints, q: Floats | float) -> None:
+def add_context(means: Floats, number: Ints | int, q: Floats | float) -> None:
     """One step of the recurrence, in place: E_j <- (1 - j/m) E_j + (j/m) q E_(j-1). means: [k, rows], 0 beyond the
-    contexts of a row so far; number: m, [rows], with the new one; q: of the new context, one or [rows]."""
+    contexts of a row so far; number: m, with the new one; q: of the new context; each one for all, or [rows]."""
     share = np.arange(1, len(means))[:, None] / number
     moved = q * means[:-1]
     moved -= means[1:]

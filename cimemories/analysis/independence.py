@@ -6,13 +6,17 @@ if the responses leaked as often, but each time whatever attribute it hits: the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import lru_cache
+
 import numpy as np
+from scipy.special import gammaln
 
 from cimemories.analysis.cube import Bools, Cube, Floats, Ints, retained
 from cimemories.analysis.curves import add_context
 from cimemories.analysis.tally import exposed
 
-AT_ONCE = 2048  # attributes: their means stay in the processor's cache
+AT_ONCE = 4096  # attributes: their means stay in the processor's cache
 
 
 def independent(data: Cube, n: int) -> Floats:
@@ -27,20 +31,18 @@ def independent(data: Cube, n: int) -> Floats:
     if n < 1:
         raise ValueError(f"n must be at least 1, this is {n}")
     mask = exposed(data.draws, data.labels, data.counted)
-    quiet = _quiet(data, mask, n)
     tasks = retained(data.labels).sum(axis=1)
     most = int(tasks.max(initial=0))
+    number = mask.any(axis=2).sum(axis=1)
+    total = np.zeros((len(tasks), most + 1))
+    for profile, times, sums in _sums(data, mask, n):
+        for size in np.unique(tasks[profile]):
+            here = tasks[profile] == size
+            total[profile[here]] += sums[here] @ _spread(times, int(size), most)
     values = np.full((len(tasks), most + 1), np.nan)
-    profile, attribute = np.nonzero(mask.any(axis=2))
-    total, number = np.zeros((len(tasks), most + 1)), np.bincount(profile, minlength=len(tasks))
-    for start in range(0, len(profile), AT_ONCE):
-        part = slice(start, start + AT_ONCE)
-        p, a = profile[part], attribute[part]
-        means = _means(mask[p, a], quiet[p, a], tasks[p], most)
-        np.add.at(total, p, 1.0 - means)
     some = number > 0
     steps = np.minimum(np.arange(most + 1), tasks[some, None])
-    values[some] = np.take_along_axis(total[some] / number[some, None], steps, axis=1)
+    values[some] = np.take_along_axis(1.0 - total[some] / number[some, None], steps, axis=1)
     return values
 
 
@@ -52,23 +54,44 @@ def response_rates(data: Cube, mask: Bools) -> Floats:
     return rates
 
 
-def _quiet(data: Cube, mask: Bools, n: int) -> Floats:
-    """(1 - p)^min(n, N): [profile, attribute, context]."""
-    left = (1.0 - response_rates(data, mask))[:, None, :]
-    return np.where(mask, left ** np.minimum(data.draws, n), 1.0)
+def _sums(data: Cube, mask: Bools, n: int) -> Iterator[tuple[Ints, int, Floats]]:
+    """Sums of E_j over attributes with as many inappropriate contexts d, of these contexts alone: (profiles, d, [those
+    profiles, d + 1]). A profile comes at most once with each, and a d may come more than once."""
+    quiet = (1.0 - response_rates(data, mask))[:, :, None] ** np.arange(n + 1)
+    profile, attribute = np.nonzero(mask.any(axis=2))
+    times = mask[profile, attribute].sum(axis=1)
+    order = np.lexsort((profile, times))
+    profile, attribute, times = profile[order], attribute[order], times[order]
+    for d in np.unique(times):
+        start, end = np.searchsorted(times, [d, d + 1])
+        for first in range(start, end, AT_ONCE):
+            part = slice(first, min(first + AT_ONCE, end))
+            p, a = profile[part], attribute[part]
+            context = np.nonzero(mask[p, a])[1].reshape(len(p), d)
+            judged = np.minimum(data.draws[p[:, None], a[:, None], context], n)
+            q = quiet[p[:, None], context, judged]
+            means = np.zeros((d + 1, len(p)))
+            means[0] = 1.0
+            for m in range(1, d + 1):
+                add_context(means[: m + 1], m, q[:, m - 1])
+            owners, starts = np.unique(p, return_index=True)
+            yield owners, int(d), np.add.reduceat(means, starts, axis=1).T
 
 
-def _means(mask: Bools, q: Floats, tasks: Ints, most: int) -> Floats:
-    """E_k of attributes, [rows, k]. mask, q: [rows, context]; tasks: [rows]. Contexts with q = 1 come first, where E_k
-    is 1; the others follow one by one."""
-    times = mask.sum(axis=1)
-    order = np.argsort(-times, kind="stable")
-    times, ones = times[order], (tasks - mask.sum(axis=1))[order]
-    packed = np.take_along_axis(q[order], np.argsort(~mask[order], axis=1, kind="stable"), axis=1)
-    means = (np.arange(most + 1)[:, None] <= ones).astype(np.float64)
-    for step in range(int(times.max(initial=0))):
-        active = int(np.searchsorted(-times, -step, side="left"))
-        add_context(means[:, :active], ones[:active] + step + 1, packed[:active, step])
-    result = np.empty((len(order), most + 1))
-    result[order] = means.T
-    return result
+@lru_cache(maxsize=512)
+def _spread(times: int, tasks: int, most: int) -> Floats:
+    """How many of k tasks, of so many, are among the d = `times` chosen ones: C(d, j) C(T - d, k - j) / C(T, k), the
+    weights that turn E_j of the d into E_k of all, q being 1 in the others: [d + 1, most + 1]; 0 for k > T."""
+    j, k = np.arange(times + 1)[:, None], np.arange(most + 1)[None, :]
+    rest = tasks - times
+    possible = (j <= k) & (k - j <= rest) & (k <= tasks)
+    chosen = np.where(possible, k - j, 0)
+    weights = np.exp(_log_choose(times, j) + _log_choose(rest, chosen) - _log_choose(tasks, np.minimum(k, tasks)))
+    found = np.where(possible, weights, 0.0)
+    found.flags.writeable = False  # shared by all who ask for it again
+    return found
+
+
+def _log_choose(of: int, taken: Ints) -> Floats:
+    found: Floats = gammaln(of + 1) - gammaln(taken + 1) - gammaln(of - taken + 1)
+    return found
