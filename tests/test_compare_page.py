@@ -96,7 +96,7 @@ def test_a_difference_is_said_in_words_and_leads_to_the_messages(
     text = said(app)
     assert "leaks 50.0 points less than gpt-5" in text
     assert "the interval describes attributes, not users" in text
-    assert "1 flows newly leak, 3 stopped leaking" in text
+    assert "1 flow newly leaks, 3 stopped leaking" in text
     assert HOSTILE not in text
     flows = next(d.value for d in app.dataframe if "before" in d.value)
     assert flows[["before", "after"]].to_numpy().tolist() == [["0 of 5", "1 of 5"]]

@@ -158,7 +158,7 @@ def domains(found: Difference, first: str, second: str) -> Drawing | None:
     title = _domains_title(frame, first, second)
     subtitle = (
         f"{second} minus {first}: {int(frame['attributes'].sum()):,} attributes, "
-        f"{int(frame['necessary_flows'].sum()):,} necessary flows, {found.paired.profiles} common profiles; "
+        f"{int(frame['necessary_flows'].sum()):,} necessary flows, {found.paired.profiles} common {'profile' if found.paired.profiles == 1 else 'profiles'}; "
         "bars are 95 % intervals"
     )
     return Drawing(fig, title, subtitle, f"{title}. One row a domain, violation and completeness apart.", frame)

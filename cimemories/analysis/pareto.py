@@ -10,6 +10,7 @@ Point = tuple[float, float]
 Box = tuple[float, float, float, float]  # left, low, right, high
 MARK = 9.0  # half a mark and the air around it, in pixels
 RINGS = range(0, 260, 12)
+STEEP = 1e-9
 # Between the arms of the cross first: these are its interval. y counts downwards.
 DIRECTIONS = [k * pi / 8 for k in (-2, 2, -6, 6, -1, 1, -7, 7, -3, 3, -5, 5, 0, 8, -4, 4)]
 
@@ -41,9 +42,11 @@ def place(anchors: Sequence[Point], widths: Sequence[float], height: float, room
 
 
 def _moved(anchor: Point, width: float, height: float, ring: float, angle: float) -> Box:
-    """The box of a label whose nearest edge lies in this direction, so far from the mark."""
-    x = anchor[0] + cos(angle) * (MARK + ring + width / 2)
-    y = anchor[1] + sin(angle) * (MARK + ring + height / 2)
+    """The box of a label that lies in this direction, so far from where it would touch the mark."""
+    across, up = abs(cos(angle)), abs(sin(angle))
+    touching = min((MARK + half) / part for half, part in ((width / 2, across), (height / 2, up)) if part > STEEP)
+    x = anchor[0] + cos(angle) * (touching + ring)
+    y = anchor[1] + sin(angle) * (touching + ring)
     return (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
 
 

@@ -85,7 +85,7 @@ def _told(found: Difference, first: str, second: str) -> None:
     count, percent = tables.count, tables.percent
     said = [
         f"Violation@{paired.n} {percent(paired.first[0])} and {percent(paired.second[0])}, completeness",
-        f"{percent(paired.first[1])} and {percent(paired.second[1])}, on {paired.profiles} common profiles with",
+        f"{percent(paired.first[1])} and {percent(paired.second[1])}, on {_several(paired.profiles, 'common profile')} with",
         f"{count(tallied.flows)} inappropriate and {count(found.necessary)} necessary flows that both have judged.",
         f"Of the inappropriate ones {count(tallied.both)} leak in both, {count(tallied.newly)} newly,",
         f"{count(tallied.stopped)} no longer, {count(tallied.neither)} in neither.",
@@ -138,6 +138,10 @@ def _overview(compared: Compared, first: str, others: list[str], second: str) ->
         st.rerun()
 
 
+def _several(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def _points(apart: Interval) -> str:
     if apart.value != apart.value:
         return ""
@@ -156,7 +160,9 @@ def _clear(apart: Interval, does: str) -> str:
 def _flows(compared: Compared, found: Difference, first: str, second: str) -> None:
     """Flows that newly leak and that stopped leaking; a click leads to the messages."""
     frame = found.flows
-    safe.heading(f"{found.tallied.newly:,} flows newly leak, {found.tallied.stopped:,} stopped leaking")
+    tallied = found.tallied
+    verb = "leaks" if tallied.newly == 1 else "leak"
+    safe.heading(f"{_several(tallied.newly, 'flow')} newly {verb}, {tallied.stopped:,} stopped leaking")
     if frame.empty:
         page.notice("Every inappropriate flow that both have judged leaks in both or in neither.")
         return
