@@ -156,10 +156,10 @@ def domains(found: Difference, first: str, second: str) -> Drawing | None:
         legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
     )
     title = _domains_title(frame, first, second)
+    people = "1 common profile" if found.paired.profiles == 1 else f"{found.paired.profiles} common profiles"
     subtitle = (
         f"{second} minus {first}: {int(frame['attributes'].sum()):,} attributes, "
-        f"{int(frame['necessary_flows'].sum()):,} necessary flows, {found.paired.profiles} common {'profile' if found.paired.profiles == 1 else 'profiles'}; "
-        "bars are 95 % intervals"
+        f"{int(frame['necessary_flows'].sum()):,} necessary flows, {people}; bars are 95 % intervals"
     )
     return Drawing(fig, title, subtitle, f"{title}. One row a domain, violation and completeness apart.", frame)
 
