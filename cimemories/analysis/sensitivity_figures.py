@@ -62,7 +62,14 @@ def choices(found: Sequence[Range], names: Sequence[str], measure: Measure) -> D
         f"Least and greatest change over {len(names)} run(s), one choice at a time, all others as they are now: "
         f"{sum(item.settings for item in found)} settings"
     )
-    frame = pd.DataFrame(
+    frame = ranges_frame(found, names)
+    return Drawing(fig, title, subtitle, f"{title}. One bar a choice, the widest first.", frame)
+
+
+def ranges_frame(found: Sequence[Range], names: Sequence[str]) -> pd.DataFrame:
+    """One row a choice: choice, settings, low and high (shares), the setting and run of either, least_tau (nan where
+    there is no order) and its setting."""
+    return pd.DataFrame(
         [
             {
                 "choice": str(item.choice),
@@ -79,7 +86,6 @@ def choices(found: Sequence[Range], names: Sequence[str], measure: Measure) -> D
             for item in found
         ]
     )
-    return Drawing(fig, title, subtitle, f"{title}. One bar a choice, the widest first.", frame)
 
 
 def _choices_title(found: Sequence[Range], measure: Measure) -> str:

@@ -101,7 +101,7 @@ def rule(
         output.note(f"'{name}' is {'deleted' if delete else 'now the rule'} of '{dataset}'")
         return
     row, effect = _effect(store, dataset, labelling, threshold, priors)
-    wanted = effect.after.prior_by_key if effect else _priors(priors or "")
+    wanted = effect.after.prior_by_key if effect else priors_by_key(priors or "")
     if not dry_run:
         with store.write() as connection:
             rules.add(
@@ -161,11 +161,11 @@ def _effect(
         if labelling_id is not None or priors is None:
             raise
         return None, None
-    wanted = _priors(priors) if priors else {p.key: p.prior for p in vote_counts(store, row.id).personas}
+    wanted = priors_by_key(priors) if priors else {p.key: p.prior for p in vote_counts(store, row.id).personas}
     return row, what_if(store, row.id, threshold, wanted)
 
 
-def _priors(text: str) -> dict[str, float]:
+def priors_by_key(text: str) -> dict[str, float]:
     """'a=0.3,b=0.7' as numbers by key. Raises StoreError that quotes the part which is none."""
     found: dict[str, float] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
