@@ -98,9 +98,12 @@ def _clock() -> Clock:
 def _title(found: Survival) -> str:
     if not found.leaked:
         return "No attribute leaks at any time"
+    after = found.median if found.median is not None else int(found.times[-1])
+    tasks = f"{after} task{'' if after == 1 else 's'}"
+    tasks += " where they are private" if found.clock == Clock.EXPOSURES else ""
     if found.median is not None:
-        return f"Half of the attributes have leaked after {found.median} task{'' if found.median == 1 else 's'}"
-    return f"{tables.percent(float(found.silent[-1]))} of the attributes never leak in {int(found.times[-1])} tasks"
+        return f"Half of the attributes have leaked after {tasks}"
+    return f"{tables.percent(float(found.silent[-1]))} of the attributes are still private after {tasks}"
 
 
 def _table(frame: pd.DataFrame, asked: Scope, clock: Clock) -> None:

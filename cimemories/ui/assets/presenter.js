@@ -9,7 +9,8 @@ const STAY_MS = 2200; // of a task while it plays, and more for each thing it re
 const READ_MS = 420;
 const LONGEST_MS = 6500;
 const SHOWN = 80; // things in the list: more than any screen holds
-const NICE = [0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1];
+// Where the axis may end, and in how many parts it is then ruled.
+const NICE = [[0.02, 4], [0.05, 5], [0.1, 5], [0.2, 4], [0.3, 3], [0.4, 4], [0.5, 5], [0.6, 3], [0.8, 4], [1, 5]];
 const percent = (share) => `${(share * 100).toFixed(1)} %`;
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
@@ -221,11 +222,11 @@ class Presenter {
     const [left, below, right, above] = [size * 3.2, size * 2.4, size * 1.2, size * 0.8];
     const { slides } = this.data;
     const highest = Math.max(...slides.map((s) => Math.max(s.share, s.expected)), 0.01);
-    const top = NICE.find((n) => n >= highest - 1e-9) ?? 1;
+    const [top, ruled] = NICE.find(([n]) => n >= highest - 1e-9) ?? [1, 5];
     const x = (k) => left + (k / slides.length) * (wide - left - right);
     const y = (share) => high - below - (share / top) * (high - below - above);
     const parts = [];
-    for (const tick of [0, 0.25, 0.5, 0.75, 1].map((part) => part * top)) {
+    for (const tick of Array.from({ length: ruled + 1 }, (_, part) => (part / ruled) * top)) {
       parts.push(draw("line", { class: tick ? "grid" : "axis", x1: left, x2: wide - right, y1: y(tick), y2: y(tick) }));
       const words = `${+(tick * 100).toFixed(1)} %`;
       parts.push(draw("text", { class: "soft", x: left - size * 0.5, y: y(tick) + size * 0.28, "text-anchor": "end" }, words));
