@@ -124,3 +124,20 @@ def test_a_sweep_of_prompts_is_drawn(world: tuple[int, str, str, str], store: St
     assert "From base to high violation@5" in said(app)
     assert len(app.get("plotly_chart")) == 1
     assert "stricter prompts" in said(app)
+
+
+def test_back_from_the_messages_leads_to_the_same_view(world: tuple[int, str, str, str]) -> None:
+    _, leaky, quiet, part = world
+    app = opened(COMPARE, tab="difference", against=leaky, run=part, runs=f"{leaky}.{quiet}.{part}")
+    before, view = dict(app.query_params), said(app)
+    for name in ("tab", "against", "runs"):
+        del app.query_params[name]
+    app.query_params["run"] = leaky
+    app.query_params["profile"] = "1"
+    app.run()
+    assert {name: app.query_params[name] for name in before} == before
+    assert said(app) == view
+    app.query_params["tab"] = "plane"  # an address of the page itself is taken as it is
+    del app.query_params["runs"]
+    app.run()
+    assert not app.multiselect[0].value

@@ -247,7 +247,7 @@ def covered_alike(lines: Sequence[Line]) -> tuple[str, ...]:
     if len(by_size) < 2:
         return ()
     said = "; ".join(
-        f"{people} profiles, {places:,} retained contexts ({', '.join(whose)})"
+        f"{people} {'profile' if people == 1 else 'profiles'}, {places:,} retained contexts ({', '.join(whose)})"
         for (people, places), whose in by_size.items()
     )
     return (f"the runs do not cover the same profiles and contexts: {said}",)

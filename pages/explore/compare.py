@@ -15,6 +15,10 @@ from pages.explore.compare_scope import Compared, choose
 
 TITLE = "Compare"
 LEADERBOARD = "leaderboard"
+KEPT = "compare.kept"
+# What addresses of this page alone say, and what they share with other pages.
+OWN = ("tab", "runs", "against", "axis")
+SHARED = ("dataset", "run", "judge", "n", "labels", "sweep")
 # Address, name, and the module beside this one whose `draw(Compared)` draws it and returns the takeaway of the page.
 TABS = {
     LEADERBOARD: ("Leaderboard", "compare_leaderboard"),
@@ -27,6 +31,7 @@ TABS = {
 
 def draw() -> None:
     store = shared_store()
+    _restore()
     with store.read() as connection:
         planned = runs.all_rows(connection)
     if not planned:
@@ -50,6 +55,14 @@ def draw() -> None:
     takeaway = _drawn(_tab())(compared)
     with top:
         page.head(TITLE, takeaway, simulated=compared.board.simulated)
+    st.session_state[KEPT] = {name: url.get(name) for name in (*OWN, *SHARED)}
+
+
+def _restore() -> None:
+    """Back from a page that a view led to brings this page that one's query, and none of its own: then the view is what
+    it last was. An address that says anything of this page is taken as it is."""
+    if not any(url.get(name) for name in OWN):
+        url.put(**st.session_state.get(KEPT, {}))
 
 
 def _drawn(tab: str) -> Callable[[Compared], str]:
@@ -60,8 +73,9 @@ def _drawn(tab: str) -> Callable[[Compared], str]:
 
 def _tab() -> str:
     key = "compare.tab"
-    asked = url.get("tab") or LEADERBOARD
+    asked = url.get("tab")
     st.session_state[key] = asked if asked in TABS else LEADERBOARD
+    url.put(tab=st.session_state[key])
     st.segmented_control(
         "Part of the page",
         list(TABS),
@@ -69,7 +83,7 @@ def _tab() -> str:
         key=key,
         required=True,
         label_visibility="collapsed",
-        on_change=lambda: url.put(tab=None if st.session_state[key] == LEADERBOARD else st.session_state[key]),
+        on_change=lambda: url.put(tab=st.session_state[key]),
     )
     return str(st.session_state[key] or LEADERBOARD)
 

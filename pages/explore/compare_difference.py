@@ -86,7 +86,8 @@ def _told(found: Difference, first: str, second: str) -> None:
     said = [
         f"Violation@{paired.n} {percent(paired.first[0])} and {percent(paired.second[0])}, completeness",
         f"{percent(paired.first[1])} and {percent(paired.second[1])}, on",
-        f"{_several(paired.profiles, 'common profile')} with {count(tallied.flows)} inappropriate and {count(found.necessary)} necessary flows that both have judged.",
+        f"{_several(paired.profiles, 'common profile')} with {count(tallied.flows)} inappropriate and",
+        f"{count(found.necessary)} necessary flows that both have judged.",
         f"Of the inappropriate ones {count(tallied.both)} leak in both, {count(tallied.newly)} newly,",
         f"{count(tallied.stopped)} no longer, {count(tallied.neither)} in neither.",
     ]

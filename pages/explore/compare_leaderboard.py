@@ -37,8 +37,8 @@ def draw(compared: Compared) -> str:
     rows = [row for line in board.lines for row in _lines(line, called[line.run.id], compared)]
     rows += [_constant(item) for item in board.constants]
     safe.show(tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows), cls="ci-grid"))
-    for text in notes(board)[: -len(board.warnings) or None] if board.warnings else notes(board):
-        safe.inline(text, muted=True)
+    said = [text for text in notes(board) if text.rstrip(".").lower() not in {w.lower() for w in board.warnings}]
+    safe.show(tag("div", *(tag("div", text) for text in said), cls="ci-lines ci-muted"))
     compare_scope.warnings(board.warnings, key="compare.box.warnings")
     with st.container(horizontal=True):
         frame = board.frame()
