@@ -85,7 +85,7 @@ def test_a_click_on_the_heatmap_leads_to_the_leaked_sentence_and_back(
 ) -> None:
     run_id = demo_run(record)
     page = serving.open_page(browser, f"{app}/heatmaps?run={run_id}")
-    chart = page.locator(".js-plotly-plot").first
+    chart = page.locator(".js-plotly-plot[data-linked]").first
     chart.wait_for()
     serving.settled(page)
     box = chart.locator(".nsewdrag").first.bounding_box()
@@ -115,6 +115,10 @@ def test_a_click_on_the_heatmap_leads_to_the_leaked_sentence_and_back(
     page.go_back()
     page.wait_for_url(re.compile(r"/heatmaps"))
     expect(page.locator(".ci-head h2")).to_have_text("Heatmaps")
+    # The same cell, framed in both maps.
+    expect(page.locator(".ci-heading").first).to_contain_text(recipient)
+    expect(page.locator("[data-linked] > div[aria-hidden] > div")).to_have_count(2)
+    assert parse_qs(urlparse(page.url).query)["domain"] == [domain]
     page.context.close()
 
 

@@ -200,7 +200,7 @@ def cell(found: Grid) -> tuple[int, int] | None:
 
 def put_cell(found: Grid, place: tuple[int, int]) -> None:
     """Name the cell in the address."""
-    sides = ((found.rows, place[0]), (found.columns, place[1]))
+    sides = ((found.columns, place[1]), (found.rows, place[0]))
     named = {PARAMETER[side.by]: side.ids[position] for side, position in sides}
     st.session_state[LAST] = named
     url.put(**named)

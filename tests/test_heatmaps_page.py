@@ -1,0 +1,148 @@
+"""The Heatmaps page through app.py: every view is a link, a click opens a cell, and one comes back to the same."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from paging import opened, said
+from streamlit.testing.v1 import AppTest
+from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
+
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.model import Attribute, Context
+from cimemories.store.engine import Store
+from cimemories.ui import grids
+
+PAGE = "pages/explore/heatmaps.py"
+X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
+LABELS = [[[X, X, N], [X, X, X], [N, N, A]]]
+REVEALS = [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]]
+
+
+@pytest.fixture
+def store(app_store: Store) -> Store:
+    return app_store
+
+
+def world(store: Store, **options: Any) -> tuple[int, str]:
+    """The worked example of docs/metrics.md as a run; returns the dataset's and the run's id."""
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    add_labels(store, data.id, LABELS)
+    return data.id, add_run(store, data.id, 5, REVEALS, **options)
+
+
+def drawn(page: AppTest) -> dict[str, Any]:
+    """The figure as the browser gets it."""
+    return json.loads(page.get("plotly_chart")[0].proto.spec)
+
+
+def box(page: AppTest, label: str) -> Any:
+    return next(item for item in page.selectbox if item.label == label)
+
+
+def test_a_view_is_its_address(store: Store) -> None:
+    _, run_id = world(store)
+    page = opened(PAGE, run=run_id, rows="attribute", columns="sphere", roworder="violation", n=1)
+    figure = drawn(page)
+    assert [len(figure["data"]), figure["layout"]["yaxis"]["ticktext"]] == [4, ["fact 1", "fact 0", "fact 2"]]
+    assert figure["layout"]["xaxis2"]["ticktext"] == ["(none)", "housing"]
+    # fact_1 in contexts 0 and 2, which have no sphere: revealed in 0 and 5 of 5 samples.
+    assert "Violation@1: 50.0 % of 2 inappropriate pairs<br>Completeness: no necessary pairs" in str(figure["data"][0])
+    assert "violation@1 60.0 %" in said(page)
+    box(page, "Rows").select("event").run()
+    box(page, "Maps").select("completeness").run()
+    assert page.query_params["rows"] == "event" and page.query_params["measure"] == "completeness"
+    assert len(drawn(page)["data"]) == 2 and drawn(page)["layout"]["yaxis"]["ticktext"] == ["job loss"]
+    box(page, "Rows").select("domain").run()
+    assert "rows" not in page.query_params  # the usual needs no word
+    assert "Recipient" in box(page, "Rows").options and "Sphere" not in box(page, "Rows").options  # stands across
+    wrong = opened(PAGE, run=run_id, roworder="upside down", most="9999999", columns="domain", rows="domain")
+    assert "'upside down' of the link is not among" in said(wrong).replace("&#x27;", "'")
+    assert not wrong.exception
+
+
+def test_a_click_opens_the_flows_of_a_cell_and_back_is_the_same_cell(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, run_id = world(store)
+    person = records(store, data)[0]
+    page = opened(PAGE, run=run_id, rows="attribute")
+    assert "Click a cell" in said(page)
+    with monkeypatch.context() as browser:
+        browser.setattr(grids, "clicked", lambda *_: (1, 2))
+        page.run()
+    assert (page.query_params["key"], page.query_params["context"]) == ("fact_1", str(person.context_ids[2]))
+    assert "Violation@5 100.0 % of 1 inappropriate pairs" in said(page)
+    flows = next(d.value for d in page.dataframe if "revealed" in d.value)
+    assert flows[["key", "revealed"]].to_numpy().tolist() == [["fact_1", "5 of 5"]]
+    address = dict(page.query_params)
+    # The browser's Back brings the address of the page that was left: it names the context, not the key.
+    page.query_params.clear()
+    for name, value in (("run", run_id), ("profile", person.id), ("context", person.context_ids[2])):
+        page.query_params[name] = str(value)
+    page.run()
+    assert {name: page.query_params[name] for name in address} == address
+    # An address that speaks of another context is not about the cell that was left.
+    page.query_params.clear()
+    for name, value in (("run", run_id), ("context", person.context_ids[0])):
+        page.query_params[name] = str(value)
+    page.run()
+    assert "Click a cell" in said(page)
+
+
+@pytest.mark.parametrize("sent", [None, "x", [1], [1, 2, 3], [-1, 0], ["0", "0"], [9, 0], [0, 9], {"a": 1}])
+def test_a_click_that_is_none_changes_nothing(monkeypatch: pytest.MonkeyPatch, sent: object) -> None:
+    monkeypatch.setattr(grids.st, "session_state", {"maps": {"cell": sent}})
+    assert grids.clicked("maps", 9, 9) is None
+    monkeypatch.setattr(grids.st, "session_state", {"maps": {"cell": [8, 0]}})
+    assert grids.clicked("maps", 9, 9) == (8, 0)
+
+
+def test_two_runs_as_a_difference(store: Store) -> None:
+    data, run_id = world(store)
+    silent = add_run(store, data, 5, [[[0, 0, 0]] * 3], simulated=True)
+    person = records(store, data)[0]
+    assert "ci-simulated" not in said(opened(PAGE, run=run_id))
+    where = {"domain": "relationships", "context": person.context_ids[1]}
+    page = opened(PAGE, run=run_id, against=silent, **where)
+    assert "leaks more than small run in 0 of 5 cells, less in 3" in said(page)
+    assert "ci-simulated" in said(page)  # one of the two is enough
+    figure = drawn(page)
+    assert "100.0 % to 0.0 % (-100.0 points) of 1 and 1 inappropriate pairs" in str(figure["data"][0]["text"])
+    flows = next(d.value for d in page.dataframe if "revealed_other" in d.value)
+    assert flows[["revealed", "revealed_other"]].to_numpy().tolist() == [["2 of 5", "0 of 5"]]
+    elsewhere = opened(PAGE, run=run_id, against="run-00000000")
+    assert "of the link is not among" in said(elsewhere)
+
+
+def test_too_many_rows_are_counted_not_dropped_in_silence(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=40, contexts=3)
+    add_labels(store, data.id, [[[X, N, X]] * 20 + [[N, X, N]] * 20])
+    run_id = add_run(store, data.id, 2, [[[i % 3, 1, 0] for i in range(40)]])
+    page = opened(PAGE, "heatmaps.box.table", run=run_id, rows="attribute")
+    assert "10 of 40" in said(page)
+    assert len(drawn(page)["layout"]["yaxis"]["ticktext"]) == 30
+    assert len(page.dataframe[-1].value) == 40 * 3
+    fewer = opened(PAGE, run=run_id, rows="attribute", most=15)
+    assert "25 of 40" in said(fewer) and len(drawn(fewer)["layout"]["yaxis"]["ticktext"]) == 15
+
+
+def test_hostile_words_reach_the_chart_escaped(store: Store) -> None:
+    text = "<img src=http://evil.test/x onerror=alert(1)> ![x](http://evil.test/y.png) :material/bug:"
+    person = replace(
+        make_profile(0, 2, 2),
+        name=text,
+        attributes=tuple(Attribute(f"{text} {i}", "v", "finance", text, text) for i in range(2)),
+        contexts=(Context(text, text, text), Context("t", "r", None)),
+    )
+    data = add_profiles(store, [person], name="hostile")
+    add_labels(store, data.id, [[[X, N], [N, X]]])
+    run_id = add_run(store, data.id, 2, [[[1, 1], [1, 1]]])
+    for sides in ({"rows": "attribute", "columns": "recipient"}, {"rows": "event", "columns": "sphere"}):
+        page = opened(PAGE, run=run_id, **sides, key=f"{text} 0", recipient=text, event=text, sphere=text)
+        assert "<img" not in said(page)
+        assert "&lt;img" in said(page)  # the chosen cell's heading
+        assert "<img" not in json.dumps(drawn(page))
