@@ -132,13 +132,15 @@ def assert_headline(flows: Flows, found: Study, asked: Scope, setting: Setting, 
 
 
 @pytest.mark.parametrize("identifiers", list(IdentifierRule))
-def test_any_setting_gives_the_numbers_that_the_record_gives_by_it(store: Store, identifiers: IdentifierRule) -> None:
-    runs = world(store)
-    flows = Flows(store)
+def test_any_setting_gives_the_numbers_of_the_record(
+    sqlite_store: Store, identifiers: IdentifierRule
+) -> None:
+    runs = world(sqlite_store)
+    flows = Flows(sqlite_store)
     by_labels = {}
     for against in Labels:
-        now = [scope(store, run_id, labels=against) for run_id in runs]
-        looser = [scope(store, run_id, labels=against, rule="looser") for run_id in runs]
+        now = [scope(sqlite_store, run_id, labels=against) for run_id in runs]
+        looser = [scope(sqlite_store, run_id, labels=against, rule="looser") for run_id in runs]
         found = study(flows, now, identifiers)
         tried = Setting(0.7, (0.1, 0.2, 0.7), against, identifiers)
         for place in range(len(runs)):
@@ -174,13 +176,13 @@ def test_a_decision_and_a_new_rule_show_at_once(store: Store) -> None:
     assert_headline(flows, after, scope(store, runs[0], labels="consensus"), alone, 0)
 
 
-def test_a_cell_that_was_never_planned_has_no_label_whatever_the_votes(store: Store) -> None:
+def test_a_cell_that_was_never_planned_has_no_label_whatever_the_votes(sqlite_store: Store) -> None:
     """A run on some of the labelled contexts: what was not asked of it decides nothing about it."""
-    data = add_dataset(store, profiles=1, attributes=3, contexts=2)
-    add_labels(store, data.id, [[[X, X], [N, X], [A, N]]])
-    run_id = add_run(store, data.id, 2, [[[1, 2], [2, 0], [0, 1]]])
-    asked = scope(store, run_id)
-    found = study(Flows(store), [asked])
+    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=2)
+    add_labels(sqlite_store, data.id, [[[X, X], [N, X], [A, N]]])
+    run_id = add_run(sqlite_store, data.id, 2, [[[1, 2], [2, 0], [0, 1]]])
+    asked = scope(sqlite_store, run_id)
+    found = study(Flows(sqlite_store), [asked])
     last = len(found.votes.decided)
     assert (found.subjects[0].rows < last).all()
     rows = found.subjects[0].rows.copy()
@@ -189,13 +191,13 @@ def test_a_cell_that_was_never_planned_has_no_label_whatever_the_votes(store: St
     assert cut.at(cut.base)[0].retained[0] == 1 < found.at(found.base)[0].retained[0]
 
 
-def test_runs_that_do_not_share_their_labels_are_refused(store: Store) -> None:
-    data = add_dataset(store, profiles=1, attributes=3, contexts=2)
-    run_id = add_run(store, data.id, 1, np.zeros((1, 3, 2), int))
+def test_runs_that_do_not_share_their_labels_are_refused(sqlite_store: Store) -> None:
+    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=2)
+    run_id = add_run(sqlite_store, data.id, 1, np.zeros((1, 3, 2), int))
     with pytest.raises(StoreError, match="none yet"):
-        study(Flows(store), [scope(store, run_id)])
+        study(Flows(sqlite_store), [scope(sqlite_store, run_id)])
     with pytest.raises(ValueError, match="at least one run"):
-        study(Flows(store), [])
+        study(Flows(sqlite_store), [])
 
 
 def test_leaving_a_persona_out_scales_the_others_up() -> None:
