@@ -38,7 +38,7 @@ class Basis:
     def called(self) -> dict[str, str]:
         """What each run is called, by its id; a simulated one says so wherever it is named."""
         plain = names(self.board.lines)
-        return {line.run.id: plain[line.run.id] + marked(line.scope.simulated) for line in self.board.lines}
+        return {line.run.id: plain[line.run.id] + marked(line.scope.simulated) for line in self.lines}
 
     @property
     def several(self) -> bool:
@@ -49,7 +49,7 @@ class Basis:
 
 
 def marked(parts: Sequence[str]) -> str:
-    """What is put behind the name of a run of which these parts are simulated: ' (simulated)' where its messages are."""
+    """What is put behind the name of a run of which these parts are simulated: where its messages are, just that."""
     if not parts:
         return ""
     return SIMULATED if "responses" in parts else f" (simulated {listed(list(parts))})"

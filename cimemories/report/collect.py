@@ -37,7 +37,7 @@ def collect(
     *,
     made: datetime,
     texts: bool = True,
-    progress: Callable[[float, str], None] = lambda share, part: None,
+    progress: Callable[[float, str], object] = lambda share, part: None,
 ) -> Report:
     """The report on these runs; the first is what the others are held against.
 

@@ -17,6 +17,7 @@ from cimemories.report.document import Figure
 from cimemories.report.drawing import HUES, Canvas, spread
 
 WIDTH, ROW, LABELS, HEAD, FOOT = 900.0, 26.0, 210.0, 34.0, 40.0
+PLANE = 980.0
 SHAPES = ("circle", "square", "diamond", "cross")
 
 
@@ -173,7 +174,7 @@ def plane(board: Leaderboard, called: Mapping[str, str]) -> Figure | None:
         return None
     best = front([(line.violation.value, line.completeness.value) for line in lines])
     left, top, right, bottom = 64.0, 24.0, 520.0, 424.0
-    canvas = Canvas("figure-plane", WIDTH, 480)
+    canvas = Canvas("figure-plane", PLANE, 480)
 
     def place(violation: float, complete: float) -> tuple[float, float]:
         return left + violation * (right - left), bottom - complete * (bottom - top)
@@ -200,12 +201,12 @@ def plane(board: Leaderboard, called: Mapping[str, str]) -> Figure | None:
         canvas.line((x + 8, y), (right + 24, heights[i] - 4), f"rule {hue} dotted")
         canvas.mark(right + 34, heights[i] - 4, shape, hue)
         front_ = ", on the front" if best[i] else ""
-        canvas.text(right + 46, heights[i], f"{called[line.run.id]}{front_}", room=WIDTH - right - 50)
+        canvas.text(right + 46, heights[i], f"{called[line.run.id]}{front_}", room=PLANE - right - 50)
     for i, item in enumerate(beside, len(lines)):
         x, y = place(item.violation, item.completeness)
         canvas.mark(x, y, "diamond", "quiet", 4)
         canvas.line((x + 6, y), (right + 24, heights[i] - 4), "rule dotted")
-        canvas.text(right + 46, heights[i], item.name, "quiet", room=WIDTH - right - 50)
+        canvas.text(right + 46, heights[i], item.name, "quiet", room=PLANE - right - 50)
     on = [called[line.run.id] for line, is_on in zip(lines, best, strict=True) if is_on]
     if len(on) == 1:
         title = f"{on[0]} leaks least and conveys most of these {len(lines)} runs"

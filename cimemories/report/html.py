@@ -6,6 +6,7 @@ in the file forbids the browser to load or run anything, should something slip t
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import jinja2
@@ -21,6 +22,12 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 def as_html(report: Report) -> str:
     """The whole file. The same report gives the same text."""
+    style = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8") + drawing.STYLE)
+    return drawing.printable(_environment().get_template("report.html.jinja").render(report=report, style=style))
+
+
+@cache
+def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,
@@ -29,8 +36,7 @@ def as_html(report: Report) -> str:
         autoescape=True,
     )
     environment.filters.update(svg=_svg, markdown=_markdown, rests_on=rests_on, kind=lambda block: type(block).__name__)
-    style = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8") + drawing.STYLE)
-    return drawing.printable(environment.get_template("report.html.jinja").render(report=report, style=style))
+    return environment
 
 
 def _svg(figure: Figure) -> Markup:

@@ -42,6 +42,9 @@ def draw(store: Store, row: RunRow) -> None:
         url.page_link("heatmaps", "Heatmaps", icon=":material/grid_on:", run=row.id)
         url.page_link("leaks", "Leaks", icon=":material/format_ink_highlighter:", run=row.id)
         url.page_link("judge_audit", "Judge audit", icon=":material/gavel:", run=row.id)
+        if row.judged:
+            of = {"runs": row.id, "tab": "report"}
+            url.page_link("compare", "Report", icon=":material/summarize:", dataset=row.dataset, **of)
         with st.popover("Delete", icon=":material/delete:", disabled=busy):
             _delete(store, row)
     if busy:

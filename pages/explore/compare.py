@@ -26,6 +26,7 @@ TABS = {
     "difference": ("Difference", "compare_difference"),
     "sweeps": ("Sweeps", "compare_sweeps"),
     "sensitivity": ("Sensitivity", "compare_sensitivity"),
+    "report": ("Report", "compare_report"),
 }
 
 
