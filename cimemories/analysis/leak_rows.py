@@ -124,11 +124,16 @@ def leak_rows(
     notes: by example id."""
     found = []
     for item in examples.to_dict("records"):
-        asked, place = scopes[str(item["run"])], (int(item["profile"]), int(item["context"]))
-        made = partial(leak_view, flows, asked, *place)
-        view = flows.remember(("leak view", asked.version, *place), made)
+        asked = scopes[str(item["run"])]
+        view = view_of(flows, asked, int(item["profile"]), int(item["context"]))
         found.append(_row(asked, item, view, (notes or {}).get(str(item["id"]), "")))
     return found
+
+
+def view_of(flows: Flows, asked: Scope, profile: int, context: int) -> LeakView | None:
+    """`leak_view`, remembered until something that the flows rest on moves."""
+    made = partial(leak_view, flows, asked, profile, context)
+    return flows.remember(("leak view", asked.version, profile, context), made)
 
 
 def _row(asked: Scope, item: Mapping[Any, Any], view: LeakView | None, note: str) -> LeakRow:

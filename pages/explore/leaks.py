@@ -7,7 +7,7 @@ import streamlit as st
 
 from cimemories.analysis import gallery
 from cimemories.analysis.flows import Flows, Scope
-from cimemories.analysis.leaks import leak_view
+from cimemories.analysis.leak_rows import view_of
 from cimemories.model import Strength
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.safe import tag
@@ -71,6 +71,17 @@ def _gallery(found: Browsed, examples: pd.DataFrame) -> None:
         if ids and current not in ids:
             page.notice("What is shown is not among the examples that the filters leave.")
         _example(found.flows, asked, profile, context, named=found.every)
+    _ahead(found, examples, gallery.step(ids, current, 1))
+
+
+def _ahead(found: Browsed, examples: pd.DataFrame, following: str | None) -> None:
+    """Ask for the next example while this one is being read, so that it is there when it is asked for."""
+    row = examples[examples["id"] == following]
+    if len(row):
+        where = row.iloc[0]
+        asked, place = found.scopes[str(where["run"])], (int(where["profile"]), int(where["context"]))
+        view_of(found.flows, asked, *place)
+        leaks_memory.pair_of(found.flows, asked, *place, int(where["attribute"]))
 
 
 def _nothing(found: Browsed, examples: pd.DataFrame) -> None:
@@ -96,7 +107,7 @@ def _nothing(found: Browsed, examples: pd.DataFrame) -> None:
 
 def _example(flows: Flows, asked: Scope, profile: int, context: int, *, named: bool) -> None:
     attribute = url.get_int("attribute")
-    view = leak_view(flows, asked, profile, context)
+    view = view_of(flows, asked, profile, context)
     if view is None:
         page.notice("This run has no message of that profile in that context. Choose a leak from the list.")
         return

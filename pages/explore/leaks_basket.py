@@ -171,18 +171,20 @@ def _buttons(store: Store, item: Held, number: int, of: int) -> None:
     with out:
         _button(store, item, "out", ":material/delete:", basket.without(own.id), off=False)
     if item.row is not None:
-        judge = own.judge if not own.judge.isdigit() else None
-        url.page_link(
-            "leaks",
+        st.button(
             "Open",
             icon=":material/open_in_new:",
-            run=own.run,
-            judge=judge,
-            profile=own.profile,
-            context=own.context,
-            attribute=own.attribute,
-            sample=item.row.sample,
-            basket=None if name() == NOBODY else name(),
+            key=f"leaks.basket.open.{own.id}",
+            help="The example in the gallery",
+            type="tertiary",
+            on_click=lambda: url.put(
+                tab=None,
+                run=own.run,
+                profile=own.profile,
+                context=own.context,
+                attribute=own.attribute,
+                sample=None if item.row is None else item.row.sample,
+            ),
         )
 
 

@@ -25,7 +25,8 @@ def draw(flows: Flows, asked: Scope, view: LeakView, sample: Sample, attribute: 
 
 
 def _attribute(flows: Flows, asked: Scope, item: Memory, view: LeakView) -> None:
-    pair = _pair(flows, asked)
+    profile, context = url.get_int("profile"), url.get_int("context")
+    pair = pair_of(flows, asked, profile, context, item.attribute) if profile and context else None
     said = f"  decided by {pair.decision.annotator}" if pair and pair.decision and item.decided else ""
     by = said or ("  by a person" if item.decided else "  by the personas" if item.label else "")
     rows: list[tuple[str, Html | str]] = [
@@ -60,13 +61,9 @@ def _attribute(flows: Flows, asked: Scope, item: Memory, view: LeakView) -> None
     )
 
 
-def _pair(flows: Flows, asked: Scope) -> PairView | None:
-    """The votes and decisions on the leak; None where it has been deleted a moment ago."""
-    place = tuple(url.get_int(name) for name in ("profile", "context", "attribute"))
-    profile, context, attribute = place
+def pair_of(flows: Flows, asked: Scope, profile: int, context: int, attribute: int) -> PairView | None:
+    """The votes and decisions on a leak, remembered; None where it has been deleted a moment ago."""
     labelling = asked.labelling.id if asked.labelling else None
-    if profile is None or context is None or attribute is None:
-        return None
 
     def ask() -> PairView | None:
         try:
@@ -74,7 +71,7 @@ def _pair(flows: Flows, asked: Scope) -> PairView | None:
         except StoreError:
             return None
 
-    return flows.remember(("leak pair", asked.version, *place), ask)
+    return flows.remember(("leak pair", asked.version, profile, context, attribute), ask)
 
 
 def _label(pair: PairView, *, imported: bool) -> None:

@@ -33,11 +33,13 @@ def draw(asked: Scope, view: LeakView, attribute: int | None) -> Sample:
     telling = min(claiming, key=lambda found: found[1:], default=(0,))[0]
     current = wanted - 1 if wanted is not None and 1 <= wanted <= len(names) else telling
     key = f"leaks.sample.{asked.run.id}.{view.context.task}.{view.profile.name}.{attribute}"
-    st.session_state[key] = current
+    if wanted is not None and st.session_state.get(key, current) != current:
+        st.session_state[key] = current  # a link has come to another message of a place that was looked at before
     chosen = st.segmented_control(
         "Sample (inappropriate attributes revealed)",
         range(len(names)),
         format_func=lambda i: names[i],
+        default=current,
         key=key,
         required=True,
         on_change=lambda: url.put(sample=int(st.session_state[key]) + 1),
