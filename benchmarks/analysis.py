@@ -43,7 +43,8 @@ from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.evaluation import runs as planning
 from cimemories.model import DOMAINS, Attribute, Profile, WorkStatus
 from cimemories.store import datasets, work
-from cimemories.store.engine import Store, open_store
+from cimemories.store import runs as run_rows
+from cimemories.store.engine import open_store
 
 ATTRIBUTES, CONTEXTS, SAMPLES = 147, 49, 5
 PARTS = {"small": (10, 1), "many": (10, 55), "10": (10, 1), "100": (100, 1), "1000": (1000, 1)}
@@ -83,14 +84,15 @@ def flows_of(profiles: int, seed: int) -> pd.DataFrame:
     )
 
 
-def world(store: Store, profiles: int, runs: int) -> list[Scope]:
+def build(part: str, folder: str) -> None:
     """Runs whose flows lie in the cache; what the record itself holds of them is planned and not answered."""
+    profiles, runs = PARTS[part]
+    store = open_store(folder)
     contexts = tuple(seeds.load_contexts()[:CONTEXTS])
     one = (Attribute("fact", 1, "finance", "general", "One fact."),)
     people = [Profile(f"Profile {i}", "female", "Street 1", 30, one, contexts) for i in range(profiles)]
     with store.write() as connection:
         datasets.add(connection, "bench", people, origin="test", source_name=None, source_hash="bench")
-    asked = []
     for number in range(runs):
         spec = planning.RunSpec("bench", f"m{number}", "batch", samples=SAMPLES)
         run_id = planning.plan(store, spec)
@@ -100,8 +102,7 @@ def world(store: Store, profiles: int, runs: int) -> list[Scope]:
         path = relation_file(store, found)
         path.parent.mkdir(parents=True, exist_ok=True)
         flows_of(profiles, number).to_parquet(path, index=False)
-        asked.append(found)
-    return asked
+    store.close()
 
 
 def headline_numbers(flows: Flows, asked: Scope) -> None:
@@ -173,52 +174,61 @@ def timed(rounds: int, flows: Flows, ask: Callable[[], object]) -> float:
     return statistics.median(spent[1:])
 
 
-def measure(part: str, rounds: int) -> Timed:
+def measure(part: str, rounds: int, folder: str) -> Timed:
+    """One part in this process, whose peak of memory is that of reading and asking alone."""
     profiles, runs = PARTS[part]
-    with tempfile.TemporaryDirectory() as folder:
-        store = open_store(folder)
-        asked = world(store, profiles, runs)
-        flows, first = Flows(store), asked[0]
-        clock = time.perf_counter()
-        for one in asked:
-            cube(flows, one)
-        found: Timed = {"read": 1000 * (time.perf_counter() - clock), "flows": runs * profiles * ATTRIBUTES * CONTEXTS}
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        found["numbers"] = timed(rounds, flows, lambda: both_numbers(flows, asked))
-        found["heatmap"] = timed(rounds, flows, lambda: [heatmap.cells(flows, one, SAMPLES) for one in asked])
-        if runs == 1:
-            found["headline"] = timed(rounds, flows, lambda: headline_numbers(flows, first))
-            found["accumulation"] = timed(rounds, flows, lambda: accumulation.accumulation(flows, first))
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        found["peak"] = max(before, peak) / 1024
-        frame = judgements_of(flows, asked)
-        assert np.allclose(both_numbers(flows, asked), pandas_numbers(frame), rtol=0, atol=1e-9)
-        few = max(1, rounds // 3) if len(frame) > 1e6 else rounds
-        found["pandas numbers"] = timed(few, flows, lambda: pandas_numbers(frame))
-        found["pandas heatmap"] = timed(few, flows, lambda: pandas_heatmap(frame))
-        store.close()
+    store = open_store(folder)
+    with store.read() as connection:
+        asked = [scope(store, row.id) for row in run_rows.all_rows(connection)]
+    flows, first = Flows(store), asked[0]
+    clock = time.perf_counter()
+    for one in asked:
+        cube(flows, one)
+    found: Timed = {"read": 1000 * (time.perf_counter() - clock), "flows": runs * profiles * ATTRIBUTES * CONTEXTS}
+    found["numbers"] = timed(rounds, flows, lambda: both_numbers(flows, asked))
+    found["heatmap"] = timed(rounds, flows, lambda: [heatmap.cells(flows, one, SAMPLES) for one in asked])
+    if runs == 1:
+        found["headline"] = timed(rounds, flows, lambda: headline_numbers(flows, first))
+        found["accumulation"] = timed(rounds, flows, lambda: accumulation.accumulation(flows, first))
+    found["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    frame = judgements_of(flows, asked)
+    assert np.allclose(both_numbers(flows, asked), pandas_numbers(frame), rtol=0, atol=1e-9)
+    few = max(1, rounds // 3) if len(frame) > 1e6 else rounds
+    found["pandas numbers"] = timed(few, flows, lambda: pandas_numbers(frame))
+    found["pandas heatmap"] = timed(few, flows, lambda: pandas_heatmap(frame))
+    store.close()
     return found
+
+
+def in_own_process(part: str, rounds: int) -> Timed:
+    with tempfile.TemporaryDirectory() as folder:
+        for step in ("--build", "--part"):
+            command = [sys.executable, __file__, step, part, "--rounds", str(rounds), "--folder", folder]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise SystemExit(f"{part} failed:\n{done.stderr}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--part", help=argparse.SUPPRESS)
+    for hidden in ("--part", "--build", "--folder"):
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    if asked.build:
+        build(asked.build, asked.folder)
+        return
     if asked.part:
-        print(json.dumps(measure(asked.part, asked.rounds)))
+        print(json.dumps(measure(asked.part, asked.rounds, asked.folder)))
         return
     load = f"load {os.getloadavg()[0]:.1f} before the start"
     print(f"{os.cpu_count()} cores, {load}; milliseconds, medians of {asked.rounds}")
     columns = ("flows", "read", "numbers", "heatmap", "headline", "accumulation", "pandas numbers", "pandas heatmap")
     print(f"{'part':8}" + "".join(f"{name:>15}" for name in columns) + f"{'times':>14}{'peak MB':>9}")
     for part in asked.parts:
-        command = [sys.executable, __file__, "--part", part, "--rounds", str(asked.rounds)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(f"{part} failed:\n{done.stderr}")
-        found = json.loads(done.stdout.splitlines()[-1])
+        found = in_own_process(part, asked.rounds)
         times = [found[f"pandas {name}"] / found[name] for name in ("numbers", "heatmap")]
         cells = "".join(f"{found[name]:15,.1f}" if name in found else f"{'':15}" for name in columns)
         print(f"{part:8}{cells}{times[0]:7.0f}{times[1]:7.0f}{found['peak']:9.0f}", flush=True)

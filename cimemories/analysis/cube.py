@@ -74,6 +74,7 @@ class Names:
         return cls(ids, blank, blank, blank, np.zeros((profiles, attributes), np.bool_))
 
 
+# The place of a flow in the flat array is reckoned where the rows are, so that one number of each comes out of it.
 _COUNTS = """
     WITH people AS (
         SELECT profile, row_number() OVER (ORDER BY profile) - 1 AS p FROM (SELECT DISTINCT profile FROM {pairs})
@@ -81,7 +82,7 @@ _COUNTS = """
     places AS (
         SELECT context, row_number() OVER (ORDER BY context) - 1 AS c FROM (SELECT DISTINCT context FROM {pairs})
     )
-    SELECT p::INTEGER AS p, position::INTEGER AS a, c::INTEGER AS c, label::TINYINT AS label,
+    SELECT ((p * ?::BIGINT + position) * ?::BIGINT + c)::UINTEGER AS place, label::TINYINT AS label,
            CASE WHEN held THEN draws ELSE 0 END::SMALLINT AS draws,
            CASE WHEN held THEN reveals ELSE 0 END::SMALLINT AS reveals
     FROM {pairs} JOIN people USING (profile) JOIN places USING (context)
@@ -108,9 +109,8 @@ def _cut(flows: Flows, asked: Scope) -> Cube:
     names, profiles = _names(flows.query(asked, _NAMES))
     contexts = tuple(int(c) for c in flows.arrays(asked, _CONTEXTS)["context"])
     shape = (*names.bio.shape, len(contexts))
-    found = flows.arrays(asked, _COUNTS)
-    place = (found["p"].astype(np.int64) * shape[1] + found["a"]) * shape[2] + found["c"]
-    parts = {}
+    found = flows.arrays(asked, _COUNTS, [shape[1], shape[2]])
+    place, parts = found["place"], {}
     for name, padding in (("reveals", 0), ("draws", 0), ("label", UNLABELLED)):
         whole = np.full(shape, padding, found[name].dtype)
         whole.reshape(-1)[place] = found[name]

@@ -1,7 +1,7 @@
 """The `flow` relation: one row an information flow (profile, attribute, context) of a run, with its counts and label.
 
-    run      profile attribute key   domain  event    bio   context level label draws reveals
-    run-3f9a 1       17        rent  housing divorce  false 39      full  2     5     1
+    run      profile attribute key   domain  event    bio   context label draws reveals
+    run-3f9a 1       17        rent  housing divorce  false 39      2     5     1
 
 `draws` are judged samples whose memory held the attribute, `reveals` in how many of them it was revealed in full,
 `label` the effective label's code (a person's decision before the consensus; -1: nobody has labelled the pair).
@@ -49,7 +49,7 @@ _PARTIAL = {
     "held": "LEFT JOIN held h ON h.attribute = a.attribute AND h.context = p.context",
 }
 _BUILD = f"""
-CREATE TABLE {{name}}_pairs AS
+CREATE TABLE {{name}}_built AS
 WITH pairs AS MATERIALIZED (
     SELECT ? AS run, a.profile, a.attribute, a.ordinal, a.position, a.key, a.domain, a.event, a.bio, p.context, p.level,
            coalesce(d.label, l.label, {UNLABELLED})::TINYINT AS label, d.label IS NOT NULL AS decided,
@@ -69,7 +69,24 @@ place AS (
 SELECT pairs.*, place.retained, expected > 0 AS held FROM pairs JOIN place USING (profile, context)
 ORDER BY profile, ordinal, context
 """
-_VIEW = "CREATE VIEW {name} AS SELECT * EXCLUDE (held) FROM {name}_pairs WHERE held"
+# Held in small types, words as numbers: a run of a thousand profiles has seven million rows. The views give back what
+# was put in.
+_WORDS = ("key", "domain", "event")
+_NUMBERS = ("profile", "attribute", "ordinal", "position", "context")
+_TYPE = "CREATE TYPE {{name}}_{word} AS ENUM (SELECT DISTINCT {word} FROM {{source}} WHERE {word} IS NOT NULL);"
+_HELD = f"""
+{"".join(_TYPE.format(word=w) for w in _WORDS)}
+CREATE TABLE {{name}}_rows AS SELECT * EXCLUDE (run, level) REPLACE (
+    {", ".join([f"{n}::INTEGER AS {n}" for n in _NUMBERS] + [f"{w}::{{name}}_{w} AS {w}" for w in _WORDS])}
+) FROM {{source}};
+CREATE VIEW {{name}}_pairs AS SELECT {{run}} AS run, * REPLACE (
+    {", ".join([f"{n}::BIGINT AS {n}" for n in _NUMBERS] + [f"{w}::VARCHAR AS {w}" for w in _WORDS])}
+) FROM {{name}}_rows;
+CREATE VIEW {{name}} AS SELECT * EXCLUDE (held) FROM {{name}}_pairs WHERE held
+"""
+_DROP = "DROP VIEW IF EXISTS {name}; DROP VIEW IF EXISTS {name}_pairs; DROP TABLE IF EXISTS {name}_rows;" + "".join(
+    f"DROP TYPE IF EXISTS {{name}}_{w};" for w in _WORDS
+)
 
 
 class Flows:
@@ -96,7 +113,7 @@ class Flows:
             self._held[version] = name
             while len(self._held) > TABLES_HELD:
                 _, old = self._held.popitem(last=False)
-                self._duckdb.execute(f"DROP VIEW IF EXISTS {old}; DROP TABLE IF EXISTS {old}_pairs")
+                self._duckdb.execute(_DROP.format(name=old))
             return name
 
     def query(self, asked: Scope, sql: str, parameters: list[object] | None = None) -> pd.DataFrame:
@@ -138,8 +155,7 @@ class Flows:
     def _build(self, name: str, asked: Scope) -> None:
         prefix, path = _cache_name(asked), relation_file(self.store, asked)
         if path.exists():
-            self._duckdb.execute(f"CREATE TABLE {name}_pairs AS SELECT * FROM read_parquet(?)", [str(path)])
-            self._duckdb.execute(_VIEW.format(name=name))
+            self._hold(name, asked, "read_parquet('" + str(path).replace("'", "''") + "')")
             return
         with self.store.read() as connection:
             parts = flow_parts(connection, asked)
@@ -148,10 +164,15 @@ class Flows:
         for part, frame in parts.items():
             cursor.register(part, frame)
         cursor.execute(_BUILD.format(name=name, **(_PARTIAL if "held" in parts else _WHOLE)), [asked.run.id])
-        cursor.execute(_VIEW.format(name=name))
-        if asked.run.status == WorkStatus.FINISHED:
-            write_cache(cursor.execute(f"SELECT * FROM {name}_pairs").df(), path, prefix)
         cursor.close()
+        self._hold(name, asked, f"{name}_built")
+        if asked.run.status == WorkStatus.FINISHED:
+            write_cache(self._duckdb.execute(f"SELECT * FROM {name}_built").df(), path, prefix)
+        self._duckdb.execute(f"DROP TABLE {name}_built")
+
+    def _hold(self, name: str, asked: Scope, source: str) -> None:
+        run = asked.run.id.replace("'", "''")
+        self._duckdb.execute(_HELD.format(name=name, source=source, run=f"'{run}'"))
 
 
 def relation_file(store: Store, asked: Scope) -> Path:
