@@ -13,7 +13,8 @@ from worlds import add_dataset, add_labels, add_profiles, add_run, ask, make_pro
 
 from cimemories.analysis.accumulation import accumulation, baseline
 from cimemories.cli import cli
-from cimemories.model import JudgementStatus
+from cimemories.model import JudgementStatus, Label
+from cimemories.store import datasets, decisions
 from cimemories.store.engine import Store
 
 PAGE = "pages/explore/accumulation.py"
@@ -98,6 +99,28 @@ def test_a_task_without_a_judged_message_is_not_called_silent(store: Store) -> N
     page = opened(PAGE, run=run_id, user=person)
     assert "Only 66.7 % of the responses are judged" in said(page)
     assert [slide["judged"] for slide in played(page)["slides"]] == [5, 0, 5]
+
+
+def test_a_decision_moves_the_curve_at_once(store: Store) -> None:
+    """Attribute b is revealed in all samples of the third task; with that pair ambiguous, in 2 of 5 of another."""
+    person, run_id = world(store)
+    page = opened(PAGE, "accumulation.box.curves", run=run_id, ns="1")
+    assert page.dataframe[0].value["share"].tolist()[-1] == pytest.approx(60)
+    with store.write() as connection:
+        record = datasets.profile_record(connection, person)
+        decisions.add(
+            connection,
+            dataset_id=record.dataset,
+            attribute=record.attribute_ids[1],
+            context=record.context_ids[2],
+            annotator="Ada",
+            label=Label.AMBIGUOUS,
+        )
+    page.run()
+    table = page.dataframe[0].value
+    # The third task has nothing inappropriate left: it is discarded, and two are.
+    assert table["tasks"].tolist() == [0, 1, 2]
+    assert table["share"].tolist()[-1] == pytest.approx(100 * (0.2 + 0.4) / 2)
 
 
 def test_hostile_names_stay_text(store: Store) -> None:
