@@ -100,11 +100,12 @@ def bounds(samples: Floats, value: float, users: int, least: float, level: float
     if not defined.size or np.isnan(value):
         return float("nan"), float("nan")
     low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
-    wider = _wider(users, level)
-    return max(least, value + wider * (float(low) - value)), min(1.0, value + wider * (float(high) - value))
+    out = wider(users, level)
+    return max(least, value + out * (float(low) - value)), min(1.0, value + out * (float(high) - value))
 
 
-def _wider(users: int, level: float) -> float:
+def wider(users: int, level: float = LEVEL) -> float:
+    """By how much the ends of an interval move outwards for so few profiles; 1 with fewer than LEAST_USERS."""
     if users < LEAST_USERS:
         return 1.0
     tail = (1 + level) / 2

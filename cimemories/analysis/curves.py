@@ -77,7 +77,7 @@ class Curves:
         times = profile_draws(len(self.tasks), resamples, seed)[:, with_any].astype(np.float64)
         times = times[times.any(axis=1)]
         noise = np.random.default_rng(seed + 1).standard_normal(len(times))[:, None]
-        wider = bootstrap._wider(len(self.tasks), LEVEL)  # as bootstrap.bounds does to one number
+        wider = bootstrap.wider(len(self.tasks), LEVEL)  # as bootstrap.bounds does to one number
         for i in range(len(self.ns)):
             inside = self.variances[i, with_any]
             total = times @ _apart(self.values[i, with_any], inside) + noise * np.sqrt(times @ inside)
