@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from math import cos, isnan, pi, sin
+from math import cos, inf, isnan, pi, sin
 
 Point = tuple[float, float]
 Box = tuple[float, float, float, float]  # left, low, right, high
@@ -34,10 +34,18 @@ def place(anchors: Sequence[Point], widths: Sequence[float], height: float, room
     marks = [(x - MARK, y - MARK, x + MARK, y + MARK) for x, y in anchors]
     placed: list[Box] = []
     for anchor, width in zip(anchors, widths, strict=True):
-        tries = [_moved(anchor, width, height, *way) for way in product(RINGS, DIRECTIONS)]
-        inside = [box for box in tries if box[0] >= 0 and box[2] <= room[0] and box[1] >= 0 and box[3] <= room[1]]
         taken = [*marks, *placed]
-        placed.append(min(inside or tries[:1], key=lambda box: _covered(box, taken)))
+        tries = (_moved(anchor, width, height, *way) for way in product(RINGS, DIRECTIONS))
+        best, least = _moved(anchor, width, height, 0, 0), inf
+        for box in tries:
+            if box[0] < 0 or box[2] > room[0] or box[1] < 0 or box[3] > room[1]:
+                continue
+            covered = _covered(box, taken)
+            if covered < least:
+                best, least = box, covered
+            if not covered:
+                break
+        placed.append(best)
     return [((left + right) / 2, (low + high) / 2) for left, low, right, high in placed]
 
 
@@ -51,7 +59,7 @@ def _moved(anchor: Point, width: float, height: float, ring: float, angle: float
 
 
 def _covered(box: Box, taken: Sequence[Box]) -> float:
-    """How much of a box lies over others, in square pixels; min() takes the first of equals, which is the nearest."""
+    """How much of a box lies over others, in square pixels."""
     return sum(
         max(0.0, min(box[2], other[2]) - max(box[0], other[0]))
         * max(0.0, min(box[3], other[3]) - max(box[1], other[1]))

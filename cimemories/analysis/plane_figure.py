@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -15,9 +14,7 @@ from cimemories.analysis.leaderboard_text import bounds, percent
 from cimemories.analysis.pareto import front, place
 from cimemories.seeds.published import Measure
 
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
+Trace = dict[str, object]
 SYMBOLS = (
     "circle",
     "square",
@@ -47,18 +44,18 @@ def plane(board: Leaderboard) -> Drawing | None:
     called = names(board.lines)
     points = [(line.violation.value, line.completeness.value) for line in lines]
     best = front(points)
-    fig = go.Figure()
-    _front(fig, sorted(point for point, on in zip(points, best, strict=True) if on))
+    traces = [_front(sorted(point for point, on in zip(points, best, strict=True) if on))]
     numbered = len(lines) > NAMED
     for place_, line in enumerate(lines):
         name = f"{place_ + 1}  {called[line.run.id]}" if numbered else called[line.run.id]
-        _run(fig, line, name, SYMBOLS[place_ % len(SYMBOLS)], on_front=best[place_])
+        traces.append(_run(line, name, SYMBOLS[place_ % len(SYMBOLS)], on_front=best[place_]))
     marks = [
         (v, c, str(place_ + 1) if numbered else short(called[line.run.id]))
         for place_, ((v, c), line) in enumerate(zip(points, lines, strict=True))
     ]
-    marks += _beside(fig, board, lines)
-    _labels(fig, marks)
+    beside, further = _beside(board, lines)
+    # All at once: Plotly looks through a figure anew for everything that is added to it.
+    fig = go.Figure([*traces, *beside])
     axis = {"range": [FIRST, LAST], "tickformat": ".0%", "gridcolor": GRID, "zeroline": False}
     fig.update_xaxes(title=f"{board.violation_name}: less is better", **axis)
     fig.update_yaxes(title="Completeness: more is better", **axis)
@@ -68,25 +65,27 @@ def plane(board: Leaderboard) -> Drawing | None:
         showlegend=numbered,
         legend={"itemclick": False, "itemdoubleclick": False, "font": {"size": 11}, "tracegroupgap": 0},
         hovermode="closest",
+        annotations=_labels([*marks, *further]),
     )
     on = [called[line.run.id] for line, is_on in zip(lines, best, strict=True) if is_on]
     frame = pd.DataFrame([line.as_record() for line in lines]).assign(on_front=best)
     return Drawing(fig, _plane_title(on, len(lines)), _plane_subtitle(board, lines), _plane_alt(lines, called), frame)
 
 
-def _front(fig: go.Figure, points: Sequence[tuple[float, float]]) -> None:
+def _front(points: Sequence[tuple[float, float]]) -> Trace:
     """The edge of what runs reach: from each best run to the right until the next one is more complete."""
-    fig.add_scatter(
-        x=[v for v, _ in points],
-        y=[c for _, c in points],
-        mode="lines",
-        line={"color": QUIET, "width": 1.5, "dash": "dash", "shape": "hv"},
-        hoverinfo="skip",
-        showlegend=False,
-    )
+    return {
+        "type": "scatter",
+        "x": [v for v, _ in points],
+        "y": [c for _, c in points],
+        "mode": "lines",
+        "line": {"color": QUIET, "width": 1.5, "dash": "dash", "shape": "hv"},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
 
 
-def _run(fig: go.Figure, line: Line, name: str, symbol: str, *, on_front: bool) -> None:
+def _run(line: Line, name: str, symbol: str, *, on_front: bool) -> Trace:
     remarks = ["on the front"] * on_front + ["simulated"] * line.simulated + ([line.warning] if line.warning else [])
     said = [
         f"<b>{html.escape(name)}</b>",
@@ -95,27 +94,28 @@ def _run(fig: go.Figure, line: Line, name: str, symbol: str, *, on_front: bool) 
         f"balanced score: {percent(line.balanced.value)} {bounds(line.balanced)}",
         *(html.escape(text) for text in remarks),
     ]
-    fig.add_scatter(
-        x=[line.violation.value],
-        y=[line.completeness.value],
-        error_x=bars([line.violation], RUN),
-        error_y=bars([line.completeness], RUN),
-        mode="markers",
-        name=html.escape(short(name)),
+    return {
+        "type": "scatter",
+        "x": [line.violation.value],
+        "y": [line.completeness.value],
+        "error_x": bars([line.violation], RUN),
+        "error_y": bars([line.completeness], RUN),
+        "mode": "markers",
+        "name": html.escape(short(name)),
         # An open mark is a run of which a part is missing.
-        marker={
+        "marker": {
             "symbol": symbol if line.covered else f"{symbol}-open",
             "size": 11,
             "color": RUN,
-            "line": {"width": 2 if not line.covered else 0, "color": RUN},
+            "line": {"width": 0 if line.covered else 2, "color": RUN},
         },
-        hovertext="<br>".join(said),
-        hoverinfo="text",
-    )
+        "hovertext": "<br>".join(said),
+        "hoverinfo": "text",
+    }
 
 
-def _beside(fig: go.Figure, board: Leaderboard, lines: Sequence[Line]) -> list[tuple[float, float, str]]:
-    """Constant strategies and what the paper states, in grey; returns their places and names."""
+def _beside(board: Leaderboard, lines: Sequence[Line]) -> tuple[list[Trace], list[tuple[float, float, str]]]:
+    """Constant strategies and what the paper states, in grey, with their places and names."""
     found = [(item.violation, item.completeness, item.name, "asterisk-open") for item in board.constants]
     for line in lines:
         violation, complete = line.stated(Measure.VIOLATION), line.stated(Measure.COMPLETENESS)
@@ -125,47 +125,52 @@ def _beside(fig: go.Figure, board: Leaderboard, lines: Sequence[Line]) -> list[t
     for violation_, complete_, name, symbol in dict.fromkeys(found):
         if not (math.isnan(violation_) or math.isnan(complete_)):
             together.setdefault((round(violation_, 3), round(complete_, 3), symbol), []).append(name)
-    for (violation_, complete_, symbol), whose in together.items():
-        fig.add_scatter(
-            x=[violation_],
-            y=[complete_],
-            mode="markers",
-            showlegend=False,
-            marker={"symbol": symbol, "size": 11, "color": QUIET, "line": {"width": 2, "color": QUIET}},
-            hovertext=f"<b>{html.escape(', '.join(whose))}</b><br>violation {percent(violation_)}, completeness "
+    traces: list[Trace] = [
+        {
+            "type": "scatter",
+            "x": [violation_],
+            "y": [complete_],
+            "mode": "markers",
+            "showlegend": False,
+            "marker": {"symbol": symbol, "size": 11, "color": QUIET, "line": {"width": 2, "color": QUIET}},
+            "hovertext": f"<b>{html.escape(', '.join(whose))}</b><br>violation {percent(violation_)}, completeness "
             f"{percent(complete_)}",
-            hoverinfo="text",
-        )
-    return [(violation_, complete_, ", ".join(whose)) for (violation_, complete_, _), whose in together.items()]
+            "hoverinfo": "text",
+        }
+        for (violation_, complete_, symbol), whose in together.items()
+    ]
+    return traces, [(v, c, ", ".join(whose)) for (v, c, _), whose in together.items()]
 
 
-def _labels(fig: go.Figure, marks: Sequence[tuple[float, float, str]]) -> None:
+def _labels(marks: Sequence[tuple[float, float, str]]) -> list[dict[str, object]]:
     """Names beside their marks, joined by a thin line where there was no room close by."""
     span = LAST - FIRST
     anchors = [((v - FIRST) / span * WIDTH, (LAST - c) / span * HEIGHT) for v, c, _ in marks]
     middles = place(anchors, [CHARACTER * len(name) + 4 for _, _, name in marks], LABEL_HEIGHT, (WIDTH, HEIGHT))
-    for (v, c, name), anchor, middle in zip(marks, anchors, middles, strict=True):
-        fig.add_annotation(
-            x=v,
-            y=c,
-            ax=middle[0] - anchor[0],
-            ay=middle[1] - anchor[1],
-            text=html.escape(name),
-            showarrow=True,
-            arrowhead=0,
-            arrowwidth=0.8,
-            arrowcolor=QUIET,
-            standoff=7,
-            borderpad=1,
-            font={"size": 12},
-        )
+    return [
+        {
+            "x": v,
+            "y": c,
+            "ax": middle[0] - anchor[0],
+            "ay": middle[1] - anchor[1],
+            "text": html.escape(name),
+            "showarrow": True,
+            "arrowhead": 0,
+            "arrowwidth": 0.8,
+            "arrowcolor": QUIET,
+            "standoff": 7,
+            "borderpad": 1,
+            "font": {"size": 12},
+        }
+        for (v, c, name), anchor, middle in zip(marks, anchors, middles, strict=True)
+    ]
 
 
 def _plane_title(on: Sequence[str], runs: int) -> str:
     if runs == 1:
         return f"One run alone: {on[0]}"
     if len(on) == 1:
-        return f"{on[0]} beats every other run on both sides"
+        return f"No other run leaks less or conveys more than {on[0]}"
     named = ", ".join(on)
     return f"{len(on)} of {runs} runs are beaten by no other{f': {named}' if len(named) <= TITLE else ''}"
 
