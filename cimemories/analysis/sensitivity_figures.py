@@ -160,8 +160,8 @@ def profiles(found: ByProfiles, names: Sequence[str], measure: Measure, k: int) 
     fig.update_xaxes(title="profiles", dtick=1 if len(xs) <= 20 else None, showgrid=False, zeroline=False)
     fig.update_yaxes(title=measure.words, tickformat=".0%", gridcolor=GRID, zeroline=False)
     fig.update_layout(
-        height=340 + MARGIN["t"] + 84,
-        margin={**MARGIN, "b": 96},
+        height=340 + MARGIN["t"] + 100,
+        margin={**MARGIN, "t": MARGIN["t"] + 16, "b": 96},
         legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
         showlegend=True,
     )

@@ -15,6 +15,7 @@ from cimemories.analysis.trying import Trial, flows_of, order_drawing, setting_o
 from cimemories.store.engine import StoreError
 from cimemories.ui import exports, page, safe, tables, url
 from cimemories.ui.safe import Html, tag
+from pages.explore import compare_scope
 from pages.explore.compare_drawing import Columns, show
 from pages.explore.compare_scope import Compared
 from pages.explore.compare_sensitivity_parts import choices_part, personas_part, profiles_part, spoken_part
@@ -46,6 +47,7 @@ def draw(compared: Compared) -> str:
         )
         return "How far the numbers depend on the labels can be seen once there are some."
     measure = _measure()
+    compare_scope.warnings(compared.board.warnings, key="compare.box.warnings")
     now = found.at(found.base)
     st.fragment(_panel)(compared, found, measure, now)
     takeaway = choices_part(compared, found, measure)

@@ -111,8 +111,8 @@ def personas_part(compared: Compared, found: Study, measure: Measure) -> None:
 def _persona_row(row: Row, keys: list[str]) -> Html:
     """A run, or the last row: Kendall's tau of each order."""
     if row["now"] != row["now"] and str(row["run"]) == "Kendall's tau":
-        taus = [tag("td", "" if row[f"value_{k}"] != row[f"value_{k}"] else f"{row[f'value_{k}']:.2f}") for k in keys]
-        numbers = [tag("td", cell, cls="ci-number ci-muted") for cell in taus]
+        taus = ["" if row[f"value_{key}"] != row[f"value_{key}"] else f"{row[f'value_{key}']:.2f}" for key in keys]
+        numbers = [tag("td", said, cls="ci-number ci-muted") for said in taus]
         return tag("tr", tag("td", "Kendall's tau with the current order", cls="ci-muted"), tag("td"), *numbers)
     place = "" if row["rank"] != row["rank"] else f"place {row['rank']:.0f}"
     cells = [tag("td", tag("b", str(row["run"]))), _cell(row["now"], place)]
