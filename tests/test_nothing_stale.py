@@ -1,0 +1,119 @@
+"""Nothing stale is ever shown as current: after everything that can happen to a record, a process that has answered
+questions before answers as one that has just been started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import is_dataclass
+
+import numpy as np
+import pandas as pd
+from worlds import add_dataset, add_labels, add_run, records, settle_judgement
+
+from cimemories.analysis import accumulation, heatmap
+from cimemories.analysis.breakdown import By, breakdown
+from cimemories.analysis.difference import difference
+from cimemories.analysis.flows import Flows, scope
+from cimemories.analysis.gallery import gallery
+from cimemories.analysis.gallery import scopes_of as all_scopes
+from cimemories.analysis.headline import headline
+from cimemories.analysis.intervals import intervals
+from cimemories.analysis.leaderboard import leaderboard, scopes_of
+from cimemories.analysis.one_user import one_user, users
+from cimemories.analysis.spoken_for import spoken_for
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.model import JudgementStatus, Label
+from cimemories.store import decisions, judgements, rules, runs, work
+from cimemories.store.engine import Store
+
+SAMPLES = 2
+
+
+def in_words(value: object) -> str:
+    """Everything in an answer, arrays and tables whole."""
+    if isinstance(value, pd.DataFrame):
+        return value.to_json(double_precision=12) or ""
+    if isinstance(value, np.ndarray):
+        return repr(value.tolist())
+    if isinstance(value, dict):
+        return repr({k: in_words(v) for k, v in value.items()})
+    if isinstance(value, (list, tuple)):
+        return repr([in_words(v) for v in value])
+    if is_dataclass(value) and not isinstance(value, type):
+        return repr({name: in_words(part) for name, part in vars(value).items()}) if hasattr(value, "__dict__") else ""
+    return repr(value)
+
+
+def everything(flows: Flows, dataset_id: int) -> dict[str, str]:
+    """Every question of the Explore pages, to every run of a dataset."""
+    with flows.store.read() as connection:
+        ids = [row.id for row in runs.all_rows(connection) if row.dataset == dataset_id]
+    asked = [scope(flows.store, run_id) for run_id in ids]
+    found: dict[str, object] = {}
+    for one in asked:
+        found[f"headline {one.run.id}"] = headline(flows, one).as_json()
+        found[f"intervals {one.run.id}"] = intervals(flows, one)
+        found |= {f"by {by} {one.run.id}": breakdown(flows, one, by, SAMPLES) for by in By}
+        found[f"cells {one.run.id}"] = heatmap.cells(flows, one, 1)
+        found[f"curves {one.run.id}"] = accumulation.accumulation(flows, one)
+        found |= {f"user {p} {one.run.id}": one_user(flows, one, p) for p in users(flows, one)}
+        found[f"spoken for {one.run.id}"] = spoken_for(flows, one)
+    found["leaderboard"] = leaderboard(flows, scopes_of(flows.store, ids))
+    found["difference"] = difference(flows, asked[0], asked[1])
+    found["gallery"] = gallery(flows, all_scopes(flows))
+    return {name: in_words(answer) for name, answer in found.items()}
+
+
+def test_who_has_asked_before_is_answered_as_who_has_just_come(sqlite_store: Store) -> None:
+    store, random = sqlite_store, np.random.default_rng(11)
+    dataset = add_dataset(store, profiles=2, attributes=4, contexts=3)
+    shape = (2, 4, 3)
+    labels = random.choice([NECESSARY, INAPPROPRIATE, INAPPROPRIATE, AMBIGUOUS], shape)
+    labels[:, 0], labels[:, 1] = NECESSARY, INAPPROPRIATE
+    add_labels(store, dataset.id, labels)
+    missing = {(0, 0, 0): JudgementStatus.OWED}
+    first = add_run(store, dataset.id, SAMPLES, random.integers(0, SAMPLES + 1, shape), missing=missing)
+    add_run(store, dataset.id, SAMPLES, random.integers(0, SAMPLES + 1, shape))
+    people = records(store, dataset.id)
+    flows = Flows(store)
+
+    def decide(label: Label | None) -> None:
+        pair = {"attribute": people[0].attribute_ids[1], "context": people[0].context_ids[0]}
+        with store.write() as connection:
+            decisions.add(connection, dataset_id=dataset.id, annotator="ann", label=label, **pair)
+
+    def judge() -> None:
+        with store.write() as connection:
+            judge_id = judgements.of_run(connection, first)[0].id
+            owed = judgements.owed(connection, first, judge_id, people[0].id)
+            settle_judgement(connection, owed[0].response, judge_id, None, [people[0].attribute_ids[1]])
+            work.bump(connection, first)
+
+    def rule() -> None:
+        priors = {"fundamentalist": 0.1, "pragmatic": 0.1, "unconcerned": 0.8}
+        with store.write() as connection:
+            rules.add(connection, dataset.id, "new", threshold=0.7, priors=priors, annotator="ann", use=True)
+
+    def another_run() -> None:
+        add_run(store, dataset.id, SAMPLES, random.integers(0, SAMPLES + 1, shape))
+
+    def other_labels() -> None:
+        add_labels(store, dataset.id, np.roll(labels, 1, axis=2), name="newer votes")
+
+    events: list[tuple[str, Callable[[], None]]] = [
+        ("a decision", lambda: decide(Label.NECESSARY)),
+        ("its undoing", lambda: decide(None)),
+        ("a finished judgement", judge),
+        ("another rule", rule),
+        ("a run more", another_run),
+        ("a newer labelling", other_labels),
+    ]
+    before = everything(flows, dataset.id)
+    assert before == everything(flows, dataset.id)
+    for name, happens in events:
+        happens()
+        now = everything(flows, dataset.id)
+        fresh = everything(Flows(store), dataset.id)
+        assert [key for key in fresh if now.get(key) != fresh[key]] == [], f"stale after {name}"
+        assert now != before, f"{name} shows nowhere"
+        before = now
