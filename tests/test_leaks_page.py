@@ -127,6 +127,9 @@ def test_a_basket_is_filled_ordered_and_exported(store: Store) -> None:
     note = next(t for t in shown.text_input if t.label == "Note")
     note.set_value("for Table 3").run()
     assert [item.note for item in basket.items(store, "basket")] == ["for Table 3", ""]
+    gone_to = opened(PAGE, run=run_id, tab="basket")
+    button(gone_to, "Open").click().run()
+    assert place(gone_to) == "2 of 3" and "tab" not in gone_to.query_params
     downloads = [n.proto.label for n in nodes(shown.main) if getattr(n, "type", "") == "download_button"]
     assert downloads == ["Markdown", "LaTeX table"]
     widget(shown, "text_input", "Name of the basket").set_value("Bob").run()

@@ -55,6 +55,7 @@ def current(found: Browsed, examples: pd.DataFrame, ids: Sequence[str]) -> str |
     row = examples[examples["id"] == at] if at is not None and at != named else examples[:0]
     if len(row):
         where = row.iloc[0]
+        _at_once(where)
         url.put(
             run=str(where["run"]),
             profile=int(where["profile"]),
@@ -64,6 +65,13 @@ def current(found: Browsed, examples: pd.DataFrame, ids: Sequence[str]) -> str |
         )
     st.session_state.pop(TARGET, None)
     return at
+
+
+def _at_once(where: pd.Series) -> None:
+    """All parameters in one change of the address: Back must not come to a half of one place and a half of another."""
+    place = {name: str(where[name]) for name in ("run", "profile", "context", "attribute")}
+    kept = {name: value for name, value in st.query_params.items() if name != "sample"}
+    st.query_params.from_dict({**kept, **place})
 
 
 def _star(found: Browsed, examples: pd.DataFrame, wanted: str | None) -> None:
