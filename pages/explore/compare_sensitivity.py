@@ -32,7 +32,6 @@ RULES = {
     IdentifierRule.SUBSTRING: "substring",
     IdentifierRule.NONE: "none",
 }
-WEIGHTS = ("Weight of the first persona", "Weight of the second persona", "Weight of the third persona")
 
 
 def draw(compared: Compared) -> str:
@@ -141,7 +140,13 @@ def _weight(number: int, key: str, weight: int, count: int) -> None:
     # The name of a persona is data and the label of a widget is markdown: so it stands above.
     safe.inline(f"Weight of the {key}")
     st.slider(
-        WEIGHTS[number] if number < len(WEIGHTS) else "Weight of a further persona",
+        "Weight of the first persona"
+        if number == 0
+        else "Weight of the second persona"
+        if number == 1
+        else "Weight of the third persona"
+        if number == 2
+        else "Weight of a further persona",
         0,
         100,
         key=name,
