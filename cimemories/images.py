@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import html
+import os
 import re
+import shutil
 import textwrap
 import threading
 from collections.abc import Mapping, Sequence
@@ -44,6 +46,10 @@ class ImageError(Exception):
 
 def browser() -> str | None:
     """The program that draws images: what BROWSER_PATH names, else the first browser found; None without any."""
+    # Asked for every chart of a page: what knows all the other places takes a third of a second to import.
+    usual = os.environ.get("BROWSER_PATH") or shutil.which("chromium") or shutil.which("google-chrome")
+    if usual is not None:
+        return usual if Path(usual).is_file() else None
     from choreographer.browsers.chromium import Chromium
 
     found = Chromium.find_browser(skip_local=False)

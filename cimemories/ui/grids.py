@@ -223,7 +223,7 @@ def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any
         limit = LONGEST_TICK if angle == -40 else NARROW
         ticks = [escaped(name, limit) for name in columns.names]
         longest = max((len(html.unescape(text)) for text in ticks), default=0) * CHARACTER_WIDTH
-        deep = round(longest * (0.65 if angle == -40 else 1.0)) + 24
+        deep = round(longest * (0.65 if angle == -40 else 0.85)) + 18
     size = 11 if width >= SLANTED else 10
     across = {
         **axis,

@@ -10,6 +10,7 @@ from cimemories.analysis.heatmap import Grid
 from cimemories.analysis.heatmap_difference import Difference, as_first, difference, difference_frame
 from cimemories.analysis.heatmap_order import most_leaked, ordered, ordered_difference
 from cimemories.store import runs
+from cimemories.store.engine import StoreError
 from cimemories.ui import exports, grids, page, tables, url
 from cimemories.ui.tables import Column
 from pages.explore import heatmaps_cell, heatmaps_controls, heatmaps_words
@@ -72,15 +73,12 @@ def _maps(chosen: RunScope, view: View, whole: Grid, said: str) -> None:
         "judge": asked.judge_words,
         "n": whole.n,
     }
-    other, both = None, None
-    if view.against:
-        other, note = as_first(flows, asked, view.against)
+    other, both = _against(flows, asked, view), None
+    if other is not None:
         second = heatmap.grid(flows, other, view.rows, view.columns, whole.n)
         both = ordered_difference(difference(few, second), view.row_order, view.column_order)
         found, frame = both.first, difference_frame(difference(whole, second))
         about |= {"compared with": other.run.id, "judge of that": other.judge_words}
-        if note:
-            page.notice(f"{note}.")
     simulated = bool(asked.simulated or (other and other.simulated))
     words = _words(asked, other, view, found, both)
     place = grids.clicked(KEY, len(found.rows), len(found.columns)) or heatmaps_controls.cell(found)
@@ -99,6 +97,20 @@ def _maps(chosen: RunScope, view: View, whole: Grid, said: str) -> None:
     else:
         page.notice("Click a cell to see the flows behind it: which attribute, of whom, in how many samples.")
     page.fold("All cells as a table", ":material/table:", "heatmaps.box.table", lambda: _twin(frame, view, found.n))
+
+
+def _against(flows: Flows, asked: Scope, view: View) -> Scope | None:
+    """The run to set this one against; None where none is asked for, or it has nothing to show yet."""
+    if view.against is None:
+        return None
+    try:
+        other, note = as_first(flows, asked, view.against)
+    except StoreError as problem:
+        page.error("There is no difference to show.", str(problem))
+        return None
+    if note:
+        page.notice(f"{note}.")
+    return other
 
 
 def _words(asked: Scope, other: Scope | None, view: View, found: Grid, both: Difference | None) -> tuple[str, str]:
