@@ -8,7 +8,7 @@ from cimemories.analysis.headline import headline
 from cimemories.analysis.judges_agreement import judges_agreement
 from cimemories.analysis.kappa import Figure as Statistic
 from cimemories.analysis.leaderboard_text import percent
-from cimemories.report.basis import SIMULATED, Basis, sentence, table
+from cimemories.report.basis import SIMULATED, Basis, sentence, several, table
 from cimemories.report.document import Block, Facts, Heading, Points, Section, Text
 from cimemories.report.label_facts import LabelFacts, all_label_facts
 
@@ -63,8 +63,8 @@ def _labelling(facts: LabelFacts) -> list[Block]:
     people = f" and for the {facts.decided:,} that people decided" if facts.decided and facts.before else ""
     said = (
         f"Of {facts.pairs:,} labelled pairs of an attribute and a context {percent(facts.share)} have a label that is "
-        f"agreed on; the headline speaks for these{people}. The other {facts.ambiguous:,} are ambiguous and enter "
-        "neither violation nor completeness."
+        f"agreed on; the headline speaks for these{people}. Ambiguous, and in neither violation "
+        f"nor completeness, are {facts.ambiguous:,}."
     )
     found: list[Block] = [
         Text(said),
@@ -177,7 +177,7 @@ def identifiers(made: Basis) -> Section:
     blocks: list[Block] = [Text(said), table(caption, columns, rows, simulated=made.board.simulated, words=(0, 1, 4))]
     keys = sorted(set(lost))
     if keys:
-        blocks.append(Text(f"Beyond the biography the substring rule would leave out {len(keys)} keys:"))
+        blocks.append(Text(f"Beyond the biography the substring rule would leave out {several(len(keys), 'key')}:"))
         blocks.append(Points(tuple(keys)))
     else:
         blocks.append(Text("Beyond the biography the substring rule would leave out nothing of these runs."))

@@ -109,8 +109,8 @@ def _labels(found: list[LabelFacts]) -> Iterable[str]:
             )
         yield (
             f"Of {several(facts.pairs, 'labelled pair')}, {facts.necessary:,} are necessary and "
-            f"{facts.inappropriate:,} inappropriate ({percent(facts.share)} together); the other "
-            f"{facts.ambiguous:,} are ambiguous and enter neither measure."
+            f"{facts.inappropriate:,} inappropriate ({percent(facts.share)} together); "
+            f"{facts.ambiguous:,} remain ambiguous and enter neither measure."
         )
         if facts.decided and facts.before:
             yield f"People decided {several(facts.decided, 'pair')}; their decision goes before the votes."

@@ -1,0 +1,271 @@
+"""Reports: their numbers are those of the record; what they mark, leave out and warn of; the same twice."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from markdown_it import MarkdownIt
+from reports import Page
+from worlds import add_dataset, add_labels, add_run, ask
+
+from cimemories.analysis.cube import IdentifierRule
+from cimemories.analysis.difference import difference
+from cimemories.analysis.flows import Flows, scope, shared_flows
+from cimemories.analysis.intervals import intervals
+from cimemories.analysis.leaderboard_text import bounds, percent
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.model import ResponseStatus
+from cimemories.report.collect import collect
+from cimemories.report.document import Report
+from cimemories.report.html import as_html
+from cimemories.report.markdown import as_markdown
+from cimemories.store import work
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.ids import canonical_json
+from cimemories.store.tables import run
+
+CLOCK = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
+# The worked example of docs/metrics.md.
+LABELS = [[[X, X, N], [X, X, X], [N, N, A]]]
+EXAMPLE = [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]]
+QUIET = [[[0, 0, 5], [1, 0, 0], [4, 3, 0]]]
+
+
+def change(store: Store, run_id: str, **values: object) -> None:
+    with store.write() as connection:
+        connection.execute(sa.update(run).where(run.c.id == run_id).values(**values))
+        work.bump(connection, run_id)
+
+
+def made(store: Store, *run_ids: str, clock: datetime = CLOCK, **options: Any) -> Report:
+    return collect(shared_flows(store), [scope(store, run_id) for run_id in run_ids], made=clock, **options)
+
+
+@pytest.fixture
+def world(sqlite_store: Store) -> tuple[Store, str, str]:
+    """One person; the run of the worked example, and a quieter one of which a message is missing."""
+    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
+    add_labels(sqlite_store, data.id, LABELS)
+    first = add_run(sqlite_store, data.id, 5, EXAMPLE)
+    second = add_run(sqlite_store, data.id, 5, QUIET, missing={(0, 2, 4): ResponseStatus.TRUNCATED})
+    change(sqlite_store, second, model="gpt-5", seed=7)
+    return sqlite_store, first, second
+
+
+def test_the_numbers_are_those_of_the_worked_example(world: tuple[Store, str, str]) -> None:
+    store, first, _ = world
+    page = Page(as_html(made(store, first)))
+    told = page.table("Numbers of test-model")
+    found = intervals(*ask(store, first))
+    assert told["Violation@1"][:2] == ["60.0 %", bounds(found.violation[1])]
+    assert told["Violation@5"][0] == "100.0 %"
+    assert told["Completeness"][:2] == ["80.0 %", bounds(found.completeness)]
+    assert told["Leak rate"][3] == "8 of 25 exposures"
+    curve = page.table("Expected share of attributes")
+    rows = next(rows for caption, rows in page.tables if "so many tasks" in caption)
+    assert [row[1] for row in rows[1:]] == ["1", "2", "3"]
+    assert curve["test-model"][1] == "60.0 %"  # the last row of the run: all tasks, n = 1, which is Violation@1
+    # Words for a paper carry the same counts.
+    for words in (
+        "1 synthetic user with 3 attributes",
+        "3 pairs of a user and a context were retained and 0 discarded",
+    ):
+        assert words in page.text
+    assert "5 messages for each user and context" in page.text
+    assert "all 15 planned messages were judged" in page.text
+    assert "fundamentalist (prior 0.26), pragmatic (prior 0.64) and unconcerned (prior 0.1)" in page.text
+    assert "With 1 user an interval speaks of these attributes and hardly of users" in page.text
+
+
+def test_both_forms_say_the_same(world: tuple[Store, str, str]) -> None:
+    store, first, second = world
+    report = made(store, first, second)
+    text, pictures = as_markdown(report, "figures")
+    page, other = Page(as_html(report)), Page(MarkdownIt("commonmark").enable("table").render(text))
+    assert [title.removesuffix(" #").strip() for level, title in page.headings if level == 2] == [
+        title for level, title in other.headings if level == 2
+    ]
+    cells = [row for caption, rows in page.tables for row in rows[1:]]
+    others = [row for _, rows in other.tables for row in rows]
+    plain = [[cell.strip().replace("\N{WORD JOINER}", "") for cell in row] for row in others]
+    assert len(cells) > 60
+    missing = [row for row in cells if [c.strip() for c in row] not in plain]
+    assert [row for row in missing if "published" not in " ".join(row)] == []
+    assert sorted(other.values("src")) == sorted(f"figures/{name}" for name in pictures)
+    assert len(pictures) == page.tags["figure"] >= 7
+
+
+def test_a_comparison_says_who_leaks_less_and_what_speaks_against_it(world: tuple[Store, str, str]) -> None:
+    store, first, second = world
+    report = made(store, first, second)
+    page = Page(as_html(report))
+    flows = Flows(store)
+    found = difference(flows, scope(store, first), scope(store, second))
+    rows = next(rows for caption, rows in page.tables if "on common flows" in caption)
+    assert [row[-1] for row in rows[1:]] == list(found.sentences("test-model", "gpt-5"))
+    changed = page.table("Flows that change")["gpt-5"]
+    assert [int(cell) for cell in changed[:5]] == [
+        found.tallied.flows,
+        found.tallied.newly,
+        found.tallied.stopped,
+        found.tallied.both,
+        found.tallied.neither,
+    ]
+    assert f"The runs differ in the seed: 0 ({first}); 7 ({second})." in page.text
+    assert "only 93.3% of the planned responses are judged" in page.text
+    assert page.table("What is missing")["gpt-5"][1] == "truncated"
+    # The order says who is held against whom.
+    turned = Page(as_html(made(store, second, first)))
+    rows = next(rows for caption, rows in turned.tables if "on common flows" in caption)
+    assert rows[1][0] == "test-model"
+    assert (rows[1][1], float(rows[1][2])) == ("Violation@5", pytest.approx(-100 * found.paired.violation.value))
+
+
+def test_what_the_paper_states_is_marked_as_published(world: tuple[Store, str, str]) -> None:
+    store, _, second = world
+    text = as_html(made(store, second))
+    page = Page(text)
+    numbers = page.table("The run, beside")
+    assert "25.1 % (Abstract)" in numbers["GPT-5, published"][0]
+    assert text.count('<span class="chip plain">published</span>') == 2
+    change(store, second, simulated=True)
+    assert "published</span>" not in as_html(made(store, second))
+
+
+def test_simulated_results_are_marked_at_every_table_of_numbers(world: tuple[Store, str, str]) -> None:
+    store, first, second = world
+    clean = Page(as_html(made(store, first)))
+    assert clean.chips == []
+    assert "banner" not in clean.values("class")
+    change(store, first, simulated=True)
+    page = Page(as_html(made(store, first)))
+    plain = {caption.strip() for caption, _ in page.tables if caption} - set(page.chips)
+    assert plain <= {"The personas that vote", "Survival of labels by domain", "Ballots that are missing"} | {
+        caption for caption in plain if caption.startswith("Who stands in the way")
+    }
+    assert "banner" in page.values("class")
+    drawn = made(store, first)
+    assert all(figure.simulated and "SIMULATED" in _texts(figure.svg) for figure in drawn.figures())
+    mixed = made(store, second, first)
+    assert mixed.simulated.startswith("1 of 2 runs rest on simulated responses")
+    text, _ = as_markdown(mixed, "f")
+    assert "> **Simulated.**" in text
+    assert "test-model (simulated)" in text
+
+
+def _texts(svg: Any) -> str:
+    return " ".join(svg.itertext())
+
+
+def test_the_same_record_gives_the_same_bytes(world: tuple[Store, str, str]) -> None:
+    store, first, second = world
+    scopes = [scope(store, run_id) for run_id in (first, second)]
+    one, two = (collect(Flows(store), scopes, made=CLOCK) for _ in range(2))
+    assert as_html(one) == as_html(two)
+    assert as_markdown(one, "f") == as_markdown(two, "f")
+    later = as_html(made(store, first, second, clock=datetime(2027, 5, 6, 7, 8, tzinfo=UTC))).splitlines()
+    apart = [(a, b) for a, b in zip(as_html(one).splitlines(), later, strict=True) if a != b]
+    assert len(apart) == 2
+    assert all("Made on 2026-03-01 at 12:00 UTC" in a and "Made on 2027-05-06 at 07:08 UTC" in b for a, b in apart)
+
+
+def test_figures_need_no_browser(world: tuple[Store, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    store, first, second = world
+    for name in ("kaleido", "choreographer"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setenv("BROWSER_PATH", "/nowhere")
+    monkeypatch.setenv("PATH", "")
+    assert Page(as_html(made(store, first, second))).tags["svg"] >= 7
+
+
+def test_the_file_can_be_read_without_seeing_it(world: tuple[Store, str, str]) -> None:
+    store, first, second = world
+    page = Page(as_html(made(store, first, second)))
+    levels = [level for level, _ in page.headings]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    ids = page.values("id")
+    assert len(ids) == len(set(ids))
+    assert {f"#{name}" for name in ids} >= set(page.values("href"))
+    named = {name for value in page.values("aria-labelledby") for name in value.split()}
+    assert named <= set(ids)
+    assert page.tags["svg"] == page.values("role").count("img") == page.tags["figure"]
+    assert page.tags["th"] == sum(tag == "th" and name == "scope" for tag, name, _ in page.attributes)
+    assert ("html", "lang", "en") in page.attributes
+
+
+def test_texts_are_left_out_where_asked_for_and_numbers_stay(world: tuple[Store, str, str]) -> None:
+    store, first, second = world
+    shown, hidden = (made(store, first, second, texts=texts) for texts in (True, False))
+    for form in (as_html, lambda report: as_markdown(report, "f")[0]):
+        whole, without = form(shown), form(hidden)
+        assert "Statement 0.1 says" in whole
+        assert "Person 0" in whole
+        assert "Statement 0." not in without
+        assert "Person 0" not in without
+    pages = [Page(as_html(report)) for report in (shown, hidden)]
+    assert pages[0].table("Numbers of gpt-5") == pages[1].table("Numbers of gpt-5")
+    assert "--no-texts" in pages[1].text
+    assert "--no-texts" not in pages[0].text
+
+
+def test_neither_keys_nor_passwords_are_in_it(world: tuple[Store, str, str]) -> None:
+    store, first, _ = world
+    seat = {"base_url": "http://me:hunter2@judge.example/v1", "api_key_env": "SECRET_OF_MINE"}
+    manifest = {"model": {"endpoint": "http://me:hunter2@h.example/v1"}, "judges": [seat], "asked": {"judge": seat}}
+    change(store, first, manifest=canonical_json(manifest), endpoint="http://me:hunter2@h.example/v1")
+    report = made(store, first)
+    for text in (as_html(report), as_markdown(report, "f")[0]):
+        assert "hunter2" not in text
+        assert "SECRET_OF_MINE" not in text
+        assert "h.example/v1" in text.replace("\N{WORD JOINER}", "").replace("\\", "")
+
+
+def test_the_rule_is_said_with_what_it_leaves_out(sqlite_store: Store) -> None:
+    from worlds import add_profiles, make_profile
+
+    data = add_profiles(sqlite_store, [make_profile(0, 3, 3, keys=["mortgage"])])
+    add_labels(sqlite_store, data.id, LABELS)
+    run_id = add_run(sqlite_store, data.id, 5, EXAMPLE)
+    page = Page(as_html(made(sqlite_store, run_id)))
+    assert "the substring rule would leave out 1 key: mortgage" in page.text
+    assert "never count as violations" in page.text
+    asked = collect(Flows(sqlite_store), [scope(sqlite_store, run_id)], IdentifierRule.SUBSTRING, made=CLOCK)
+    other = Page(as_html(asked))
+    assert "This leaves out 1 key beyond the biography." in other.text
+    assert "--identifiers substring" in other.text
+    numbers = [p.table("Numbers of test-model")["Violation@1"] for p in (page, other)]
+    assert [row[0] for row in numbers] == ["60.0 %", "100.0 %"]
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_where_there_is_nothing_to_say_it_says_so(sqlite_store: Store, labelled: bool) -> None:
+    data = add_dataset(sqlite_store, profiles=1, attributes=2, contexts=2)
+    if labelled:
+        add_labels(sqlite_store, data.id, [[[X, X], [X, X]]])
+    ids = [add_run(sqlite_store, data.id, 1, [[[0, 0], [0, 0]]]) for _ in range(2)]
+    report = made(sqlite_store, *ids)
+    page = Page(as_html(report))
+    assert "undefined" in page.text
+    assert page.table("Numbers of test-model")["Violation@1"][0] == percent(float("nan"))
+    assert as_markdown(report, "f")[0].startswith("# CIMemories: 2 runs compared")
+    assert "nan" not in set(page.text.split())
+
+
+def test_what_cannot_be_reported_is_refused(world: tuple[Store, str, str], tmp_path: Path) -> None:
+    store, first, _ = world
+    with pytest.raises(StoreError, match="one run or more"):
+        made(store)
+    with pytest.raises(StoreError, match="each run once"):
+        made(store, first, first)
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3, name="another")
+    with pytest.raises(StoreError, match="2 datasets"):
+        made(store, first, add_run(store, data.id, 5, EXAMPLE))

@@ -1,0 +1,207 @@
+"""Reports of hostile texts, reports written to files, by command and by the page."""
+
+from __future__ import annotations
+
+import os
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from evaluating import cli_inside, outside
+from markdown_it import MarkdownIt
+from paging import button, opened, said
+from reports import Page
+from worlds import add_labels, add_profiles, add_run, make_profile
+
+from cimemories.analysis.flows import scope, shared_flows
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.model import Context
+from cimemories.report import writing
+from cimemories.report.collect import collect
+from cimemories.report.document import Report
+from cimemories.report.drawing import Canvas, as_file, spread
+from cimemories.report.html import as_html
+from cimemories.report.markdown import as_markdown
+from cimemories.store import work
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.tables import reveal, run
+
+X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
+LABELS = [[[X, X, N], [X, X, X], [N, N, A]]]
+LEAKY = [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]]
+AT = "http://evil.example/"
+BAD = (
+    f"</style></title></svg><script src={AT}s.js></script><img src={AT}i.png onerror=alert(1)> ![x]({AT}m.png) "
+    f"[link]({AT}) <a href='javascript:alert(1)'>a</a> {{{{ 7*7 }}}} {{% raw %}} | ``` ]]> & \x07 "
+    f"{AT}bare www.evil.example <{AT}auto>\n# heading\n\n<details open ontoggle=alert(1)>"
+)
+# What a report consists of: a text that adds a tag adds one of another name, or one of these with an address.
+_TAGS = (
+    "html head meta title style body div b header h1 h2 h3 p nav ol ul li a section main table caption thead tbody tr "
+    "th td span figure figcaption svg desc rect line circle polygon polyline text dl dt dd details summary pre code "
+    "blockquote mark footer strong em"
+)
+TAGS = set(_TAGS.split())
+
+
+def build(store: Store) -> list[str]:
+    """Two runs in which every text that anybody could have written is hostile."""
+    base = make_profile(0, 3, 3)
+    attributes = tuple(
+        replace(item, key=f"{BAD}{i}", statement=BAD, value=BAD, event=BAD) for i, item in enumerate(base.attributes)
+    )
+    contexts = tuple(Context(f"{i} {BAD}", f"{i} {BAD}", BAD) for i in range(3))
+    person = replace(base, name=BAD, attributes=attributes, contexts=contexts)
+    data = add_profiles(store, [person], BAD)
+    add_labels(store, data.id, LABELS)
+    ids = [add_run(store, data.id, 5, LEAKY, judge=BAD) for _ in range(2)]
+    with store.write() as connection:
+        connection.execute(sa.update(run).values(model=BAD, name=BAD, endpoint=BAD))
+        connection.execute(sa.update(reveal).values(quote=BAD, start=None, end=None, grounded=False))
+        for run_id in ids:
+            work.bump(connection, run_id)
+    return ids
+
+
+def report_of(store: Store, *ids: str) -> Report:
+    made = datetime(2026, 3, 1, tzinfo=UTC)
+    return collect(shared_flows(store), [scope(store, run_id) for run_id in ids], made=made)
+
+
+def test_no_text_becomes_markup_in_html(sqlite_store: Store) -> None:
+    text = as_html(report_of(sqlite_store, *build(sqlite_store)))
+    page = Page(text)
+    assert set(page.tags) <= TAGS
+    assert "evil.example" in page.text  # it is shown, as text
+    assert "7*7" in page.text
+    assert all(address.startswith("#") for address in page.values("href"))
+    names = {name for _, name, _ in page.attributes}
+    assert not {name for name in names if name.startswith("on")} | names & {"src", "srcset", "action", "xlink:href"}
+    styles = [value for _, name, value in page.attributes if name == "style"]
+    assert set(styles) <= {"text-align:right", "text-align:left"}
+    assert text.count("<style>") == text.count("</style>") == 1
+    assert "default-src 'none'" in next(value for value in page.values("content") if "src" in value)
+    assert "\x07" not in text
+
+
+def test_no_text_becomes_markup_in_markdown_or_figures(sqlite_store: Store) -> None:
+    report = report_of(sqlite_store, *build(sqlite_store))
+    text, pictures = as_markdown(report, "folder")
+    reader = MarkdownIt("gfm-like", {"html": True, "linkify": False})
+    page = Page(reader.render(text))
+    assert set(page.tags) <= TAGS | {"img"}
+    assert sorted(page.values("src")) == sorted(f"folder/{name}" for name in pictures)
+    assert page.values("href") == []
+    assert [level for level, _ in page.headings].count(1) == 1
+    for drawn in pictures.values():
+        tags = {
+            element.tag.removeprefix("{http://www.w3.org/2000/svg}") for element in ElementTree.fromstring(drawn).iter()
+        }
+        assert tags <= {"svg", "title", "desc", "style", "text", "rect", "line", "circle", "polygon", "polyline"}
+
+
+def test_a_canvas_takes_any_text_and_keeps_labels_apart() -> None:
+    canvas = Canvas("any", 100, 50)
+    canvas.text(0, 10, "\x00\ud800<b>" + "w" * 80, room=60)
+    root = ElementTree.fromstring(as_file(canvas.described("a < b", "\x1b", simulated=True)))
+    words = "".join(root.itertext())
+    assert "<b>w" in words
+    assert "SIMULATED" in words
+    places = spread([10, 11, 12, 95], 20, 0, 100)
+    assert sorted(places) == places
+    assert all(b - a >= 20 for a, b in pairwise(places))
+    assert max(places) <= 100
+
+
+def simple(store: Store) -> str:
+    data = add_profiles(store, [make_profile(0, 3, 3)])
+    add_labels(store, data.id, LABELS)
+    return add_run(store, data.id, 5, LEAKY)
+
+
+def test_a_file_is_written_whole_or_stays_as_it_was(
+    sqlite_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = report_of(sqlite_store, simple(sqlite_store))
+    page, text, folder = tmp_path / "r.html", tmp_path / "r.md", tmp_path / "r-figures"
+    assert writing.write(report, page) == [page]
+    assert page.read_text() == as_html(report)
+    assert (page.stat().st_mode & 0o777) == 0o666 & ~_umask()
+    written = writing.write(report, text)
+    assert sorted(written[1:]) == sorted(folder.iterdir())
+    for path in (page, text):
+        path.write_text("mine")
+        with pytest.raises(StoreError, match="stays as it is"):
+            writing.write(report, path)
+        assert path.read_text() == "mine"
+        writing.write(report, path, force=True)
+        assert path.read_text() != "mine"
+    before = sorted(tmp_path.rglob("*"))
+    page.write_text("mine")
+
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        with pytest.raises(OSError, match="no space"):
+            writing.write(report, page, force=True)
+    assert page.read_text() == "mine"
+    assert sorted(tmp_path.rglob("*")) == before
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(StoreError, match="holds other things"):
+        writing.write(report, text, force=True)
+    for wrong, why in ((tmp_path / "r.pdf", "neither"), (tmp_path / "no" / "r.html", "no folder"), (folder, "neither")):
+        with pytest.raises(StoreError, match=why):
+            writing.check(wrong, force=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_the_command_writes_what_it_says(sqlite_store: Store, tmp_path: Path) -> None:
+    run_id, target = simple(sqlite_store), tmp_path / "out.html"
+    words = ["report", run_id, "--to", target, "--workspace", sqlite_store.workspace]
+    done = cli_inside(outside(), *words, "--no-texts", "--labels", "consensus", "--identifiers", "none")
+    assert (done.returncode, done.stdout) == (0, f"wrote {target}\n")
+    page = Page(target.read_text())
+    assert page.table("Violation under each")["test-model"]
+    assert "--labels consensus --judge test-judge --identifiers none --no-texts" in page.text
+    again = cli_inside(outside(), *words)
+    assert again.returncode == 1
+    assert "is there already" in again.stderr
+    assert cli_inside(outside(), *words, "--force").returncode == 0
+    for wrong, why in ((("--identifiers", "all"), "no identifier rule"), (("--judge", "nobody"), "nobody")):
+        bad = cli_inside(outside(), *words, "--force", *wrong)
+        assert bad.returncode == 1
+        assert why in bad.stderr
+
+
+def test_the_page_makes_it_on_click_and_offers_nothing_stale(app_store: Store) -> None:
+    ids = build(app_store)
+    app = opened("pages/explore/compare.py", tab="report")
+    assert not app.get("download_button")
+    button(app, "Make the report").click().run()
+    assert not app.exception
+    assert len(app.get("download_button")) == 1
+    assert "report-2-runs.html" in said(app)
+    assert "<img" not in said(app)
+    app.toggle(key="compare.report.texts").set_value(False).run()
+    assert not app.get("download_button")
+    app.toggle(key="compare.report.texts").set_value(True).run()
+    assert len(app.get("download_button")) == 1
+    with app_store.write() as connection:
+        work.bump(connection, ids[0])
+    app.run()
+    assert not app.get("download_button")
+    assert "make it again" in said(app)
+    app.segmented_control(key="compare.report.form").set_value("Markdown").run()
+    button(app, "Make the report").click().run()
+    assert "report-2-runs.zip" in said(app)
