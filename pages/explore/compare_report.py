@@ -41,7 +41,7 @@ def draw(compared: Compared) -> str:
     safe.inline(
         "One file with the headline numbers and their intervals, figures and tables, a few leaks, what the labels, "
         "judges and coverage are, the manifest, the commands that repeat it, the dataset card, and paragraphs for a "
-        "methods section. It needs no network and runs nothing.",
+        "methods section. The file needs no network and holds no script.",
     )
     ids = [asked.run.id for asked in compared.scopes]
     form_column, first_column = st.columns(2)
@@ -112,17 +112,18 @@ def _offer(asked: tuple[object, ...]) -> None:
     if ready.asked != asked:
         safe.inline("What is chosen, or the record, has changed since a report was made: make it again.", muted=True)
         return
-    st.download_button(
-        "Download",
-        data=ready.content,
-        file_name=ready.name,
-        mime=ready.mime,
-        type="primary",
-        icon=":material/download:",
-        key="compare.report.download",
-        on_click="ignore",
-    )
-    safe.inline(f"{ready.name}, {len(ready.content) / 1e6:,.2f} MB")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.download_button(
+            "Download",
+            data=ready.content,
+            file_name=ready.name,
+            mime=ready.mime,
+            icon=":material/download:",
+            key="compare.report.download",
+            on_click="ignore",
+        )
+        safe.inline(f"{ready.name}, {len(ready.content) / 1e6:,.2f} MB")
+        if ready.simulated:
+            page.badge_simulated()
     if ready.simulated:
-        page.badge_simulated()
         safe.inline(ready.simulated, muted=True)
