@@ -68,7 +68,8 @@ def test_the_command_line_asks_the_same(store: Store, world: JudgedWorld) -> Non
 
     found = json.loads(out("metrics", world.run_id, "--judge", "all", "--grounded", "--json"))
     numbers = headline(Flows(store), scope(store, world.run_id, judge_id="all", grounded=True))
-    assert found == json.loads(json.dumps(numbers.as_json()))
+    alone = json.loads(json.dumps(numbers.as_json()))
+    assert {name: found[name] for name in alone} == alone
     assert (found["combine"], found["grounded_only"], len(found["judges"])) == ("all", True, 3)
     pairs = json.loads(out("judges", world.run_id, "--json"))["pairs"]
     for pair in pairs:

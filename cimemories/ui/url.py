@@ -122,13 +122,17 @@ def get_int(name: str) -> int | None:
 
 
 def put(**values: Value) -> None:
-    """Set parameters of the URL, remove those that are None, and remember both for the session."""
+    """Set parameters of the URL, remove those that are None, and remember both for the session.
+
+    In one change of the address, however many there are: Back must not come to half of one view and half of another.
+    """
     for name, value in values.items():
         st.session_state[_REMEMBERED + _known(name)] = None if value is None else str(value)
-        if value is None:
-            st.query_params.pop(name, None)
-        elif st.query_params.get(name) != str(value):
-            st.query_params[name] = str(value)
+    before = st.query_params.to_dict()
+    after = {name: value for name, value in before.items() if name not in values}
+    after |= {name: str(value) for name, value in values.items() if value is not None}
+    if after != before:
+        st.query_params.from_dict(after)
 
 
 def remembered(name: str) -> str | None:
