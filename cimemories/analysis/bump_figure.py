@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -14,9 +13,6 @@ from cimemories.analysis.compare_figures import GRID, MARGIN, QUIET, Drawing, sh
 from cimemories.analysis.cube import Bools, Floats
 from cimemories.analysis.leaderboard_text import percent
 from cimemories.analysis.ranking import Measure, order_words, ranks, swaps, tau
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 SHADES = ("#0072B2", "#56B4E9", "#CC79A7", "#E69F00", "#009E73", "#D55E00")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
@@ -45,54 +41,55 @@ def bump(
     shown = [n for n in np.lexsort([np.arange(len(now)), np.nan_to_num(places[:, -1], nan=np.inf)]) if defined[n]]
     moving = [n for n in shown if len(np.unique(places[n][~np.isnan(places[n])])) > 1]
     xs = [100 * threshold for threshold in thresholds]
-    fig = go.Figure()
+    lines = []
     for n in shown:
         moves = n in moving
         look = moving.index(n) if moves else shown.index(n)
-        colour = SHADES[look % len(SHADES)] if moves else QUIET
-        fig.add_scatter(
-            x=xs,
-            y=[None if math.isnan(place) else place for place in places[n]],
-            mode="lines",
-            line={
-                "color": colour,
-                "width": 3.5 if moves else 2,
-                "shape": "hv",
-                "dash": DASHES[look // len(SHADES) % len(DASHES)] if moves else "solid",
-            },
-            name=html.escape(short(names[n])),
-            hovertext=[
-                f"<b>{html.escape(short(names[n]))}</b>: {measure.words} {percent(value)}, place "
-                f"{'' if math.isnan(place) else int(place)} at {x:.4g} %"
-                for x, value, place in zip(xs, over[n], places[n], strict=True)
-            ],
-            hoverinfo="text",
-            showlegend=False,
+        name = html.escape(short(names[n]))
+        lines.append(
+            {
+                "type": "scatter",
+                "x": xs,
+                "y": [None if math.isnan(place) else place for place in places[n]],
+                "mode": "lines",
+                "line": {
+                    "color": SHADES[look % len(SHADES)] if moves else QUIET,
+                    "width": 3.5 if moves else 2,
+                    "shape": "hv",
+                    "dash": DASHES[look // len(SHADES) % len(DASHES)] if moves else "solid",
+                },
+                "name": name,
+                "hovertext": [
+                    f"<b>{name}</b>: {measure.words} {percent(value)}, "
+                    f"{'no place' if math.isnan(place) else f'place {place:.0f}'} at {x:.4g} %"
+                    for x, value, place in zip(xs, over[n].tolist(), places[n].tolist(), strict=True)
+                ],
+                "hoverinfo": "text",
+                "showlegend": False,
+            }
         )
     labels = {side: _ends(places[:, column], over[:, column], names, shown) for side, column in (("l", 0), ("r", -1))}
-    for side, anchor, x in (("l", "right", 0.0), ("r", "left", 1.0)):
-        for place, text in labels[side].items():
-            fig.add_annotation(
-                x=x,
-                xref="paper",
-                y=place,
-                text=html.escape(text),
-                showarrow=False,
-                xanchor=anchor,
-                xshift=-8 if side == "l" else 8,
-                font={"size": 12},
-            )
-    marks(fig, [(100 * at, "now")] + ([] if tried is None or tried == at else [(100 * tried, "tried")]))
     room = {side: max(len(text) for text in found.values()) * CHARACTER + 18 for side, found in labels.items()}
     most = int(np.nanmax(places))
-    fig.update_yaxes(range=[most + 0.6, 0.4], showgrid=False, zeroline=False, showticklabels=False)
-    fig.update_xaxes(
-        title="consensus threshold", ticksuffix=" %", gridcolor=GRID, zeroline=False, range=[xs[0] - 0.5, xs[-1] + 0.5]
-    )
-    fig.update_layout(
-        height=max(ROW * most, 90) + MARGIN["t"] + 66,
-        margin={"l": room["l"], "r": room["r"], "t": MARGIN["t"] + 12, "b": 52},
-        hovermode="closest",
+    shapes, words = marks([(100 * at, "now")] + ([] if tried is None or tried == at else [(100 * tried, "tried")]))
+    # All in one, since Plotly copies a figure's annotations each time that one is added.
+    fig = go.Figure(
+        data=lines,
+        layout={
+            "annotations": [*_names(labels["l"], "l"), *_names(labels["r"], "r"), *words],
+            "shapes": shapes,
+            "yaxis": {"range": [most + 0.6, 0.4], "showgrid": False, "zeroline": False, "showticklabels": False},
+            "xaxis": {
+                "title": {"text": "consensus threshold"},
+                "ticksuffix": " %",
+                "gridcolor": GRID,
+                "zeroline": False,
+                "range": [xs[0] - 0.5, xs[-1] + 0.5],
+            },
+            "height": max(ROW * most, 90) + MARGIN["t"] + 66,
+            "margin": {"l": room["l"], "r": room["r"], "t": MARGIN["t"] + 12, "b": 52},
+            "hovermode": "closest",
+        },
     )
     found = swaps(now, over, thresholds, at, measure)
     title = order_words(found, names, thresholds, measure)
@@ -120,13 +117,34 @@ def _ends(places: Floats, values: Floats, names: Sequence[str], shown: Sequence[
     return {place: f"{place:.0f}  {', '.join(said)}" for place, said in found.items()} or {1.0: ""}
 
 
-def marks(fig: go.Figure, spots: Sequence[tuple[float, str]]) -> None:
-    """Upright lines with a word on top."""
+def _names(ends: dict[float, str], side: str) -> list[dict[str, object]]:
+    """The texts of one end as annotations: 'l' or 'r' of the plot."""
+    left = side == "l"
+    return [
+        {
+            "x": 0 if left else 1,
+            "xref": "paper",
+            "y": place,
+            "text": html.escape(text),
+            "showarrow": False,
+            "xanchor": "right" if left else "left",
+            "xshift": -8 if left else 8,
+            "font": {"size": 12},
+        }
+        for place, text in ends.items()
+    ]
+
+
+def marks(spots: Sequence[tuple[float, str]]) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Upright lines with a word on top, as shapes and annotations; spots: (x, word)."""
+    shapes: list[dict[str, object]] = []
+    words: list[dict[str, object]] = []
     for number, (x, word) in enumerate(spots):
-        fig.add_vline(x=x, line={"color": QUIET, "width": 1.5, "dash": "dot" if number == 0 else "dash"})
-        fig.add_annotation(
-            x=x, y=1, yref="paper", yanchor="bottom", text=html.escape(word), showarrow=False, font={"size": 11}
-        )
+        line = {"color": QUIET, "width": 1.5, "dash": "dot" if number == 0 else "dash"}
+        shapes.append({"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "line": line})
+        place = {"x": x, "y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False, "font": {"size": 11}}
+        words.append({**place, "text": html.escape(word)})
+    return shapes, words
 
 
 def left_out_frame(

@@ -27,6 +27,11 @@ class Measure(StrEnum):
         return {"balanced": "balanced score", "violation": "violation", "completeness": "completeness"}[self]
 
     @property
+    def named(self) -> str:
+        """As it stands in a sentence: 'the balanced score', 'violation'."""
+        return f"the {self.words}" if self == Measure.BALANCED else self.words
+
+    @property
     def less_is_better(self) -> bool:
         return self == Measure.VIOLATION
 

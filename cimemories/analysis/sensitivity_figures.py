@@ -47,7 +47,7 @@ def choices(found: Sequence[Range], names: Sequence[str], measure: Measure) -> D
     fig.update_yaxes(
         tickmode="array", tickvals=rows, ticktext=ticks, range=[len(rows) - 0.5, -0.5], showgrid=False, zeroline=False
     )
-    fig.update_xaxes(title=f"change of the {measure.words}, percentage points", gridcolor=GRID, zeroline=False)
+    fig.update_xaxes(title=f"change of {measure.named}, percentage points", gridcolor=GRID, zeroline=False)
     fig.update_layout(
         height=ROW * len(rows) + MARGIN["t"] + 60,
         margin={
@@ -92,12 +92,12 @@ def _choices_title(found: Sequence[Range], measure: Measure) -> str:
     widest = found[0]
     most = max(-widest.low, widest.high)
     if most < 0.0005:
-        return f"No choice moves the {measure.words} of any run by a tenth of a point"
+        return f"No choice moves {measure.named} of any run by a tenth of a point"
     turned = [item for item in found if item.least_tau < 1]
     order = f"; {len(turned)} of {len(found)} choices can change the order" if len(found) > 1 else ""
     no_order = all(math.isnan(item.least_tau) for item in found)
     return (
-        f"Most depends on the {widest.choice}: the {measure.words} moves by up to {100 * most:.1f} points"
+        f"Most depends on the {widest.choice}: {measure.named} moves by up to {100 * most:.1f} points"
         f"{'' if no_order else order if turned else '; no choice changes the order'}"
     )
 
@@ -159,18 +159,20 @@ def profiles(found: ByProfiles, names: Sequence[str], measure: Measure, k: int) 
         )
     fig.update_xaxes(title="profiles", dtick=1 if len(xs) <= 20 else None, showgrid=False, zeroline=False)
     fig.update_yaxes(title=measure.words, tickformat=".0%", gridcolor=GRID, zeroline=False)
+    shapes, words = marks([(k, "chosen")] if k < found.profiles else [])
     fig.update_layout(
+        shapes=shapes,
+        annotations=words,
         height=340 + MARGIN["t"] + 100,
         margin={**MARGIN, "t": MARGIN["t"] + 16, "b": 96},
         legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
         showlegend=True,
     )
-    marks(fig, [(k, "chosen")] if k < found.profiles else [])
     title = profiles_title(found, k)
     one = found.by_k[k - 1]
-    kind = "all" if one.all else "random"
+    which = f"all {one.count:,}" if one.all else f"{one.count:,} random"
     subtitle = (
-        f"Mean and middle 95 % over {one.count:,} {kind} subsets of {k} of {found.profiles} common profiles "
+        f"Mean and middle 95 % over {which} subsets of {k} of {found.profiles} common profiles "
         "(bars), and over subsets of every other size"
     )
     if found.left_out:

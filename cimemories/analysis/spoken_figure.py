@@ -40,7 +40,10 @@ def spoken(rows: Sequence[tuple[str, SpokenFor]], by_group: bool) -> Drawing | N
             x=shares,
             orientation="h",
             name=WORDS[part],
-            marker={"color": colour, "pattern": {"shape": pattern, "fgcolor": "rgba(17,17,17,.55)", "size": 5}},
+            marker={
+                "color": colour,
+                "pattern": {"shape": pattern, "fgcolor": "rgba(17,17,17,.55)", "size": 5, "fillmode": "overlay"},
+            },
             text=[f"{glyph} {100 * share:.0f} %".strip() if share >= 0.05 else "" for share in shares],
             textposition="inside",
             insidetextanchor="middle",

@@ -154,7 +154,7 @@ def _order(found: Study, names: Sequence[str], measure: Measure) -> None:
 
 
 def _ranges(moved: Sequence[Range], names: Sequence[str], measure: Measure) -> None:
-    output.line(f"\nchange of the {measure.words} in points, one choice at a time")
+    output.line(f"\nchange of {measure.named} in points, one choice at a time")
 
     def told(value: float, at: tuple[str, int]) -> str:
         return f"{100 * value:+.1f} {names[at[1]]}, {at[0]}" if value else "0.0"

@@ -85,11 +85,11 @@ def personas_part(compared: Compared, found: Study, measure: Measure) -> None:
     defined = [item for item in changes if item[2] == item[2]]
     if defined:
         who, run, most = max(defined, key=lambda item: abs(item[2]))
-        title = f"Without the {who}, the {measure.words} of {frame['run'][run]} changes most: {100 * most:+.1f} points"
-        safe.heading(title if abs(most) >= 0.0005 else f"No persona alone moves the {measure.words} of any run")
+        title = f"Without the {who}, {measure.named} of {frame['run'][run]} changes most: {100 * most:+.1f} points"
+        safe.heading(title if abs(most) >= 0.0005 else f"No persona alone moves {measure.named} of any run")
     safe.inline(
-        f"The {measure.words} with one persona left out and the others' priors scaled up, by the current threshold of "
-        f"{100 * found.base.threshold:.4g} %; {len(names)} run(s).",
+        f"{measure.words.capitalize()} with one persona left out and the others' priors scaled up, by the current "
+        f"threshold of {100 * found.base.threshold:.4g} %; {len(names)} run(s).",
         muted=True,
     )
     cells = [tag("th", name, cls="ci-number" if n else "") for n, name in enumerate(["Run", "Now"])]
@@ -142,7 +142,7 @@ def profiles_part(compared: Compared, found: Study, measure: Measure) -> None:
     asked = url.get_int("subset")
     half = max(subsets.profiles // 2, 1)
     st.session_state["compare.subset"] = asked if asked and asked <= subsets.profiles else half
-    st.slider(
+    st.columns([2, 5])[0].slider(
         "Profiles in a subset",
         1,
         subsets.profiles,
