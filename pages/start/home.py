@@ -100,13 +100,14 @@ def _tour(dataset: DatasetRow, run: RunRow | None) -> None:
         st.text("2. Look at how three personas voted on a pair, and decide it yourself.")
         url.page_link("review", "Decide a label", icon=":material/arrow_forward:", dataset=dataset.id)
     with steps[2], st.container(border=True):
-        st.text("3. See which information domains leak to whom, and open a cell.")
+        st.text("3. Watch leaks pile up, task by task, over one user's tasks. The arrow keys play it.")
         url.page_link(
-            "heatmaps",
-            "Open the heatmap",
+            "accumulation",
+            "Watch them accumulate",
             icon=":material/arrow_forward:",
             dataset=dataset.id,
             run=run.id if run else None,
+            present=0 if run else None,
         )
 
 
@@ -163,6 +164,8 @@ def main() -> None:
     st.subheader("Runs", anchor=False)
     if ran:
         _runs(ran[::-1], {row.id: row.name for row in rows})
+        if len(ran) > 1:
+            url.page_link("compare", "Rank and compare them", icon=":material/compare_arrows:")
     else:
         page.empty(
             "No runs yet",
