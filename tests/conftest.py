@@ -36,6 +36,10 @@ settings.load_profile("project")
 LONG = (
     "test_review_browser.py",
     "test_browser.py",
+    "test_presenter_browser.py",
+    "test_leaks_browser.py",
+    "test_compare_page.py",
+    "test_leaderboard.py",
     "test_resume.py",
     "test_cli.py",
     "test_demo.py",
