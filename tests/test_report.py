@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +26,7 @@ from cimemories.report.document import Report
 from cimemories.report.html import as_html
 from cimemories.report.markdown import as_markdown
 from cimemories.store import work
-from cimemories.store.engine import Store, StoreError
+from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.ids import canonical_json
 from cimemories.store.tables import run
 
@@ -48,19 +48,32 @@ def made(store: Store, *run_ids: str, clock: datetime = CLOCK, **options: Any) -
     return collect(shared_flows(store), [scope(store, run_id) for run_id in run_ids], made=clock, **options)
 
 
+def two_runs(store: Store) -> tuple[Store, str, str]:
+    """One person; the run of the worked example, and a quieter one of which a message is missing."""
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    add_labels(store, data.id, LABELS)
+    first = add_run(store, data.id, 5, EXAMPLE)
+    second = add_run(store, data.id, 5, QUIET, missing={(0, 2, 4): ResponseStatus.TRUNCATED})
+    change(store, second, model="gpt-5", seed=7)
+    return store, first, second
+
+
 @pytest.fixture
 def world(sqlite_store: Store) -> tuple[Store, str, str]:
-    """One person; the run of the worked example, and a quieter one of which a message is missing."""
-    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
-    add_labels(sqlite_store, data.id, LABELS)
-    first = add_run(sqlite_store, data.id, 5, EXAMPLE)
-    second = add_run(sqlite_store, data.id, 5, QUIET, missing={(0, 2, 4): ResponseStatus.TRUNCATED})
-    change(sqlite_store, second, model="gpt-5", seed=7)
-    return sqlite_store, first, second
+    """For tests that change something."""
+    return two_runs(sqlite_store)
 
 
-def test_the_numbers_are_those_of_the_worked_example(world: tuple[Store, str, str]) -> None:
-    store, first, _ = world
+@pytest.fixture(scope="module")
+def still(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, str, str]]:
+    """The same for tests that only read: what is asked again is remembered."""
+    store = open_store(tmp_path_factory.mktemp("still") / "workspace")
+    yield two_runs(store)
+    store.close()
+
+
+def test_the_numbers_are_those_of_the_worked_example(still: tuple[Store, str, str]) -> None:
+    store, first, _ = still
     page = Page(as_html(made(store, first)))
     told = page.table("Numbers of test-model")
     found = intervals(*ask(store, first))
@@ -84,8 +97,8 @@ def test_the_numbers_are_those_of_the_worked_example(world: tuple[Store, str, st
     assert "With 1 user an interval speaks of these attributes and hardly of users" in page.text
 
 
-def test_both_forms_say_the_same(world: tuple[Store, str, str]) -> None:
-    store, first, second = world
+def test_both_forms_say_the_same(still: tuple[Store, str, str]) -> None:
+    store, first, second = still
     report = made(store, first, second)
     text, pictures = as_markdown(report, "figures")
     page, other = Page(as_html(report)), Page(MarkdownIt("commonmark").enable("table").render(text))
@@ -102,8 +115,8 @@ def test_both_forms_say_the_same(world: tuple[Store, str, str]) -> None:
     assert len(pictures) == page.tags["figure"] >= 7
 
 
-def test_a_comparison_says_who_leaks_less_and_what_speaks_against_it(world: tuple[Store, str, str]) -> None:
-    store, first, second = world
+def test_a_comparison_says_who_leaks_less_and_what_speaks_against_it(still: tuple[Store, str, str]) -> None:
+    store, first, second = still
     report = made(store, first, second)
     page = Page(as_html(report))
     flows = Flows(store)
@@ -164,8 +177,8 @@ def _texts(svg: Any) -> str:
     return " ".join(svg.itertext())
 
 
-def test_the_same_record_gives_the_same_bytes(world: tuple[Store, str, str]) -> None:
-    store, first, second = world
+def test_the_same_record_gives_the_same_bytes(still: tuple[Store, str, str]) -> None:
+    store, first, second = still
     scopes = [scope(store, run_id) for run_id in (first, second)]
     one, two = (collect(Flows(store), scopes, made=CLOCK) for _ in range(2))
     assert as_html(one) == as_html(two)
@@ -176,8 +189,8 @@ def test_the_same_record_gives_the_same_bytes(world: tuple[Store, str, str]) -> 
     assert all("Made on 2026-03-01 at 12:00 UTC" in a and "Made on 2027-05-06 at 07:08 UTC" in b for a, b in apart)
 
 
-def test_figures_need_no_browser(world: tuple[Store, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    store, first, second = world
+def test_figures_need_no_browser(still: tuple[Store, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    store, first, second = still
     for name in ("kaleido", "choreographer"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setenv("BROWSER_PATH", "/nowhere")
@@ -185,8 +198,8 @@ def test_figures_need_no_browser(world: tuple[Store, str, str], monkeypatch: pyt
     assert Page(as_html(made(store, first, second))).tags["svg"] >= 7
 
 
-def test_the_file_can_be_read_without_seeing_it(world: tuple[Store, str, str]) -> None:
-    store, first, second = world
+def test_the_file_can_be_read_without_seeing_it(still: tuple[Store, str, str]) -> None:
+    store, first, second = still
     page = Page(as_html(made(store, first, second)))
     levels = [level for level, _ in page.headings]
     assert levels[0] == 1
@@ -202,8 +215,8 @@ def test_the_file_can_be_read_without_seeing_it(world: tuple[Store, str, str]) -
     assert ("html", "lang", "en") in page.attributes
 
 
-def test_texts_are_left_out_where_asked_for_and_numbers_stay(world: tuple[Store, str, str]) -> None:
-    store, first, second = world
+def test_texts_are_left_out_where_asked_for_and_numbers_stay(still: tuple[Store, str, str]) -> None:
+    store, first, second = still
     shown, hidden = (made(store, first, second, texts=texts) for texts in (True, False))
     for form in (as_html, lambda report: as_markdown(report, "f")[0]):
         whole, without = form(shown), form(hidden)
@@ -260,7 +273,7 @@ def test_where_there_is_nothing_to_say_it_says_so(sqlite_store: Store, labelled:
     assert "nan" not in set(page.text.split())
 
 
-def test_what_cannot_be_reported_is_refused(world: tuple[Store, str, str], tmp_path: Path) -> None:
+def test_what_cannot_be_reported_is_refused(world: tuple[Store, str, str]) -> None:
     store, first, _ = world
     with pytest.raises(StoreError, match="one run or more"):
         made(store)
