@@ -143,16 +143,15 @@ def scope(
     with store.read() as connection:
         run = runs.named(connection, run_id)
         judges = messages_first(judgements.of_run(connection, run_id))
-        rows = datasets.all_rows(connection)
+        name, revision = datasets.name_and_revision(connection, run.dataset)
         audited = audits.version(connection, run_id)
     judge, combine, panel = _chosen(run_id, judges, judge_id)
     labelling = default_labelling(store, run.dataset)
     if labelling_id is not None and (labelling is None or labelling.id != labelling_id):
         labelling = _labelling(store, run.dataset, labelling_id)
-    row = next(r for r in rows if r.id == run.dataset)
     whose = Verdicts(verdicts)
     applied = _rule(store, labelling, rule) if rule else None
-    found = Scope(run, labelling, judge, row.name, row.revision, whose, audited, combine, panel, grounded)
+    found = Scope(run, labelling, judge, name, revision, whose, audited, combine, panel, grounded)
     return replace(found, labels=Labels(labels), rule=applied)
 
 

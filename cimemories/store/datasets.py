@@ -225,6 +225,15 @@ def named(connection: sa.Connection, name: str) -> DatasetRow:
     raise StoreError(f"there is no dataset named '{name}'. Datasets here: {there}.")
 
 
+def name_and_revision(connection: sa.Connection, dataset_id: int) -> tuple[str, int]:
+    """What a dataset is called and its revision, without its counts, which take long. Raises StoreError for one that is
+    not there."""
+    row = connection.execute(sa.select(dataset.c.name, dataset.c.revision).where(dataset.c.id == dataset_id)).first()
+    if row is None:
+        raise StoreError("this dataset is not here any more. `cimemories datasets` lists what there is.")
+    return str(row.name), int(row.revision)
+
+
 def with_source(connection: sa.Connection, source_hash: str) -> DatasetRow | None:
     """The dataset that was imported from these very bytes, if any; not one that has been edited since, nor a version
     of it: those hold something else."""

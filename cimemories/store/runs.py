@@ -153,9 +153,10 @@ def all_rows(connection: sa.Connection, dataset_id: int | None = None) -> list[R
     return _rows(connection, query)
 
 
-def names(connection: sa.Connection, dataset_id: int) -> dict[str, str]:
-    """The names of a dataset's runs by id, oldest first, without their counts, which take long."""
-    query = sa.select(run.c.id, run.c.name).where(run.c.dataset == dataset_id).order_by(run.c.created, run.c.id)
+def names(connection: sa.Connection, dataset_id: int | None = None) -> dict[str, str]:
+    """The names of a dataset's runs (None: of all) by id, oldest first, without their counts, which take long."""
+    query = sa.select(run.c.id, run.c.name).order_by(run.c.created, run.c.id)
+    query = query if dataset_id is None else query.where(run.c.dataset == dataset_id)
     return {row.id: row.name for row in connection.execute(query)}
 
 

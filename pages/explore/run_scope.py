@@ -41,15 +41,14 @@ def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ())
     none to look at; the page has then said so."""
     store = shared_store()
     with store.read() as connection:
-        rows = runs.all_rows(connection)
-    if not rows:
+        names = runs.names(connection)
+    if not names:
         page.no_runs(title, nothing, why)
         return None
     top = st.container()
-    by_id = {row.id: row for row in reversed(rows)}
     run_column, judge_column, *columns = st.columns([4, 3, *beside], vertical_alignment="bottom")
     with run_column:
-        run_id = page.select("Run", list(by_id), lambda i: f"{by_id[i].name} ({i})", f"{title}.run", "run")
+        run_id = page.select("Run", list(names)[::-1], lambda i: f"{names[i]} ({i})", f"{title}.run", "run")
     with store.read() as connection:
         judges = messages_first(judgements.of_run(connection, str(run_id)))
     with judge_column:
