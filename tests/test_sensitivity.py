@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import PERSONAS, add_dataset, add_labels, add_run, records
@@ -21,8 +22,9 @@ from cimemories.analysis.sensitivity import Setting, Study, study
 from cimemories.analysis.tally import tally
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED, consensus
 from cimemories.model import Label
-from cimemories.store import decisions, rules
+from cimemories.store import decisions, rules, work
 from cimemories.store.engine import Store, StoreError
+from cimemories.store.tables import judgement, response, reveal
 
 X, N, A, U = INAPPROPRIATE, NECESSARY, AMBIGUOUS, UNLABELLED
 PRIORS = tuple(person.prior for person in PERSONAS)
@@ -132,9 +134,7 @@ def assert_headline(flows: Flows, found: Study, asked: Scope, setting: Setting, 
 
 
 @pytest.mark.parametrize("identifiers", list(IdentifierRule))
-def test_any_setting_gives_the_numbers_of_the_record(
-    sqlite_store: Store, identifiers: IdentifierRule
-) -> None:
+def test_any_setting_gives_the_numbers_of_the_record(sqlite_store: Store, identifiers: IdentifierRule) -> None:
     runs = world(sqlite_store)
     flows = Flows(sqlite_store)
     by_labels = {}
@@ -176,19 +176,29 @@ def test_a_decision_and_a_new_rule_show_at_once(store: Store) -> None:
     assert_headline(flows, after, scope(store, runs[0], labels="consensus"), alone, 0)
 
 
-def test_a_cell_that_was_never_planned_has_no_label_whatever_the_votes(sqlite_store: Store) -> None:
-    """A run on some of the labelled contexts: what was not asked of it decides nothing about it."""
-    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=2)
-    add_labels(sqlite_store, data.id, [[[X, X], [N, X], [A, N]]])
-    run_id = add_run(sqlite_store, data.id, 2, [[[1, 2], [2, 0], [0, 1]]])
-    asked = scope(sqlite_store, run_id)
-    found = study(Flows(sqlite_store), [asked])
-    last = len(found.votes.decided)
-    assert (found.subjects[0].rows < last).all()
-    rows = found.subjects[0].rows.copy()
-    rows[0, :, 1] = last
-    cut = replace(found, subjects=(replace(found.subjects[0], rows=rows),))
-    assert cut.at(cut.base)[0].retained[0] == 1 < found.at(found.base)[0].retained[0]
+def test_contexts_that_a_run_was_never_asked_decide_nothing(sqlite_store: Store) -> None:
+    """One profile fewer contexts than another: what was not planned has votes, and no place in the numbers."""
+    runs = world(sqlite_store)
+    flows = Flows(sqlite_store)
+    before = study(flows, [scope(sqlite_store, runs[1])])
+    person = records(sqlite_store, before.subjects[0].scope.run.dataset)[0]
+    with sqlite_store.write() as connection:
+        gone = sa.select(response.c.id).where(
+            response.c.run == runs[1],
+            response.c.profile == person.id,
+            response.c.context.in_(person.context_ids[:3]),
+        )
+        judged = sa.select(judgement.c.id).where(judgement.c.response.in_(gone))
+        connection.execute(sa.delete(reveal).where(reveal.c.judgement.in_(judged)))
+        connection.execute(sa.delete(judgement).where(judgement.c.response.in_(gone)))
+        connection.execute(sa.delete(response).where(response.c.id.in_(gone)))
+        work.bump(connection, runs[1])
+    asked = scope(sqlite_store, runs[1])
+    after = study(flows, [asked])
+    assert after.at(after.base)[0].retained[0] < before.at(before.base)[0].retained[0]
+    assert_headline(flows, after, asked, after.base, 0)
+    loose = Setting(0.7, (0.1, 0.2, 0.7))
+    assert_headline(flows, after, scope(sqlite_store, runs[1], rule="looser"), loose, 0)
 
 
 def test_runs_that_do_not_share_their_labels_are_refused(sqlite_store: Store) -> None:

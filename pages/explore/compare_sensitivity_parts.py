@@ -26,12 +26,20 @@ Row = dict[Hashable, Any]  # of a table
 GROUPS = {"": "Runs", By.DOMAIN: "Domains", By.CONTEXT: "Contexts", By.SPHERE: "Spheres", By.PROFILE: "Profiles"}
 
 
+def _key(compared: Compared, found: Study) -> tuple[object, ...]:
+    """What these parts rest on: they are reckoned anew where any of it moves."""
+    return (*(asked.version for asked in compared.scopes), found.base, compared.n)
+
+
 def choices_part(compared: Compared, found: Study, measure: Measure) -> str:
     """How far each choice moves the number, widest first; returns its title."""
     names = [compared.called[asked.run.id] for asked in compared.scopes]
-    key = ("sensitivity choices", *(asked.version for asked in compared.scopes), found.base, compared.n)
-    tried = compared.flows.remember(key, lambda: [*variants(found), *judged_otherwise(compared.flows, found)])
-    drawing = choices(ranges(found, tried, measure), names, measure)
+    key = _key(compared, found)
+    tried = compared.flows.remember(
+        ("sensitivity choices", *key), lambda: [*variants(found), *judged_otherwise(compared.flows, found)]
+    )
+    moved = compared.flows.remember(("sensitivity ranges", measure, *key), lambda: ranges(found, tried, measure))
+    drawing = choices(moved, names, measure)
     if drawing is None:
         return "There is nothing to choose"
     safe.heading("What each choice does alone")
@@ -77,10 +85,14 @@ def personas_part(compared: Compared, found: Study, measure: Measure) -> None:
     if not settings:
         return
     names = [compared.called[asked.run.id] for asked in compared.scopes]
-    now = measured(found.at(found.base), measure)[:, 0]
-    without = [(key, measured(found.at(setting), measure)[:, 0]) for key, setting in settings]
-    frame = left_out_frame(now, without, names, measure)
-    keys = [key for key, _ in without]
+    keys = [key for key, _ in settings]
+
+    def made() -> pd.DataFrame:
+        now = measured(found.at(found.base), measure)[:, 0]
+        without = [(key, measured(found.at(setting), measure)[:, 0]) for key, setting in settings]
+        return left_out_frame(now, without, names, measure)
+
+    frame = compared.flows.remember(("sensitivity personas", measure, *names, *_key(compared, found)), made)
     changes = [(key, run, frame[f"change_{key}"][run]) for key in keys for run in range(len(names))]
     defined = [item for item in changes if item[2] == item[2]]
     if defined:
@@ -134,7 +146,7 @@ def profiles_part(compared: Compared, found: Study, measure: Measure) -> None:
     """What fewer profiles would have said."""
     names = [compared.called[asked.run.id] for asked in compared.scopes]
     safe.heading("How many profiles it takes")
-    key = ("sensitivity profiles", *(asked.version for asked in compared.scopes), found.base, compared.n, measure)
+    key = ("sensitivity profiles", measure, *_key(compared, found))
     subsets = compared.flows.remember(key, lambda: by_profiles(found, measure))
     if not subsets.by_k:
         page.notice("It takes two profiles that all runs have in common.")

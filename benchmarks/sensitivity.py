@@ -1,0 +1,110 @@
+"""What a move of a slider costs on the Sensitivity tab, beside building the flow relations anew for the same setting.
+
+    .venv/bin/python benchmarks/sensitivity.py WORKSPACE [ROUNDS]
+
+WORKSPACE holds judged runs, as the demo does (`cimemories app` fills an empty one). It is copied, and nothing in it is
+changed. Its fullest runs are taken by turns until there are eight. Prints medians and the worst in milliseconds, and
+each as a ratio to the move of a slider in the same run; the numbers are compared first.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import cycle, islice
+from pathlib import Path
+
+from cimemories.analysis.choices import variants
+from cimemories.analysis.cube import IdentifierRule, cube
+from cimemories.analysis.flows import Flows, Scope
+from cimemories.analysis.headline import headline
+from cimemories.analysis.leaderboard import scopes_of
+from cimemories.analysis.profile_subsets import by_profiles
+from cimemories.analysis.ranking import Measure
+from cimemories.analysis.rule import custom_rule
+from cimemories.analysis.sensitivity import study
+from cimemories.analysis.trying import flows_of, order_drawing, setting_of, trial
+from cimemories.store.engine import open_store
+
+RUNS, THRESHOLD, WEIGHTS = 8, 0.8, (30, 50, 20)
+
+
+def median(action: Callable[[], object], rounds: int) -> tuple[float, float]:
+    """Median and worst, in milliseconds, after one round that does not count."""
+    action()
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        action()
+        times.append((time.perf_counter() - start) * 1000)
+    return statistics.median(times), max(times)
+
+
+def main(workspace: Path, rounds: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "workspace"
+        shutil.copytree(workspace, copy)
+        measure(copy, rounds)
+
+
+def measure(workspace: Path, rounds: int) -> None:
+    store = open_store(workspace)
+    flows = Flows(store)
+    every = scopes_of(store)
+    sizes = [cube(flows, asked).draws.sum() for asked in every]
+    full = [asked for asked, size in zip(every, sizes, strict=True) if size * 2 > max(sizes)]
+    scopes = list(islice(cycle(full), RUNS))
+    names = [f"run {n}" for n in range(RUNS)]
+    found = study(flows, scopes)
+    setting = setting_of(found, THRESHOLD, WEIGHTS, IdentifierRule.EXACT)
+    priors = dict(zip(found.votes.keys, setting.priors, strict=True))
+    rule = custom_rule(found.counts.personas, "tried", THRESHOLD, priors)
+    tried = [replace(asked, rule=rule) for asked in scopes]
+    pairs, now = flows_of(flows, found), found.at(found.base)
+
+    def anew() -> list[tuple[float, float]]:
+        fresh, seen = Flows(store), set()
+        for old in (workspace / "cache").glob("flows-*"):
+            old.unlink()
+        numbers = []
+        for place, asked in enumerate(tried):
+            # A run that is taken a second time is built a second time: eight runs are eight relations.
+            one: Scope = asked if asked.run.id not in seen else replace(asked, dataset_revision=-place)
+            seen.add(asked.run.id)
+            said = headline(fresh, one)
+            numbers.append((said.violation[asked.run.samples], said.completeness))
+        return numbers
+
+    ours = [(float(item.mean_violation[0]), float(item.mean_completeness[0])) for item in found.at(setting)]
+    for mine, theirs in zip(ours, anew(), strict=True):
+        assert max(abs(a - b) for a, b in zip(mine, theirs, strict=True)) < 1e-12
+    shape = found.subjects[0].draws.shape
+    size = f"{shape[0]} profiles, {shape[1]} attributes, {shape[2]} contexts"
+    print(f"{RUNS} runs of {size}; {len(found.thresholds)} thresholds")
+    made = trial(found, setting, names, Measure.BALANCED, pairs, now)
+    rows: list[tuple[str, Callable[[], object], int]] = [
+        (
+            "a slider moves: all numbers, all thresholds",
+            lambda: trial(found, setting, names, Measure.BALANCED, pairs, now),
+            rounds,
+        ),
+        ("the same, one threshold", lambda: found.at(setting), rounds),
+        ("the bump chart of it", lambda: order_drawing(found, made, names, Measure.BALANCED), rounds),
+        ("every choice alone", lambda: list(variants(found)), max(3, rounds // 4)),
+        ("subsets of profiles, all sizes", lambda: by_profiles(found, Measure.BALANCED), max(3, rounds // 4)),
+        ("the flow relations anew, one threshold", anew, 2),
+    ]
+    measured = {name: median(action, times) for name, action, times in rows}
+    base = measured[rows[0][0]][0]
+    print(f"{'':46} {'median ms':>10} {'worst':>8}  ratio to the slider")
+    for name, (middle, worst) in measured.items():
+        print(f"{name:46} {middle:10.1f} {worst:8.1f}  {middle / base:.2f}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 12)
