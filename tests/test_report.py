@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -28,7 +29,7 @@ from cimemories.report.markdown import as_markdown
 from cimemories.store import work
 from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.ids import canonical_json
-from cimemories.store.tables import run
+from cimemories.store.tables import labelling, run
 
 CLOCK = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
@@ -235,7 +236,14 @@ def test_neither_keys_nor_passwords_are_in_it(world: tuple[Store, str, str]) -> 
     seat = {"base_url": "http://me:hunter2@judge.example/v1", "api_key_env": "SECRET_OF_MINE"}
     manifest = {"model": {"endpoint": "http://me:hunter2@h.example/v1"}, "judges": [seat], "asked": {"judge": seat}}
     change(store, first, manifest=canonical_json(manifest), endpoint="http://me:hunter2@h.example/v1")
+    with store.write() as connection:
+        asked = {"dataset": "small world", "model": "voter", "base_url": "http://me:hunter2@h.example/v1", "draws": 3}
+        kept = json.loads(connection.execute(sa.select(labelling.c.manifest)).scalar_one())
+        voted = canonical_json({**kept, "asked": {**asked, "api_key_env": "SECRET_OF_MINE"}})
+        connection.execute(sa.update(labelling).values(manifest=voted))
     report = made(store, first)
+    repeated = "cimemories label --dataset 'small world' --model voter --base-url http://h.example/v1 --draws 3"
+    assert repeated in Page(as_html(report)).text
     for text in (as_html(report), as_markdown(report, "f")[0]):
         assert "hunter2" not in text
         assert "SECRET_OF_MINE" not in text

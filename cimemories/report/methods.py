@@ -21,6 +21,7 @@ from cimemories.report.label_facts import LabelFacts, all_label_facts
 from cimemories.report.record import part, sent
 from cimemories.seeds.published import load_published
 
+TOGETHER = {Combine.ANY: "any", Combine.MAJORITY: "more than half", Combine.ALL: "all"}
 REFERENCES = (
     "A. C. Davison and D. V. Hinkley. Bootstrap Methods and their Application. Cambridge University Press, 1997, "
     "section 3.8.",
@@ -50,7 +51,9 @@ def methods(made: Basis) -> Section:
     for title, sentences in parts:
         blocks += [Heading(title), Text(" ".join(said for said in sentences if said))]
     paper = load_published().paper
-    references: tuple[str, ...] = (f"{paper.title}. {paper.link}.", *REFERENCES)
+    references: tuple[str, ...] = (f"{paper.title}. {paper.link}.",)
+    if any(line.completeness.users >= LEAST_USERS for line in made.lines):
+        references += REFERENCES
     if any(len(line.scope.judges) > 1 for line in made.lines):
         references += KAPPA_REFERENCES
     return Section("methods", "Words for a methods section", (*blocks, Heading("References"), Points(references)))
@@ -172,7 +175,7 @@ def _judged(line: Line) -> Iterable[str]:
         prompt = f", prompt SHA-256 {judge.prompt_hash[:12]}" if judge.prompt_hash else ""
         yield f"Reveals were found by {judge.name} ({what}{prompt})."
     if asked.combine != Combine.ONE:
-        yield f"Of these judges, {asked.combine} had to claim an attribute."
+        yield f"An attribute counts where {TOGETHER[asked.combine]} of these {len(asked.judges)} judges claim it."
     if asked.reads_reasoning:
         yield "It read the reasoning before the messages, not the messages."
     if asked.grounded:

@@ -22,6 +22,8 @@ from cimemories.store.contents import PRIVATE, address
 from cimemories.store.engine import StoreError
 
 NOT_RECORDED = "not recorded"
+# Of what a labelling was asked with, each also the name of an option of `cimemories label`.
+LABELLING = ("dataset", "model", "base_url", "draws", "personas", "profiles", "contexts", "temperature", "max_tokens")
 
 
 def manifest(made: Basis) -> Section:
@@ -88,10 +90,10 @@ def _facts(line: Line) -> tuple[tuple[str, str], ...]:
 
 def repeat(made: Basis) -> Section:
     """The commands that ask for the same runs, the same numbers and this report again."""
-    lines, notes = [], []
+    lines, notes = _labelled(made), []
     for asked in made.scopes:
         try:
-            lines.append(address(command_of(spec_of(made.flows.store, asked.run.id))))
+            lines.append(_shown(command_of(spec_of(made.flows.store, asked.run.id))))
         except (StoreError, SeedError, CompositionError, KeyError) as problem:
             notes.append(Text(sentence(f"{asked.run.id}: no command repeats it ({problem})")))
     numbers = [f"cimemories metrics {asked.run.id} --json{_options([asked], made.rule)}" for asked in made.scopes]
@@ -99,9 +101,26 @@ def repeat(made: Basis) -> Section:
     ids = " ".join(asked.run.id for asked in made.scopes)
     numbers.append(f"cimemories report {ids} --to report.html{same}{'' if made.texts else ' --no-texts'}")
     blocks: list[Block] = [Text(f"With CIMemories Studio {__version__}. What is recorded already is not asked again.")]
-    blocks += [Code("\n".join(lines), "The runs")] if lines else []
+    blocks += [Code("\n".join(lines), "Labels and runs")] if lines else []
     blocks += [*notes, Code("\n".join(numbers), "The numbers and this report")]
     return Section("repeat", "How to repeat it", tuple(blocks))
+
+
+def _shown(command: str) -> str:
+    """A command without what is of this workspace: passwords in addresses, names of variables with keys."""
+    return re.sub(r" --(judge-)?api-key-env \S+", "", address(command))
+
+
+def _labelled(made: Basis) -> list[str]:
+    """The commands that ask for the labels; none for labels that were imported."""
+    found = []
+    for asked in made.scopes:
+        told = part(asked.labelling.manifest, "asked") if asked.labelling else {}
+        options = [(f"--{name.replace('_', '-')}", told.get(name)) for name in (*LABELLING, "seed")]
+        words = [shlex.quote(str(word)) for option in options if option[1] is not None for word in option]
+        if words:
+            found.append(_shown(" ".join(["cimemories", "label", *words])))
+    return list(dict.fromkeys(found))
 
 
 def _options(scopes: Sequence[Scope], rule: IdentifierRule) -> str:
