@@ -95,8 +95,8 @@ def _spoken_title(rows: Sequence[tuple[str, SpokenFor]], frame: pd.DataFrame, by
         first, last = frame.iloc[0], frame.iloc[-1]
         return (
             f"{name}: {found.words.split(' (')[0]}, from {percent(last['share'])} "
-            f"({str(last['group']).replace('_', ' ')}) to {percent(first['share'])} "
-            f"({str(first['group']).replace('_', ' ')})"
+            f"({short(str(last['group']).replace('_', ' '))}) to {percent(first['share'])} "
+            f"({short(str(first['group']).replace('_', ' '))})"
         )
     shares = frame["share"]
     if shares.max() - shares.min() < 0.0005:
