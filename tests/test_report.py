@@ -13,23 +13,24 @@ import pytest
 import sqlalchemy as sa
 from markdown_it import MarkdownIt
 from reports import Page
-from worlds import add_dataset, add_labels, add_run, ask
+from worlds import add_dataset, add_judge, add_labels, add_run, ask, plan_run, records, settle_judgement
 
 from cimemories.analysis.cube import IdentifierRule
 from cimemories.analysis.difference import difference
 from cimemories.analysis.flows import Flows, scope, shared_flows
 from cimemories.analysis.intervals import intervals
+from cimemories.analysis.judges_agreement import judges_agreement
 from cimemories.analysis.leaderboard_text import bounds, percent
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.model import ResponseStatus
+from cimemories.model import Label, ResponseStatus
 from cimemories.report.collect import collect
 from cimemories.report.document import Report
 from cimemories.report.html import as_html
 from cimemories.report.markdown import as_markdown
-from cimemories.store import work
+from cimemories.store import decisions, judgements, work
 from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.ids import canonical_json
-from cimemories.store.tables import labelling, run
+from cimemories.store.tables import labelling, response, run
 
 CLOCK = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
@@ -273,12 +274,40 @@ def test_where_there_is_nothing_to_say_it_says_so(sqlite_store: Store, labelled:
     if labelled:
         add_labels(sqlite_store, data.id, [[[X, X], [X, X]]])
     ids = [add_run(sqlite_store, data.id, 1, [[[0, 0], [0, 0]]]) for _ in range(2)]
+    with sqlite_store.write() as connection:
+        ids.append(plan_run(connection, data.id, 1))  # nothing of it is answered yet
     report = made(sqlite_store, *ids)
     page = Page(as_html(report))
     assert "undefined" in page.text
     assert page.table("Numbers of test-model")["Violation@1"][0] == percent(float("nan"))
-    assert as_markdown(report, "f")[0].startswith("# CIMemories: 2 runs compared")
+    assert as_markdown(report, "f")[0].startswith("# CIMemories: 3 runs compared")
     assert "nan" not in set(page.text.split())
+
+
+def test_judges_and_decisions_are_said(world: tuple[Store, str, str]) -> None:
+    store, first, _ = world
+    person = records(store, 1)[0]
+    with store.write() as connection:
+        judgements.assign(connection, first, [add_judge(connection, "other")])
+        second = judgements.of_run(connection, first)[1].id
+        for answer in connection.execute(sa.select(response.c.id).where(response.c.run == first)).scalars().all():
+            settle_judgement(connection, answer, second, None, person.attribute_ids)
+        work.bump(connection, first)
+        pair = {"attribute": person.attribute_ids[2], "context": person.context_ids[2]}
+        decisions.add(connection, dataset_id=1, annotator="Ada", label=Label.INAPPROPRIATE, **pair)
+    found = judges_agreement(shared_flows(store), first).pairs[0]
+    page = Page(as_html(made(store, first)))
+    row = page.table("Agreement of the judges")["test-judge and other"]
+    assert row[:3] == [str(found.messages), str(found.places), str(found.table[1][1])]
+    assert row[-2:] == [f"{found.kappa.value:.3f}", f"{found.ac1.value:.3f}"]
+    assert "People decided 1 pair; their decision goes before the votes." in page.text
+    options = [{"labels": "consensus"}, {"judge_id": "any"}]
+    alone, together = (
+        Page(as_html(collect(shared_flows(store), [scope(store, first, **way)], made=CLOCK))) for way in options
+    )
+    assert "People decided 1 pair; these decisions are not used here." in alone.text
+    assert "An attribute counts where any of these 2 judges claim it." in together.text
+    assert together.table("Numbers of")["Violation@1"][0] == "100.0 %"
 
 
 def test_what_cannot_be_reported_is_refused(world: tuple[Store, str, str]) -> None:
