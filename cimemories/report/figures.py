@@ -109,7 +109,7 @@ def differences(found: Difference, first: str, second: str) -> Figure | None:
         return None
     # The bounds of a domain with few attributes reach far; they must not squeeze all others.
     most = max(abs(v) for _, marks in rows for m in marks for v in (m.value, m.low, m.high) if not math.isnan(v))
-    reach = max(0.05, math.ceil(most * 20) / 20)
+    reach = max(0.1, math.ceil(most * 10 - 1e-9) / 10)
     name = f"figure-difference-{found.first.run.id}-{found.second.run.id}"
     subtitle = (
         f"{second} minus {first} in percentage points; {found.tallied.flows:,} common inappropriate and "
@@ -144,7 +144,7 @@ def _rows(
         tick = low + (high - low) * i / (4 if points else 5)
         canvas.line((x(tick), HEAD - 6), (x(tick), bottom), "axis" if points and i == 2 else "rule")
         said = f"{100 * tick + 0.0:+.0f}" if points and abs(tick) > 1e-9 else f"{abs(100 * tick):.0f}"
-        canvas.text(x(tick), bottom + 16, said + ("" if points else " %"), "quiet", anchor="middle")
+        canvas.text(x(tick), bottom + 16, said + (" points" if points else " %"), "quiet", anchor="middle")
     at = LABELS
     for mark in key.values():
         canvas.mark(at + 5, 12, mark.shape, mark.cls)
