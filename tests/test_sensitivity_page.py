@@ -83,6 +83,12 @@ def test_every_part_is_a_link(runs: list[str]) -> None:
     assert any("survival" in str(item.proto) for item in app.get("page_link"))
 
 
+def test_one_run_alone_has_numbers_and_no_order(runs: list[str]) -> None:
+    app = opened(COMPARE, tab="sensitivity", runs=runs[0], threshold=60)
+    assert "one run alone has no order" in charts(app) and "of gentle" in charts(app)
+    assert "<b>One run alone has no order.</b>" in said(app)
+
+
 def test_names_of_models_are_text_and_simulated_runs_are_marked(runs: list[str]) -> None:
     app = opened(COMPARE, *FOLDS, tab="sensitivity")
     assert HOSTILE not in said(app) and HOSTILE not in charts(app)

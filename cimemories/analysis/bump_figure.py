@@ -37,6 +37,8 @@ def bump(
     defined: Bools = np.asarray(~np.isnan(over).all(axis=1))
     if not defined.any():
         return None
+    if len(names) == 1:
+        return _alone(over[0], thresholds, names[0], measure, at, tried, under)
     places = ranks(over, measure)
     shown = [n for n in np.lexsort([np.arange(len(now)), np.nan_to_num(places[:, -1], nan=np.inf)]) if defined[n]]
     moving = [n for n in shown if len(np.unique(places[n][~np.isnan(places[n])])) > 1]
@@ -95,7 +97,7 @@ def bump(
     title = order_words(found, names, thresholds, measure)
     missing = int((~defined).sum())
     subtitle = f"Rank by {measure.words}, best on top, at {len(thresholds)} thresholds{under}"
-    subtitle += f"; {missing} run(s) without the number are left out" if missing else ""
+    subtitle += f"; left out: {runs_words(missing)} without the number" if missing else ""
     alt = f"{title}. {len(shown)} lines, one a run, over the threshold; {len(moving)} of them change their place."
     frame = pd.DataFrame(
         {
@@ -106,6 +108,50 @@ def bump(
         }
     )
     return Drawing(fig, title, subtitle, alt, frame)
+
+
+def _alone(
+    values: Floats,
+    thresholds: Sequence[float],
+    name: str,
+    measure: Measure,
+    at: float,
+    tried: float | None,
+    under: str,
+) -> Drawing:
+    """One run has no order: its number over the threshold. values: [T], nan where undefined."""
+    import plotly.graph_objects as go
+
+    xs = [100 * threshold for threshold in thresholds]
+    shapes, words = marks([(100 * at, "now")] + ([] if tried is None or tried == at else [(100 * tried, "tried")]))
+    line = {
+        "type": "scatter",
+        "x": xs,
+        "y": [None if math.isnan(value) else value for value in values],
+        "mode": "lines",
+        "line": {"color": SHADES[0], "width": 2.5},
+        "hovertext": [f"{measure.words} {percent(v)} at {x:.4g} %" for x, v in zip(xs, values.tolist(), strict=True)],
+        "hoverinfo": "text",
+        "showlegend": False,
+    }
+    fig = go.Figure(
+        data=[line],
+        layout={
+            "annotations": words,
+            "shapes": shapes,
+            "yaxis": {"tickformat": ".1%", "gridcolor": GRID, "zeroline": False, "title": {"text": measure.words}},
+            "xaxis": {"title": {"text": "consensus threshold"}, "ticksuffix": " %", "gridcolor": GRID},
+            "height": 260 + MARGIN["t"],
+            "margin": {**MARGIN, "t": MARGIN["t"] + 12, "l": 76},
+        },
+    )
+    low, high = (percent(float(value)) for value in (np.nanmin(values), np.nanmax(values)))
+    span = f"thresholds from {xs[0]:.4g} to {xs[-1]:.4g} %"
+    moved = f"lies between {low} and {high} over" if low != high else f"is {low} at all"
+    title = f"{measure.named[0].upper()}{measure.named[1:]} of {short(name)} {moved} {span}"
+    subtitle = f"At {len(thresholds)} thresholds{under}; one run alone has no order"
+    frame = pd.DataFrame({"threshold": list(thresholds), "run": name, "value": values, "rank": 1.0})
+    return Drawing(fig, title, subtitle, f"{title}. One line over the threshold.", frame)
 
 
 def _ends(places: Floats, values: Floats, names: Sequence[str], shown: Sequence[int]) -> dict[float, str]:
@@ -145,6 +191,11 @@ def marks(spots: Sequence[tuple[float, str]]) -> tuple[list[dict[str, object]], 
         place = {"x": x, "y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False, "font": {"size": 11}}
         words.append({**place, "text": html.escape(word)})
     return shapes, words
+
+
+def runs_words(many: int) -> str:
+    """'1 run', '8 runs'."""
+    return f"{many} run{'' if many == 1 else 's'}"
 
 
 def left_out_frame(

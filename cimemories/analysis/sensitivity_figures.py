@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from cimemories.analysis.bump_figure import CHARACTER, DASHES, ROW, SHADES, marks
+from cimemories.analysis.bump_figure import CHARACTER, DASHES, ROW, SHADES, marks, runs_words
 from cimemories.analysis.choices import Range
 from cimemories.analysis.compare_figures import GRID, MARGIN, QUIET, RUN, Drawing, short
 from cimemories.analysis.leaderboard_text import percent
@@ -59,7 +59,7 @@ def choices(found: Sequence[Range], names: Sequence[str], measure: Measure) -> D
     )
     title = _choices_title(found, measure)
     subtitle = (
-        f"Least and greatest change over {len(names)} run(s), one choice at a time, all others as they are now: "
+        f"Least and greatest change of {runs_words(len(names))}, one choice at a time, all others as they are now: "
         f"{sum(item.settings for item in found)} settings"
     )
     frame = ranges_frame(found, names)
@@ -176,7 +176,7 @@ def profiles(found: ByProfiles, names: Sequence[str], measure: Measure, k: int) 
         "(bars), and over subsets of every other size"
     )
     if found.left_out:
-        subtitle += f"; {len(found.left_out)} run(s) with too few common profiles left out"
+        subtitle += f"; {runs_words(len(found.left_out))} with too few common profiles left out"
     frame = pd.DataFrame(
         [
             {

@@ -12,7 +12,7 @@ from cimemories.analysis.bump_figure import bump
 from cimemories.analysis.compare_figures import Drawing
 from cimemories.analysis.cube import Floats, IdentifierRule
 from cimemories.analysis.flows import Flows, Labels
-from cimemories.analysis.ranking import Measure, ranks, tau, turned
+from cimemories.analysis.ranking import Measure, ranks, tau, tau_words, turned
 from cimemories.analysis.relabel import Numbers
 from cimemories.analysis.sensitivity import Setting, Study, measured
 from cimemories.analysis.spoken_for import spoken_for
@@ -45,6 +45,11 @@ class Trial:
         said = "; ".join(f"{passes} passes {passed}" for passes, passed in self.turned[:3])
         more = len(self.turned) - 3
         return said + (f"; {more} more {'pairs' if more > 1 else 'pair'} change places" if more > 0 else "")
+
+    @property
+    def sentence(self) -> str:
+        """The same with Kendall's tau where there is one, as a whole sentence."""
+        return f"{self.words}." if np.isnan(self.tau) else f"{self.words}: {tau_words(self.tau)}."
 
 
 def flows_of(flows: Flows, found: Study) -> list[int]:

@@ -196,7 +196,6 @@ def _groups(found: SpokenFor) -> None:
 
 
 def _tried(found: Study, tried: Trial) -> None:
-    from cimemories.analysis.ranking import tau_words
     from cimemories.analysis.trying import under_words
 
     more = under_words(found.base, tried.setting, found.votes.keys)
@@ -214,7 +213,7 @@ def _tried(found: Study, tried: Trial) -> None:
     ]
     heads = (*numbers, "contexts", "speaks for", "place")
     output.table([("", False), *((head, True) for head in heads)], rows, whole=True)
-    output.line(f"{tried.words}: {tau_words(tried.tau)}.")
+    output.line(tried.sentence)
 
 
 def _notes(flows: Flows, scopes: Sequence[Scope]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from cimemories.analysis.cube import IdentifierRule
-from cimemories.analysis.ranking import Measure, tau_words
+from cimemories.analysis.ranking import Measure
 from cimemories.analysis.relabel import Numbers
 from cimemories.analysis.sensitivity import Study, study
 from cimemories.analysis.trying import Trial, flows_of, order_drawing, setting_of, trial, under_words
@@ -192,7 +192,7 @@ def _said(found: Study, tried: Trial) -> None:
         safe.inline("These are the current settings: move a slider to see what depends on them.", strong=True)
         safe.inline(f"Now: {found.rule.name}, {found.rule.words}.", muted=True)
         return
-    safe.inline(f"{tried.words}: {tau_words(tried.tau)}.", strong=True)
+    safe.inline(tried.sentence, strong=True)
     more = under_words(found.base, tried.setting, found.votes.keys)
     safe.inline(
         f"Tried: a threshold of {100 * tried.setting.threshold:.4g} %{more}. Now: {found.rule.words}.", muted=True

@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from cimemories.analysis.breakdown import By
-from cimemories.analysis.bump_figure import left_out_frame
+from cimemories.analysis.bump_figure import left_out_frame, runs_words
 from cimemories.analysis.choices import as_frame, judged_otherwise, left_out, ranges, variants
 from cimemories.analysis.profile_subsets import by_profiles
 from cimemories.analysis.ranking import Measure
@@ -101,7 +101,7 @@ def personas_part(compared: Compared, found: Study, measure: Measure) -> None:
         safe.heading(title if abs(most) >= 0.0005 else f"No persona alone moves {measure.named} of any run")
     safe.inline(
         f"{measure.words.capitalize()} with one persona left out and the others' priors scaled up, by the current "
-        f"threshold of {100 * found.base.threshold:.4g} %; {len(names)} run(s).",
+        f"threshold of {100 * found.base.threshold:.4g} %; {runs_words(len(names))}.",
         muted=True,
     )
     cells = [tag("th", name, cls="ci-number" if n else "") for n, name in enumerate(["Run", "Now"])]
