@@ -100,5 +100,6 @@ def _spoken_title(rows: Sequence[tuple[str, SpokenFor]], frame: pd.DataFrame, by
         )
     shares = frame["share"]
     if shares.max() - shares.min() < 0.0005:
-        return f"The headline speaks for {percent(float(shares.max()))} of the flows of every run"
+        whose = "the run's flows" if len(frame) == 1 else "the flows of every run"
+        return f"The headline speaks for {percent(float(shares.max()))} of {whose}"
     return f"The headline speaks for {percent(float(shares.min()))} to {percent(float(shares.max()))} of a run's flows"

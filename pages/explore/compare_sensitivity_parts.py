@@ -106,13 +106,14 @@ def personas_part(compared: Compared, found: Study, measure: Measure) -> None:
     )
     cells = [tag("th", name, cls="ci-number" if n else "") for n, name in enumerate(["Run", "Now"])]
     cells += [tag("th", f"Without the {key}", cls="ci-number") for key in keys]
-    rows = [_persona_row(row, keys) for row in frame.to_dict("records")]
+    shown = frame if len(names) > 1 else frame.iloc[:-1]  # the last row is about an order
+    rows = [_persona_row(row, keys) for row in shown.to_dict("records")]
     if compared.board.simulated:
         page.badge_simulated()
     safe.show(tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows), cls="ci-grid"))
     exports.buttons(
         "personas",
-        frame,
+        shown,
         fig=None,
         key="compare.personas",
         simulated=compared.board.simulated,
@@ -222,6 +223,7 @@ def spoken_part(compared: Compared) -> None:
             icon=":material/how_to_vote:",
             dataset=labelling.dataset,
             labelling=labelling.id,
+            part="shares",
         )
 
 
