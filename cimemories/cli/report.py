@@ -16,7 +16,7 @@ from cimemories.store.engine import DEFAULT_WORKSPACE, open_store
 
 @cli.command()
 def report(
-    run_ids: Annotated[list[str], typer.Argument(metavar="RUN [RUN...]", help="The first is what others are held to.")],
+    run_ids: Annotated[list[str], typer.Argument(metavar="RUN", help="The first is what others are held to.")],
     to: Annotated[
         Path, typer.Option("--to", help="The file: NAME.html (one file), or NAME.md with a folder of figures.")
     ],
