@@ -56,6 +56,7 @@ WATCH = """([title, selector, address]) => {
     };
     const watcher = new MutationObserver(ready);
     const timer = setInterval(ready, 5);
+    setTimeout(() => resolve(NaN), 60000);
     watcher.observe(document, {childList: true, subtree: true, characterData: true});
   });
 }"""
@@ -94,6 +95,7 @@ SLIDE = """() => {
   let start = null;
   addEventListener("keydown", event => { start = event.timeStamp; }, {capture: true, once: true});
   window.painted = new Promise(resolve => {
+    setTimeout(() => resolve(NaN), 60000);
     const timer = setInterval(() => {
       if (start === null || said() === before) return;
       clearInterval(timer);
@@ -105,7 +107,7 @@ SLIDE = """() => {
 
 def slide(page: Page, key: str) -> float:
     """One step of the slider for n, until the page's headline number is redrawn."""
-    page.locator("[data-testid=stSlider] [role=slider]").first.focus()
+    page.get_by_role("slider").first.focus()
     page.evaluate(SLIDE)
     page.keyboard.press(key)
     took = float(page.evaluate("window.painted"))
