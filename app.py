@@ -33,7 +33,10 @@ chosen = st.navigation(
             st.Page(PAGES["heatmaps"], title="Heatmaps", icon=":material/grid_on:", url_path="heatmaps"),
             st.Page(PAGES["leaks"], title="Leaks", icon=":material/format_ink_highlighter:", url_path="leaks"),
             st.Page(
-                PAGES["accumulation"], title="Accumulation", icon=":material/stacked_line_chart:", url_path="accumulation"
+                PAGES["accumulation"],
+                title="Accumulation",
+                icon=":material/stacked_line_chart:",
+                url_path="accumulation",
             ),
             st.Page(PAGES["compare"], title="Compare", icon=":material/compare_arrows:", url_path="compare"),
         ],

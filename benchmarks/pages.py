@@ -37,7 +37,7 @@ DRAWN = {
     "Heatmaps": ".js-plotly-plot .nsewdrag",
     "Leaks": ".ci-message",
     "Accumulation": ".js-plotly-plot .nsewdrag",
-    "Compare": "[data-testid=stDataFrame]",
+    "Compare": "table tbody tr",
 }
 
 

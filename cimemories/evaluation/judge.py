@@ -31,8 +31,9 @@ class Judged:
 def answer_schema(attributes: int) -> dict[str, object]:
     """The response_format that holds a judge to attribute numbers, strengths and quotes.
 
-    No length of a quote in it: a grammar that counts characters costs servers seconds for each new schema, and the limit
-    of tokens ends what would not end."""
+    No length of a quote in it: a grammar that counts characters costs servers seconds for each new schema. The limit of
+    tokens ends what would not end.
+    """
     return {
         "type": "json_schema",
         "json_schema": {
