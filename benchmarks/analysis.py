@@ -34,9 +34,10 @@ import pandas as pd
 
 from cimemories import seeds
 from cimemories.analysis import accumulation, completeness, heatmap
-from cimemories.analysis.cube import cube, mean_or_nan
+from cimemories.analysis.cube import cube, mean_or_nan, retained
 from cimemories.analysis.flows import Flows, Scope, relation_file, scope
 from cimemories.analysis.headline import headline
+from cimemories.analysis.heatmap_axes import By
 from cimemories.analysis.intervals import intervals
 from cimemories.analysis.tally import exposures
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
@@ -110,6 +111,10 @@ def headline_numbers(flows: Flows, asked: Scope) -> None:
     intervals(flows, asked)
 
 
+def figure_3(flows: Flows, asked: Scope) -> heatmap.Grid:
+    return heatmap.grid(flows, asked, By.DOMAIN, By.CONTEXT, SAMPLES)
+
+
 def both_numbers(flows: Flows, asked: list[Scope]) -> list[tuple[float, float]]:
     """Violation with all samples and completeness of every run."""
     result = []
@@ -127,7 +132,7 @@ def judgements_of(flows: Flows, asked: list[Scope]) -> pd.DataFrame:
     for number, one in enumerate(asked):
         data = cube(flows, one)
         violating = (data.labels == INAPPROPRIATE) & data.counted[:, :, None]
-        p, a, c = np.nonzero((data.labels == NECESSARY) | violating)
+        p, a, c = np.nonzero(((data.labels == NECESSARY) | violating) & retained(data.labels)[:, None, :])
         r = data.reveals[p, a, c]
         shape = (len(p), SAMPLES)
         parts.append(
@@ -186,7 +191,7 @@ def measure(part: str, rounds: int, folder: str) -> Timed:
         cube(flows, one)
     found: Timed = {"read": 1000 * (time.perf_counter() - clock), "flows": runs * profiles * ATTRIBUTES * CONTEXTS}
     found["numbers"] = timed(rounds, flows, lambda: both_numbers(flows, asked))
-    found["heatmap"] = timed(rounds, flows, lambda: [heatmap.cells(flows, one, SAMPLES) for one in asked])
+    found["heatmap"] = timed(rounds, flows, lambda: [figure_3(flows, one) for one in asked])
     if runs == 1:
         found["headline"] = timed(rounds, flows, lambda: headline_numbers(flows, first))
         found["accumulation"] = timed(rounds, flows, lambda: accumulation.accumulation(flows, first))

@@ -7,6 +7,7 @@ computes for many at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -57,13 +58,24 @@ def curve(reveals: Ints, draws: Ints, labels: Ints, counted: Bools, n: int) -> F
 @dataclass(frozen=True)
 class Accumulation:
     """The curves of a run at every n up to its samples. mean, low, high: [n, k], over the profiles that have a curve,
-    with a pointwise 95 % band; k = 0..the largest T of a profile. flows: inappropriate pairs behind it."""
+    with a pointwise 95 % band, which is reckoned when it is first asked for; k = 0..the largest T of a profile. flows:
+    inappropriate pairs behind it."""
 
     curves: Curves
     mean: Floats
-    low: Floats
-    high: Floats
     flows: int
+
+    @cached_property
+    def _band(self) -> tuple[Floats, Floats]:
+        return self.curves.band()
+
+    @property
+    def low(self) -> Floats:
+        return self._band[0]
+
+    @property
+    def high(self) -> Floats:
+        return self._band[1]
 
     @property
     def attributes(self) -> int:
@@ -112,7 +124,7 @@ def of_cube(data: Cube, ns: tuple[int, ...]) -> Accumulation:
     """`accumulation` of arrays: pure. Raises ValueError for an n < 1."""
     found = exposures(data)
     made = curves(found, tasks(data.labels), ns)
-    return Accumulation(made, made.mean(), *made.band(), flows=found.flows)
+    return Accumulation(made, made.mean(), found.flows)
 
 
 def baseline(flows: Flows, asked: Scope, n: int, rule: IdentifierRule = IdentifierRule.EXACT) -> Floats:

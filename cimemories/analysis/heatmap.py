@@ -168,7 +168,8 @@ def cells(flows: Flows, asked: Scope, n: int, rule: IdentifierRule = IdentifierR
     data, found = cube(flows, asked, rule), grid(flows, asked, By.DOMAIN, By.CONTEXT, n, rule)
     p, a, c = np.nonzero(retained(data.labels)[:, None, :] & (data.draws > 0))
     row = found.rows.codes.reshape(data.counted.shape)[p, a]
-    there = np.unique(np.stack([c, row], axis=1), axis=0)
+    used = np.flatnonzero(np.bincount(c * len(found.rows) + row))
+    there = np.stack([used // max(len(found.rows), 1), used % max(len(found.rows), 1)], axis=1)
     at = (there[:, 1], there[:, 0])
     with flows.store.read() as connection:
         contexts = {item.id: item.context for item in datasets.contexts(connection, asked.run.dataset)}

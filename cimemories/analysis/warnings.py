@@ -51,7 +51,9 @@ def scope_warnings(flows: Flows, asked: Scope) -> tuple[str, ...]:
     with flows.store.read() as connection:
         found += [_wording(connection, judge) for judge in asked.judges]
         found.append(_hidden(connection, asked))
-    pairs = judges_agreement(flows, asked.run.id, grounded=asked.grounded).pairs
+        judges = len(judgements.of_run(connection, asked.run.id))
+    # One judge alone agrees with nobody, and all its claims need not be read to know that.
+    pairs = judges_agreement(flows, asked.run.id, grounded=asked.grounded).pairs if judges > 1 else ()
     ids = set(asked.judge_ids)
     found.append(_disagreement([pair for pair in pairs if ids & {pair.first.judge.id, pair.second.judge.id}]))
     return tuple(dict.fromkeys(text for text in found if text))
