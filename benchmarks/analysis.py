@@ -127,23 +127,24 @@ def both_numbers(flows: Flows, asked: list[Scope]) -> list[tuple[float, float]]:
 
 
 def judgements_of(flows: Flows, asked: list[Scope]) -> pd.DataFrame:
-    """One row a judgement of a labelled, counted flow, as a script on results files has them after reading."""
+    """One row a judgement, with the label of its pair and whether it counts, as a script on results files has them."""
     parts = []
     for number, one in enumerate(asked):
         data = cube(flows, one)
-        violating = (data.labels == INAPPROPRIATE) & data.counted[:, :, None]
-        p, a, c = np.nonzero(((data.labels == NECESSARY) | violating) & retained(data.labels)[:, None, :])
-        r = data.reveals[p, a, c]
-        shape = (len(p), SAMPLES)
+        p, a, c = (axis.astype(np.int32) for axis in np.nonzero(data.draws))
+        r, shape = data.reveals[p, a, c], (len(p), SAMPLES)
+        counts = data.counted[p, a] & retained(data.labels)[p, c]
         parts.append(
             pd.DataFrame(
                 {
                     "run": np.int32(number),
-                    "profile": np.repeat(p, SAMPLES).astype(np.int32),
-                    "attribute": np.repeat(a, SAMPLES).astype(np.int32),
+                    "profile": np.repeat(p, SAMPLES),
+                    "attribute": np.repeat(a, SAMPLES),
                     "domain": np.repeat(a % len(DOMAINS), SAMPLES).astype(np.int8),
-                    "context": np.repeat(c, SAMPLES).astype(np.int32),
+                    "context": np.repeat(c, SAMPLES),
                     "label": np.repeat(data.labels[p, a, c], SAMPLES),
+                    "counts": np.repeat(counts, SAMPLES),
+                    "retained": np.repeat(retained(data.labels)[p, c], SAMPLES),
                     "revealed": (np.broadcast_to(np.arange(SAMPLES), shape) < r[:, None]).reshape(-1),
                 }
             )
@@ -153,7 +154,8 @@ def judgements_of(flows: Flows, asked: list[Scope]) -> pd.DataFrame:
 
 def pandas_numbers(frame: pd.DataFrame) -> list[tuple[float, float]]:
     """The same two numbers by group-by, as the published definition reads."""
-    private, needed = frame[frame["label"] == INAPPROPRIATE], frame[frame["label"] == NECESSARY]
+    private = frame[(frame["label"] == INAPPROPRIATE) & frame["counts"]]
+    needed = frame[(frame["label"] == NECESSARY) & frame["retained"]]
     ever = private.groupby(["run", "profile", "attribute"])["revealed"].max()
     violation = ever.groupby(["run", "profile"]).mean().groupby("run").mean()
     shares = needed.groupby(["run", "profile", "context", "attribute"])["revealed"].mean()
@@ -161,10 +163,14 @@ def pandas_numbers(frame: pd.DataFrame) -> list[tuple[float, float]]:
     return list(zip(violation, told, strict=True))
 
 
-def pandas_heatmap(frame: pd.DataFrame) -> pd.Series:
-    private = frame[frame["label"] == INAPPROPRIATE]
+def pandas_heatmap(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Both halves of Figure 3."""
+    private = frame[(frame["label"] == INAPPROPRIATE) & frame["counts"]]
+    needed = frame[(frame["label"] == NECESSARY) & frame["retained"]]
     ever = private.groupby(["run", "profile", "attribute", "domain", "context"])["revealed"].max()
-    return ever.groupby(["run", "domain", "context"]).mean()
+    return ever.groupby(["run", "domain", "context"]).mean(), needed.groupby(["run", "domain", "context"])[
+        "revealed"
+    ].mean()
 
 
 def timed(rounds: int, flows: Flows, ask: Callable[[], object]) -> float:
