@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 import streamlit as st
 
 from cimemories.analysis.cube import IdentifierRule
-from cimemories.analysis.flows import Combine, Flows, Labels, Scope, shared_flows
+from cimemories.analysis.flows import Combine, Flows, Scope, shared_flows
 from cimemories.analysis.leaderboard import Leaderboard, leaderboard, names, scopes_of_rows
 from cimemories.analysis.scopes import messages_first
-from cimemories.store import datasets, decisions, judgements
+from cimemories.store import datasets, judgements
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 from cimemories.ui import page, safe, url
+from pages.explore.run_scope import label_choice
 
 FIRST = Combine.ONE
 COMBINED = {
@@ -24,7 +25,6 @@ COMBINED = {
     Combine.MAJORITY: "more than half of a run's judges",
     Combine.ALL: "all of a run's judges",
 }
-AGAINST = {Labels.DECISIONS: "{:,} decisions, then consensus", Labels.CONSENSUS: "consensus alone"}
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
     flows = shared_flows(store)
     try:
         scopes = scopes_of_rows(store, [offered[run_id] for run_id in chosen], judge)
-        against = _labels(flows, scopes[0])
+        against = label_choice(flows, scopes[0])
         scopes = [replace(asked, labels=against) for asked in scopes]
         board = leaderboard(flows, scopes, n=n, warned=False)  # nothing of this page shows them
     except StoreError as problem:
@@ -152,34 +152,6 @@ def _samples(most: int) -> int | None:
         help="Violation@n, of each run at most its own samples. Fewer make runs with few samples comparable.",
     )
     return st.session_state[key] or None
-
-
-def _labels(flows: Flows, asked: Scope) -> Labels:
-    """Which labels flows are held against, as the URL says: a choice only where people have decided something."""
-
-    def standing() -> int:
-        with flows.store.read() as connection:
-            said = decisions.standing(decisions.history(connection, asked.run.dataset))
-        return sum(item.label is not None for item in said.values())
-
-    decided = flows.remember(("standing decisions", asked.run.dataset, asked.dataset_revision), standing)
-    if not decided or asked.labelling is None:
-        return Labels.DECISIONS
-    key = "explore.labels"
-    wanted = url.get("labels") or url.remembered("labels")
-    st.session_state[key] = Labels(wanted) if wanted in set(Labels) else Labels.DECISIONS
-    st.segmented_control(
-        "Labels",
-        list(Labels),
-        format_func=lambda item: AGAINST[item].format(decided),
-        key=key,
-        on_change=lambda: url.put(labels=st.session_state[key]),
-        required=True,
-        help="What counts as inappropriate: people's decisions before the personas' consensus, or the consensus alone.",
-    )
-    picked = Labels(st.session_state[key] or Labels.DECISIONS)
-    url.put(labels=None if picked == Labels.DECISIONS else picked)
-    return picked
 
 
 def warnings(texts: Sequence[str], *, key: str) -> None:

@@ -56,7 +56,7 @@ def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ())
     try:
         flows = shared_flows(store)
         asked = scope(store, str(run_id), judge_id=judge)
-        asked = replace(asked, labels=_labels(flows, asked))
+        asked = replace(asked, labels=label_choice(flows, asked))
         if asked.audits[0] and _verdicts(store, asked) == Verdicts.PEOPLE:
             asked = replace(asked, verdicts=Verdicts.PEOPLE)
         numbers = headline(flows, asked)
@@ -128,7 +128,7 @@ def _grounded(quotes: Sequence[JudgeQuotes]) -> bool:
     return wanted
 
 
-def _labels(flows: Flows, asked: Scope) -> Labels:
+def label_choice(flows: Flows, asked: Scope) -> Labels:
     """Which labels flows are held against, as the URL says: a choice only where people have decided something."""
 
     def standing() -> int:
