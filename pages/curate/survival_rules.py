@@ -14,9 +14,9 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.ui import bars, page, safe, tables, url
+from cimemories.ui.rule_sliders import rule_sliders
 from pages.curate.survival_shares import PLURALS, download, group_control
 
-LEAST, MOST = 51, 100  # percent
 MOST_ROWS = 60
 _ANNOTATOR = "annotator"
 _SAID = "survival.said"
@@ -55,74 +55,20 @@ def _tried(store: Store, labelling: LabellingRow, threshold: float, priors: Mapp
 
 def _sliders(holds: AppliedRule) -> tuple[float, dict[str, float]]:
     """Threshold and priors as they stand; what nobody has moved is the rule's own, however fine."""
-    moved = _threshold_moved()
-    st.session_state["survival.threshold"] = moved or min(max(round(100 * holds.threshold), LEAST), MOST)
-    st.slider(
-        "Threshold in percent",
-        LEAST,
-        MOST,
-        key="survival.threshold",
-        on_change=lambda: url.put(threshold=st.session_state["survival.threshold"]),
-        help="A verdict becomes the label where its share in the mixture of the personas reaches this. At 100 every "
-        "counted vote has to agree, which is the paper's rule; then priors cannot matter unless one is 0.",
-    )
-    weights = _weights(len(holds.keys))
-    shown = weights or [round(100 * prior) for prior in holds.priors]
-    for number, (key, weight) in enumerate(zip(holds.keys, shown, strict=True)):
-        _weight_slider(number, key, weight, len(holds.keys))
-    total = sum(shown)
+    moved = rule_sliders("survival", holds.threshold, holds.keys, holds.priors)
     priors = dict(holds.prior_by_key)
-    if weights and total:
-        priors = {key: weight / total for key, weight in zip(holds.keys, weights, strict=True)}
+    if moved.weights:
+        total = sum(moved.weights)
+        priors = {key: weight / total for key, weight in zip(holds.keys, moved.weights, strict=True)}
     safe.inline(
-        "Priors: " + ", ".join(f"{key} {tables.percent(prior)}" for key, prior in priors.items()) + "."
-        if total
-        else "All weights are 0: raise one of them.",
+        "All weights are 0: raise one of them. Until then the priors are those of the rule."
+        if moved.all_zero
+        else "Priors: " + ", ".join(f"{key} {tables.percent(prior)}" for key, prior in priors.items()) + ".",
         muted=True,
     )
-    if moved or weights:
+    if moved.any:
         st.button("Back to the rule that holds", icon=":material/undo:", on_click=_forget, key="survival.back")
-    return (moved / 100 if moved else holds.threshold), priors
-
-
-def _weight_slider(number: int, key: str, weight: int, count: int) -> None:
-    name = f"survival.weight.{number}"
-    st.session_state[name] = weight
-
-    def changed() -> None:
-        values = [st.session_state[f"survival.weight.{n}"] for n in range(count)]
-        url.put(priors="-".join(str(value) for value in values))
-
-    # A persona's name is data and the label of a widget is markdown, so the name stands above and the label is ours.
-    safe.inline(f"Weight of the {key}")
-    st.slider(
-        "Weight of the first persona"
-        if number == 0
-        else "Weight of the second persona"
-        if number == 1
-        else "Weight of the third persona"
-        if number == 2
-        else "Weight of a further persona",
-        0,
-        100,
-        key=name,
-        on_change=changed,
-        label_visibility="collapsed",
-    )
-
-
-def _threshold_moved() -> int | None:
-    asked = url.get_int("threshold")
-    return asked if asked is not None and LEAST <= asked <= MOST else None
-
-
-def _weights(count: int) -> list[int] | None:
-    """The weights that the URL has; None where it has none that fit."""
-    parts = (url.get("priors") or "").split("-")
-    if len(parts) != count or not all(part.isascii() and part.isdigit() and len(part) <= 3 for part in parts):
-        return None
-    values = [min(int(part), 100) for part in parts]
-    return values if any(values) else None
+    return (holds.threshold if moved.threshold is None else moved.threshold), priors
 
 
 def _forget() -> None:

@@ -14,6 +14,7 @@ from cimemories.analysis.sensitivity import Study, study
 from cimemories.analysis.trying import Trial, flows_of, order_drawing, setting_of, trial, under_words
 from cimemories.store.engine import StoreError
 from cimemories.ui import exports, page, safe, tables, url
+from cimemories.ui.rule_sliders import Moved, rule_sliders
 from cimemories.ui.safe import Html, tag
 from pages.explore import compare_scope
 from pages.explore.compare_drawing import Columns, show
@@ -21,7 +22,6 @@ from pages.explore.compare_scope import Compared
 from pages.explore.compare_sensitivity_parts import choices_part, personas_part, profiles_part, spoken_part
 
 Row = dict[Hashable, Any]  # of a table
-LEAST, MOST = 51, 100  # percent
 MEASURES = {
     Measure.BALANCED: "Balanced score",
     Measure.VIOLATION: "Violation",
@@ -79,8 +79,8 @@ def _panel(compared: Compared, found: Study, measure: Measure, now: Sequence[Num
     names = _names(compared)
     left, right = st.columns([2, 6], gap="large")
     with left:
-        threshold, weights, rule = _sliders(compared, found)
-    setting = setting_of(found, threshold, weights, rule)
+        moved, rule = _sliders(compared, found)
+    setting = setting_of(found, moved.threshold, moved.weights, rule)
     tried = trial(found, setting, names, measure, flows_of(compared.flows, found), now)
     with right:
         _said(found, tried)
@@ -103,64 +103,14 @@ def _names(compared: Compared) -> list[str]:
     return [called[asked.run.id] for asked in compared.scopes]
 
 
-def _sliders(compared: Compared, found: Study) -> tuple[float | None, list[int] | None, IdentifierRule]:
-    """What is tried; None where it is left as it is now."""
-    base = found.base
-    asked = url.get_int("threshold")
-    moved = asked if asked is not None and LEAST <= asked <= MOST else None
-    st.session_state["compare.threshold"] = moved or min(max(round(100 * base.threshold), LEAST), MOST)
-    st.slider(
-        "Consensus threshold in percent",
-        LEAST,
-        MOST,
-        key="compare.threshold",
-        on_change=lambda: url.put(threshold=st.session_state["compare.threshold"]),
-        help="A verdict becomes the label where its share in the mixture of the personas reaches this. At 100 every "
-        "counted vote has to agree, as in the paper; the priors then matter only where one of them is 0.",
-    )
-    weights = _weights(len(base.priors))
-    shown = weights or [round(100 * prior) for prior in base.priors]
-    for number, (key, weight) in enumerate(zip(found.votes.keys, shown, strict=True)):
-        _weight(number, key, weight, len(shown))
-    if not sum(shown):
+def _sliders(compared: Compared, found: Study) -> tuple[Moved, IdentifierRule]:
+    moved = rule_sliders("compare", found.base.threshold, found.votes.keys, found.base.priors)
+    if moved.all_zero:
         page.notice("All weights are 0: raise one. Until then the priors are the current ones.")
     rule = _identifiers(compared)
-    if moved or weights or rule != compared.rule:
+    if moved.any or rule != compared.rule:
         st.button("Back to the current settings", icon=":material/undo:", on_click=_forget, key="compare.back")
-    return (moved / 100 if moved else None), (weights if weights and sum(weights) else None), rule
-
-
-def _weight(number: int, key: str, weight: int, count: int) -> None:
-    name = f"compare.weight.{number}"
-    st.session_state[name] = weight
-
-    def changed() -> None:
-        url.put(priors="-".join(str(st.session_state[f"compare.weight.{n}"]) for n in range(count)))
-
-    # The name of a persona is data and the label of a widget is markdown: so it stands above.
-    safe.inline(f"Weight of the {key}")
-    st.slider(
-        "Weight of the first persona"
-        if number == 0
-        else "Weight of the second persona"
-        if number == 1
-        else "Weight of the third persona"
-        if number == 2
-        else "Weight of a further persona",
-        0,
-        100,
-        key=name,
-        on_change=changed,
-        label_visibility="collapsed",
-    )
-
-
-def _weights(count: int) -> list[int] | None:
-    """The weights that the URL has; None where it has none that fit."""
-    parts = (url.get("priors") or "").split("-")
-    if len(parts) != count or not all(part.isascii() and part.isdigit() and len(part) <= 3 for part in parts):
-        return None
-    return [min(int(part), 100) for part in parts]
+    return moved, rule
 
 
 def _identifiers(compared: Compared) -> IdentifierRule:
