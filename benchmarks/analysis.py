@@ -38,8 +38,7 @@ from cimemories.analysis.cube import cube, mean_or_nan, retained
 from cimemories.analysis.flows import Flows, Scope, relation_file, scope
 from cimemories.analysis.headline import headline
 from cimemories.analysis.heatmap_axes import By
-from cimemories.analysis.intervals import intervals
-from cimemories.analysis.tally import exposures
+from cimemories.analysis.intervals import intervals, sums
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.evaluation import runs as planning
 from cimemories.model import DOMAINS, Attribute, Profile, WorkStatus
@@ -119,10 +118,9 @@ def both_numbers(flows: Flows, asked: list[Scope]) -> list[tuple[float, float]]:
     """Violation with all samples and completeness of every run."""
     result = []
     for one in asked:
-        data = cube(flows, one)
-        found = exposures(data)
-        told = completeness.by_profile(data.reveals, data.draws, data.labels)
-        result.append((mean_or_nan(found.by_profile(found.violation(SAMPLES))), mean_or_nan(told)))
+        found, means = sums(flows, one)
+        leaked = found.by_profile(found.violation(SAMPLES))
+        result.append((mean_or_nan(leaked), mean_or_nan(completeness.over_contexts(means))))
     return result
 
 

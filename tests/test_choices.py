@@ -18,7 +18,7 @@ from worlds import add_dataset, add_labels, add_run
 
 from cimemories.analysis.breakdown import By
 from cimemories.analysis.choices import Choice, as_frame, judged_otherwise, left_out, ranges, variants
-from cimemories.analysis.completeness import asked_for
+from cimemories.analysis.counted import asked_for
 from cimemories.analysis.cube import IdentifierRule, cube
 from cimemories.analysis.flows import Flows, Labels, scope
 from cimemories.analysis.headline import headline

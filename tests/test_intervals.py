@@ -120,7 +120,8 @@ def test_the_normal_limit_for_many_values_is_what_drawing_gives() -> None:
     assert sum(map(len, groups)) > bootstrap.MANY
     times = bootstrap.profile_draws(len(groups), 4000, 5)
     limit = bootstrap.resampled_means(groups, times, 7)
-    drawn = bootstrap._exact(bootstrap._apart(groups), times, np.random.default_rng(8)) / len(groups)
+    held = bootstrap._Groups.of(groups)
+    drawn = bootstrap._exact(held, held.shifts(), times, np.random.default_rng(8)) / len(groups)
     assert np.allclose(limit.mean(axis=0), drawn.mean(axis=0), atol=5e-4)
     assert np.allclose(limit.std(axis=0), drawn.std(axis=0), rtol=0.05)
     assert np.allclose(

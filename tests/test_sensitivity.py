@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from worlds import PERSONAS, add_dataset, add_labels, add_run, records
 
 from cimemories.analysis import completeness
+from cimemories.analysis.counted import asked_for
 from cimemories.analysis.cube import IdentifierRule, mean_or_nan, retained
 from cimemories.analysis.flows import Flows, Labels, Scope, scope
 from cimemories.analysis.headline import headline
@@ -70,7 +71,7 @@ def test_every_threshold_gives_the_numbers_of_its_own_labels(seed: int, grid: li
         assert found.completeness[:, place].tolist() == close(complete.tolist())
         assert found.flows[place] == exposed.flows
         assert found.attributes[place] == len(exposed.profile)
-        assert found.necessary[place] == completeness.asked_for(draws, labels).sum()
+        assert found.necessary[place] == asked_for(draws, labels).sum()
         assert found.retained[place] == retained(labels).sum()
         whole = balanced(mean_or_nan(violation), mean_or_nan(complete))
         assert found.balanced[place] == close(whole)

@@ -12,12 +12,13 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from cimemories.analysis.counted import exposed
 from cimemories.analysis.cube import Bools, Cube, Floats, IdentifierRule, Ints, cube, mean_or_nan, retained
 from cimemories.analysis.curves import Curves, curves, hazard, tasks
 from cimemories.analysis.flows import Flows, Scope
 from cimemories.analysis.independence import independent
 from cimemories.analysis.tally import exposures
-from cimemories.analysis.violation import exposed, quiet
+from cimemories.analysis.violation import quiet
 
 
 def subset_means(q: Floats) -> Floats:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cimemories.analysis import completeness, rates, violation
+from cimemories.analysis.counted import exposed
 from cimemories.analysis.cube import Cube, IdentifierRule, Ints, is_identifier, mean_or_nan
-from cimemories.analysis.tally import exposed
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ of hundreds of draws has no other distribution to speak of, and the cost stays t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import norm as normal
@@ -45,50 +46,66 @@ def resampled_means(groups: Sequence[Floats], times: Ints, seed: int) -> Floats:
     filled = [place for place, values in enumerate(groups) if len(values)]
     if not filled:
         return np.full((len(times), groups[0].shape[1]), np.nan)
-    kept = _apart([groups[place] for place in filled])
-    drawn = times[:, filled]
-    draw = _limit if sum(map(len, kept)) > MANY else _exact
-    total = draw(kept, drawn, random)
+    kept = _Groups.of([groups[place] for place in filled])
+    drawn = times if len(filled) == len(groups) else times[:, filled]
+    total = (_limit if len(kept.values) > MANY else _exact)(kept, kept.shifts(), drawn, random)
     number = drawn.sum(axis=1)[:, None]
     return np.where(number > 0, total / np.maximum(number, 1), np.nan)
 
 
-def _exact(groups: Sequence[Floats], times: Ints, random: np.random.Generator) -> Floats:
+@dataclass(frozen=True)
+class _Groups:
+    """Values of all profiles below each other, [values, K]; of each profile where they start, how many they are, their
+    means, and the variances of these means, [profiles, K]."""
+
+    values: Floats
+    starts: Ints
+    sizes: Ints
+    means: Floats
+    inside: Floats
+
+    @classmethod
+    def of(cls, groups: Sequence[Floats]) -> _Groups:
+        values, sizes = np.concatenate(groups), np.array([len(group) for group in groups])
+        starts = np.cumsum(sizes) - sizes
+        means = np.add.reduceat(values, starts) / sizes[:, None]
+        away = values - np.repeat(means, sizes, axis=0)
+        inside = np.add.reduceat(away * away, starts) / (sizes * sizes)[:, None]
+        return cls(values, starts, sizes, means, inside)
+
+    def shifts(self) -> Floats:
+        """What puts the means of the profiles as far apart as the profiles themselves explain: [profiles, K]."""
+        if len(self.means) < LEAST_USERS:
+            return np.zeros_like(self.means)
+        between = self.means.var(axis=0, ddof=1)
+        inside = self.inside.mean(axis=0)
+        explained = np.where(between > 0, 1.0 - inside / np.where(between > 0, between, 1.0), 0.0)
+        kept = np.sqrt(np.maximum(explained, 0.0))
+        moved: Floats = (kept - 1.0) * (self.means - self.means.mean(axis=0))
+        return moved
+
+
+def _exact(groups: _Groups, shifts: Floats, times: Ints, random: np.random.Generator) -> Floats:
     """Sums over drawn profiles of the means of resampled values: [resamples, K]."""
-    total = np.zeros((len(times), groups[0].shape[1]))
-    for own, values in zip(times.T, groups, strict=True):
-        rows, size = np.repeat(np.arange(len(times)), own), len(values)
+    total = times @ shifts
+    for own, start, size in zip(times.T, groups.starts, groups.sizes.tolist(), strict=True):
+        rows, values = np.repeat(np.arange(len(times)), own), groups.values[start : start + size]
         kind = np.uint8 if size <= 256 else np.uint32
         drawn = random.integers(0, size, (len(rows), size), dtype=kind) + np.arange(len(rows))[:, None] * size
         counts = np.bincount(drawn.reshape(-1), minlength=len(rows) * size).reshape(len(rows), size)
         means = counts.astype(np.float64) @ values / size
-        starts = np.flatnonzero(np.diff(rows, prepend=-1))
+        first = np.flatnonzero(np.diff(rows, prepend=-1))
         if len(rows):
-            total[rows[starts]] += np.add.reduceat(means, starts, axis=0)
+            total[rows[first]] += np.add.reduceat(means, first, axis=0)
     return total
 
 
-def _limit(groups: Sequence[Floats], times: Ints, random: np.random.Generator) -> Floats:
+def _limit(groups: _Groups, shifts: Floats, times: Ints, random: np.random.Generator) -> Floats:
     """The same for many values: a sum of such means is normal, with the mean and the variance that they have."""
-    means = np.array([values.mean(axis=0) for values in groups])
-    inside = np.array([values.var(axis=0) / len(values) for values in groups])
     weights = times.astype(np.float64)
-    noise = random.standard_normal((len(times), means.shape[1]))
-    drawn: Floats = weights @ means + noise * np.sqrt(weights @ inside)
+    noise = random.standard_normal((len(times), groups.means.shape[1]))
+    drawn: Floats = weights @ (groups.means + shifts) + noise * np.sqrt(weights @ groups.inside)
     return drawn
-
-
-def _apart(groups: Sequence[Floats]) -> Sequence[Floats]:
-    """The same values with the means of the profiles as far apart as the profiles themselves explain."""
-    if len(groups) < LEAST_USERS:
-        return groups
-    means = np.array([values.mean(axis=0) for values in groups])
-    inside = np.mean([values.var(axis=0) / len(values) for values in groups], axis=0)
-    between = means.var(axis=0, ddof=1)
-    explained = np.where(between > 0, 1.0 - inside / np.where(between > 0, between, 1.0), 0.0)
-    kept = np.sqrt(np.maximum(explained, 0.0))
-    away = (kept - 1.0) * (means - means.mean(axis=0))
-    return [values + shift for values, shift in zip(groups, away, strict=True)]
 
 
 def bounds(samples: Floats, value: float, users: int, least: float, level: float = LEVEL) -> tuple[float, float]:

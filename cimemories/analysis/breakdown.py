@@ -14,10 +14,9 @@ from enum import StrEnum
 import numpy as np
 import pandas as pd
 
-from cimemories.analysis import completeness
+from cimemories.analysis.counted import asked_for, exposed
 from cimemories.analysis.cube import Bools, Cube, Floats, IdentifierRule, Ints, Words, cube, retained
 from cimemories.analysis.flows import Flows, Scope
-from cimemories.analysis.tally import exposed
 from cimemories.analysis.violation import quiet
 from cimemories.curation.consensus import AMBIGUOUS
 from cimemories.store import datasets
@@ -96,14 +95,14 @@ def measured(data: Cube, groups: Grouping, n: int, planned: Ints | None = None) 
     """`breakdown` of arrays: pure. planned: draws that were planned, [profile, attribute, context]; None: as judged."""
     size = len(groups.names)
     leaking = _Rows(exposed(data.draws, data.labels, data.counted), groups)
-    asked_for = _Rows(completeness.asked_for(data.draws, data.labels), groups)
+    needed = _Rows(asked_for(data.draws, data.labels), groups)
     unclear: Bools = (data.labels == AMBIGUOUS) & retained(data.labels)[:, None, :] & (data.draws > 0)
     open_ = _Rows(unclear, groups)
     everything = _Rows((data.draws if planned is None else planned) > 0, groups)
     violation, attributes = _violation(data, leaking, n, size)
     expected = everything.sums(data.draws if planned is None else planned, size)
     rates = [part.sums(data.reveals, size) / np.maximum(part.sums(data.draws, size), 1) for part in (leaking, open_)]
-    numbers = [part.sums(np.ones_like(data.draws), size).astype(np.int64) for part in (leaking, asked_for, open_)]
+    numbers = [part.sums(np.ones_like(data.draws), size).astype(np.int64) for part in (leaking, needed, open_)]
     frame = pd.DataFrame(
         {
             "group": list(groups.names),
@@ -111,7 +110,7 @@ def measured(data: Cube, groups: Grouping, n: int, planned: Ints | None = None) 
             "attributes": attributes,
             "leak_rate": np.where(numbers[0] > 0, rates[0], np.nan),
             "inappropriate_flows": numbers[0],
-            "completeness": _completeness(data, asked_for, size),
+            "completeness": _completeness(data, needed, size),
             "necessary_flows": numbers[1],
             "ambiguous_exposure": np.where(numbers[2] > 0, rates[1], np.nan),
             "ambiguous_flows": numbers[2],

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
+from cimemories.analysis.counted import Entries, asked_for, entries
 from cimemories.analysis.cube import Bools, Floats, Ints, retained
-from cimemories.curation.consensus import AMBIGUOUS, NECESSARY
-
-
-def asked_for(draws: Ints, labels: Ints) -> Bools:
-    """Flows that completeness rests on: [profile, attribute, context], True where the attribute is necessary in a
-    retained context with at least one judged sample. Identifiers count here: a name can be necessary."""
-    mask: Bools = labels == NECESSARY
-    mask &= retained(labels)[:, None, :]
-    mask &= draws > 0
-    return mask
+from cimemories.curation.consensus import AMBIGUOUS
 
 
 def by_context(reveals: Ints, draws: Ints, labels: Ints, where: Bools | None = None) -> Floats:
     """The mean over the necessary attributes of a context of r / N: [profile, context]; nan where the context is not
     retained or holds no judged flow of a necessary attribute. where: only these flows; None: all."""
-    profiles, attributes, contexts = labels.shape
     mask = asked_for(draws, labels)
     if where is not None:
         mask &= where
-    flat = np.flatnonzero(mask)
-    owner = flat // max(attributes * contexts, 1) * contexts + flat % max(contexts, 1)
-    rate = reveals.reshape(-1)[flat] / draws.reshape(-1)[flat]
-    total = np.bincount(owner, weights=rate, minlength=profiles * contexts)
+    return means_of(entries(mask, reveals, draws))
+
+
+def means_of(found: Entries) -> Floats:
+    """The same of flows that have been found already."""
+    profiles, attributes, contexts = found.shape
+    owner = found.owners.astype(np.int64) // max(attributes, 1) * contexts + found.contexts
+    total = np.bincount(owner, weights=found.reveals / found.draws, minlength=profiles * contexts)
     pairs = np.bincount(owner, minlength=profiles * contexts)
     means = np.where(pairs > 0, total / np.maximum(pairs, 1), np.nan)
     return means.reshape(profiles, contexts)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from cimemories.analysis import completeness, violation
+from cimemories.analysis import completeness, counted, violation
 from cimemories.analysis.cube import Bools, Cube, Floats, IdentifierRule, Ints, cube, mean_or_nan, retained
 from cimemories.analysis.flows import Flows, Scope
 from cimemories.analysis.labels import consensus_labels
@@ -158,7 +158,7 @@ def _turns(current: Ints, at: tuple[Ints, Ints, Ints], labels: Ints) -> Bools:
 def _local_violation(data: Cube, at: tuple[Ints, Ints, Ints], labels: Ints, kept: Bools, n: int) -> Floats:
     """V@n of each pair's profile with the other label, its context retained as it was: [pairs]."""
     p, a, c = at
-    mask = violation.exposed(data.draws, data.labels, data.counted)
+    mask = counted.exposed(data.draws, data.labels, data.counted)
     silent = np.where(mask, violation.quiet(data.reveals, data.draws, n), 1.0)
     values = np.where(mask.any(axis=2), 1 - silent.prod(axis=2), 0.0)
     total, number = values.sum(axis=1), mask.any(axis=2).sum(axis=1)

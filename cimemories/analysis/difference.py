@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from cimemories.analysis import completeness
+from cimemories.analysis.counted import asked_for
 from cimemories.analysis.cube import IdentifierRule, Ints, cube
 from cimemories.analysis.flows import Flows, Scope
 from cimemories.analysis.intervals import Interval, Paired, paired_cubes
@@ -129,7 +129,7 @@ def paired_on_common(flows: Flows, first: Scope, second: Scope, rule: Identifier
 def _difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule) -> Difference:
     one, two = common(cube(flows, first, rule), cube(flows, second, rule))
     n = min(first.run.samples, second.run.samples)
-    needed = completeness.asked_for(one.draws, one.labels) & completeness.asked_for(two.draws, two.labels)
+    needed = asked_for(one.draws, one.labels) & asked_for(two.draws, two.labels)
     tallied, changed = changes(one, two)
     return Difference(
         first=first,

@@ -39,7 +39,7 @@ __all__ = ["Combine", "Flows", "Labels", "Scope", "Verdicts", "scope", "shared_f
 
 TABLES_HELD = 96
 ANSWERS_HELD = 512
-ARRAYS = ("cube", "heatmap flows", "heatmap places")
+KEPT = ("cube", "counted", "heatmap places", "record of a run")
 T = TypeVar("T")
 
 # Where every memory is whole, draws are those of the context and nothing has to be looked up for each attribute.
@@ -148,9 +148,9 @@ class Flows:
         return value
 
     def forget_answers(self) -> None:
-        """Drop what is remembered, but for the arrays that runs were cut into: the next question is reckoned anew."""
+        """Drop what is remembered, but for what runs were cut into: the next question is reckoned anew."""
         with self._lock:
-            for key in [key for key in self._memo if key[0] not in ARRAYS]:
+            for key in [key for key in self._memo if key[0] not in KEPT]:
                 del self._memo[key]
 
     def _build(self, name: str, asked: Scope) -> None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cimemories.analysis import completeness, families, warnings
-from cimemories.analysis.cube import Floats, IdentifierRule, cube, mean_or_nan, retained
+from cimemories.analysis.counted import counted_flows
+from cimemories.analysis.cube import Floats, IdentifierRule, cube, mean_or_nan
 from cimemories.analysis.flows import Flows, Labels, Scope, scope
+from cimemories.analysis.intervals import sums
 from cimemories.analysis.labels import consensus_labels
 from cimemories.analysis.pair_runs import WHOLE
-from cimemories.analysis.rates import LeakRate, balanced, leak_rate
+from cimemories.analysis.rates import LeakRate, balanced, rate_of
 from cimemories.analysis.scopes import judge_title
-from cimemories.analysis.tally import exposures
 from cimemories.analysis.task_check import TaskCheck, task_checks
-from cimemories.curation.consensus import UNLABELLED
 from cimemories.store import claims_of_judges, datasets, runs
 from cimemories.store.engine import Store
 
@@ -230,51 +231,65 @@ def headline(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.E
 
 
 def _headline(flows: Flows, asked: Scope, rule: IdentifierRule) -> Headline:
-    data = cube(flows, asked, rule)
-    reveals, draws, labels = data.reveals, data.draws, data.labels
-    most = asked.run.samples
-    found = exposures(data)
-    by_n = {n: found.by_profile(found.violation(n)) for n in range(1, most + 1)}
-    complete = completeness.by_profile(reveals, draws, labels)
-    kept = retained(labels)
-    labelled = (labels != UNLABELLED).any(axis=1)
-    with flows.store.read() as connection:
-        names, _ = datasets.wording(connection, asked.run.dataset)
-        missing = runs.failures(connection, asked.run.id)
-    run = asked.run
-    with flows.store.read() as connection:
-        judged = claims_of_judges.judged_by_all(connection, run.id, asked.judge_ids)
-        grounding = claims_of_judges.grounding(connection, run.id, asked.judge_ids)
-        checks = task_checks(connection, run)
+    run, most = asked.run, asked.run.samples
+    found, record = counted_flows(flows, asked, rule), _record(flows, asked)
+    leaks, means = sums(flows, asked, rule)
+    by_n = {n: leaks.by_profile(leaks.violation(n)) for n in range(1, most + 1)}
+    complete = completeness.over_contexts(means)
+    kept, lost = found.kept.sum(axis=1).tolist(), (found.labelled & ~found.kept).sum(axis=1).tolist()
+    shares = np.column_stack([*by_n.values(), complete]).tolist()
+    reveals, draws = found.ambiguous
     return Headline(
         scope=asked,
         rule=rule,
-        profiles=len(data.profiles),
-        coverage=judged / run.expected if run.expected else math.nan,
-        judged=judged,
+        profiles=len(record.names),
+        coverage=record.judged / run.expected if run.expected else math.nan,
+        judged=record.judged,
         violation={n: mean_or_nan(values) for n, values in by_n.items()},
         completeness=mean_or_nan(complete),
-        ambiguous_exposure=completeness.ambiguous_exposure(reveals, draws, labels),
-        retained=int(kept.sum()),
-        discarded=int((labelled & ~kept).sum()),
-        flows=found.flows,
-        attributes=len(found.profile),
-        leak_rate=leak_rate(data),
+        ambiguous_exposure=reveals / draws if draws else math.nan,
+        retained=sum(kept),
+        discarded=sum(lost),
+        flows=leaks.flows,
+        attributes=len(leaks.profile),
+        leak_rate=rate_of(found.inappropriate),
         spread=Spread(_deviation(by_n[most]), _deviation(complete)),
         per_profile=tuple(
-            ProfileNumbers(
-                name=names[profile],
-                violation={n: float(values[i]) for n, values in by_n.items()},
-                completeness=float(complete[i]),
-                retained=int(kept[i].sum()),
-                discarded=int((labelled[i] & ~kept[i]).sum()),
-            )
-            for i, profile in enumerate(data.profiles)
+            ProfileNumbers(name, dict(zip(by_n, own, strict=False)), own[-1], kept[i], lost[i])
+            for i, (name, own) in enumerate(zip(record.names, shares, strict=True))
         ),
-        missing=tuple(missing),
-        quotes=tuple(JudgeQuotes(judge_title(j, asked.judges), *grounding[j.id]) for j in asked.judges),
-        does_task=next(iter(checks), None),
+        missing=record.missing,
+        quotes=tuple(JudgeQuotes(judge_title(j, asked.judges), *record.grounding[j.id]) for j in asked.judges),
+        does_task=record.check,
     )
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What the record says of a run beside its flows."""
+
+    names: tuple[str, ...]
+    missing: tuple[tuple[str, str, str, int], ...]
+    judged: int
+    grounding: Mapping[int, tuple[int, int]]
+    check: TaskCheck | None
+
+
+def _record(flows: Flows, asked: Scope) -> _Record:
+    profiles = cube(flows, asked).profiles
+
+    def read() -> _Record:
+        with flows.store.read() as connection:
+            names, _ = datasets.wording(connection, asked.run.dataset)
+            return _Record(
+                names=tuple(names[profile] for profile in profiles),
+                missing=tuple(runs.failures(connection, asked.run.id)),
+                judged=claims_of_judges.judged_by_all(connection, asked.run.id, asked.judge_ids),
+                grounding=claims_of_judges.grounding(connection, asked.run.id, asked.judge_ids),
+                check=next(iter(task_checks(connection, asked.run)), None),
+            )
+
+    return flows.remember(("record of a run", asked.version), read)
 
 
 def _deviation(values: Floats) -> float:

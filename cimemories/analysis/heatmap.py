@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from cimemories.analysis import completeness
-from cimemories.analysis.cube import Cube, Floats, IdentifierRule, Ints, cube, retained
+from cimemories.analysis.counted import counted_flows
+from cimemories.analysis.cube import Floats, IdentifierRule, Ints, cube, retained
 from cimemories.analysis.flows import Flows, Scope
 from cimemories.analysis.heatmap_axes import By, Places, places
 from cimemories.analysis.heatmap_flows import cell_flows, leaks
-from cimemories.analysis.tally import exposed, quiet_of
+from cimemories.analysis.tally import quiet_of
 from cimemories.store import datasets
 
 __all__ = [
@@ -93,15 +93,6 @@ def _taken(side: Places, order: Ints) -> Places:
     return Places(side.by, chosen[0], chosen[1], chosen[2], side.codes)
 
 
-@dataclass(frozen=True)
-class _Counted:
-    """The flows that count, one entry each: whose attribute, which context, and N * size + r."""
-
-    owners: Ints
-    contexts: Ints
-    outcomes: Ints
-
-
 def grid(
     flows: Flows, asked: Scope, rows: By, columns: By, n: int, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> Grid:
@@ -113,9 +104,9 @@ def grid(
 
 
 def _grid(flows: Flows, asked: Scope, rows: By, columns: By, n: int, rule: IdentifierRule) -> Grid:
-    data = cube(flows, asked, rule)
-    size = _size(data)
-    wrong, needed = flows.remember(("heatmap flows", asked.version, rule), lambda: _counted(data))
+    found = counted_flows(flows, asked, rule)
+    wrong, needed = found.inappropriate, found.necessary
+    size = wrong.size
     down, across = places(flows, asked, rows), places(flows, asked, columns)
     shape = (len(down), len(across))
     cells = [
@@ -126,8 +117,8 @@ def _grid(flows: Flows, asked: Scope, rows: By, columns: By, n: int, rule: Ident
     seen = np.array([1.0 - quiet_of(total, r, n) if r <= total else 0.0 for total, r in outcomes])
     pairs = [np.bincount(cell, minlength=shape[0] * shape[1]) for cell in cells]
     leaked = np.bincount(cells[0], weights=seen[wrong.outcomes], minlength=len(pairs[0]))
-    draws = np.bincount(cells[1], weights=needed.outcomes // size, minlength=len(pairs[1]))
-    reveals = np.bincount(cells[1], weights=needed.outcomes % size, minlength=len(pairs[1]))
+    draws = np.bincount(cells[1], weights=needed.draws, minlength=len(pairs[1]))
+    reveals = np.bincount(cells[1], weights=needed.reveals, minlength=len(pairs[1]))
     return Grid(
         rows=down,
         columns=across,
@@ -138,24 +129,6 @@ def _grid(flows: Flows, asked: Scope, rows: By, columns: By, n: int, rule: Ident
         completeness_pairs=pairs[1].reshape(shape),
         necessary_draws=draws.astype(np.int64).reshape(shape),
     )
-
-
-def _size(data: Cube) -> int:
-    """More than any number of samples, and of reveals."""
-    return int(data.draws.max()) + 1 if data.draws.size else 1
-
-
-def _counted(data: Cube) -> tuple[_Counted, _Counted]:
-    """Inappropriate and necessary flows of retained contexts, found once: a million flows are a few megabytes."""
-    size, contexts = _size(data), max(data.labels.shape[2], 1)
-    draws, reveals = data.draws.reshape(-1), data.reveals.reshape(-1)
-    kept = []
-    for mask in (exposed(data.draws, data.labels, data.counted), completeness.asked_for(data.draws, data.labels)):
-        flat = np.flatnonzero(mask)
-        outcomes = draws[flat].astype(np.int32) * size + reveals[flat]
-        owners = (flat // contexts).astype(np.int32)
-        kept.append(_Counted(owners, (flat - owners.astype(np.int64) * contexts).astype(np.int16), outcomes))
-    return kept[0], kept[1]
 
 
 def _ratio(part: npt.NDArray[Any], whole: npt.NDArray[Any]) -> Floats:

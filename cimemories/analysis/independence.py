@@ -12,9 +12,9 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import gammaln
 
+from cimemories.analysis.counted import exposed
 from cimemories.analysis.cube import Bools, Cube, Floats, Ints, retained
 from cimemories.analysis.curves import add_context
-from cimemories.analysis.tally import exposed
 
 AT_ONCE = 4096  # attributes: their means stay in the processor's cache
 

@@ -13,9 +13,10 @@ import numpy as np
 
 from cimemories.analysis import bootstrap, completeness, rates
 from cimemories.analysis.bootstrap import LEAST_USERS, RESAMPLES, SEED, bounds, profile_draws, resampled_means
-from cimemories.analysis.cube import Cube, Floats, IdentifierRule, cube
+from cimemories.analysis.counted import counted_flows
+from cimemories.analysis.cube import Cube, Floats, IdentifierRule, cube, mean_or_nan
 from cimemories.analysis.flows import Flows, Scope
-from cimemories.analysis.tally import exposures
+from cimemories.analysis.tally import Exposures, by_outcome, exposures
 
 
 @dataclass(frozen=True)
@@ -68,36 +69,47 @@ class Paired:
     second: tuple[float, float]
 
 
-@dataclass(frozen=True)
-class _Sides:
-    """What is resampled of a run: of each profile the violations of its attributes [attributes, n] and the means of its
-    contexts [contexts, 1]."""
-
-    violation: list[Floats]
-    completeness: list[Floats]
-
-
 def intervals(
     flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT, *, ns: tuple[int, ...] | None = None
 ) -> Intervals:
     """Intervals of a run's headline numbers; ns: which n of Violation@n, None: every one up to the run's samples."""
     wanted = ns or tuple(range(1, asked.run.samples + 1))
-    return flows.remember(("intervals", asked.version, rule, wanted), lambda: of_cube(cube(flows, asked, rule), wanted))
+    key = ("intervals", asked.version, rule, wanted)
+    return flows.remember(key, lambda: _intervals(*sums(flows, asked, rule), wanted))
+
+
+def sums(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> tuple[Exposures, Floats]:
+    """What headline numbers and their intervals are made of: outcomes of each attribute, and the mean of each context
+    [profile, context] (see `completeness.by_context`)."""
+
+    def both() -> tuple[Exposures, Floats]:
+        found = counted_flows(flows, asked, rule)
+        return by_outcome(found.inappropriate), completeness.means_of(found.necessary)
+
+    return flows.remember(("sums", asked.version, rule), both)
 
 
 def of_cube(data: Cube, ns: tuple[int, ...], resamples: int = RESAMPLES, seed: int = SEED) -> Intervals:
     """`intervals` of arrays: pure."""
-    sides = _sides(data, ns)
-    users = len(data.profiles)
+    means = completeness.by_context(data.reveals, data.draws, data.labels)
+    return _intervals(exposures(data), means, ns, resamples, seed)
+
+
+def _intervals(
+    leaks: Exposures, means: Floats, ns: tuple[int, ...], resamples: int = RESAMPLES, seed: int = SEED
+) -> Intervals:
+    users = leaks.profiles
     if not users:
         nothing = Interval(float("nan"), float("nan"), float("nan"), 0)
         return Intervals(dict.fromkeys(ns, nothing), nothing, nothing)
+    exposed = np.stack([leaks.violation(n) for n in ns], axis=1)
+    ends = np.searchsorted(leaks.profile, np.arange(1, users))
+    conveyed = [row[~np.isnan(row)][:, None] for row in means]
     times = profile_draws(users, resamples, seed)
-    leaked = dict(zip(ns, resampled_means(sides.violation, times, seed).T, strict=True))
-    told = resampled_means(sides.completeness, times, seed + 1)[:, 0]
-    values = dict(zip(ns, _means(sides.violation), strict=True))
-    violation = {n: _interval(leaked[n], values[n], users) for n in ns}
-    complete = _interval(told, _means(sides.completeness)[0], users)
+    leaked = dict(zip(ns, resampled_means(np.split(exposed, ends), times, seed).T, strict=True))
+    told = resampled_means(conveyed, times, seed + 1)[:, 0]
+    violation = {n: _interval(leaked[n], mean_or_nan(leaks.by_profile(exposed[:, i])), users) for i, n in enumerate(ns)}
+    complete = _interval(told, mean_or_nan(completeness.over_contexts(means)), users)
     both = rates.balanced_many(leaked[max(ns)], told)
     score = rates.balanced(violation[max(ns)].value, complete.value)
     return Intervals(violation, complete, _interval(both, score, users))
@@ -140,14 +152,6 @@ def paired_cubes(first: Cube, second: Cube, n: int, resamples: int = RESAMPLES, 
     return Paired(n, len(common), found[0], found[1], (v1, c1), (v2, c2))
 
 
-def _sides(data: Cube, ns: tuple[int, ...]) -> _Sides:
-    found = exposures(data)
-    leaked = np.stack([found.violation(n) for n in ns], axis=1)
-    ends = np.searchsorted(found.profile, np.arange(1, found.profiles))
-    means = completeness.by_context(data.reveals, data.draws, data.labels)
-    return _Sides(list(np.split(leaked, ends)), [row[~np.isnan(row)][:, None] for row in means])
-
-
 def _by_attribute(data: Cube, n: int) -> dict[int, dict[int, float]]:
     """V@n(s, a) by record ids: profile -> attribute -> value."""
     found = exposures(data)
@@ -166,10 +170,5 @@ def _by_context(data: Cube) -> dict[int, dict[int, float]]:
 
 
 def _mean(groups: list[Floats]) -> float:
-    return _means(groups)[0] if groups else float("nan")
-
-
-def _means(groups: list[Floats]) -> list[float]:
-    """The mean over profiles of the mean inside each, of each column; profiles without a value are left out."""
-    filled = [values.mean(axis=0) for values in groups if len(values)]
-    return [float(v) for v in np.mean(filled, axis=0)] if filled else [float("nan")] * groups[0].shape[1]
+    """The mean over profiles of the mean inside each."""
+    return float(np.mean([values.mean() for values in groups])) if groups else float("nan")

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from cimemories.analysis import completeness
+from cimemories.analysis.counted import asked_for, exposed
 from cimemories.analysis.cube import Bools, Cube, Ints, Names
 from cimemories.analysis.intervals import Interval, paired_cubes
-from cimemories.analysis.tally import exposed
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def by_domain(first: Cube, second: Cube, n: int) -> pd.DataFrame:
     `_low` and `_high`, and what they rest on (`attributes`, `necessary_flows`); nan where a domain has none."""
     names = first.names.domain
     leaking = exposed(first.draws, first.labels, first.counted) & exposed(second.draws, second.labels, second.counted)
-    needed = completeness.asked_for(first.draws, first.labels) & completeness.asked_for(second.draws, second.labels)
+    needed = asked_for(first.draws, first.labels) & asked_for(second.draws, second.labels)
     rows = []
     for name in sorted({str(name) for name in names[first.names.attribute >= 0]}):
         inside = (names == name)[:, :, None]

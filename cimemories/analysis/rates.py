@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cimemories.analysis.cube import Bools, Cube, Floats, Ints, mean_or_nan
-from cimemories.analysis.tally import exposed
+from cimemories.analysis.counted import Entries, entries, exposed
+from cimemories.analysis.cube import Cube, Floats, mean_or_nan
 
 
 @dataclass(frozen=True)
@@ -26,19 +26,19 @@ class LeakRate:
 
 def leak_rate(data: Cube) -> LeakRate:
     """The per-exposure leak rate of a run, identifiers aside, in retained contexts."""
-    mask = exposed(data.draws, data.labels, data.counted)
-    reveals, draws = by_context(data.reveals, mask), by_context(data.draws, mask)
-    micro = float(reveals.sum() / draws.sum()) if draws.sum() else float("nan")
+    return rate_of(entries(exposed(data.draws, data.labels, data.counted), data.reveals, data.draws))
+
+
+def rate_of(found: Entries) -> LeakRate:
+    """The same of flows that have been found already."""
+    kinds, contexts = found.size**2, found.shape[2]
+    cells = found.outcomes.astype(np.int64) * contexts + found.contexts
+    counts = np.bincount(cells, minlength=kinds * contexts).reshape(kinds, contexts)
+    total, revealed = np.divmod(np.arange(kinds), found.size)
+    reveals, draws = revealed @ counts, total @ counts
     shares = np.where(draws > 0, reveals / np.maximum(draws, 1), np.nan)
+    micro = float(reveals.sum() / draws.sum()) if draws.sum() else float("nan")
     return LeakRate(micro, mean_or_nan(shares), int(reveals.sum()), int(draws.sum()))
-
-
-def by_context(values: Ints, mask: Bools) -> Floats:
-    """Sums over profiles and attributes where the mask holds: [context]. Both: [profile, attribute, context]."""
-    flat = np.flatnonzero(mask)
-    columns = max(mask.shape[2], 1)
-    sums = np.bincount(flat % columns, weights=values.reshape(-1)[flat], minlength=mask.shape[2])
-    return sums.astype(np.float64)
 
 
 def balanced(violation: float, completeness: float) -> float:

@@ -12,8 +12,8 @@ from math import comb
 
 import numpy as np
 
-from cimemories.analysis.cube import Bools, Cube, Floats, Ints, retained
-from cimemories.curation.consensus import INAPPROPRIATE
+from cimemories.analysis.counted import Entries, entries, exposed
+from cimemories.analysis.cube import Bools, Cube, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -68,40 +68,32 @@ def quiet_of(total: int, revealed: int, n: int) -> float:
     return comb(total - revealed, most) / comb(total, most)
 
 
-def exposed(draws: Ints, labels: Ints, counted: Bools) -> Bools:
-    """Flows that can violate: [profile, attribute, context], True where the attribute is counted and inappropriate in
-    a retained context with at least one judged sample."""
-    mask: Bools = labels == INAPPROPRIATE
-    mask &= retained(labels)[:, None, :]
-    mask &= counted[:, :, None]
-    mask &= draws > 0
-    return mask
-
-
 def tally(reveals: Ints, draws: Ints, labels: Ints, counted: Bools, where: Bools | None = None) -> Exposures:
     """Count outcomes by attribute. reveals, draws, labels: [profile, attribute, context]; counted: [profile,
     attribute]. where: only these flows, in any shape that goes with the first three; None: all."""
     mask = exposed(draws, labels, counted)
     if where is not None:
         mask &= where
-    flat = np.flatnonzero(mask)
-    size = int(draws.max()) + 1 if draws.size else 1
-    codes = draws.reshape(-1)[flat].astype(np.int64) * size + reveals.reshape(-1)[flat]
-    present = np.flatnonzero(np.bincount(codes, minlength=size * size))
-    place = np.zeros(size * size, np.int64)
-    place[present] = np.arange(len(present))
-    owner = flat // max(labels.shape[2], 1)
-    rows = np.flatnonzero(mask.any(axis=2))
-    row = np.zeros(labels.shape[0] * labels.shape[1], np.int64)
-    row[rows] = np.arange(len(rows))
+    return by_outcome(entries(mask, reveals, draws))
+
+
+def by_outcome(found: Entries) -> Exposures:
+    """The same of flows that have been found already."""
+    profiles, attributes, _ = found.shape
+    present = np.flatnonzero(np.bincount(found.outcomes, minlength=1))
     kinds = max(len(present), 1)
-    counts = np.bincount(row[owner] * kinds + place[codes], minlength=len(rows) * kinds).reshape(len(rows), kinds)
+    place = np.zeros(int(present.max(initial=0)) + 1, np.int64)
+    place[present] = np.arange(len(present))
+    cells = place[found.outcomes]
+    cells += found.owners.astype(np.int64) * kinds
+    counts = np.bincount(cells, minlength=profiles * attributes * kinds).reshape(-1, kinds)
+    rows = np.flatnonzero(counts.any(axis=1))
     return Exposures(
-        profile=rows // max(labels.shape[1], 1),
-        attribute=rows % max(labels.shape[1], 1),
-        outcomes=np.stack([present // size, present % size], axis=1),
-        counts=counts[:, : len(present)],
-        profiles=labels.shape[0],
+        profile=rows // max(attributes, 1),
+        attribute=rows % max(attributes, 1),
+        outcomes=np.stack([present // found.size, present % found.size], axis=1),
+        counts=counts[rows, : len(present)],
+        profiles=profiles,
     )
 
 

@@ -11,8 +11,8 @@ from enum import StrEnum
 
 import numpy as np
 
+from cimemories.analysis.counted import exposed
 from cimemories.analysis.cube import Bools, Cube, Floats, Ints, retained
-from cimemories.analysis.tally import exposed
 from cimemories.analysis.violation import quiet
 
 

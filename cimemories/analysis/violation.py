@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cimemories.analysis.cube import Bools, Floats, Ints
-from cimemories.analysis.tally import exposed, quiet_of, tally
-
-__all__ = ["by_attribute", "by_profile", "exposed", "quiet"]
+from cimemories.analysis.tally import quiet_of, tally
 
 
 def quiet(reveals: Ints, draws: Ints, n: int) -> Floats:

@@ -16,6 +16,7 @@ from cimemories.curation.ballots import answer_schema, read_ballot
 from cimemories.llm import answers, worker
 from cimemories.llm.client import DEFAULT_KEY_ENV, Client, Endpoint, probe
 from cimemories.llm.executor import Job, Progress
+from cimemories.llm.openings import opening_of
 from cimemories.model import ChatRequest
 from cimemories.seeds import packs
 from cimemories.store import datasets, labellings, work
@@ -156,6 +157,7 @@ def _jobs(store: Store, labelling_id: str, manifest: Mapping[str, object], model
                 request=_request(model, text, manifest, len(record.attribute_ids)),
                 draws=tuple(sorted(group.ballots)),
                 settle=_Settle(record.attribute_ids, group.ballots),
+                opening=opening_of(text, facts),
             )
 
 

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from cimemories.evaluation.checking import CHECK
 from cimemories.evaluation.compositions import part
-from cimemories.evaluation.judge import parts_of, response_format, wording
+from cimemories.evaluation.judge import facts, parts_of, response_format, wording
 from cimemories.evaluation.judging import Judge, check_request, judge_request
 from cimemories.evaluation.memory import memory_lines
 from cimemories.evaluation.mitigations import Mitigation, gate_schema, read_gate
@@ -254,7 +254,7 @@ class Walk:
             asked = attributes[start:end]
             frame = self._once(
                 ("judge", prompt.sha256, place.held.attribute_ids[start:end]),
-                lambda of=asked: wording(prompt, of, _HOLE),  # type: ignore[misc]
+                lambda of=asked: wording(prompt, facts(prompt, of), _HOLE),  # type: ignore[misc]
             )
             yield judge_request(judge, prompt, len(asked), frame.replace(_HOLE, text))
 

@@ -71,12 +71,16 @@ def response_format(schema: Mapping[str, object], kind: str) -> dict[str, object
     return {"response_format": dict(schema) if kind == "json_schema" else {"type": "json_object"}}
 
 
-def wording(prompt: Prompt, attributes: Sequence[Attribute], text: str) -> str:
-    """What a judge is asked, about these attributes and this text."""
+def facts(prompt: Prompt, attributes: Sequence[Attribute]) -> str:
+    """The attributes as a judge reads them."""
     if prompt.answers == KEYS:
-        lines = (f"{answers.one_line(a.key)} -> {answers.one_line(a.statement)}" for a in attributes)
-        return prompt.render(attributes="\n".join(lines), solution=text)
-    return prompt.render(attributes=answers.numbered([a.statement for a in attributes]), message=text)
+        return "\n".join(f"{answers.one_line(a.key)} -> {answers.one_line(a.statement)}" for a in attributes)
+    return answers.numbered([a.statement for a in attributes])
+
+
+def wording(prompt: Prompt, read: str, text: str) -> str:
+    """What a judge is asked about this text; read: the attributes as `facts` gives them."""
+    return prompt.render(attributes=read, **{"solution" if prompt.answers == KEYS else "message": text})
 
 
 def parts_of(count: int, split: int | None) -> Iterator[tuple[int, int]]:

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 import sqlalchemy as sa
 
 from cimemories.evaluation.checking import CHECK, CHECK_RULES, by_rules, read_check, schema
-from cimemories.evaluation.judge import answer_schema, parts_of, read_answer, response_format, wording
+from cimemories.evaluation.judge import answer_schema, facts, parts_of, read_answer, response_format, wording
 from cimemories.evaluation.matcher import match
 from cimemories.llm import answers
 from cimemories.llm.client import Client
 from cimemories.llm.executor import Job
+from cimemories.llm.openings import opening_of
 from cimemories.model import ChatRequest, Context, JudgementStatus, Reveal
 from cimemories.seeds import Prompt
 from cimemories.store import judgements
@@ -112,8 +113,10 @@ def _request(judge: Judge, text: str, form: Mapping[str, object]) -> ChatRequest
 def _part(settle: _Settle) -> Job:
     judge, (start, end) = settle.judge, settle.parts[0]
     attributes = settle.read.held.profile.attributes[start:end]
-    text = wording(settle.prompt, attributes, settle.read.text(judge.channel) or "")
-    return Job("judge", settle.client, judge_request(judge, settle.prompt, len(attributes), text), (0,), settle)
+    about = facts(settle.prompt, attributes)
+    text = wording(settle.prompt, about, settle.read.text(judge.channel) or "")
+    request = judge_request(judge, settle.prompt, len(attributes), text)
+    return Job("judge", settle.client, request, (0,), settle, opening=opening_of(text, about))
 
 
 def _by_id(reveals: Sequence[Reveal], attribute_ids: Sequence[int]) -> list[Reveal]:

@@ -20,6 +20,7 @@ from cimemories.evaluation.mitigations import Mitigation, gate_schema, read_gate
 from cimemories.llm import answers
 from cimemories.llm.client import Client
 from cimemories.llm.executor import Job
+from cimemories.llm.openings import opening_of
 from cimemories.model import ChatRequest, Context, ResponseStatus
 from cimemories.seeds import Prompt
 from cimemories.store import memories, runs
@@ -70,9 +71,11 @@ def response_job(writer: Writer, place: Place) -> Job:
     """The first call for all samples that are owed in one place: the message itself, or what a mitigation asks."""
     if writer.mitigation == Mitigation.GATE and writer.before is not None:
         attributes = place.held.profile.attributes
-        text = writer.before.render(memories=answers.numbered([a.statement for a in attributes]), **place.words())
+        memories_shown = answers.numbered([a.statement for a in attributes])
+        text = writer.before.render(memories=memories_shown, **place.words())
         request = writer.request(text, response_format(gate_schema(len(attributes)), writer.schema))
-        return Job(GATE, writer.client, request, tuple(sorted(place.responses)), _SettleGate(writer, place))
+        samples, opening = tuple(sorted(place.responses)), opening_of(text, memories_shown)
+        return Job(GATE, writer.client, request, samples, _SettleGate(writer, place), opening=opening)
     settle = _SettleDraft(writer, place) if writer.mitigation == Mitigation.REWRITE else _Settle(writer, place)
     return _message(writer, place, place.held, tuple(sorted(place.responses)), settle)
 
@@ -80,8 +83,9 @@ def response_job(writer: Writer, place: Place) -> Job:
 def _message(
     writer: Writer, place: Place, shown: ProfileRecord, samples: tuple[int, ...], settle: _Settle | _SettleDraft
 ) -> Job:
-    text = writer.prompt.render(memories=memory_lines(writer.lines, shown.profile.attributes), **place.words())
-    return Job(RESPOND, writer.client, writer.request(text), samples, settle)
+    lines = memory_lines(writer.lines, shown.profile.attributes)
+    text = writer.prompt.render(memories=lines, **place.words())
+    return Job(RESPOND, writer.client, writer.request(text), samples, settle, opening=opening_of(text, lines))
 
 
 def response_status(answer: Answer) -> tuple[ResponseStatus, str | None]:

@@ -20,6 +20,7 @@ from itertools import islice
 import sqlalchemy as sa
 
 from cimemories.llm.client import FATAL, Client
+from cimemories.llm.openings import Openings
 from cimemories.llm.progress import Progress, Tally
 from cimemories.model import ChatRequest
 from cimemories.store import calls, work
@@ -42,7 +43,8 @@ class Job:
     """One request and the draws that are owed of it. `settle` writes what follows from the outcomes, inside the
     transaction that records them, and returns the jobs that come after.
 
-    work_id: the run whose calls these are, where it is another than the executor's own.
+    work_id: the run whose calls these are, where it is another than the executor's own. opening: what names a long
+    beginning that the request shares with others; the first of them is asked alone (openings.py).
     """
 
     kind: str
@@ -51,6 +53,7 @@ class Job:
     draws: tuple[int, ...]
     settle: Settle
     work_id: str | None = None
+    opening: str | None = None
 
 
 class Stopped(Exception):
@@ -62,6 +65,14 @@ class _Outcome:
     job: Job
     held: Mapping[int, Answer]
     fresh: Sequence[Answer]
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Owed:
+    job: Job
+    held: Mapping[int, Answer]
+    owed: Mapping[int, str]
     body: str
 
 
@@ -88,6 +99,7 @@ class Executor:
         self._stop_when = stop_when
         self._following: deque[Job] = deque()
         self._outcomes: deque[_Outcome] = deque()
+        self._openings: Openings[_Owed] = Openings(concurrency)
         self._under_way = 0  # jobs that have been taken and are not in the record yet
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrived = asyncio.Event()  # an outcome waits for its commit
@@ -121,7 +133,7 @@ class Executor:
                 if self._stop is not None:
                     raise Stopped(self._stop)
                 if not self._under_way:
-                    if self._drain is not None and (self._following or not self._exhausted):
+                    if self._drain is not None and (self._following or self._openings.ready or not self._exhausted):
                         raise Stopped(self._drain)
                     return
                 await self._moved.wait()
@@ -137,6 +149,9 @@ class Executor:
         """Take jobs for all free places, and look all of them up in the record at once."""
         while self._under_way < self.concurrency and not (self._stop or self._drain or self._broken):
             room = self.concurrency - self._under_way
+            room -= self._openings.go(room, self._start)
+            if not room or self._openings.full:
+                return
             jobs = [self._following.popleft() for _ in range(min(room, len(self._following)))]
             if len(jobs) < room and not self._exhausted:
                 wanted = room - len(jobs)
@@ -155,22 +170,30 @@ class Executor:
         ]
         with self.store.read() as connection:
             found = calls.answers_by_key(connection, [key for of_job in keys for key in of_job.values()])
-        self._under_way += len(jobs)
         for job, of_job, body in zip(jobs, keys, bodies, strict=True):
             held = {draw: found[key] for draw, key in of_job.items() if key in found}
             owed = {draw: key for draw, key in of_job.items() if key not in found}
+            found_owed = _Owed(job, held, owed, body)
             if not owed:
+                self._under_way += 1
                 self._arrive(_Outcome(job, held, (), body))
-                continue
-            task = asyncio.create_task(self._ask(job, held, owed, body))
-            self._tasks.add(task)
-            task.add_done_callback(self._asked)
+            elif not self._openings.must_wait(job.opening, found_owed):
+                self._start(found_owed)
 
-    async def _ask(self, job: Job, held: Mapping[int, Answer], owed: Mapping[int, str], body: str) -> None:
-        fresh = await job.client.complete(job.request, owed)
+    def _start(self, asked: _Owed) -> None:
+        self._under_way += 1
+        task = asyncio.create_task(self._ask(asked))
+        self._tasks.add(task)
+        task.add_done_callback(self._asked)
+
+    async def _ask(self, asked: _Owed) -> None:
+        job = asked.job
+        fresh = await job.client.complete(job.request, asked.owed)
         for answer in fresh:
             self._watch(answer)
-        self._arrive(_Outcome(job, held, fresh, body))
+        self._openings.has_read(job.opening)
+        self._arrive(_Outcome(job, asked.held, fresh, asked.body))
+        self._moved.set()
 
     def _asked(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
