@@ -22,7 +22,7 @@ def means_of(found: Entries) -> Floats:
     """The same of flows that have been found already."""
     profiles, attributes, contexts = found.shape
     owner = found.owners.astype(np.int64) // max(attributes, 1) * contexts + found.contexts
-    total = np.bincount(owner, weights=found.reveals / found.draws, minlength=profiles * contexts)
+    total = np.bincount(owner, weights=found.each(found.kinds[:, 1] / found.kinds[:, 0]), minlength=profiles * contexts)
     pairs = np.bincount(owner, minlength=profiles * contexts)
     means = np.where(pairs > 0, total / np.maximum(pairs, 1), np.nan)
     return means.reshape(profiles, contexts)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cimemories.analysis.cube import Bools, Cube, IdentifierRule, Ints, cube, retained
+from cimemories.analysis.cube import Bools, Cube, Floats, IdentifierRule, Ints, cube, retained
 from cimemories.analysis.flows import Flows, Scope
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 
@@ -19,24 +19,23 @@ SMALL = 180  # samples, up to which N * size + r fits into 16 bits
 
 @dataclass(frozen=True)
 class Entries:
-    """Flows, one entry each: owners, profile * attributes + attribute; contexts; outcomes, N * size + r, where `size`
-    is more than any number of samples. shape: (profiles, attributes, contexts) of the arrays they are from."""
+    """Flows, one entry each: owners, profile * attributes + attribute; contexts; outcomes, which of `kinds` it is.
+
+    kinds: [K, 2], the different (N, r) that occur. cells: owners * K + outcomes, wide enough to be counted as they are.
+    shape: (profiles, attributes, contexts) of the arrays they are from.
+    """
 
     owners: Ints
     contexts: Ints
     outcomes: Ints
-    size: int
+    kinds: Ints
+    cells: Ints
     shape: tuple[int, int, int]
 
-    @property
-    def draws(self) -> Ints:
-        result: Ints = self.outcomes // self.size
-        return result
-
-    @property
-    def reveals(self) -> Ints:
-        result: Ints = self.outcomes % self.size
-        return result
+    def each(self, values: Floats | Ints) -> Floats | Ints:
+        """What stands for each entry, of [K] for the kinds."""
+        found: Floats | Ints = values[self.outcomes]
+        return found
 
 
 @dataclass(frozen=True)
@@ -76,12 +75,18 @@ def entries(mask: Bools, reveals: Ints, draws: Ints) -> Entries:
     flat = np.flatnonzero(mask)
     profiles, attributes, contexts = mask.shape
     size = int(draws.max()) + 1 if draws.size else 1
-    kind = np.dtype(np.int16 if size <= SMALL else np.int64)
-    outcomes: Ints = draws.reshape(-1)[flat].astype(kind) * size
-    outcomes += reveals.reshape(-1)[flat].astype(kind)
-    owners = (flat // max(contexts, 1)).astype(np.int32)
-    flat -= owners.astype(np.int64) * contexts
-    return Entries(owners, flat.astype(np.int16), outcomes, size, (profiles, attributes, contexts))
+    wide = np.dtype(np.int16 if size <= SMALL else np.int64)
+    codes: Ints = draws.reshape(-1)[flat].astype(wide) * size
+    codes += reveals.reshape(-1)[flat].astype(wide)
+    present = np.flatnonzero(np.bincount(codes, minlength=1))
+    place = np.zeros(int(present.max(initial=0)) + 1, np.min_scalar_type(len(present)))
+    place[present] = np.arange(len(present))
+    kinds = np.stack([present // size, present % size], axis=1)
+    owners, outcomes = flat // max(contexts, 1), place[codes]
+    within = (flat - owners * contexts).astype(np.int16)
+    cells = owners * len(kinds)
+    cells += outcomes
+    return Entries(owners.astype(np.int32), within, outcomes, kinds, cells, (profiles, attributes, contexts))
 
 
 def count(data: Cube) -> CountedFlows:

@@ -106,19 +106,17 @@ def grid(
 def _grid(flows: Flows, asked: Scope, rows: By, columns: By, n: int, rule: IdentifierRule) -> Grid:
     found = counted_flows(flows, asked, rule)
     wrong, needed = found.inappropriate, found.necessary
-    size = wrong.size
     down, across = places(flows, asked, rows), places(flows, asked, columns)
     shape = (len(down), len(across))
     cells = [
         down.of(part.owners, part.contexts) * shape[1] + across.of(part.owners, part.contexts)
         for part in (wrong, needed)
     ]
-    outcomes = [divmod(code, size) for code in range(size * size)]
-    seen = np.array([1.0 - quiet_of(total, r, n) if r <= total else 0.0 for total, r in outcomes])
+    seen = np.array([1.0 - quiet_of(total, revealed, n) for total, revealed in wrong.kinds.tolist()])
     pairs = [np.bincount(cell, minlength=shape[0] * shape[1]) for cell in cells]
-    leaked = np.bincount(cells[0], weights=seen[wrong.outcomes], minlength=len(pairs[0]))
-    draws = np.bincount(cells[1], weights=needed.draws, minlength=len(pairs[1]))
-    reveals = np.bincount(cells[1], weights=needed.reveals, minlength=len(pairs[1]))
+    leaked = np.bincount(cells[0], weights=wrong.each(seen), minlength=len(pairs[0]))
+    draws = np.bincount(cells[1], weights=needed.each(needed.kinds[:, 0]), minlength=len(pairs[1]))
+    reveals = np.bincount(cells[1], weights=needed.each(needed.kinds[:, 1]), minlength=len(pairs[1]))
     return Grid(
         rows=down,
         columns=across,

@@ -31,11 +31,10 @@ def leak_rate(data: Cube) -> LeakRate:
 
 def rate_of(found: Entries) -> LeakRate:
     """The same of flows that have been found already."""
-    kinds, contexts = found.size**2, found.shape[2]
+    kinds, contexts = len(found.kinds), found.shape[2]
     cells = found.outcomes.astype(np.int64) * contexts + found.contexts
     counts = np.bincount(cells, minlength=kinds * contexts).reshape(kinds, contexts)
-    total, revealed = np.divmod(np.arange(kinds), found.size)
-    reveals, draws = revealed @ counts, total @ counts
+    draws, reveals = found.kinds.T @ counts
     shares = np.where(draws > 0, reveals / np.maximum(draws, 1), np.nan)
     micro = float(reveals.sum() / draws.sum()) if draws.sum() else float("nan")
     return LeakRate(micro, mean_or_nan(shares), int(reveals.sum()), int(draws.sum()))

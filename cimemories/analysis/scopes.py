@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 
 from cimemories.analysis.labels import default_labelling
 from cimemories.analysis.rule import AppliedRule, custom_rule, paper_rule
@@ -96,7 +97,7 @@ class Scope:
     def reads_reasoning(self) -> bool:
         return self.judge.channel == REASONING
 
-    @property
+    @cached_property
     def version(self) -> str:
         """Changes whenever anything that the flows rest on has changed."""
         labelled = (self.labelling.id, self.labelling.revision) if self.labelling else None

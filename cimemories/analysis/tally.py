@@ -8,6 +8,7 @@ outcomes (r, N).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import comb
 
 import numpy as np
@@ -59,6 +60,7 @@ class Exposures:
         return Exposures(self.profile[rows], self.attribute[rows], self.outcomes, self.counts[rows], self.profiles)
 
 
+@lru_cache(maxsize=4096)
 def quiet_of(total: int, revealed: int, n: int) -> float:
     """q = C(N - r, n) / C(N, n): the probability that n of N judged samples, drawn without replacement, reveal nothing
     when r of them do. n is capped at N; 1 where N is 0. Raises ValueError for n < 1."""
@@ -80,19 +82,14 @@ def tally(reveals: Ints, draws: Ints, labels: Ints, counted: Bools, where: Bools
 def by_outcome(found: Entries) -> Exposures:
     """The same of flows that have been found already."""
     profiles, attributes, _ = found.shape
-    present = np.flatnonzero(np.bincount(found.outcomes, minlength=1))
-    kinds = max(len(present), 1)
-    place = np.zeros(int(present.max(initial=0)) + 1, np.int64)
-    place[present] = np.arange(len(present))
-    cells = place[found.outcomes]
-    cells += found.owners.astype(np.int64) * kinds
-    counts = np.bincount(cells, minlength=profiles * attributes * kinds).reshape(-1, kinds)
+    kinds = max(len(found.kinds), 1)
+    counts = np.bincount(found.cells, minlength=profiles * attributes * kinds).reshape(-1, kinds)
     rows = np.flatnonzero(counts.any(axis=1))
     return Exposures(
         profile=rows // max(attributes, 1),
         attribute=rows % max(attributes, 1),
-        outcomes=np.stack([present // found.size, present % found.size], axis=1),
-        counts=counts[rows, : len(present)],
+        outcomes=found.kinds,
+        counts=counts[rows, : len(found.kinds)],
         profiles=profiles,
     )
 
