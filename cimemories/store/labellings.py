@@ -10,7 +10,7 @@ from itertools import islice
 import sqlalchemy as sa
 
 from cimemories.model import Persona, Verdict, WorkStatus
-from cimemories.store import work
+from cimemories.store import ended, work
 from cimemories.store.curation_tables import imported_vote
 from cimemories.store.engine import insert_ignore
 from cimemories.store.ids import canonical_json, content_hash, new_id, now
@@ -167,13 +167,7 @@ def all_rows(connection: sa.Connection, dataset_id: int | None = None) -> list[L
     if dataset_id is not None:
         query = query.where(labelling.c.dataset == dataset_id)
     rows = connection.execute(query).mappings().all()
-    counts: dict[str, dict[str, int]] = {}
-    for name, status, count in connection.execute(
-        sa.select(ballot.c.labelling, ballot.c.status, sa.func.count())
-        .where(ballot.c.labelling.in_([row["id"] for row in rows]))
-        .group_by(ballot.c.labelling, ballot.c.status)
-    ):
-        counts.setdefault(name, {})[status] = count
+    counts = ended.by_work(connection, "ballots", rows, lambda ids: _ballots(connection, ids))
     return [
         LabellingRow(
             id=row["id"],
@@ -189,10 +183,22 @@ def all_rows(connection: sa.Connection, dataset_id: int | None = None) -> list[L
             created=row["created"],
             finished=row["finished"],
             revision=row["revision"],
-            ballots=counts.get(row["id"], {}),
+            ballots=dict(counts[row["id"]]),
         )
         for row in rows
     ]
+
+
+def _ballots(connection: sa.Connection, labelling_ids: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Ballots of each labelling, counted by status."""
+    counts: dict[str, dict[str, int]] = {}
+    for name, status, count in connection.execute(
+        sa.select(ballot.c.labelling, ballot.c.status, sa.func.count())
+        .where(ballot.c.labelling.in_(labelling_ids))
+        .group_by(ballot.c.labelling, ballot.c.status)
+    ):
+        counts.setdefault(name, {})[status] = count
+    return counts
 
 
 def owed(connection: sa.Connection, labelling_id: str, profile_id: int) -> list[BallotGroup]:

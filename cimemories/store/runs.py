@@ -10,7 +10,7 @@ from itertools import islice
 import sqlalchemy as sa
 
 from cimemories.model import JudgementStatus, ResponseStatus, WorkStatus
-from cimemories.store import run_costs, work
+from cimemories.store import ended, run_costs, work
 from cimemories.store.engine import StoreError, insert_ignore
 from cimemories.store.ids import canonical_json, new_id, now
 from cimemories.store.tables import context, judgement, profile, profile_context, response, run
@@ -180,15 +180,8 @@ def _rows(connection: sa.Connection, query: sa.Select) -> list[RunRow]:
     from cimemories.store.judgements import counts_by_run
 
     rows = connection.execute(query).mappings().all()
-    ids = [row["id"] for row in rows]
-    responses: dict[str, dict[str, int]] = {}
-    for run_id, status, count in connection.execute(
-        sa.select(response.c.run, response.c.status, sa.func.count())
-        .where(response.c.run.in_(ids))
-        .group_by(response.c.run, response.c.status)
-    ):
-        responses.setdefault(run_id, {})[status] = count
-    judged = counts_by_run(connection, ids)
+    responses = ended.by_work(connection, "responses", rows, lambda ids: _responses(connection, ids))
+    judged = ended.by_work(connection, "judgements", rows, lambda ids: counts_by_run(connection, ids))
     return [
         RunRow(
             id=row["id"],
@@ -208,13 +201,25 @@ def _rows(connection: sa.Connection, query: sa.Select) -> list[RunRow]:
             created=row["created"],
             finished=row["finished"],
             revision=row["revision"],
-            responses=responses.get(row["id"], {}),
-            judgements=judged.get(row["id"], {}),
+            responses=dict(responses[row["id"]]),
+            judgements=dict(judged[row["id"]]),
             sweep=row["sweep"],
             cell=row["cell"],
         )
         for row in rows
     ]
+
+
+def _responses(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Responses of each run, counted by status."""
+    counts: dict[str, dict[str, int]] = {}
+    for run_id, status, count in connection.execute(
+        sa.select(response.c.run, response.c.status, sa.func.count())
+        .where(response.c.run.in_(run_ids))
+        .group_by(response.c.run, response.c.status)
+    ):
+        counts.setdefault(run_id, {})[status] = count
+    return counts
 
 
 def owed(connection: sa.Connection, run_id: str, profile_id: int) -> list[OwedResponses]:

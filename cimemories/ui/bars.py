@@ -5,10 +5,10 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cimemories.model import Label
-from cimemories.ui.charts import CHARACTER_WIDTH, COLOURS, LONGEST_TICK, escaped, figure_layout, show
+from cimemories.ui.charts import CHARACTER_WIDTH, COLOURS, LONGEST_TICK, escaped, layout, show
 from cimemories.ui.safe import GLYPHS
 from cimemories.ui.tables import count as as_count
 from cimemories.ui.tables import percent
@@ -54,39 +54,46 @@ def share_bars(
 ) -> None:
     """One bar a row of `frame`, from 0 to 100 % of the row, first row on top; the parts are columns of counts. A part
     that is wide enough says its glyph and share; the hover says the count. A row without counts is an empty bar."""
-    import plotly.graph_objects as go
-
     whole = frame[[part.column for part in parts]].sum(axis=1)
-    fig = go.Figure()
+    traces: list[dict[str, Any]] = []
     for part in parts:
         if not frame[part.column].any():
             continue  # nothing to see, and nothing to explain in the legend
         shares = [n / total if total else 0.0 for n, total in zip(frame[part.column], whole, strict=True)]
-        fig.add_bar(
-            y=list(range(len(frame))),
-            x=shares,
-            orientation="h",
-            name=part.name,
-            marker={
-                "color": part.colour,
-                "pattern": {"shape": part.pattern, "fgcolor": "rgba(17,17,17,.55)", "size": 5, "fillmode": "overlay"},
-            },
-            text=[f"{part.glyph} {100 * share:.0f} %".strip() if share >= WIDE_ENOUGH else "" for share in shares],
-            textposition="inside",
-            insidetextanchor="middle",
-            textangle=0,
-            textfont={"color": "#111", "size": 11},
-            hovertext=[
-                f"<b>{escaped(row, 90)}</b><br>{escaped(part.name)}: {percent(share)}, "
-                f"{as_count(n)} of {as_count(total)} {escaped(unit)}"
-                for row, share, n, total in zip(frame[name], shares, frame[part.column], whole, strict=True)
-            ],
-            hoverinfo="text",
+        pattern = {"shape": part.pattern, "fgcolor": "rgba(17,17,17,.55)", "size": 5, "fillmode": "overlay"}
+        said = [
+            f"<b>{escaped(row, 90)}</b><br>{escaped(part.name)}: {percent(share)}, "
+            f"{as_count(n)} of {as_count(total)} {escaped(unit)}"
+            for row, share, n, total in zip(frame[name], shares, frame[part.column], whole, strict=True)
+        ]
+        inside = [f"{part.glyph} {100 * share:.0f} %".strip() if share >= WIDE_ENOUGH else "" for share in shares]
+        traces.append(
+            {
+                **_bar(shares, said),
+                "name": part.name,
+                "marker": {"color": part.colour, **({"pattern": pattern} if part.pattern else {})},
+                "text": inside,
+                "textposition": "inside",
+                "insidetextanchor": "middle",
+                "textangle": 0,
+                "textfont": {"color": "#111", "size": 11},
+            }
         )
-    fig.update_layout(barmode="stack", bargap=0.22)
-    fig.update_xaxes(range=[0, 1], tickformat=".0%", showgrid=False, zeroline=False)
-    _rows(fig, [str(row) for row in frame[name]], title, subtitle)
-    show(fig, key=key, alt=alt)
+    across = {"range": [0, 1], "tickformat": ".0%", "showgrid": False, "zeroline": False}
+    more = {"barmode": "stack", "bargap": 0.22, "xaxis": across}
+    show(_figure(traces, [str(row) for row in frame[name]], title, subtitle, more), key=key, alt=alt)
+
+
+def _bar(x: Sequence[float], said: Sequence[str]) -> dict[str, Any]:
+    """Bars that lie, the first row at the top, and what the pointer reads on each."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "y": list(range(len(x))),
+        "x": list(x),
+        "hovertext": list(said),
+        "hoverinfo": "text",
+    }
 
 
 def counted_bars(
@@ -94,29 +101,23 @@ def counted_bars(
 ) -> None:
     """One bar a row of `frame`, as long as its count, with the count and its share of all beside it; first row on
     top."""
-    import plotly.graph_objects as go
-
     total = int(frame[count].sum())
     said = [f"{as_count(n)} ({percent(n / total)})" if total else "" for n in frame[count]]
-    fig = go.Figure()
-    fig.add_bar(
-        y=list(range(len(frame))),
-        x=frame[count].tolist(),
-        orientation="h",
-        marker={"color": colour},
-        text=said,
-        textposition="outside",
-        cliponaxis=False,
-        hovertext=[
-            f"<b>{escaped(row, 90)}</b><br>{text} {escaped(unit)}" for row, text in zip(frame[name], said, strict=True)
-        ],
-        hoverinfo="text",
-        showlegend=False,
-    )
-    fig.update_layout(bargap=0.3)
+    hover = [
+        f"<b>{escaped(row, 90)}</b><br>{text} {escaped(unit)}" for row, text in zip(frame[name], said, strict=True)
+    ]
+    trace = {
+        **_bar(frame[count].tolist(), hover),
+        "marker": {"color": colour},
+        "text": said,
+        "textposition": "outside",
+        "cliponaxis": False,
+        "showlegend": False,
+    }
     most = float(frame[count].max()) if len(frame) else 0.0
-    fig.update_xaxes(range=[0, (most or 1.0) * 1.25], showgrid=False, zeroline=False, showticklabels=False)
-    _rows(fig, [str(row) for row in frame[name]], title, subtitle, legend=False)
+    across = {"range": [0, (most or 1.0) * 1.25], "showgrid": False, "zeroline": False, "showticklabels": False}
+    names = [str(row) for row in frame[name]]
+    fig = _figure([trace], names, title, subtitle, {"bargap": 0.3, "xaxis": across}, legend=False)
     show(fig, key=key, alt=alt)
 
 
@@ -134,58 +135,84 @@ def before_after(
     unit: str,
 ) -> None:
     """Two shares a row of `frame`, joined by a line: an open circle for what is, a filled diamond for what would be."""
-    import plotly.graph_objects as go
-
     places = list(range(len(frame)))
-    fig = go.Figure()
     joined: list[float | None] = []
     heights: list[float | None] = []
     for place, old, new in zip(places, frame[before], frame[after], strict=True):
         joined += [old, new, None]
         heights += [place, place, None]
     line = {"color": "rgba(128,128,128,.75)", "width": 3}
-    fig.add_scatter(x=joined, y=heights, mode="lines", line=line, hoverinfo="skip", showlegend=False)
+    traces: list[dict[str, Any]] = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "x": joined,
+            "y": heights,
+            "line": line,
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
+    ]
     looks = [
         (before, "rule that holds", {"symbol": "circle-open", "size": 11, "color": "#808890", "line": {"width": 2.5}}),
         (after, "rule that is tried", {"symbol": "diamond", "size": 11, "color": TRIED}),
     ]
     for column, words, marker in looks:
-        fig.add_scatter(
-            x=frame[column].tolist(),
-            y=places,
-            mode="markers",
-            name=words,
-            marker=marker,
-            hovertext=[
-                f"<b>{escaped(row, 90)}</b><br>{words}: {percent(share)} of {as_count(n)} {escaped(unit)}"
-                for row, share, n in zip(frame[name], frame[column], frame[count], strict=True)
-            ],
-            hoverinfo="text",
+        said = [
+            f"<b>{escaped(row, 90)}</b><br>{words}: {percent(share)} of {as_count(n)} {escaped(unit)}"
+            for row, share, n in zip(frame[name], frame[column], frame[count], strict=True)
+        ]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": frame[column].tolist(),
+                "y": places,
+                "name": words,
+                "marker": marker,
+                "hovertext": said,
+                "hoverinfo": "text",
+            }
         )
-    fig.update_xaxes(range=[-0.02, 1.02], tickformat=".0%", zeroline=False, gridcolor="rgba(128,128,128,.25)")
-    _rows(fig, [str(row) for row in frame[name]], title, subtitle)
-    show(fig, key=key, alt=alt)
+    across = {"range": [-0.02, 1.02], "tickformat": ".0%", "zeroline": False, "gridcolor": "rgba(128,128,128,.25)"}
+    show(_figure(traces, [str(row) for row in frame[name]], title, subtitle, {"xaxis": across}), key=key, alt=alt)
 
 
-def _rows(fig: go.Figure, names: list[str], title: str, subtitle: str, *, legend: bool = True) -> None:
-    """Named rows from top to bottom, the legend under the plot, margins that hold the names."""
+def _figure(
+    traces: list[dict[str, Any]],
+    names: list[str],
+    title: str,
+    subtitle: str,
+    more: dict[str, Any],
+    *,
+    legend: bool = True,
+) -> go.Figure:
+    """Named rows from top to bottom, the legend under the plot, margins that hold the names. more: of the layout."""
+    import plotly.graph_objects as go
+
     ticks = [escaped(text, LONGEST_TICK) for text in names]
     longest = max((len(html.unescape(text)) for text in ticks), default=0)
-    figure_layout(fig, title=title, subtitle=subtitle)
-    fig.update_yaxes(
-        tickmode="array",
-        tickvals=list(range(len(names))),
-        ticktext=ticks,
-        range=[len(names) - 0.5, -0.5],
-        showgrid=False,
-        zeroline=False,
-        ticks="",
-    )
     below = 62 if legend else 12
-    fig.update_layout(
-        margin={"l": round(longest * CHARACTER_WIDTH) + 14, "r": 30, "t": 66, "b": below},
-        height=BAR_HEIGHT * len(names) + 66 + below,
-        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
-        showlegend=legend,
-        dragmode=False,
+    down = {
+        "tickmode": "array",
+        "tickvals": list(range(len(names))),
+        "ticktext": ticks,
+        "range": [len(names) - 0.5, -0.5],
+        "showgrid": False,
+        "zeroline": False,
+        "ticks": "",
+    }
+    under = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "traceorder": "normal"}
+    return go.Figure(
+        data=traces,
+        layout={
+            **layout(title=title, subtitle=subtitle),
+            "yaxis": down,
+            "margin": {"l": round(longest * CHARACTER_WIDTH) + 14, "r": 30, "t": 66, "b": below},
+            "height": BAR_HEIGHT * len(names) + 66 + below,
+            "legend": under,
+            "showlegend": legend,
+            "dragmode": False,
+            **more,
+        },
     )

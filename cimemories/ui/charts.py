@@ -7,7 +7,7 @@ camera is taken away: its images would not say that something is simulated or wh
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
@@ -17,7 +17,7 @@ from cimemories.ui.style import AMBIGUOUS, INAPPROPRIATE, MODEL, NECESSARY, SIMU
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["COLOURS", "MODEL", "SIMULATED", "escaped", "figure_layout", "show"]
+__all__ = ["COLOURS", "MODEL", "SIMULATED", "escaped", "layout", "show"]
 
 COLOURS = {Label.NECESSARY: NECESSARY, Label.INAPPROPRIATE: INAPPROPRIATE, Label.AMBIGUOUS: AMBIGUOUS}
 CONFIG = {
@@ -37,16 +37,18 @@ def escaped(text: object, limit: int | None = None) -> str:
     return html.escape(line)
 
 
-def figure_layout(fig: go.Figure, *, title: str = "", subtitle: str = "") -> go.Figure:
-    """No background and no font colour of its own: Streamlit's theme gives both."""
-    fig.update_layout(
-        title={"text": escaped(title), "subtitle": {"text": escaped(subtitle)}, "x": 0, "xanchor": "left"},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        margin={"l": 8, "r": 8, "t": 64 if title and subtitle else 44 if title else 8, "b": 8},
-        hoverlabel={"align": "left"},
-    )
-    return fig
+def layout(*, title: str = "", subtitle: str = "") -> dict[str, Any]:
+    """No background and no font colour of its own: Streamlit's theme gives both.
+
+    To be added to, and given to go.Figure with the data: a figure that grows by pieces takes three times as long.
+    """
+    return {
+        "title": {"text": escaped(title), "subtitle": {"text": escaped(subtitle)}, "x": 0, "xanchor": "left"},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 8, "r": 8, "t": 64 if title and subtitle else 44 if title else 8, "b": 8},
+        "hoverlabel": {"align": "left"},
+    }
 
 
 def show(fig: go.Figure, *, key: str, alt: str) -> None:

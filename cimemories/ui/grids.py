@@ -7,6 +7,7 @@ anew, a thousand of them, at every click.
 
 from __future__ import annotations
 
+import base64
 import html
 import textwrap
 from collections.abc import Sequence
@@ -31,8 +32,9 @@ _SCRIPT = (Path(__file__).parent / "assets" / "grids.js").read_text(encoding="ut
 _component = st.components.v2.component("cimemories_grids", html="<div></div>\n", js=_SCRIPT)
 Shares = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.integer[Any]]
+Bools = npt.NDArray[np.bool_]
 Cell = tuple[int, int]
-PLOT_WIDTH, HATCH = 1000, 11  # pixels: about as wide as all maps are, and between two lines of a hatched cell
+PLOT_WIDTH, HATCH = 1000, 8  # pixels: about as wide as all maps are, and between two lines of a hatch
 ROW_HEIGHTS = ((20, 32), (45, 22))  # up to so many rows, so high; 16 beyond
 HEAD = 108  # pixels: title, subtitle, and the name of each map
 TITLE_CHARACTERS, TITLE_LINE = 88, 24  # of a line of the title, and how high it is
@@ -103,12 +105,17 @@ def figure(maps: Sequence[Map], rows: Side, columns: Side, *, title: str, subtit
     axes, room = _ticks(rows, columns, width)
     data: list[dict[str, Any]] = []
     names: list[dict[str, Any]] = []
-    layout: dict[str, Any] = {"yaxis": axes[1], "annotations": names}
+    images: list[dict[str, Any]] = []
+    layout: dict[str, Any] = {"yaxis": axes[1], "annotations": names, "images": images}
+    place = {"x": -0.5, "y": -0.5, "xanchor": "left", "yanchor": "top", "layer": "above"}
+    whole = {**place, "sizex": len(columns.names), "sizey": len(rows.names), "sizing": "stretch"}
     for position, (item, (start, end)) in enumerate(zip(maps, _spans(len(maps)), strict=True)):
         number = "" if position == 0 else str(position + 1)
         on = {"xaxis": f"x{number}", "yaxis": "y"}
         data.append(_cells(item, said, end, numbered=width >= NUMBERED) | on)
-        data.append(_hatch(np.argwhere(np.isnan(item.values)), (width - 4, height - 4)) | on)
+        hatch = _hatch(np.isnan(item.values), (width, height))
+        if hatch is not None:
+            images.append({"source": hatch, "xref": on["xaxis"], "yref": "y", **whole})
         layout[f"xaxis{number}"] = {**axes[0], "domain": [start, end], "anchor": "y"}
         if len(maps) > 1:
             where = {"x": start, "y": 1, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
@@ -248,28 +255,21 @@ def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any
     return (across, down), {"l": round(max(longest, slanted)) + 14, "b": deep}
 
 
-def _hatch(cells: npt.NDArray[Any], size: tuple[float, float]) -> dict[str, Any]:
-    """Diagonals, all of them one line: a pattern a cell would cost the browser a hundred times as much.
-
-    They are reckoned in pixels, so that they slant alike in narrow and in wide cells.
-    """
-    width, height = max(2.0, size[0]), size[1]
-    lines: list[tuple[float, float, float, float]] = []
-    for offset in range(HATCH, int(width + height), HATCH):
-        left, right = max(0.0, offset - height), min(width, float(offset))
-        ends = [((x / width - 0.5) * 0.92, ((offset - x) / height - 0.5) * 0.88) for x in (left, right)]
-        lines.append((*ends[0], *ends[1]))
-    one = np.array(lines).reshape(-1, 4)
-    x = np.full((len(cells), len(one), 3), np.nan)  # nan between two lines
-    y = x.copy()
-    x[:, :, :2] = cells[:, 1, None, None] + one[None, :, [0, 2]]
-    y[:, :, :2] = cells[:, 0, None, None] + one[None, :, [1, 3]]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": x.reshape(-1),
-        "y": y.reshape(-1),
-        "line": {"color": "rgba(128,128,128,.6)", "width": 1, "simplify": False},
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
+def _hatch(empty: Bools, size: tuple[float, float]) -> str | None:
+    """Hatched cells as an image as large as the map, for `layout.images`; None where no cell is empty. size: of a cell,
+    in pixels. Lines on the chart would cost the browser as much as all the rest of it."""
+    cells = np.argwhere(empty)
+    if not len(cells):
+        return None
+    width, height = max(4.0, size[0]), size[1]
+    boxes = "".join(
+        f"M{column * width + 2:.1f} {row * height + 2:.1f}h{width - 4:.1f}v{height - 4:.1f}h{4 - width:.1f}z"
+        for row, column in cells.tolist()
+    )
+    drawn = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {empty.shape[1] * width:.1f} '
+        f'{empty.shape[0] * height:.1f}" preserveAspectRatio="none"><pattern id="h" width="{HATCH}" height="{HATCH}" '
+        f'patternUnits="userSpaceOnUse"><path d="M-1 1l2-2M0 {HATCH}l{HATCH}-{HATCH}M{HATCH - 1} {HATCH + 1}l2-2" '
+        f'stroke="#808080" stroke-opacity=".6"/></pattern><path d="{boxes}" fill="url(#h)"/></svg>'
+    )
+    return "data:image/svg+xml;base64," + base64.b64encode(drawn.encode()).decode()

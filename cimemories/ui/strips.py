@@ -1,17 +1,22 @@
 """Labels as a strip of small cells, one a context, and the life events of a profile as a line in time.
 
-A run of equal labels is one element: a profile has 147 x 49 cells, and a browser should not have to hold as many.
+A strip is one element with its letters: a profile has 147 x 49 cells, and a browser should neither hold as many nor
+look into each of them for what must not be shown. Its colours come from assets/strips.js.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 
 import streamlit as st
 
 from cimemories.ui.safe import Html, tag
 
+# Streamlit takes a text without a line break for a path, so the last one stays.
+_SCRIPT = (Path(__file__).parent / "assets" / "strips.js").read_text(encoding="utf-8")
+_component = st.components.v2.component("cimemories_strips", html="<div></div>\n", js=_SCRIPT)
 KINDS = {"N": "necessary", "X": "inappropriate", "?": "ambiguous", "-": "none"}
 WORDS = {**KINDS, "-": "not labelled"}
 BAR = 48
@@ -23,6 +28,8 @@ def style() -> None:
         """<style>
 .ci-strip { font: 600 9.5px/14px ui-monospace, Menlo, Consolas, monospace; white-space: nowrap; display: inline-block; }
 .ci-strip span { display: inline-block; color: #111; border-radius: 2px; }
+.ci-raw { border-radius: 2px; }
+.ci-raw[data-drawn] { color: #111; }
 .ci-strip span.ci-necessary { background: #37C49B; }
 .ci-strip span.ci-inappropriate { background: #F08A45; }
 .ci-strip span.ci-ambiguous { background: #F3C259; }
@@ -43,16 +50,15 @@ def style() -> None:
     )
 
 
-def strip(glyphs: str, names: Sequence[str]) -> Html:
-    """One cell a glyph of KINDS, runs of the same joined; hovering a run says the `names` (one each) in it."""
-    runs = []
-    at = 0
-    for glyph, group in groupby(glyphs):
-        length = len(list(group))
-        said = f"{WORDS[glyph]}: {', '.join(names[at : at + length])}"
-        runs.append(tag("span", glyph * length, cls=f"ci-{KINDS[glyph]}", title=said))
-        at += length
-    return tag("div", *runs, cls="ci-strip")
+def strip(glyphs: str) -> Html:
+    """One cell a glyph of KINDS. The page that shows it calls `colour` too."""
+    return tag("div", glyphs, cls="ci-strip ci-raw")
+
+
+def colour(names: Sequence[str]) -> None:
+    """Colour all strips of the page, and have each cell say, under the pointer, its label and which of the `names` (one
+    a cell, plain text) it is."""
+    _component(key="strips", data={"names": list(names)})
 
 
 def distribution(counts: Mapping[str, int]) -> Html:

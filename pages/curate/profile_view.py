@@ -91,20 +91,19 @@ def draw(
     groups = by_domain(record, domains, events)
     if not groups:
         page.notice("This profile has no attribute in the chosen domains and events.")
-    recipients = [context.recipient for context in record.profile.contexts]
     for domain, rows in groups.items():
         safe.heading(f"{words(domain).capitalize()} ({len(rows)})")
-        safe.show(_attribute_table(rows, labels, recipients, attribute_id))
+        safe.show(_attribute_table(rows, labels, attribute_id))
+    if labels is not None:
+        strips.colour([context.recipient for context in record.profile.contexts])
 
 
-def _attribute_table(
-    rows: Sequence[tuple[int, Attribute]], labels: ProfileLabels | None, recipients: Sequence[str], chosen: int | None
-) -> Html:
+def _attribute_table(rows: Sequence[tuple[int, Attribute]], labels: ProfileLabels | None, chosen: int | None) -> Html:
     body: list[Html] = []
     for attribute_id, item in rows:
         event = "" if item.event == GENERAL else f" · {item.event}"
         cells = [tag("td", item.statement, tag("div", f"{item.key}: {spoken(item.value)}{event}", cls="ci-muted"))]
         if labels is not None:
-            cells.append(tag("td", strips.strip(labels.strips.get(attribute_id, ""), recipients)))
+            cells.append(tag("td", strips.strip(labels.strips.get(attribute_id, ""))))
         body.append(tag("tr", *cells, cls="ci-chosen" if attribute_id == chosen else ""))
     return tag("div", tag("table", tag("tbody", *body), cls="ci-grid ci-memory"), cls="ci-far")

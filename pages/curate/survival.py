@@ -121,18 +121,22 @@ def main() -> None:
         )
         return
     part = _part()
+    told: list[str] = []
+
+    def say(takeaway: str) -> None:
+        told.append(takeaway)
+        with top:
+            page.head(TITLE, takeaway, simulated=labelling.simulated)
+
     try:
         _rule_line(store, labelling)
         if part == "shares":
             _kin(store, labelling)
-        takeaway = PARTS[part][1](store, dataset, labelling)
+        PARTS[part][1](store, dataset, labelling, say)
     except StoreError as problem:
-        with top:
-            page.head(TITLE, "This cannot be shown.", simulated=labelling.simulated)
+        if not told:
+            say("This cannot be shown.")
         page.error("This part cannot be shown.", str(problem))
-        return
-    with top:
-        page.head(TITLE, takeaway, simulated=labelling.simulated)
 
 
 main()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pandas as pd
 import streamlit as st
 
@@ -20,8 +22,8 @@ MOST_ROWS = 500
 NAMES = [safe.glyphed(LABELS[code]) for code in ORDER]
 
 
-def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow) -> str:
-    """Draws the part; returns the page's takeaway."""
+def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow, say: Callable[[str], None]) -> None:
+    """Draws the part; `say` draws the head with the page's takeaway, as early as it is known."""
     with store.read() as connection:
         rows = labellings.all_rows(connection, dataset.id)
     others = {
@@ -30,23 +32,25 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow) -> str:
         if row.id != labelling.id and (row.imported or row.ballots.get(labellings.OK))
     }
     if not others:
+        say(f"{dataset.name} has one labelling, so there is nothing to compare it with.")
         page.empty(
             "There is only one labelling",
             "Label the dataset again with another model or persona pack, or import labels; both then stand side by "
             "side here, with the pairs on which they differ.",
             lambda: url.page_link("labels", "Label it again", icon=":material/label:", dataset=dataset.id),
         )
-        return f"{dataset.name} has one labelling, so there is nothing to compare it with."
+        return
     if url.get("second") not in others:
         url.put(second=None)
     with st.columns([3, 6])[0]:
         second = page.select("Compare with", list(others), lambda i: _named(others[i]), "survival.second", "second")
     found = agreement(store, labelling.id, str(second))
+    say(_takeaway(found))
     if len(others) > 1:
         _all(store, dataset)
     if not found.pairs:
         page.notice("No pair has been labelled by both, so there is nothing to compare yet.")
-        return "No pair has been labelled by both."
+        return
     _rules(found)
     left, right = st.columns([4, 5], gap="large")
     with left:
@@ -54,6 +58,11 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow) -> str:
     with right:
         _domains(found)
     _differing(found, dataset, labelling)
+
+
+def _takeaway(found: Agreement) -> str:
+    if not found.pairs:
+        return "No pair has been labelled by both."
     one, two = _words(found)
     return (
         f"{one} and {two} give the same label to {tables.percent(found.share)} of "

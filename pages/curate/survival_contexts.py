@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pandas as pd
 import streamlit as st
 
@@ -24,15 +26,20 @@ PARTS = (
 )
 
 
-def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow) -> str:
-    """Draws the part; returns the page's takeaway."""
+def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow, say: Callable[[str], None]) -> None:
+    """Draws the part; `say` draws the head with the page's takeaway, as early as it is known."""
     found = contexts(store, labelling.id)
     if found.frame.empty:
+        say("No context has a label yet.")
         page.empty("No context has a label yet", "Wait for the labelling, or look at its failures on the Labels page.")
-        return "No context has a label yet."
+        return
+    say(_takeaway(found))
     _chart(found, labelling)
     _discarded(found, dataset, labelling)
     _statistics(table2(store, labelling.id), labelling)
+
+
+def _takeaway(found: Contexts) -> str:
     total = len(found.frame)
     gone = total - found.retained
     reasons = ", ".join(f"{tables.count(n)} with {reason}" for reason, n in found.discarded.items() if n)

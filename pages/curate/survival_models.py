@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pandas as pd
 import streamlit as st
 
@@ -14,17 +16,24 @@ from cimemories.ui import page, tables, url
 UNKNOWN = "not known"
 
 
-def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow) -> str:
-    """Draws the part; returns the page's takeaway. Raises SeedError where seeds/models.yaml does not fit."""
+def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow, say: Callable[[str], None]) -> None:
+    """Draws the part; `say` draws the head with the page's takeaway. Raises SeedError where seeds/models.yaml does not
+    fit."""
     found = families.warnings(store, labelling.id)
     own = " and ".join(families.families(labelling.model)) or UNKNOWN
     if not found:
+        say(f"Labelled by {labelling.model} (family: {own}); no model has been tested on it yet.")
         page.empty(
             "No run on this dataset yet",
             "A model tends to judge as its kin do. Once a model has run, it is compared here with the labeller.",
             lambda: url.page_link("runs", "Start a run", icon=":material/play_circle:"),
         )
-        return f"Labelled by {labelling.model} (family: {own}); no model has been tested on it yet."
+        return
+    kin = sum(item.warning is not None for item in found)
+    say(
+        f"Labelled by {labelling.model} (family: {own}); "
+        f"{kin} of {len(found)} runs on this dataset test a model of the same family."
+    )
     frame = pd.DataFrame(
         [
             {
@@ -55,9 +64,4 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow) -> str:
     st.caption(
         "Families are told from names by the file seeds/models.yaml, which can be changed; a name it does not know "
         "raises no warning unless it is the labeller's own."
-    )
-    kin = sum(item.warning is not None for item in found)
-    return (
-        f"Labelled by {labelling.model} (family: {own}); "
-        f"{kin} of {len(found)} runs on this dataset test a model of the same family."
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
@@ -22,8 +22,8 @@ _ANNOTATOR = "annotator"
 _SAID = "survival.said"
 
 
-def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow) -> str:
-    """Draws the part; returns the page's takeaway."""
+def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow, say: Callable[[str], None]) -> None:
+    """Draws the part; `say` draws the head with the page's takeaway, as early as it is known."""
     holds = rule_of(store, labelling.id)
     left, right = st.columns([2, 5], gap="large")
     with left:
@@ -34,15 +34,15 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow) -> str:
         threshold, priors = _sliders(holds)
         effect = _tried(store, labelling, threshold, priors)
     with right:
-        takeaway = "Move a slider to see what another rule would do to the labels." if effect is None else None
-        if effect is not None:
-            takeaway = _takeaway(effect)
+        if effect is None:
+            say("Move a slider to see what another rule would do to the labels.")
+        else:
+            say(_takeaway(effect))
             _changes(effect, labelling)
     with left:
         if effect is not None:
             _save(store, dataset, effect)
     _named_rules(store, dataset)
-    return takeaway or ""
 
 
 def _tried(store: Store, labelling: LabellingRow, threshold: float, priors: Mapping[str, float]) -> WhatIf | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pandas as pd
 import streamlit as st
 
@@ -27,17 +29,18 @@ WHO = {
 }
 
 
-def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow) -> str:
-    """Draws the part; returns the page's takeaway."""
+def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow, say: Callable[[str], None]) -> None:
+    """Draws the part; `say` draws the head with the page's takeaway, as early as it is known."""
     found = survival(store, labelling.id)
     if not found.pairs:
+        say("No vote is counted yet.")
         page.empty("No vote is counted yet", "Wait for the labelling, or look at its failures on the Labels page.")
-        return "No vote is counted yet."
+        return
+    say(_takeaway(found))
     group_by = group_control("survival.by")
     _bars(found, group_by, labelling)
     _dissent(found, labelling)
     _people(found, dataset, labelling)
-    return _takeaway(found)
 
 
 def group_control(key: str) -> GroupBy:

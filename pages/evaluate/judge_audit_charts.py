@@ -94,7 +94,7 @@ def _intervals(
             hovertext=[_hover(rows[place], words, figure) for place, figure in known],
             hoverinfo="text",
         )
-    charts.figure_layout(fig, title=title, subtitle=subtitle)
+    fig.update_layout(charts.layout(title=title, subtitle=subtitle))
     fig.update_xaxes(range=[-0.01 * maximum, 1.02 * maximum], tickformat=".0%" if maximum > 0.2 else ".1%")
     fig.update_yaxes(
         tickmode="array",

@@ -28,7 +28,7 @@ def show(
     for that of all runs."""
     marked = compared.board.simulated if simulated is None else simulated
     margin = drawing.fig.layout.margin.to_plotly_json()
-    charts.figure_layout(drawing.fig, title=drawing.title, subtitle=drawing.subtitle)
+    drawing.fig.update_layout(charts.layout(title=drawing.title, subtitle=drawing.subtitle))
     lines = textwrap.wrap(drawing.title, TITLE) or [""]
     more = LINE * (len(lines) - 1)
     height = drawing.fig.layout.height + more
