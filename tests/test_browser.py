@@ -273,6 +273,11 @@ def test_nothing_that_a_text_names_is_ever_fetched(browser: Browser, tmp_path: P
             assert (
                 page.locator("script[src*='127.0.0.1'], iframe[src*='127.0.0.1'], img[src*='127.0.0.1']").count() == 0
             )
+            if path.startswith("/profiles"):
+                strip = page.locator(".ci-strip.ci-raw").first
+                strip.hover()
+                expect(strip).to_have_attribute("title", f"inappropriate: {hostile(canary.address, 'recipient')}")
+                expect(strip).to_have_css("background-image", re.compile(r"^linear-gradient\(.*240, 138, 69"))
             if sees in ("message", "statement0", "recipient"):
                 assert f"<b>{sees}</b>" in page.locator("[data-testid='stMain']").inner_text(), path
             page.context.close()

@@ -18,8 +18,9 @@ from cimemories.store.engine import WORKSPACE, Store
 
 HOME, PROFILES, LABELS = "pages/start/home.py", "pages/curate/profiles.py", "pages/curate/labels.py"
 HOSTILE = "![x](http://127.0.0.1:1/a.png) <img src=x onerror=alert(1)>"
-# What draws text as it is, or draws only our own markup: everything else would read it as markdown.
-SAFE = {"html", "dataframe", "code", "text", "selectbox", "multiselect"}
+# What draws text as it is, or draws only our own markup; all else reads it as markdown. Strips, a component,
+# name contexts under the pointer as text; test_browser.py looks at that.
+SAFE = {"html", "dataframe", "code", "text", "selectbox", "multiselect", "bidi_component"}
 
 
 @pytest.fixture

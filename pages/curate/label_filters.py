@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
 
@@ -47,25 +48,48 @@ def word(label: Label | None) -> str:
 
 
 def draw(profile: Profile, counts: Mapping[str, int], *, spheres: bool) -> Filters:
-    """The row of filters; `counts` of pairs by kind stand on the labels. Without `spheres` none can be chosen."""
-    widths = [7, 2, 2, 2, 3] if spheres else [7, 2, 2, 3]
-    columns = iter(st.columns(widths, vertical_alignment="bottom"))
-    with next(columns):
+    """The filters; `counts` of pairs by kind stand on the labels. Without `spheres` none can be chosen. The lists are
+    folded away under a button that says what is chosen: the browser takes longer for them than for the matrix."""
+    left, right = st.columns([7, 4], vertical_alignment="bottom")
+    with left:
         kinds = _kinds(counts)
-    with next(columns):
-        domain = choice("Domain", "domain", sorted({a.domain for a in profile.attributes}), words, "all domains")
-    with next(columns):
-        event = choice("Event", "event", list(dict.fromkeys(a.event for a in profile.attributes)), words, "all events")
+    above = st.container()
     sphere = None
-    if spheres:
-        with next(columns):
+    with (
+        right,
+        st.popover(
+            safe.plain_label(_said(spheres), 60), icon=":material/filter_alt:", key="labels.filter", width="stretch"
+        ),
+    ):
+        domain = choice(
+            "Domain", "domain", sorted({a.domain for a in profile.attributes}), words, "all domains", above=above
+        )
+        events = list(dict.fromkeys(a.event for a in profile.attributes))
+        event = choice("Event", "event", events, words, "all events", above=above)
+        if spheres:
             there = list(dict.fromkeys(c.sphere or NO_SPHERE for c in profile.contexts))
-            sphere = choice("Sphere", "sphere", there, _sphere, "all spheres")
-    with next(columns):
-        differs = choice("Disagreement", "differs", list(map(str, Differs)), lambda d: DIFFERS[Differs(d)], "all pairs")
+            sphere = choice("Sphere", "sphere", there, _sphere, "all spheres", above=above)
+        differs = choice(
+            "Disagreement",
+            "differs",
+            list(map(str, Differs)),
+            lambda d: DIFFERS[Differs(d)],
+            "all pairs",
+            above=above,
+        )
     return Filters(
         domain, event, "" if sphere == NO_SPHERE else sphere, tuple(kinds), Differs(differs) if differs else None
     )
+
+
+def _said(spheres: bool) -> str:
+    """What the button says: what is asked for, or that all pairs are."""
+    chosen = [words(asked) for name in ("domain", "event") if (asked := url.get(name))]
+    if spheres and (asked := url.get("sphere")):
+        chosen.append(_sphere(asked))
+    if (asked := url.get("differs")) in set(Differs):
+        chosen.append(DIFFERS[Differs(asked)])
+    return ", ".join(chosen) or "All domains, events and spheres"
 
 
 def clear() -> None:
@@ -92,15 +116,23 @@ def _kinds(counts: Mapping[str, int]) -> Sequence[str]:
 
 
 def choice(
-    label: str, param: str, options: Sequence[str], said: Callable[[str], str], everything: str | None
+    label: str,
+    param: str,
+    options: Sequence[str],
+    said: Callable[[str], str],
+    everything: str | None,
+    *,
+    above: Any = None,
 ) -> str | None:
     """A selectbox bound to a URL parameter, whose first option is everything, worded `everything`; without such words
     the first of the options is what holds where none is chosen. What the link asks for and is not here is said, and
-    left out. Returns None where all are asked for. `label` must be a literal."""
+    left out. Returns None where all are asked for. `label` must be a literal. above: the container for what is said of
+    the link; None: where the list is."""
     key = f"filters.{param}"
     asked = url.get(param)
     if asked is not None and asked not in options:
-        page.notice(f"{label} '{safe.option(asked, 40)}' is not here: all are shown.")
+        with above or st.container():
+            page.notice(f"{label} '{safe.option(asked, 40)}' is not here: all are shown.")
         url.put(**{param: None})
         asked = None
     st.session_state[key] = asked or ("" if everything else options[0])

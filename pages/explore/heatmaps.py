@@ -29,14 +29,18 @@ def draw() -> None:
         "Heatmaps",
         "Nothing to map yet",
         "A heatmap shows where a model leaks: information domains by contexts. It needs a run.",
-        beside=(2,),
+        beside=(2, 3),
     )
     if chosen is None:
         return
     flows, asked = chosen.flows, chosen.asked
     with chosen.columns[0]:
         n = heatmaps_controls.samples(asked)
-    view = heatmaps_controls.view(_others(flows, asked))
+    notes: list[str] = []
+    with chosen.columns[1]:
+        view = heatmaps_controls.view(_others(flows, asked), notes)
+    for note in notes:
+        page.notice(note)
     whole = heatmap.grid(flows, asked, view.rows, view.columns, n)
     kin = asked.labelling and families.warning(asked.labelling.model, asked.run.model)
     if kin:

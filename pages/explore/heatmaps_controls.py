@@ -10,7 +10,7 @@ import streamlit as st
 from cimemories.analysis.flows import Scope
 from cimemories.analysis.heatmap import By, Grid
 from cimemories.analysis.heatmap_order import Order
-from cimemories.ui import page, safe, tables, url
+from cimemories.ui import safe, tables, url
 
 # What the address calls the place of a cell on each side.
 PARAMETER = {
@@ -83,26 +83,53 @@ def _unless(number: int, usual: int) -> int | None:
     return None if number == usual else number
 
 
-def view(others: Mapping[str, str]) -> View:
-    """Draw the choices. others: names by id of the runs that this one can be set against."""
+def view(others: Mapping[str, str], notes: list[str]) -> View:
+    """Draw the choices, folded away under a button that says what is shown: six lists would take the browser as long
+    as the maps. others: names by id of the runs that this one can be set against. notes: gets what has to be said of
+    the link."""
     rows, columns = _sides()
-    left, right, down, across, measure, against = st.columns([3, 3, 4, 4, 3, 5])
-    sides = {str(by): SIDES[by] for by in By}
-    with left:
-        rows = By(_choice("Rows", {k: v for k, v in sides.items() if k != columns}, "rows", rows, By.DOMAIN))
-    with right:
-        columns = By(_choice("Columns", {k: v for k, v in sides.items() if k != rows}, "columns", columns, By.CONTEXT))
     orders = {str(order): words for order, words in ORDERS.items()}
-    with down:
-        down_order = Order(_choice("Order of rows", orders, "roworder", url.get("roworder"), Order.DATASET))
-    with across:
-        across_order = Order(_choice("Order of columns", orders, "columnorder", url.get("columnorder"), Order.DATASET))
-    with measure:
-        shown = _choice("Maps", SHOWN, "measure", url.get("measure"), BOTH)
-    with against:
-        named = {NOBODY: "no other run"} | {key: f"{name} ({key})" for key, name in others.items()}
-        other = _choice("Difference to", named, "against", url.get("against"), NOBODY)
+    named = {NOBODY: "no other run"} | {key: f"{name} ({key})" for key, name in others.items()}
+    with st.popover(
+        safe.plain_label(_said(rows, columns, named)),
+        icon=":material/tune:",
+        key="heatmaps.view",
+        width="stretch",
+        help="What stands along the sides, in which order, which maps, and another run to set this one against",
+    ):
+        left, right = st.columns(2)
+        sides = {str(by): SIDES[by] for by in By}
+        with left:
+            rows = By(_choice("Rows", {k: v for k, v in sides.items() if k != columns}, "rows", rows, By.DOMAIN, notes))
+        with right:
+            across = {k: v for k, v in sides.items() if k != rows}
+            columns = By(_choice("Columns", across, "columns", columns, By.CONTEXT, notes))
+        with left:
+            down_order = Order(_choice("Order of rows", orders, "roworder", url.get("roworder"), Order.DATASET, notes))
+        with right:
+            asked = url.get("columnorder")
+            across_order = Order(_choice("Order of columns", orders, "columnorder", asked, Order.DATASET, notes))
+        with left:
+            shown = _choice("Maps", SHOWN, "measure", url.get("measure"), BOTH, notes)
+        with right:
+            other = _choice("Difference to", named, "against", url.get("against"), NOBODY, notes)
     return View(rows, columns, down_order, across_order, shown, None if other == NOBODY else other)
+
+
+def _said(rows: By, columns: By, others: Mapping[str, str]) -> str:
+    """What the button says: 'Domain × context', and whatever is not as usual."""
+
+    def now(param: str) -> str | None:
+        return url.get(param) or url.remembered(param)
+
+    parts = [f"{SIDES[rows]} × {SIDES[columns].lower()}"]
+    if now("measure") in (VIOLATION, COMPLETENESS):
+        parts.append(f"{now('measure')} alone")
+    if any(now(param) not in (None, str(Order.DATASET)) for param in ("roworder", "columnorder")):
+        parts.append("reordered")
+    if (other := now("against")) in others and other != NOBODY:
+        parts.append("difference")
+    return ", ".join(parts)
 
 
 def _sides() -> tuple[By, By]:
@@ -119,7 +146,7 @@ def _sides() -> tuple[By, By]:
     return rows, columns
 
 
-def _choice(label: str, options: Mapping[str, str], param: str, asked: str | None, usual: str) -> str:
+def _choice(label: str, options: Mapping[str, str], param: str, asked: str | None, usual: str, notes: list[str]) -> str:
     """A choice of which the address says nothing while it is the usual one."""
     key = f"heatmaps.{param}"
 
@@ -136,7 +163,7 @@ def _choice(label: str, options: Mapping[str, str], param: str, asked: str | Non
     usual, wanted = str(usual), str(asked or url.remembered(param) or usual)
     if wanted not in options:
         if asked is not None:
-            page.notice(f"'{safe.option(asked, 40)}' of the link is not among: {label.lower()}. The usual is shown.")
+            notes.append(f"'{safe.option(asked, 40)}' of the link is not among: {label.lower()}. The usual is shown.")
         wanted = usual if usual in options else next(iter(options))
     url.put(**{param: None if wanted == usual else wanted})
     st.session_state[key] = wanted
