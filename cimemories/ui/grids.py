@@ -1,7 +1,7 @@
 """Maps of shares by two things: one or two beside each other with the same rows and columns, whose cells are linked.
 
-The cell under the pointer says the numbers of all maps and is framed in each of them, and so is the one that was
-clicked (assets/grids.js): a go.Heatmap raises no event in Streamlit, and points laid over it that do would be drawn
+The cell under the pointer says the numbers of all maps and is framed in each of them, the one that was clicked is
+framed too (assets/grids.js): a go.Heatmap raises no event in Streamlit, and points laid over it that do would be drawn
 anew, a thousand of them, at every click.
 """
 
@@ -20,6 +20,7 @@ import numpy.typing as npt
 import streamlit as st
 
 from cimemories.ui.charts import CHARACTER_WIDTH, CONFIG, LONGEST_TICK, escaped
+from cimemories.ui.safe import option
 from cimemories.ui.style import INAPPROPRIATE, MODEL
 from cimemories.ui.tables import count as as_count
 from cimemories.ui.tables import percent
@@ -34,6 +35,7 @@ Shares = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]
 Cell = tuple[int, int]
+Read = dict[str, Any]
 PLOT_WIDTH, HATCH = 1000, 8  # pixels: about as wide as all maps are, and between two lines of a hatch
 ROW_HEIGHTS = ((20, 32), (45, 22))  # up to so many rows, so high; 16 beyond
 HEAD = 108  # pixels: title, subtitle, and the name of each map
@@ -78,12 +80,13 @@ class Side:
     titles: Sequence[str]
 
 
-def draw(fig: go.Figure, *, key: str, alt: str, selected: Cell | None) -> None:
-    """Draw what `figure` made, with one cell framed. `clicked` says of the next run which cell was clicked."""
+def draw(fig: go.Figure, said: Read, *, key: str, alt: str, selected: Cell | None) -> None:
+    """Draw what `figure` made, with one cell framed and what `read` says of the one under the pointer. `clicked` says
+    of the next run which cell was clicked."""
     box = f"{key.replace('.', '-')}-maps"
     with st.container(key=box):
         st.plotly_chart(fig, key=f"{key}.chart", alt=alt, config=CONFIG)
-        _component(key=key, data={"box": box, "selected": selected}, on_cell_change=lambda: None)
+        _component(key=key, data={"box": box, "selected": selected, "said": said}, on_cell_change=lambda: None)
 
 
 def clicked(key: str, rows: int, columns: int) -> Cell | None:
@@ -101,7 +104,6 @@ def figure(maps: Sequence[Map], rows: Side, columns: Side, *, title: str, subtit
 
     width = PLOT_WIDTH / len(maps) / max(1, len(columns.names))
     height = next((high for most, high in ROW_HEIGHTS if len(rows.names) <= most), 16)
-    said = _said(maps, rows, columns)
     axes, room = _ticks(rows, columns, width)
     data: list[dict[str, Any]] = []
     names: list[dict[str, Any]] = []
@@ -112,7 +114,7 @@ def figure(maps: Sequence[Map], rows: Side, columns: Side, *, title: str, subtit
     for position, (item, (start, end)) in enumerate(zip(maps, _spans(len(maps)), strict=True)):
         number = "" if position == 0 else str(position + 1)
         on = {"xaxis": f"x{number}", "yaxis": "y"}
-        data.append(_cells(item, said, end, numbered=width >= NUMBERED) | on)
+        data.append(_cells(item, end, numbered=width >= NUMBERED) | on)
         hatch = _hatch(np.isnan(item.values), (width, height))
         if hatch is not None:
             images.append({"source": hatch, "xref": on["xaxis"], "yref": "y", **whole})
@@ -148,7 +150,7 @@ def _spans(number: int) -> list[tuple[float, float]]:
     return [(i * (each + BAR + BETWEEN), i * (each + BAR + BETWEEN) + each) for i in range(number)]
 
 
-def _cells(item: Map, said: list[list[str]], end: float, *, numbered: bool) -> dict[str, Any]:
+def _cells(item: Map, end: float, *, numbered: bool) -> dict[str, Any]:
     values = item.values
     known = values[~np.isnan(values)]
     highest = max(LEAST_SCALE, float(np.abs(known).max()) if known.size else 0.0)
@@ -164,27 +166,30 @@ def _cells(item: Map, said: list[list[str]], end: float, *, numbered: bool) -> d
         "y": np.arange(values.shape[0]),
         "xgap": 1,
         "ygap": 1,
-        "text": said,
-        "hovertemplate": "%{text}<extra></extra>",
+        "hoverinfo": "none",  # the pointer is answered by assets/grids.js
         "colorbar": {**bar, "tickfont": {"size": 11}},
         **({"texttemplate": f"%{{z:{sign}.0%}}"} if numbered else {}),
         **scale,
     }
 
 
-def _said(maps: Sequence[Map], rows: Side, columns: Side) -> list[list[str]]:
-    """What the pointer reads in each cell, the same in all maps: [rows][columns]."""
-    tops = [f"<b>{escaped(name, 90)}</b><br>" for name in rows.titles]
-    places = [escaped(name, 90) for name in columns.titles]
-    lines = [[top + place for place in places] for top in tops]
+def read(maps: Sequence[Map], rows: Side, columns: Side) -> Read:
+    """What the pointer reads in each cell, for `draw`. Not a part of the chart: Streamlit goes through the text of a
+    chart dozens of times before it is drawn."""
+    lines = []
     for item in maps:
-        name = f"<br>{escaped(item.name)}: "
         parts = [part for part in (item.before, item.part) if part is not None]
         values, pairs = [part.values.tolist() for part in parts], [part.pairs.tolist() for part in parts]
-        for j, line in enumerate(lines):
-            for i in range(len(line)):
-                line[i] += name + _cell([v[j][i] for v in values], [p[j][i] for p in pairs], item.unit)
-    return lines
+        cells = [
+            [_cell([v[j][i] for v in values], [p[j][i] for p in pairs], item.unit) for i in range(len(columns.titles))]
+            for j in range(len(rows.titles))
+        ]
+        lines.append({"name": item.name, "cells": cells})
+    return {"rows": _short(rows.titles), "columns": _short(columns.titles), "maps": lines}
+
+
+def _short(titles: Sequence[str]) -> list[str]:
+    return [option(title) for title in titles]
 
 
 def _cell(shares: list[float], pairs: list[int], unit: str) -> str:

@@ -92,9 +92,9 @@ def _maps(chosen: RunScope, view: View, whole: Grid, said: str) -> None:
         page.head("Heatmaps", said if both is None else f"{words[0]}.", simulated=simulated)
     # A click changes nothing about the figure, and it takes longer to make than all the rest.
     drawing = ("heatmap drawing", asked.version, other and other.version, view, found.n, len(found.rows), words)
-    fig = flows.remember(drawing, lambda: _figure(view, found, both, words))
+    fig, read = flows.remember(drawing, lambda: _figure(view, found, both, words))
     alt = f"{words[0]}. {words[1]}. The same numbers are in the table below."
-    grids.draw(fig, key=KEY, alt=alt, selected=place)
+    grids.draw(fig, read, key=KEY, alt=alt, selected=place)
     exports.buttons(f"heatmap-{asked.run.id}", frame, fig=fig, key="heatmaps.export", simulated=simulated, about=about)
     if place is not None:
         heatmaps_cell.draw(flows, asked, found, place, other, about)
@@ -130,7 +130,8 @@ def _words(asked: Scope, other: Scope | None, view: View, found: Grid, both: Dif
     return title, heatmaps_words.subtitle(found)
 
 
-def _figure(view: View, found: Grid, both: Difference | None, words: tuple[str, str]) -> go.Figure:
+def _figure(view: View, found: Grid, both: Difference | None, words: tuple[str, str]) -> tuple[go.Figure, grids.Read]:
+    """The chart, and what the pointer reads in it."""
     maps = []
     for measure in (VIOLATION, COMPLETENESS):
         if view.measure not in (measure, BOTH):
@@ -147,7 +148,7 @@ def _figure(view: View, found: Grid, both: Difference | None, words: tuple[str, 
         else:
             maps.append(grids.Map(f"{name}, difference", unit, parts[0], before=parts[1]))
     rows, columns = (grids.Side(side.names, side.titles) for side in (found.rows, found.columns))
-    return grids.figure(maps, rows, columns, title=words[0], subtitle=words[1])
+    return grids.figure(maps, rows, columns, title=words[0], subtitle=words[1]), grids.read(maps, rows, columns)
 
 
 def _twin(frame: pd.DataFrame, view: View, n: int) -> None:

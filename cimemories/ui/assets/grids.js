@@ -10,6 +10,8 @@ class Link {
     this.events = null;
     this.selected = null;
     this.hovered = null;
+    this.over = null; // the axis of the map that the pointer is on
+    this.at = { left: 0, right: 0, top: 0, bottom: 0 }; // the cell under the pointer there
     this.timer = setInterval(() => this.find(), LOOK_MS);
   }
 
@@ -31,7 +33,7 @@ class Link {
     this.plot = plot;
     if (plot._ev !== this.events) {
       this.events = plot._ev;
-      plot.on("plotly_hover", (event) => this.hover(this.cell(event)));
+      plot.on("plotly_hover", (event) => this.hover(this.cell(event), event?.points?.[0]?.xaxis?._name));
       plot.on("plotly_unhover", () => this.hover(null));
       plot.on("plotly_click", (event) => this.click(this.cell(event)));
       plot.on("plotly_afterplot", () => this.draw());
@@ -50,8 +52,9 @@ class Link {
     return point ? [Math.round(point.y), Math.round(point.x)] : null;
   }
 
-  hover(cell) {
+  hover(cell, axis) {
     this.hovered = cell;
+    this.over = axis;
     this.draw();
   }
 
@@ -63,6 +66,40 @@ class Link {
   }
 
   draw() {
+    this.frames();
+    this.tell();
+  }
+
+  // What stands in the cell under the pointer, beside it and inside the chart. Set as text, never read as markup.
+  tell() {
+    if (!this.layer || !this.hovered || !this.data.said) return;
+    const { rows, columns, maps } = this.data.said;
+    const [row, column] = this.hovered;
+    const lines = [rows[row], columns[column], ...maps.map(({ name, cells }) => `${name}: ${cells[row]?.[column]}`)];
+    if (rows[row] === undefined || columns[column] === undefined) return;
+    const box = document.createElement("div");
+    box.className = "ci-cell-said";
+    lines.forEach((text, at) => {
+      const line = document.createElement(at ? "div" : "b");
+      line.textContent = text;
+      box.append(line);
+    });
+    const ink = getComputedStyle(document.body).color;
+    const paper = getComputedStyle(document.querySelector(".stApp") ?? document.body).backgroundColor;
+    box.style.cssText =
+      "position:absolute;max-width:340px;padding:6px 10px;border-radius:4px;font-size:13px;line-height:1.45;" +
+      `background:${ink};color:${paper};z-index:1`;
+    this.layer.append(box);
+    const own = box.getBoundingClientRect();
+    const all = this.layer.getBoundingClientRect();
+    const { left, right, top, bottom } = this.at;
+    const beside = right + 8 + own.width < all.width ? right + 8 : left - 8 - own.width;
+    const middle = (top + bottom - own.height) / 2;
+    box.style.left = `${Math.max(0, beside)}px`;
+    box.style.top = `${Math.max(0, Math.min(middle, all.height - own.height))}px`;
+  }
+
+  frames() {
     const layout = this.plot?._fullLayout;
     if (!layout || !this.layer) return;
     this.layer.replaceChildren();
@@ -79,6 +116,14 @@ class Link {
     const [left, right] = ends(across, column);
     const [top, bottom] = ends(down, row);
     if (left < -1 || right > across._length + 1 || top < -1 || bottom > down._length + 1) return;
+    if (thick === 1 && across._name === this.over) {
+      this.at = {
+        left: across._offset + left,
+        right: across._offset + right,
+        top: down._offset + top,
+        bottom: down._offset + bottom,
+      };
+    }
     const box = document.createElement("div");
     box.style.cssText =
       `position:absolute;box-sizing:border-box;left:${across._offset + left}px;top:${down._offset + top}px;` +
