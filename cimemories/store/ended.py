@@ -48,3 +48,15 @@ def by_work(
         while len(_held) > HELD:
             _held.popitem(last=False)
     return found | fresh
+
+
+def by_status(
+    connection: sa.Connection, of: sa.Column[str], status: sa.Column[str], ids: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    """Rows counted by status, of each of these ids. of: the column that says whose a row is."""
+    counts: dict[str, dict[str, int]] = {}
+    for name, state, count in connection.execute(
+        sa.select(of, status, sa.func.count()).where(of.in_(ids)).group_by(of, status)
+    ):
+        counts.setdefault(name, {})[state] = count
+    return counts

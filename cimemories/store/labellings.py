@@ -167,7 +167,8 @@ def all_rows(connection: sa.Connection, dataset_id: int | None = None) -> list[L
     if dataset_id is not None:
         query = query.where(labelling.c.dataset == dataset_id)
     rows = connection.execute(query).mappings().all()
-    counts = ended.by_work(connection, "ballots", rows, lambda ids: _ballots(connection, ids))
+    own = ballot.c.labelling, ballot.c.status
+    counts = ended.by_work(connection, "ballots", rows, lambda ids: ended.by_status(connection, *own, ids))
     return [
         LabellingRow(
             id=row["id"],
@@ -187,18 +188,6 @@ def all_rows(connection: sa.Connection, dataset_id: int | None = None) -> list[L
         )
         for row in rows
     ]
-
-
-def _ballots(connection: sa.Connection, labelling_ids: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Ballots of each labelling, counted by status."""
-    counts: dict[str, dict[str, int]] = {}
-    for name, status, count in connection.execute(
-        sa.select(ballot.c.labelling, ballot.c.status, sa.func.count())
-        .where(ballot.c.labelling.in_(labelling_ids))
-        .group_by(ballot.c.labelling, ballot.c.status)
-    ):
-        counts.setdefault(name, {})[status] = count
-    return counts
 
 
 def owed(connection: sa.Connection, labelling_id: str, profile_id: int) -> list[BallotGroup]:

@@ -180,7 +180,8 @@ def _rows(connection: sa.Connection, query: sa.Select) -> list[RunRow]:
     from cimemories.store.judgements import counts_by_run
 
     rows = connection.execute(query).mappings().all()
-    responses = ended.by_work(connection, "responses", rows, lambda ids: _responses(connection, ids))
+    own = response.c.run, response.c.status
+    responses = ended.by_work(connection, "responses", rows, lambda ids: ended.by_status(connection, *own, ids))
     judged = ended.by_work(connection, "judgements", rows, lambda ids: counts_by_run(connection, ids))
     return [
         RunRow(
@@ -208,18 +209,6 @@ def _rows(connection: sa.Connection, query: sa.Select) -> list[RunRow]:
         )
         for row in rows
     ]
-
-
-def _responses(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Responses of each run, counted by status."""
-    counts: dict[str, dict[str, int]] = {}
-    for run_id, status, count in connection.execute(
-        sa.select(response.c.run, response.c.status, sa.func.count())
-        .where(response.c.run.in_(run_ids))
-        .group_by(response.c.run, response.c.status)
-    ):
-        counts.setdefault(run_id, {})[status] = count
-    return counts
 
 
 def owed(connection: sa.Connection, run_id: str, profile_id: int) -> list[OwedResponses]:
