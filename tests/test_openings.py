@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -87,6 +88,33 @@ def test_the_first_request_of_a_profile_is_asked_alone_and_profiles_do_not_wait_
     assert watched.most_openers == 3
     assert_whole(store, run_id, 3 * CONTEXTS * SAMPLES)
     assert row_of(store, run_id).judged == 3 * CONTEXTS * SAMPLES
+
+
+def test_a_judge_does_not_wait_for_another_that_reads_the_same(
+    store: Store, beside: Callable[..., Future[object]]
+) -> None:
+    people(store, 1)
+    release = threading.Event()
+
+    def slow(asked: Asked) -> Reply:
+        if asked.body["model"] == "slow":
+            release.wait(20)
+        if asked.body["model"] != "m":
+            return completion('{"revealed": []}')
+        told = zlib.crc32(asked.body["messages"][0]["content"].encode())  # so that no two messages are one request
+        return completion(*(f"{told} {sample}" for sample in range(asked.n)))
+
+    with hostile_server(slow, ("m", "slow", "judge")) as server:
+        judges = [runs.JudgeSpec("llm", name, server.url) for name in ("slow", "judge")]
+        asked = runs.RunSpec("world", "m", server.url, samples=SAMPLES, judge=judges[0], more_judges=tuple(judges[1:]))
+        run_id = runs.plan(store, asked)
+        working = beside(runs.execute, store, run_id, concurrency=8)
+        try:
+            other = lambda: sum(a.body["model"] == "judge" for a in server.chats)  # noqa: E731
+            assert eventually(lambda: other() == CONTEXTS * SAMPLES)
+        finally:
+            release.set()
+        working.result(timeout=20)
 
 
 def test_where_the_first_request_fails_the_others_go_on(store: Store) -> None:

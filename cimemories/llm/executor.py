@@ -76,6 +76,11 @@ class _Owed:
     body: str
 
 
+def _opening(job: Job) -> str | None:
+    """The job's opening where it is read: another model, or the same one elsewhere, has a cache of its own."""
+    return job.opening and f"{job.client.endpoint.base_url} {job.request.model} {job.opening}"
+
+
 class Executor:
     """Runs jobs for one piece of work (a run, a labelling or a generation).
 
@@ -177,7 +182,7 @@ class Executor:
             if not owed:
                 self._under_way += 1
                 self._arrive(_Outcome(job, held, (), body))
-            elif not self._openings.must_wait(job.opening, found_owed):
+            elif not self._openings.must_wait(_opening(job), found_owed):
                 self._start(found_owed)
 
     def _start(self, asked: _Owed) -> None:
@@ -191,7 +196,7 @@ class Executor:
         fresh = await job.client.complete(job.request, asked.owed)
         for answer in fresh:
             self._watch(answer)
-        self._openings.has_read(job.opening)
+        self._openings.has_read(_opening(job))
         self._arrive(_Outcome(job, asked.held, fresh, asked.body))
         self._moved.set()
 
