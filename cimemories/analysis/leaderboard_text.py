@@ -15,6 +15,7 @@ from cimemories.analysis.leaderboard import Leaderboard, Line, names
 from cimemories.seeds.published import Figure, Measure, load_published
 
 UNDEFINED = "–"
+SPREAD = "± is the standard deviation over profiles, brackets are 95 % intervals (profiles drawn, then what they hold)."
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,7 @@ def rows(board: Leaderboard) -> list[Row]:
 def notes(board: Leaderboard) -> list[str]:
     """What has to stand under the table."""
     users = {line.completeness.users for line in board.lines}
-    found = [
-        "± is the standard deviation over profiles, brackets are 95 % intervals (profiles drawn, then what they hold).",
-    ]
+    found = [SPREAD]
     if any(0 < number < 5 for number in users):
         found.append("With fewer than 5 profiles an interval describes attributes, not users.")
     if board.n is None:

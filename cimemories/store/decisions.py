@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from cimemories.model import Label
 from cimemories.store.ids import now
-from cimemories.store.tables import attribute, dataset, decision, profile, profile_context
+from cimemories.store.tables import attribute, context, dataset, decision, profile, profile_context
 
 UNDO = "undo"
 CHUNK = 2000  # below what both engines take as parameters of one statement, at the columns of a decision
@@ -184,6 +184,32 @@ def last_said(connection: sa.Connection, dataset_id: int, annotator: str) -> Dec
             stack.append(item)
     tops = [stack[-1] for stack in stacks.values() if stack and stack[-1].label is not None]
     return max(tops, key=lambda d: (d.created, d.id), default=None)
+
+
+@dataclass(frozen=True)
+class Newest:
+    """A decision with the words of its pair."""
+
+    dataset: int
+    decision: Decision
+    statement: str
+    recipient: str
+
+
+def newest(connection: sa.Connection, annotator: str | None = None) -> Newest | None:
+    """The last thing that this annotator, or anybody, said of any pair that is still there, be it that a decision is
+    taken back. None where nothing was said."""
+    query = (
+        sa.select(decision, attribute.c.statement, context.c.recipient)
+        .join(attribute, attribute.c.id == decision.c.attribute)
+        .join(context, context.c.id == decision.c.context)
+        .order_by(decision.c.id.desc())
+        .limit(1)
+    )
+    if annotator is not None:
+        query = query.where(decision.c.annotator == annotator)
+    row = connection.execute(query).mappings().first()
+    return Newest(int(row["dataset"]), _decision(row), row["statement"], row["recipient"]) if row else None
 
 
 def is_known(connection: sa.Connection, dataset_id: int, uid: str) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cimemories.analysis.baselines import Baseline
 from cimemories.analysis.intervals import Interval
-from cimemories.analysis.leaderboard import Line
-from cimemories.analysis.leaderboard_text import bounds, latex, markdown, notes, percent, takeaway
+from cimemories.analysis.leaderboard import Leaderboard, Line, names
+from cimemories.analysis.leaderboard_text import SPREAD, bounds, latex, markdown, notes, percent, takeaway
 from cimemories.analysis.run_table import memory_words
 from cimemories.seeds.published import Figure, Measure
 from cimemories.ui import exports, page, safe, tables, url
@@ -52,14 +52,31 @@ def draw(compared: Compared) -> str:
     return takeaway(board)
 
 
-def _lines(line: Line, name: str, compared: Compared) -> list[Html]:
-    """The run, and below it what the paper states of its model."""
+def short(board: Leaderboard, most: int) -> None:
+    """The first lines with what they are ranked by."""
+    head = ["Model", board.violation_name, "Completeness", "Balanced score"]
+    cells = [tag("th", name, cls="ci-number" if i else "") for i, name in enumerate(head)]
+    called = names(board.lines)
+    rows = [tag("tr", *_ranked(line, called[line.run.id])) for line in board.lines[:most]]
+    table = tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows), cls="ci-grid")
+    safe.show(tag("div", table, _muted(SPREAD)))
+
+
+def _ranked(line: Line, name: str) -> list[Html]:
+    """The cells of a line that the order of lines comes from."""
     covered = "" if line.covered else tag("div", f"! {line.warning}", cls="ci-muted")
-    cells = [
+    return [
         tag("td", tag("b", name), " ", page.SIMULATED if line.simulated else "", _muted(line.run.id), covered),
         _measured(line.violation, line.violation_spread, line.numbers.attributes, "attributes"),
         _measured(line.completeness, line.completeness_spread, line.numbers.retained, "retained contexts"),
         _measured(line.balanced),
+    ]
+
+
+def _lines(line: Line, name: str, compared: Compared) -> list[Html]:
+    """The run, and below it what the paper states of its model."""
+    cells = [
+        *_ranked(line, name),
         _rate(line),
         tag(
             "td",

@@ -12,6 +12,7 @@ from cimemories.store.engine import shared_store
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.runs import RunRow
 from cimemories.ui import page, safe, tables, url
+from pages.start import home_continue, home_leaders
 
 DEMO = "demo"
 
@@ -158,14 +159,14 @@ def main() -> None:
         _tour(toured, ran[-1] if ran else None)
     else:
         _next_steps(rows, labelled, ran)
+    home_continue.draw(store, ran)
     st.subheader("Datasets", anchor=False)
     _datasets(rows, labelled)
     url.page_link("profiles", "Import a file", icon=":material/upload_file:")
     st.subheader("Runs", anchor=False)
     if ran:
         _runs(ran[::-1], {row.id: row.name for row in rows})
-        if len(ran) > 1:
-            url.page_link("compare", "Rank and compare them", icon=":material/compare_arrows:")
+        home_leaders.draw(store, rows, ran)
     else:
         page.empty(
             "No runs yet",

@@ -1,0 +1,49 @@
+"""Part of Home: the first lines of the leaderboard, and the way to the whole of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from cimemories.analysis.flows import shared_flows
+from cimemories.analysis.leaderboard import leaderboard, scopes_of_rows
+from cimemories.analysis.leaderboard_text import takeaway
+from cimemories.store.datasets import DatasetRow
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.runs import RunRow
+from cimemories.ui import page, safe, url
+from pages.explore import compare_leaderboard
+
+LINES = 3
+MOST_JUDGEMENTS = 40_000_000  # above, ranking takes seconds after a start: it then waits until somebody asks for it
+
+
+def draw(store: Store, rows: Sequence[DatasetRow], ran: Sequence[RunRow]) -> None:
+    """The best runs of the dataset with the most judged ones; nothing where fewer than two of it are judged.
+
+    rows, ran: all datasets and runs, oldest first.
+    """
+    judged = [run for run in ran if run.judged]
+    counts = {row.id: sum(run.dataset == row.id for run in judged) for row in rows}
+    dataset = max(rows, key=lambda row: (counts[row.id], row.id))
+    if counts[dataset.id] < 2:
+        return
+    own = [run for run in judged if run.dataset == dataset.id]
+    st.subheader("Leaderboard", anchor=False)
+    each = dataset.attributes / max(dataset.profiles, 1)
+    if sum(run.judged for run in own) * each <= MOST_JUDGEMENTS:
+        try:
+            board = leaderboard(shared_flows(store), scopes_of_rows(store, own), warned=False)
+        except StoreError as problem:
+            page.error("The runs cannot be ranked.", str(problem))
+            return
+        safe.inline(f"{len(own)} runs of the dataset '{dataset.name}'. {takeaway(board)}")
+        compare_leaderboard.short(board, LINES)
+        if board.warnings:
+            safe.inline("These runs differ in more than their models; the whole leaderboard says in what.", muted=True)
+    else:
+        safe.inline(f"{len(own)} runs of the dataset '{dataset.name}' are judged; ranking so many takes a moment.")
+    url.page_link(
+        "compare", "The whole leaderboard, and differences", icon=":material/compare_arrows:", dataset=dataset.id
+    )

@@ -1,0 +1,94 @@
+"""Home through app.py: what ranks first, and where somebody left off."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+from paging import HOME, opened, said
+from streamlit.testing.v1 import AppTest
+from worlds import add_dataset, add_labels, add_run, plan_run, records
+
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.model import Label
+from cimemories.store import decisions
+from cimemories.store.engine import Store
+from cimemories.store.tables import run
+from pages.start import home_leaders
+
+X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
+LABELS = [[[X, X, N], [X, X, X], [N, N, A]]]
+WORST_TO_BEST = [
+    [[[5, 5, 0], [5, 5, 5], [0, 0, 0]]],
+    [[[1, 1, 5], [1, 1, 5], [5, 3, 0]]],
+    [[[0, 2, 5], [0, 2, 5], [5, 3, 0]]],
+    [[[0, 0, 5], [0, 0, 0], [5, 5, 0]]],
+]
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def store(app_store: Store) -> Store:
+    return app_store
+
+
+def links(page: AppTest) -> dict[str, str]:
+    """Of every link to a page: what it says, and the query that it opens it with."""
+    return {item.proto.label: item.proto.query_string for item in page.get("page_link")}
+
+
+def test_the_leaderboard_begins_with_the_best(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    add_labels(store, data.id, LABELS)
+    ran = [add_run(store, data.id, 5, WORST_TO_BEST[0])]
+    assert "Leaderboard" not in [item.value for item in opened(HOME).subheader], "one run ranks before nobody"
+    ran += [add_run(store, data.id, 5, reveals) for reveals in WORST_TO_BEST[1:]]
+    with store.write() as connection:
+        plan_run(connection, data.id, 5)
+        connection.execute(sa.update(run).where(run.c.id == ran[3]).values(model=HOSTILE, simulated=True))
+    app = opened(HOME)
+    table = said(app).partition("Balanced score")[2]
+    assert [table.index(run_id) for run_id in ran[:0:-1]] == sorted(table.index(run_id) for run_id in ran[1:])
+    assert ran[0] not in table, "three lines, not all"
+    assert HOSTILE not in table
+    assert table.count("ci-simulated") == 1
+    assert "These runs differ in more than their models" in table
+    assert f"dataset={data.id}" in links(app)["The whole leaderboard, and differences"]
+    monkeypatch.setattr(home_leaders, "MOST_JUDGEMENTS", 10)
+    late = opened(HOME)
+    assert "Balanced score" not in said(late)
+    assert "ranking so many takes a moment" in said(late)
+    assert "The whole leaderboard, and differences" in links(late)
+
+
+def test_one_goes_on_where_one_left_off(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    person = records(store, data.id)[0]
+    assert "Continue where you left off" not in [item.value for item in opened(HOME).subheader]
+    with store.write() as connection:
+        for a, whose in ((0, "Ada"), (1, HOSTILE)):
+            pair = person.attribute_ids[a], person.context_ids[a]
+            decisions.add(
+                connection,
+                dataset_id=data.id,
+                attribute=pair[0],
+                context=pair[1],
+                annotator=whose,
+                label=Label.NECESSARY,
+            )
+    stranger = opened(HOME)
+    assert "&lt;img src=x onerror=alert(1)&gt; reviewed last" in said(stranger)
+    assert f"attribute={person.attribute_ids[1]}" in links(stranger)["Go on reviewing"]
+    stranger.session_state["annotator"] = "Ada"
+    stranger.run()
+    assert "You reviewed last" in said(stranger)
+    assert f"attribute={person.attribute_ids[0]}&context={person.context_ids[0]}" in links(stranger)["Go on reviewing"]
+    with store.write() as connection:
+        run_id = plan_run(connection, data.id, 2)
+    stranger.session_state["scope.run"] = run_id
+    stranger.run()
+    assert "You looked last at the run" in said(stranger)
+    assert "0 of 6 responses judged" in said(stranger)
+    assert links(stranger)["Go on with the run"] == f"run={run_id}"
+    stranger.session_state["scope.run"] = "run-00000000"
+    stranger.run()
+    assert "Go on with the run" not in links(stranger)
