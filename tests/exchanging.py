@@ -109,16 +109,16 @@ def _vote(
                 outcome = answer(keys[draw], draw=draw, exchange=f"e {text} {draw}", **told)
                 calls.record(connection, item, [outcome], kind="label", endpoint="http://x", simulated=simulated)
                 votes = [(a, chance.choice(list(Verdict))) for a in record.attribute_ids]
-                labellings.settle(
-                    connection,
+                done = labellings.Settled(
                     ballot,
-                    status=status,
-                    cause=None if status == "ok" else "because",
-                    call_key=keys[draw],
-                    votes=votes if status == "ok" else (),
+                    status,
+                    None if status == "ok" else "because",
+                    keys[draw],
+                    votes if status == "ok" else (),
                     conflicts=chance.randint(0, 2) if status == "ok" else 0,
                     unknown=chance.randint(0, 2),
                 )
+                labellings.settle(connection, [done])
     work.finish(connection, labelling_id, chance.choice([WorkStatus.FINISHED, WorkStatus.RUNNING, WorkStatus.FAILED]))
     work.bump(connection, labelling_id)
 

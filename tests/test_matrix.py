@@ -70,7 +70,7 @@ def vote(store: Store, record: ProfileRecord, votes: Votes) -> str:
             for draw, ballot in group.ballots.items():
                 cast = [(record.attribute_ids[a], votes[a, c, p, draw]) for a in range(ATTRIBUTES)]
                 counted = [(a, v) for a, v in cast if v is not None]
-                labellings.settle(connection, ballot, status="ok", cause=None, call_key=key, votes=counted)
+                labellings.settle(connection, [labellings.Settled(ballot, "ok", None, key, counted)])
         work.bump(connection, labelling)
     return labelling
 

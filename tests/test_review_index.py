@@ -106,7 +106,7 @@ def cast(store: Store, dataset_id: int, people: list[ProfileRecord], votes: dict
                 for draw, ballot in group.ballots.items():
                     found = [(a, votes[a, group.context][ids.index(group.persona)][draw]) for a in record.attribute_ids]
                     counted = [(a, v) for a, v in found if v is not None]
-                    labellings.settle(connection, ballot, status="ok", cause=None, call_key=key, votes=counted)
+                    labellings.settle(connection, [labellings.Settled(ballot, "ok", None, key, counted)])
         work.finish(connection, labelling, WorkStatus.FINISHED)
         work.bump(connection, labelling)
     return labelling

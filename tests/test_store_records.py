@@ -239,11 +239,11 @@ def test_planning_ballots_again_changes_nothing_and_planning_more_adds(store: St
     ballot = groups[0].ballots[2]
     with store.write() as connection:
         key = add_call(connection, "x")
-        labellings.settle(connection, ballot, status="failed", cause="timeout", call_key=key)
+        labellings.settle(connection, [labellings.Settled(ballot, "failed", "timeout", key)])
         pair = (people[1].attribute_ids[0], Verdict.INAPPROPRIATE)
-        labellings.settle(connection, ballot, status="ok", cause=None, call_key=key, votes=[pair])
-        labellings.settle(connection, ballot, status="ok", cause=None, call_key=key, votes=[pair])
-        labellings.settle(connection, ballot, status="unparsed", cause="late", call_key=key)
+        labellings.settle(connection, [labellings.Settled(ballot, "ok", None, key, [pair])])
+        labellings.settle(connection, [labellings.Settled(ballot, "ok", None, key, [pair])])
+        labellings.settle(connection, [labellings.Settled(ballot, "unparsed", "late", key)])
     with store.read() as connection:
         votes = labellings.context_votes(connection, labelling_id, people[1].id, groups[0].context)
         assert labellings.failures(connection, labelling_id) == []

@@ -151,7 +151,7 @@ def add_labels(
                     if wanted.get((a, group.context), UNLABELLED) != UNLABELLED
                 ]
                 for ballot in group.ballots.values():
-                    labellings.settle(connection, ballot, status="ok", cause=None, call_key=key, votes=votes)
+                    labellings.settle(connection, [labellings.Settled(ballot, "ok", None, key, votes)])
         work.finish(connection, labelling_id, WorkStatus.FINISHED)
         work.bump(connection, labelling_id)
     return labelling_id

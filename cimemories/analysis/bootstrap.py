@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import norm as normal
-from scipy.stats import t as student
+from scipy.special import ndtri, stdtrit
 
 from cimemories.analysis.cube import Floats, Ints
 
@@ -126,4 +125,4 @@ def wider(users: int, level: float = LEVEL) -> float:
     if users < LEAST_USERS:
         return 1.0
     tail = (1 + level) / 2
-    return float(student.ppf(tail, users - 1) / normal.ppf(tail) * np.sqrt(users / (users - 1)))
+    return float(stdtrit(users - 1, tail) / ndtri(tail) * np.sqrt(users / (users - 1)))

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from scipy.stats import CensoredData, ecdf
 
 from cimemories.analysis.bootstrap import LEVEL
 from cimemories.analysis.cube import Floats, Ints
@@ -56,6 +55,8 @@ def survival(found: Sequence[FirstLeaks], clock: Clock = Clock.TASKS) -> Surviva
 
     Without any attribute all arrays hold time 0 alone and are nan there.
     """
+    from scipy.stats import CensoredData, ecdf  # takes a second to import
+
     time = np.concatenate([_clock(item, clock) for item in found] or [np.zeros(0, np.int64)])
     leaked = np.concatenate([item.leaked for item in found] or [np.zeros(0, np.bool_)])
     if not time.size:

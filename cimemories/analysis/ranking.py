@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from scipy.stats import kendalltau, rankdata
 
 from cimemories.analysis.cube import Bools, Floats
 
@@ -39,6 +38,8 @@ class Measure(StrEnum):
 def ranks(values: Floats, measure: Measure) -> Floats:
     """1 for the best, ties share the better rank, nan where the number is undefined. values: [runs] or [runs, T], put
     in order along the runs."""
+    from scipy.stats import rankdata  # takes a second to import
+
     good = np.round(values if measure.less_is_better else -values, DECIMALS)
     found = rankdata(np.where(np.isnan(good), np.inf, good), method="min", axis=0)
     return np.where(np.isnan(values), np.nan, found)
@@ -47,6 +48,8 @@ def ranks(values: Floats, measure: Measure) -> Floats:
 def tau(first: Floats, second: Floats) -> float:
     """Kendall's tau-b of two sets of ranks [runs], over the runs that have both; nan with fewer than two of them, or
     where all are tied."""
+    from scipy.stats import kendalltau  # takes a second to import
+
     both = ~np.isnan(first) & ~np.isnan(second)
     one, other = first[both], second[both]
     if len(one) < 2 or (one == one[0]).all() or (other == other[0]).all():

@@ -50,13 +50,14 @@ def read_ballot(text: str | None, attributes: int) -> Ballot:
             n for span in entries if span is not None for n in range(max(span[0], 1), min(span[1], attributes) + 1)
         }
     necessary, inappropriate = named[Verdict.NECESSARY], named[Verdict.INAPPROPRIATE]
-
-    def verdict_of(number: int) -> Verdict:
-        if number in necessary:
-            return Verdict.CONFLICT if number in inappropriate else Verdict.NECESSARY
-        return Verdict.INAPPROPRIATE if number in inappropriate else Verdict.ABSTAIN
-
-    return Ballot(tuple(verdict_of(n) for n in range(1, attributes + 1)), len(necessary & inappropriate), unknown)
+    verdicts = [Verdict.ABSTAIN] * attributes
+    for verdict in LISTS:
+        for number in named[verdict]:
+            verdicts[number - 1] = verdict
+    conflicts = necessary & inappropriate
+    for number in conflicts:
+        verdicts[number - 1] = Verdict.CONFLICT
+    return Ballot(tuple(verdicts), len(conflicts), unknown)
 
 
 def write_ballot(verdicts: Sequence[Verdict]) -> str:

@@ -23,6 +23,7 @@ from cimemories.store import datasets, labellings, work
 from cimemories.store.calls import Answer
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.ids import content_hash
+from cimemories.store.labellings import Settled
 
 
 @dataclass(frozen=True)
@@ -180,30 +181,17 @@ class _Settle:
     ballots: Mapping[int, int]
 
     def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
-        for draw, answer in outcomes.items():
-            self._one(connection, self.ballots[draw], answer)
+        labellings.settle(connection, [self._one(self.ballots[draw], answer) for draw, answer in outcomes.items()])
         return ()
 
-    def _one(self, connection: sa.Connection, ballot_id: int, answer: Answer) -> None:
+    def _one(self, ballot_id: int, answer: Answer) -> Settled:
         if not answer.ok:
-            labellings.settle(connection, ballot_id, status="failed", cause=answer.status, call_key=answer.key)
-            return
+            return Settled(ballot_id, "failed", answer.status, answer.key)
         if answers.truncated(answer):
-            cause = "the answer was cut at the token limit"
-            labellings.settle(connection, ballot_id, status="truncated", cause=cause, call_key=answer.key)
-            return
+            return Settled(ballot_id, "truncated", "the answer was cut at the token limit", answer.key)
         try:
             ballot = read_ballot(answer.content, len(self.attribute_ids))
         except answers.AnswerError as error:
-            labellings.settle(connection, ballot_id, status="unparsed", cause=str(error), call_key=answer.key)
-            return
-        labellings.settle(
-            connection,
-            ballot_id,
-            status="ok",
-            cause=None,
-            call_key=answer.key,
-            votes=zip(self.attribute_ids, ballot.verdicts, strict=True),
-            conflicts=ballot.conflicts,
-            unknown=ballot.unknown,
-        )
+            return Settled(ballot_id, "unparsed", str(error), answer.key)
+        votes = list(zip(self.attribute_ids, ballot.verdicts, strict=True))
+        return Settled(ballot_id, "ok", None, answer.key, votes, ballot.conflicts, ballot.unknown)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -22,6 +22,13 @@ OK = "ok"
 # A failure of the way to the server, and an answer that never came, are asked for again by a resume; an answer that
 # came but cannot be used would come again, since the same draw is the same call.
 RETRIABLE = (OWED, "failed")
+# Built once, as they are carried out for every ballot.
+_SETTLE = (
+    sa.update(ballot)
+    .where(ballot.c.id == sa.bindparam("of"))
+    .values({name: sa.bindparam(f"new_{name}") for name in ("status", "cause", "call", "conflicts", "unknown")})
+)
+_VOTE = sa.insert(vote)
 
 
 @dataclass(frozen=True)
@@ -221,26 +228,46 @@ def owing_profiles(connection: sa.Connection, labelling_id: str) -> list[int]:
     )
 
 
-def settle(
-    connection: sa.Connection,
-    ballot_id: int,
-    *,
-    status: str,
-    cause: str | None,
-    call_key: str,
-    votes: Iterable[tuple[int, Verdict]] = (),
-    conflicts: int = 0,
-    unknown: int = 0,
-) -> None:
-    """Write what came of one ballot, votes included; a ballot that is settled already is left as it is."""
-    result = connection.execute(
-        sa.update(ballot)
-        .where(ballot.c.id == ballot_id, ballot.c.status.in_(RETRIABLE))
-        .values(status=status, cause=cause, call=call_key, conflicts=conflicts, unknown=unknown)
+@dataclass(frozen=True)
+class Settled:
+    """What came of one ballot. call: the key of the call that was answered. votes: (attribute id, verdict)."""
+
+    ballot: int
+    status: str
+    cause: str | None
+    call: str
+    votes: Sequence[tuple[int, Verdict]] = ()
+    conflicts: int = 0
+    unknown: int = 0
+
+
+def settle(connection: sa.Connection, outcomes: Sequence[Settled]) -> None:
+    """Write what came of ballots, each named once, votes included; one that is settled already is left as it is."""
+    of = ballot.c.id.in_([outcome.ballot for outcome in outcomes])
+    open_ = sa.select(ballot.c.id).where(of, ballot.c.status.in_(RETRIABLE)).with_for_update()
+    owed = set(connection.execute(open_).scalars())
+    fresh = [outcome for outcome in outcomes if outcome.ballot in owed]
+    if not fresh:
+        return
+    connection.execute(
+        _SETTLE,
+        [
+            {
+                "of": outcome.ballot,
+                "new_status": outcome.status,
+                "new_cause": outcome.cause,
+                "new_call": outcome.call,
+                "new_conflicts": outcome.conflicts,
+                "new_unknown": outcome.unknown,
+            }
+            for outcome in fresh
+        ],
     )
-    rows = [{"ballot": ballot_id, "attribute": a, "verdict": str(v)} for a, v in votes]
-    if result.rowcount and rows:
-        connection.execute(sa.insert(vote), rows)
+    rows = [
+        {"ballot": outcome.ballot, "attribute": a, "verdict": str(v)} for outcome in fresh for a, v in outcome.votes
+    ]
+    if rows:
+        connection.execute(_VOTE, rows)
 
 
 def tallies(connection: sa.Connection, labelling_id: str, profile_id: int | None = None) -> sa.CursorResult[tuple]:

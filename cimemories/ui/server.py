@@ -18,6 +18,7 @@ HEAVY = (
     "pandas",
     "pyarrow",
     "plotly.graph_objects",
+    "scipy.stats",
     "cimemories.analysis.headline",
     "cimemories.llm.worker",
     "cimemories.ui.charts",
