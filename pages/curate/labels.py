@@ -7,7 +7,7 @@ chosen pair stands beside it with its votes and decisions. All of the view is in
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 import streamlit as st
@@ -26,6 +26,7 @@ from pages.curate.profile_view import words
 
 MATRIX, CONTEXT, COUNTS = "matrix", "context", "counts"
 VIEWS = {MATRIX: "Matrix", CONTEXT: "One context", COUNTS: "Counts"}
+Say = Callable[[str], None]
 
 
 def _scope(store: Store, rows: list[DatasetRow]) -> tuple[DatasetRow, LabellingRow | None, int | None, str]:
@@ -133,12 +134,9 @@ def _pair_table(views: Sequence[PairView], chosen: int | None) -> int | None:
 
 
 def _one_context(
-    store: Store, found: Matrix, labelling: LabellingRow | None, context: int, filters: Filters, flags: Flags | None
-) -> tuple[PairView | None, str]:
-    """The table of one context; returns the chosen pair and what the context says in one sentence."""
-    views = pairs(store, labelling.id if labelling else None, found.record.id, context)
-    if not views:
-        return None, "This profile has no attributes."
+    views: list[PairView], found: Matrix, labelling: LabellingRow | None, filters: Filters, flags: Flags | None
+) -> PairView | None:
+    """The table of one context; returns the chosen pair."""
     own = {v.attribute_id: v for v in views}
     asked = url.get_int("attribute")
     if asked is not None and asked not in own:
@@ -154,7 +152,7 @@ def _one_context(
     if clicked is not None and clicked != asked:
         url.put(attribute=clicked)
         asked = clicked
-    return own[asked] if asked is not None else shown[0] if shown else None, _takeaway(views)
+    return own[asked] if asked is not None else shown[0] if shown else None
 
 
 def _takeaway(views: Sequence[PairView]) -> str:
@@ -191,32 +189,33 @@ def _matrix(
     return pairs(store, labelling.id if labelling else None, found.record.id, context, attribute)[0]
 
 
-def _profile(store: Store, labelling: LabellingRow | None, found: Matrix, shown: str) -> str:
-    """One profile in the chosen view with the pair beside it; returns the takeaway."""
-    takeaway = label_matrix.takeaway(found)
+def _profile(store: Store, labelling: LabellingRow | None, found: Matrix, shown: str, say: Say) -> None:
+    """One profile in the chosen view with the pair beside it; the takeaway is said as soon as it is known."""
     if shown == COUNTS:
+        say(label_matrix.takeaway(found))
         label_matrix.counts(found)
-        return takeaway
+        return
     top = st.container()
     left, right = st.columns([2, 1] if shown == MATRIX else [5, 3], gap="medium")
     with left:
         context = None if shown == MATRIX else _context(found.record)
+    views = None if context is None else pairs(store, labelling.id if labelling else None, found.record.id, context)
+    say(label_matrix.takeaway(found) if views is None else _takeaway(views))
     with top:
         totals = found.totals if context is None else found.context_totals(context)
         counts = {word(label): number for label, number in totals.items()}
         filters = label_filters.draw(found.record.profile, counts, spheres=context is None)
     flags = differing(store, found, labelling.id if labelling else None, filters.differs) if filters.differs else None
     with left:
-        if context is None:
+        if views is None:
             chosen = _matrix(store, found, labelling, filters, flags)
         else:
-            chosen, takeaway = _one_context(store, found, labelling, context, filters, flags)
+            chosen = _one_context(views, found, labelling, filters, flags)
     with right:
         if chosen is None:
             page.empty("No pair chosen", "Choose a pair to see its votes and to decide its label.")
         else:
             pair_panel.draw(store, found.record, labelling, chosen)
-    return takeaway
 
 
 def main() -> None:
@@ -236,30 +235,38 @@ def main() -> None:
     if labelling is None:
         labelling_work.start(store, dataset, labelling)
     simulated = labelling is not None and labelling.simulated
+    said = []
+
+    def say(takeaway: str) -> None:
+        said.append(takeaway)
+        with top:
+            page.head("Labels", takeaway, simulated=simulated)
+
     try:
-        takeaway = _shown(store, labelling, profile, shown)
+        _shown(store, labelling, profile, shown, say)
     except StoreError as problem:
         page.error("These pairs cannot be read.", str(problem))
-        takeaway = "Nothing is shown."
-    with top:
-        page.head("Labels", takeaway, simulated=simulated)
+        if not said:
+            say("Nothing is shown.")
     if labelling is not None:
         labelling_work.start(store, dataset, labelling)
 
 
-def _shown(store: Store, labelling: LabellingRow | None, profile: int | None, shown: str) -> str:
+def _shown(store: Store, labelling: LabellingRow | None, profile: int | None, shown: str, say: Say) -> None:
     if profile is None:
+        say("There is no pair to label in this scope.")
         page.empty("No profiles", "This dataset has no profiles, so it has no pairs.")
-        return "There is no pair to label in this scope."
+        return
     with store.read() as connection:
         record = datasets.profile_record(connection, profile)
     if not record.context_ids:
+        say("There is no pair to label in this scope.")
         page.empty("No contexts", "This profile is tested in no context, so it has no pairs.")
-        return "There is no pair to label in this scope."
-    if not record.attribute_ids:
+    elif not record.attribute_ids:
+        say("This profile has no attributes.")
         page.empty("No attributes", "This profile has no memories, so it has no pairs.")
-        return "This profile has no attributes."
-    return _profile(store, labelling, matrix(store, labelling.id if labelling else None, record), shown)
+    else:
+        _profile(store, labelling, matrix(store, labelling.id if labelling else None, record), shown, say)
 
 
 main()

@@ -19,6 +19,7 @@ from cimemories.ui.safe import Html, join, tag
 from pages.curate.profile_view import spoken, words
 
 _ANNOTATOR = "annotator"
+MOST_RUNS = 3  # that stand there at once; the browser takes its time for each
 
 
 def draw(store: Store, record: ProfileRecord, labelling: LabellingRow | None, view: PairView) -> None:
@@ -92,6 +93,15 @@ def _runs(store: Store, record: ProfileRecord, view: PairView) -> None:
         return
     safe.heading("In recorded runs")
     safe.inline(_revealed(found))
+    told = sorted(found, key=lambda item: -item.reveals)  # those that tell it most often first, of equals the oldest
+    _links(record, view, told[:MOST_RUNS])
+    rest = told[MOST_RUNS:]
+    if rest:
+        label = f"{len(rest)} more {'run' if len(rest) == 1 else 'runs'}"
+        page.fold(label, ":material/format_ink_highlighter:", "labels.box.runs", lambda: _links(record, view, rest))
+
+
+def _links(record: ProfileRecord, view: PairView, found: Sequence[PairRun]) -> None:
     for item in found:
         simulated = ", simulated" if item.simulated else ""
         counts = f"{item.reveals} of {item.draws}" if item.draws else "none judged yet"
