@@ -11,7 +11,7 @@ from cimemories.analysis.leaderboard import judged_runs
 from cimemories.store import runs
 from cimemories.store.engine import shared_store
 from cimemories.ui import page, url
-from pages.explore.compare_scope import Compared, choose
+from pages.explore.compare_scope import Compared, Say, choose
 
 TITLE = "Compare"
 LEADERBOARD = "leaderboard"
@@ -19,7 +19,7 @@ KEPT = "compare.kept"
 # What addresses of this page alone say, and what they share with other pages.
 OWN = ("tab", "runs", "against", "axis")
 SHARED = ("dataset", "run", "judge", "n", "labels", "sweep")
-# Address, name, and the module beside this one whose `draw(Compared)` draws it and returns the takeaway of the page.
+# Address, name, and the module beside this one whose `draw(Compared, Say)` draws it.
 TABS = {
     LEADERBOARD: ("Leaderboard", "compare_leaderboard"),
     "plane": ("Plane", "compare_plane"),
@@ -53,9 +53,12 @@ def draw() -> None:
         with top:
             page.head(TITLE, "These runs cannot be compared.")
         return
-    takeaway = _drawn(_tab())(compared)
-    with top:
-        page.head(TITLE, takeaway, simulated=compared.board.simulated)
+
+    def say(takeaway: str) -> None:
+        with top:
+            page.head(TITLE, takeaway, simulated=compared.board.simulated)
+
+    _drawn(_tab())(compared, say)
     st.session_state[KEPT] = {name: url.get(name) for name in (*OWN, *SHARED)}
 
 
@@ -66,9 +69,9 @@ def _restore() -> None:
         url.put(**st.session_state.get(KEPT, {}))
 
 
-def _drawn(tab: str) -> Callable[[Compared], str]:
+def _drawn(tab: str) -> Callable[[Compared, Say], None]:
     """What draws a tab. Imported when it is looked at, so that a switch to the page stays quick."""
-    found: Callable[[Compared], str] = import_module(f"pages.explore.{TABS[tab][1]}").draw
+    found: Callable[[Compared, Say], None] = import_module(f"pages.explore.{TABS[tab][1]}").draw
     return found
 
 

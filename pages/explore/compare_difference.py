@@ -13,21 +13,22 @@ from cimemories.store.engine import StoreError
 from cimemories.ui import exports, page, safe, tables, url
 from pages.explore import compare_scope
 from pages.explore.compare_drawing import Columns, show
-from pages.explore.compare_scope import Compared
+from pages.explore.compare_scope import Compared, Say
 
 ROWS_SHOWN = 2000
 
 
-def draw(compared: Compared) -> str:
-    """The differences; returns the takeaway of the page."""
+def draw(compared: Compared, say: Say) -> None:
+    """The differences."""
     called = compared.called
     if len(compared.scopes) < 2:
+        say("A difference takes two runs of one dataset.")
         page.empty(
             "One run alone",
             "A difference takes two runs of one dataset. Choose another above, or start one.",
             lambda: url.page_link("runs", "New run", icon=":material/play_circle:", tab="new"),
         )
-        return "A difference takes two runs of one dataset."
+        return
     ids = [line.run.id for line in compared.board.lines]
     left, right = st.columns(2)
     with left:
@@ -42,7 +43,9 @@ def draw(compared: Compared) -> str:
         found = difference(compared.flows, compared.scope_of(first), compared.scope_of(second), compared.rule)
     except StoreError as problem:
         page.error("The difference cannot be shown.", str(problem))
-        return "These runs cannot be held against each other."
+        say("These runs cannot be held against each other.")
+        return
+    say(found.sentences(called[first], called[second])[0])
     _told(found, called[first], called[second])
     if len(others) > 1:
         page.fold(
@@ -66,7 +69,6 @@ def draw(compared: Compared) -> str:
         }
         show(drawing, "domains", "compare.box.domains", compared, columns, simulated=found.simulated)
     _flows(compared, found, called[first], called[second])
-    return found.sentences(called[first], called[second])[0]
 
 
 def _told(found: Difference, first: str, second: str) -> None:

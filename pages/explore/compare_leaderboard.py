@@ -11,16 +11,17 @@ from cimemories.seeds.published import Figure, Measure
 from cimemories.ui import exports, page, safe, tables, url
 from cimemories.ui.safe import Html, tag
 from pages.explore import compare_scope
-from pages.explore.compare_scope import Compared
+from pages.explore.compare_scope import Compared, Say
 
 UNDEFINED = "–"
 
 
-def draw(compared: Compared) -> str:
-    """The table; returns the takeaway of the page."""
+def draw(compared: Compared, say: Say) -> None:
+    """The table."""
     import streamlit as st
 
     board = compared.board
+    say(takeaway(board))
     called = compared.called
     head = ["Model", board.violation_name, "Completeness", "Balanced score", "Leak rate", "Coverage", "N", "Judge"]
     head += ["Memory, prompt"]
@@ -49,7 +50,6 @@ def draw(compared: Compared) -> str:
             form = st.segmented_control("Form", ["Markdown", "LaTeX"], default="Markdown", key="compare.form")
             st.code(latex(board) if form == "LaTeX" else markdown(board), language=None, height=360)
     page.fold("All columns as a table", ":material/table:", "compare.box.leaderboard", lambda: _twin(compared))
-    return takeaway(board)
 
 
 def short(board: Leaderboard, most: int) -> None:

@@ -7,11 +7,12 @@ from cimemories.analysis.plane_figure import plane
 from cimemories.ui import page, url
 from pages.explore import compare_scope
 from pages.explore.compare_drawing import show
-from pages.explore.compare_scope import Compared
+from pages.explore.compare_scope import Compared, Say
 
 
-def draw(compared: Compared) -> str:
-    """The plane; returns the takeaway of the page."""
+def draw(compared: Compared, say: Say) -> None:
+    """The plane."""
+    say(takeaway(compared.board))
     drawing = plane(compared.board)
     if drawing is None:
         page.empty(
@@ -19,7 +20,7 @@ def draw(compared: Compared) -> str:
             "A place in the plane takes a violation and a completeness: label the dataset, or wait for judgements.",
             lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
         )
-        return takeaway(compared.board)
+        return
     compare_scope.warnings(compared.board.warnings, key="compare.box.warnings")
     show(
         drawing,
@@ -40,4 +41,3 @@ def draw(compared: Compared) -> str:
             "run": ("text", "Run"),
         },
     )
-    return takeaway(compared.board)

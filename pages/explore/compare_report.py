@@ -15,7 +15,7 @@ from cimemories.report.html import as_html
 from cimemories.report.markdown import as_markdown
 from cimemories.store.engine import StoreError
 from cimemories.ui import page, safe
-from pages.explore.compare_scope import Compared
+from pages.explore.compare_scope import Compared, Say
 
 HTML, MARKDOWN = "HTML", "Markdown"
 FORMS = {HTML: "One HTML file", MARKDOWN: "Markdown with figures (zip)"}
@@ -33,11 +33,12 @@ class _Ready:
     simulated: str
 
 
-def draw(compared: Compared) -> str:
-    """What the report is to be, and the report; returns the takeaway of the page."""
+def draw(compared: Compared, say: Say) -> None:
+    """What the report is to be, and the report."""
     called = compared.called
     several = len(compared.scopes) > 1
     about = f"these {len(compared.scopes)} runs" if several else called[compared.scopes[0].run.id]
+    say(f"A report on {about}, as one file.")
     safe.inline(
         "One file with the headline numbers and their intervals, figures and tables, a few leaks, what the labels, "
         "judges and coverage are, the manifest, the commands that repeat it, the dataset card, and paragraphs for a "
@@ -67,7 +68,6 @@ def draw(compared: Compared) -> str:
     if st.button("Make the report", type="primary", icon=":material/summarize:", key="compare.report.make"):
         _make(compared, asked, [item.run.id for item in scopes], str(form), with_texts=texts)
     _offer(asked)
-    return f"A report on {about}, as one file."
 
 
 def _make(compared: Compared, asked: tuple[object, ...], ids: list[str], form: str, *, with_texts: bool) -> None:

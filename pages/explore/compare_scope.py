@@ -19,6 +19,7 @@ from cimemories.ui import page, safe, url
 from pages.explore.run_scope import label_choice
 
 FIRST = Combine.ONE
+Say = Callable[[str], None]  # a part of the page says the takeaway of the page with it, once, as soon as it is known
 COMBINED = {
     Combine.ONE: "the first of each run",
     Combine.ANY: "any of a run's judges",

@@ -18,7 +18,7 @@ from cimemories.ui.rule_sliders import Moved, rule_sliders
 from cimemories.ui.safe import Html, tag
 from pages.explore import compare_scope
 from pages.explore.compare_drawing import Columns, show
-from pages.explore.compare_scope import Compared
+from pages.explore.compare_scope import Compared, Say
 from pages.explore.compare_sensitivity_parts import choices_part, personas_part, profiles_part, spoken_part
 
 Row = dict[Hashable, Any]  # of a table
@@ -34,26 +34,26 @@ RULES = {
 }
 
 
-def draw(compared: Compared) -> str:
-    """The panel with its sliders, and what each choice does alone; returns the takeaway of the page."""
+def draw(compared: Compared, say: Say) -> None:
+    """The panel with its sliders, and what each choice does alone."""
     try:
         found = study(compared.flows, compared.scopes, compared.rule, n=compared.n)
     except StoreError as problem:
+        say("How far the numbers depend on the labels can be seen once there are some.")
         page.empty(
             "Nothing to move yet",
             str(problem)[:1].upper() + str(problem)[1:],
             lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
         )
-        return "How far the numbers depend on the labels can be seen once there are some."
+        return
     measure = _measure()
     compare_scope.warnings(compared.board.warnings, key="compare.box.warnings")
     now = found.at(found.base)
     st.fragment(_panel)(compared, found, measure, now)
-    takeaway = choices_part(compared, found, measure)
+    say(f"{choices_part(compared, found, measure)}.")
     personas_part(compared, found, measure)
     st.fragment(profiles_part)(compared, found, measure)
     spoken_part(compared)
-    return f"{takeaway}."
 
 
 def _measure() -> Measure:

@@ -11,7 +11,7 @@ from cimemories.store import sweeps
 from cimemories.store.engine import shared_store
 from cimemories.ui import page, safe, url
 from pages.explore.compare_drawing import Columns, show
-from pages.explore.compare_scope import Compared
+from pages.explore.compare_scope import Compared, Say
 
 NEEDS = {
     Axis.SIZE: "models of one family whose sizes stand in their names or presets",
@@ -21,8 +21,8 @@ NEEDS = {
 }
 
 
-def draw(compared: Compared) -> str:
-    """The figure of one axis; returns the takeaway of the page."""
+def draw(compared: Compared, say: Say) -> None:
+    """The figure of one axis."""
     left, right = st.columns([3, 2], vertical_alignment="bottom")
     with right:
         among = _among(compared)
@@ -30,6 +30,7 @@ def draw(compared: Compared) -> str:
     with left:
         axis = _axis(figures)
     figure = figures[axis]
+    say(f"{figure.title()}.")
     drawing = sweep(figure)
     if drawing is None:
         page.empty(
@@ -55,7 +56,6 @@ def draw(compared: Compared) -> str:
         show(drawing, "sweep", "compare.box.sweep", compared, columns, simulated=figure.simulated)
     _trend(figure)
     _left_out(figure)
-    return f"{figure.title()}."
 
 
 def _among(compared: Compared) -> str | None:
