@@ -192,12 +192,13 @@ def main() -> None:
         profile, *filters = profile_search.browse(store, current.id, people, domains, ambiguous)
         if labelling is not None and not url.get("search"):
             safe.inline(f"Ambiguous: of the pairs that {labelling.model} labelled.", muted=True)
-        _manage(store, current)
     with right:
         if profile is None:
             page.empty("No profile chosen", "Click one in the list at the left.")
         else:
             _profile(store, current, labelling, people, profile, (filters[0], filters[1]))
+    with left:
+        _manage(store, current)
 
 
 def _takeaway(row: DatasetRow) -> str:
