@@ -5,7 +5,7 @@ WORKSPACE ?= data/workspace
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-WORKERS ?= 2
+WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
 .PHONY: app test lint format demo system clean
 

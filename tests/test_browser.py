@@ -90,6 +90,8 @@ def test_a_click_on_the_heatmap_leads_to_the_leaked_sentence_and_back(
     serving.settled(page)
     box = chart.locator(".nsewdrag").first.bounding_box()
     assert box is not None
+    named = chart.locator(".ytick text").first.evaluate("element => getComputedStyle(element).fill")
+    assert named == page.locator(".ci-head h2").evaluate("element => getComputedStyle(element).color")
     at = (box["x"] + box["width"] * 0.35, box["y"] + box["height"] * 0.25)
     page.mouse.move(*at)
     expect(page.locator(".ci-cell-said").first).to_contain_text("pairs")

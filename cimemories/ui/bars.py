@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cimemories.model import Label
-from cimemories.ui.charts import CHARACTER_WIDTH, COLOURS, LONGEST_TICK, escaped, layout, show
+from cimemories.ui.charts import CHARACTER_WIDTH, COLOURS, LONGEST_TICK, ROOM_MADE, escaped, layout, show
 from cimemories.ui.safe import GLYPHS
 from cimemories.ui.tables import count as as_count
 from cimemories.ui.tables import percent
@@ -209,6 +209,7 @@ def _figure(
             **layout(title=title, subtitle=subtitle),
             "yaxis": down,
             "margin": {"l": round(longest * CHARACTER_WIDTH) + 14, "r": 30, "t": 66, "b": below},
+            "meta": ROOM_MADE,
             "height": BAR_HEIGHT * len(names) + 66 + below,
             "legend": under,
             "showlegend": legend,

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import streamlit as st
 
-from cimemories.ui.charts import CHARACTER_WIDTH, CONFIG, LONGEST_TICK, escaped
+from cimemories.ui.charts import CHARACTER_WIDTH, CONFIG, LONGEST_TICK, ROOM_MADE, dressed, escaped
 from cimemories.ui.safe import option
 from cimemories.ui.style import INAPPROPRIATE, MODEL
 from cimemories.ui.tables import count as as_count
@@ -85,7 +85,7 @@ def draw(fig: go.Figure, said: Read, *, key: str, alt: str, selected: Cell | Non
     of the next run which cell was clicked."""
     box = f"{key.replace('.', '-')}-maps"
     with st.container(key=box):
-        st.plotly_chart(fig, key=f"{key}.chart", alt=alt, config=CONFIG)
+        st.plotly_chart(dressed(fig), key=f"{key}.chart", alt=alt, config=CONFIG, theme=None)
         _component(key=key, data={"box": box, "selected": selected, "said": said}, on_cell_change=lambda: None)
 
 
@@ -136,6 +136,7 @@ def figure(maps: Sequence[Map], rows: Side, columns: Side, *, title: str, subtit
         "plot_bgcolor": "rgba(0,0,0,0)",
         "hoverlabel": {"align": "left"},
         "margin": {"t": head, "r": 8, **room},
+        "meta": ROOM_MADE,
         "height": height * max(1, len(rows.names)) + head + room["b"],
         "dragmode": False,
         "hovermode": "closest",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cimemories.ui.charts import CHARACTER_WIDTH, escaped, layout
+from cimemories.ui.charts import CHARACTER_WIDTH, ROOM_MADE, escaped, layout
 from cimemories.ui.tables import percent
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def figure(
         layout={
             **layout(title=title, subtitle=subtitle),
             "margin": {"l": 52, "r": right, "t": HEAD, "b": FOOT},
+            "meta": ROOM_MADE,
             "height": height,
             "hovermode": "x unified",
             "dragmode": False,

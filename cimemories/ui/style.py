@@ -13,6 +13,7 @@ STYLE = f"""
 [data-testid="stMainBlockContainer"] {{ padding: 3.75rem 2.5rem 4rem; }}
 [data-testid="stElementToolbar"] {{ top: 2px !important; opacity: 0; }}
 [data-testid="stFullScreenFrame"]:hover [data-testid="stElementToolbar"] {{ opacity: 1; }}
+.stPlotlyChart text[style*="fill: rgb(127, 128, 129)"] {{ fill: currentColor !important; }}
 .ci-head h2 {{ font-size: 1.55rem; font-weight: 650; margin: 0; padding: 0; display: inline; letter-spacing: -0.01em; }}
 .ci-head p {{ margin: 0.25rem 0 0; font-size: 1rem; opacity: 0.8; max-width: 110ch; }}
 .ci-line {{ line-height: 1.5; overflow-wrap: anywhere; }}

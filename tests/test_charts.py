@@ -1,0 +1,69 @@
+"""Charts as the browser gets them: one drawing for both themes, and none drawn anew without a reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from cimemories.ui import charts, grids, lines
+from cimemories.ui.style import STYLE
+
+
+def figure(*y: float, **layout: Any) -> go.Figure:
+    bar = {"type": "bar", "x": ["a", "b"], "y": y}
+    return go.Figure({"data": [bar], "layout": {**charts.layout(title="Two bars", subtitle="2 of 2"), **layout}})
+
+
+def dressed(fig: go.Figure) -> dict[str, Any]:
+    layout: dict[str, Any] = charts.dressed(fig).to_dict()["layout"]
+    return layout
+
+
+def test_the_name_of_the_data_is_their_content() -> None:
+    """Plotly draws a figure anew where the name differs, and only there: what has changed must have another."""
+    assert dressed(figure(1, 2))["datarevision"] == dressed(figure(1, 2))["datarevision"]
+    assert dressed(figure(1, 2))["datarevision"] != dressed(figure(1, 3))["datarevision"]
+    assert dressed(figure(1, 2))["datarevision"] != dressed(figure(1, 2, height=300))["datarevision"]
+
+
+def test_nothing_comes_from_a_template_and_the_figure_for_exports_stays_as_it_was() -> None:
+    fig = figure(1, 2)
+    before = fig.to_json()
+    assert "template" not in dressed(fig)
+    assert fig.to_json() == before
+
+
+def test_what_a_figure_sets_itself_is_kept() -> None:
+    own = {"font": {"size": 20}, "xaxis": {"showgrid": True, "automargin": False}, "hoverlabel": {"bgcolor": "red"}}
+    layout = dressed(figure(1, 2, **own))
+    assert layout["font"]["size"] == 20
+    assert layout["xaxis"]["showgrid"] is True
+    assert layout["xaxis"]["automargin"] is False
+    assert layout["yaxis"]["automargin"] is True
+    assert layout["hoverlabel"]["bgcolor"] == "red"
+
+
+def test_texts_have_the_colour_that_the_page_replaces() -> None:
+    """The browser writes colours as rgb(): the rule of the page must name the one that figures are given."""
+    ink = dressed(figure(1, 2))["font"]["color"]
+    red, green, blue = (int(ink[i : i + 2], 16) for i in (1, 3, 5))
+    assert f'[style*="fill: rgb({red}, {green}, {blue})"]' in STYLE
+
+
+@pytest.mark.parametrize("kind", ["lines", "grid"])
+def test_where_margins_hold_all_labels_no_room_is_looked_for(kind: str) -> None:
+    if kind == "lines":
+        line = lines.Line("n = 1", [0, 1], [0.0, 0.5], colour="#000", end="n = 1")
+        fig = lines.figure([line], title="t", subtitle="s", x_title="x", height=200)
+    else:
+        side = grids.Side(["a"], ["a"])
+        cell = np.full((1, 1), 0.5)
+        shown = grids.Map("Violation@5", "pairs", grids.Part(cell, np.ones((1, 1), np.int64)))
+        fig = grids.figure([shown], side, side, title="t", subtitle="s")
+    layout = dressed(fig)
+    axes = [layout[name] for name in layout if name.startswith(("xaxis", "yaxis"))]
+    assert axes
+    assert not any(axis["automargin"] for axis in axes)
