@@ -64,6 +64,8 @@ def test_where_margins_hold_all_labels_no_room_is_looked_for(kind: str) -> None:
         shown = grids.Map("Violation@5", "pairs", grids.Part(cell, np.ones((1, 1), np.int64)))
         fig = grids.figure([shown], side, side, title="t", subtitle="s")
     layout = dressed(fig)
+    assert "meta" not in layout, "every copy of it would be another layout to Plotly"
+    assert "bdata" not in str(charts.dressed(fig).to_dict()["data"]), "and every packed array other data"
     axes = [layout[name] for name in layout if name.startswith(("xaxis", "yaxis"))]
     assert axes
     assert not any(axis["automargin"] for axis in axes)

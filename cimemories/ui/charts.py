@@ -94,12 +94,13 @@ def dressed(fig: go.Figure) -> Dressed:
     spec = fig.to_dict()
     layout = spec.setdefault("layout", {})
     layout.pop("template", None)
+    room = layout.pop("meta", None) == ROOM_MADE  # not for Plotly, which takes any copy of it for another layout
     _fill(layout, LOOK)
     for name in [*layout]:
         if name.startswith(("xaxis", "yaxis")):
             axis = layout[name]
             _fill(axis, AXIS)
-            _fill(axis, {"automargin": layout.get("meta") != ROOM_MADE})
+            _fill(axis, {"automargin": not room})
             if name.startswith("x"):
                 _fill(axis, ACROSS)
             if (axis.get("title") or {}).get("text"):

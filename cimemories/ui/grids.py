@@ -162,9 +162,10 @@ def _cells(item: Map, end: float, *, numbered: bool) -> dict[str, Any]:
     bar = {"tickformat": f"{sign}.0%", "thickness": 10, "outlinewidth": 0, "len": 1, "x": end + 0.004, "xpad": 0}
     return {
         "type": "heatmap",
-        "z": values,
-        "x": np.arange(values.shape[1]),
-        "y": np.arange(values.shape[0]),
+        # Lists: of packed arrays Plotly makes new ones whenever it is handed the figure, and draws them anew.
+        "z": [[None if share != share else share for share in row] for row in values.tolist()],
+        "x": list(range(values.shape[1])),
+        "y": list(range(values.shape[0])),
         "xgap": 1,
         "ygap": 1,
         "hoverinfo": "none",  # the pointer is answered by assets/grids.js
