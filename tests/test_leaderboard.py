@@ -110,6 +110,15 @@ def test_the_paper_stands_beside_the_same_model_at_the_same_samples(world: tuple
     assert "simulated responses" in markdown(board_of(store))
 
 
+def test_runs_that_do_the_same_are_not_told_apart(world: tuple[Store, list[str]]) -> None:
+    store, (leaky, _) = world
+    alike = [leaky, add_run(store, board_of(store).lines[0].run.dataset, 5, REVEALS)]
+    board = leaderboard(Flows(store), scopes_of(store, alike))
+    first = board.lines[0]
+    violation, balanced = (f"{100 * found.value:.1f} %" for found in (first.violation, first.balanced))
+    assert takeaway(board) == f"Violation@5 is {violation} in all 2 runs, the balanced score {balanced}."
+
+
 def test_a_run_that_is_not_whole_is_warned_of_and_not_held_up(world: tuple[Store, list[str]]) -> None:
     store, ids = world
     lost = {(0, 0, 4): ResponseStatus.TRUNCATED, (1, 1, 2): ResponseStatus.FAILED}

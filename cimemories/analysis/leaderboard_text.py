@@ -110,6 +110,11 @@ def takeaway(board: Leaderboard) -> str:
         return f"{called[best.run.id]}: {name} {percent(best.violation.value)}, completeness {complete}."
     low = min(ranked, key=lambda line: line.violation.value)
     high = max(ranked, key=lambda line: line.violation.value)
+    if percent(low.violation.value) == percent(high.violation.value):
+        said = f"{name} is {percent(low.violation.value)} in all {len(ranked)} runs"
+        if percent(ranked[-1].balanced.value) == percent(best.balanced.value):
+            return f"{said}, the balanced score {percent(best.balanced.value)}."
+        return f"{said}; {called[best.run.id]} has the best balanced score, {percent(best.balanced.value)}."
     return (
         f"{name} runs from {percent(low.violation.value)} ({called[low.run.id]}) to {percent(high.violation.value)} "
         f"({called[high.run.id]}); {called[best.run.id]} has the best balanced score, {percent(best.balanced.value)}."
