@@ -55,7 +55,7 @@ def test_killed_at_random_moments(database: Database, slow_simulator: SlowSimula
     start = ["label", "-d", "small", "-m", "sim-labeler", "--base-url", slow_simulator.url, "--draws", DRAWS]
     made = labelling.plan(store, LabellingSpec("small", "sim-labeler", slow_simulator.url, draws=DRAWS))
     chance, done = Random(20261121), 0
-    for number in range(6 if database.url is None else 4):
+    for number in range(4 if database.url is None else 3):
         verb = ["resume", made] if number % 2 else start
         process = subprocess.Popen(
             command(*verb, "--concurrency", "1", "--workspace", database.workspace),

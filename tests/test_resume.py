@@ -115,7 +115,7 @@ def test_killed_at_random_moments(
     add_labelled(opened, contexts=CONTEXTS)
     start = ["run", "-d", "small", "-m", "sim-average", "--base-url", slow_simulator.url, "--samples", SAMPLES]
     start += ["--judge-model", "sim-judge"]
-    chance, kills = Random(20261121), 8 if database.url is None else 6
+    chance, kills = Random(20261121), 6 if database.url is None else 4
     run_id, hits, before = "", 0, counts(opened)
     for number in range(kills):
         verb = ["resume", run_id] if run_id else start
