@@ -191,6 +191,7 @@ def test_a_click_on_a_row_opens_its_pair_and_goes_into_the_url(store: Store, lab
     app.run()
     second = records(store, dataset.id)[0].attribute_ids[1]
     assert app.query_params["attribute"] == str(second)
+    assert f"attribute={second}&" in app.code[0].value, "the link is that of the view as it is now"
     assert "Statement 0.1 says fact_1." in said(app)
 
 

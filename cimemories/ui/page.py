@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from cimemories.ui import safe, url
 
@@ -18,6 +19,7 @@ DEPENDENTS = {
     "profile": ("attribute", "sample"),
     "context": ("sample",),
 }
+_LINK = "page.link"
 SIMULATED = safe.tag("span", "simulated", cls="ci-chip ci-simulated", title="answered by the simulator, not by a model")
 
 
@@ -37,7 +39,20 @@ def head(title: str, takeaway: str, *, simulated: bool = False) -> None:
             "Link", icon=":material/link:", width="stretch", type="tertiary", help="The address of this very view"
         ),
     ):
-        st.code(url.here(), language=None, wrap_lines=True)
+        place = st.empty()
+    st.session_state[_LINK] = place, url.here()
+    _write_link(place)
+
+
+def write_link_anew() -> None:
+    """At the end of a run: what was drawn below the head may have changed the address since the head was drawn."""
+    place, written = st.session_state.pop(_LINK, (None, ""))
+    if place is not None and written != url.here():
+        _write_link(place)
+
+
+def _write_link(place: DeltaGenerator) -> None:
+    place.code(url.here(), language=None, wrap_lines=True)
 
 
 def badge_simulated() -> None:
