@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import pandas as pd
 import streamlit as st
@@ -17,13 +18,28 @@ from pages.explore import leaks_basket, leaks_filters
 from pages.explore.leaks_scope import Browsed
 
 KEYS = (("j", "next"), ("k", "previous"), ("s", "basket"))
-KEY, PENDING, TARGET, AT = "leaks.keys", "leaks.pending", "leaks.target", "leaks.at"
+KEY, PLACE = "leaks.keys", "leaks.place"
 SEVERITY = (
     "Severest first: by strength of the claim (full, partial, implied); then by the share of judged messages that "
     "reveal it; then those with a quote that stands in a message; then by certainty of the label (adjudicated, a "
     "person, unanimous votes, a threshold); then those that all judges of the run claim in one message; then in the "
     "order of the record. How sensitive a domain is plays no part, since the seeds do not say it."
 )
+
+
+@dataclass
+class _Place:
+    """Where a session's presses led. at: the last time. target: where the URL does not say so yet. problems: what could
+    not be done, and was not shown yet."""
+
+    at: str | None = None
+    target: str | None = None
+    problems: list[str] = field(default_factory=list)
+
+
+def _place() -> _Place:
+    place: _Place = st.session_state.setdefault(PLACE, _Place())
+    return place
 
 
 def current(found: Browsed, examples: pd.DataFrame, ids: Sequence[str]) -> str | None:
@@ -33,25 +49,19 @@ def current(found: Browsed, examples: pd.DataFrame, ids: Sequence[str]) -> str |
     profile, context, attribute = (url.get_int(name) for name in ("profile", "context", "attribute"))
     somewhere = profile is not None and context is not None and run in found.scopes
     named = f"{run}.{attribute}.{context}" if somewhere and attribute is not None else None
-    pending = st.session_state.pop(PENDING, [])
-    # Keys and buttons go on from where the last ones led: the URL that comes with them may be older than those. A
-    # target is left from a run that ended before the URL could say it.
-    led = st.session_state.get(AT) if pending or presses.spoke(KEY) else None
-    at: str | None = st.session_state.get(TARGET) or led or named
-    filtered = st.session_state.pop(leaks_filters.FILTERED, False)
-    if (filtered and at not in ids) or (at is None and not somewhere):
-        at = next(iter(ids), None)
-    starred = []
-    for key in [*pending, *presses.heard(KEY)]:
-        if key == "s":
-            starred.append(at)
-        else:
-            at = gallery.step(ids, at, 1 if key == "j" else -1) or at
-    # Done from here on, whatever ends this run: neither these presses nor where they led may be lost or come twice.
-    st.session_state[TARGET] = st.session_state[AT] = at
-    presses.confirm(KEY)
-    for item in starred:
-        _star(found, examples, item)
+    filtered = st.session_state.get(leaks_filters.FILTERED, False)
+    place, into = _place(), leaks_basket.name()
+    with presses.taken(KEY) as taken:
+        # A target is left from a run that ended before the URL could say it.
+        at = place.target or (place.at if taken.led else None) or named
+        if (filtered and at not in ids) or (at is None and not somewhere):
+            at = next(iter(ids), None)
+        for key in taken.keys:
+            if key == "s":
+                _star(found, examples, at, into, place)
+            else:
+                at = gallery.step(ids, at, 1 if key == "j" else -1) or at
+        place.target = place.at = at
     row = examples[examples["id"] == at] if at is not None and at != named else examples[:0]
     if len(row):
         where = row.iloc[0]
@@ -63,7 +73,9 @@ def current(found: Browsed, examples: pd.DataFrame, ids: Sequence[str]) -> str |
             attribute=int(where["attribute"]),
             sample=None,
         )
-    st.session_state.pop(TARGET, None)
+    st.session_state[leaks_filters.FILTERED] = False
+    if place.target == at:  # else a run that began meanwhile has gone on from it
+        place.target = None
     return at
 
 
@@ -74,28 +86,33 @@ def _at_once(where: pd.Series) -> None:
     st.query_params.from_dict({**kept, **place})
 
 
-def _star(found: Browsed, examples: pd.DataFrame, wanted: str | None) -> None:
+def _star(found: Browsed, examples: pd.DataFrame, wanted: str | None, into: str, place: _Place) -> None:
+    """Put it into the basket of this name, or take it out. Touches nothing of Streamlit's: see presses.taken."""
     row = examples[examples["id"] == wanted]
     if row.empty:
-        st.toast("Only a leak goes into the basket: this flow is none.", icon=":material/info:")
+        place.problems.append("Only a leak goes into the basket: this flow is none.")
         return
     where = row.iloc[0]
     item = basket_rows.item_of(
         found.scopes[str(where["run"])], int(where["profile"]), int(where["context"]), int(where["attribute"])
     )
     try:
-        basket.change(found.flows.store, leaks_basket.name(), basket.toggled(item))
+        basket.change(found.flows.store, into, basket.toggled(item))
     except StoreError as problem:
-        page.error("The basket is as it was.", str(problem))
+        place.problems.append(f"The basket is as it was: {problem}")
 
 
 def bar(flows: Flows, ids: Sequence[str], at: str | None, *, of: int) -> None:
     """Where one is, the keys, and the same as buttons. of: how many examples there are without any filter."""
-    tab, place, keys, back, on, star = st.columns([2.4, 3.2, 2.1, 1.2, 1, 1.4], vertical_alignment="center")
+    place = _place()
+    for problem in place.problems[:]:
+        page.notice(problem)
+        place.problems.remove(problem)
+    tab, where, keys, back, on, star = st.columns([2.4, 3.2, 2.1, 1.2, 1, 1.4], vertical_alignment="center")
     with tab:
         leaks_basket.views(flows.store)
     number = None if at is None or at not in ids else list(ids).index(at) + 1
-    with place:
+    with where:
         left = tables.count(len(ids))
         words = f"{tables.count(number)} of {left}" if number else f"{left} examples"
         without = f" ({tables.count(of)} without filters)" if len(ids) != of else ""
@@ -136,7 +153,7 @@ def _button(label: str, icon: str, key: str, *, disabled: bool, primary: bool = 
         disabled=disabled,
         type="primary" if primary else "secondary",
         width="stretch",
-        on_click=lambda: st.session_state.setdefault(PENDING, []).append(key),
+        on_click=lambda: presses.press(KEY, key),
     )
 
 
@@ -181,5 +198,5 @@ def _list(shown: pd.DataFrame, found: Browsed, at: str | None) -> None:
         alt="Leaks that the filters leave, the severest first",
     )
     if picked is not None and picked != position:
-        st.session_state[TARGET] = ids[picked]
+        _place().target = ids[picked]
         st.rerun()
