@@ -7,7 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 from cimemories.store.engine import WORKSPACE, StoreError, shared_store
-from cimemories.ui import page, safe
+from cimemories.ui import garbage, page, safe
 from cimemories.ui.url import PAGES
 
 ICON = Path(__file__).parent / "cimemories" / "ui" / "assets" / "icon.svg"
@@ -55,3 +55,4 @@ except StoreError as problem:
 else:
     chosen.run()
     page.write_link_anew()
+    garbage.spare_libraries()

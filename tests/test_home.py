@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import sqlalchemy as sa
 from paging import HOME, opened, said
@@ -13,6 +15,7 @@ from cimemories.model import Label
 from cimemories.store import decisions
 from cimemories.store.engine import Store
 from cimemories.store.tables import run
+from cimemories.ui import garbage
 from pages.start import home_leaders
 
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
@@ -92,3 +95,15 @@ def test_one_goes_on_where_one_left_off(store: Store) -> None:
     stranger.session_state["scope.run"] = "run-00000000"
     stranger.run()
     assert "Go on with the run" not in links(stranger)
+
+
+def test_libraries_are_kept_out_of_the_collections_after_each_run(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage, "_modules", 0)
+    gc.unfreeze()
+    opened(HOME)
+    assert gc.get_freeze_count() > len(gc.get_objects()), "what the imports made is gone through no more"
+    gc.unfreeze()
+    opened(HOME)
+    assert gc.get_freeze_count() == 0, "nothing new was imported, and what sessions hold stays with the collector"
