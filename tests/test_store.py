@@ -33,7 +33,7 @@ from cimemories.model import (
     is_bio,
 )
 from cimemories.store import curation_tables, datasets, decisions, review_tables, run_tables, runs, tables
-from cimemories.store.engine import Store, StoreError, open_store
+from cimemories.store.engine import MOST_PARAMETERS, Store, StoreError, insert_rows, open_store
 
 # One record serves all cases of a property: each case writes under a name of its own.
 one_record = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
@@ -70,6 +70,24 @@ def test_opening_again_keeps_everything(store: Store) -> None:
 def test_foreign_keys_are_enforced(store: Store) -> None:
     with pytest.raises(sa.exc.IntegrityError), store.write() as connection:
         decisions.add(connection, dataset_id=1, attribute=1, context=1, annotator="a", label=Label.NECESSARY)
+
+
+@pytest.mark.parametrize("rows", [0, 1, MOST_PARAMETERS // 3, MOST_PARAMETERS // 3 + 1, MOST_PARAMETERS])
+def test_many_rows_go_in_whole_or_not_at_all(store: Store, rows: int) -> None:
+    table = sa.Table("many", sa.MetaData(), *(sa.Column(name, sa.Text) for name in ("order", "b", "quoted name")))
+    wanted = [(f"row {n}", f"';--%s :x ? {n}", None) for n in range(rows)]
+    names = [column.name for column in table.columns]
+    with store.write() as connection:
+        table.create(connection)
+        insert_rows(connection, table, names, wanted)
+    with store.read() as connection:
+        assert sorted(map(tuple, connection.execute(sa.select(table)))) == sorted(wanted)
+    with pytest.raises(ZeroDivisionError), store.write() as connection:
+        insert_rows(connection, table, names, [("lost", None, None)] * (rows + 1))
+        raise ZeroDivisionError
+    with store.write() as connection:
+        assert count(connection, table) == rows
+        table.drop(connection)
 
 
 def test_a_database_that_cannot_be_used_is_one_clear_refusal(tmp_path: Any) -> None:

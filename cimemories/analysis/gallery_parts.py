@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import sqlalchemy as sa
 
+from cimemories.analysis.flow_parts import frame_of
 from cimemories.analysis.flows import Combine, Labels, Scope
 from cimemories.analysis.labels import vote_counts
 from cimemories.analysis.rule import PAPER_THRESHOLD, rule_of
@@ -59,7 +60,7 @@ def claims(connection: sa.Connection, asked: Scope) -> pd.DataFrame:
         .group_by(*place)
     )
     columns = [*PAIR, "memory", "strength", "messages", "grounded"]
-    found = pd.DataFrame(connection.execute(query).all(), columns=columns)
+    found = frame_of(connection.execute(query), columns)
     held = claims_of_judges.partial_memories(connection, asked.run.id)
     sums = _held(found, held).groupby([*PAIR, "strength"], as_index=False, sort=False)
     return sums[["messages", "grounded"]].sum()
@@ -90,7 +91,7 @@ def agreement(connection: sa.Connection, asked: Scope) -> tuple[int, pd.DataFram
     )
     columns = said.c.attribute, said.c.context, said.c.memory
     query = sa.select(*columns, sa.func.max(said.c.judges)).group_by(*columns)
-    found = pd.DataFrame(connection.execute(query).all(), columns=[*PAIR, "memory", "judges"])
+    found = frame_of(connection.execute(query), [*PAIR, "memory", "judges"])
     held = claims_of_judges.partial_memories(connection, asked.run.id)
     return len(judges), _held(found, held).groupby(PAIR, as_index=False, sort=False)[["judges"]].max()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -131,18 +132,20 @@ def vote_counts(store: Store, labelling_id: str) -> VoteCounts:
 
 def _count(connection: sa.Connection, labelling_id: str, personas: list[int], imported: bool) -> pd.DataFrame:
     """One row a pair: attribute, context, and a column for each persona's necessary, inappropriate and abstain."""
-    rows = labellings.tallies(connection, labelling_id).all()
-    tallies = pd.DataFrame(rows, columns=["attribute", "context", "persona", *map(str, Verdict)]).astype(np.float64)
+    names = ["attribute", "context", "persona", *map(str, Verdict)]
+    # By numpy: pandas asks every row of the record what kind of thing it is, which takes longer than the query.
+    rows = np.fromiter(chain.from_iterable(labellings.tallies(connection, labelling_id)), dtype=np.float64)
+    tallies = pd.DataFrame(rows.reshape(-1, len(names)), columns=names)
     pairs, position = np.unique(tallies[["attribute", "context"]].to_numpy(dtype=np.int64), axis=0, return_inverse=True)
     order = {persona_id: index for index, persona_id in enumerate(personas)}
     counts = np.zeros((len(pairs), len(order), len(COUNTED)), dtype=np.float64 if imported else np.int16)
     persona_position = tallies["persona"].map(order).to_numpy(dtype=np.int64)
     for index, verdict in enumerate(COUNTED):
         counts[position.reshape(-1), persona_position, index] = tallies[str(verdict)].to_numpy()
-    names = [f"{persona}.{verdict}" for persona in range(len(order)) for verdict in COUNTED]
-    pairs, flat = pairs.reshape(-1, 2), counts.reshape(len(pairs), len(names))
+    counted = [f"{persona}.{verdict}" for persona in range(len(order)) for verdict in COUNTED]
+    pairs, flat = pairs.reshape(-1, 2), counts.reshape(len(pairs), len(counted))
     columns = {"attribute": pairs[:, 0], "context": pairs[:, 1]}
-    return pd.DataFrame(columns | {name: flat[:, n] for n, name in enumerate(names)})
+    return pd.DataFrame(columns | {name: flat[:, n] for n, name in enumerate(counted)})
 
 
 def cache_file(store: Store, name: str, version: str) -> Path:

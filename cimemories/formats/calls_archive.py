@@ -20,6 +20,7 @@ from cimemories.model import ChatRequest
 from cimemories.store import calls
 from cimemories.store.calls import Answer, Exchange
 from cimemories.store.engine import Store
+from cimemories.store.ids import canonical_json
 
 _AT_ONCE = 200
 _FIELDS = ("status", "exchange", "seconds", "started", "error", "reasoning", "finish_reason")
@@ -89,6 +90,7 @@ def _request(body: dict[str, Any]) -> ChatRequest:
 
 def _group(item: ChatRequest, held: list[dict[str, Any]]) -> Exchange:
     first = held[0]
-    keys = calls.call_keys(item, [line["draw"] for line in held], simulated=bool(first["simulated"]))
+    body = canonical_json(calls.request_body(item))
+    keys = calls.keys_of(body, [line["draw"] for line in held], simulated=bool(first["simulated"]))
     answers = [Answer(key=keys[line["draw"]], draw=line["draw"], **line["answer"]) for line in held]
-    return Exchange(item, answers, str(first["kind"]), str(first["endpoint"]), bool(first["simulated"]))
+    return Exchange(item, answers, str(first["kind"]), str(first["endpoint"]), bool(first["simulated"]), body)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from cimemories.model import Persona, Verdict, WorkStatus
 from cimemories.store import ended, work
 from cimemories.store.curation_tables import imported_vote
-from cimemories.store.engine import insert_ignore
+from cimemories.store.engine import insert_ignore, insert_rows
 from cimemories.store.ids import canonical_json, content_hash, new_id, now
 from cimemories.store.tables import attribute, ballot, call, context, labelling, persona, profile, profile_context, vote
 
@@ -28,7 +28,6 @@ _SETTLE = (
     .where(ballot.c.id == sa.bindparam("of"))
     .values({name: sa.bindparam(f"new_{name}") for name in ("status", "cause", "call", "conflicts", "unknown")})
 )
-_VOTE = sa.insert(vote)
 
 
 @dataclass(frozen=True)
@@ -263,11 +262,8 @@ def settle(connection: sa.Connection, outcomes: Sequence[Settled]) -> None:
             for outcome in fresh
         ],
     )
-    rows = [
-        {"ballot": outcome.ballot, "attribute": a, "verdict": str(v)} for outcome in fresh for a, v in outcome.votes
-    ]
-    if rows:
-        connection.execute(_VOTE, rows)
+    votes = [(outcome.ballot, said_of, str(verdict)) for outcome in fresh for said_of, verdict in outcome.votes]
+    insert_rows(connection, vote, ("ballot", "attribute", "verdict"), votes)
 
 
 def tallies(connection: sa.Connection, labelling_id: str, profile_id: int | None = None) -> sa.CursorResult[tuple]:
