@@ -39,13 +39,14 @@ SAMPLES, DRAWS = 5, 10
 
 
 def is_wanted(store: Store) -> bool:
-    """Whether the workspace is empty, or holds a demo whose preparation was cut short."""
+    """Whether the workspace is empty, or holds a demo whose preparation was cut short. What somebody has deleted of one
+    that was whole is not missed."""
     with store.read() as connection:
         rows = datasets.all_rows(connection)
         if not rows:
             return True
         demo = next((row for row in rows if row.origin == ORIGIN), None)
-        if demo is None or not FOLDER.is_dir():
+        if demo is None or not FOLDER.is_dir() or _whole(store).exists():
             return False
         labelled = labellings.all_rows(connection, demo.id)
         ran = run_rows.all_rows(connection, demo.id)
@@ -71,6 +72,13 @@ def prepare(store: Store, tell: Callable[[str], None], profiles: int | None = No
     for model in MODELS:
         tell(f"preparing the demo: a run of {model}")
         _run(store, model)
+    store.workspace.mkdir(parents=True, exist_ok=True)
+    _whole(store).touch()
+
+
+def _whole(store: Store) -> Path:
+    """A file that stands in the workspace once its demo has been prepared to the end."""
+    return store.workspace / "demo.prepared"
 
 
 def add_dataset(store: Store, profiles: int | None = None) -> None:

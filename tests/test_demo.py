@@ -122,6 +122,9 @@ def test_every_answer_comes_from_the_recorded_calls_and_a_second_time_changes_no
     demo.prepare(sqlite_store, quiet, 2)
     assert state(sqlite_store) == before
     assert asked == []
+    with sqlite_store.write() as connection:
+        run_rows.delete(connection, run_rows.all_rows(connection)[0].id)
+    assert not demo.is_wanted(sqlite_store), "what somebody deletes does not come back"
 
 
 def test_the_recorded_calls_are_those_of_all_profiles() -> None:

@@ -42,7 +42,10 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
             raise StoreError(f"{run_id} is at work. Wait for it, or pause it, then give it another judge.")
         unpriced = [judge.model for judge in judges if judge.kind == LLM and judge.prices is None]
         if row.manifest.get("cap") is not None and unpriced:
-            raise StoreError(f"{run_id} has a cap on cost: give the price of {', '.join(unpriced)} (--judge-price).")
+            raise StoreError(
+                f"{run_id} has a cap on cost: give the prices of {', '.join(unpriced)}, 0 for what is free (on the "
+                "command line: --judge-price)."
+            )
         before = _judges(connection, run_id)
         ids = [add_judge(connection, run_id, *seat) for seat in seats]
         there = [judge.model for judge, i in zip(judges, ids, strict=True) if i in before]

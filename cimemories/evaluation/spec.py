@@ -150,8 +150,8 @@ class RunSpec:
         unpriced = [self.model] * (self.prices is None) + [j.model for j in models if j.model not in by_model]
         if unpriced:
             raise StoreError(
-                f"a cap needs the prices of all that costs, and those of {', '.join(unpriced)} are not given: --price "
-                "for the model, --judge-price for a judge (0/0 for what is free)."
+                f"a cap needs the prices of all that costs, and those of {', '.join(unpriced)} are not given. Give "
+                "them, 0 for what is free (on the command line: --price for the model, --judge-price for a judge)."
             )
 
     def parameters(self, limit_field: str, preset_thinking: Mapping[str, Any] | None = None) -> dict[str, object]:
