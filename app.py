@@ -54,5 +54,4 @@ except StoreError as problem:
     page.error("The record could not be opened.", str(problem), f"Mend that, or set {WORKSPACE} to another folder.")
 else:
     chosen.run()
-    page.write_link_anew()
     garbage.spare_libraries()

@@ -6,10 +6,12 @@ which the process answers nobody: the next press, or another person's page, wait
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 
 _modules = 0
+atexit.register(gc.unfreeze)  # or DuckDB complains of everything that was left out when the process ends
 
 
 def spare_libraries() -> None:

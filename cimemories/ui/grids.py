@@ -43,6 +43,7 @@ TITLE_CHARACTERS, TITLE_LINE = 88, 24  # of a line of the title, and how high it
 LEAST_SCALE = 0.01  # where all is 0 the scale still begins at 0 and ends above it
 BAR, BETWEEN = 0.045, 0.03  # of the width: for a colour scale, and between two maps
 UPRIGHT, SLANTED, NARROW = 70, 16, 24  # pixels of a column for words in lines, for slanted ones; letters of turned ones
+DARK_INK = "#111111"  # its luminance is 0.0056
 NUMBERED = 44  # pixels of a column that has room for its number
 DIVERGING = ((0.0, "#004D7A"), (0.25, MODEL), (0.5, "#ECECEC"), (0.75, INAPPROPRIATE), (1.0, "#8F3F00"))
 
@@ -114,7 +115,10 @@ def figure(maps: Sequence[Map], rows: Side, columns: Side, *, title: str, subtit
     for position, (item, (start, end)) in enumerate(zip(maps, _spans(len(maps)), strict=True)):
         number = "" if position == 0 else str(position + 1)
         on = {"xaxis": f"x{number}", "yaxis": "y"}
-        data.append(_cells(item, end, numbered=width >= NUMBERED) | on)
+        cells = _cells(item, end)
+        data.append(cells | on)
+        if width >= NUMBERED:
+            data.append(_numbers(item, cells) | on)
         hatch = _hatch(np.isnan(item.values), (width, height))
         if hatch is not None:
             images.append({"source": hatch, "xref": on["xaxis"], "yref": "y", **whole})
@@ -151,7 +155,7 @@ def _spans(number: int) -> list[tuple[float, float]]:
     return [(i * (each + BAR + BETWEEN), i * (each + BAR + BETWEEN) + each) for i in range(number)]
 
 
-def _cells(item: Map, end: float, *, numbered: bool) -> dict[str, Any]:
+def _cells(item: Map, end: float) -> dict[str, Any]:
     values = item.values
     known = values[~np.isnan(values)]
     highest = max(LEAST_SCALE, float(np.abs(known).max()) if known.size else 0.0)
@@ -170,9 +174,37 @@ def _cells(item: Map, end: float, *, numbered: bool) -> dict[str, Any]:
         "ygap": 1,
         "hoverinfo": "none",  # the pointer is answered by assets/grids.js
         "colorbar": {**bar, "tickfont": {"size": 11}},
-        **({"texttemplate": f"%{{z:{sign}.0%}}"} if numbered else {}),
         **scale,
     }
+
+
+def _numbers(item: Map, cells: dict[str, Any]) -> dict[str, Any]:
+    """The share of each cell as a text on it, dark or white, whichever is further from the cell's colour. What Plotly
+    itself writes on a heatmap is grey on the colours of the middle."""
+    from plotly.colors import sample_colorscale
+
+    there = np.argwhere(~np.isnan(item.values))
+    shares = item.values[there[:, 0], there[:, 1]]
+    places = np.clip((shares - cells["zmin"]) / (cells["zmax"] - cells["zmin"]), 0, 1).tolist()
+    sign = "" if item.before is None else "+"
+    return {
+        "type": "scatter",
+        "mode": "text",
+        "x": there[:, 1].tolist(),
+        "y": there[:, 0].tolist(),
+        "text": [f"{share:{sign}.0%}" for share in shares.tolist()],
+        "textfont": {"color": [_ink(colour) for colour in sample_colorscale(cells["colorscale"], places)], "size": 12},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
+
+
+def _ink(colour: str) -> str:
+    """Dark or white for a text on 'rgb(r, g, b)', by the contrast ratio of WCAG 2 (1.4.3)."""
+    parts = [float(part) / 255 for part in colour[4:-1].split(",")]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    luminance = float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+    return DARK_INK if (luminance + 0.05) / 0.0556 > 1.05 / (luminance + 0.05) else "#FFFFFF"
 
 
 def read(maps: Sequence[Map], rows: Side, columns: Side) -> Read:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from cimemories.ui import safe, url
 
@@ -19,7 +19,10 @@ DEPENDENTS = {
     "profile": ("attribute", "sample"),
     "context": ("sample",),
 }
-_LINK = "page.link"
+_ASSETS = Path(__file__).parent / "assets"
+# Streamlit takes a text without a line break for a path, so the last one stays.
+_html, _css, _js = ((_ASSETS / f"link.{form}").read_text(encoding="utf-8") for form in ("html", "css", "js"))
+_link = st.components.v2.component("cimemories_link", html=_html, css=_css, js=_js)
 SIMULATED = safe.tag("span", "simulated", cls="ci-chip ci-simulated", title="answered by the simulator, not by a model")
 
 
@@ -39,20 +42,7 @@ def head(title: str, takeaway: str, *, simulated: bool = False) -> None:
             "Link", icon=":material/link:", width="stretch", type="tertiary", help="The address of this very view"
         ),
     ):
-        place = st.empty()
-    st.session_state[_LINK] = place, url.here()
-    _write_link(place)
-
-
-def write_link_anew() -> None:
-    """At the end of a run: what was drawn below the head may have changed the address since the head was drawn."""
-    place, written = st.session_state.pop(_LINK, (None, ""))
-    if place is not None and written != url.here():
-        _write_link(place)
-
-
-def _write_link(place: DeltaGenerator) -> None:
-    place.code(url.here(), language=None, wrap_lines=True)
+        _link(key="page.link")
 
 
 def badge_simulated() -> None:

@@ -161,10 +161,3 @@ def page_link(page: str, label: str, *, icon: str | None = None, **params: Value
     """A link to another page of the app. The label must be a literal, or come from safe.plain_label."""
     query = {_known(name): str(value) for name, value in params.items() if value is not None}
     st.page_link(PAGES[page], label=label, icon=icon, query_params=query)
-
-
-def here() -> str:
-    """The whole address that reproduces this view."""
-    base = st.context.url or ""
-    query = urlencode({name: st.query_params[name] for name in sorted(PARAMETERS & set(st.query_params))})
-    return f"{base}?{query}" if query else base
