@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from plotly.colors import hex_to_rgb, sample_colorscale, unlabel_rgb
 
 from cimemories.ui import charts, grids, lines
 from cimemories.ui.style import STYLE
@@ -69,3 +70,30 @@ def test_where_margins_hold_all_labels_no_room_is_looked_for(kind: str) -> None:
     axes = [layout[name] for name in layout if name.startswith(("xaxis", "yaxis"))]
     assert axes
     assert not any(axis["automargin"] for axis in axes)
+
+
+@pytest.mark.parametrize("compared", [False, True])
+def test_the_number_of_every_cell_can_be_read_on_its_colour(compared: bool) -> None:
+    values = np.linspace(0, 1, 200).reshape(20, 10)
+    values[3, 4] = np.nan
+    part, pairs = grids.Part(values, np.ones((20, 10), np.int64)), np.ones((20, 10), np.int64)
+    before = grids.Part(values[::-1], pairs) if compared else None
+    rows, columns = ([f"{i}" for i in range(n)] for n in (20, 10))
+    sides = grids.Side(rows, rows), grids.Side(columns, columns)
+    fig = grids.figure([grids.Map("Violation@5", "pairs", part, before)], *sides, title="t", subtitle="s")
+    cells, numbers = fig.data
+    shares = np.array(cells.z, dtype=float)
+    there = [(y, x) for y in range(20) for x in range(10) if not np.isnan(shares[y, x])]
+    assert list(zip(numbers.y, numbers.x, strict=True)) == there, "one for each cell that has a share"
+    places = [(shares[cell] - cells.zmin) / (cells.zmax - cells.zmin) for cell in there]
+    colours = sample_colorscale([list(stop) for stop in cells.colorscale], places)
+    for cell, text, ink, colour in zip(there, numbers.text, numbers.textfont.color, colours, strict=True):
+        assert float(text.rstrip("%")) == pytest.approx(100 * shares[cell], abs=0.51)
+        light, dark = sorted((luminance(unlabel_rgb(colour)), luminance(hex_to_rgb(ink))), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5
+
+
+def luminance(colour: tuple[float, ...]) -> float:
+    """Relative luminance as WCAG 2 defines it, of red, green and blue from 0 to 255."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (part / 255 for part in colour)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

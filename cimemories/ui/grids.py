@@ -43,7 +43,6 @@ TITLE_CHARACTERS, TITLE_LINE = 88, 24  # of a line of the title, and how high it
 LEAST_SCALE = 0.01  # where all is 0 the scale still begins at 0 and ends above it
 BAR, BETWEEN = 0.045, 0.03  # of the width: for a colour scale, and between two maps
 UPRIGHT, SLANTED, NARROW = 70, 16, 24  # pixels of a column for words in lines, for slanted ones; letters of turned ones
-DARK_INK = "#111111"  # its luminance is 0.0056
 NUMBERED = 44  # pixels of a column that has room for its number
 DIVERGING = ((0.0, "#004D7A"), (0.25, MODEL), (0.5, "#ECECEC"), (0.75, INAPPROPRIATE), (1.0, "#8F3F00"))
 
@@ -179,7 +178,7 @@ def _cells(item: Map, end: float) -> dict[str, Any]:
 
 
 def _numbers(item: Map, cells: dict[str, Any]) -> dict[str, Any]:
-    """The share of each cell as a text on it, dark or white, whichever is further from the cell's colour. What Plotly
+    """The share of each cell as a text on it, black or white, whichever is further from the cell's colour. What Plotly
     itself writes on a heatmap is grey on the colours of the middle."""
     from plotly.colors import sample_colorscale
 
@@ -200,11 +199,12 @@ def _numbers(item: Map, cells: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ink(colour: str) -> str:
-    """Dark or white for a text on 'rgb(r, g, b)', by the contrast ratio of WCAG 2 (1.4.3)."""
+    """Black or white for a text on 'rgb(r, g, b)': the one of these two has a contrast of 4.5 at least, what WCAG 2
+    (1.4.3) asks for."""
     parts = [float(part) / 255 for part in colour[4:-1].split(",")]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     luminance = float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
-    return DARK_INK if (luminance + 0.05) / 0.0556 > 1.05 / (luminance + 0.05) else "#FFFFFF"
+    return "#000000" if (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) else "#FFFFFF"
 
 
 def read(maps: Sequence[Map], rows: Side, columns: Side) -> Read:
