@@ -42,7 +42,7 @@ def charts(app: Any) -> list[dict[str, Any]]:
 def played(app: Any) -> dict[str, Any]:
     """What presenter's mode was sent."""
     found = [getattr(node, "proto", None) for node in nodes(app.main)]
-    (item,) = [item for item in found if type(item).__name__ == "BidiComponent"]
+    (item,) = [item for item in found if type(item).__name__ == "BidiComponent" and "slides" in item.json]
     sent = item.mixed.json if item.WhichOneof("data") == "mixed" else item.json
     data: dict[str, Any] = json.loads(sent)
     return data
