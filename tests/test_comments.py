@@ -28,12 +28,14 @@ def world(store: Store) -> tuple[DatasetRow, list[tuple[int, int]]]:
 def test_a_comment_is_said_once_and_settled_by_another_row(store: Store) -> None:
     row, (pair, other, *_) = world(store)
     with store.write() as connection:
-        assert comments.add(connection, row.id, "Ada", *pair, "which rent?", uid="u")
+        # Each at a moment of its own: those of one moment stand in the order of their uids.
+        first_at, then, at_last = (f"2026-01-01T00:00:0{second}.000Z" for second in range(3))
+        assert comments.add(connection, row.id, "Ada", *pair, "which rent?", uid="u", created=first_at)
         assert not comments.add(connection, row.id, "Ada", *pair, "which rent?", uid="u")
-        assert comments.add(connection, row.id, "Bob", *other, "half a pair \ud83d and \0")
+        assert comments.add(connection, row.id, "Bob", *other, "half a pair \ud83d and \0", created=then)
         first, second = comments.of_dataset(connection, row.id)
-        assert comments.resolve(connection, row.id, "Bob", first.id, "the one in the lease")
-        assert comments.resolve(connection, row.id, "Cyd", first.id, "too late")
+        assert comments.resolve(connection, row.id, "Bob", first.id, "the one in the lease", created=then)
+        assert comments.resolve(connection, row.id, "Cyd", first.id, "too late", created=at_last)
         with pytest.raises(StoreError, match="needs a word"):
             comments.add(connection, row.id, "Ada", *pair, " \n")
         with pytest.raises(StoreError, match="no comment"):
