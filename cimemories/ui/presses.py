@@ -69,9 +69,7 @@ def taken(key: str) -> Iterator[Taken]:
         keys = [name for _, name in sorted(numbered, key=itemgetter(0))]  # a key comes before the click that followed
         try:
             yield Taken(keys, led=buttons > 0 or (bool(log) and held.sent != sent))
-        except BaseException as problem:
-            if not isinstance(problem, Exception):
-                raise
+        except Exception:
             _done(held, tab, sent, new, buttons)  # what fails would fail in every run that follows
             raise
         _done(held, tab, sent, new, buttons)
