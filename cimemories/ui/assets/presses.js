@@ -4,13 +4,13 @@
 const TYPING = "input, textarea, select, [contenteditable=''], [contenteditable='true'], [role='dialog'] *";
 const RETRY_MS = 3000;
 const TAB = crypto.randomUUID(); // of this opening of the page: sequence numbers begin anew with it
+let sequence = 0; // they go on where the component is put up anew, or the server would take them for old ones
+let sends = 0;
 
 class Presses {
   constructor(root) {
     this.root = root;
     this.log = [];
-    this.sequence = 0;
-    this.sends = 0;
     this.sentAt = 0;
     this.onKey = (event) => this.key(event);
     window.addEventListener("keydown", this.onKey);
@@ -43,13 +43,13 @@ class Presses {
     const pressed = event.key.length === 1 ? event.key.toLowerCase() : event.key;
     if (!this.keys?.has(pressed) || !this.root.isConnected) return;
     event.preventDefault();
-    this.log.push({ seq: ++this.sequence, key: pressed });
+    this.log.push({ seq: ++sequence, key: pressed });
     this.flush();
   }
 
   flush() {
     this.sentAt = performance.now();
-    this.send({ tab: TAB, sent: ++this.sends, presses: [...this.log] });
+    this.send({ tab: TAB, sent: ++sends, presses: [...this.log] });
   }
 }
 
