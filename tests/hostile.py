@@ -44,7 +44,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class Reply:
-    """What is sent back. `cut`: only that many bytes of the promised body; `wait`: seconds before the first byte."""
+    """What is sent back. `cut`: only that many bytes of the promised body; `wait`: seconds before the first byte;
+    `drip`: seconds between two bytes of the body."""
 
     status: int = 200
     body: bytes | str | object = b""
@@ -52,6 +53,7 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     cut: int | None = None
     wait: float = 0.0
+    drip: float = 0.0
 
     @property
     def data(self) -> bytes:
@@ -151,7 +153,11 @@ def hostile_server(
             self.close_connection = True
             try:
                 self.wfile.write("\r\n".join([*lines, "Connection: close", "", ""]).encode("latin-1"))
-                self.wfile.write(reply.data if reply.cut is None else reply.data[: reply.cut])
+                data = reply.data if reply.cut is None else reply.data[: reply.cut]
+                step = 1 if reply.drip else max(1, len(data))
+                for start in range(0, len(data), step):
+                    self.wfile.write(data[start : start + step])
+                    time.sleep(reply.drip)
             except OSError:
                 return  # the client has lost its patience, as it was meant to
 

@@ -20,6 +20,7 @@ from openai import AsyncOpenAI
 
 from cimemories.llm.client import split_thought
 from cimemories.llm.endpoint import Endpoint, EndpointError, ServerInfo, look_up, sdk
+from cimemories.llm.transport import AnswerRefused
 from cimemories.seeds import load_prompt
 
 Schema = Literal["json_schema", "json_object", "none"]
@@ -271,6 +272,8 @@ class _Probe:
             return _Refused(
                 error.status_code, self.endpoint.short(error.message), about if isinstance(about, str) else ""
             )
+        except AnswerRefused as error:
+            raise EndpointError(f"{url}: {self.endpoint.short(error.message)}.") from None
         except (openai.OpenAIError, ValueError, RecursionError) as error:
             return _Refused(0, self.endpoint.short(error))
 

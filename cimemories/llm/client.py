@@ -1,8 +1,9 @@
 """One OpenAI-compatible server, asked through the openai SDK. A failure comes back as an outcome with its cause.
 
-The SDK retries what is worth retrying on the way (408, 409, 429, 5xx, cut connections, time-outs). What it cannot see
-is done here: a body that is no JSON or has no choices is asked for again, and a server that returns fewer choices than
-the `n` it was asked for is asked for the missing draws one by one.
+The SDK retries what is worth retrying on the way (408, 409, 429, 5xx, cut connections, time-outs) and honours a
+Retry-After of up to two minutes; transport.py bounds how large an answer may be and how long it may take. What the SDK
+cannot see is done here: a body that is no JSON or has no choices is asked for again, and a server that returns fewer
+choices than the `n` it was asked for is asked for the missing draws one by one.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from cimemories.llm.endpoint import (
     probe,
     sdk,
 )
+from cimemories.llm.transport import LONGEST_RETRY_AFTER, AnswerRefused, retry_after
 from cimemories.model import ChatRequest
 from cimemories.store.calls import OK, Answer, request_body
 from cimemories.store.engine import storable
@@ -47,6 +49,8 @@ __all__ = [
 ]
 
 MALFORMED_ATTEMPTS = 3
+MOST_CHOICES = 1_000  # no server takes so many as `n`
+LONGEST_TEXT = 1_000_000  # characters of a message or of its thinking; 128,000 tokens are about 600,000
 FATAL = frozenset({"unauthorised", "unknown model"})  # no later call can do better: the work stops
 
 
@@ -131,6 +135,10 @@ class Client:
             reason = self.endpoint.short(error)
             return _Failure("malformed", f"the answer is no JSON: {reason}", time.perf_counter() - clock)
         seconds = time.perf_counter() - clock
+        if len(_field(completion, "choices", list) or []) > MOST_CHOICES:
+            return _Failure("too large", f"the answer has more than {MOST_CHOICES:,} choices", seconds)
+        if _longest_text(completion) > LONGEST_TEXT:
+            return _Failure("too large", f"a message of the answer is longer than {LONGEST_TEXT:,} characters", seconds)
         found = self._answers(completion, draws, keys, seconds, started)
         return found or _Failure("malformed", "the answer has no choices with a message", seconds)
 
@@ -177,6 +185,8 @@ class Client:
     def _explain(self, error: openai.OpenAIError) -> _Failure:
         text = self.endpoint.short(getattr(error, "message", error))
         match error:
+            case AnswerRefused():
+                return _Failure(error.cause, text)
             case openai.APITimeoutError() if isinstance(error.__cause__, httpx2.ConnectTimeout):
                 cause = self.endpoint.short(error.__cause__.__cause__ or "")
                 return _Failure("connection", f"no connection to the server{f': {cause}' if cause else ''}")
@@ -190,13 +200,25 @@ class Client:
             case openai.NotFoundError():
                 return _Failure("unknown model", text)
             case openai.RateLimitError():
-                return _Failure("rate limited", text)
+                return _Failure("rate limited", f"{text}{self._wait_asked_for(error.response)}")
             case openai.InternalServerError():
-                return _Failure("server error", text)
+                return _Failure("server error", f"{text}{self._wait_asked_for(error.response)}")
             case openai.APIStatusError():
                 return _Failure("rejected", f"HTTP {error.status_code}: {text}")
             case _:
                 return _Failure("malformed", text)
+
+    def _wait_asked_for(self, response: httpx2.Response) -> str:
+        """What came of the server's wish to be left alone for a while, for the end of an error; '' without one."""
+        seconds = retry_after(response.headers)
+        if seconds is None:
+            return ""
+        if seconds > LONGEST_RETRY_AFTER:
+            return (
+                f" (not asked again: the server wants {seconds:,.0f} s of rest, see Retry-After, and at most "
+                f"{LONGEST_RETRY_AFTER:g} s are waited within a run. Resume it later)"
+            )
+        return f" (asked {self.endpoint.max_retries + 1} times, waiting as its Retry-After says)"
 
 
 @dataclass(frozen=True)
@@ -204,6 +226,13 @@ class _Failure:
     cause: str
     error: str
     seconds: float = 0.0
+
+
+def _longest_text(completion: object) -> int:
+    """Characters of the longest message or thinking in a decoded body."""
+    messages = (_field(choice, "message", dict) for choice in _field(completion, "choices", list) or [])
+    names = ("content", "reasoning", "reasoning_content")
+    return max((len(_field(message, name, str) or "") for message in messages for name in names), default=0)
 
 
 def _wire(body: Mapping[str, object]) -> bytes:

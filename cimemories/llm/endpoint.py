@@ -12,17 +12,16 @@ from urllib.parse import urlsplit
 
 import httpx2
 import openai
-from openai import AsyncOpenAI, DefaultAioHttpClient
+from openai import AsyncOpenAI
 
 from cimemories.llm.redact import Redactor, guard_logs
+from cimemories.llm.transport import AnswerRefused, BoundedClient
 from cimemories.store.engine import storable
 
 SIMULATOR_OWNER = "cimemories-simulator"
 DEFAULT_KEY_ENV = "OPENAI_API_KEY"
 NO_KEY = "no-key-needed"
 CONNECT_SECONDS = 10.0
-PATIENCE = 2.0
-PATIENCE_SECONDS = 1800.0
 
 
 class EndpointError(Exception):
@@ -104,20 +103,10 @@ def sdk(endpoint: Endpoint) -> AsyncOpenAI:
             api_key=key,
             timeout=httpx2.Timeout(endpoint.timeout, connect=min(CONNECT_SECONDS, endpoint.timeout)),
             max_retries=endpoint.max_retries,
-            http_client=DefaultAioHttpClient(
-                event_hooks={"request": [_more_patient]}, limits=httpx2.Limits(max_connections=None)
-            ),
+            http_client=BoundedClient(endpoint.timeout),
         )
     except httpx2.InvalidURL as error:
         raise EndpointError(f"{endpoint.base_url} is no address of a server ({error}). Check --base-url.") from None
-
-
-async def _more_patient(request: httpx2.Request) -> None:
-    """Wait longer at each retry: a server that lost a request gets it again soon, one that is slow gets its time."""
-    retry = int(request.headers.get("x-stainless-retry-count", 0))
-    patience: dict[str, float | None] = request.extensions["timeout"]
-    if retry and patience.get("read") is not None:
-        patience["read"] = min(float(patience["read"] or 0) * PATIENCE**retry, PATIENCE_SECONDS)
 
 
 def probe(endpoint: Endpoint, model: str) -> ServerInfo:
@@ -154,6 +143,8 @@ async def look_up(endpoint: Endpoint, model: str) -> ServerInfo:
             f"{endpoint.base_url} answered HTTP {error.status_code} to the list of models: "
             f"{endpoint.short(error.message)}. Look at the server's log, then try again."
         ) from None
+    except AnswerRefused as error:
+        raise EndpointError(f"{endpoint.base_url}: {endpoint.short(error.message)}.") from None
     except (openai.OpenAIError, httpx2.InvalidURL, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise EndpointError(
             f"{endpoint.base_url} does not answer like an OpenAI-compatible server ({endpoint.short(error)}). "

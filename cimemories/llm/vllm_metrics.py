@@ -96,10 +96,10 @@ def read_metrics(base_url: str) -> ServerFigures | None:
         with httpx2.stream("GET", url, timeout=PATIENCE_SECONDS, trust_env=outside) as answer:
             if answer.status_code != 200:
                 return None
-            body = b""
+            body, end = b"", time.monotonic() + PATIENCE_SECONDS  # the time-out is between two pieces
             for piece in answer.iter_bytes():
                 body += piece
-                if len(body) > LARGEST_ANSWER:
+                if len(body) > LARGEST_ANSWER or time.monotonic() > end:
                     return None
     except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ValueError):
         return None
