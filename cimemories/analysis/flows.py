@@ -156,8 +156,11 @@ class Flows:
     def _build(self, name: str, asked: Scope) -> None:
         prefix, path = _cache_name(asked), relation_file(self.store, asked)
         if path.exists():
-            self._hold(name, asked, "read_parquet('" + str(path).replace("'", "''") + "')")
-            return
+            try:
+                self._hold(name, asked, "read_parquet('" + str(path).replace("'", "''") + "')")
+                return
+            except duckdb.Error:  # a damaged file (after a power cut, say), or one that was purged just now
+                self._duckdb.execute(_DROP.format(name=name))
         with self.store.read() as connection:
             parts = flow_parts(connection, asked)
         parts["labels"] = _labels(self.store, asked)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -107,9 +108,8 @@ def vote_counts(store: Store, labelling_id: str) -> VoteCounts:
             _held.move_to_end(key)
             return _held[key]
     path = cache_file(store, f"counts-{labelling_id}", str(revision))
-    if path.exists():
-        frame = pd.read_parquet(path)
-    else:
+    frame = read_cache(path)
+    if frame is None:
         with store.read() as connection:
             frame = _count(connection, labelling_id, list(personas), imported)
         write_cache(frame, path, f"counts-{labelling_id}")
@@ -153,16 +153,25 @@ def cache_file(store: Store, name: str, version: str) -> Path:
     return store.workspace / "cache" / f"{name}-{version}.parquet"
 
 
+def read_cache(path: Path) -> pd.DataFrame | None:
+    """A table that write_cache wrote; None where there is none, or only a damaged one (after a power cut, say)."""
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError):  # pyarrow's errors of a file that is no whole Parquet file are ValueErrors
+        return None
+
+
 def write_cache(frame: pd.DataFrame, path: Path, name: str) -> None:
     """Write a rebuildable table, whole or not at all, and drop its older versions. A disk that is full is no reason to
     fail: the table is only built again next time."""
+    draft = path.with_suffix(f".{id(frame)}.draft")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(f".{id(frame)}.draft")
         frame.to_parquet(draft, index=False)
         draft.replace(path)
         for old in path.parent.glob(f"{name}-*.parquet"):
             if old != path:
                 old.unlink(missing_ok=True)
     except OSError:
-        return
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)

@@ -18,6 +18,7 @@ import typer
 from cimemories import __version__
 from cimemories.cli import output
 from cimemories.store.engine import StoreError
+from cimemories.store.problems import explained, problem
 
 cli = typer.Typer(
     name="cimemories",
@@ -57,8 +58,10 @@ def main() -> None:
         cli()
     except KeyboardInterrupt:
         _fail("stopped")
+    except sa.exc.DBAPIError as error:
+        _fail(f"the record could not be used: {explained(error)}")
     except (OSError, ValueError, StoreError, sa.exc.SQLAlchemyError) as error:
-        _fail(str(error))
+        _fail(explained(error) if problem(error) else str(error))
     except Exception as error:
         if os.environ.get("CIMEMORIES_DEBUG"):
             raise

@@ -29,6 +29,7 @@ from cimemories.llm.worker import CANCELLED, HEARTBEAT_SECONDS, PAUSED, WorkErro
 from cimemories.model import WorkStatus
 from cimemories.store import datasets, judgements, runs, sweeps, work
 from cimemories.store.engine import Store, StoreError
+from cimemories.store.problems import cause
 from cimemories.store.runs import RunRow
 
 Report = Callable[[Progress], None]
@@ -156,7 +157,7 @@ def execute(
         _finish(store, sweep_id, WorkStatus.CANCELLED, "stopped by the keyboard")
         raise WorkError(f"{sweep_id}: stopped. `cimemories resume {sweep_id}` goes on where it stopped.") from error
     except sa.exc.DBAPIError as error:
-        reason = f"the record could not be written: {' '.join(str(error.orig).split())}"
+        reason = f"the record could not be written: {cause(error)}"
         _finish(store, sweep_id, WorkStatus.INTERRUPTED, reason)
         raise WorkError(f"{sweep_id}: {reason}. Make room or mend the database, then resume it.") from error
     if failed:

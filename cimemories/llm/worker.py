@@ -15,6 +15,7 @@ from cimemories.llm.simulator import running_simulator
 from cimemories.model import WorkStatus
 from cimemories.store import work
 from cimemories.store.engine import Store, StoreError
+from cimemories.store.problems import cause
 
 SIMULATOR = "simulator"
 HEARTBEAT_SECONDS = 1.0
@@ -70,7 +71,7 @@ def perform(
         _finish(store, work_id, WorkStatus.CANCELLED, "stopped by the keyboard")
         raise WorkError(f"{work_id}: stopped. `cimemories resume {work_id}` goes on where it stopped.") from error
     except sa.exc.DBAPIError as error:
-        reason = f"the record could not be written: {' '.join(str(error.orig).split())}"
+        reason = f"the record could not be written: {cause(error)}"
         _finish(store, work_id, WorkStatus.INTERRUPTED, reason)
         raise WorkError(
             f"{work_id}: {reason}. Everything before is kept; make room or mend the database, then "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,16 +16,19 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from cimemories.store import migrate
+from cimemories.store.problems import first_line, problem
 
 Connection = sa.Connection  # what read() and write() give, for those who may not import it from where it comes
 DATABASE_URL = "CIMEMORIES_DATABASE_URL"
 WORKSPACE = "CIMEMORIES_WORKSPACE"
 DEFAULT_WORKSPACE = Path("data/workspace")
+SQLITE_FILE = "cimemories.sqlite"
 LOCK_TIMEOUT_SECONDS = 30
 MOST_PARAMETERS = 6000  # of one statement; SQLite takes 32,766
 
@@ -35,10 +39,14 @@ class StoreError(Exception):
 
 @dataclass(frozen=True)
 class Store:
-    """An open record. `workspace` holds the SQLite file (where it is the record) and caches that can be rebuilt."""
+    """An open record. `workspace` holds the SQLite file (where it is the record) and caches that can be rebuilt.
+
+    `read_only`: the folder or the file cannot be written; everything can be read, and `write` raises StoreError.
+    """
 
     engine: sa.Engine
     workspace: Path
+    read_only: bool = False
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
@@ -48,7 +56,15 @@ class Store:
 
     @contextmanager
     def write(self) -> Iterator[sa.Connection]:
-        """A transaction for writing: committed as a whole when the block ends, or not at all."""
+        """A transaction for writing: committed as a whole when the block ends, or not at all.
+
+        Raises StoreError in a workspace that is read-only.
+        """
+        if self.read_only:
+            raise StoreError(
+                f"the workspace {self.workspace} is read-only, so nothing was saved. Copy it to a folder that can be "
+                "written, or change its rights, and start again."
+            )
         with self.engine.connect() as connection:
             connection = connection.execution_options(cimemories_write=True)
             with connection.begin():
@@ -66,7 +82,8 @@ def open_store(workspace: Path | str = DEFAULT_WORKSPACE, url: str | None = None
     """Open (and create or migrate, where needed) the record of a workspace.
 
     `url` defaults to the environment variable CIMEMORIES_DATABASE_URL; without either the record is
-    WORKSPACE/cimemories.sqlite. Raises StoreError where the folder or the database cannot be used.
+    WORKSPACE/cimemories.sqlite. A SQLite file that is there and cannot be written is opened for reading. Raises
+    StoreError where the folder or the database cannot be used, or is of a newer version.
     """
     folder = Path(workspace)
     try:
@@ -75,40 +92,101 @@ def open_store(workspace: Path | str = DEFAULT_WORKSPACE, url: str | None = None
         raise StoreError(
             f"workspace {folder}: the folder cannot be made ({error.strerror}). Choose another with --workspace."
         ) from error
-    address = url or os.environ.get(DATABASE_URL) or f"sqlite:///{folder / 'cimemories.sqlite'}"
-    engine = _engine(address)
+    address = record_address(folder, url)
+    file = sqlite_path(address)
+    read_only = file is not None and file.exists() and not _writable(file)
+    engine = _engine(address, read_only=read_only)
     try:
-        migrate.upgrade(engine)
+        if read_only:
+            migrate.require_current(engine)
+        else:
+            migrate.upgrade(engine)
+    except migrate.SchemaError as error:
+        engine.dispose()
+        raise StoreError(f"the database {_shown(engine.url)} {error}") from error
     except sa.exc.DBAPIError as error:
         engine.dispose()
-        raise StoreError(
-            f"the database {engine.url.render_as_string(hide_password=True)} cannot be opened: "
-            f"{_first_line(error.orig)}. Check the address, the rights and the free disk space."
-        ) from error
-    return Store(engine, folder)
+        known = problem(error)
+        what = f"{known.what} ({first_line(error.orig)})" if known else first_line(error.orig)
+        next_step = known.next if known else "Check the address, the rights and the free disk space."
+        raise StoreError(f"the database {_shown(engine.url)} cannot be opened: {what}. {next_step}") from error
+    return Store(engine, folder, read_only)
 
 
-def _engine(address: str) -> sa.Engine:
+def record_address(workspace: Path, url: str | None = None) -> str:
+    """The address of a workspace's record: `url`, else $CIMEMORIES_DATABASE_URL, else its SQLite file."""
+    return url or os.environ.get(DATABASE_URL) or f"sqlite:///{workspace / SQLITE_FILE}"
+
+
+def sqlite_path(address: str) -> Path | None:
+    """The file of a SQLite address; None for another engine, and for an address that cannot be read."""
+    try:
+        url = sa.make_url(address)
+    except sa.exc.ArgumentError:
+        return None
+    in_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
+    return Path(str(url.database)) if in_file else None
+
+
+def _writable(file: Path) -> bool:
+    """Whether SQLite can write this file; in WAL mode it makes two more beside it."""
+    return os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)
+
+
+def _shown(url: sa.URL) -> str:
+    return url.render_as_string(hide_password=True)
+
+
+def _engine(address: str, *, read_only: bool = False) -> sa.Engine:
     try:
         url = sa.make_url(address)
         if url.drivername in ("postgresql", "postgres"):
             url = url.set(drivername="postgresql+psycopg")
         if url.get_backend_name() == "sqlite":
-            engine = sa.create_engine(url, connect_args={"timeout": LOCK_TIMEOUT_SECONDS, "check_same_thread": False})
-            _prepare_sqlite(engine)
+            if read_only:
+                file = Path(str(url.database))
+                # No pool: a connection is for one transaction, see connect_read_only.
+                engine = sa.create_engine(url, creator=lambda: connect_read_only(file), poolclass=sa.NullPool)
+            else:
+                engine = sa.create_engine(
+                    url, connect_args={"timeout": LOCK_TIMEOUT_SECONDS, "check_same_thread": False}
+                )
+            _prepare_sqlite(engine, read_only=read_only)
             return engine
         return sa.create_engine(url, pool_pre_ping=True)
     except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError) as error:
         raise StoreError(
-            f"{DATABASE_URL}: this is no database address that can be used ({_first_line(error)}). "
+            f"{DATABASE_URL}: this is no database address that can be used ({first_line(error)}). "
             "Write postgresql://user:password@host/database, or leave it unset for SQLite."
         ) from error
 
 
-def _prepare_sqlite(engine: sa.Engine) -> None:
+def connect_read_only(file: Path) -> sqlite3.Connection:
+    """A connection that writes nothing, not even the files that SQLite makes beside a database in WAL mode.
+
+    Where those are not there and cannot be made, the file is read as one that nobody changes; a connection is
+    therefore to be used for one transaction. Raises sqlite3.OperationalError where the file cannot be read, or where
+    its newest part is in a -wal file that cannot be read without writing.
+    """
+    address = f"file:{quote(str(file.absolute()))}?mode=ro"
+    connection = sqlite3.connect(address, uri=True, timeout=LOCK_TIMEOUT_SECONDS, check_same_thread=False)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError as error:
+        connection.close()
+        log = file.with_name(f"{file.name}-wal")
+        if error.sqlite_errorname != "SQLITE_CANTOPEN" or (log.exists() and log.stat().st_size > 0):
+            raise
+        connection = sqlite3.connect(f"{address}&immutable=1", uri=True, check_same_thread=False)
+    return connection
+
+
+def _prepare_sqlite(engine: sa.Engine, *, read_only: bool = False) -> None:
     @sa.event.listens_for(engine, "connect")
     def _connect(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # the driver must not begin by itself: BEGIN below decides which kind
+        if read_only:
+            return
         cursor = connection.cursor()
         cursor.execute("PRAGMA journal_mode = WAL")
         # In WAL mode NORMAL survives the death of any process; only a power cut can take back the last commits.
@@ -152,10 +230,6 @@ def insert_rows(
 def storable(text: str) -> str:
     """Text of a model as every engine can hold it: NUL and halves of surrogate pairs become U+FFFD, one for one."""
     return re.sub("[\0\ud800-\udfff]", "\ufffd", text)
-
-
-def _first_line(error: object) -> str:
-    return (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
 
 
 _open: dict[tuple[str, str], Store] = {}

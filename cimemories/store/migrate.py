@@ -11,9 +11,16 @@ HEAD = "0005"
 _ADVISORY_LOCK = 7_023_511_493
 
 
+class SchemaError(Exception):
+    """The schema cannot be used as it is. The message goes on from 'the database X' and says what to do next."""
+
+
 def upgrade(engine: sa.Engine) -> None:
-    """Bring the schema to HEAD; returns at once where it already is there. Raises sqlalchemy's errors unchanged."""
-    if _current(engine) == HEAD:
+    """Bring the schema to HEAD; returns at once where it already is there.
+
+    Raises SchemaError where the schema is newer than this version knows, and sqlalchemy's errors unchanged.
+    """
+    if _at_head(engine):
         return
     from alembic import command  # imported late: it costs 0.2 s, and a current workspace does not need it
     from alembic.config import Config
@@ -29,7 +36,37 @@ def upgrade(engine: sa.Engine) -> None:
             command.upgrade(config, "head")
 
 
-def _current(engine: sa.Engine) -> str | None:
+def require_current(engine: sa.Engine) -> None:
+    """Raises SchemaError where the schema is not the one of this version and cannot be brought up to date, because the
+    database is read-only."""
+    if not _at_head(engine):
+        found = current(engine)
+        state = f"has the older schema {found}" if found else "holds no tables yet"
+        raise SchemaError(
+            f"{state} and is read-only, so it cannot be brought up to date. Copy the workspace to a folder that can be "
+            "written, and open it there."
+        )
+
+
+def _at_head(engine: sa.Engine) -> bool:
+    found = current(engine)
+    if found in (None, HEAD):
+        return found == HEAD
+    if found not in known():
+        raise SchemaError(
+            f"was written by a newer version of CIMemories Studio (schema {found}; this one knows up to {HEAD}). "
+            "Update this installation, or choose another workspace. Nothing was changed."
+        )
+    return False
+
+
+def known() -> frozenset[str]:
+    """The schemas that can be opened and brought up to date."""
+    return frozenset(file.name[:4] for file in (HERE / "versions").glob("[0-9]*.py"))
+
+
+def current(engine: sa.Engine) -> str | None:
+    """The schema that a database stands at; None where it has no tables of ours."""
     with engine.connect() as connection, connection.begin():
         if not sa.inspect(connection).has_table("alembic_version"):
             return None

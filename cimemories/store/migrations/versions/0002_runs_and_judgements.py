@@ -8,6 +8,9 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
+    # For a few hours the first migration made these tables as well, exactly as they are made here.
+    if sa.inspect(op.get_bind()).has_table("run"):
+        return
     op.create_table(
         "judge",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
