@@ -25,6 +25,7 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import settings
 
+from cimemories.llm.address import KEYS, SETTINGS
 from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, open_store, shared_store
 
 # Shared machines stall now and then; a stall is no failure of what is tested.
@@ -81,6 +82,8 @@ def _nothing_from_outside() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(DATABASE_URL, raising=False)
         patch.delenv(WORKSPACE, raising=False)
+        patch.setenv(KEYS, "")
+        patch.setenv(SETTINGS, "/nonexistent/settings.toml")
         yield
 
 

@@ -10,6 +10,7 @@ import hostile
 import pytest
 from hostile import Asked, Reply, completion, error, texts_of
 
+from cimemories.llm.address import allow_key
 from cimemories.llm.capabilities import Capabilities, find_out
 from cimemories.llm.client import Client, Endpoint, EndpointError
 from cimemories.llm.simulator import running_simulator
@@ -22,7 +23,8 @@ FITS = '{"colour": "blue"}'
 
 
 def found(url: str, model: str = "m", *, schema: bool = True, seed: bool = True, samples: int = 5) -> Capabilities:
-    endpoint = Endpoint(url, "CANARY_KEY", timeout=5.0)
+    allow_key("CANARY_API_KEY", url)
+    endpoint = Endpoint(url, "CANARY_API_KEY", timeout=5.0)
     return find_out(endpoint, model, schema_wanted=schema, seed_wanted=seed, samples=samples)
 
 
@@ -104,7 +106,7 @@ def test_a_model_that_thinks_first_is_given_time(thinks_for: int) -> None:
     [
         (error(400, "no such chat template"), "no such chat template"),
         (error(404, "no chat here"), "404"),
-        (error(401, "who are you"), r"\$CANARY_KEY"),
+        (error(401, "who are you"), r"\$CANARY_API_KEY"),
         (error(429, "no credit"), "credit"),
         (error(500, "CUDA error"), "CUDA error"),
         (Reply(body=b"<html>"), "no chat completion"),
@@ -125,7 +127,7 @@ def test_a_server_that_answers_nothing_usable_is_refused(
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500])
 def test_the_key_is_in_no_error_of_a_probe(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CANARY_KEY", CANARY)
+    monkeypatch.setenv("CANARY_API_KEY", CANARY)
     with (
         hostile_server(lambda asked: error(status, f"got {asked.authorization}")) as server,
         pytest.raises(EndpointError) as caught,

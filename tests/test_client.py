@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import pytest
 from hostile import SOON, Asked, Behaviour, Reply, Server, completion, error, free_port, hostile_server, texts_of
 
+from cimemories.llm.address import allow_key
 from cimemories.llm.client import Client, Endpoint
 from cimemories.model import ChatRequest
 from cimemories.store.calls import Answer, call_keys
@@ -29,7 +30,8 @@ async def ask(
     text: str = "Write.",
 ) -> list[Answer]:
     request = ChatRequest("m", (("user", text),), {"max_tokens": 9}, seed)
-    client = Client(Endpoint(url, "CANARY_KEY", timeout, retries), simulated=False)
+    allow_key("CANARY_API_KEY", url)
+    client = Client(Endpoint(url, "CANARY_API_KEY", timeout, retries), simulated=False)
     try:
         return await client.complete(request, call_keys(request, draws, simulated=False))
     finally:
@@ -352,7 +354,7 @@ ECHOES = {
 async def test_the_key_is_in_no_error_even_where_the_server_echoes_it(
     monkeypatch: pytest.MonkeyPatch, echo: object, filler: int
 ) -> None:
-    monkeypatch.setenv("CANARY_KEY", CANARY)
+    monkeypatch.setenv("CANARY_API_KEY", CANARY)
     with hostile_server(lambda asked: echo("x" * filler + asked.authorization)) as server:
         (answer,) = await ask(server.url)
         assert server.chats[0].authorization == f"Bearer {CANARY}"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -13,15 +15,19 @@ from evaluating import add
 from hostile import Asked, Reply, completion, error, hostile_server
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 from worlds import make_profile
 
+from cimemories.cli import cli
 from cimemories.evaluation import runs
+from cimemories.llm import address
+from cimemories.llm.address import allow_key
 from cimemories.llm.client import Client, Endpoint, EndpointError, probe
 from cimemories.llm.redact import IN_ANSWERS, IN_ERRORS, PLACEHOLDER, Redactor
 from cimemories.llm.worker import WorkError
 from cimemories.model import ChatRequest
 from cimemories.store.calls import Answer, call_keys
-from cimemories.store.engine import Store
+from cimemories.store.engine import Store, open_store
 from cimemories.store.tables import metadata
 
 CANARY = "sk-canary-7f3a91d2"
@@ -29,7 +35,7 @@ CANARY = "sk-canary-7f3a91d2"
 
 @pytest.fixture(autouse=True)
 def _key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CANARY_KEY", CANARY)
+    monkeypatch.setenv("CANARY_API_KEY", CANARY)
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
     monkeypatch.setattr("openai._base_client.MAX_RETRY_DELAY", 0.01)
 
@@ -42,12 +48,17 @@ def holds_key(text: str) -> bool:
 def ask(url: str) -> Answer:
     async def once() -> Answer:
         request = ChatRequest("m", (("user", "Write."),))
-        client = Client(Endpoint(url, "CANARY_KEY", 2.0, 1), simulated=False)
+        client = Client(allowed(url), simulated=False)
         (answer,) = await client.complete(request, call_keys(request, [0], simulated=False))
         await client.close()
         return answer
 
     return asyncio.run(once())
+
+
+def allowed(url: str) -> Endpoint:
+    allow_key("CANARY_API_KEY", url)
+    return Endpoint(url, "CANARY_API_KEY", 2.0, 1)
 
 
 def everything(store: Store) -> Iterator[str]:
@@ -94,11 +105,13 @@ def test_a_key_that_a_server_sends_back_is_nowhere_in_the_record(sqlite_store: S
         return completion(*["ok"] * asked.n) if asked.number == 0 else answer
 
     with hostile_server(echo) as server:
-        spec = runs.RunSpec("world", "m", server.url, samples=1, api_key_env="CANARY_KEY")
+        allow_key("CANARY_API_KEY", server.url)
+        spec = runs.RunSpec("world", "m", server.url, samples=1, api_key_env="CANARY_API_KEY")
         runs.execute(sqlite_store, runs.plan(sqlite_store, spec))
         with hostile_server(lambda asked: error(401, f"bad key {asked.authorization}")) as closed:
+            allow_key("CANARY_API_KEY", closed.url)
             run_id = runs.plan(
-                sqlite_store, runs.RunSpec("world", "m", server.url, samples=2, api_key_env="CANARY_KEY")
+                sqlite_store, runs.RunSpec("world", "m", server.url, samples=2, api_key_env="CANARY_API_KEY")
             )
             with pytest.raises(WorkError) as caught:
                 runs.execute(sqlite_store, run_id, base_url=closed.url)
@@ -116,6 +129,11 @@ def test_a_key_that_a_server_sends_back_is_nowhere_in_the_record(sqlite_store: S
         f"http://{CANARY}@127.0.0.1:1/v1",
         f"http://127.0.0.1:1/v1?api_key={CANARY}",
         f"http://127.0.0.1:1/v1#{CANARY}",
+        f"http://127.0.0.1:1/v1;api_key={CANARY}",
+        f"http://user:p;{CANARY}@127.0.0.1:1/v1",
+        f"http://user:/{CANARY}@127.0.0.1:1/v1",
+        f"http://user:[{CANARY}@127.0.0.1:1/v1",
+        f"user:{CANARY}@127.0.0.1:1/v1",
     ],
 )
 def test_an_address_that_holds_a_key_is_refused_without_repeating_it(address: str, sqlite_store: Store) -> None:
@@ -132,18 +150,19 @@ def test_a_probe_names_no_key_not_even_in_its_traceback() -> None:
         hostile_server(models=error(500, f"Bearer {CANARY} is wrong")) as server,
         pytest.raises(EndpointError) as caught,
     ):
-        probe(Endpoint(server.url, "CANARY_KEY"), "m")
+        probe(allowed(server.url), "m")
     assert not holds_key("".join(traceback.format_exception(caught.value)))
     with hostile_server(models=(f"model of {CANARY}",)) as server, pytest.raises(EndpointError) as caught:
-        probe(Endpoint(server.url, "CANARY_KEY"), "m")
+        probe(allowed(server.url), "m")
     assert not holds_key("".join(traceback.format_exception(caught.value)))
 
 
 @pytest.mark.parametrize("key", [f"{CANARY}\u00e9", f"{CANARY}\nX-Evil: yes", f"{CANARY}\x00"])
 def test_a_key_that_cannot_be_sent_is_said_so(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.environ", {"CANARY_KEY": key})
-    with pytest.raises(EndpointError, match=r"\$CANARY_KEY") as caught:
-        Client(Endpoint("http://127.0.0.1:1/v1", "CANARY_KEY"), simulated=False)
+    monkeypatch.setattr("os.environ", {"CANARY_API_KEY": key})
+    allow_key("CANARY_API_KEY", "http://127.0.0.1:1/v1")
+    with pytest.raises(EndpointError, match=r"\$CANARY_API_KEY") as caught:
+        Client(Endpoint("http://127.0.0.1:1/v1", "CANARY_API_KEY"), simulated=False)
     assert not holds_key(str(caught.value))
 
 
@@ -160,6 +179,113 @@ def test_what_a_text_shares_with_the_key_is_taken_out_and_nothing_else(
         assert not any(key[at : at + least] in found for at in range(len(key) - least + 1))
         if not any(key[at : at + least] in text for at in range(len(key) - least + 1)):
             assert found == text
+
+
+def test_a_key_goes_only_to_the_server_that_it_was_named_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with hostile_server() as named, hostile_server() as other:
+        monkeypatch.setenv("OPENAI_API_KEY", CANARY)
+        allow_key("CANARY_API_KEY", named.url)
+
+        async def both(variable: str) -> list[str]:
+            request = ChatRequest("m", (("user", "Write."),))
+            for server in (named, other):
+                client = Client(Endpoint(server.url, variable), simulated=False)
+                await client.complete(request, call_keys(request, [0], simulated=False))
+                await client.close()
+            return [server.chats[-1].authorization for server in (named, other)]
+
+        assert asyncio.run(both("CANARY_API_KEY")) == [f"Bearer {CANARY}", "Bearer no-key-needed"]
+        assert asyncio.run(both("OPENAI_API_KEY")) == ["Bearer no-key-needed"] * 2
+
+
+@pytest.mark.parametrize("name", ["AWS_SECRET", "HOME", "X_API_KEY_2", "PATH\n_API_KEY", "_API_KEY=", "a-b_TOKEN"])
+def test_no_other_variable_than_one_of_a_key_is_read(name: str, sqlite_store: Store) -> None:
+    add(sqlite_store, [make_profile(0, 3, 4)], "world")
+    with hostile_server() as server:
+        with pytest.raises(EndpointError, match="_API_KEY or _TOKEN"):
+            runs.plan(sqlite_store, runs.RunSpec("world", "m", server.url, api_key_env=name))
+        with pytest.raises(EndpointError, match="_API_KEY or _TOKEN"):
+            allow_key(name, server.url)
+        assert not server.chats
+
+
+def test_a_refusal_says_that_the_key_was_held_back_and_how_to_allow_it() -> None:
+    with hostile_server(lambda asked: error(401, "who are you")) as server:
+        answer = ask_without_leave(server.url)
+        assert answer.status == "unauthorised"
+        assert f"--allow-key CANARY_API_KEY={server.url.removesuffix('/v1')}" in str(answer.error)
+    with (
+        hostile_server(models=error(401, "who are you")) as server,
+        pytest.raises(EndpointError, match="--allow-key CANARY_API_KEY="),
+    ):
+        probe(Endpoint(server.url, "CANARY_API_KEY"), "m")
+
+
+def ask_without_leave(url: str) -> Answer:
+    async def once() -> Answer:
+        request = ChatRequest("m", (("user", "Write."),))
+        client = Client(Endpoint(url, "CANARY_API_KEY"), simulated=False)
+        (answer,) = await client.complete(request, call_keys(request, [0], simulated=False))
+        await client.close()
+        return answer
+
+    return asyncio.run(once())
+
+
+def test_a_run_from_elsewhere_sends_no_key_when_it_is_resumed(sqlite_store: Store) -> None:
+    """The record names the variable and the address, and both may have been written by somebody else."""
+    add(sqlite_store, [make_profile(0, 3, 4)], "world")
+    with hostile_server() as server:
+        run_id = runs.plan(
+            sqlite_store, runs.RunSpec("world", "m", server.url, samples=1, api_key_env="CANARY_API_KEY")
+        )
+        runs.execute(sqlite_store, run_id)
+        assert {asked.authorization for asked in server.chats} == {"Bearer no-key-needed"}
+
+
+def test_the_settings_file_names_servers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = tmp_path / "settings.toml"
+    monkeypatch.setenv(address.SETTINGS, str(settings))
+    assert not address.may_send("LAB_API_KEY", "https://llm.lab.example/v1")
+    settings.write_text('[keys]\nLAB_API_KEY = ["https://llm.lab.example", "http://localhost:8000/v1"]\n')
+    assert address.may_send("LAB_API_KEY", "https://llm.lab.example:443/v1")
+    assert address.may_send("LAB_API_KEY", "http://LOCALHOST:8000/v1/")
+    for url in ("http://llm.lab.example/v1", "https://llm.lab.example:8443", "https://llm.lab.example.evil.example"):
+        assert not address.may_send("LAB_API_KEY", url)
+    assert not address.may_send("OTHER_API_KEY", "https://llm.lab.example/v1")
+    for wrong in ('[keys]\nAWS_SECRET = "https://x.example"\n', "[keys]\nLAB_API_KEY = [3]\n", "keys = 3", "keys = ["):
+        settings.write_text(wrong)
+        with pytest.raises(EndpointError, match="settings"):
+            address.may_send("LAB_API_KEY", "https://llm.lab.example/v1")
+
+
+def test_the_makers_of_the_presets_get_their_own_keys_alone() -> None:
+    assert address.may_send("OPENAI_API_KEY", "https://api.openai.com/v1")
+    assert address.may_send("ANTHROPIC_API_KEY", "https://api.anthropic.com/v1/")
+    assert not address.may_send("ANTHROPIC_API_KEY", "https://api.openai.com/v1")
+
+
+def test_a_command_allows_what_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`label` and `run` name both; a sweep's file names nothing that counts, and --allow-key does."""
+    add(open_store(tmp_path), [make_profile(0, 3, 4)], "world")
+    with hostile_server(models=error(401, "who are you")) as server:
+        told = ["--model", "m", "--base-url", server.url, "--api-key-env", "CANARY_API_KEY", "-w", str(tmp_path)]
+        outcome = CliRunner().invoke(cli, ["run", "-d", "world", *told])
+        assert "refuses the key in $CANARY_API_KEY" in str(outcome.exception)
+        monkeypatch.setenv(address.KEYS, "")
+        sweep = tmp_path / "sweep.yaml"
+        sweep.write_text(
+            f"name: s\ndataset: world\nsamples: 1\nmodels: [{{model: m, base_url: '{server.url}', "
+            "api_key_env: CANARY_API_KEY}]\njudges: [matcher]\n"
+        )
+        outcome = CliRunner().invoke(cli, ["sweep", str(sweep), "-w", str(tmp_path)])
+        assert "--allow-key" in str(outcome.exception)
+        allowed = f"CANARY_API_KEY={server.url}"
+        outcome = CliRunner().invoke(cli, ["sweep", str(sweep), "--allow-key", allowed, "-w", str(tmp_path)])
+        assert "refuses the key in $CANARY_API_KEY" in str(outcome.exception)
+        assert os.environ[address.KEYS] == allowed.removesuffix("/v1")
+        outcome = CliRunner().invoke(cli, ["sweep", str(sweep), "--allow-key", "HOME=/", "-w", str(tmp_path)])
+        assert outcome.exit_code == 2
 
 
 def test_a_short_key_leaves_a_models_own_words_alone() -> None:

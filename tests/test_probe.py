@@ -5,16 +5,22 @@ from __future__ import annotations
 import pytest
 from hostile import Reply, error, free_port, hostile_server
 
+from cimemories.llm.address import allow_key
 from cimemories.llm.client import Endpoint, EndpointError, probe
 from cimemories.llm.simulator import running_simulator
 
 CANARY = "sk-canary-7f3a91d2"
 
 
+def allowed(url: str) -> Endpoint:
+    allow_key("CANARY_API_KEY", url)
+    return Endpoint(url, "CANARY_API_KEY")
+
+
 def probed(models: Reply, model: str = "m") -> str:
     """What the probe has against a server that answers like this."""
     with hostile_server(models=models) as server, pytest.raises(EndpointError) as caught:
-        probe(Endpoint(server.url, "CANARY_KEY"), model)
+        probe(allowed(server.url), model)
     message = str(caught.value)
     assert server.url in message
     assert "\n" not in message
@@ -37,9 +43,9 @@ def test_probe_of_no_address(url: str) -> None:
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_probe_names_the_variable_whose_key_is_refused(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CANARY_KEY", CANARY)
+    monkeypatch.setenv("CANARY_API_KEY", CANARY)
     message = probed(error(status, f"bad key {CANARY}"))
-    assert "$CANARY_KEY" in message
+    assert "$CANARY_API_KEY" in message
     assert "--api-key-env" in message
     assert CANARY not in message
 

@@ -29,6 +29,19 @@ cli = typer.Typer(
     rich_markup_mode=None,
 )
 
+
+def _allow_keys(pairs: list[str] | None) -> list[str] | None:
+    if pairs:
+        from cimemories.llm.address import EndpointError, allow_pair
+
+        for pair in pairs:
+            try:
+                allow_pair(pair)
+            except EndpointError as error:
+                raise typer.BadParameter(str(error)) from None
+    return pairs
+
+
 Workspace = Annotated[
     Path, typer.Option("--workspace", "-w", envvar="CIMEMORIES_WORKSPACE", help="Folder that holds the record.")
 ]
@@ -40,6 +53,15 @@ BaseUrl = Annotated[
     str, typer.Option("--base-url", help="OpenAI-compatible server, e.g. http://localhost:8000/v1, or `simulator`.")
 ]
 KeyEnv = Annotated[str, typer.Option("--api-key-env", help="Environment variable that holds the endpoint's key.")]
+AllowKeys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-key",
+        metavar="NAME=URL",
+        callback=_allow_keys,
+        help="Send the key in this environment variable to this server; may be repeated (docs/models.md).",
+    ),
+]
 Profiles = Annotated[int | None, typer.Option("--profiles", min=1, help="Only the first so many profiles.")]
 Contexts = Annotated[int | None, typer.Option("--contexts", min=1, help="Only the first so many contexts.")]
 Concurrency = Annotated[int, typer.Option("--concurrency", min=1, max=1024, help="Requests under way at once.")]

@@ -50,7 +50,9 @@ def label(
     Example: cimemories label -d official -m gpt-oss-120b --base-url http://localhost:8000/v1 --draws 10
     """
     from cimemories.curation import labelling
+    from cimemories.llm.address import allow_key
 
+    allow_key(api_key_env, base_url)
     store = open_store(workspace)
     spec = labelling.LabellingSpec(
         dataset=dataset,

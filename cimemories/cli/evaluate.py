@@ -8,6 +8,7 @@ import typer
 
 from cimemories.cli import output
 from cimemories.cli.base import (
+    AllowKeys,
     AsJson,
     Concurrency,
     Workspace,
@@ -27,6 +28,7 @@ def resume(
         bool, typer.Option("--queued", hidden=True, help="Only if it still waits for its worker.")
     ] = False,
     concurrency: Concurrency = 32,
+    allow_key: AllowKeys = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Do what a run or labelling still owes, failures too; prints its id.  Example: cimemories resume run-3f9a1c2e"""

@@ -85,7 +85,9 @@ def generate(
         raise StoreError(f"where is '{model}' served? Give --base-url http://localhost:8000/v1, or `simulator`.")
     from cimemories.curation import authoring
     from cimemories.curation.authoring_spec import AuthoringSpec, estimate
+    from cimemories.llm.address import allow_key
 
+    allow_key(api_key_env, base_url)
     spec = AuthoringSpec(
         name=dataset,
         profiles=profiles,

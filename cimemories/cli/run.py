@@ -12,6 +12,7 @@ import typer
 
 from cimemories.cli import output
 from cimemories.cli.base import (
+    AllowKeys,
     BaseUrl,
     Concurrency,
     Contexts,
@@ -117,7 +118,9 @@ def run(
     from cimemories.evaluation.prices import Prices
     from cimemories.evaluation.servers import BATCH
     from cimemories.evaluation.spec import Memory
+    from cimemories.llm.address import allow_key
 
+    allow_key(api_key_env, base_url)
     judges = judges_asked(
         judge, judge_model, judge_base_url or [base_url], judge_api_key_env or [api_key_env], judge_max_tokens,
         judge_split, judge_set, judge_prompt, judge_reasoning, judge_price,
@@ -212,6 +215,7 @@ def repeat(
     run_id: Annotated[str, typer.Argument(metavar="RUN")],
     show: Annotated[bool, typer.Option("--show", help="Print the command instead of running it.")] = False,
     concurrency: Concurrency = 32,
+    allow_key: AllowKeys = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Run the same once more, with the wording it had: what was answered before is taken from the record.
@@ -251,9 +255,11 @@ def judges_asked(
     reasoning: bool,
     prices: Sequence[str] | None = None,
 ) -> list[JudgeSpec]:
-    """The judges that options ask for, models first; the matcher where none is named."""
+    """The judges that options ask for, models first; the matcher where none is named. Their keys may then be sent to
+    their servers: both were named by whoever gave the command."""
     from cimemories.evaluation.prices import Prices
     from cimemories.evaluation.spec import JudgeSpec
+    from cimemories.llm.address import allow_key
 
     unknown = sorted(set(kinds or ()) - {"matcher"})
     if unknown:
@@ -279,6 +285,8 @@ def judges_asked(
         )
         for i, model in enumerate(models)
     ]
+    for asked in found:
+        allow_key(asked.api_key_env, asked.base_url)
     if reasoning:
         if not found:
             raise StoreError("--judge-reasoning needs a model that judges: --judge-model MODEL.")

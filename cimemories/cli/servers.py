@@ -8,6 +8,7 @@ import typer
 
 from cimemories.cli import output
 from cimemories.cli.base import (
+    AllowKeys,
     Workspace,
     cli,
 )
@@ -33,6 +34,7 @@ def simulate(
 def app(
     port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 8501,
     demo: Annotated[bool, typer.Option(help="Fill an empty workspace with the demo.")] = True,
+    allow_key: AllowKeys = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Start the app in the browser's reach, on this machine only.  Example: cimemories app --port 8501"""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cimemories.cli import output
-from cimemories.cli.base import AsJson, Concurrency, Workspace, cli
+from cimemories.cli.base import AllowKeys, AsJson, Concurrency, Workspace, cli
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def sweep(
     ] = None,
     as_json: AsJson = False,
     concurrency: Concurrency = 32,
+    allow_key: AllowKeys = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Run models x memories x prompts from one file; waits, and prints the sweep's id last. `resume` goes on with it.

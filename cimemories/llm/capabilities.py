@@ -18,8 +18,9 @@ import httpx2
 import openai
 from openai import AsyncOpenAI
 
+from cimemories.llm.address import EndpointError
 from cimemories.llm.client import split_thought
-from cimemories.llm.endpoint import Endpoint, EndpointError, ServerInfo, look_up, sdk
+from cimemories.llm.endpoint import Endpoint, ServerInfo, look_up, sdk
 from cimemories.llm.transport import AnswerRefused
 from cimemories.seeds import load_prompt
 
@@ -258,10 +259,7 @@ class _Probe:
                 "log: it may have run out of memory."
             ) from None
         except (openai.AuthenticationError, openai.PermissionDeniedError):
-            raise EndpointError(
-                f"{url} refuses the key in ${self.endpoint.api_key_env}. Set that variable, or name another one with "
-                "--api-key-env."
-            ) from None
+            raise EndpointError(self.endpoint.refused) from None
         except openai.RateLimitError as error:
             raise EndpointError(
                 f"{url} says that it is asked too much: {self.endpoint.short(error.message)}. Wait, or look at the "

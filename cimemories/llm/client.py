@@ -22,15 +22,8 @@ from typing import TypeVar
 import httpx2
 import openai
 
-from cimemories.llm.endpoint import (
-    DEFAULT_KEY_ENV,
-    SIMULATOR_OWNER,
-    Endpoint,
-    EndpointError,
-    ServerInfo,
-    probe,
-    sdk,
-)
+from cimemories.llm.address import DEFAULT_KEY_ENV, EndpointError
+from cimemories.llm.endpoint import SIMULATOR_OWNER, Endpoint, ServerInfo, probe, sdk
 from cimemories.llm.transport import LONGEST_RETRY_AFTER, AnswerRefused, retry_after
 from cimemories.model import ChatRequest
 from cimemories.store.calls import OK, Answer, request_body
@@ -196,7 +189,7 @@ class Client:
                 cause = self.endpoint.short(error.__cause__ or error)
                 return _Failure("connection", f"{cause or 'the connection was cut'}")
             case openai.AuthenticationError() | openai.PermissionDeniedError():
-                return _Failure("unauthorised", text)
+                return _Failure("unauthorised", f"{text}{f' ({held})' if (held := self.endpoint.held_back) else ''}")
             case openai.NotFoundError():
                 return _Failure("unknown model", text)
             case openai.RateLimitError():

@@ -8,24 +8,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx2
 import openai
 from openai import AsyncOpenAI
 
+from cimemories.llm.address import (
+    DEFAULT_KEY_ENV,
+    EndpointError,
+    checked_address,
+    checked_variable,
+    may_send,
+    why_not,
+)
 from cimemories.llm.redact import Redactor, guard_logs
 from cimemories.llm.transport import AnswerRefused, BoundedClient
 from cimemories.store.engine import storable
+from cimemories.texts import without_credentials
 
 SIMULATOR_OWNER = "cimemories-simulator"
-DEFAULT_KEY_ENV = "OPENAI_API_KEY"
 NO_KEY = "no-key-needed"
 CONNECT_SECONDS = 10.0
-
-
-class EndpointError(Exception):
-    """A server cannot be used. The message is for people: what, where, what to do next."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,8 @@ class Endpoint:
 
     timeout: seconds to wait for the first try of a request; each retry waits twice as long as the one before.
     n_at_once: several draws are one request with `n`; else each is a request of its own, for servers that refuse `n`.
-    Raises EndpointError for an address that holds a user, a password or a query: addresses are written down and shown.
+    api_key_env: '' where there is none. The key is sent only where address.py allows it for this server.
+    Raises EndpointError for an address that holds more than host and path, and for a variable that is none of a key.
     """
 
     base_url: str
@@ -44,16 +48,9 @@ class Endpoint:
     n_at_once: bool = True
 
     def __post_init__(self) -> None:
-        try:
-            parts = urlsplit(self.base_url)
-        except ValueError:
-            return  # no address at all: whoever asks it will say so
-        if "@" in parts.netloc or parts.query or parts.fragment:
-            bare = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-            raise EndpointError(
-                f"the address of the server holds more than host and path. Addresses are recorded and shown, so write "
-                f"{bare} and put the key into an environment variable, named by --api-key-env."
-            )
+        checked_address(self.base_url)
+        if self.api_key_env:
+            checked_variable(self.api_key_env)
 
     @property
     def api_key(self) -> str:
@@ -62,7 +59,26 @@ class Endpoint:
 
     @property
     def _secret(self) -> str | None:
+        if not self.api_key_env or not may_send(self.api_key_env, self.base_url):
+            return None
         return os.environ.get(self.api_key_env, "").strip() or None
+
+    @property
+    def held_back(self) -> str:
+        """Why a key that is set was not sent to this server, and how to allow it; '' where none was held back."""
+        name = self.api_key_env
+        held = bool(name and os.environ.get(name, "").strip()) and not may_send(name, self.base_url)
+        return why_not(name, self.base_url) if held else ""
+
+    @property
+    def refused(self) -> str:
+        """What to tell a person where this server refuses a request for want of a right key."""
+        if self.held_back:
+            return f"{self.base_url} asks for a key, and {self.held_back}."
+        variable = (
+            f"the key in ${self.api_key_env}. Set that variable" if self.api_key_env else "requests without a key"
+        )
+        return f"{self.base_url} refuses {variable}, or name another one with --api-key-env."
 
     def redactor(self) -> Redactor:
         """What takes this endpoint's key out of texts."""
@@ -70,7 +86,7 @@ class Endpoint:
 
     def short(self, error: object) -> str:
         """An error as one line for the record, without the key: taken out before the cut, which could go through it."""
-        return storable(" ".join(self._redactor.error(str(error)).split())[:500])
+        return storable(" ".join(without_credentials(self._redactor.error(str(error))).split())[:500])
 
     @cached_property
     def _redactor(self) -> Redactor:
@@ -132,10 +148,7 @@ async def look_up(endpoint: Endpoint, model: str) -> ServerInfo:
             "its base URL (it ends in /v1 for vLLM)?"
         ) from None
     except (openai.AuthenticationError, openai.PermissionDeniedError):
-        raise EndpointError(
-            f"{endpoint.base_url} refuses the key in ${endpoint.api_key_env}. Set that variable, or name another one "
-            "with --api-key-env."
-        ) from None
+        raise EndpointError(endpoint.refused) from None
     except openai.APIStatusError as error:
         if error.status_code in (404, 405, 501):
             return ServerInfo((), False, None)
