@@ -25,7 +25,7 @@ from cimemories.evaluation import runs
 from cimemories.formats.calls_archive import read_calls, write_calls
 from cimemories.formats.official import read_profiles, write_profiles
 from cimemories.llm.worker import SIMULATOR
-from cimemories.model import Context, Profile, WorkStatus
+from cimemories.model import Context, Profile
 from cimemories.store import datasets, labellings
 from cimemories.store import runs as run_rows
 from cimemories.store.engine import Store, open_store
@@ -51,7 +51,7 @@ def is_wanted(store: Store) -> bool:
             return False
         labelled = labellings.all_rows(connection, demo.id)
         ran = run_rows.all_rows(connection, demo.id)
-    finished = {row.model for row in ran if row.status == WorkStatus.FINISHED}
+    finished = {row.model for row in ran if row.status.is_finished}
     return not labelled or not finished >= set(MODELS) or not demo_real.is_there(FOLDER, ran)
 
 
@@ -104,7 +104,7 @@ def _run(store: Store, model: str) -> None:
         demo = datasets.named(connection, DATASET)
         there = [row for row in run_rows.all_rows(connection, demo.id) if row.model == model]
     run_id = there[0].id if there else runs.plan(store, _run_spec(model))
-    if not there or there[0].status != WorkStatus.FINISHED:
+    if not there or not there[0].status.is_finished:
         runs.execute(store, run_id)
     warm(store, run_id)
 

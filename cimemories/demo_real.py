@@ -26,7 +26,6 @@ from cimemories.evaluation.planning import write
 from cimemories.evaluation.servers import Server, look_up
 from cimemories.formats.calls_archive import read_calls, write_calls
 from cimemories.llm.worker import WorkError
-from cimemories.model import WorkStatus
 from cimemories.store import runs as run_rows
 from cimemories.store.engine import Store, open_store
 from cimemories.store.ids import now
@@ -40,7 +39,7 @@ WORDED = ("respond", "memory")
 def is_there(folder: Path, ran: Sequence[RunRow]) -> bool:
     """Whether the run of the real model is finished, or cannot be because nothing is recorded."""
     about = _about(folder)
-    return about is None or any(row.model == about["model"] and row.status == WorkStatus.FINISHED for row in ran)
+    return about is None or any(row.model == about["model"] and row.status.is_finished for row in ran)
 
 
 def prepare(store: Store, folder: Path, dataset: str, tell: Callable[[str], None]) -> str | None:

@@ -75,7 +75,8 @@ class JudgementStatus(StrEnum):
 
 
 class WorkStatus(StrEnum):
-    """Where a labelling or a run stands. `interrupted` means: the worker is gone, what is owed can be resumed."""
+    """Where a labelling, run, sweep or generation stands. `interrupted` means: the worker is gone, what is owed can be
+    resumed. `finished with failures`: it came to its end, and part of what was planned is missing."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -86,6 +87,12 @@ class WorkStatus(StrEnum):
     INTERRUPTED = "interrupted"
     FAILED = "failed"
     FINISHED = "finished"
+    FINISHED_WITH_FAILURES = "finished with failures"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the work came to its end, whether or not everything planned is there."""
+        return self in (WorkStatus.FINISHED, WorkStatus.FINISHED_WITH_FAILURES)
 
 
 class Strength(StrEnum):

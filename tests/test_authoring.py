@@ -41,7 +41,9 @@ def good(asked: Asked) -> Reply:
 
 def test_profiles_by_the_simulator(store: Store) -> None:
     found = write(store, spec())
-    assert (found.status, found.simulated, found.dataset_name) == ("finished", True, "new")
+    whole = set(found.parts) == {"ok"}
+    assert found.status == ("finished" if whole else "finished with failures"), "parts may be short"
+    assert (found.simulated, found.dataset_name) == (True, "new")
     assert sum(found.parts.values()) == PARTS
     assert found.wanted == WANTED
     assert found.rejected, "the simulator writes some of it badly on purpose"
@@ -206,7 +208,7 @@ def test_a_profile_of_which_nothing_could_be_kept_is_left_out_and_said_so(sqlite
 
     with hostile_server(picky) as server:
         found = write(sqlite_store, spec(server.url, model="m"))
-    assert (found.status, found.left_out, found.missing) == ("finished", 1, WANTED // PROFILES)
+    assert (found.status, found.left_out, found.missing) == ("finished with failures", 1, WANTED // PROFILES)
     with sqlite_store.read() as connection:
         (row,) = datasets.all_rows(connection)
         names = [r.profile.name for r in datasets.profile_records(connection, row.id)]

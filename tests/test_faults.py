@@ -53,8 +53,8 @@ def test_every_kind_of_fault_at_once(database: Database, failing_simulator: str)
     add(store, small_profiles(contexts=10))
     place = ["--base-url", failing_simulator, "--timeout", 2, "--workspace", database.workspace]
     labelled = cli(database.environment, "label", "-d", "small", "-m", "sim-labeler", "--draws", 2, *place)
-    assert labelled.returncode == 0, labelled.stderr
     cast = ballots(store, labelled.stdout.split()[-1])
+    assert labelled.returncode == (0 if set(cast) == {"ok"} else 3), labelled.stderr
     assert sum(cast.values()) == 10 * 3 * 2
     assert set(cast) <= {"ok", "failed", "unparsed", "truncated"}, "nothing is owed"
     assert cast["ok"] > 48
@@ -62,10 +62,10 @@ def test_every_kind_of_fault_at_once(database: Database, failing_simulator: str)
         database.environment,
         *["run", "-d", "small", "-m", "sim-oversharing", "--samples", SAMPLES, "--judge-model", "sim-judge", *place],
     )
-    assert ran.returncode == 0, ran.stderr
     run_id = ran.stdout.split()[-1]
     row, missing = row_of(store, run_id), missing_of(store, run_id)
-    assert row.status == "finished"
+    lost = missing["responses"] + missing["judgements"]
+    assert (ran.returncode, row.status) == ((3, "finished with failures") if lost else (0, "finished")), ran.stderr
     assert row.expected == 10 * SAMPLES
     assert missing["without cause"] == 0
     assert row.judged == row.expected - missing["responses"] - missing["judgements"]
@@ -80,7 +80,7 @@ def test_every_kind_of_fault_at_once(database: Database, failing_simulator: str)
     assert 0 < found["violation"]["1"] <= found["violation"]["3"] <= 1
     before = counts(store)
     resumed = cli(database.environment, "resume", run_id, "--workspace", database.workspace)
-    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.returncode in (0, 3), resumed.stderr
     assert row_of(store, run_id).coverage >= row.coverage
     assert all(counts(store)[name] >= before[name] for name in before)
     store.close()
@@ -107,7 +107,7 @@ def test_a_resume_asks_only_for_what_failed(store: Store) -> None:
         run_id = runs.plan(store, wanted)
         runs.execute(store, run_id)
         first = row_of(store, run_id)
-        assert first.status == "finished"
+        assert first.status == "finished with failures"
         assert first.responses == {"ok": 18, "truncated": 3, "failed": 3}
         assert first.judgements == {"ok": 6, "unparsed": 6, "failed": 6}
         assert first.coverage == 6 / 24

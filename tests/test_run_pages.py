@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import sqlalchemy as sa
 from evaluating import add, simulated, small_profiles
@@ -15,7 +18,11 @@ from cimemories.analysis.progress import CHECK, GATE, JUDGE, MESSAGES, run_progr
 from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
 from cimemories.evaluation import runs as working
 from cimemories.evaluation import sweeps as sweeping
+from cimemories.evaluation.estimates import estimate
+from cimemories.evaluation.prices import Prices
+from cimemories.evaluation.sweep_file import check_sweep
 from cimemories.llm.client import DEFAULT_KEY_ENV
+from cimemories.llm.worker import WorkError
 from cimemories.model import ResponseStatus
 from cimemories.store import runs, sweeps, work
 from cimemories.store.engine import Store
@@ -132,6 +139,57 @@ def test_pause_and_cancel_reach_the_worker(store: Store) -> None:
     assert rows(store)[0].status == "pausing"
     button(app, "Cancel").click().run()
     assert rows(store)[0].status == "cancelling"
+
+
+def test_a_cap_that_is_reached_is_raised_on_the_page(store: Store, at_once: None) -> None:
+    add(store, small_profiles(1, 4))
+    spec = simulated(samples=SAMPLES, judge=working.JudgeSpec(), prices=Prices.read("2/0.5/8 EUR"))
+    whole = estimate(store, spec).cost_least
+    assert whole is not None
+    run_id = working.plan(store, replace(spec, cap=whole / 2))
+    with pytest.raises(WorkError, match="Raise it to go on"):
+        working.execute(store, run_id, concurrency=1)
+    app = opened(RUNS, run=run_id)
+    assert "Resume" not in [item.label for item in app.button], "it would stop at once"
+    assert "Raise the cap to" in app.number_input(key=f"runs.cap.{run_id}").label
+    app.number_input(key=f"runs.cap.{run_id}").set_value(whole / 4).run()
+    button(app, "Raise the cap and resume").click().run()
+    assert "has paid" in said(app) and rows(store)[0].status == "interrupted", "too little is refused in words"
+    app.number_input(key=f"runs.cap.{run_id}").set_value(whole * 4).run()
+    button(app, "Raise the cap and resume").click().run()
+    assert not app.exception
+    (row,) = rows(store)
+    assert (row.status, row.responses) == ("finished", {"ok": 4 * SAMPLES})
+
+
+def test_the_cap_of_a_sweep_is_raised_on_its_page_and_holds_for_its_runs(store: Store, at_once: None) -> None:
+    add(store, small_profiles(1, 4))
+    entry = {"model": "sim-average", "base_url": "simulator", "prices": "2/0.5/8 EUR"}
+    content = {
+        "name": "capped",
+        "dataset": "small",
+        "samples": SAMPLES,
+        "models": [entry],
+        "memory": ["full", "random-5"],
+    }
+    whole = sweeping.estimate_sweep(store, check_sweep(content, Path("sweep.yaml"))).total.cost_least
+    assert whole is not None
+    capped = check_sweep({**content, "cap": whole / 2}, Path("sweep.yaml"))
+    sweep_id = sweeping.plan(store, capped)
+    with pytest.raises(WorkError, match="Raise it to go on"):
+        sweeping.execute(store, sweep_id, concurrency=1)
+    owing = next(row for row in rows(store) if row.responses.get("owed"))
+    with pytest.raises(WorkError, match=f"resume {sweep_id} --cap"):
+        working.execute(store, owing.id)
+    app = opened(RUNS, run=owing.id)
+    assert "The cap on cost of its sweep is reached" in said(app)
+    app = opened(RUNS, tab="sweeps", sweep=sweep_id)
+    app.number_input(key=f"runs.cap.{sweep_id}").set_value(whole * 10).run()
+    button(app, "Raise the cap and resume").click().run()
+    assert not app.exception
+    with store.read() as connection:
+        assert sweeps.named(connection, sweep_id).status == "finished"
+    assert all(row.responses == {"ok": 4 * SAMPLES} for row in rows(store))
 
 
 def test_an_imported_run_says_so_and_is_not_resumed(store: Store) -> None:

@@ -32,7 +32,6 @@ from cimemories.analysis.flow_parts import flow_parts, typed
 from cimemories.analysis.labels import cache_file, consensus_labels, label_frame, vote_counts, write_cache
 from cimemories.analysis.scopes import Combine, Labels, Scope, Verdicts, scope
 from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY, UNLABELLED
-from cimemories.model import WorkStatus
 from cimemories.store.engine import Store
 
 __all__ = ["Combine", "Flows", "Labels", "Scope", "Verdicts", "scope", "shared_flows"]
@@ -170,7 +169,7 @@ class Flows:
         cursor.execute(_BUILD.format(name=name, **(_PARTIAL if "held" in parts else _WHOLE)), [asked.run.id])
         cursor.close()
         self._hold(name, asked, f"{name}_built")
-        if asked.run.status == WorkStatus.FINISHED:
+        if asked.run.status.is_finished:
             write_cache(self._duckdb.execute(f"SELECT * FROM {name}_built").df(), path, prefix)
         self._duckdb.execute(f"DROP TABLE {name}_built")
 

@@ -59,7 +59,7 @@ def default_labelling(store: Store, dataset_id: int) -> LabellingRow | None:
     with store.read() as connection:
         rows = labellings.all_rows(connection, dataset_id)
     voted = [row for row in rows if row.imported or row.ballots.get(labellings.OK)]
-    finished = [row for row in voted if row.status == "finished"]
+    finished = [row for row in voted if row.status.is_finished]
     return next(iter((finished or voted)[-1:]), None)
 
 

@@ -23,7 +23,6 @@ from cimemories.analysis.pair_runs import WHOLE
 from cimemories.analysis.review_shape import Facet, PairShape, Positions, read_shape, shape_key
 from cimemories.analysis.rule import AppliedRule, applied_rule
 from cimemories.curation.consensus import UNLABELLED, consensus
-from cimemories.model import WorkStatus
 from cimemories.store import judgements, work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import attribute, profile, run, run_judge
@@ -143,7 +142,7 @@ def _finished(connection: sa.Connection, dataset_id: int) -> RunKey:
     rows = connection.execute(
         sa.select(run.c.id, run.c.revision, run_judge.c.judge)
         .join(run_judge, sa.and_(run_judge.c.run == run.c.id, run_judge.c.ordinal == 0))
-        .where(run.c.dataset == dataset_id, run.c.status == WorkStatus.FINISHED, run.c.composition == WHOLE)
+        .where(run.c.dataset == dataset_id, run.c.status.in_(work.FINISHED), run.c.composition == WHOLE)
         .order_by(run.c.id)
     )
     return tuple((str(row.id), int(row.revision), int(row.judge)) for row in rows)

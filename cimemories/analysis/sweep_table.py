@@ -100,7 +100,7 @@ class SweepTable:
     @property
     def done(self) -> int:
         """Cells that have been worked off."""
-        return sum(cell.status == WorkStatus.FINISHED for cell in self.cells)
+        return sum(cell.run.status.is_finished for cell in self.cells)
 
     def as_json(self) -> dict[str, object]:
         """One object for scripts."""

@@ -1,7 +1,8 @@
 """The command line: the same verbs and words as the pages, for scripts and servers.
 
 Results go to standard output, progress and errors to standard error. Exit status 0 only on success; an error is one
-clear line, 1 for what could not be done and 2 for a command that was not understood.
+clear line, 1 for what could not be done, 2 for a command that was not understood, and 3 for work that ended and lacks
+part of what was planned.
 """
 
 from cimemories.cli import (  # each registers its commands

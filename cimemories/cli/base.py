@@ -1,7 +1,8 @@
 """The command line itself: the options that commands share, and how an error ends.
 
 Results go to standard output, progress and errors to standard error. Exit status 0 only on success; an error is one
-clear line, 1 for what could not be done and 2 for a command that was not understood.
+clear line, 1 for what could not be done, 2 for a command that was not understood, and 3 for work that ended and lacks
+part of what was planned.
 """
 
 from __future__ import annotations
@@ -69,6 +70,16 @@ Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wai
 Seed = Annotated[int | None, typer.Option("--seed", help="Seed of the first draw; left out: none is sent.")]
 Temperature = Annotated[
     float | None, typer.Option("--temperature", min=0, help="Left out: the server's default for the model.")
+]
+AllowMissing = Annotated[
+    float,
+    typer.Option(
+        "--allow-missing",
+        min=0,
+        max=1,
+        metavar="SHARE",
+        help="Exit with 0 where at most this share of what was planned is missing, 0 to 1; else with 3.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 

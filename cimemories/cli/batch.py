@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cimemories.cli import output
-from cimemories.cli.base import AsJson, Workspace, cli
+from cimemories.cli.base import AllowMissing, AsJson, Workspace, cli
+from cimemories.cli.working import exit_if_incomplete
 from cimemories.store.engine import DEFAULT_WORKSPACE, open_store
+
+if TYPE_CHECKING:
+    from cimemories.evaluation.batches import BatchImported
 
 batch = typer.Typer(help="Write what a run owes as a batch file, and take the answers back.", no_args_is_help=True)
 cli.add_typer(batch, name="batch")
@@ -59,6 +63,7 @@ def import_(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The run that the answers are for.")],
     file: Annotated[Path, typer.Argument(help="The answers, one a line; the file of errors can be imported too.")],
     as_json: AsJson = False,
+    allow_missing: AllowMissing = 0.0,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Take the answers of a batch into a run; what they make necessary (judgements) is owed afterwards.
@@ -67,7 +72,14 @@ def import_(
     """
     from cimemories.evaluation.batches import import_batch
 
-    found = import_batch(open_store(workspace), run, file)
+    store = open_store(workspace)
+    found = import_batch(store, run, file)
+    _told(run, found, as_json)
+    # What the next files will bring is no failure; what this one was to bring and did not is.
+    exit_if_incomplete(store, run, allow_missing, tried=True)
+
+
+def _told(run: str, found: BatchImported, as_json: bool) -> None:
     if as_json:
         told = {"answers": found.settled, "failed": dict(found.failed), "already_there": found.there}
         strays = {"unknown": found.unknown, "unknown_ids": list(found.unknown_ids), "repeated": found.repeated}

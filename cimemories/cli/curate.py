@@ -8,6 +8,7 @@ import typer
 
 from cimemories.cli import output
 from cimemories.cli.base import (
+    AllowMissing,
     AsJson,
     BaseUrl,
     Concurrency,
@@ -42,6 +43,7 @@ def label(
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Limit of one answer.")] = 2048,
     seed: Seed = None,
     timeout: Timeout = 120.0,
+    allow_missing: AllowMissing = 0.0,
     concurrency: Concurrency = 32,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -68,7 +70,7 @@ def label(
         timeout=timeout,
         personas=personas,
     )
-    work_on(store, labelling.plan(store, spec), concurrency)
+    work_on(store, labelling.plan(store, spec), concurrency, allow_missing=allow_missing)
 
 
 @cli.command()

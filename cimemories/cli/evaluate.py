@@ -9,6 +9,7 @@ import typer
 from cimemories.cli import output
 from cimemories.cli.base import (
     AllowKeys,
+    AllowMissing,
     AsJson,
     Concurrency,
     Workspace,
@@ -27,6 +28,7 @@ def resume(
     queued: Annotated[
         bool, typer.Option("--queued", hidden=True, help="Only if it still waits for its worker.")
     ] = False,
+    allow_missing: AllowMissing = 0.0,
     concurrency: Concurrency = 32,
     allow_key: AllowKeys = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -37,7 +39,7 @@ def resume(
         from cimemories.evaluation.costs import raise_cap
 
         raise_cap(store, work_id, cap)
-    work_on(store, work_id, concurrency, base_url, judge_base_url, queued=queued)
+    work_on(store, work_id, concurrency, base_url, judge_base_url, queued=queued, allow_missing=allow_missing)
 
 
 @cli.command()

@@ -7,7 +7,17 @@ from typing import Annotated
 import typer
 
 from cimemories.cli import output
-from cimemories.cli.base import AsJson, Concurrency, DatasetName, KeyEnv, Temperature, Timeout, Workspace, cli
+from cimemories.cli.base import (
+    AllowMissing,
+    AsJson,
+    Concurrency,
+    DatasetName,
+    KeyEnv,
+    Temperature,
+    Timeout,
+    Workspace,
+    cli,
+)
 from cimemories.cli.working import work_on
 from cimemories.seeds import packs
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
@@ -52,6 +62,7 @@ def generate(
     timeout: Timeout = 300.0,
     price_in: Annotated[float, typer.Option("--price-in", min=0, help="Price of a million prompt tokens.")] = 0.0,
     price_out: Annotated[float, typer.Option("--price-out", min=0, help="Price of a million completion tokens.")] = 0.0,
+    allow_missing: AllowMissing = 0.0,
     concurrency: Concurrency = 32,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -110,7 +121,7 @@ def generate(
     store = open_store(workspace)
     generation_id = authoring.plan(store, spec)
     output.note(f"{generation_id}: {estimate(spec).words(price_in, price_out)}")
-    work_on(store, generation_id, concurrency)
+    work_on(store, generation_id, concurrency, allow_missing=allow_missing)
 
 
 @cli.command()

@@ -13,6 +13,7 @@ import typer
 from cimemories.cli import output
 from cimemories.cli.base import (
     AllowKeys,
+    AllowMissing,
     BaseUrl,
     Concurrency,
     Contexts,
@@ -106,6 +107,7 @@ def run(
     ] = False,
     name: Annotated[str | None, typer.Option("--name", help="What to call the run.")] = None,
     timeout: Timeout = 120.0,
+    allow_missing: AllowMissing = 0.0,
     concurrency: Concurrency = 32,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -161,7 +163,7 @@ def run(
     if base_url == BATCH:
         _wait_for_batches(store, run_id)
         return
-    work_on(store, run_id, concurrency)
+    work_on(store, run_id, concurrency, allow_missing=allow_missing)
 
 
 def _wait_for_batches(store: Store, run_id: str) -> None:
@@ -190,6 +192,7 @@ def judge(
     check: Annotated[
         bool, typer.Option("--check", help="Its model also says whether each message does its task.")
     ] = False,
+    allow_missing: AllowMissing = 0.0,
     concurrency: Concurrency = 32,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -207,13 +210,14 @@ def judge(
     )  # fmt: skip
     store = open_store(workspace)
     judge_again(store, run_id, judges, check=check)
-    work_on(store, run_id, concurrency)
+    work_on(store, run_id, concurrency, allow_missing=allow_missing)
 
 
 @cli.command()
 def repeat(
     run_id: Annotated[str, typer.Argument(metavar="RUN")],
     show: Annotated[bool, typer.Option("--show", help="Print the command instead of running it.")] = False,
+    allow_missing: AllowMissing = 0.0,
     concurrency: Concurrency = 32,
     allow_key: AllowKeys = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -231,7 +235,8 @@ def repeat(
     if show:
         output.line(command_of(spec))
         return
-    work_on(store, runs.plan(store, spec, find_labels=effective_labels), concurrency)
+    run_id = runs.plan(store, spec, find_labels=effective_labels)
+    work_on(store, run_id, concurrency, allow_missing=allow_missing)
 
 
 @cli.command()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cimemories.cli import output
-from cimemories.cli.base import AllowKeys, AsJson, Concurrency, Workspace, cli
+from cimemories.cli.base import AllowKeys, AllowMissing, AsJson, Concurrency, Workspace, cli
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def sweep(
         str | None, typer.Option("--show", metavar="ID", help="The table of a sweep that is there.")
     ] = None,
     as_json: AsJson = False,
+    allow_missing: AllowMissing = 0.0,
     concurrency: Concurrency = 32,
     allow_key: AllowKeys = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -58,7 +59,8 @@ def sweep(
         return
     if found.total.warning:
         output.note(f"warning: {found.total.warning}")
-    work_on(store, working.plan(store, spec, find_labels=effective_labels, estimated=found), concurrency)
+    sweep_id = working.plan(store, spec, find_labels=effective_labels, estimated=found)
+    work_on(store, sweep_id, concurrency, allow_missing=allow_missing)
 
 
 @cli.command()

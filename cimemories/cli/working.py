@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import typer
+
 from cimemories.cli import output
 from cimemories.store.engine import Store, StoreError
+
+INCOMPLETE = 3  # exit status
+UNITS = {"run": "responses", "sweep": "responses", "labelling": "ballots", "generation": "parts"}
 
 
 def work_on(
@@ -14,8 +19,12 @@ def work_on(
     judge_base_url: str | None = None,
     *,
     queued: bool = False,
+    allow_missing: float = 0.0,
 ) -> None:
-    """Execute with a progress line; the id is printed at the end whatever happens, so that it can be resumed."""
+    """Execute with a progress line; the id is printed at the end whatever happens, so that it can be resumed.
+
+    Ends the command with status 3 where more than the share `allow_missing` of what was planned is missing.
+    """
     from cimemories.analysis.headline import warm
     from cimemories.curation import authoring, labelling
     from cimemories.evaluation import runs
@@ -25,7 +34,7 @@ def work_on(
     with store.read() as connection:
         work.load(connection, work_id)
     if table.name == "sweep":
-        _sweep(store, work_id, concurrency, moved=bool(base_url or judge_base_url), queued=queued)
+        _sweep(store, work_id, concurrency, allow_missing, moved=bool(base_url or judge_base_url), queued=queued)
         return
     try:
         with output.progress(store, work_id) as report:
@@ -50,11 +59,32 @@ def work_on(
         output.outcome(store, work_id)
         if table.name != "generation":
             warm(store, work_id)
+        exit_if_incomplete(store, work_id, allow_missing)
     finally:
         output.line(work_id)
 
 
-def _sweep(store: Store, sweep_id: str, concurrency: int, *, moved: bool, queued: bool) -> None:
+def exit_if_incomplete(store: Store, work_id: str, allow_missing: float, *, tried: bool = False) -> None:
+    """End the command with status 3 where more than this share of what was planned is missing, and say how much it is.
+    tried: count only what was tried and failed, not what is still owed."""
+    from cimemories.store.outcomes import outcome
+
+    with store.read() as connection:
+        found = outcome(connection, work_id)
+    count, share = (found.failed, found.failed_share) if tried else (found.missing, found.share)
+    if not count:
+        return
+    what = UNITS[work_id.partition("-")[0]]
+    how = "failed" if tried else "are missing or incomplete"
+    words = f"{work_id}: {count:,} of {found.planned:,} planned {what} {how}"
+    if share <= allow_missing:
+        output.note(f"{words} ({output.percent(share)}), allowed by --allow-missing {allow_missing:g}")
+        return
+    output.note(f"{words} ({output.percent(share)}); `cimemories resume {work_id}` asks again for failed calls")
+    raise typer.Exit(INCOMPLETE)
+
+
+def _sweep(store: Store, sweep_id: str, concurrency: int, allow_missing: float, *, moved: bool, queued: bool) -> None:
     from cimemories.analysis.sweep_table import sweep_table
     from cimemories.cli import sweep
 
@@ -63,5 +93,6 @@ def _sweep(store: Store, sweep_id: str, concurrency: int, *, moved: bool, queued
     try:
         sweep.execute(store, sweep_id, concurrency, queued=queued)
         sweep_table(store, sweep_id)  # so that no page has to wait for its numbers
+        exit_if_incomplete(store, sweep_id, allow_missing)
     finally:
         output.line(sweep_id)

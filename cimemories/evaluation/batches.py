@@ -25,7 +25,7 @@ from cimemories.formats.batch_files import BatchAnswer, BatchAnswers, batch_answ
 from cimemories.llm.client import Client, Endpoint
 from cimemories.llm.executor import Job
 from cimemories.model import ChatRequest, WorkStatus
-from cimemories.store import calls, judgements, runs, work
+from cimemories.store import calls, judgements, outcomes, runs, work
 from cimemories.store.calls import Answer, Exchange, request_body
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.ids import content_hash, now
@@ -268,4 +268,4 @@ def _finish(store: Store, run_id: str, owed: int) -> None:
         if owed:
             work.finish(connection, run_id, WorkStatus.INTERRUPTED, f"{OWED}: {owed:,} calls are owed")
         else:
-            work.finish(connection, run_id, WorkStatus.FINISHED)
+            outcomes.finish(connection, run_id)

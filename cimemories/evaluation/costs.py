@@ -55,6 +55,11 @@ class Cost:
     seconds: float
     cap: float | None = None
 
+    @property
+    def cap_reached(self) -> bool:
+        """Whether nothing more may be paid: the cap has to be raised before the work can go on."""
+        return self.cap is not None and self.paid >= self.cap
+
     def words(self) -> str:
         """One amount for people, with what is missing of it."""
         if self.amount is not None:
@@ -144,7 +149,10 @@ def _cost(
 
 
 def raise_cap(store: Store, work_id: str, cap: float) -> None:
-    """Give a run or a sweep another cap. Raises StoreError for one that is not above 0, or prices that miss."""
+    """Give a run or a sweep another cap. Raises StoreError for one that is not above what has been paid, for prices
+    that miss, and for other work, which has no cap."""
+    if work.table_of(work_id).name not in ("run", "sweep"):
+        raise StoreError(f"{work_id} cannot have a cap on cost: only runs and sweeps can. Resume it without --cap.")
     if not cap > 0:
         raise StoreError(f"a cap on cost is more than 0, not {cap:g}.")
     cost = cost_of(store, work_id)
@@ -152,6 +160,11 @@ def raise_cap(store: Store, work_id: str, cap: float) -> None:
         raise StoreError(
             f"{work_id} was planned without the prices of {', '.join(cost.unpriced)}, so a cap cannot be watched. Plan "
             "it anew with prices: what was answered is taken from the record and costs nothing."
+        )
+    if cap <= cost.paid:
+        raise StoreError(
+            f"{work_id} has paid {money(cost.paid, cost.currency)} already, so a cap of {money(cap, cost.currency)} "
+            "would not let anything start: give a higher one."
         )
     with store.write() as connection:
         run_costs.set_cap(connection, work_id, cap)
@@ -203,7 +216,10 @@ class CapWatch:
         if self.cap is None or self.paid < self.cap:
             return None
         paid, cap = money(self.paid, self.currency), money(self.cap, self.currency)
-        return f"the cap on cost is reached ({paid} of {cap}): raise it by resuming with --cap and a higher one"
+        return (
+            f"the cap on cost is reached ({paid} of {cap}). Raise it to go on: on the Runs page, or with `cimemories "
+            f"resume {self.work_id} --cap AMOUNT`"
+        )
 
     def _bound(self, progress: Progress) -> float:
         total = 0.0

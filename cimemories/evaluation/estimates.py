@@ -167,7 +167,7 @@ class Estimate:
         word = "will most likely" if self.cost_least > self.cap else "may"
         return (
             f"the cap of {money(self.cap, self.currency)} {word} end this before it is done ({self.cost_words}); what "
-            "is answered until then stays, and resuming with a higher --cap goes on"
+            "is answered until then stays, and with a higher cap it goes on"
         )
 
 

@@ -28,8 +28,8 @@ from cimemories.formats.labelled import LabelledFile
 from cimemories.formats.official_records import shown
 from cimemories.formats.results import ProfileResults, ResultsFile
 from cimemories.formats.results_records import FULL, Result
-from cimemories.model import JudgementStatus, Profile, ResponseStatus, Reveal, WorkStatus
-from cimemories.store import datasets, imported, imported_runs, judgements, labellings, memories, runs, work
+from cimemories.model import JudgementStatus, Profile, ResponseStatus, Reveal
+from cimemories.store import datasets, imported, imported_runs, judgements, labellings, memories, outcomes, runs, work
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store
 from cimemories.store.imported import SharedLabels
@@ -266,7 +266,7 @@ def _runs(
         found = _responses(connection, record, results, ids, read.levels)
         imported_runs.add_responses(connection, judges, found)
     for run_id in ids.values():
-        work.finish(connection, run_id, WorkStatus.FINISHED)
+        outcomes.finish(connection, run_id)
         work.bump(connection, run_id)
     return ids
 

@@ -69,9 +69,13 @@ def execute(
             f"{run_id} has no server: its calls go by batch files. `cimemories batch export {run_id} --out owed.jsonl` "
             f"writes what is owed; `cimemories resume {run_id} --base-url URL` asks a server instead."
         )
-    watch = CapWatch(store, run_id)
-    if reason := watch.reached():
-        worker.refuse(store, run_id, reason, queued=queued)
+    watches = [CapWatch(store, run_id)]
+    if row.sweep is not None and stop_when is None:
+        watches.append(CapWatch(store, row.sweep))  # resumed by itself: what it pays counts for its sweep too
+    for watch in watches:
+        if reason := watch.reached():
+            worker.refuse(store, run_id, reason, queued=queued)
+    stops: list[StopWhen] = [*([stop_when] if stop_when else []), *watches]
     with ExitStack() as stack:
         moved = {
             address: stack.enter_context(worker.reachable(address))
@@ -104,7 +108,7 @@ def execute(
             concurrency=concurrency,
             on_progress=on_progress,
             queued=queued,
-            stop_when=lambda done: (stop_when(done) if stop_when else None) or watch(done),
+            stop_when=lambda done: next(filter(None, (stop(done) for stop in stops)), None),
         )
 
 

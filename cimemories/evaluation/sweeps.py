@@ -25,9 +25,9 @@ from cimemories.evaluation.servers import look_up
 from cimemories.evaluation.spec import RunSpec
 from cimemories.evaluation.sweep_file import SweepSpec
 from cimemories.llm.executor import UNREACHABLE, Progress
-from cimemories.llm.worker import CANCELLED, HEARTBEAT_SECONDS, PAUSED, WorkError
+from cimemories.llm.worker import CANCELLED, HEARTBEAT_SECONDS, PAUSED, WorkError, resume_words
 from cimemories.model import WorkStatus
-from cimemories.store import datasets, judgements, runs, sweeps, work
+from cimemories.store import datasets, judgements, outcomes, runs, sweeps, work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.problems import cause
 from cimemories.store.runs import RunRow
@@ -152,7 +152,7 @@ def execute(
         _finish(store, sweep_id, end.status, end.reason)
         if end.status == WorkStatus.PAUSED:
             return
-        raise WorkError(f"{sweep_id}: {end.reason}. `cimemories resume {sweep_id}` goes on where it stopped.") from end
+        raise WorkError(resume_words(sweep_id, end.reason)) from end
     except KeyboardInterrupt as error:
         _finish(store, sweep_id, WorkStatus.CANCELLED, "stopped by the keyboard")
         raise WorkError(f"{sweep_id}: stopped. `cimemories resume {sweep_id}` goes on where it stopped.") from error
@@ -164,7 +164,7 @@ def execute(
         reason = f"{len(failed)} of its runs could not be done: {'; '.join(failed)}"
         _finish(store, sweep_id, WorkStatus.FAILED, reason)
         raise WorkError(f"{sweep_id}: {reason}. `cimemories resume {sweep_id}` tries them again.")
-    _finish(store, sweep_id, WorkStatus.FINISHED, None)
+    _finish(store, sweep_id, None, None)
 
 
 class _End(Exception):
@@ -284,7 +284,7 @@ def _status(store: Store, run_id: str) -> tuple[WorkStatus, str | None]:
 
 def _is_done(store: Store, row: RunRow) -> bool:
     """Whether a run has ended and owes nothing, failures included."""
-    if row.status != WorkStatus.FINISHED or any(row.responses.get(status) for status in runs.RETRIABLE):
+    if not row.status.is_finished or any(row.responses.get(status) for status in runs.RETRIABLE):
         return False
     with store.read() as connection:
         judges = judgements.of_run(connection, row.id) + judgements.checkers_of_run(connection, row.id)
@@ -292,11 +292,15 @@ def _is_done(store: Store, row: RunRow) -> bool:
         return not any(judgements.owed(connection, row.id, j.id, p) for j in judges for p in profiles)
 
 
-def _finish(store: Store, sweep_id: str, status: WorkStatus, reason: str | None) -> None:
+def _finish(store: Store, sweep_id: str, status: WorkStatus | None, reason: str | None) -> None:
+    """Set the status; None: the sweep came to its end, and what is missing in its runs decides."""
     # Where the disk is full, not even this can be written: the dead heartbeat then tells.
     try:
         with store.write() as connection:
-            work.finish(connection, sweep_id, status, reason)
+            if status is None:
+                outcomes.finish(connection, sweep_id)
+            else:
+                work.finish(connection, sweep_id, status, reason)
             work.bump(connection, sweep_id)
     except (sa.exc.DBAPIError, StoreError):
         return

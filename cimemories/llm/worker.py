@@ -13,7 +13,7 @@ from cimemories.llm.client import Client, Endpoint
 from cimemories.llm.executor import Executor, Job, Progress, Stopped
 from cimemories.llm.simulator import running_simulator
 from cimemories.model import WorkStatus
-from cimemories.store import work
+from cimemories.store import outcomes, work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.problems import cause
 
@@ -66,7 +66,7 @@ def perform(
             return executor.progress
         cancelled = str(stop) == CANCELLED
         _finish(store, work_id, WorkStatus.CANCELLED if cancelled else WorkStatus.INTERRUPTED, str(stop))
-        raise WorkError(f"{work_id}: {stop}. `cimemories resume {work_id}` goes on where it stopped.") from stop
+        raise WorkError(resume_words(work_id, str(stop))) from stop
     except (KeyboardInterrupt, asyncio.CancelledError) as error:
         _finish(store, work_id, WorkStatus.CANCELLED, "stopped by the keyboard")
         raise WorkError(f"{work_id}: stopped. `cimemories resume {work_id}` goes on where it stopped.") from error
@@ -80,8 +80,14 @@ def perform(
     except Exception as error:
         _finish(store, work_id, WorkStatus.FAILED, f"{type(error).__name__}: {error}")
         raise
-    _finish(store, work_id, WorkStatus.FINISHED, None)
+    _finish(store, work_id, None, None)
     return executor.progress
+
+
+def resume_words(work_id: str, reason: str) -> str:
+    """Why work stopped and how it goes on, where the reason does not say that itself."""
+    how = "" if f"resume {work_id}" in reason else f" `cimemories resume {work_id}` goes on where it stopped."
+    return f"{work_id}: {reason}.{how}"
 
 
 def refuse(store: Store, work_id: str, reason: str, *, queued: bool = False) -> NoReturn:
@@ -93,11 +99,15 @@ def refuse(store: Store, work_id: str, reason: str, *, queued: bool = False) -> 
     raise WorkError(f"{work_id}: {reason}.")
 
 
-def _finish(store: Store, work_id: str, status: WorkStatus, error: str | None) -> None:
+def _finish(store: Store, work_id: str, status: WorkStatus | None, error: str | None) -> None:
+    """Set the status; None: the work came to its end, and what is missing decides."""
     # Where the disk is full, not even this can be written: the dead heartbeat then tells.
     try:
         with store.write() as connection:
-            work.finish(connection, work_id, status, error)
+            if status is None:
+                outcomes.finish(connection, work_id)
+            else:
+                work.finish(connection, work_id, status, error)
             work.bump(connection, work_id)
     except (sa.exc.DBAPIError, StoreError):
         return

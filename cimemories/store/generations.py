@@ -146,7 +146,7 @@ def all_rows(connection: sa.Connection) -> list[GenerationRow]:
             simulated=row["simulated"],
             manifest=json.loads(row["manifest"]),
             dataset=row["dataset"],
-            status=work.shown_status(row),
+            status=work.shown_status(row, sum(n for s, n in counts.get(row["id"], {}).items() if s != OK)),
             error=row["error"],
             created=row["created"],
             finished=row["finished"],

@@ -185,7 +185,7 @@ def all_rows(connection: sa.Connection, dataset_id: int | None = None) -> list[L
             pack=row["pack"],
             draws=row["draws"],
             manifest=json.loads(row["manifest"]),
-            status=work.shown_status(row),
+            status=work.shown_status(row, sum(n for status, n in counts[row["id"]].items() if status != OK)),
             error=row["error"],
             created=row["created"],
             finished=row["finished"],

@@ -197,7 +197,7 @@ def _rows(connection: sa.Connection, query: sa.Select) -> list[RunRow]:
             prompt_level=row["prompt_level"],
             composition=row["composition"],
             manifest=json.loads(row["manifest"]),
-            status=work.shown_status(row),
+            status=work.shown_status(row, _missing(responses[row["id"]], judged[row["id"]])),
             error=row["error"],
             created=row["created"],
             finished=row["finished"],
@@ -209,6 +209,12 @@ def _rows(connection: sa.Connection, query: sa.Select) -> list[RunRow]:
         )
         for row in rows
     ]
+
+
+def _missing(responses: Mapping[str, int], judgements: Mapping[str, int]) -> int:
+    """Planned responses without a message or without a judgement by the first judge."""
+    judged = sum(judgements.values()) > 0
+    return sum(responses.values()) - (judgements if judged else responses).get(ResponseStatus.OK, 0)
 
 
 def owed(connection: sa.Connection, run_id: str, profile_id: int) -> list[OwedResponses]:

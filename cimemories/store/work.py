@@ -19,8 +19,9 @@ from cimemories.store.tables import labelling, run
 
 STALE_SECONDS = 30.0
 ACTIVE = (WorkStatus.QUEUED, WorkStatus.RUNNING, WorkStatus.PAUSING, WorkStatus.CANCELLING)
+FINISHED = (WorkStatus.FINISHED, WorkStatus.FINISHED_WITH_FAILURES)
 ENDED = (
-    WorkStatus.FINISHED,
+    *FINISHED,
     WorkStatus.PAUSED,
     WorkStatus.CANCELLED,
     WorkStatus.FAILED,
@@ -176,8 +177,13 @@ def bump(connection: sa.Connection, work_id: str) -> None:
     connection.execute(sa.update(table).where(table.c.id == work_id).values(revision=table.c.revision + 1))
 
 
-def shown_status(row: Row) -> WorkStatus:
-    """The status as a person should see it: active work whose process is gone is interrupted."""
+def shown_status(row: Row, missing: int = 0) -> WorkStatus:
+    """The status as a person should see it: active work whose process is gone is interrupted.
+
+    missing: how much of what was planned is not there. Records from before `finished with failures` say `finished`.
+    """
     if row["status"] in ACTIVE and not is_alive(row):
         return WorkStatus.INTERRUPTED
+    if row["status"] == WorkStatus.FINISHED and missing:
+        return WorkStatus.FINISHED_WITH_FAILURES
     return WorkStatus(row["status"])

@@ -1,4 +1,4 @@
-"""Pause, cancel, resume, and ask again for what failed."""
+"""Pause, cancel, resume, raise a cap on cost, and ask again for what failed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import streamlit as st
 
 from cimemories import launch
 from cimemories.analysis.progress import RESUMABLE, RunProgress
+from cimemories.evaluation.costs import Cost, raise_cap, sweep_cost
+from cimemories.evaluation.prices import money
 from cimemories.model import WorkStatus
 from cimemories.store import work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import RunRow
-from cimemories.ui import page, safe
+from cimemories.ui import page, safe, url
 
 
 def draw(store: Store, row: RunRow, now: RunProgress) -> None:
@@ -20,7 +22,12 @@ def draw(store: Store, row: RunRow, now: RunProgress) -> None:
     if now.active:
         _stop(store, row, now)
         return
-    if now.status in RESUMABLE and (not now.imported or now.mendable):
+    if now.cost.cap_reached and now.mendable:
+        raise_and_resume(store, row.id, now.cost)
+    elif now.mendable and row.sweep is not None and sweep_cost(store, row.sweep).cap_reached:
+        safe.inline("The cap on cost of its sweep is reached. Raise it there to go on.")
+        url.page_link("runs", "Go to the sweep", icon=":material/arrow_forward:", tab="sweeps", sweep=row.sweep)
+    elif now.status in RESUMABLE and (not now.imported or now.mendable):
         _button("Resume", ":material/resume:", f"runs.resume.{row.id}", lambda: launch.launch(store, row.id))
     elif now.mendable:
         words, act = st.columns([5, 7], vertical_alignment="center")
@@ -33,6 +40,31 @@ def draw(store: Store, row: RunRow, now: RunProgress) -> None:
                 f"runs.resume.{row.id}",
                 lambda: launch.launch(store, row.id),
             )
+
+
+def raise_and_resume(store: Store, work_id: str, cost: Cost) -> None:
+    """Where the cap on cost of a run or sweep is reached: a field for a higher one, and the button that goes on."""
+    assert cost.cap is not None
+    safe.inline(
+        f"It has paid {money(cost.paid, cost.currency)}, and its cap on cost is {money(cost.cap, cost.currency)}. What "
+        "is answered is kept; with a higher cap it goes on where it stopped."
+    )
+    field, button = st.columns([2, 9], vertical_alignment="bottom")
+    with field:
+        cap = st.number_input(
+            safe.plain_label(f"Raise the cap to{f' ({cost.currency})' if cost.currency else ''}"),
+            min_value=0.0,
+            value=max(2 * cost.cap, 1.5 * cost.paid),
+            format="%.4g",
+            key=f"runs.cap.{work_id}",
+        )
+
+    def go_on() -> None:
+        raise_cap(store, work_id, float(cap))
+        launch.launch(store, work_id)
+
+    with button:
+        _button("Raise the cap and resume", ":material/resume:", f"runs.resume.{work_id}", go_on)
 
 
 def _stop(store: Store, row: RunRow, now: RunProgress) -> None:

@@ -13,9 +13,10 @@ from cimemories.model import WorkStatus
 from cimemories.store import sweeps, work
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
+from cimemories.store.runs import RETRIABLE
 from cimemories.store.sweeps import SweepRow
 from cimemories.ui import page, safe, tables, url
-from pages.evaluate import run_sweep_form
+from pages.evaluate import run_controls, run_sweep_form
 from pages.evaluate.run_actions import sentence
 
 LOOK = "3s"
@@ -95,7 +96,7 @@ def _live(store: Store, sweep_id: str, was_active: bool) -> None:
     if was_active and found.row.status not in ACTIVE:
         st.rerun()
     _told(found)
-    _controls(store, found.row)
+    _controls(store, found)
     _cells(found)
     for text in found.warnings:
         page.notice(sentence(ValueError(text)))
@@ -121,7 +122,14 @@ def _told(found: SweepTable) -> None:
         page.error(f"{str(row.status).capitalize()}.", sentence(ValueError(row.error)))
 
 
-def _controls(store: Store, row: SweepRow) -> None:
+def _controls(store: Store, found: SweepTable) -> None:
+    row = found.row
+    # A finished sweep can be asked again for calls that failed; refused and cut answers would come again as they are.
+    failed = sum(cell.run.responses.get(status, 0) for cell in found.cells for status in RETRIABLE)
+    again = row.status == WorkStatus.FINISHED_WITH_FAILURES and failed > 0
+    capped = (row.status in RESUMABLE or again) and found.cost.cap_reached
+    if capped:
+        run_controls.raise_and_resume(store, row.id, found.cost)
     with st.container(horizontal=True, gap="small"):
         act = None
         if row.status in ACTIVE:
@@ -130,8 +138,15 @@ def _controls(store: Store, row: SweepRow) -> None:
                 act = work.request_pause
             if st.button("Cancel", icon=":material/stop_circle:", key=f"sweeps.cancel.{row.id}", disabled=stopping):
                 act = work.request_cancel
-        elif row.status in RESUMABLE and st.button(
-            "Resume", icon=":material/resume:", key=f"sweeps.resume.{row.id}", type="primary"
+        elif (
+            not capped
+            and (row.status in RESUMABLE or again)
+            and st.button(
+                "Ask again for what failed" if again else "Resume",
+                icon=":material/replay:" if again else ":material/resume:",
+                key=f"sweeps.resume.{row.id}",
+                type="primary",
+            )
         ):
             try:
                 launch.launch(store, row.id)

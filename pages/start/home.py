@@ -117,12 +117,20 @@ def _next_steps(rows: list[DatasetRow], labelled: list[LabellingRow], ran: list[
     newest = rows[-1]
     unlabelled = [row for row in rows if not any(item.dataset == row.id for item in labelled)]
     stopped = [row for row in ran if row.status in (WorkStatus.INTERRUPTED, WorkStatus.CANCELLED, WorkStatus.FAILED)]
+    incomplete = [row for row in ran if row.status == WorkStatus.FINISHED_WITH_FAILURES]
     if unlabelled:
         safe.inline(f"The dataset '{unlabelled[-1].name}' has no labels yet: have personas vote on its pairs.")
         url.page_link("labels", "Start a labelling", icon=":material/arrow_forward:", dataset=unlabelled[-1].id)
     if stopped:
         safe.inline(f"The run '{stopped[-1].name}' stopped before its end ({stopped[-1].status}); it can be resumed.")
         url.page_link("runs", "Go to the run", icon=":material/arrow_forward:", run=stopped[-1].id)
+    elif incomplete:
+        missing = incomplete[-1].expected - incomplete[-1].judged
+        safe.inline(
+            f"The run '{incomplete[-1].name}' finished with failures: {tables.count(missing)} of "
+            f"{tables.count(incomplete[-1].expected)} planned responses are missing or not judged."
+        )
+        url.page_link("runs", "See what is missing", icon=":material/arrow_forward:", run=incomplete[-1].id)
     if not ran:
         safe.inline("No model has been evaluated yet: a run collects its messages and has a judge read them.")
         url.page_link("runs", "Start a run", icon=":material/arrow_forward:", dataset=newest.id)
