@@ -56,7 +56,7 @@ def test_killed_in_the_middle_and_resumed_it_writes_the_same_profiles(
         assert (row.dataset is None) == (row.settled < row.expected), "all of it or nothing"
         assert row.dataset is not None or row.status == "interrupted"
     assert hits >= 2
-    done = cli(database.environment, "resume", generation_id, "--workspace", database.workspace)
+    done = cli(database.environment, "resume", generation_id, "--allow-missing", 1, "--workspace", database.workspace)
     assert (done.returncode, done.stdout.split()) == (0, [generation_id]), done.stderr
     assert "dataset 'new' (simulated)" in done.stderr
     undisturbed = open_store(tmp_path / "undisturbed")

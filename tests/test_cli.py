@@ -300,7 +300,7 @@ def test_a_key_is_written_down_nowhere(tmp_path: Path, profiles: Path) -> None:
             runs.append(script.call("run", *start, "--samples", 3, "--max-tokens", 100 + status))
         server.models = error(401, f"no such key: {CANARY}")
         runs.append(script.call("run", *start))
-    assert [done.returncode for done in runs] == [0, 0, 0, 1, 1], [done.stderr for done in runs]
+    assert [done.returncode for done in runs] == [3, 0, 3, 1, 1], [done.stderr for done in runs]
     said += "".join(done.stdout + done.stderr for done in runs)
     assert "MY_KEY" in said, "the variable is named"
     assert CANARY not in said
