@@ -15,6 +15,7 @@ from openai import AsyncOpenAI
 
 from cimemories.llm.address import (
     DEFAULT_KEY_ENV,
+    NO_SERVERS,
     EndpointError,
     checked_address,
     checked_variable,
@@ -48,7 +49,8 @@ class Endpoint:
     n_at_once: bool = True
 
     def __post_init__(self) -> None:
-        checked_address(self.base_url)
+        if self.base_url not in NO_SERVERS:
+            checked_address(self.base_url)
         if self.api_key_env:
             checked_variable(self.api_key_env)
 
