@@ -289,10 +289,10 @@ def everywhere(folder: Path) -> bytes:
 def test_a_key_is_written_down_nowhere(tmp_path: Path, profiles: Path) -> None:
     """Not by work that succeeds, nor by errors in which the server says the key back."""
     workspace = tmp_path / "workspace"
-    script = Script(workspace, {**outside(), "MY_KEY": CANARY})
+    script = Script(workspace, {**outside(), "MY_API_KEY": CANARY})
     said = script.good("import", profiles, "-d", "mine")
     with hostile_server() as server:
-        start = ["-d", "mine", "-m", "m", "--base-url", server.url, "--api-key-env", "MY_KEY", "--contexts", 1]
+        start = ["-d", "mine", "-m", "m", "--base-url", server.url, "--api-key-env", "MY_API_KEY", "--contexts", 1]
         runs = [script.call("label", *start, "--draws", 1), script.call("run", *start, "--samples", 2)]
         assert {asked.authorization for asked in server.chats} == {f"Bearer {CANARY}"}
         for status in (400, 401):
@@ -302,10 +302,10 @@ def test_a_key_is_written_down_nowhere(tmp_path: Path, profiles: Path) -> None:
         runs.append(script.call("run", *start))
     assert [done.returncode for done in runs] == [3, 0, 3, 1, 1], [done.stderr for done in runs]
     said += "".join(done.stdout + done.stderr for done in runs)
-    assert "MY_KEY" in said, "the variable is named"
+    assert "MY_API_KEY" in said, "the variable is named"
     assert CANARY not in said
     assert CANARY.encode() not in everywhere(workspace)
-    assert b"MY_KEY" in everywhere(workspace), "so that a resume finds it again"
+    assert b"MY_API_KEY" in everywhere(workspace), "so that a resume finds it again"
     assert b"[key]" in everywhere(workspace), "the echo was recorded, without the key"
 
 
