@@ -15,6 +15,7 @@ from streamlit.testing.v1 import AppTest
 from cimemories.llm import vllm_program, vllm_server
 from cimemories.llm.vllm_server import Phase
 from cimemories.store.engine import WORKSPACE, open_store
+from cimemories.ui import annotator
 from pages.evaluate import run_servers
 
 SOON = 20.0
@@ -95,6 +96,29 @@ def test_without_vllm_it_says_how_to_get_one_and_flags_that_cannot_be_meant_star
     app.run()
     app.text_input(key="run_servers.extra.qwen3-0.6b").set_value("--api-key sk-x").run()
     assert "asks for no key" in said(app) and not [item for item in app.button if item.label == "Start the server"]
+    app.text_input(key="run_servers.extra.qwen3-0.6b").set_value("--trust-remote-code").run()
+    assert "from the command line alone" in said(app)
+    assert not [item for item in app.button if item.label == "Start the server"]
     monkeypatch.setenv(vllm_program.VLLM, "/nowhere")
     app.run()
     assert "CIMEMORIES_VLLM names /nowhere" in said(app) and vllm_server.servers(folder) == []
+
+
+def test_behind_a_login_servers_are_looked_at_alone(
+    panel: tuple[AppTest, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, folder = panel
+    spec = vllm_server.ServerSpec("org/model", port=free_port())
+    state = vllm_server.start(folder, spec, started_by="a test")
+    vllm_server.wait(folder, state.id, timeout=SOON)
+    monkeypatch.setattr(annotator, "runs_the_app", lambda: False)
+    app.run()
+    until(app, lambda: "Tokens/s" in said(app))
+    assert "ready" in said(app)
+    assert not [item.label for item in app.button if item.label in ("Stop server", "Start the server", "Remove")]
+    assert not app.selectbox
+    vllm_server.stop(folder, state.id)
+    app.session_state["run_servers.box.ended"] = True
+    app.run()
+    assert "stopped on request" in said(app)
+    assert not [item.label for item in app.button if item.label == "Remove"]

@@ -21,6 +21,7 @@ from cimemories.llm import vllm_program, vllm_server, vllm_state
 from cimemories.llm.vllm_program import ServerSpec, VllmError, find_program
 from cimemories.llm.vllm_server import Phase, ServerState
 from cimemories.llm.vllm_supervisor import end
+from cimemories.seeds.presets import load_presets
 
 CANARY = "sk-canary-0123456789abcdef"
 SOON = 20.0
@@ -64,9 +65,10 @@ def test_a_server_starts_says_how_it_stands_and_stops(workspace: Path) -> None:
     assert seen[0] == Phase.STARTING and seen[-1] == ready.phase == Phase.READY
     assert [s.base_url for s in vllm_server.running(workspace)] == [f"http://127.0.0.1:{state.port}/v1"]
     line = " ".join(ready.command[1:])
-    assert f"serve org/model --host 127.0.0.1 --port {state.port} --served-model-name m --max-model-len 4096" in line
+    assert line.startswith("serve org/model --max-model-len 4096 ")
     assert '--structured-outputs-config {"backend":"xgrammar","disable_any_whitespace":true}' in line
-    assert line.endswith("--enforce-eager") and "--tensor-parallel-size" not in line
+    assert line.endswith(f"--enforce-eager --port {state.port} --served-model-name m --host 127.0.0.1")
+    assert "--tensor-parallel-size" not in line
     assert "Starting to load model" in vllm_server.log_tail(ready)
     assert ready.server is not None and ready.server.alive
     ended = vllm_server.stop(workspace, str(state.port))
@@ -173,6 +175,24 @@ def test_each_server_gets_a_port_of_its_own(workspace: Path) -> None:
         ({"extra": ("--api_key=sk-x",)}, "asks for no key"),
         ({"extra": ("--host", "0.0.0.0")}, "this machine only"),
         ({"extra": ("--hf-token", "hf_x")}, "HF_TOKEN"),
+        ({"extra": ("--ho=0.0.0.0",)}, "this machine only"),  # argparse takes any beginning of a flag
+        ({"extra": ("--hos", "0.0.0.0")}, "this machine only"),
+        ({"extra": ("--api=sk-x",)}, "asks for no key"),
+        ({"extra": ("--served_model", "x")}, "served name"),
+        ({"extra": ("--allowed-o", "[]")}, "web pages"),
+        ({"extra": ("--conf", "all.yaml")}, "instead of a file"),
+        ({"extra": ("--Host", "0.0.0.0")}, "none of the flags"),
+        ({"extra": ("--trust-remote-cod",)}, "none of the flags"),
+        ({"extra": ("--kv-transfer-config.kv_connector", "evil")}, "none of the flags"),
+        ({"extra": ("--max-num-seqs", "8", "0.0.0.0")}, "belongs to no flag"),
+        ({"extra": ("--enforce-eager", "x")}, "belongs to no flag"),
+        ({"extra": ("-tp", "2")}, "in full"),
+        ({"extra": ("--",)}, "in full"),
+        ({"served_name": "--trust-remote-code"}, "dash"),
+        ({"reasoning_parser": "--host=0.0.0.0"}, "dash"),
+        ({"quantisation": "-q"}, "dash"),
+        ({"model": "org/\x1b]0;x\x07"}, "␛]0;x␇"),
+        ({"extra": ("--dtype", "a\u202eb")}, "<U\\+202E>"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_it_starts(
@@ -182,6 +202,109 @@ def test_what_cannot_be_meant_is_refused_before_it_starts(
         started(workspace, **{"model": "org/model", **settings})  # type: ignore[arg-type]
     assert "sk-x" not in str(problem.value) and "hf_x" not in str(problem.value)
     assert vllm_server.servers(workspace) == []
+
+
+LOADS = [
+    "--trust-remote-code",
+    "--trust_remote_code",
+    "--reasoning-parser-plugin=x.py",
+    "--tool-parser-plugin x.py",
+    "--io-processor-plugin x",
+    "--worker-cls evil.Worker",
+    "--worker_extension_cls=evil.Worker",
+    "--scheduler-cls evil.Scheduler",
+    "--distributed-executor-backend evil.Executor",
+    "--middleware evil.app",
+    "--logits-processors evil.A evil.B",
+    "--chat-template /etc/passwd",
+    "--load-format pt",
+    "--hf-overrides {}",
+    '--structured-outputs-config {"reasoning_parser_plugin":"x.py"}',
+]
+
+
+@pytest.mark.parametrize("typed", LOADS)
+def test_what_loads_code_is_for_the_command_line_alone(typed: str) -> None:
+    words = tuple(typed.split())
+    with pytest.raises(VllmError, match="from the command line alone"):
+        vllm_program.command(Path("vllm"), ServerSpec("org/model", extra=words), 8000)
+    line = vllm_program.command(Path("vllm"), ServerSpec("org/model", extra=words, trusted=True), 8000)
+    assert line[-2:] == ["--host", "127.0.0.1"]
+    assert set(words) <= set(line)
+
+
+def test_every_flag_of_every_preset_is_taken_from_anybody() -> None:
+    for item in load_presets():
+        if item.serve is not None:
+            line = vllm_program.command(Path("vllm"), ServerSpec("").filled(item), 8000)
+            assert set(item.serve.extra) <= set(line)
+
+
+# ---- workspaces from somebody else
+
+
+def planted(workspace: Path, server_id: str = "server-0badf00d", **fields: object) -> Path:
+    """A state file as an attacker would write it."""
+    path = vllm_state.path_of(workspace, server_id)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    state = {
+        "id": server_id, "host": socket.gethostname(), "model": "m", "served_name": "m", "port": 8000, "command": [],
+        "started_by": "x", "keep": True, "created": time.time(), "log": "/etc/passwd", "phase": "ready", **fields,
+    }  # fmt: skip
+    path.write_text(json.dumps(state))
+    return path
+
+
+def test_a_planted_state_file_reads_and_deletes_nothing_but_its_own(tmp_path: Path) -> None:
+    victim = tmp_path / "victim.txt"
+    victim.write_text("precious")
+    planted(tmp_path / "w", phase="stopped", log=str(victim))
+    [state] = vllm_server.servers(tmp_path / "w")
+    assert vllm_server.log_tail(state) == ""
+    vllm_server.forget(tmp_path / "w", state.id)
+    assert victim.read_text() == "precious"
+    path = planted(tmp_path / "w", phase="stopped", id="../../victim")
+    assert vllm_server.servers(tmp_path / "w") == []
+    path.unlink()
+    path = planted(tmp_path / "w", phase="stopped")
+    log = vllm_state.log_of(path)
+    log.parent.mkdir(parents=True)
+    log.symlink_to(victim)
+    assert vllm_server.log_tail(state) == ""
+    log.unlink()
+    os.mkfifo(log)
+    assert vllm_server.log_tail(state) == ""
+    path.unlink()
+    os.mkfifo(path)
+    assert vllm_server.servers(tmp_path / "w") == []
+
+
+def test_a_planted_lock_empties_no_other_file(workspace: Path) -> None:
+    victim = workspace.parent / "victim.txt"
+    victim.write_text("precious")
+    vllm_state.folder(workspace).mkdir(parents=True)
+    (vllm_state.folder(workspace) / ".lock").symlink_to(victim)
+    with pytest.raises(VllmError, match="symbolic link"):
+        started(workspace)
+    assert victim.read_text() == "precious"
+
+
+@pytest.mark.parametrize("role", ["supervisor", "server"])
+def test_a_planted_state_file_signals_no_process(tmp_path: Path, role: str) -> None:
+    """Number and start time of a process are no secret on a machine: they do not make it one of ours."""
+    its_file = tmp_path / "its file"
+    with its_file.open("w") as held, subprocess.Popen(["sleep", "300"], stdout=held, start_new_session=True) as victim:
+        try:
+            names = {"pid": victim.pid, "started": psutil.Process(victim.pid).create_time()}
+            others = {"supervisor": {"pid": 2**22 - 1, "started": 0.0}}
+            path = planted(tmp_path, **{**others, role: names})
+            state = vllm_server.stop(tmp_path, path.stem)
+            assert state.phase == Phase.FAILED
+            vllm_state.lock_of(path).symlink_to(its_file)  # which the victim has open
+            assert vllm_server.stop(tmp_path, path.stem).phase == Phase.FAILED
+            assert victim.poll() is None
+        finally:
+            victim.kill()
 
 
 def test_vllm_is_found_by_its_setting_on_the_path_or_in_the_usual_place(tmp_path: Path) -> None:
@@ -209,3 +332,8 @@ def test_a_state_file_that_cannot_be_read_or_is_of_another_machine_hurts_nobody(
     vllm_state.path_of(workspace, "server-far").unlink()
     with pytest.raises(VllmError, match="no managed server 'server-far'"):
         vllm_server.named(workspace, "server-far")
+
+
+def test_the_documentation_lists_every_flag_that_is_taken() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "models.md").read_text(encoding="utf-8")
+    assert not [name for names in vllm_program.taken_flags() for name in names if f"`{name}`" not in page]

@@ -86,6 +86,7 @@ def serve(
             quantisation=quantisation or "",
             extra=split_extra(extra or ()),
             keep=keep,
+            trusted=True,
         )
         if preset is not None:
             spec = spec.filled(named_preset(preset))

@@ -5,6 +5,7 @@ vLLM brings its own torch and lives in an environment of its own; nothing of it 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -13,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from cimemories.texts import has_control, visible
 
 if TYPE_CHECKING:
     from cimemories.seeds.presets import Preset
@@ -30,9 +33,57 @@ _OURS = {
     "api-key": "a managed server listens on this machine only and asks for no key",
     "hf-token": "set HF_TOKEN in the environment instead, so that it is written down nowhere",
     "served-model-name": "give the served name by its own option",
+    "model": "give the model by its own option",
+    "config": "give the flags themselves instead of a file of them",
+    "allowed-origins": "web pages of other origins must not reach a managed server",
     "ssl-keyfile": "a managed server listens on this machine only, without TLS",
     "ssl-certfile": "a managed server listens on this machine only, without TLS",
 }
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# What a managed server takes beside the options of its own: of vLLM 0.10 to 0.33, what sets size, speed and precision.
+# Each is matched by its whole name, because argparse takes `--ho` for `--host`.
+_SWITCHES = _names(
+    """aggregate-engine-logging async-scheduling disable-cascade-attn disable-custom-all-reduce disable-fastapi-docs
+    disable-hybrid-kv-cache-manager disable-log-requests disable-log-stats disable-sliding-window
+    disable-uvicorn-access-log enable-auto-tool-choice enable-chunked-prefill enable-dbo enable-eplb
+    enable-expert-parallel enable-flashinfer-autotune enable-force-include-usage enable-log-requests
+    enable-prefix-caching enable-prompt-tokens-details enable-server-load-tracking enforce-eager
+    kv-sharing-fast-prefill language-model-only log-error-stack numa-bind skip-mm-profiling
+    use-tqdm-on-load"""
+)
+_VALUES = _names(
+    """all2all-backend api-server-count attention-backend block-size chat-template-content-format cpu-offload-gb
+    cudagraph-capture-sizes data-parallel-backend data-parallel-size data-parallel-size-local
+    decode-context-parallel-size device device-ids disable-access-log-for-endpoints distributed-timeout-seconds dtype
+    expert-placement-strategy gpu-memory-utilization kv-cache-dtype kv-cache-memory-bytes limit-mm-per-prompt
+    linear-backend logprobs-mode long-prefill-token-threshold max-cudagraph-capture-size max-log-len max-logprobs
+    max-model-len max-num-batched-tokens max-num-queued-reqs max-num-queued-tokens max-num-scheduled-tokens
+    max-num-seqs max-parallel-loading-workers mm-processor-cache-gb moe-backend num-gpu-blocks-override
+    optimization-level override-generation-config performance-mode pipeline-parallel-size
+    prefill-context-parallel-size prefix-caching-hash-algo quantization reasoning-parser renderer-num-workers
+    response-role revision safetensors-load-strategy scheduling-policy seed stream-interval swap-space
+    tensor-parallel-size tokenizer-revision tool-call-parser uvicorn-log-level"""
+)
+# These load code, read or write files of this machine, or name other servers: a person at the command line may.
+_TRUSTED_SWITCHES = _names("enable-lora enable-prompt-embeds trust-remote-code trust-request-chat-template")
+_TRUSTED_VALUES = _names(
+    """additional-config allowed-local-media-path allowed-media-domains attention-config chat-template code-revision
+    compilation-config config-format convert default-chat-template-kwargs distributed-executor-backend download-dir
+    eplb-config generation-config guided-decoding-backend hf-config-path hf-overrides ignore-patterns
+    io-processor-plugin kernel-config kv-events-config kv-offloading-backend kv-offloading-size kv-transfer-config
+    load-format log-config-file logging-config logits-processors lora-modules max-lora-rank max-loras middleware
+    model-impl model-loader-extra-config profiler-config quantization-config reasoning-config
+    reasoning-parser-plugin runner scheduler-cls spec-method spec-model spec-tokens speculative-config
+    structured-outputs-config tokenizer tokenizer-mode tool-parser-plugin tool-server worker-cls
+    worker-extension-cls"""
+)
+_MANY = _names("cudagraph-capture-sizes ignore-patterns logits-processors lora-modules allowed-media-domains")
+_NUMBER = re.compile(r"-\d+(?:\.\d+)?")
 _SECRET_WORDS = frozenset(("KEY", "KEYS", "APIKEY", "TOKEN", "TOKENS", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"))
 # By its shape: the keys of well-known makers, and an address with a password in it.
 _SECRET_VALUE = re.compile(r"(?:sk-|hf_|gsk_|xai-|AIza|ghp_)\S{8,}|\w+://[^/\s:@]*:[^/\s@]+@")
@@ -59,7 +110,8 @@ class ServerSpec:
 
     model: a name on the Hugging Face hub, or a folder. served_name: what requests call it; left out it is the model's
     name, of a folder its last part. port: left out, the first free one from 8000. gpu_memory: share of each GPU's
-    memory, 0 to 1. keep: leave it running when what started it ends.
+    memory, 0 to 1. keep: leave it running when what started it ends. trusted: a person at the command line asks, so
+    that flags which load code or name files are taken too.
     """
 
     model: str
@@ -73,6 +125,7 @@ class ServerSpec:
     quantisation: str = ""
     extra: tuple[str, ...] = ()
     keep: bool = False
+    trusted: bool = False
 
     def of(self, model: str, port: int | None) -> ServerSpec:
         """The same flags for a model on a port."""
@@ -142,9 +195,23 @@ def find_program(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def command(program: Path, spec: ServerSpec, port: int) -> list[str]:
-    """The command line. Raises VllmError for what a managed server must not be given, or cannot mean anything."""
+    """The command line. Raises VllmError for what a managed server must not be given, or cannot mean anything.
+
+    What decides where it listens stands last, because of a flag given twice vLLM takes the last.
+    """
     if not spec.model.strip() or spec.model.startswith("-"):
         raise VllmError(f"'{spec.model}' is no model: give a name on the Hugging Face hub, or a folder.", "bad setting")
+    for name, text in (
+        ("model", spec.model),
+        ("served name", spec.name),
+        ("reasoning parser", spec.reasoning_parser),
+        ("quantisation", spec.quantisation),
+        *(("extra argument", word) for word in spec.extra),
+    ):
+        if has_control(text) or (name != "extra argument" and text.startswith("-")):
+            raise VllmError(
+                f"the {name} '{visible(text)}' begins with a dash or holds control characters.", "bad setting"
+            )
     if spec.gpu_memory is not None and not 0 < spec.gpu_memory <= 1:
         raise VllmError(f"GPU memory is a share above 0 and up to 1, not {spec.gpu_memory:g}.", "bad setting")
     for name, number in (
@@ -155,7 +222,6 @@ def command(program: Path, spec: ServerSpec, port: int) -> list[str]:
         if number is not None and number < 1:
             raise VllmError(f"{name} must be at least 1, not {number}.", "bad setting")
     line = [str(program), "serve", str(Path(spec.model).expanduser()) if spec.model.startswith("~") else spec.model]
-    line += ["--host", HOST, "--port", str(port), "--served-model-name", spec.name]
     options: tuple[tuple[str, object], ...] = (
         ("--gpu-memory-utilization", spec.gpu_memory),
         ("--tensor-parallel-size", spec.tensor_parallel),
@@ -167,15 +233,64 @@ def command(program: Path, spec: ServerSpec, port: int) -> list[str]:
     for flag, value in options:
         if value:
             line += [flag, str(value)]
-    given = [_flag(word) for word in spec.extra]
+    given = _flags(spec.extra, trusted=spec.trusted)
     if "structured-outputs-config" not in given:
         line += ["--structured-outputs-config", STRUCTURED]
     if not any(name.startswith(("disable-uvicorn-access-log", "disable-access-log")) for name in given):
         line.append("--disable-uvicorn-access-log")  # a line a request would bury what matters in the log
-    for name in given:
-        if name in _OURS:
-            raise VllmError(f"--{name} cannot be given as an extra argument: {_OURS[name]}.", "bad setting")
-    return [*line, *spec.extra]
+    line += spec.extra
+    return [*line, "--port", str(port), "--served-model-name", spec.name, "--host", HOST]
+
+
+def _flags(words: Sequence[str], *, trusted: bool) -> list[str]:
+    """The names of the flags among extra arguments. Raises VllmError for one that is not taken, however it is spelt,
+    and for a word that belongs to none."""
+    names: list[str] = []
+    room: float = 0  # words that the flag before may still take
+    for word in words:
+        if not word.startswith("-") or _NUMBER.fullmatch(word):
+            if room < 1:
+                raise VllmError(f"'{word}' among the extra arguments belongs to no flag.", "bad setting")
+            room -= 1
+            continue
+        name, sign, _ = word[2:].partition("=")
+        name = name.replace("_", "-")
+        _refuse(word, name, trusted=trusted)
+        names.append(name)
+        takes = name in _VALUES or name in _TRUSTED_VALUES
+        room = 0 if sign or not takes else math.inf if name in _MANY else 1
+    return names
+
+
+def _refuse(word: str, name: str, *, trusted: bool) -> None:
+    """Raises VllmError for a flag that is not on the lists."""
+    bare = word.partition("=")[0]  # a value may be a key
+    if not word.startswith("--") or not name:
+        raise VllmError(f"'{bare}' is a short form: write the flag in full, with two dashes.", "bad setting")
+    plain = name.removeprefix("no-")
+    if name in _VALUES or plain in _SWITCHES:
+        return
+    if name in _TRUSTED_VALUES or plain in _TRUSTED_SWITCHES:
+        if trusted:
+            return
+        raise VllmError(
+            f"{bare} loads code or names files, so it is taken from the command line alone: "
+            f'cimemories serve MODEL --extra "{bare} ...".',
+            "bad setting",
+        )
+    for ours, reason in _OURS.items():
+        if ours.startswith(name):
+            raise VllmError(f"{bare} cannot be given as an extra argument: {reason}.", "bad setting")
+    raise VllmError(
+        f"{bare} is none of the flags that a managed server takes (docs/models.md lists them; they are written in "
+        "full). Start vLLM yourself with it, and give its base URL.",
+        "bad setting",
+    )
+
+
+def taken_flags() -> tuple[list[str], list[str]]:
+    """The extra flags that a managed server takes from anybody, and those it takes from the command line alone."""
+    return sorted(_SWITCHES | _VALUES), sorted(_TRUSTED_SWITCHES | _TRUSTED_VALUES)
 
 
 def split_extra(words: Sequence[str]) -> tuple[str, ...]:
@@ -184,11 +299,6 @@ def split_extra(words: Sequence[str]) -> tuple[str, ...]:
         return tuple(part for word in words for part in shlex.split(word))
     except ValueError as error:
         raise VllmError(f"the extra arguments cannot be read ({error}): {' '.join(words)}", "bad setting") from error
-
-
-def _flag(word: str) -> str:
-    """The name of the flag that a word is, as vLLM reads it: `--api_key=x` is api-key; '' for a value."""
-    return word[2:].partition("=")[0].replace("_", "-").lower() if word.startswith("--") else ""
 
 
 def is_secret(name: str, value: str) -> bool:

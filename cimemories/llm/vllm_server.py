@@ -24,7 +24,7 @@ import psutil
 
 from cimemories.llm import vllm_state
 from cimemories.llm.vllm_program import HOST, ServerSpec, VllmError, command, find_program, is_path
-from cimemories.llm.vllm_state import Phase, ServerState, all_states, named, observed, process
+from cimemories.llm.vllm_state import Phase, ServerState, all_states, named, process
 from cimemories.llm.vllm_supervisor import GRACE_SECONDS, PACKAGE, tail
 from cimemories.store.ids import new_id
 
@@ -48,6 +48,7 @@ def start(
     with vllm_state.reserving(workspace):
         port = _port(spec.port, _taken(workspace))
         server_id = new_id("server")
+        path = vllm_state.path_of(workspace, server_id)
         state = ServerState(
             id=server_id,
             host=socket.gethostname(),
@@ -59,9 +60,8 @@ def start(
             keep=spec.keep,
             created=time.time(),
             owner=None if spec.keep else process(os.getpid()),
-            log=str(workspace / "logs" / f"{server_id}.log"),
+            log=str(vllm_state.log_of(path)),
         )
-        path = vllm_state.path_of(workspace, server_id)
         vllm_state.save(path, state)
     _launch(path, state, environ)
     return state
@@ -164,6 +164,7 @@ def stop(workspace: Path, name: str) -> ServerState:
 
     One that has ended already is left as it is. Raises VllmError for an unknown one, and for one on another machine.
     """
+    workspace = workspace.absolute()
     state = named(workspace, name)
     if not state.live:
         return state
@@ -171,10 +172,11 @@ def stop(workspace: Path, name: str) -> ServerState:
         raise VllmError(
             f"{state.id} runs on {state.host}. Stop it there: cimemories stop-server {state.id}", "elsewhere"
         )
+    lock = vllm_state.lock_of(vllm_state.path_of(workspace, state.id))
     patience = time.monotonic() + GRACE_SECONDS + 10
     asked = False
     while time.monotonic() < patience:
-        if state.supervisor is not None and state.supervisor.alive:
+        if state.supervisor is not None and state.supervisor.holds(lock):
             if not asked:
                 _signal(state.supervisor.pid, signal.SIGTERM)
             asked = True
@@ -186,7 +188,7 @@ def stop(workspace: Path, name: str) -> ServerState:
             return state
     # The supervisor is gone or does not act: end the server without it.
     for left in filter(None, (state.supervisor, state.server)):
-        if left.alive:
+        if left.holds(lock):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(left.pid, signal.SIGKILL)
     last = state.model_copy(update={"phase": Phase.STOPPED, "error": "by force", "ended": time.time(), "step": ""})
@@ -199,7 +201,9 @@ def forget(workspace: Path, server_id: str) -> None:
     state = named(workspace, server_id)
     if state.live:
         raise VllmError(f"{state.id} is {state.phase}. Stop it first.", "still alive")
-    _remove([vllm_state.path_of(workspace, state.id), Path(state.log), Path(f"{state.log}.1")])
+    path = vllm_state.path_of(workspace, state.id)
+    log = vllm_state.log_of(path)
+    _remove([path, vllm_state.lock_of(path), log, log.with_name(f"{log.name}.1")])
 
 
 def _remove(paths: Iterable[Path]) -> None:
@@ -247,7 +251,6 @@ __all__ = [
     "log_tail",
     "named",
     "next_port",
-    "observed",
     "running",
     "servers",
     "shown_command",

@@ -23,7 +23,17 @@ import psutil
 
 from cimemories.llm.vllm_failures import explain, step
 from cimemories.llm.vllm_program import HOST, environment, secrets, without_secrets
-from cimemories.llm.vllm_state import Phase, ServerState, load, process, save
+from cimemories.llm.vllm_state import (
+    Phase,
+    ServerState,
+    load,
+    lock_of,
+    log_of,
+    open_lock,
+    process,
+    read_regular,
+    save,
+)
 
 PACKAGE = Path(__file__).resolve().parents[2]
 LOOK_SECONDS = 0.2
@@ -41,7 +51,8 @@ class Supervisor:
     def __init__(self, path: Path, state: ServerState) -> None:
         self.path = path
         self.state = state
-        self.log = Path(state.log)
+        self.log = log_of(path)
+        self.lock = lock_of(path)
         self.stopping = ""
 
     def run(self) -> None:
@@ -49,6 +60,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: self._stop_because("on request"))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        held = open_lock(self.lock)  # until this process ends
         self._say(supervisor=process(os.getpid()))
         program = Path(self.state.command[0])
         try:
@@ -60,6 +72,7 @@ class Supervisor:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=(held,),
                 preexec_fn=_die_with_parent,
             )
         except OSError as error:
@@ -150,10 +163,7 @@ def end(server: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> None:
 def tail(log: Path, size: int = TAIL) -> str:
     """The end of a log; '' where there is none."""
     try:
-        with log.open("rb") as stream:
-            stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, stream.tell() - size))
-            return stream.read().decode("utf-8", "replace")
+        return read_regular(log, size, end=True).decode("utf-8", "replace")
     except OSError:
         return ""
 

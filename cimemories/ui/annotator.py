@@ -15,6 +15,12 @@ def account() -> str:
     return _clean(str(st.user.get("name") or st.user.get("email") or ""))
 
 
+def runs_the_app() -> bool:
+    """Whether the person at the app is the one who started it: so where no login is set up, and not known where one
+    is. What reaches beyond the record (starting and stopping programs) is offered to that person alone."""
+    return not hasattr(st.user, "is_logged_in")
+
+
 def name() -> str:
     """The annotator's name, empty where nobody has said it yet."""
     return account() or str(st.session_state.get(KEY, ""))

@@ -16,12 +16,14 @@ from cimemories.llm.vllm_server import Phase, ServerState
 from cimemories.seeds import SeedError
 from cimemories.seeds.presets import Kind, Preset, load_presets
 from cimemories.store.engine import Store
-from cimemories.ui import page, safe, tables
+from cimemories.ui import annotator, page, safe, tables
 
 LOOK_SECONDS = 2
 SPAN_SECONDS = 10  # what a rate is taken over: shorter ones jump
 LOG_LINES = 14
 OTHER = "another model"
+START_HERE = "Start one here, or by the command: cimemories serve"
+START_BY_COMMAND = "Whoever runs the app starts and stops them, by the command: cimemories serve"
 GLYPHS = {Phase.STARTING: "◌", Phase.READY: "●", Phase.STOPPED: "■", Phase.FAILED: "✕"}
 
 
@@ -43,14 +45,18 @@ def draw(store: Store) -> None:
     states = vllm_server.servers(workspace)
     live = [state for state in states if state.live]
     ended = [state for state in states if not state.live]
+    mine = annotator.runs_the_app()
     if not live:
-        safe.inline("No managed server runs. Start one here, or by the command: cimemories serve", muted=True)
+        safe.inline(f"No managed server runs. {START_HERE if mine else START_BY_COMMAND}", muted=True)
     st.fragment(_live, run_every=LOOK_SECONDS if live else None)(workspace, _marks(states))
     newest = max(states, key=lambda state: state.created, default=None)
     if newest is not None and newest.phase == Phase.FAILED:
         ended.remove(newest)
         _ended(workspace, newest)
-    page.fold("Start a server", ":material/add:", "run_servers.box.start", lambda: _form(workspace), expanded=not live)
+    if mine:
+        page.fold(
+            "Start a server", ":material/add:", "run_servers.box.start", lambda: _form(workspace), expanded=not live
+        )
     if ended:
         label = f"{len(ended)} server{'s' if len(ended) != 1 else ''} that ended"
         page.fold(label, ":material/history:", "run_servers.box.ended", lambda: _all_ended(workspace, ended))
@@ -81,8 +87,12 @@ def _server(workspace: Path, state: ServerState) -> None:
                 waited = f"{max(0, time.time() - state.created):.0f} s"
                 safe.inline(f"{state.step or 'starting'}, {waited}" if state.here else "on another machine", muted=True)
         with control:
-            if state.here and st.button(
-                "Stop server", icon=":material/stop_circle:", key=f"run_servers.stop.{state.id}", width="stretch"
+            if (
+                state.here
+                and annotator.runs_the_app()
+                and st.button(
+                    "Stop server", icon=":material/stop_circle:", key=f"run_servers.stop.{state.id}", width="stretch"
+                )
             ):
                 with st.spinner("Stopping it"):
                     _act(lambda: vllm_server.stop(workspace, state.id))
@@ -145,7 +155,9 @@ def _ended(workspace: Path, state: ServerState) -> None:
             else:
                 safe.inline(f"stopped {state.error}", muted=True)
         with control:
-            if st.button("Remove", icon=":material/delete:", key=f"run_servers.forget.{state.id}", width="stretch"):
+            if annotator.runs_the_app() and st.button(
+                "Remove", icon=":material/delete:", key=f"run_servers.forget.{state.id}", width="stretch"
+            ):
                 _act(lambda: vllm_server.forget(workspace, state.id))
         if state.lines:
             st.code("\n".join(state.lines), language=None, wrap_lines=True)
