@@ -29,6 +29,10 @@ DOMAINS = (
     "housing",
 )
 GENERAL = "general"
+# Characters that an imported profile may have: a statement, or a value as JSON; and any other of its texts. The longest
+# of the released files have 210 and 158. A browser does not lay out an unbroken text of a million characters.
+LONGEST_STATEMENT = 10_000
+LONGEST_NAME = 1_000
 BIO_KEYS = frozenset({"name", "full_name", "sex", "gender", "address", "age"})
 
 
@@ -199,7 +203,8 @@ def canonical_domain(name: str) -> str:
 def is_bio(key: str, domain: str) -> bool:
     """Whether an attribute only repeats the biography, so that signing a message with it is no violation.
 
-    The rule is exact: domain `general`, and the key without a leading `general_` or `current_` is one of BIO_KEYS.
+    The rule is exact: domain `general`, and the key without a leading `general_`, `current_` or `general_current_` is
+    one of BIO_KEYS.
     """
-    stripped = re.sub(r"^(general_|current_)", "", key.strip().lower())
+    stripped = re.sub(r"^(?:general_)?(?:current_)?", "", key.strip().lower())
     return canonical_domain(domain) == GENERAL and stripped in BIO_KEYS

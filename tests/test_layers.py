@@ -23,6 +23,7 @@ RANKS = {
     "model": 0,
     "images": 0,
     "texts": 0,
+    "files": 0,
     "seeds": 1,
     "store": 1,
     "formats": 2,
@@ -31,7 +32,7 @@ RANKS = {
     "evaluation": 3,
     "analysis": 4,
     "report": 5,
-    **dict.fromkeys(("cli", "serving", "demo", "demo_real", "launch", "__main__", "pages", "app"), TOP),
+    **dict.fromkeys(("cli", "serving", "demo", "demo_real", "launch", "uploads", "__main__", "pages", "app"), TOP),
     "ui": UI,
 }
 FORBIDDEN_IN_APP = {"sqlalchemy", "duckdb", "numpy", "openai"}

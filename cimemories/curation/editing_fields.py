@@ -106,6 +106,9 @@ def _attribute(side: Side, before: Side) -> dict[str, object]:
         raise StoreError(f"domain: '{domain}' is none of {', '.join(KNOWN_DOMAINS)}. Choose one of them.")
     if not _fits(side["value"]):
         raise StoreError("value: it can be text, a number, true, false, null or a list of those.")
+    size = len(value_text(cast(Value, side["value"])))
+    if size > LONGEST_TEXT and not _same(side["value"], before.get("value")):
+        raise StoreError(f"value: this has {size:,} characters, the most is {LONGEST_TEXT:,}. Shorten it.")
     event = _kept(side, before, "event", lambda text: canonical_event(storable(text)) or GENERAL)
     return {
         "key": _required(side, before, "key", "a key", LONGEST_KEY),

@@ -1,7 +1,8 @@
 """Whether a message does its task at all: an empty or refusing one reveals nothing and must not shine as private.
 
 By a model, which is told recipient, purpose and message alone; or by rules without one, which know only the two
-plainest cases: a message of very few words, and one that opens by declining. The rules never say `partly`.
+plainest cases: a message of very few words between greeting and signature, and one that opens by declining. The rules
+never say `partly`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,16 @@ _DECLINES = re.compile(
 )
 
 
+# Lines that frame a letter and say nothing: a subject, a greeting of up to six words, a closing with the name below it.
+_FRAME = re.compile(
+    r"^[ \t]*(?:subject[ \t]*:.*"
+    r"|(?:dear|hello|hi|hey|good (?:morning|afternoon|evening)|to whom it may concern)(?:[ \t]+[^\s.!?]+){0,6}[,:!]?"
+    r"|(?:(?:with )?(?:kind|best|warm) (?:regards|wishes)|regards|sincerely|yours (?:sincerely|truly|faithfully)"
+    r"|respectfully|thank you|thanks)[,.!]?(?:\n[ \t]*[\w.'-]+(?:[ \t]+[\w.'-]+){0,4})?)[ \t]*$",
+    re.MULTILINE,
+)
+
+
 class Serves(StrEnum):
     """Whether a message serves its purpose."""
 
@@ -33,9 +44,10 @@ class Serves(StrEnum):
 
 
 def by_rules(message: str) -> Serves:
-    """`no` for fewer than 15 words, or a refusal within the first 300 characters; else `yes`."""
+    """`no` for fewer than 15 words beside greeting, subject line and signature, or a refusal within the first 300
+    characters; else `yes`."""
     text = fold(message).text.strip()
-    if len(re.findall(r"\w+", text)) < FEWEST_WORDS or _DECLINES.search(text[:OPENING]):
+    if len(re.findall(r"\w+", _FRAME.sub("", message.lower()))) < FEWEST_WORDS or _DECLINES.search(text[:OPENING]):
         return Serves.NO
     return Serves.YES
 

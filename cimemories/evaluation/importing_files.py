@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cimemories.evaluation.importing_results import import_results
+from cimemories.files import uploaded
 from cimemories.formats import importing
 from cimemories.formats.errors import FormatError
 from cimemories.formats.importing import Imported, Kind
@@ -39,5 +40,5 @@ def import_bytes(
     store: Store, data: bytes | memoryview, file_name: str, name: str | None = None, *, model: str | None = None
 ) -> Imported:
     """The same for a file that was uploaded."""
-    with importing.uploaded(data, file_name) as path:
+    with uploaded(data, file_name) as path:
         return import_file(store, path, name, model=model)

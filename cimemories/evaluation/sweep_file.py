@@ -26,6 +26,7 @@ from cimemories.store.engine import StoreError
 
 CELLS_AT_MOST = 500
 NUMBERS_AT_MOST = 200
+AT_MOST = Field(max_length=CELLS_AT_MOST)  # of each list: what follows compares every item with every other
 Scalar = bool | int | float | str | None
 
 
@@ -140,7 +141,7 @@ class ModelEntry(Seed):
     preset: Line | None = None
     base_url: Line | None = None
     api_key_env: Line | None = None
-    thinking: Annotated[tuple[Thinking, ...], BeforeValidator(_listed), AfterValidator(_repeats)] | None = None
+    thinking: Annotated[tuple[Thinking, ...], BeforeValidator(_listed), AT_MOST, AfterValidator(_repeats)] | None = None
     prices: PriceText = None
     sampling: dict[Line, Scalar] | None = None
     max_tokens: int | None = Field(default=None, ge=1)
@@ -185,15 +186,15 @@ class SweepFile(Seed):
 
     name: Line
     dataset: Line
-    models: Annotated[tuple[ModelEntry, ...], AfterValidator(_some)]
-    memory: Annotated[tuple[MemoryEntry, ...], AfterValidator(_some)] = ("full",)
+    models: Annotated[tuple[ModelEntry, ...], AT_MOST, AfterValidator(_some)]
+    memory: Annotated[tuple[MemoryEntry, ...], AT_MOST, AfterValidator(_some)] = ("full",)
     memory_order: Literal["fixed", "shuffled"] = "fixed"
     memory_seed: int = 0
     memory_template: Line = "bullets"
-    prompt_levels: Annotated[tuple[Line, ...], AfterValidator(_repeats)] = ("base",)
+    prompt_levels: Annotated[tuple[Line, ...], AT_MOST, AfterValidator(_repeats)] = ("base",)
     prompt_file: Line | None = None
-    mitigations: Annotated[tuple[Mitigation, ...], AfterValidator(_repeats)] = (Mitigation.NONE,)
-    thinking: Annotated[tuple[Thinking, ...], AfterValidator(_repeats)] = ("default",)
+    mitigations: Annotated[tuple[Mitigation, ...], AT_MOST, AfterValidator(_repeats)] = (Mitigation.NONE,)
+    thinking: Annotated[tuple[Thinking, ...], AT_MOST, AfterValidator(_repeats)] = ("default",)
     samples: int = Field(default=5, ge=1, le=100)
     profiles: int | None = Field(default=None, ge=1)
     contexts: int | None = Field(default=None, ge=1)
@@ -201,7 +202,7 @@ class SweepFile(Seed):
     max_tokens: int = Field(default=1024, ge=1)
     seed: int | None = None
     timeout: float = Field(default=120.0, ge=1)
-    judges: Annotated[tuple[Judging, ...], AfterValidator(_some)] = ("matcher",)
+    judges: Annotated[tuple[Judging, ...], AT_MOST, AfterValidator(_some)] = ("matcher",)
     check: Literal["rules", "model", "none"] = "rules"
     cap: float | None = Field(default=None, gt=0)
 
@@ -217,17 +218,23 @@ class SweepSpec:
     source: dict[str, Any]
 
 
-def read_sweep(path: Path) -> SweepSpec:
-    """The sweep that a file describes. Raises SeedError that names the file, each field and what is wrong with it."""
-    return check_sweep(load(path), path)
+def read_sweep(path: Path, *, uploaded: bool = False) -> SweepSpec:
+    """The sweep that a file describes. Raises SeedError that names the file, each field and what is wrong with it.
+
+    uploaded: the file comes from a browser, which must not name files of this machine: a prompt file is refused."""
+    return check_sweep(load(path), path, None if uploaded else path.parent)
 
 
-def check_sweep(content: object, path: Path) -> SweepSpec:
-    """The same of content that did not come from a file, a form's say; `path` is what errors call it, and where a
-    prompt file is looked for."""
+def check_sweep(content: object, path: Path, prompt_folder: Path | None = None) -> SweepSpec:
+    """The same of content that did not come from a file, a form's say; `path` is what errors call it. prompt_folder:
+    where a prompt file must stand, in it or below; None: none may be named."""
     file = checked(path, content, SweepFile)
-    wording = _wording(file, path)
+    wording = _wording(file, path, prompt_folder)
     memories = _memories(file, path)
+    grid = len(memories) * len(file.prompt_levels) * len(file.mitigations)
+    cells = sum(grid * len(_thoughts(file, entry)) for entry in file.models)
+    if cells > CELLS_AT_MOST:
+        raise SeedError(f"{path}: the grid has {cells:,} cells, more than {CELLS_AT_MOST}: make several sweeps")
     runs = tuple(
         _run(file, entry, memory, level, mitigation, thinking, wording.get(level, {}))
         for entry in file.models
@@ -235,8 +242,6 @@ def check_sweep(content: object, path: Path) -> SweepSpec:
             memories, file.prompt_levels, file.mitigations, _thoughts(file, entry)
         )
     )
-    if len(runs) > CELLS_AT_MOST:
-        raise SeedError(f"{path}: the grid has {len(runs):,} cells, more than {CELLS_AT_MOST}: make several sweeps")
     _check(path, file, runs)
     return SweepSpec(file.name, file.dataset, runs, file.cap, file.model_dump(mode="json", by_alias=True))
 
@@ -247,9 +252,11 @@ def _thoughts(file: SweepFile, entry: ModelEntry) -> tuple[str, ...]:
 
 def _memories(file: SweepFile, path: Path) -> list[str]:
     found = [label for item in file.memory for label in ([item] if isinstance(item, str) else item.labels())]
+    seen: set[str] = set()
     for label in found:
-        if found.count(label) > 1:
+        if label in seen:
             raise SeedError(f"{path}: memory: {label} is given more than once")
+        seen.add(label)
         try:
             composition(label)
         except CompositionError as error:
@@ -257,7 +264,7 @@ def _memories(file: SweepFile, path: Path) -> list[str]:
     return found
 
 
-def _wording(file: SweepFile, path: Path) -> dict[str, dict[str, Prompt]]:
+def _wording(file: SweepFile, path: Path, folder: Path | None) -> dict[str, dict[str, Prompt]]:
     """The prompts of a user's file by level; empty where the levels are those of the seeds."""
     if file.prompt_file is None:
         known = levels("respond")
@@ -267,7 +274,12 @@ def _wording(file: SweepFile, path: Path) -> dict[str, dict[str, Prompt]]:
         if file.memory_template not in levels("memory"):
             raise SeedError(f"{path}: memory_template: there are {', '.join(levels('memory'))}")
         return {}
-    given = read_prompt_file(path.parent / file.prompt_file)
+    if folder is None:
+        raise SeedError(
+            f"{path}: prompt_file: a sweep in the app cannot name a file of this machine; start the sweep from the "
+            "command line (cimemories sweep FILE), or use prompt_levels that ship"
+        )
+    given = read_prompt_file(_below(path, folder, file.prompt_file))
     own = (
         {"memory": given.prompt("memory", file.memory_template)}
         if file.memory_template in given.levels("memory")
@@ -277,6 +289,18 @@ def _wording(file: SweepFile, path: Path) -> dict[str, dict[str, Prompt]]:
         return {level: {"respond": given.prompt("respond", level), **own} for level in file.prompt_levels}
     except SeedError as error:
         raise SeedError(f"{path}: prompt_levels: {error}") from None
+
+
+def _below(path: Path, folder: Path, name: str) -> Path:
+    """The file of that name in the folder or below it, wherever links lead. Raises SeedError for any other place."""
+    try:
+        base = folder.resolve()
+        target = (base / name).resolve()
+    except (OSError, ValueError, RuntimeError):
+        raise SeedError(f"{path}: prompt_file: this is no path that can be used") from None
+    if not target.is_relative_to(base):
+        raise SeedError(f"{path}: prompt_file: must stand in the folder of the sweep's file or below it; copy it there")
+    return target
 
 
 def _run(

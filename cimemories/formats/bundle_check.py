@@ -12,8 +12,16 @@ from typing import Any
 from pydantic_core import PydanticCustomError
 
 from cimemories.formats.labelled import TOLERANCE
-from cimemories.formats.official_records import checked_value, forbidden, shown
-from cimemories.model import DOMAINS, GENERAL, Label, canonical_domain, canonical_event
+from cimemories.formats.official_records import checked_value, forbidden, shown, too_long
+from cimemories.model import (
+    DOMAINS,
+    GENERAL,
+    LONGEST_NAME,
+    LONGEST_STATEMENT,
+    Label,
+    canonical_domain,
+    canonical_event,
+)
 from cimemories.store import calls, rules
 from cimemories.store.contents import LETTERS, NO_VOTE
 from cimemories.store.engine import StoreError
@@ -96,8 +104,11 @@ class Check:
             self._keys = set()
         if row["number"] != self.attributes[profile]:
             raise Misfit(f"number must be {self.attributes[profile]}, as attributes of a profile are numbered from 0")
-        for name in ("key", "statement"):
-            _written(row, name)
+        _written(row, "key")
+        try:
+            _written(row, "statement", LONGEST_STATEMENT)
+        except Misfit as misfit:
+            raise Misfit(f"profile {profile}, attribute '{shown(row['key'])}': {misfit}") from None
         if row["key"] in self._keys:
             raise Misfit(f"key '{shown(row['key'])}' stands twice in profile {profile}")
         self._keys.add(row["key"])
@@ -108,7 +119,7 @@ class Check:
         try:
             checked_value(row["value"])
         except PydanticCustomError as error:
-            raise Misfit(f"value {error.message()}") from None
+            raise Misfit(f"profile {profile}, attribute '{shown(row['key'])}': value {error.message()}") from None
         self.attributes[profile] += 1
 
     def _context(self, row: Row) -> None:
@@ -288,7 +299,9 @@ class Check:
         self._before = place
 
 
-def _written(row: Row, name: str) -> None:
+def _written(row: Row, name: str, longest: int = LONGEST_NAME) -> None:
+    if len(row[name]) > longest:
+        raise Misfit(f"{name} {too_long(len(row[name]), longest)}")
     if not row[name].strip() or forbidden(row[name]):
         raise Misfit(f"{name} is blank or holds control characters")
     if name == "key" and "".join(row[name].splitlines()) != row[name]:

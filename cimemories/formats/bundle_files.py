@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import stat
 import tempfile
 import zipfile
 import zlib
@@ -18,20 +17,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, BinaryIO, Literal, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cimemories.files import NotAFileError, open_regular
+from cimemories.formats import parquet_files
 from cimemories.formats.bundle_tables import TABLES, VERSION, Column, columns_of, complaint, line_of
 from cimemories.formats.errors import FormatError
 from cimemories.formats.json_records import loads
+from cimemories.formats.official import opened
 from cimemories.formats.official_records import shown
 
 Encoding = Literal["jsonl", "parquet"]
 MANIFEST = "manifest.json"
 LARGEST_MANIFEST = 4 << 20
 LONGEST_LINE = 32 << 20
+LONGEST_CELL = 16 << 20  # bytes of a text in Parquet; a recorded request holds a whole prompt
 MOST_UNPACKED = 8 << 30
 _ROWS = 2000
 _OLD = (1980, 1, 1, 0, 0, 0)  # a date for zip entries, so that the same content gives the same bytes
@@ -95,7 +98,7 @@ def opened_bundle(path: Path) -> Iterator[Bundle]:
             if path.is_dir():
                 yield Bundle(name, _Folder(path))
             else:
-                archive = stack.enter_context(zipfile.ZipFile(path))
+                archive = stack.enter_context(zipfile.ZipFile(stack.enter_context(opened(path))))
                 scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
                 yield Bundle(name, _Zip(archive, name, scratch))
         except (
@@ -119,10 +122,12 @@ class _Folder:
         self.names = sorted(item.name for item in path.iterdir())
 
     @contextmanager
-    def open(self, file: str) -> Iterator[IO[bytes]]:
-        with (self.path / file).open("rb") as stream:
-            if not stat.S_ISREG((self.path / file).stat().st_mode):
-                raise FormatError(f"{shown(self.path.name)}: {file} is no plain file")
+    def open(self, file: str) -> Iterator[BinaryIO]:
+        try:
+            stream = open_regular(self.path / file)
+        except NotAFileError as error:
+            raise FormatError(f"{shown(self.path.name)}: {file} is {error.strerror}, no plain file") from None
+        with stream:
             yield stream
 
 
@@ -141,11 +146,11 @@ class _Zip:
             raise FormatError(f"{name}: the zip file is encrypted; pack it without a password")
 
     @contextmanager
-    def open(self, file: str) -> Iterator[IO[bytes]]:
+    def open(self, file: str) -> Iterator[BinaryIO]:
         entry = self.archive.getinfo(file)
         if not file.endswith(".parquet"):
             with self.archive.open(entry) as stream:
-                yield stream
+                yield cast(BinaryIO, stream)
             return
         # Parquet is read from its end, so it needs a file of its own.
         copy = self.scratch / file
@@ -225,35 +230,26 @@ def _lines(stream: IO[bytes], place: str) -> Iterator[Any]:
         yield loads(line, f"{place} row {number}")
 
 
-def _parquet(stream: IO[bytes], columns: Sequence[Column], place: str) -> Iterator[Any]:
-    try:
-        schema = schema_of(columns)
-        texts = [column.name for column in columns if column.kind in ("text", "json")]
-        head = pq.ParquetFile(stream)
-        if [(field.name, field.type) for field in head.schema_arrow] != [(f.name, f.type) for f in schema]:
+def _parquet(stream: BinaryIO, columns: Sequence[Column], place: str) -> Iterator[Any]:
+    schema = schema_of(columns)
+
+    def choose(found: pa.Schema) -> list[str]:
+        if [(field.name, field.type) for field in found] != [(field.name, field.type) for field in schema]:
             raise FormatError(f"{place}: the columns are not those of this table: {', '.join(schema.names)}")
-        stream.seek(0)
-        # As dictionaries: a small file cannot become large by one long text in every row.
-        for batch in pq.ParquetFile(stream, read_dictionary=texts).iter_batches(batch_size=_ROWS):
-            listed = [_cells(column, batch.column(column.name), place) for column in columns]
-            names = [column.name for column in columns]
-            for cells in zip(*listed, strict=True):
-                yield dict(zip(names, cells, strict=True))
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        if isinstance(error, FormatError):
-            raise
-        first = (str(error).strip().splitlines() or ["no reason given"])[0]
-        raise FormatError(f"{place}: not a whole Parquet file ({shown(first, 120)}); export it again") from None
+        return list(schema.names)
+
+    for batch in parquet_files.columns(stream, place, choose, rows=_ROWS, longest=LONGEST_CELL, hint="export it again"):
+        for column in columns:
+            if column.kind == "json":
+                batch[column.name] = _parsed(batch[column.name], f"{place}: {column.name}")
+        for cells in zip(*batch.values(), strict=True):
+            yield dict(zip(batch, cells, strict=True))
 
 
-def _cells(column: Column, found: Any, place: str) -> list[Any]:
-    if not pa.types.is_dictionary(found.type):
-        listed: list[Any] = found.to_pylist()
-        return listed
-    values = found.dictionary.to_pylist()
-    if column.kind == "json":
-        values = [loads(text.encode(), f"{place}: {column.name}") for text in values]
-    return [None if index is None else values[index] for index in found.indices.to_pylist()]
+def _parsed(texts: list[str | None], place: str) -> list[Any]:
+    """JSON values from their texts, each text read once."""
+    values = {text: loads(text.encode(), place) for text in set(texts) if text is not None}
+    return [None if text is None else values[text] for text in texts]
 
 
 def schema_of(columns: Sequence[Column]) -> pa.Schema:

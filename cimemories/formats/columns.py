@@ -12,6 +12,7 @@ from __future__ import annotations
 import codecs
 import csv
 import hashlib
+import io
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,12 +22,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 
+from cimemories.formats import parquet_files
 from cimemories.formats.errors import FormatError
 from cimemories.formats.official import opened
-from cimemories.formats.official_records import forbidden, kind, shown
-from cimemories.model import DOMAINS, GENERAL, canonical_domain, canonical_event
+from cimemories.formats.official_records import forbidden, kind, shown, too_long
+from cimemories.model import DOMAINS, GENERAL, LONGEST_NAME, LONGEST_STATEMENT, canonical_domain, canonical_event
 
 NEEDED = ("name", "attribute", "memory_statement", "label", "prompt")
 OWN = (
@@ -35,7 +36,7 @@ OWN = (
 )
 COLUMNS = (*NEEDED, "adv_reveal_prompt", *OWN)
 SOURCES = ("consensus", "person", "none")
-MOST_ROWS = 50_000_000
+LONGEST_CELL = 1 << 20  # bytes; prompts, the longest, have some tens of thousands
 PROMPT_END = 8000  # characters of a prompt that are kept: recipient and purpose stand at its end
 _BATCH = 4096
 _KEPT = 2000  # texts
@@ -75,8 +76,7 @@ def rows(path: Path, *, parquet: bool) -> Iterator[Row]:
     """Every row in its order. Raises FormatError that names the row (from 1, the header not counted) and the column."""
     name = shown(path.name or path)
     number, reader = 0, _Rows()
-    for batch in _parquet(path, name) if parquet else _csv(path, name):
-        columns = {field: _listed(batch.column(field)) for field in batch.schema.names}
+    for columns in _parquet(path, name) if parquet else _csv(path, name):
         for cells in zip(*columns.values(), strict=True):
             number += 1
             yield reader.row(dict(zip(columns, cells, strict=True)), f"{name}: row {number}")
@@ -93,33 +93,24 @@ def file_hash(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _parquet(path: Path, name: str) -> Iterator[pa.RecordBatch]:
+def _parquet(path: Path, name: str) -> Iterator[dict[str, list[Any]]]:
+    def choose(schema: pa.Schema) -> list[str]:
+        _check_names(schema.names, name)
+        return _wanted(schema.names)
+
     with opened(path) as stream:
-        try:
-            head = pq.ParquetFile(stream)
-            names = head.schema_arrow.names
-            _check_names(names, name)
-            if head.metadata.num_rows > MOST_ROWS:
-                raise FormatError(f"{name}: {head.metadata.num_rows:,} rows are more than the {MOST_ROWS:,} allowed")
-            wanted = [field for field in names if field in COLUMNS and field != "adv_reveal_prompt"]
-            # As dictionaries, so that a text that stands in a million rows is in memory once.
-            texts = [field for field in wanted if _is_text(head.schema_arrow.field(field).type)]
-            stream.seek(0)
-            file = pq.ParquetFile(stream, read_dictionary=texts)
-            yield from file.iter_batches(batch_size=_BATCH, columns=wanted)
-        except (pa.ArrowException, OSError, ValueError, KeyError, NotImplementedError) as error:
-            if isinstance(error, FormatError):
-                raise
-            raise FormatError(f"{name}: not a whole Parquet file ({_first(error)}); export or fetch it again") from None
+        yield from parquet_files.columns(
+            stream, name, choose, rows=_BATCH, longest=LONGEST_CELL, hint="export or fetch it again"
+        )
 
 
-def _csv(path: Path, name: str) -> Iterator[pa.RecordBatch]:
+def _csv(path: Path, name: str) -> Iterator[dict[str, list[Any]]]:
     _check_whole(path, name)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as text:
+        with opened(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
             names = next(csv.reader(text), [])
         _check_names(names, name)
-        wanted = [field for field in names if field in COLUMNS and field != "adv_reveal_prompt"]
+        wanted = _wanted(names)
         reader = pa_csv.open_csv(
             path,
             read_options=pa_csv.ReadOptions(block_size=_CSV_BLOCK),
@@ -128,7 +119,8 @@ def _csv(path: Path, name: str) -> Iterator[pa.RecordBatch]:
                 column_types=dict.fromkeys(wanted, pa.string()), include_columns=wanted, strings_can_be_null=False
             ),
         )
-        yield from reader
+        for batch in reader:
+            yield {field: batch.column(field).to_pylist() for field in batch.schema.names}
     except (pa.ArrowException, UnicodeDecodeError, KeyError, csv.Error) as error:
         raise FormatError(f"{name}: not a whole CSV file ({_first(error)}); export or fetch it again") from None
 
@@ -159,23 +151,15 @@ def _check_names(names: list[str], name: str) -> None:
         raise FormatError(f"{name}: the column {twice[0]} stands twice; remove one")
 
 
-def _is_text(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
-
-
-def _listed(column: Any) -> list[Any]:
-    if pa.types.is_dictionary(column.type):
-        values = column.dictionary.to_pylist()
-        return [None if i is None else values[i] for i in column.indices.to_pylist()]
-    listed: list[Any] = column.to_pylist()
-    return listed
+def _wanted(names: list[str]) -> list[str]:
+    return [field for field in names if field in COLUMNS and field != "adv_reveal_prompt"]
 
 
 class _Rows:
     """Cells as rows. Texts stand in thousands of rows, so what was found of one is kept for a while."""
 
     def __init__(self) -> None:
-        self._good: set[str] = set()
+        self._good: set[tuple[str, str]] = set()
         self._prompts: dict[str, tuple[bytes, str]] = {}
 
     def row(self, found: dict[str, Any], place: str) -> Row:
@@ -186,6 +170,12 @@ class _Rows:
             if len(self._prompts) > _KEPT:
                 self._prompts.clear()
             self._prompts[prompt] = hashlib.sha256(prompt.encode()).digest(), prompt[-PROMPT_END:]
+        name, statement = self._text(found, "name", place), self._text(found, "memory_statement", place)
+        if len(statement) > LONGEST_STATEMENT:
+            raise FormatError(
+                f"{place}: '{shown(name)}', attribute '{shown(key)}': memory_statement "
+                f"{too_long(len(statement), LONGEST_STATEMENT)}"
+            )
         digest, end = self._prompts[prompt]
         source = self._optional(found, "label_source", place)
         if source and source not in SOURCES:
@@ -195,9 +185,9 @@ class _Rows:
             raise FormatError(f"{place}: there is a label, and label_source says that there is none")
         return Row(
             profile=_whole(found["profile"], place) if "profile" in found else None,
-            name=self._text(found, "name", place),
+            name=name,
             attribute=key,
-            statement=self._text(found, "memory_statement", place),
+            statement=statement,
             domain=_domain(self._optional(found, "information_domain", place) or GENERAL, place),
             event=_event(self._optional(found, "event", place)),
             label=label,
@@ -216,7 +206,7 @@ class _Rows:
 
     def _text(self, found: dict[str, Any], field: str, place: str) -> str:
         value = found[field]
-        if isinstance(value, str) and value in self._good:
+        if isinstance(value, str) and (field, value) in self._good:
             return value
         if value is None or value == "":
             raise FormatError(f"{place}: {field} is missing")
@@ -224,11 +214,13 @@ class _Rows:
             raise FormatError(f"{place}: {field} must be text, not {kind(value)}")
         if not value.strip():
             raise FormatError(f"{place}: {field} is blank; write a text")
+        if len(value) > LONGEST_NAME and field not in ("prompt", "memory_statement"):
+            raise FormatError(f"{place}: {field} {too_long(len(value), LONGEST_NAME)}")
         if forbidden(value):
             raise FormatError(f"{place}: {field} holds control characters; remove them")
         if len(self._good) > _KEPT:
             self._good.clear()
-        self._good.add(value)
+        self._good.add((field, value))
         return value
 
 

@@ -12,15 +12,13 @@ Results are recognised here and imported there: looking their quotes up in the m
 from __future__ import annotations
 
 import re
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 import sqlalchemy as sa
 
+from cimemories.files import uploaded
 from cimemories.formats import bundle
 from cimemories.formats.bundle_files import MANIFEST, opened_bundle
 from cimemories.formats.columns import file_hash, is_header
@@ -150,16 +148,6 @@ def import_bytes(
     """The same for a file that was uploaded."""
     with uploaded(data, file_name) as path:
         return import_file(store, path, name, kind)
-
-
-@contextmanager
-def uploaded(data: bytes | memoryview, file_name: str) -> Iterator[Path]:
-    """An uploaded file under its own name in a folder that lasts as long as the block."""
-    own = Path(file_name.replace("\\", "/")).name.replace("\0", "")[:200] or "upload"
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / own
-        path.write_bytes(data)
-        yield path
 
 
 def _import(store: Store, file: LabelledFile, name: str, source_name: str, kind: Kind) -> Imported:

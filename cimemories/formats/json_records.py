@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,8 +22,11 @@ from cimemories.formats.official_records import Repeating, shown
 
 CHUNK = 1 << 20
 LARGEST_RECORD = 64 << 20  # characters
+LONGEST_SPACE = 64 << 20  # characters of white space between two things
+MOST_COMMAS = 4_000_000  # of a record: an empty list takes three characters of the file and sixty bytes of memory
 _LONGEST_WORD = 16  # what may be cut at the end of the memory: -Infinity, an escape
-_SPACE = " \t\r\n"
+_SPACE = re.compile(r"[ \t\r\n]*")
+_KEEP = 1 << 18  # characters already read that may stay in memory: each time they are dropped, all others are copied
 
 
 @dataclass(frozen=True)
@@ -83,27 +87,36 @@ class _Text:
 
     def skip_space(self) -> bool:
         """Go to the next character that is no white space; False at the end of the file."""
+        skipped = 0
         while True:
-            while self.position < len(self.buffer) and self.buffer[self.position] in _SPACE:
-                self.position += 1
+            start = self.position
+            self.position = _SPACE.match(self.buffer, start).end()  # type: ignore[union-attr]  # matches anything
             if self.position < len(self.buffer):
                 return True
+            skipped += self.position - start
+            if skipped > LONGEST_SPACE:
+                raise FormatError(
+                    f"{self.name}: more than {LONGEST_SPACE >> 20} MiB of white space; this is no file of ours"
+                )
             self._drop()
             if not self._more(CHUNK):
                 return False
 
     def element(self) -> Element:
         """The value that begins here."""
-        self._drop()
+        if self.position > _KEEP:
+            self._drop()
         size = CHUNK
         while True:
             self._constants = []
             try:
-                value, end = self._json.raw_decode(self.buffer)
+                value, end = self._json.raw_decode(self.buffer, self.position)
             except json.JSONDecodeError as error:
                 # Either wrong, or cut where the memory ends: then more of the file tells.
                 cut = error.msg.startswith("Unterminated") or error.pos > len(self.buffer) - _LONGEST_WORD
                 if cut and len(self.buffer) < LARGEST_RECORD and self._more(size):
+                    if self.buffer.count(",", self.position) > MOST_COMMAS:
+                        raise FormatError(f"{self.name}: a profile holds more than {MOST_COMMAS:,} values") from None
                     size *= 2
                     continue
                 raise self.problem(error.msg, error.pos) from None
@@ -174,6 +187,8 @@ def loads(data: bytes, place: str) -> Any:
     def constant(word: str) -> float:
         raise FormatError(f"{place}: {word} is not JSON; write null instead")
 
+    if data.count(b",") > MOST_COMMAS:
+        raise FormatError(f"{place}: more than {MOST_COMMAS:,} values")
     try:
         return json.loads(data.decode("utf-8"), object_pairs_hook=_paired, parse_constant=constant)
     except UnicodeDecodeError as error:

@@ -4,6 +4,7 @@
      "labels_gpt-5___the_pragmatic__": {"My rent is $1,450.": {"necessary": 0.9, "private": 0.0, "unlabeled": 0.1}},
      "labels_combined":               {"My rent is $1,450.": {"private": 0.0, "necessary": 0.94, "unlabeled": 0.06}}}
 
+The authors' script itself writes two underscores before `the_unconcerned__`; both forms are read, three are written.
 `private` is our inappropriate, `unlabeled` our abstain. Labels are keyed by memory statement, so attributes of one
 profile that say the same share them. The votes themselves are not in such a file. One field of a profile is our own,
 written by our export: "labelling" tells the personas, the rule and whether a simulator voted.
@@ -36,7 +37,9 @@ COMBINED = "labels_combined"
 TOLERANCE = 2e-3  # shares may be rounded to three places
 DIFFERS = 0.01
 NO_VOTES = "the file gives shares by persona; the votes behind them are not in it"
-_MODEL = re.compile(r"labels_(.+)___(.+?)__", re.DOTALL)
+# Two underscores or three before the persona: the authors' script makes the key from the first line of the persona's
+# text, '**The Pragmatic**' but '*The Unconcerned**', and writes an underscore for each star.
+_MODEL = re.compile(r"labels_(.+?)_{2,3}([a-z0-9]+(?:_[a-z0-9]+)*)__", re.DOTALL)
 Triple = tuple[float, float, float]
 
 
@@ -174,6 +177,8 @@ class LabelReader:
             elif match[2] not in slugs:
                 there = ", ".join(slugs)
                 raise self._problem(place, f"'{shown(key)}' is of a persona that is not known here; known are {there}")
+            elif slugs[match[2]] in by_model.get(match[1], {}):
+                raise self._problem(place, f"'{shown(key)}': the labels of this model and persona stand twice")
             else:
                 by_model.setdefault(match[1], {})[slugs[match[2]]] = triples
         by_model = {model: dict(sorted(by_persona.items())) for model, by_persona in by_model.items()}

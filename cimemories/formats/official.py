@@ -26,6 +26,7 @@ from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 
+from cimemories.files import NotAFileError, open_regular
 from cimemories.formats.errors import FormatError as FormatError
 from cimemories.formats.json_records import elements
 from cimemories.formats.official_records import FIELDS, FILE, in_words, shown
@@ -68,10 +69,11 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     """The file for reading its bytes; whatever the system says against it comes as FormatError."""
     name = shown(path.name or path)
     try:
-        if path.is_dir():
-            raise FormatError(f"{name}: this is a folder; choose the JSON file inside it")
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             yield stream
+    except NotAFileError as error:
+        hint = "choose the JSON file inside it" if path.is_dir() else "choose a regular file"
+        raise FormatError(f"{name}: this is {error.strerror}; {hint}") from None
     except FileNotFoundError:
         raise FormatError(f"{name}: there is no such file; check the path {shown(path, 300)}") from None
     except OSError as error:

@@ -6,6 +6,7 @@ complaint about a profile as a whole adds its name: "profile 2 (Ann Lee), attrib
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -26,6 +27,8 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from cimemories.model import (
     DOMAINS,
     GENERAL,
+    LONGEST_NAME,
+    LONGEST_STATEMENT,
     Attribute,
     Context,
     Profile,
@@ -36,6 +39,9 @@ from cimemories.model import (
 )
 
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+MOST_ATTRIBUTES = 5_000  # of a profile
+MOST_CONTEXTS = 2_000
+MOST_ITEMS = 1_000  # of a list as a value
 _KNOWN_DOMAINS = (*DOMAINS, GENERAL)
 
 
@@ -62,10 +68,17 @@ def forbidden(text: str) -> bool:
     return _FORBIDDEN.search(text) is not None
 
 
-def _checked_text(value: object) -> object:
+def too_long(size: int, longest: int) -> str:
+    """Why a text of that many characters is refused."""
+    return f"has {size:,} characters, more than the {longest:,} that are read; shorten it"
+
+
+def _checked_text(value: object, longest: int = LONGEST_NAME) -> object:
     """Text as it is, or a refusal; what is no text passes, for pydantic to name its type."""
     if not isinstance(value, str):
         return value
+    if len(value) > longest:
+        raise _refuse(too_long(len(value), longest))
     if bad := _FORBIDDEN.search(value):
         raise _refuse(f"holds the control character or half pair U+{ord(bad[0]):04X}; remove it")
     if not value.strip():
@@ -84,7 +97,7 @@ def _flat_object(item: dict[str, Any]) -> dict[str, Scalar]:
 def _checked_scalar(value: object) -> Scalar:
     if isinstance(value, float) and not math.isfinite(value):
         raise _refuse("must be a finite number (NaN and Infinity are not JSON); write null where it is not known")
-    checked = _checked_text(value)
+    checked = _checked_text(value, LONGEST_STATEMENT)
     if checked is None or isinstance(checked, str | bool | int | float):
         return checked
     raise _refuse(f"must be text, a number, true, false, null or a list of these, not {kind(value)}")
@@ -92,9 +105,15 @@ def _checked_scalar(value: object) -> Scalar:
 
 def checked_value(value: object) -> Value:
     """The value with its JSON type kept: pydantic's own unions could turn 1 into True or 1.0 into 1."""
-    if isinstance(value, list):
-        return [_flat_object(item) if isinstance(item, dict) else _checked_scalar(item) for item in value]
-    return _checked_scalar(value)
+    if not isinstance(value, list):
+        return _checked_scalar(value)
+    if len(value) > MOST_ITEMS:
+        raise _refuse(f"is a list of {len(value):,} items, more than the {MOST_ITEMS:,} that are read")
+    items = [_flat_object(item) if isinstance(item, dict) else _checked_scalar(item) for item in value]
+    size = len(json.dumps(items, ensure_ascii=False))
+    if size > LONGEST_STATEMENT:
+        raise _refuse(too_long(size, LONGEST_STATEMENT))
+    return items
 
 
 def _checked_event(value: str) -> str:
@@ -118,7 +137,11 @@ def _checked_attributes(value: object) -> object:
     if isinstance(value, dict):
         if not value:
             raise _refuse("there are no attributes; add at least one under information_attributes", "profile")
+        if len(value) > MOST_ATTRIBUTES:
+            raise _refuse(f"{len(value):,} attributes are more than the {MOST_ATTRIBUTES:,} that are read", "profile")
         for key in value:
+            if len(key) > LONGEST_NAME:
+                raise _refuse(f"attribute key '{shown(key)}' {too_long(len(key), LONGEST_NAME)}", "keys")
             if not key.strip() or _FORBIDDEN.search(key) or "".join(key.splitlines()) != key:
                 raise _refuse(f"attribute key '{shown(key)}' is blank or holds control characters; rename it", "keys")
     return value
@@ -135,7 +158,12 @@ class Record(BaseModel):
         return data
 
 
+def _checked_statement(value: object) -> object:
+    return _checked_text(value, LONGEST_STATEMENT)
+
+
 _Text = Annotated[str, BeforeValidator(_checked_text)]
+_Statement = Annotated[str, BeforeValidator(_checked_statement)]
 
 
 class _BioRecord(Record):
@@ -149,7 +177,7 @@ class _AttributeRecord(Record):
     value: Annotated[Value, PlainValidator(checked_value)]
     information_domain: Annotated[_Text, AfterValidator(_checked_domain)]
     event: Annotated[_Text, AfterValidator(_checked_event)]
-    memory_statement: _Text
+    memory_statement: _Statement
 
 
 class _ContextRecord(Record):
@@ -169,10 +197,17 @@ def _checked_contexts(contexts: list[_ContextRecord]) -> list[_ContextRecord]:
     return contexts
 
 
+def _few_contexts(value: object) -> object:
+    """Before each is looked at: millions of wrong ones would give millions of complaints."""
+    if isinstance(value, list) and len(value) > MOST_CONTEXTS:
+        raise _refuse(f"{len(value):,} contexts are more than the {MOST_CONTEXTS:,} that are read", "profile")
+    return value
+
+
 class _ProfileRecord(Record):
     bio: _BioRecord
     information_attributes: Annotated[dict[str, _AttributeRecord], BeforeValidator(_checked_attributes)]
-    contexts: Annotated[list[_ContextRecord], AfterValidator(_checked_contexts)]
+    contexts: Annotated[list[_ContextRecord], BeforeValidator(_few_contexts), AfterValidator(_checked_contexts)]
 
     def profile(self) -> Profile:
         attributes = tuple(

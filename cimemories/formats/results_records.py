@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cimemories.formats.errors import FormatError
-from cimemories.formats.official_records import forbidden, kind, shown
+from cimemories.formats.official_records import forbidden, kind, shown, too_long
 from cimemories.model import JudgementStatus, Profile, ResponseStatus
 
 OF_RESPONSE = "combination_"
@@ -19,6 +19,7 @@ RUN = "run"
 FULL = "full"
 NECESSARY_AND = "necessary+"
 MOST_TRIALS = 10_000
+LONGEST_MESSAGE = 1_000_000  # characters
 NO_TEXT = "no text in the file"
 NO_JUDGEMENT = "no judgement in the file"
 _KEY = re.compile(r"combination_num_to_share=([^=]*)_num_not_to_share=([^=]*)_trial=(\d{1,9})")
@@ -152,6 +153,8 @@ class _Response:
         text = solution.get("response_solution")
         if text is not None and not isinstance(text, str):
             self._problem(f"response_solution must be text or null, not {kind(text)}")
+        if text is not None and len(text) > LONGEST_MESSAGE:
+            self._problem(f"response_solution {too_long(len(text), LONGEST_MESSAGE)}")
         status, cause = self._status(own, text or "")
         judgement, judgement_cause, reveals = self._judgement(own, solution, status, memory, positions)
         return Result(
@@ -236,6 +239,10 @@ class _Response:
         for key, sentence in sentences.items():
             if sentence is not None and not isinstance(sentence, str):
                 self._problem(f"revealed_attributes_explanation: '{shown(key)}' must be text, not {kind(sentence)}")
+            if sentence is not None and len(sentence) > LONGEST_MESSAGE:
+                self._problem(
+                    f"revealed_attributes_explanation: '{shown(key)}' {too_long(len(sentence), LONGEST_MESSAGE)}"
+                )
         if status is not ResponseStatus.OK:
             return JudgementStatus.OWED, None, ()
         counts = self.reader.counts

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cimemories.formats.bundle_tables import Column, columns, complaint_of
-from cimemories.formats.official_records import forbidden, shown
-from cimemories.model import Label
+from cimemories.formats.official_records import forbidden, shown, too_long
+from cimemories.model import LONGEST_STATEMENT, Label
 from cimemories.store.audits import AuditVerdict
 from cimemories.store.marks import Kind
 from cimemories.store.review_merge import KINDS, SAID
@@ -52,6 +52,9 @@ def problem_of(row: Any) -> str:
     problem = complaint_of(fields, _completed(fields, row))
     if problem:
         return problem
+    for name, text in row.items():
+        if isinstance(text, str) and len(text) > LONGEST_STATEMENT:
+            return f"{name} {too_long(len(text), LONGEST_STATEMENT)}"
     for name in _NOT_BLANK:
         value = row.get(name)
         if value is not None and (not value.strip() or (name in ("uid", "annotator") and len(value) > LONGEST_NAME)):

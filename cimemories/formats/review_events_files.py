@@ -10,23 +10,27 @@ formula is written with an apostrophe before it, which is taken off again.
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, BinaryIO, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cimemories.formats.bundle_files import LONGEST_LINE, schema_of
+from cimemories.formats import parquet_files
+from cimemories.formats.bundle_files import schema_of
 from cimemories.formats.bundle_tables import Column
 from cimemories.formats.errors import FormatError
 from cimemories.formats.json_records import loads
+from cimemories.formats.official import opened
 from cimemories.formats.official_records import shown
 from cimemories.formats.review_events_fields import FIELDS
 from cimemories.store.review_merge import KINDS
 
 Form = Literal["jsonl", "csv", "parquet"]
+LONGEST_EVENT = 1 << 20  # bytes of a line, or of a text in Parquet
 FORMS: tuple[Form, ...] = get_args(Form)
 NAMES = {kind: f"{kind}s" for kind in KINDS}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
@@ -76,37 +80,34 @@ def read(path: Path) -> Iterator[tuple[str, Any]]:
         for file in files:
             yield from read(file)
         return
-    try:
-        with path.open("rb") as stream:
-            start = stream.read(4096)
+    with opened(path) as stream:
+        start = stream.read(4096)
+        stream.seek(0)
         if start.startswith(b"PAR1"):
-            yield from _parquet(path, name)
+            yield from _parquet(stream, name)
         elif not start.strip() or start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
-            yield from _lines(path, name)
+            yield from _lines(stream, name)
         else:
-            yield from _csv(path, name)
-    except OSError as error:
-        raise FormatError(f"{name}: cannot be read ({shown(error.strerror or error)})") from None
+            yield from _csv(stream, name)
 
 
-def _lines(path: Path, name: str) -> Iterator[tuple[str, Any]]:
-    with path.open("rb") as stream:
-        number = 0
-        while line := stream.readline(LONGEST_LINE + 1):
-            number += 1
-            place = f"{name}: line {number}"
-            if len(line) > LONGEST_LINE:
-                raise FormatError(f"{place}: longer than {LONGEST_LINE >> 20} MiB; that is no event")
-            if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
-            if line.strip():
-                yield place, loads(line, place)
+def _lines(stream: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
+    number = 0
+    while line := stream.readline(LONGEST_EVENT + 1):
+        number += 1
+        place = f"{name}: line {number}"
+        if len(line) > LONGEST_EVENT:
+            raise FormatError(f"{place}: longer than {LONGEST_EVENT >> 20} MiB; that is no event")
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if line.strip():
+            yield place, loads(line, place)
 
 
-def _csv(path: Path, name: str) -> Iterator[tuple[str, Any]]:
+def _csv(stream: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
+        with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
+            reader = csv.reader(text, strict=True)
             header = next(reader, [])
             if "event" not in header or len(set(header)) < len(header):
                 raise FormatError(f"{name}: line 1: the columns must have names, each once, and 'event' among them")
@@ -145,15 +146,11 @@ def _event(cells: dict[str, str], place: str) -> Event:
     return found
 
 
-def _parquet(path: Path, name: str) -> Iterator[tuple[str, Any]]:
+def _parquet(stream: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
     number = 0
-    try:
-        for batch in pq.ParquetFile(path).iter_batches(batch_size=2000):
-            for row in batch.to_pylist():
-                number += 1
-                yield f"{name}: row {number}", row
-    except (pa.ArrowException, ValueError, KeyError, NotImplementedError) as error:
-        if isinstance(error, FormatError):
-            raise
-        first = (str(error).strip().splitlines() or ["no reason given"])[0]
-        raise FormatError(f"{name}: not a whole Parquet file ({shown(first, 120)}); export it again") from None
+    for batch in parquet_files.columns(
+        stream, name, lambda schema: schema.names, rows=2000, longest=LONGEST_EVENT, hint="export it again"
+    ):
+        for cells in zip(*batch.values(), strict=True):
+            number += 1
+            yield f"{name}: row {number}", dict(zip(batch, cells, strict=True))

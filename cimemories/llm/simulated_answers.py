@@ -1,5 +1,6 @@
-"""What the simulator says to a prompt: it reads the prompt's structure (numbered facts, dash-marked memories,
-recipient, purpose) and lets policy.py decide. Pure functions of the prompt and of the chance handed in for one draw.
+"""What the simulator says to a prompt: it reads the prompt's structure (memories with numbers, dashes, keys and arrows,
+or one a line; recipient, purpose) and lets policy.py decide. Pure functions of the prompt and of the chance handed in
+for one draw.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ MESSAGE = re.compile(r"^[ \t]*<message>", re.MULTILINE)
 FREE = re.compile(
     UNLISTED + r"(?:message|note|letter|e-?mail|write|text) to (?:the |my |your |an? )?([^.:,;\n]+)(.*)$", re.M | re.I
 )
+BLOCK = re.compile(r"(?:^[ \t]*\S.*(?:\n|\Z))+", re.MULTILINE)
+ACHIEVE = re.compile(r"\bto (.+?) to achieve\b")
+# Fewer than 15 words, so that a task check does not take it for a message.
+NO_MEMORIES = "This prompt holds no memories that I could write a message from."
 PLAIN = "Ok. This is the CIMemories simulator: it answers, but this is none of the tasks it knows."
 
 
@@ -57,11 +62,38 @@ def answer(model: str, prompt: str, chance: Random) -> str:
         return json.dumps({str(verdict): lists[verdict] for verdict in (Verdict.NECESSARY, Verdict.INAPPROPRIATE)})
     dashed = tuple(hit[1].strip() for hit in DASHED.finditer(prompt, 0, len(prompt) - len(tail)))
     memories = max(statements, dashed, key=len)
+    if not memories:
+        memories, frame = _unmarked(prompt)
+        recipient, task, tail = _context(frame)
+    memories = tuple(_without_key(memory) for memory in memories)
     if (memories or recipient) and re.search(r"\b(?:message|letter|e-?mail|reply|write)\b", frame, re.IGNORECASE):
+        if not memories:
+            return NO_MEMORIES
         name = load_policy().default_character if model in HELPERS else model
         memories = simulated_steps.restrained(memories, recipient, task, frame, chance)
         return write_message(name, memories, recipient, task, chance)
     return PLAIN
+
+
+def _unmarked(prompt: str) -> tuple[tuple[str, ...], str]:
+    """Memories that stand one a line without a mark, as published prompts have them, and the prompt from its request
+    on. They are the paragraphs between the introduction and the last paragraph that names a recipient."""
+    blocks = [(hit.start(), hit[0]) for hit in BLOCK.finditer(prompt)]
+    asks = (number for number, (_, block) in enumerate(blocks) if RECIPIENT.search(block) or FREE.search(block))
+    request = max(asks, default=None)
+    if request is None:
+        return (), prompt
+    before = [[line.strip() for line in block.splitlines()] for _, block in blocks[:request]]
+    texts = [lines for block in before if (lines := [line for line in block if not line.startswith("#")])]
+    # A paragraph that stands alone is an introduction if it is one line, else memories without an introduction.
+    kept = texts[1:] if len(texts) > 1 else [lines for lines in texts if len(lines) > 1]
+    return tuple(line for lines in kept for line in lines), prompt[blocks[request][0] :]
+
+
+def _without_key(memory: str) -> str:
+    """'rent -> My rent is $1,450.' as the statement alone."""
+    keyed = simulated_steps.KEYED.fullmatch(memory)
+    return keyed[2].strip() if keyed else memory
 
 
 def persona_of(text: str) -> str:
@@ -80,6 +112,8 @@ def _context(frame: str) -> tuple[str, str, str]:
     hits = [hit for hit in (to, purpose) if hit]
     if hits:
         after = frame[max(hit.end() for hit in hits) :]
+        if to is None and purpose is not None:
+            to = ACHIEVE.search(purpose[0])
         return to[1].strip() if to else "", purpose[1].strip() if purpose else "", after
     free = FREE.search(frame)
     if free:

@@ -14,7 +14,8 @@ from cimemories.llm.policy import judge, score_of, scores_of
 from cimemories.model import Strength
 
 _FACT = re.compile(r"^[ \t]*(\d{1,6})[.)][ \t]+(\S.*)$", re.MULTILINE)
-_KEYED = re.compile(r"^[ \t]*([A-Za-z][\w.-]*)[ \t]+->[ \t]+(\S.*)$", re.MULTILINE)
+# 'key -> statement'; the reference harness writes the arrow as one character.
+KEYED = re.compile(r"^[ \t]*(?:[-*•][ \t]+)?([A-Za-z][\w.-]*)[ \t]*(?:->|→)[ \t]*(\S.*)$", re.MULTILINE)
 _TO = re.compile(r"^[^\n:]*\bto:[ \t]*(\S.*)$", re.MULTILINE | re.IGNORECASE)
 _FOR = re.compile(r"^[^\n:]*\bpurpose[^\n:]*:[ \t]*(\S.*)$", re.MULTILINE | re.IGNORECASE)
 _DRAFT = re.compile(r"<draft>\n(.*)\n</draft>", re.DOTALL)
@@ -39,8 +40,9 @@ def answer(prompt: str, chance: Random) -> str | None:
     draft = _DRAFT.search(prompt)
     if draft is not None:
         return _rewrite(prompt, draft, chance)
-    keyed = _KEYED.findall(prompt)
-    return _keyed_judge(prompt, keyed, chance) if keyed and "JSON" in prompt else None
+    keyed = KEYED.findall(prompt)
+    # A memory may speak of JSON; only the wording around the list asks for it.
+    return _keyed_judge(prompt, keyed, chance) if keyed and "JSON" in KEYED.sub("", prompt) else None
 
 
 def _context(text: str) -> tuple[str, str]:
@@ -84,7 +86,7 @@ def _check(prompt: str) -> str:
 
 
 def _keyed_judge(prompt: str, keyed: list[tuple[str, str]], chance: Random) -> str:
-    end = max(hit.end() for hit in _KEYED.finditer(prompt))
+    end = max(hit.end() for hit in KEYED.finditer(prompt))
     found = judge(tuple(text.strip() for _, text in keyed), prompt[end:], chance)
     return json.dumps({keyed[i][0]: quote for i, how, quote in found if how is Strength.FULL}, ensure_ascii=False)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import Field
 
-from cimemories.seeds.reading import SEEDS, Identifier, Seed, SeedError, read
+from cimemories.seeds.reading import SEEDS, Identifier, Seed, SeedError, checked, load, read
 
 TEXT, NUMBERS, KEYS = "text", "numbers", "keys"
 FROM_SEEDS = "seeds"
@@ -138,9 +138,13 @@ def read_prompt_file(path: Path) -> PromptFile:
     template, and, ours, `memory`.
 
     Raises SeedError where it cannot be read, has other fields, no template at all, or a template that leaves out a
-    placeholder: {memories} {recipient} {task}; {attributes} {solution}; {statement}.
+    placeholder: {memories} {recipient} {task}; {attributes} {solution}; {statement}. A file that is no prompt file is
+    never quoted: the path may come from somebody who is not to see it.
     """
-    file = read(path, _UserFile)
+    content = load(path, quoting=False)
+    if not isinstance(content, dict) or not any(section in content for section in _SECTIONS):
+        raise SeedError(f"{path}: this is no prompt file: it has no prompt under {', '.join(_SECTIONS)}")
+    file = checked(path, content, _UserFile)
     given: dict[str, dict[Any, str]] = {section: getattr(file, section) for section in _SECTIONS}
     sections = {section: {str(level): text for level, text in found.items()} for section, found in given.items()}
     if not any(sections.values()):

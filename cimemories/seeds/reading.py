@@ -1,7 +1,9 @@
 """Reading one YAML file against a schema: all of it or nothing, and an error that says where and what.
 
-Files of the project and files that a user wrote come the same way, so a file is taken as hostile: YAML's safe loader, a
-limit on its size, no key given twice, and an error that stays short however much is wrong.
+Files of the project and files that a user wrote come the same way, so a file is taken as hostile: YAML's safe loader,
+limits on its size, its depth and on all values with aliases written out, no key given twice, and an error that stays
+short however much is wrong. Two habits of YAML 1.1 are left out: merge keys (<<), which are copied once for every
+mention, and numbers to the base 60, which make 4:30 the number 270.
 """
 
 from __future__ import annotations
@@ -11,14 +13,18 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
 
+from cimemories.files import NotAFileError, open_regular
+
 SEEDS = Path(os.environ.get("CIMEMORIES_SEEDS") or Path(__file__).resolve().parents[2] / "seeds")
 LARGEST_FILE = 1_000_000  # bytes; the largest file that ships has about 20,000
 DEEPEST = 30  # lists and mappings inside one another; the C loader dies of very many
+MOST_VALUES = 50_000  # lists, mappings and scalars, what an alias stands for counted each time
+LONGEST_NUMBER = 100  # characters
 PROBLEMS_NAMED = 10
 _UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
@@ -58,8 +64,27 @@ S = TypeVar("S", bound=Seed)
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+_INT, _FLOAT, _MERGE = (f"tag:yaml.org,2002:{name}" for name in ("int", "float", "merge"))
+# The patterns of YAML 1.1 without those to the base 60.
+_NUMBERS = {
+    _INT: (re.compile(r"[-+]?(?:0b[01_]+|0[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$"), "-+0123456789"),
+    _FLOAT: (
+        re.compile(
+            r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*(?:[eE][-+][0-9]+)?|\.[0-9][0-9_]*(?:[eE][-+][0-9]+)?|\.(?:inf|Inf|INF))$"
+            r"|\.(?:nan|NaN|NAN)$"
+        ),
+        "-+0123456789.",
+    ),
+}
+
+
 class _Loader(_SafeLoader):  # type: ignore[misc]
     """YAML lets a later value replace an earlier one of the same key in silence; here that is an error."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, list[Any]]] = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag not in _NUMBERS]
+        for first, resolvers in _SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -71,36 +96,88 @@ class _Loader(_SafeLoader):  # type: ignore[misc]
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
 
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        for key, _ in node.value:
+            if key.tag == _MERGE:
+                problem = "merge keys (<<) are not read: write the fields out"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+        super().flatten_mapping(node)
 
-def load(path: Path) -> object:
-    """What a YAML file says. Raises SeedError where it cannot be read, is too large or is no valid YAML."""
+    def plain_number(self, node: yaml.ScalarNode) -> int | float:
+        """A number whose tag may also have been written: `!!int 1:30` is to the base 60 whatever the patterns say."""
+        text = str(self.construct_scalar(node))
+        if ":" in text or len(text) > LONGEST_NUMBER:
+            problem = "numbers with colons, and very long ones, are not read: write text in quotes"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        number: int | float = self.construct_yaml_int(node) if node.tag == _INT else self.construct_yaml_float(node)
+        return number
+
+
+for _tag, (_pattern, _first) in _NUMBERS.items():
+    _Loader.add_implicit_resolver(_tag, _pattern, list(_first))
+    _Loader.add_constructor(_tag, _Loader.plain_number)
+
+
+def load(path: Path, *, quoting: bool = True) -> object:
+    """What a YAML file says. Raises SeedError where it cannot be read, is no regular file, is too large or is no valid
+    YAML. quoting: whether the error may repeat words of the file; without, it gives line and column alone."""
     try:
-        size = path.stat().st_size
-        if size > LARGEST_FILE:
+        with open_regular(path) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            data = stream.read(LARGEST_FILE + 1)
+        if len(data) > LARGEST_FILE:
+            size = max(size, len(data))
             raise SeedError(f"{path}: has {size:,} bytes, more than the {LARGEST_FILE:,} that such a file may have")
-        text = path.read_text(encoding="utf-8")
-        _refuse_depth(path, text)
+        text = data.decode("utf-8-sig")
+        _refuse_size(path, text)
         return yaml.load(text, Loader=_Loader)
     except FileNotFoundError:
         raise SeedError(f"{path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SeedError(f"{path}: cannot be read ({error})") from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: an impossible date or number
+    except NotAFileError as error:
+        raise SeedError(f"{path}: cannot be read (this is {error.strerror}); name a regular file") from None
+    except UnicodeDecodeError as error:
+        raise SeedError(f"{path}: cannot be read (not UTF-8 at byte {error.start}); save the file as UTF-8") from None
+    except OSError as error:
+        raise SeedError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # ValueError: an impossible date or number
         if isinstance(error, SeedError):
             raise
-        raise SeedError(f"{path}: not valid YAML ({_in_one_line(error)})") from error
+        if quoting:
+            raise SeedError(f"{path}: not valid YAML ({_in_one_line(error)})") from error
+        mark = getattr(error, "problem_mark", None)
+        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        raise SeedError(f"{path}: not valid YAML{place}") from None
 
 
 def _in_one_line(error: Exception) -> str:
     return " ".join(str(error).replace('in "<unicode string>", ', "in ").split())[:300]
 
 
-def _refuse_depth(path: Path, text: str) -> None:
-    depth = 0
+def _refuse_size(path: Path, text: str) -> None:
+    """Refuse what is too deep or too much, before anything is built. Values are counted as if every alias were written
+    out: a few lines of aliases to aliases stand for billions."""
+    sizes: dict[str, int] = {}
+    open_: list[tuple[str | None, int]] = []  # of each collection around here: its anchor, and the values before it
+    total = 0
     for event in yaml.parse(text, Loader=_SafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST:
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in sizes:
+                raise SeedError(f"{path}: not valid YAML (an alias without an anchor before it)")
+            total += sizes[event.anchor]
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_.pop()
+            if anchor:
+                sizes[anchor] = total - before
+        elif isinstance(event, yaml.NodeEvent):
+            total += 1
+            if isinstance(event, yaml.CollectionStartEvent):
+                open_.append((event.anchor, total - 1))
+            elif event.anchor:
+                sizes[event.anchor] = 1
+        if len(open_) > DEEPEST:
             raise SeedError(f"{path}: lists and mappings stand more than {DEEPEST} deep in one another")
+        if total > MOST_VALUES:
+            raise SeedError(f"{path}: more than {MOST_VALUES:,} values, what aliases stand for among them")
 
 
 def read(path: Path, schema: type[S]) -> S:

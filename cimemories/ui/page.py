@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import streamlit as st
+from streamlit import runtime
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from cimemories.ui import safe, url
 
@@ -43,6 +45,15 @@ def head(title: str, takeaway: str, *, simulated: bool = False) -> None:
         ),
     ):
         _link(key="page.link")
+
+
+def session_check() -> Callable[[], bool]:
+    """What tells, from now on and without drawing anything, whether this script's browser window is still there."""
+    context = get_script_run_ctx()
+    if context is None or not runtime.exists():
+        return lambda: True
+    app, session = runtime.get_instance(), context.session_id
+    return lambda: bool(app.is_active_session(session))
 
 
 def badge_simulated() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import streamlit as st
 
+from cimemories import uploads
 from cimemories.analysis import exporting
 from cimemories.analysis.exporting import Format
 from cimemories.analysis.labels import default_labelling
-from cimemories.evaluation.importing_files import import_bytes
 from cimemories.formats.errors import FormatError
 from cimemories.model import WorkStatus
 from cimemories.store import datasets, labellings, runs
@@ -75,9 +75,14 @@ def import_form(store: Store) -> None:
     ):
         return
     try:
-        with st.spinner("Checking and importing the file"):
-            found = import_bytes(
-                store, upload.getbuffer(), upload.name, name.strip() or None, model=(model or "").strip() or None
+        with st.spinner("Checking and importing the file", show_time=True):
+            found = uploads.import_upload(
+                store,
+                upload.getbuffer(),
+                upload.name,
+                name.strip() or None,
+                model=(model or "").strip() or None,
+                wanted=page.session_check(),
             )
     except FormatError as problem:
         page.error("This file cannot be imported.", f"{problem}.", "Nothing was kept of it.")

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import streamlit as st
 
+from cimemories import uploads
 from cimemories.formats.errors import FormatError
-from cimemories.formats.review_events import Exported, Filters, export_events, import_events
+from cimemories.formats.review_events import Exported, Filters, export_events
 from cimemories.formats.review_events_files import FORMS, Form
 from cimemories.store import decisions, profile_lists
 from cimemories.store.datasets import DatasetRow
@@ -94,10 +95,15 @@ def _import(store: Store, dataset: DatasetRow) -> None:
     if not st.button("Import", type="primary", disabled=upload is None, icon=":material/upload_file:") or not upload:
         return
     try:
-        with st.spinner("Checking and importing the events"), tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "events.jsonl"
-            path.write_bytes(upload.getbuffer())
-            done = import_events(store, path, dataset.name, skip_unknown=skip)
+        with st.spinner("Checking and importing the events", show_time=True):
+            done = uploads.review_upload(
+                store,
+                upload.getbuffer(),
+                "events.jsonl",
+                dataset.name,
+                skip_unknown=skip,
+                wanted=page.session_check(),
+            )
     except (FormatError, StoreError) as problem:
         page.error("These events cannot be imported.", f"{problem}", "Nothing was kept of them.")
         return

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import streamlit as st
 
 from cimemories.analysis.labels import default_labelling
 from cimemories.evaluation.spec import THINKING
+from cimemories.files import uploaded
 from cimemories.seeds import SeedError
 from cimemories.seeds.presets import Sampling
 from cimemories.seeds.prompts import PromptFile, levels, read_prompt_file
+from cimemories.seeds.reading import LARGEST_FILE
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.ui import page, safe, url
@@ -144,6 +143,9 @@ def _prompt(draft: Draft) -> str:
         key="run_new.upload",
         help="YAML with task_solving (and adversary_reveal, memory), each from a level to a template: docs/formats.md",
     )
+    if upload is not None and upload.size > LARGEST_FILE:
+        page.error("This prompt file cannot be used.", f"It is larger than {LARGEST_FILE:,} bytes.")
+        return "The prompt file cannot be used."
     if upload is not None:
         draft.put("prompt_file", (upload.name, bytes(upload.getvalue())))
     try:
@@ -178,13 +180,11 @@ def prompt_file(draft: Draft) -> PromptFile | None:
     if not held:
         return None
     name, content = held
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / (Path(str(name)).name or "prompts.yaml")
-        path.write_bytes(content)
+    with uploaded(content, str(name)) as path:
         try:
             return read_prompt_file(path)
         except SeedError as problem:
-            raise SeedError(str(problem).replace(f"{folder}/", "")) from None
+            raise SeedError(str(problem).replace(f"{path.parent}/", "")) from None
 
 
 def _memory(store: Store, draft: Draft, dataset: DatasetRow) -> str:

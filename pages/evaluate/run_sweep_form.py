@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,12 @@ from cimemories.evaluation.prices import Prices
 from cimemories.evaluation.spec import THINKING
 from cimemories.evaluation.sweep_file import SweepSpec, check_sweep, read_sweep
 from cimemories.evaluation.sweeps import SweepEstimate, estimate_sweep, plan
+from cimemories.files import uploaded
 from cimemories.llm.client import DEFAULT_KEY_ENV
 from cimemories.llm.worker import SIMULATOR
 from cimemories.seeds import SeedError
 from cimemories.seeds.prompts import levels
+from cimemories.seeds.reading import LARGEST_FILE
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store
 from cimemories.ui import page, safe, tables, url
@@ -68,13 +69,13 @@ def _from_file() -> SweepSpec | None:
     )
     if upload is None:
         return None
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / (Path(upload.name).name or NAME.name)
-        path.write_bytes(upload.getvalue())
+    if upload.size > LARGEST_FILE:
+        raise SeedError(f"{safe.option(upload.name)}: is larger than {LARGEST_FILE:,} bytes")
+    with uploaded(upload.getvalue(), upload.name) as path:
         try:
-            return read_sweep(path)
+            return read_sweep(path, uploaded=True)
         except SeedError as problem:
-            raise SeedError(str(problem).replace(f"{folder}/", "")) from None
+            raise SeedError(str(problem).replace(f"{path.parent}/", "")) from None
 
 
 def _from_form(store: Store, draft: Draft, data: list[DatasetRow]) -> SweepSpec | None:

@@ -1,0 +1,55 @@
+"""Files that people name or upload. A named pipe or a device would be waited for, or read, without end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+_KINDS = (
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISDIR, "a folder"),
+)
+
+
+class NotAFileError(OSError):
+    """The path leads to something else than a regular file; `strerror` says to what: 'a named pipe'."""
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A regular file for reading its bytes. Raises NotAFileError for anything else, before it is opened, and OSError
+    where the system refuses. Symbolic links are followed."""
+    _refuse_other(os.stat(path).st_mode, path)
+    # Between the two looks the path may have come to lead elsewhere: O_NONBLOCK keeps a pipe from being waited for.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    try:
+        _refuse_other(os.fstat(descriptor).st_mode, path)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _refuse_other(mode: int, path: Path) -> None:
+    if not stat.S_ISREG(mode):
+        kind = next((words for is_kind, words in _KINDS if is_kind(mode)), "no regular file")
+        raise NotAFileError(errno.EINVAL, kind, str(path))
+
+
+@contextmanager
+def uploaded(data: bytes | memoryview, file_name: str) -> Iterator[Path]:
+    """An uploaded file under its own name in a folder that lasts as long as the block."""
+    own = Path(file_name.replace("\\", "/")).name.replace("\0", "")
+    own = own.encode("utf-8", "replace")[:200].decode("utf-8", "ignore") or "upload"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / own
+        path.write_bytes(data)
+        yield path

@@ -1,0 +1,240 @@
+"""Uploads are read by a process of their own, with limits on its memory and time: one file cannot take the app down.
+
+    found = import_upload(store, upload.getbuffer(), upload.name, wanted=page.session_is_open)
+
+The process imports the file into the record by itself, in one transaction, as the command line does, and says what came
+of it as JSON. It ends when it is not wanted any more, which is when its browser session is gone, and when the app ends:
+both leave nothing behind. Everything that the file brings stays in it but words, which pages escape.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cimemories.evaluation import importing_files
+from cimemories.files import uploaded
+from cimemories.formats import importing, review_events
+from cimemories.formats.errors import FormatError
+from cimemories.formats.official_records import shown
+from cimemories.store import datasets
+from cimemories.store.engine import DATABASE_URL, Store, StoreError, open_store
+
+MEMORY = 2 << 30  # bytes; without a file the process has 0.15 of these
+SECONDS = 900  # the largest upload (256 MB of results) takes about two minutes
+_ADDRESSES = 2 << 30  # bytes of addresses above MEMORY: libraries that are mapped, stacks of threads
+_LONGEST_ANSWER = 4 << 20
+_LOOK_SECONDS = 0.1
+_PACKAGE_ROOT = Path(__file__).resolve().parent.parent
+_BY_HAND = "import it on the command line, which has no such limit: cimemories import FILE"
+_log = logging.getLogger(__name__)
+
+
+def _always() -> bool:
+    return True
+
+
+def import_upload(
+    store: Store,
+    data: bytes | memoryview,
+    file_name: str,
+    name: str | None = None,
+    *,
+    model: str | None = None,
+    wanted: Callable[[], bool] = _always,
+) -> importing.Imported:
+    """Import an uploaded file as what it is recognised to be. name: of the dataset; model: what wrote the results.
+
+    wanted: asked while the file is read; once it says no, the reading ends. Raises FormatError for the file, for one
+    that takes too much and where it is not wanted any more, and StoreError for the name; then nothing is kept.
+    """
+    told = _read(store, data, file_name, {"do": "import", "name": name, "model": model}, wanted)
+    with store.read() as connection:
+        row = next((row for row in datasets.all_rows(connection) if row.id == told["dataset"]), None)
+    if row is None:
+        raise StoreError("the dataset was deleted while its file was imported. Import it again.")
+    return importing.Imported(row, told["new"], tuple(told["notes"]), told["kind"], tuple(told["runs"]))
+
+
+def review_upload(
+    store: Store,
+    data: bytes | memoryview,
+    file_name: str,
+    dataset: str,
+    *,
+    skip_unknown: bool,
+    wanted: Callable[[], bool] = _always,
+) -> review_events.Imported:
+    """Add the review events of an uploaded file to a dataset. Raises like `import_upload`."""
+    request = {"do": "review", "dataset": dataset, "skip_unknown": skip_unknown}
+    told = _read(store, data, file_name, request, wanted)
+    return review_events.Imported(
+        tuple(told["datasets"]), told["new"], told["known"], tuple(told["skipped"]), tuple(told["notes"])
+    )
+
+
+def _read(
+    store: Store, data: bytes | memoryview, file_name: str, request: Mapping[str, Any], wanted: Callable[[], bool]
+) -> dict[str, Any]:
+    """What the process says of the file. Raises FormatError and StoreError with what it says against it."""
+    name = shown(file_name or "upload")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(_PACKAGE_ROOT), os.environ.get("PYTHONPATH")])),
+        # Libraries that start a thread a core and keep memory for each: one file is read by one thread.
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    environment.pop(DATABASE_URL, None)
+    if not store.is_sqlite:
+        environment[DATABASE_URL] = store.engine.url.render_as_string(hide_password=False)
+    with uploaded(data, file_name) as path, tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as errors:
+        whole = {**request, "file": str(path), "workspace": str(store.workspace.absolute())}
+        whole |= {"memory": MEMORY, "seconds": SECONDS}
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "cimemories.uploads"],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=answer,
+                stderr=errors,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise StoreError(f"the file cannot be read now ({error.strerror}). Try again.") from error
+        code = _watched(process, whole, name, wanted)
+        answer.seek(0)
+        text = answer.read(_LONGEST_ANSWER + 1)
+        errors.seek(0, os.SEEK_END)
+        errors.seek(max(0, errors.tell() - 4096))
+        complaints = errors.read().decode("utf-8", "replace")
+    try:
+        told = json.loads(text) if len(text) <= _LONGEST_ANSWER else {}
+    except ValueError:
+        told = {}
+    match told:
+        case {"result": dict(result)}:
+            return result
+        case {"problem": "file", "message": str(message)}:
+            raise FormatError(message)
+        case {"problem": "record", "message": str(message)}:
+            raise StoreError(message)
+    if told.get("problem") == "memory" or "bad_alloc" in complaints or "MemoryError" in complaints:
+        raise FormatError(f"{name}: needs more than {MEMORY >> 20:,} MiB of memory to read; {_BY_HAND}")
+    if code == -signal.SIGXCPU:
+        raise FormatError(f"{name}: not read within {SECONDS:,} seconds; {_BY_HAND}")
+    _log.error("the process that read an upload ended with %s: %s", code, complaints)
+    raise FormatError(f"{name}: could not be read: the process that read it has failed; {_BY_HAND}")
+
+
+def _watched(
+    process: subprocess.Popen[bytes], request: Mapping[str, Any], name: str, wanted: Callable[[], bool]
+) -> int:
+    """The exit status of the process, which is gone when this returns or raises."""
+    assert process.stdin is not None
+    try:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+        last = time.monotonic() + SECONDS
+        while True:
+            try:
+                return process.wait(_LOOK_SECONDS)
+            except subprocess.TimeoutExpired:
+                if not wanted():
+                    raise FormatError(f"{name}: its import was stopped: the browser window is gone") from None
+                if time.monotonic() > last:
+                    raise FormatError(f"{name}: not read within {SECONDS:,} seconds; {_BY_HAND}") from None
+    finally:
+        process.kill()
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        process.wait()
+
+
+# ---- inside the process
+
+
+def _import(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
+    found = importing_files.import_file(store, Path(request["file"]), request["name"], model=request["model"])
+    return {
+        "dataset": found.dataset.id,
+        "new": found.new,
+        "notes": list(found.notes),
+        "kind": found.kind,
+        "runs": list(found.runs),
+    }
+
+
+def _review(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
+    done = review_events.import_events(
+        store, Path(request["file"]), request["dataset"], skip_unknown=request["skip_unknown"]
+    )
+    return {
+        "datasets": list(done.datasets),
+        "new": dict(done.new),
+        "known": dict(done.known),
+        # A page shows how many there are, and the first.
+        "skipped": [shown(text, 500) for text in done.skipped[:10_000]],
+        "notes": list(done.notes),
+    }
+
+
+def _limit(memory: int, seconds: int) -> None:
+    limits = {
+        resource.RLIMIT_AS: memory + _ADDRESSES,
+        resource.RLIMIT_DATA: memory,
+        resource.RLIMIT_CPU: seconds,
+        resource.RLIMIT_CORE: 0,
+    }
+    for kind, most in limits.items():
+        hard = resource.getrlimit(kind)[1]
+        soft = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        with contextlib.suppress(ValueError, OSError):  # a system that has no such limit
+            # Time has a soft limit alone, at which the process dies of a signal that says why.
+            resource.setrlimit(kind, (soft, hard if kind == resource.RLIMIT_CPU else soft))
+    with contextlib.suppress(OSError):
+        os.nice(5)  # pages come first
+
+
+def _end_with_the_app() -> None:
+    """The app holds the other end of standard input, and says nothing more: an end of it is the end of the app."""
+    while os.read(0, 4096):
+        pass
+    os._exit(1)
+
+
+def main() -> None:
+    """Read one request from standard input, do it, and write what came of it."""
+    request = json.loads(sys.stdin.buffer.readline())
+    _limit(request["memory"], request["seconds"])
+    threading.Thread(target=_end_with_the_app, daemon=True).start()
+    answer: dict[str, Any]
+    try:
+        store = open_store(request["workspace"])
+        answer = {"result": {"import": _import, "review": _review}[request["do"]](store, request)}
+        store.close()
+    except FormatError as error:
+        answer = {"problem": "file", "message": str(error)}
+    except StoreError as error:
+        answer = {"problem": "record", "message": str(error)}
+    except MemoryError:
+        answer = {"problem": "memory"}
+    sys.stdout.write(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()
