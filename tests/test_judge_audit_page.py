@@ -55,7 +55,7 @@ def slice_of(store: Store, run_id: str, size: int = 45) -> int:
 
 
 def event(kind: Any, card: str, says: str | None, uid: str, **more: Any) -> Event:
-    values = {"seq": 1, "seconds": 1.0, "blind": True, "text": "", "of": None}
+    values = {"seconds": 1.0, "blind": True, "text": "", "of": None}
     return Event(kind=kind, card=card, says=says, uid=uid, **{**values, **more})
 
 

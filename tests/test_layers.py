@@ -36,7 +36,6 @@ RANKS = {
     "ui": UI,
 }
 FORBIDDEN_IN_APP = {"sqlalchemy", "duckdb", "numpy", "openai"}
-MOST_LINES = 400
 # What renders its first argument as markdown or HTML and so fetches an image without a click.
 TEXTS = "markdown write table metric toast chat_message caption info warning error success title header subheader html"
 LABELS = (
@@ -140,13 +139,6 @@ def test_streamlit_stays_in_the_app_and_vllm_and_sql_outside_of_it() -> None:
             if package in FORBIDDEN_IN_APP and part_of(file) in ("pages", "app"):
                 wrong.append(f"{file}:{line}: {package} has no place on a page; ask the analysis layer")
     assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.parametrize("files", ["cimemories/**/*.py", "pages/**/*.py", "tests/*.py", "benchmarks/*.py", APP])
-def test_no_file_is_longer_than_one_sitting(files: str) -> None:
-    lengths = {str(f): len(f.read_text(encoding="utf-8").splitlines()) for f in ROOT.glob(files)}
-    assert lengths
-    assert {file: n for file, n in lengths.items() if n > MOST_LINES} == {}
 
 
 def test_nothing_switches_streamlits_escaping_off() -> None:

@@ -125,6 +125,88 @@ def test_two_hundred_decisions_at_speed_are_each_in_the_record_once(app: str, br
     page.context.close()
 
 
+# How a person leaves the queue and comes back, without a reload: the browser's script goes on, the component does not.
+def by_sidebar(page: Page, own: str) -> None:
+    for name in ("Home", own):
+        page.get_by_test_id("stSidebarNav").get_by_text(name, exact=True).click()
+        expect(page.locator(".ci-head")).to_contain_text("CIMemories" if name == "Home" else own)
+
+
+def by_tab(page: Page, _own: str) -> None:
+    page.get_by_text("Guideline", exact=True).first.click()
+    expect(card(page)).to_have_count(0)
+    page.get_by_text("Queue", exact=True).first.click()
+
+
+def press(page: Page, keys: str, codes: dict[str, str]) -> dict[str, str]:
+    """Press keys with a moment between them, as a person would; returns what was said of which card."""
+    pressed: dict[str, str] = {}
+    for key in keys:
+        here = pair(page)
+        assert here and here not in pressed
+        page.keyboard.press(key)
+        expect(card(page)).not_to_have_attribute("data-card", here)
+        pressed[here] = codes[key]
+    return pressed
+
+
+def test_no_press_is_lost_by_leaving_the_queue_and_coming_back(app: str, browser: Browser, record: World) -> None:
+    page = begin(browser, app, record, "Ada")
+    pressed: dict[str, str] = {}
+    # As many presses as on the visit before, fewer, more; left at once, or when all is saved.
+    visits = [("nii", by_sidebar), ("niuni", by_tab), ("ui", by_sidebar), ("nnnnnnn", by_tab), ("uuu", by_sidebar)]
+    for number, (keys, leave) in enumerate(visits):
+        new = press(page, keys, CODES)
+        assert not new.keys() & pressed.keys(), "what was decided before is not asked again"
+        pressed |= new
+        if number % 2:
+            saved(page)
+            assert stands(record, "Ada") == pressed
+        leave(page, "Review")
+        ready(page)
+    pressed |= press(page, "in", CODES)
+    saved(page)
+    assert stands(record, "Ada") == pressed
+    page.keyboard.press("z")
+    saved(page)
+    pressed.popitem()
+    assert stands(record, "Ada") == pressed
+    page.reload()
+    page.get_by_label("Your name").fill("Ada")
+    page.get_by_role("button", name="Begin").click()
+    ready(page)
+    pressed |= press(page, "nu", CODES)
+    saved(page)
+    assert stands(record, "Ada") == pressed
+    with record.read() as connection:
+        history = decisions.history(connection, record.id)
+    assert len(history) == len({d.uid for d in history}) == len(pressed) + 2, "each once, and one taken back"
+    page.context.close()
+
+
+def test_two_tabs_of_one_person_lose_nothing_when_one_of_them_leaves_and_closes(
+    app: str, browser: Browser, record: World
+) -> None:
+    first = begin(browser, app, record, "Ada")
+    second = first.context.new_page()
+    second.set_default_timeout(serving.LOOK_MS)
+    second.goto(f"{app}/review?dataset={record.id}")
+    second.get_by_label("Your name").fill("Ada")
+    second.get_by_role("button", name="Begin").click()
+    ready(second)
+    pressed = press(first, "nin", CODES) | press(second, "uu", CODES)
+    assert len(pressed) == 5, "two tabs never show the same pair"
+    by_sidebar(first, "Review")
+    ready(first)
+    pressed |= press(second, "i", CODES) | press(first, "nn", CODES)
+    saved(second)
+    second.close(run_before_unload=False)
+    pressed |= press(first, "iu", CODES)
+    saved(first)
+    assert stands(record, "Ada") == pressed
+    first.context.close()
+
+
 def test_undo_reaches_behind_a_reload_and_the_same_pair_is_next(app: str, browser: Browser, record: World) -> None:
     page = begin(browser, app, record, "Ada")
     seen = []
@@ -305,6 +387,57 @@ def test_a_judge_is_audited_blind_and_each_verdict_is_in_the_record_once(
     verdicts = [str(item.verdict) for item in history[:60]]
     assert verdicts == ["full", "partial", "implied", "none"] * 15
     assert len(audits.standing(history)) == 59
+
+
+def verdicts(record: World, name: str) -> dict[str, str]:
+    with record.read() as connection:
+        standing = audits.standing(audits.history(connection, record.id, name))
+    return {f"{response}.{attribute}": str(item.verdict) for (response, attribute), item in standing.items()}
+
+
+def test_no_verdict_is_lost_by_leaving_the_audit_and_coming_back(
+    workspace: Path, browser: Browser, record: World
+) -> None:
+    codes = {"y": "full", "p": "partial", "m": "implied", "n": "none"}
+    pairs = [(a, c) for r in records(record.store, record.id) for a in r.attribute_ids for c in r.context_ids]
+    run_id = add_run(record.store, record.id, 2, {pair: 1 for n, pair in enumerate(pairs) if n % 3 == 0})
+    with serving.running_app(workspace, "--no-demo") as (address, server):
+        page = serving.open_page(browser, f"{address}/judge_audit?run={run_id}")
+
+        def named() -> None:
+            page.get_by_label("Your name", exact=True).fill("Ada")
+            page.keyboard.press("Enter")
+
+        named()
+        page.get_by_role("button", name="Draw the slice").click()
+        ready(page)
+        pressed: dict[str, str] = {}
+        for keys in ("ypm", "npym", "yy", "nnnpp"):
+            new = press(page, keys, codes)
+            assert not new.keys() & pressed.keys()
+            pressed |= new
+            by_sidebar(page, "Judge audit")
+            ready(page)
+        pressed |= press(page, "ny", codes)
+        saved(page)
+        assert verdicts(record, "Ada") == pressed
+        # Closed while the server hears nothing: what was pressed is there when the person comes back.
+        processes = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+        for process in processes:
+            process.suspend()
+        pressed |= press(page, "my", codes)
+        expect(page.locator(".bench .saved")).to_have_text("2 not saved yet")
+        page.close()
+        for process in processes:
+            process.resume()
+        page = page.context.new_page()
+        page.set_default_timeout(serving.LOOK_MS)
+        page.goto(f"{address}/judge_audit?run={run_id}")
+        named()
+        ready(page)
+        saved(page)
+        assert verdicts(record, "Ada") == pressed
+        page.context.close()
 
 
 def test_what_another_says_of_the_pair_is_seen_without_anything_being_pressed(

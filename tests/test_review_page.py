@@ -15,6 +15,7 @@ from cimemories.model import Label
 from cimemories.store import claims, decisions, saved_views
 from cimemories.store.decisions import Said
 from cimemories.store.engine import Store, StoreError
+from cimemories.ui import workbench
 
 PAGE = "pages/curate/review.py"
 TABS = ("queue", "bulk", "agreement", "adjudication", "comments", "guideline", "exchange")
@@ -33,8 +34,8 @@ def world(store: Store) -> tuple[int, list[tuple[int, int]]]:
     return dataset.id, pairs
 
 
-def event(seq: int, pair: tuple[int, int], says: str | None = "necessary", **changes: Any) -> dict[str, Any]:
-    plain = {"seq": seq, "uid": f"uid-{seq}", "kind": "say", "card": f"{pair[0]}.{pair[1]}", "says": says}
+def event(number: int, pair: tuple[int, int], says: str | None = "necessary", **changes: Any) -> dict[str, Any]:
+    plain = {"uid": f"uid-{number}", "kind": "say", "card": f"{pair[0]}.{pair[1]}", "says": says}
     return {**plain, "seconds": 1.5, "blind": False, "text": "", "of": None, **changes}
 
 
@@ -43,13 +44,26 @@ def begun(app: Any, name: str = "Ada") -> Any:
     return button(app, "Begin").click().run()
 
 
-def hear(app: Any, *events: dict[str, Any], tab: str = "tab") -> None:
+def hear(app: Any, *events: dict[str, Any]) -> None:
     """What the browser would send: all that it has not had confirmed, each with the owner that it was said for."""
     owner = list(app.session_state["review.owners"])[-1]
     events = tuple({"owner": owner, **event} for event in events)
-    app.session_state["review"] = {"log": {"tab": tab, "place": "here", "events": list(events), "at": None}}
+    app.session_state["review"] = {"log": {"place": "here", "events": list(events), "at": None}}
     app.run()
     assert not app.exception
+
+
+def sent_to_the_browser(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the component is given at each drawing."""
+    drawn: list[dict[str, Any]] = []
+    draw = workbench._component
+
+    def record(*, data: dict[str, Any], **rest: Any) -> Any:
+        drawn.append(data)
+        return draw(data=data, **rest)
+
+    monkeypatch.setattr(workbench, "_component", record)
+    return drawn
 
 
 def test_what_the_browser_says_is_recorded_once_whatever_it_sends_again(store: Store) -> None:
@@ -58,10 +72,12 @@ def test_what_the_browser_says_is_recorded_once_whatever_it_sends_again(store: S
     first, second = event(1, pairs[0]), event(2, pairs[1], "inappropriate", blind=True)
     hear(app, first)
     hear(app, first, second)
-    hear(app, first, second, tab="reloaded")
-    broken = [{"seq": 3}, event(4, (999, 999)) | {"kind": "shout"}, event(5, pairs[2], kind="skip", says=None)]
+    app.session_state["review.handled"] = {}  # as after a reload
+    hear(app, first, second)
+    broken = [{"uid": "uid-3"}, event(4, (999, 999)) | {"kind": "shout"}, event(5, pairs[2], kind="skip", says=None)]
     broken.append(event(6, pairs[2], "nonsense"))
-    hear(app, *broken, tab="third")
+    hear(app, *broken)
+    assert app.session_state["review.handled"] == {"uid-5": True, "uid-6": False}
     with store.read() as connection:
         history = decisions.history(connection, dataset)
         held = claims.plan(connection, dataset)
@@ -72,8 +88,9 @@ def test_what_the_browser_says_is_recorded_once_whatever_it_sends_again(store: S
     assert held.share == 0
 
 
-def test_words_stay_those_of_who_said_them_and_of_what(store: Store) -> None:
+def test_words_stay_those_of_who_said_them_and_of_what(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unsaved answers that reach the server after the dataset was changed, or from another person or workspace."""
+    drawn = sent_to_the_browser(monkeypatch)
     first, pairs = world(store)
     second = add_dataset(store, name="second", profiles=1).id
     app = begun(opened(PAGE, dataset=first))
@@ -86,14 +103,18 @@ def test_words_stay_those_of_who_said_them_and_of_what(store: Store) -> None:
     with store.read() as connection:
         assert [(d.uid, d.annotator) for d in decisions.history(connection, first)] == [("uid-1", "Ada")]
         assert decisions.history(connection, second) == []
-    hear(app, event(4, (10**17, 1)), tab="next")  # no id that could be: nothing to keep, and nothing breaks
-    assert app.session_state["review.acked"]["next"] == 4
+    # What is not in the record is not confirmed: one is gone for good, one waits for the person whose it is.
+    assert app.session_state["review.handled"] == {"uid-1": True, "uid-2": False}
+    assert (drawn[-1]["confirmed"], drawn[-1]["refused"], drawn[-1]["stranded"]) == (["uid-1"], ["uid-2"], ["uid-3"])
+    hear(app, event(4, (10**17, 1)))  # no id that could be: nothing to keep, and nothing breaks
+    assert app.session_state["review.handled"] == {"uid-4": False}
 
 
 def test_events_that_cannot_be_written_stay_with_the_browser_and_say_so(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset, pairs = world(store)
+    drawn = sent_to_the_browser(monkeypatch)
 
     def full(*args: object) -> int:
         raise StoreError("the disk is full")
@@ -102,12 +123,14 @@ def test_events_that_cannot_be_written_stay_with_the_browser_and_say_so(
     with monkeypatch.context() as patch:
         patch.setattr(decisions, "add_all", full)
         hear(app, event(1, pairs[0]))
-        assert "What you said last is not saved yet." in said(app)
-        assert app.session_state["review.acked"] == {}
+        assert "Your answers cannot be saved at the moment." in said(app) and "the disk is full" in said(app)
+        assert drawn[-1]["confirmed"] == [], "the queue is still there to go on with, and nothing is said to be saved"
+        assert drawn[-1]["cards"] == drawn[-2]["cards"]
     hear(app, event(1, pairs[0]))
     with store.read() as connection:
         assert [d.uid for d in decisions.history(connection, dataset)] == ["uid-1"]
-    assert app.session_state["review.acked"] == {"tab": 1}
+    assert drawn[-1]["confirmed"] == ["uid-1"]
+    assert "cannot be saved" not in said(app)
 
 
 def test_a_view_is_saved_with_its_filters(store: Store) -> None:

@@ -25,7 +25,8 @@ _component = st.components.v2.component(
     "cimemories_matrix",
     html=_asset("matrix.html"),
     css=_asset("matrix.css"),
-    js=_asset("matrix_drawing.js") + _asset("matrix.js"),  # one module: an inline script cannot import another
+    # One module: an inline script cannot import another.
+    js=_asset("leaving.js") + _asset("matrix_drawing.js") + _asset("matrix.js"),
 )
 
 

@@ -29,10 +29,15 @@ _ASSETS = Path(__file__).parent / "assets"
 
 def _asset(name: str) -> str:
     # Streamlit takes a text without a line break for a path, so the last one stays.
-    return (_ASSETS / f"presses.{name}").read_text(encoding="utf-8")
+    return (_ASSETS / name).read_text(encoding="utf-8")
 
 
-_component = st.components.v2.component("cimemories_presses", html=_asset("html"), css=_asset("css"), js=_asset("js"))
+_component = st.components.v2.component(
+    "cimemories_presses",
+    html=_asset("presses.html"),
+    css=_asset("presses.css"),
+    js=_asset("leaving.js") + _asset("presses.js"),
+)
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,27 @@
 """A queue of items that a person works through by keyboard, as a component of the page (assets/workbench.js).
 
 The browser holds the items that come next and answers every press at once. What was said goes into its log; the page
-hears it at the start of its next run, records it, and with the confirmation the log is emptied:
+hears it at the start of its next run, records it, and confirms what is in the record, by uid; the log keeps the rest:
 
-    for event in workbench.heard("review"): ...       # record each once, by its uid
-    workbench.confirm("review")
+    events = workbench.heard("review")                # record each once, by its uid
+    workbench.confirm("review", recorded=[event.uid for event in events])
     workbench.draw(cards, key="review", session=..., owner=..., keys=KEYS, blind=..., done=..., total=...)
 
-An event may come twice (a slow confirmation, a reload): `uid` tells. No text of the data is read as markup there.
+An event may come twice (a slow confirmation, a reload): `uid` tells, and nothing else does, since the browser's log and
+what this session knows of it have lives of their own when a person leaves the page and comes back. No text of the data
+is read as markup there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import streamlit as st
+
+from cimemories.ui import page
 
 T = TypeVar("T")
 Kind = Literal["say", "skip", "flag", "comment", "undo"]
@@ -28,10 +32,15 @@ _ASSETS = Path(__file__).parent / "assets"
 
 def _asset(name: str) -> str:
     # Streamlit takes a text without a line break for a path, so the last one stays.
-    return (_ASSETS / f"workbench.{name}").read_text(encoding="utf-8")
+    return (_ASSETS / name).read_text(encoding="utf-8")
 
 
-_component = st.components.v2.component("cimemories_workbench", html=_asset("html"), css=_asset("css"), js=_asset("js"))
+_component = st.components.v2.component(
+    "cimemories_workbench",
+    html=_asset("workbench.html"),
+    css=_asset("workbench.css"),
+    js=_asset("leaving.js") + _asset("workbench.js"),
+)
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,6 @@ class Event:
     that an undo takes back, None for the last one of before this page was opened; text: of a comment; owner: as `draw`
     was told when it was said."""
 
-    seq: int
     uid: str
     kind: Kind
     card: str
@@ -87,23 +95,45 @@ def owner(key: str, event: Event) -> Any:
     return st.session_state.get(f"{key}.owners", {}).get(event.owner)
 
 
+def not_saved(problem: str) -> None:
+    """Say that the record cannot take answers now, and why; draw it above `redraw`, which goes on collecting them."""
+    page.error(
+        "Your answers cannot be saved at the moment.",
+        problem,
+        "You can go on: this browser keeps your answers and sends them again every few seconds.",
+    )
+
+
+def _stranded(key: str) -> list[str]:
+    """uids of what cannot be recorded in this session, since it does not know whose it is: the server was started anew,
+    say, and somebody else has given a name since. It waits in the browser for its owner."""
+    return [event.uid for event in heard(key) if owner(key, event) is None]
+
+
 def _log(key: str) -> dict[str, Any]:
     log = (st.session_state.get(key) or {}).get("log")
     return log if isinstance(log, dict) else {}
 
 
 def heard(key: str) -> list[Event]:
-    """What was said since the last confirmation, in its order; what does not read as an event is left out."""
-    log = _log(key)
-    acked = _acked(key).get(str(log.get("tab")), 0)
-    events = [_event(raw) for raw in log.get("events") or () if isinstance(raw, dict)]
-    return [event for event in events if event is not None and event.seq > acked]
+    """What was said and is not confirmed yet, in its order; what does not read as an event is left out."""
+    handled = _handled(key)
+    return [event for event in _events(key) if event.uid not in handled]
+
+
+def answered(key: str) -> set[str]:
+    """The ids of the items that the browser's last message answers, puts off or flags."""
+    return {event.card for event in _events(key) if event.kind in ("say", "skip", "flag")}
+
+
+def _events(key: str) -> list[Event]:
+    events = [_event(raw) for raw in _log(key).get("events") or () if isinstance(raw, dict)]
+    return [event for event in events if event is not None]
 
 
 def _event(raw: dict[str, Any]) -> Event | None:
     try:
         event = Event(
-            seq=int(raw["seq"]),
             uid=str(raw["uid"])[:64],
             kind=raw["kind"],
             card=str(raw["card"]),
@@ -119,18 +149,20 @@ def _event(raw: dict[str, Any]) -> Event | None:
     return event if event.kind in KINDS else None
 
 
-def confirm(key: str) -> None:
-    """All that was heard is recorded: the next drawing tells the browser so."""
-    log = _log(key)
-    heard_of = [int(raw["seq"]) for raw in log.get("events") or () if isinstance(raw, dict) and raw.get("seq")]
-    if heard_of:
-        tab = str(log.get("tab"))
-        _acked(key)[tab] = max(*heard_of, _acked(key).get(tab, 0))
+def confirm(key: str, recorded: Collection[str], refused: Collection[str] = ()) -> None:
+    """Tell the browser, at the next drawing, what became of events, by their uids. recorded: they are in the record.
+    refused: no record can hold them, since what they speak of is gone. Whatever else was heard stays with the browser,
+    which shows it as not saved and sends it again."""
+    handled = {**_handled(key), **dict.fromkeys(recorded, True), **dict.fromkeys(refused, False)}
+    # The browser sends all that it has not seen confirmed, so what is not in its last message need not be kept.
+    sent = {event.uid for event in _events(key)}
+    st.session_state[f"{key}.handled"] = {uid: kept for uid, kept in handled.items() if uid in sent}
 
 
-def _acked(key: str) -> dict[str, int]:
-    acked: dict[str, int] = st.session_state.setdefault(f"{key}.acked", {})
-    return acked
+def _handled(key: str) -> dict[str, bool]:
+    """uid of each handled event of the browser's last message: whether it was recorded."""
+    handled: dict[str, bool] = st.session_state.get(f"{key}.handled", {})
+    return handled
 
 
 def at(key: str) -> str | None:
@@ -143,12 +175,6 @@ def blind(key: str) -> bool | None:
     """Whether the person works blind, where the browser has said so."""
     said = _log(key).get("blind")
     return said if isinstance(said, bool) else None
-
-
-def tab(key: str) -> str | None:
-    """The name that this browser tab gave itself, None before it has said anything."""
-    name = _log(key).get("tab")
-    return str(name) if name else None
 
 
 def place(key: str) -> str | None:
@@ -180,8 +206,7 @@ def draw(
     every event, so that what was left unsaved is never taken for somebody else's; `start` puts the person at that card,
     once. done of total: how far the whole work is, what is not confirmed yet not counted. watch: ask for another run
     every second, for what others say meanwhile; else every 20 seconds."""
-    tab_name = tab(key)
-    data = {
+    st.session_state[f"{key}.drawn"] = {
         "key": key,
         "session": session,
         "owner": owner,
@@ -197,7 +222,22 @@ def draw(
         "watch": watch,
         "empty": empty,
         "hiding": hiding,
-        "tab": tab_name,
-        "acked": _acked(key).get(tab_name or "", 0),
+    }
+    redraw(key)
+
+
+def redraw(key: str) -> None:
+    """Draw the queue as it was last drawn in this session, where the record cannot be read now: the person can go on
+    with the items that the browser holds, and what is said meanwhile is sent again until it is recorded. Draws nothing
+    where it has not been drawn before."""
+    drawn = st.session_state.get(f"{key}.drawn")
+    if drawn is None:
+        return
+    handled = _handled(key)
+    data = {
+        **drawn,
+        "confirmed": [uid for uid, kept in handled.items() if kept],
+        "refused": [uid for uid, kept in handled.items() if not kept],
+        "stranded": _stranded(key),
     }
     _component(key=key, data=data, on_log_change=lambda: None)

@@ -71,12 +71,18 @@ class Work:
 @st.fragment
 def draw(work: Work) -> None:
     """The queue with what belongs to the pair in it; redrawn by itself at each word of the browser."""
+    above = (
+        st.container()
+    )  # there with or without a message, so that the queue below keeps its position and is not reset
     try:
         workbench.own(KEY, work.owner, (work.dataset.id, work.me))
-        if _record(work.store):
-            _queue(work)
+        with above:
+            _record(work.store)
+        _queue(work)
     except StoreError as problem:
-        page.error("The queue cannot go on.", str(problem), "What this tab has not saved yet stays in it.")
+        with above:
+            workbench.not_saved(str(problem))
+        workbench.redraw(KEY)
 
 
 def _queue(work: Work) -> None:
@@ -135,30 +141,35 @@ def _hundred(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -> No
     )
 
 
-def _record(store: Store) -> bool:
-    """Write down what was said since the last time, for whom and of what it was said; False where that cannot be done:
-    the browser keeps it."""
-    gone = 0
-    try:
-        for whose, events in groupby(workbench.heard(KEY), key=lambda event: workbench.owner(KEY, event)):
-            if whose is None:
-                continue
-            dataset_id, annotator = whose
-            done = record(store, dataset_id, annotator, list(events))
-            gone += done.gone
-            st.session_state[_DECIDED] = st.session_state.get(_DECIDED, 0) + done.new
-            if done.back is not None:
-                st.session_state[_START] = card_id(done.back)
-    except StoreError as problem:
-        page.error("What you said last is not saved yet.", str(problem), "It stays in this tab.")
-        return False
-    workbench.confirm(KEY)
+def _record(store: Store) -> None:
+    """Write down what was said since the last time, for whom and of what it was said.
+
+    Raises StoreError where that cannot be done: nothing is confirmed then, so the browser keeps it.
+    """
+    if st.session_state.get(_START) in workbench.answered(KEY):
+        # The address names the pair of the message before: who leaves right after an answer is not asked it again.
+        st.session_state.pop(_START)
+    recorded: set[str] = set()
+    gone: set[str] = set()
+    for whose, group in groupby(workbench.heard(KEY), key=lambda event: workbench.owner(KEY, event)):
+        if whose is None:
+            continue
+        dataset_id, annotator = whose
+        events = list(group)
+        done = record(store, dataset_id, annotator, events)
+        recorded |= {event.uid for event in events} - done.gone
+        gone |= done.gone
+        st.session_state[_DECIDED] = st.session_state.get(_DECIDED, 0) + done.new
+        if done.back is not None:
+            st.session_state[_START] = card_id(done.back)
+    workbench.confirm(KEY, recorded, gone)
     if gone:
-        page.notice(f"{gone} of your last answers were about pairs that an edit has taken away; they are not kept.")
+        page.notice(
+            f"{len(gone)} of your last answers were about pairs that an edit has taken away; they are not kept."
+        )
     here = pair_of(workbench.at(KEY) or "")
     if here is not None:
         url.put(attribute=here[0], context=here[1])
-    return True
 
 
 def _given(work: Work, index: PairIndex, positions: Positions) -> list[Pair]:

@@ -34,11 +34,12 @@ def card_id(pair: Pair) -> str:
 @dataclass(frozen=True)
 class Recorded:
     """back: the pair that an undo of something said before the page was opened leads back to. new: decisions that the
-    record did not have. gone: events about pairs that an edit or a deletion has taken away, which nothing can hold."""
+    record did not have. gone: uids of events that the record cannot hold: their pair was taken away by an edit or a
+    deletion."""
 
     back: Pair | None
     new: int
-    gone: int
+    gone: frozenset[str]
 
 
 def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event]) -> Recorded:
@@ -47,7 +48,8 @@ def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event
     Raises StoreError where nothing could be written: then nothing was, and the browser still holds all of it.
     """
     back: Pair | None = None
-    new = gone = 0
+    new = 0
+    gone: set[str] = set()
     with store.write() as connection:
         there = decisions.still_there(
             connection, dataset_id, {pair for event in events if (pair := pair_of(event.card)) is not None}
@@ -58,10 +60,12 @@ def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event
         for event in events:
             pair = pair_of(event.card)
             if pair is not None and pair not in there:
-                gone += 1
+                gone.add(event.uid)
             elif event.kind == "say":
                 if pair is not None and event.says in LABELS:
                     waiting.append(_said(pair, event, guideline))
+                else:
+                    gone.add(event.uid)
             else:
                 new += decisions.add_all(connection, dataset_id, annotator, waiting)
                 waiting = []
@@ -70,7 +74,7 @@ def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event
                 elif pair is not None:
                     _other(connection, dataset_id, annotator, pair, event)
         new += decisions.add_all(connection, dataset_id, annotator, waiting)
-    return Recorded(back, new, gone)
+    return Recorded(back, new, frozenset(gone))
 
 
 def _said(pair: Pair, event: Event, guideline: str) -> Said:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import streamlit as st
@@ -14,7 +15,7 @@ from cimemories.store.audits import AuditVerdict, Flow, Said
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.ids import content_hash
 from cimemories.store.slices import SliceItem, SliceRow
-from cimemories.ui import page, safe, style, tables, url, workbench
+from cimemories.ui import safe, style, tables, url, workbench
 from cimemories.ui.workbench import Card, Event, Key
 
 KEY = "judge_audit.bench"
@@ -34,21 +35,50 @@ def draw(store: Store, asked: Scope, chosen: SliceRow, me: str, audited: int) ->
 
 
 def _work(store: Store, asked: Scope, chosen: SliceRow, me: str, audited: int) -> None:
+    above = (
+        st.container()
+    )  # there with or without a message, so that the queue below keeps its position and is not reset
+    try:
+        known = _queue(store, asked, chosen, me)
+    except StoreError as problem:
+        with above:
+            workbench.not_saved(str(problem))
+        workbench.redraw(KEY)
+        return
+    if known != audited:
+        left, right = st.columns([7, 2], vertical_alignment="center")
+        with left:
+            safe.inline(
+                f"The figures below rest on {tables.count(audited)} verdicts; {tables.count(known)} are in.", muted=True
+            )
+        with right:
+            if st.button("Update the figures", key="judge_audit.update", icon=":material/refresh:"):
+                st.rerun()
+
+
+def _queue(store: Store, asked: Scope, chosen: SliceRow, me: str) -> int:
+    """Record what was said and draw what comes next; returns how many items of the slice anybody has audited.
+
+    Raises StoreError where that cannot be done: nothing is confirmed then, so the browser keeps it.
+    """
     owner = content_hash([str(store.engine.url), str(store.workspace.absolute()), asked.run.id, asked.run.created, me])
     workbench.own(KEY, owner, me)
     with store.read() as connection:
         items = slices.items_of(connection, chosen.id)
     by_flow = {_flow(item): item for item in items}
     events = workbench.heard(KEY)
-    try:
-        for who, said in groupby(events, key=lambda event: workbench.owner(KEY, event)):
-            back = None if who is None else record(store, asked.run.dataset, who, list(said), by_flow)
-            if back is not None:
-                st.session_state[_START] = card_id(back)
-    except StoreError as problem:
-        page.error("What you said last is not saved yet.", str(problem), "It stays in this tab.")
-        return
-    workbench.confirm(KEY)
+    recorded: set[str] = set()
+    gone: set[str] = set()
+    for who, group in groupby(events, key=lambda event: workbench.owner(KEY, event)):
+        if who is None:
+            continue
+        said = list(group)
+        done = record(store, asked.run.dataset, who, said, by_flow)
+        recorded |= {event.uid for event in said} - done.gone
+        gone |= done.gone
+        if done.back is not None:
+            st.session_state[_START] = card_id(done.back)
+    workbench.confirm(KEY, recorded, gone)
     with store.read() as connection:
         of_run = audits.of_run(connection, asked.run.id)
     mine = audits.standing(item for item in of_run if item.annotator == me)
@@ -74,15 +104,7 @@ def _work(store: Store, asked: Scope, chosen: SliceRow, me: str, audited: int) -
         empty="You have audited this whole slice: the figures are below.",
         hiding="The judge's claim and quote are hidden until you answer.",
     )
-    if known != audited:
-        left, right = st.columns([7, 2], vertical_alignment="center")
-        with left:
-            safe.inline(
-                f"The figures below rest on {tables.count(audited)} verdicts; {tables.count(known)} are in.", muted=True
-            )
-        with right:
-            if st.button("Update the figures", key="judge_audit.update", icon=":material/refresh:"):
-                st.rerun()
+    return known
 
 
 def _flow(item: SliceItem) -> Flow:
@@ -108,16 +130,24 @@ def _blind() -> bool:
     return url.get("blind") != "0"
 
 
-def record(
-    store: Store, dataset_id: int, annotator: str, events: Sequence[Event], flows: Collection[Flow]
-) -> Flow | None:
+@dataclass(frozen=True)
+class Recorded:
+    """back: the flow that an undo of something said before the page was opened leads back to. gone: uids of events that
+    the record cannot hold: their run has been deleted meanwhile."""
+
+    back: Flow | None
+    gone: frozenset[str]
+
+
+def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event], flows: Collection[Flow]) -> Recorded:
     """Record events in their order, in one transaction, each once however often it comes; those of a slice that was on
-    the screen before this one (`flows`) too. Returns the flow that an undo of something said before the page was
-    opened leads back to, None where there was none.
+    the screen before this one (`flows`) too.
 
     Raises StoreError where nothing could be written: then nothing was, and the browser still holds all of it.
     """
     back: Flow | None = None
+    gone: set[str] = set()
+    verdicts = {str(verdict): verdict for verdict in AuditVerdict}
     with store.write() as connection:
         owners = audits.datasets_of(connection, (flow_of(event.card)[0] for event in events))
         for event in events:
@@ -129,17 +159,21 @@ def record(
                     if last is not None and audits.undo(connection, dataset_id, annotator, last.uid, event.uid):
                         back = last.flow
             elif owner is None:
-                continue
+                gone.add(event.uid)
             elif event.kind == "undo" and event.of is not None:
                 audits.undo(connection, owner, annotator, event.of, event.uid)
-            elif event.kind == "say" and event.says in set(AuditVerdict):
-                said = Said(*flow, AuditVerdict(event.says), uid=event.uid, seconds=event.seconds, blind=event.blind)
-                audits.add_all(connection, owner, annotator, [said])
+            elif event.kind == "say":
+                verdict = verdicts.get(event.says or "")
+                if verdict is None:
+                    gone.add(event.uid)
+                else:
+                    said = Said(*flow, verdict, uid=event.uid, seconds=event.seconds, blind=event.blind)
+                    audits.add_all(connection, owner, annotator, [said])
             elif event.kind == "comment" and event.text.strip():
                 context, _ = audits.places(connection, [flow])[flow]
                 words = f"{event.text} (response {flow[0]})"
                 comments.add(connection, owner, annotator, flow[1], context, words, event.uid)
-    return back
+    return Recorded(back, frozenset(gone))
 
 
 def _skip(skipped: dict[str, str], events: Sequence[Event]) -> None:

@@ -9,6 +9,7 @@ class Matrix extends Drawing {
     super(parent, root);
     this.tip = root.querySelector(".tip");
     this.moves = 0;
+    arrived();
     this.listen();
   }
 
@@ -157,7 +158,7 @@ class Matrix extends Drawing {
     this.redraw();
     this.say();
     clearTimeout(this.rest);
-    if (wait) this.rest = setTimeout(() => this.tell(), wait);
+    if (wait) this.rest = setTimeout(() => { if (!leaving()) this.tell(); }, wait);
     else this.tell();
   }
 

@@ -12,10 +12,11 @@ class Presses {
     this.root = root;
     this.log = [];
     this.sentAt = 0;
+    arrived();
     this.onKey = (event) => this.key(event);
     window.addEventListener("keydown", this.onKey);
     this.retry = setInterval(() => {
-      if (this.log.length && performance.now() - this.sentAt > RETRY_MS) this.flush();
+      if (this.log.length && !leaving() && performance.now() - this.sentAt > RETRY_MS) this.flush();
     }, 1000);
   }
 

@@ -1,6 +1,7 @@
 // A queue of items that is worked through by keyboard. It lives here, in the browser: a press is answered at once and
-// goes into a log; the server is sent all of the log that it has not confirmed, and confirms by sequence number. What is
-// not confirmed yet is shown, and kept over a reload. Words of the data are set as textContent, never as markup.
+// goes into a log; the server is sent all of the log that it has not confirmed, and confirms each event by its uid. What
+// is not confirmed yet is shown, and kept when the person leaves the page, reloads it or closes the tab. Text of the data
+// is set as textContent, never as markup.
 
 const MARKS = { N: "N", X: "X", "?": "Q", "-": "M" };
 const AHEAD = 30; // fewer items than this left: ask for more
@@ -9,7 +10,8 @@ const RETRY_MS = 4000;
 const TYPING = "input, textarea, select, [contenteditable=''], [contenteditable='true']";
 const RENEW_MS = 20000;
 const WATCH_MS = 900; // while somebody looks at what others say of the item
-const TAB = crypto.randomUUID(); // of this opening of the page: sequence numbers begin anew with it
+const MOST_SENT = 500;
+const TAB = crypto.randomUUID(); // of this opening of the page
 
 // A place at the work: the first that no open tab of this browser has. Who closes a tab and comes back gets it again,
 // and with it the items that were reserved for it. A lock goes with its tab, so nobody has to give it back.
@@ -32,6 +34,15 @@ const takePlace = async () => {
 };
 const PLACE = takePlace();
 
+// What was said and is not confirmed yet, by component key. It outlives the component: who goes to another page of the
+// app and comes back gets a new Workbench, and the log of the old one must go on there.
+const LOGS = new Map();
+
+const logOf = (key) => {
+  if (!LOGS.has(key)) LOGS.set(key, { events: [], owners: new Set() });
+  return LOGS.get(key);
+};
+
 const make = (name, cls, text) => {
   const element = document.createElement(name);
   if (cls) element.className = cls;
@@ -48,11 +59,13 @@ class Workbench {
     this.at = 0;
     this.answers = new Map(); // card -> what was said last
     this.undoable = [];
-    this.log = [];
-    this.owners = new Set();
-    this.sequence = 0;
+    this.log = { events: [], owners: new Set() }; // that of the key, from the first data on
+    this.sent = new Set(); // uids of the message that is under way
+    this.stranded = new Set(); // uids that the server cannot record in this session: another person's, say
+    this.refused = new Set(); // uids that no record can hold any more
     this.times = [];
     this.sentAt = 0;
+    arrived();
     this.onKey = (event) => this.key(event);
     this.onHide = () => { if (this.data) this.keep(); };
     window.addEventListener("keydown", this.onKey, true);
@@ -60,7 +73,7 @@ class Workbench {
     this.retry = setInterval(() => {
       const since = performance.now() - this.sentAt;
       const rest = this.data?.watch ? WATCH_MS : RENEW_MS;
-      if (this.log.length ? since > RETRY_MS : since > rest && !document.hidden && this.card) this.flush();
+      if (this.sendable().length ? since > RETRY_MS : since > rest && !document.hidden && this.card) this.flush();
     }, 1000);
     PLACE.then((place) => { this.place = place; if (this.data) this.flush(); });
     this.part("words").addEventListener("submit", (event) => { event.preventDefault(); this.comment(); });
@@ -79,23 +92,24 @@ class Workbench {
   shelf(owner) { return `cimemories.unsaved.${this.data.key}.${owner}.`; }
 
   keep() {
-    for (const owner of this.owners) {
-      const own = this.log.filter((event) => event.owner === owner);
-      if (own.length) localStorage.setItem(this.shelf(owner) + TAB, JSON.stringify(own));
-      else localStorage.removeItem(this.shelf(owner) + TAB);
+    for (const owner of this.log.owners) {
+      const own = this.log.events.filter((event) => event.owner === owner);
+      try {
+        if (own.length) localStorage.setItem(this.shelf(owner) + TAB, JSON.stringify(own));
+        else localStorage.removeItem(this.shelf(owner) + TAB);
+      } catch { /* storage is full or forbidden: the log still holds all of it, as long as this tab is open */ }
     }
   }
 
   // What this owner had left unsaved when a tab was closed.
   adopt(owner) {
-    this.owners.add(owner);
-    const here = new Set(this.log.map((event) => event.uid));
+    this.log.owners.add(owner);
+    const here = new Set(this.log.events.map((event) => event.uid));
     for (const name of Object.keys(localStorage)) {
       if (!name.startsWith(this.shelf(owner)) || name.endsWith(TAB)) continue;
       let left = [];
       try { left = JSON.parse(localStorage.getItem(name)); } catch { left = []; }
-      const fresh = left.filter((event) => !here.has(event.uid));
-      this.log.push(...fresh.map((event) => ({ ...event, owner, seq: ++this.sequence })));
+      this.log.events.push(...left.filter((event) => !here.has(event.uid)).map((event) => ({ ...event, owner })));
       localStorage.removeItem(name);
     }
     this.keep();
@@ -105,20 +119,24 @@ class Workbench {
     const first = !this.data;
     this.data = data;
     this.send = (value) => setStateValue("log", value);
-    if (first) this.blind = data.blind;
-    if (!this.owners.has(data.owner)) this.adopt(data.owner);
-    if (data.tab === TAB) {
-      this.log = this.log.filter((event) => event.seq > data.acked);
-      this.keep();
+    if (first) {
+      this.blind = data.blind;
+      this.log = logOf(data.key);
     }
+    if (!this.log.owners.has(data.owner)) this.adopt(data.owner);
+    const confirmed = new Set(data.confirmed);
+    for (const uid of data.refused) this.refused.add(uid);
+    this.log.events = this.log.events.filter((event) => !confirmed.has(event.uid) && !this.refused.has(event.uid));
+    this.stranded = new Set(data.stranded);
+    this.keep();
     if (this.session !== data.session) {
       this.session = data.session;
       this.cards = [];
       this.known.clear();
-      this.answers.clear();
       this.undoable = [];
       this.at = 0;
       this.blind = data.blind;
+      this.answers = this.unsavedAnswers();
     }
     for (const card of data.cards) {
       if (this.known.has(card.id)) continue;
@@ -128,10 +146,27 @@ class Workbench {
     if (data.start && data.start !== this.startedAt && this.known.has(data.start)) {
       this.startedAt = data.start;
       this.at = this.cards.findIndex((card) => card.id === data.start);
+    } else if (this.answers.has(this.card?.id)) {
+      this.at = this.nextOpen(this.at);
     }
     this.buttons();
     this.draw();
-    if (first || (this.log.length && this.log.at(-1).seq > (this.sentTo ?? 0))) this.flush();
+    if (first || this.sendable().some((event) => !this.sent.has(event.uid))) this.flush();
+  }
+
+  // What the log says of the cards: the server may still hand out those that it has not heard of.
+  unsavedAnswers() {
+    const answers = new Map();
+    for (const { kind, card, says, owner } of this.log.events) {
+      if (owner !== this.data.owner) continue;
+      if (kind === "undo") answers.delete(card);
+      else if (kind !== "comment") answers.set(card, { kind, says });
+    }
+    return answers;
+  }
+
+  sendable() {
+    return this.log.events.filter((event) => !this.stranded.has(event.uid) || event.owner === this.data.owner);
   }
 
   get card() { return this.cards[this.at]; }
@@ -176,10 +211,10 @@ class Workbench {
     if (!card) return;
     const now = performance.now();
     const event = {
-      seq: ++this.sequence, uid: crypto.randomUUID(), kind, card: card.id, says, text, of: null,
+      uid: crypto.randomUUID(), kind, card: card.id, says, text, of: null,
       seconds: Math.round(now - this.shownAt) / 1000, blind: this.blind, owner: this.data.owner,
     };
-    this.log.push(event);
+    this.log.events.push(event);
     if (kind === "comment") {
       card.note = card.note ? `${card.note}; ${text}` : text;
     } else {
@@ -203,10 +238,10 @@ class Workbench {
   undo() {
     const last = this.undoable.pop();
     const event = {
-      seq: ++this.sequence, uid: crypto.randomUUID(), kind: "undo", card: last?.card ?? "", says: null, text: "",
+      uid: crypto.randomUUID(), kind: "undo", card: last?.card ?? "", says: null, text: "",
       of: last?.uid ?? null, seconds: 0, blind: this.blind, owner: this.data.owner,
     };
-    this.log.push(event);
+    this.log.events.push(event);
     if (last) {
       if (last.before) this.answers.set(last.card, last.before);
       else this.answers.delete(last.card);
@@ -269,13 +304,14 @@ class Workbench {
   flush() {
     this.keep();
     this.status();
-    if (!this.place) return;
-    const waiting = this.sentTo !== undefined && this.log.some((event) => event.seq <= this.sentTo);
+    if (!this.place || leaving()) return;
+    const waiting = this.log.events.some((event) => this.sent.has(event.uid) && !this.stranded.has(event.uid));
     if (waiting && performance.now() - this.sentAt < RETRY_MS) return;
-    this.sentTo = this.sequence;
+    const events = this.sendable().slice(0, MOST_SENT);
+    this.sent = new Set(events.map((event) => event.uid));
     this.sentAt = performance.now();
     const need = this.cards.length - this.at < AHEAD;
-    this.send({ tab: TAB, place: this.place, events: this.log.slice(0, 500), at: this.card?.id ?? null, blind: this.blind, need });
+    this.send({ place: this.place, events, at: this.card?.id ?? null, blind: this.blind, need });
   }
 
   // ---- what is seen
@@ -372,14 +408,16 @@ class Workbench {
 
   status() {
     const { done, total } = this.data;
-    const unsaved = this.log.filter((event) => event.kind === "say").length;
+    const waiting = this.log.events.length;
+    const unsaved = this.log.events.filter((event) => event.kind === "say" && event.owner === this.data.owner).length;
     const now = Math.min(total, done + unsaved);
     this.part("progress").textContent = `${now.toLocaleString("en")} of ${total.toLocaleString("en")} done`;
     this.part("filled").style.width = total ? `${(100 * now) / total}%` : "0";
     this.part("pace").textContent = this.pace(total - now);
     const saved = this.part("saved");
-    saved.textContent = this.log.length ? `${this.log.length} not saved yet` : "all saved";
-    saved.classList.toggle("waiting", this.log.length > 0);
+    const lost = this.refused.size ? `${this.refused.size} not kept: the item is gone` : "all saved";
+    saved.textContent = waiting ? `${waiting} not saved yet` : lost;
+    saved.classList.toggle("waiting", waiting > 0 || this.refused.size > 0);
   }
 
   pace(left) {
