@@ -64,7 +64,7 @@ class Questions:
         self.url, self.count = url, count
         self.settled: list[str] = []
 
-    def __call__(self, client: Callable[[Endpoint, bool], Client]) -> list[Job]:
+    def __call__(self, store: Store, client: Callable[[Endpoint, bool], Client]) -> list[Job]:
         asking = client(Endpoint(self.url, timeout=30.0), False)
         return [self.job(asking, "respond", number) for number in range(self.count)]
 
@@ -132,8 +132,8 @@ def test_what_nobody_works_on_is_paused_at_once_and_waits_for_no_worker(sqlite_s
         work.request_pause(connection, run_id)
     assert status(sqlite_store, run_id)[0] == WorkStatus.PAUSED
     with pytest.raises(StoreError, match="paused before its worker began"):
-        worker.perform(sqlite_store, run_id, lambda _: [], concurrency=1, queued=True)
-    worker.perform(sqlite_store, run_id, lambda _: [], concurrency=1)
+        worker.perform(sqlite_store, run_id, lambda *_: [], concurrency=1, queued=True)
+    worker.perform(sqlite_store, run_id, lambda *_: [], concurrency=1)
     assert status(sqlite_store, run_id)[0] == WorkStatus.FINISHED
     with sqlite_store.write() as connection:
         work.request_pause(connection, run_id)
@@ -208,7 +208,7 @@ def test_the_same_call_asked_twice_at_once_is_recorded_once(store: Store) -> Non
         heard.append(outcomes[0].content)
         return ()
 
-    def jobs(client: Callable[[Endpoint, bool], Client]) -> list[Job]:
+    def jobs(_: Store, client: Callable[[Endpoint, bool], Client]) -> list[Job]:
         asking = client(Endpoint(server.url), False)
         return [Job("respond", asking, request(0), (0,), settle) for _ in range(6)]
 

@@ -18,7 +18,7 @@ from cimemories.llm.simulator import running_simulator
 from cimemories.llm.worker import WorkError, perform
 from cimemories.store import judgements
 from cimemories.store import runs as run_rows
-from cimemories.store.engine import open_store
+from cimemories.store.engine import Store, open_store
 
 PROFILES, CONTEXTS, SAMPLES = 2, 3, 2
 PLANNED = PROFILES * CONTEXTS * SAMPLES
@@ -62,8 +62,8 @@ def test_numbers_do_not_depend_on_concurrency_order_or_worker(
             limit = data.draw(st.integers(1, 25), label="after so many answers")
             order = Random(data.draw(st.integers(0, 999), label="order"))
 
-            def shuffled(client: object, order: Random = order) -> list[object]:
-                jobs = list(runs.jobs_of(store, row, seats, client, lambda seat: url))  # type: ignore[arg-type]
+            def shuffled(own: Store, client: object, order: Random = order) -> list[object]:
+                jobs = list(runs.jobs_of(own, row, seats, client, lambda seat: url))  # type: ignore[arg-type]
                 order.shuffle(jobs)
                 return jobs
 

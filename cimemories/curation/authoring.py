@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import version
 
 import sqlalchemy as sa
@@ -114,13 +115,13 @@ def execute(
         asked = author.asked
         endpoint = Endpoint(url, str(asked["api_key_env"]), float(str(asked["timeout"])))
 
-        def jobs(client: Callable[[Endpoint, bool], Client]) -> Iterator[Job]:
+        def jobs(store: Store, client: Callable[[Endpoint, bool], Client]) -> Iterator[Job]:
             return author.first_jobs(store, client(endpoint, row.simulated))
 
         progress = worker.perform(
             store, generation_id, jobs, concurrency=concurrency, on_progress=on_progress, queued=queued
         )
-    _conclude(store, generation_id)
+    _conclude(store.patient(), generation_id)
     return progress
 
 
@@ -128,8 +129,8 @@ def _conclude(store: Store, generation_id: str) -> None:
     """Leave a status that is true: the work ended, but that is no success where there is no dataset."""
     with store.write() as connection:
         row = generations.named(connection, generation_id)
-        if row.dataset is not None:
-            return
+        if row.dataset is not None or work.is_claimed(connection, generation_id):
+            return  # it has its dataset, or somebody has resumed it since
         open_parts = row.expected - row.settled
         why = "; ".join(
             f"{n} {status} ({cause})" for status, cause, n in generations.failures(connection, generation_id)
@@ -173,14 +174,20 @@ class Author:
 
     def first_jobs(self, store: Store, client: Client) -> Iterator[Job]:
         """The next call of each profile that owes one; those after it follow from its outcome."""
-        with store.write() as connection:
-            owing = generations.owing_profiles(connection, self.generation_id)
-            if not owing:
-                self._finish(connection)
-        for ordinal in owing:
+
+        def owed() -> Sequence[int]:
+            with store.write() as connection:
+                owing = generations.owing_profiles(connection, self.generation_id)
+                if not owing:
+                    self._finish(connection)
+            return owing
+
+        def jobs_of(ordinal: int) -> list[Job]:
             with store.read() as connection:
-                jobs = self.next_jobs(connection, client, ordinal)
-            yield from jobs
+                return self.next_jobs(connection, client, ordinal)
+
+        for ordinal in store.retry(owed):
+            yield from store.retry(partial(jobs_of, ordinal))
 
     def next_jobs(self, connection: sa.Connection, client: Client, ordinal: int) -> list[Job]:
         """The call that a profile owes next, none where all its parts are settled. Parts are written in order."""

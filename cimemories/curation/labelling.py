@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import sqlalchemy as sa
 
@@ -21,6 +22,7 @@ from cimemories.model import ChatRequest
 from cimemories.seeds import packs
 from cimemories.store import datasets, labellings, work
 from cimemories.store.calls import Answer
+from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.ids import content_hash
 from cimemories.store.labellings import Settled
@@ -114,7 +116,7 @@ def execute(
     with worker.reachable(base_url or row["endpoint"]) as url:
         endpoint = Endpoint(url, str(manifest["api_key_env"]), float(str(manifest["timeout"])))
 
-        def jobs(client: Callable[[Endpoint, bool], Client]) -> Iterator[Job]:
+        def jobs(store: Store, client: Callable[[Endpoint, bool], Client]) -> Iterator[Job]:
             return _jobs(store, labelling_id, manifest, row["model"], client(endpoint, row["simulated"]))
 
         return worker.perform(
@@ -139,9 +141,7 @@ def _jobs(store: Store, labelling_id: str, manifest: Mapping[str, object], model
         personas = labellings.personas(connection, labelling_id)
         owing = labellings.owing_profiles(connection, labelling_id)
     for profile_id in owing:
-        with store.read() as connection:
-            record = datasets.profile_record(connection, profile_id)
-            groups = labellings.owed(connection, labelling_id, profile_id)
+        record, groups = store.retry(partial(_owed_by_profile, store, labelling_id, profile_id))
         facts = answers.numbered([a.statement for a in record.profile.attributes])
         for group in groups:
             context = record.profile.contexts[record.context_ids.index(group.context)]
@@ -160,6 +160,13 @@ def _jobs(store: Store, labelling_id: str, manifest: Mapping[str, object], model
                 settle=_Settle(record.attribute_ids, group.ballots),
                 opening=opening_of(text, facts),
             )
+
+
+def _owed_by_profile(
+    store: Store, labelling_id: str, profile_id: int
+) -> tuple[ProfileRecord, list[labellings.BallotGroup]]:
+    with store.read() as connection:
+        return datasets.profile_record(connection, profile_id), labellings.owed(connection, labelling_id, profile_id)
 
 
 def _request(model: str, text: str, manifest: Mapping[str, object], attributes: int) -> ChatRequest:

@@ -77,7 +77,7 @@ def export_batch(
     found = BatchExported()
     written: set[str] = set()
     draft = path.with_name(f".{path.name}.part")
-    with _at_work(store, run_id) as row:
+    with _at_work(store, run_id) as (store, row):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with draft.open("w", encoding="ascii", newline="\n") as stream:
@@ -119,7 +119,7 @@ def import_batch(store: Store, run_id: str, path: Path) -> BatchImported:
     A line that failed becomes a recorded failure with its cause: what it was asked for stays owed. Raises FormatError
     before anything is written where the file is not such a file, and StoreError for a run that is not there or at work.
     """
-    with batch_answers(path) as answers, _at_work(store, run_id) as row:
+    with batch_answers(path) as answers, _at_work(store, run_id) as (store, row):
         found = BatchImported(repeated=answers.repeated)
         used: set[str] = set()
 
@@ -223,6 +223,9 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
                 yield job, left
         if outcomes:
             following.extend(_commit(store, row.id, outcomes))
+        else:
+            with store.write(relaxed=True) as connection:
+                work.beat(connection, row.id)
 
 
 def _commit(store: Store, run_id: str, outcomes: list[tuple[Job, dict[int, Answer], list[Answer]]]) -> Iterator[Job]:
@@ -232,7 +235,7 @@ def _commit(store: Store, run_id: str, outcomes: list[tuple[Job, dict[int, Answe
         for job, _, taken in outcomes
     ]
     after: list[Job] = []
-    with store.write() as connection:
+    with store.write(relaxed=True) as connection:
         settled = calls.record_all(connection, exchanges)
         for (job, held, _), answers in zip(outcomes, settled, strict=True):
             all_of_it = {**held, **answers}
@@ -250,15 +253,20 @@ def _address(row: RunRow, seat: JudgeRow | None) -> str:
 
 
 @contextmanager
-def _at_work(store: Store, run_id: str) -> Iterator[RunRow]:
-    """The run, claimed by this process for as long as the block lasts. Whatever ends it early leaves it interrupted."""
+def _at_work(store: Store, run_id: str) -> Iterator[tuple[Store, RunRow]]:
+    """The run, claimed by this process for as long as the block lasts, and the record fenced by the claim.
+
+    Whatever ends it early leaves it interrupted. Raises ClaimLost where another process has taken it over meanwhile.
+    """
     with store.write() as connection:
         row = runs.named(connection, run_id)
-        work.claim(connection, run_id)
+        own = store.fenced(work.claim(connection, run_id).hold)
     try:
-        yield row
+        yield own, row
+    except work.ClaimLost:
+        raise
     except BaseException as error:
-        with store.write() as connection:
+        with own.write() as connection:
             work.finish(connection, run_id, WorkStatus.INTERRUPTED, f"{type(error).__name__}: {error}")
         raise
 

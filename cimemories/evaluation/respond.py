@@ -127,7 +127,9 @@ class _Settle:
                 before=self.before.get(sample),
                 shown=self.shown,
             )
-            if fresh and status == ResponseStatus.OK and answer.content is not None:
+            # Where the end of a commit was not heard of, it is done again: then the message is there already.
+            there = fresh or runs.rests_on(connection, response_id, answer.key)
+            if there and status == ResponseStatus.OK and answer.content is not None:
                 read = Read(response_id, self.place.held, self.place.context, answer.content, answer.reasoning)
                 for judge in self.writer.judges:
                     following.extend(judge_response(connection, judge, read))

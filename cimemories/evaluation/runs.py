@@ -5,9 +5,10 @@ Planned as a whole before the first call (planning.py), worked off by one proces
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -24,6 +25,7 @@ from cimemories.evaluation.spec import JudgeSpec, Memory, RunSpec
 from cimemories.llm import worker
 from cimemories.llm.client import Client, Endpoint
 from cimemories.llm.executor import Job, Progress
+from cimemories.model import Context
 from cimemories.seeds import Prompt
 from cimemories.store import datasets, judgements, memories, prompts, runs
 from cimemories.store.datasets import ProfileRecord
@@ -91,7 +93,7 @@ def execute(
             address = own if seat is None else _judge_address(row, seat, base_url, judge_base_url)
             return moved.get(address, address)
 
-        def jobs(client: MakeClient) -> Iterator[Job]:
+        def jobs(store: Store, client: MakeClient) -> Iterator[Job]:
             return jobs_of(
                 store,
                 row,
@@ -169,28 +171,48 @@ def jobs_of(
         writer = None if row.endpoint == IMPORTED else _writer(connection, row, client, endpoint, judges)
         profile_ids = runs.profile_ids(connection, row.id)
     for profile_id in profile_ids:
-        with store.read() as connection:
-            record = datasets.profile_record(connection, profile_id)
-            unjudged = [(j, judgements.owed(connection, row.id, j.id, profile_id)) for j in judges]
-            groups = runs.owed(connection, row.id, profile_id) if writer else []
-            hashes = {item.memory for _, owed in unjudged for item in owed} | {group.memory for group in groups}
-            known = memories.of_hashes(connection, [digest for digest in hashes if digest])
-        held = {digest: _held(record, digest, known) for digest in hashes}
-        for judge, owed in unjudged:
-            for item in owed:
-                context = record.profile.contexts[record.context_ids.index(item.context)]
-                text = item.text or ""
-                reasoning = text if judge.channel == judgements.REASONING else None
-                read = Read(item.response, held[item.memory], context, text, reasoning)
-                if judge.client is not None and judge.prompt is not None and text.strip():
-                    yield judgement_job(judge, judge.client, judge.prompt, read)
-                else:
-                    with store.write() as connection:
-                        judge_response(connection, judge, read)
-        for group in groups:
+        owed = store.retry(partial(_owed_by_profile, store, row.id, profile_id, judges, writes=writer is not None))
+        for judge, item in owed.unjudged:
+            text = item.text or ""
+            reasoning = text if judge.channel == judgements.REASONING else None
+            read = Read(item.response, owed.held[item.memory], owed.context(item.context), text, reasoning)
+            if judge.client is not None and judge.prompt is not None and text.strip():
+                yield judgement_job(judge, judge.client, judge.prompt, read)
+            else:
+                store.retry(partial(_judge_at_once, store, judge, read))
+        for group in owed.groups:
             assert writer is not None
-            context = record.profile.contexts[record.context_ids.index(group.context)]
-            yield response_job(writer, Place(held[group.memory], context, group.samples))
+            place = Place(owed.held[group.memory], owed.context(group.context), group.samples)
+            yield response_job(writer, place)
+
+
+@dataclass(frozen=True)
+class _Owed:
+    """What one profile owes: responses to be judged, messages to be written, and the memories they are about."""
+
+    record: ProfileRecord
+    unjudged: Sequence[tuple[Judge, judgements.OwedJudgement]]
+    groups: Sequence[runs.OwedResponses]
+    held: Mapping[str | None, ProfileRecord]
+
+    def context(self, context_id: int) -> Context:
+        return self.record.profile.contexts[self.record.context_ids.index(context_id)]
+
+
+def _owed_by_profile(store: Store, run_id: str, profile_id: int, judges: Sequence[Judge], *, writes: bool) -> _Owed:
+    with store.read() as connection:
+        record = datasets.profile_record(connection, profile_id)
+        unjudged = [(j, item) for j in judges for item in judgements.owed(connection, run_id, j.id, profile_id)]
+        groups = runs.owed(connection, run_id, profile_id) if writes else []
+        hashes = {item.memory for _, item in unjudged} | {group.memory for group in groups}
+        known = memories.of_hashes(connection, [digest for digest in hashes if digest])
+    return _Owed(record, unjudged, groups, {digest: _held(record, digest, known) for digest in hashes})
+
+
+def _judge_at_once(store: Store, judge: Judge, read: Read) -> None:
+    """Write the judgement of a response that needs no call: the matcher's, or that of an empty text."""
+    with store.write(relaxed=True) as connection:
+        judge_response(connection, judge, read)
 
 
 def _held(record: ProfileRecord, digest: str | None, known: Mapping[str, tuple[int, ...]]) -> ProfileRecord:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import sqlalchemy as sa
 
@@ -24,12 +24,12 @@ from cimemories.evaluation.planning import FindLabels, LabelSource, prepare, wri
 from cimemories.evaluation.servers import look_up
 from cimemories.evaluation.spec import RunSpec
 from cimemories.evaluation.sweep_file import SweepSpec
+from cimemories.llm import worker
 from cimemories.llm.executor import UNREACHABLE, Progress
 from cimemories.llm.worker import CANCELLED, HEARTBEAT_SECONDS, PAUSED, WorkError, resume_words
 from cimemories.model import WorkStatus
 from cimemories.store import datasets, judgements, outcomes, runs, sweeps, work
-from cimemories.store.engine import Store, StoreError
-from cimemories.store.problems import cause
+from cimemories.store.engine import DatabaseLost, Store, StoreError
 from cimemories.store.runs import RunRow
 
 Report = Callable[[Progress], None]
@@ -142,29 +142,30 @@ def execute(
     cap, or a server is gone; and, once all others are done, where runs failed, naming them. A sweep that was asked to
     pause returns, and its status is `paused`.
     """
-    with store.write() as connection:
-        work.claim(connection, sweep_id, queued=queued)
-    heart = _Heart(store, sweep_id)
+    own, _ = worker.begin(store, sweep_id, queued=queued)
+    heart = _Heart(own, sweep_id)
     try:
         with heart.beating():
-            failed = _work_off(store, sweep_id, heart, concurrency, begin)
+            failed = _work_off(store.patient(), sweep_id, heart, concurrency, begin)
+    except work.ClaimLost as lost:
+        raise WorkError(str(lost)) from lost
     except _End as end:
-        _finish(store, sweep_id, end.status, end.reason)
+        _finish(own, sweep_id, end.status, end.reason)
         if end.status == WorkStatus.PAUSED:
             return
         raise WorkError(resume_words(sweep_id, end.reason)) from end
     except KeyboardInterrupt as error:
-        _finish(store, sweep_id, WorkStatus.CANCELLED, "stopped by the keyboard")
+        _finish(own.patient(0), sweep_id, WorkStatus.CANCELLED, "stopped by the keyboard")
         raise WorkError(f"{sweep_id}: stopped. `cimemories resume {sweep_id}` goes on where it stopped.") from error
-    except sa.exc.DBAPIError as error:
-        reason = f"the record could not be written: {cause(error)}"
-        _finish(store, sweep_id, WorkStatus.INTERRUPTED, reason)
+    except (sa.exc.DBAPIError, DatabaseLost) as error:
+        reason = worker.why_not_written(error)
+        _finish(own.patient(0), sweep_id, WorkStatus.INTERRUPTED, reason)
         raise WorkError(f"{sweep_id}: {reason}. Make room or mend the database, then resume it.") from error
     if failed:
         reason = f"{len(failed)} of its runs could not be done: {'; '.join(failed)}"
-        _finish(store, sweep_id, WorkStatus.FAILED, reason)
+        _finish(own, sweep_id, WorkStatus.FAILED, reason)
         raise WorkError(f"{sweep_id}: {reason}. `cimemories resume {sweep_id}` tries them again.")
-    _finish(store, sweep_id, None, None)
+    _finish(own, sweep_id, None, None)
 
 
 class _End(Exception):
@@ -176,12 +177,16 @@ class _End(Exception):
 
 
 class _Heart:
-    """Says once a second that the sweep goes on, and hands what is asked of it down to the run at work."""
+    """Says once a second that the sweep goes on, and hands what is asked of it down to the run at work.
+
+    Where the sweep is somebody else's by now, `lost` says so, and the run at work is to end: the other one needs it.
+    """
 
     def __init__(self, store: Store, sweep_id: str) -> None:
         self.store, self.sweep_id = store, sweep_id
         self.run_id: str | None = None
         self.asked: WorkStatus | None = None
+        self.lost: str | None = None
         self._over = threading.Event()
 
     @contextmanager
@@ -198,12 +203,15 @@ class _Heart:
         while not self._over.wait(HEARTBEAT_SECONDS / 2):
             try:
                 self.look()
+            except work.ClaimLost as lost:
+                self.lost = str(lost)
+                return  # the next check raises it
             except (sa.exc.DBAPIError, StoreError):
                 continue  # one missed beat is no reason to stop
 
     def look(self) -> None:
         """Beat once. What was asked is handed down at every beat: the run may not have been claimed at the last."""
-        with self.store.write() as connection:
+        with self.store.write(relaxed=True) as connection:
             status = work.beat(connection, self.sweep_id)
             if status in (WorkStatus.CANCELLING, WorkStatus.PAUSING):
                 self.asked = status
@@ -215,7 +223,7 @@ class _Heart:
 
     def check(self) -> None:
         """Raises _End where somebody asked the sweep to stop."""
-        self.look()
+        self.store.retry(self.look)
         if self.asked == WorkStatus.CANCELLING:
             raise _End(WorkStatus.CANCELLED, CANCELLED)
         if self.asked == WorkStatus.PAUSING:
@@ -241,14 +249,15 @@ def _work_off(store: Store, sweep_id: str, heart: _Heart, concurrency: int, begi
         heart.run_id = row.id
         try:
             with begin(row, number, len(rows)) if begin else nullcontext() as report:
-                working.execute(store, row.id, concurrency=concurrency, on_progress=report, stop_when=watch)
+                stop = partial(_stop_when, heart, watch)
+                working.execute(store, row.id, concurrency=concurrency, on_progress=report, stop_when=stop)
         except WorkError as error:
             heart.check()
             reason = _why(store, row, error, watch)
             failed.append(reason)
             if _status(store, row.id)[0] != WorkStatus.CANCELLED:
                 gone.add((row.model, row.endpoint))
-        except sa.exc.DBAPIError:
+        except (sa.exc.DBAPIError, DatabaseLost, work.ClaimLost):
             raise
         except Exception as error:
             heart.check()
@@ -261,6 +270,10 @@ def _work_off(store: Store, sweep_id: str, heart: _Heart, concurrency: int, begi
     return failed
 
 
+def _stop_when(heart: _Heart, watch: CapWatch, done: Progress) -> str | None:
+    return heart.lost or watch(done)
+
+
 def _why(store: Store, row: RunRow, error: WorkError, watch: CapWatch) -> str:
     """Why a run ended early, where the sweep can go on without it. Raises _End where it cannot."""
     status, reason = _status(store, row.id)
@@ -271,7 +284,7 @@ def _why(store: Store, row: RunRow, error: WorkError, watch: CapWatch) -> str:
     said = f"{row.id} ({row.name}): {reason or error}"
     if status == WorkStatus.INTERRUPTED and (reason or "").startswith(UNREACHABLE):
         raise _End(WorkStatus.INTERRUPTED, said) from error
-    if isinstance(error.__cause__, sa.exc.DBAPIError):
+    if isinstance(error.__cause__, (sa.exc.DBAPIError, DatabaseLost)):
         raise _End(WorkStatus.INTERRUPTED, said) from error
     return said
 
@@ -293,8 +306,8 @@ def _is_done(store: Store, row: RunRow) -> bool:
 
 
 def _finish(store: Store, sweep_id: str, status: WorkStatus | None, reason: str | None) -> None:
-    """Set the status; None: the sweep came to its end, and what is missing in its runs decides."""
-    # Where the disk is full, not even this can be written: the dead heartbeat then tells.
+    """Set the status at the end of one's own sweep; None: it came to its end, and what is missing in its runs decides.
+    Raises WorkError where it is somebody else's by now."""
     try:
         with store.write() as connection:
             if status is None:
@@ -302,5 +315,7 @@ def _finish(store: Store, sweep_id: str, status: WorkStatus | None, reason: str 
             else:
                 work.finish(connection, sweep_id, status, reason)
             work.bump(connection, sweep_id)
+    except work.ClaimLost as lost:
+        raise WorkError(str(lost)) from lost
     except (sa.exc.DBAPIError, StoreError):
-        return
+        return  # where the disk is full, not even this can be written: the dead heartbeat then tells

@@ -7,14 +7,19 @@ at any moment, it leaves only whole transactions; started again, it does only wh
 
 Outcomes do not depend on concurrency, nor on the order in which they come: what a job asks is fixed before it runs, and
 what follows from it depends on its own outcomes alone.
+
+The record is read and written in threads: while a database is away the calls in flight go on, and what they bring is
+written once it is back.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 import sqlalchemy as sa
@@ -96,7 +101,8 @@ class Executor:
         on_progress: Callable[[Progress], None] | None = None,
         stop_when: Callable[[Progress], str | None] | None = None,
     ) -> None:
-        self.store = store
+        self._over = threading.Event()  # once set, nobody waits for the database any more
+        self.store = replace(store, give_up=self._over)
         self.work_id = work_id
         self.concurrency = concurrency
         self.progress = Progress()
@@ -120,6 +126,11 @@ class Executor:
         self._stop = self._stop or reason
         self._moved.set()
 
+    def fail(self, error: BaseException) -> None:
+        """The same, and `run` raises that error."""
+        self._broken = self._broken or error
+        self._moved.set()
+
     def drain(self, reason: str) -> None:
         """Take no further job, and let the calls in flight end and be recorded."""
         self._drain = self._drain or reason
@@ -132,7 +143,7 @@ class Executor:
         writer = asyncio.create_task(self._write_commits())
         try:
             while True:
-                self._fill(source)
+                await self._fill(source)
                 if self._broken is not None:
                     raise self._broken
                 if self._stop is not None:
@@ -144,46 +155,67 @@ class Executor:
                 await self._moved.wait()
                 self._moved.clear()
         finally:
+            self._over.set()
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
 
-    def _fill(self, source: Iterator[Job]) -> None:
+    async def _fill(self, source: Iterator[Job]) -> None:
         """Take jobs for all free places, and look all of them up in the record at once."""
-        while self._under_way < self.concurrency and not (self._stop or self._drain or self._broken):
+        while self._under_way < self.concurrency and not self._is_ending():
             room = self.concurrency - self._under_way
             room -= self._openings.go(room, self._start)
             if not room or self._openings.full:
                 return
             jobs = [self._following.popleft() for _ in range(min(room, len(self._following)))]
-            if len(jobs) < room and not self._exhausted:
-                wanted = room - len(jobs)
-                made = list(islice(source, wanted))
-                self._exhausted = len(made) < wanted
-                jobs += made
-            if not jobs:
+            wanted = 0 if self._exhausted else room - len(jobs)
+            if not jobs and not wanted:
                 return
-            self._begin(jobs)
+            looked_up = await asyncio.to_thread(self._look_up, jobs, source, wanted)
+            self._exhausted = self._exhausted or len(looked_up) - len(jobs) < wanted
+            if not looked_up:
+                return
+            if self._is_ending():  # said while they were looked up: they are not begun, and stay owed
+                self._following.extendleft(item.job for item in reversed(looked_up))
+                return
+            for item in looked_up:
+                self._begin(item)
 
-    def _begin(self, jobs: Sequence[Job]) -> None:
+    def _is_ending(self) -> bool:
+        return bool(self._stop or self._drain or self._broken)
+
+    def _look_up(self, jobs: Sequence[Job], source: Iterator[Job], wanted: int) -> list[_Owed]:
+        """These jobs and at most `wanted` more of the source, each with what the record has of it. Runs in a thread."""
+        jobs = [*jobs, *islice(source, wanted)]
         bodies = [canonical_json(calls.request_body(job.request)) for job in jobs]
         keys = [
             calls.keys_of(body, job.draws, simulated=job.client.simulated)
             for job, body in zip(jobs, bodies, strict=True)
         ]
-        with self.store.read() as connection:
-            found = calls.answers_by_key(connection, [key for of_job in keys for key in of_job.values()])
-        for job, of_job, body in zip(jobs, keys, bodies, strict=True):
-            held = {draw: found[key] for draw, key in of_job.items() if key in found}
-            owed = {draw: key for draw, key in of_job.items() if key not in found}
-            found_owed = _Owed(job, held, owed, body)
-            if not owed:
-                self._under_way += 1
-                self._arrive(_Outcome(job, held, (), body))
-            elif not self._openings.must_wait(_opening(job), found_owed):
-                self._start(found_owed)
+
+        def recorded() -> dict[str, Answer]:
+            with self.store.read() as connection:
+                return calls.answers_by_key(connection, [key for of_job in keys for key in of_job.values()])
+
+        found = self.store.retry(recorded) if jobs else {}
+        return [
+            _Owed(
+                job,
+                {draw: found[key] for draw, key in of_job.items() if key in found},
+                {draw: key for draw, key in of_job.items() if key not in found},
+                body,
+            )
+            for job, of_job, body in zip(jobs, keys, bodies, strict=True)
+        ]
+
+    def _begin(self, item: _Owed) -> None:
+        if not item.owed:
+            self._under_way += 1
+            self._arrive(_Outcome(item.job, item.held, (), item.body))
+        elif not self._openings.must_wait(_opening(item.job), item):
+            self._start(item)
 
     def _start(self, asked: _Owed) -> None:
         self._under_way += 1
@@ -203,16 +235,12 @@ class Executor:
     def _asked(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._break(error)
+            self.fail(error)
 
     def _arrive(self, outcome: _Outcome) -> None:
         self.progress.count(outcome.job.kind, outcome.held, outcome.fresh)
         self._outcomes.append(outcome)
         self._arrived.set()
-
-    def _break(self, error: BaseException) -> None:
-        self._broken = self._broken or error
-        self._moved.set()
 
     def _watch(self, answer: Answer) -> None:
         if answer.status in FATAL:
@@ -233,7 +261,7 @@ class Executor:
             batch = [self._outcomes.popleft() for _ in range(min(COMMIT_AT_MOST, len(self._outcomes)))]
             if not self._outcomes:
                 self._arrived.clear()
-            commit = loop.run_in_executor(None, self._commit, batch)
+            commit = loop.run_in_executor(None, self.store.retry, partial(self._commit, batch))
             try:
                 # A commit that has begun is finished even while everything else is being cancelled.
                 following = await asyncio.shield(commit)
@@ -241,14 +269,14 @@ class Executor:
                 await asyncio.gather(commit, return_exceptions=True)
                 raise
             except Exception as error:
-                self._break(error)
+                self.fail(error)
                 return
             self._following.extend(following)
             self._under_way -= len(batch)
             try:
                 self._tell()
             except BaseException as error:
-                self._break(error)
+                self.fail(error)
                 return
             self._moved.set()
 
@@ -260,14 +288,17 @@ class Executor:
             self.drain(reason)
 
     def _commit(self, outcomes: Sequence[_Outcome]) -> list[Job]:
-        """Write outcomes and what follows from them in one transaction; returns the jobs that come after."""
+        """Write outcomes and what follows from them in one transaction; returns the jobs that come after.
+
+        Doing it twice changes nothing, so that a commit which was cut off is tried again as a whole.
+        """
         following: list[Job] = []
         fresh = [outcome for outcome in outcomes if outcome.fresh]
         exchanges = [
             Exchange(o.job.request, o.fresh, o.job.kind, o.job.client.endpoint.base_url, o.job.client.simulated, o.body)
             for o in fresh
         ]
-        with self.store.write() as connection:
+        with self.store.write(relaxed=True) as connection:
             settled = dict(zip(map(id, fresh), calls.record_all(connection, exchanges), strict=True))
             calls.link(connection, self._used(outcomes))
             for outcome in outcomes:

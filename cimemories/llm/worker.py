@@ -1,4 +1,8 @@
-"""One process at work on a run or a labelling: claims it, keeps its heartbeat, and leaves a status that is true."""
+"""One process at work on a run or a labelling: claims it, keeps its heartbeat, and leaves a status that is true.
+
+All that a worker writes is fenced by its claim (store.work): once somebody else has taken the work over, it stops, and
+what it had under way is not recorded. A database that goes away is waited for.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +18,18 @@ from cimemories.llm.executor import Executor, Job, Progress, Stopped
 from cimemories.llm.simulator import running_simulator
 from cimemories.model import WorkStatus
 from cimemories.store import outcomes, work
-from cimemories.store.engine import Store, StoreError
+from cimemories.store.engine import DatabaseLost, Store, StoreError
 from cimemories.store.problems import cause
+from cimemories.store.work import Claim, ClaimLost
 
 SIMULATOR = "simulator"
 HEARTBEAT_SECONDS = 1.0
 CANCELLED = "cancelled on request"
 PAUSED = "paused on request"
+
+
+MakeClient = Callable[[Endpoint, bool], Client]
+MakeJobs = Callable[[Store, MakeClient], Iterable[Job]]
 
 
 class WorkError(Exception):
@@ -37,10 +46,24 @@ def reachable(base_url: str) -> Iterator[str]:
         yield url
 
 
+def begin(store: Store, work_id: str, *, queued: bool = False) -> tuple[Store, Claim]:
+    """Claim the work; returns the record as its worker must use it, fenced by the claim and patient, and the claim.
+
+    `queued`: only if it still waits for its worker. Raises StoreError where another process is at it."""
+    patient = store.patient()
+
+    def claimed() -> Claim:
+        with patient.write(relaxed=True) as connection:
+            return work.claim(connection, work_id, queued=queued)
+
+    claim = patient.retry(claimed)
+    return patient.fenced(claim.hold), claim
+
+
 def perform(
     store: Store,
     work_id: str,
-    make_jobs: Callable[[Callable[[Endpoint, bool], Client]], Iterable[Job]],
+    make_jobs: MakeJobs,
     *,
     concurrency: int,
     on_progress: Callable[[Progress], None] | None = None,
@@ -49,38 +72,41 @@ def perform(
 ) -> Progress:
     """Claim the work, run its jobs to the end, and set its status. Returns what was done.
 
-    `queued`: claim it only if it still waits for its worker. `make_jobs` is given a maker of clients, which are closed
-    at the end. `stop_when` is asked after each batch of outcomes: a text that it returns (a cap on cost is reached,
-    say) ends the work for that reason, once the calls in flight are in the record. Work that was asked to pause returns
-    what was done until then, and its status is `paused`. Raises StoreError where another process is at it, and
-    WorkError where the work ended early: it is then `cancelled`, `interrupted` (can be resumed) or `failed`.
+    `queued`: claim it only if it still waits for its worker. `make_jobs` is given the record, through which alone it
+    may write, and a maker of clients, which are closed at the end. `stop_when` is asked after each batch of outcomes: a
+    text that it returns (a cap on cost is reached, say) ends the work for that reason, once the calls in flight are in
+    the record. Work that was asked to pause returns what was done until then, and its status is `paused`.
+
+    Raises StoreError where another process is at it, and WorkError where the work ended early: it is then `cancelled`,
+    `interrupted` (can be resumed) or `failed`, or another process has taken it over.
     """
-    with store.write() as connection:
-        work.claim(connection, work_id, queued=queued)
-    executor = Executor(store, work_id, concurrency=concurrency, on_progress=on_progress, stop_when=stop_when)
+    own, _ = begin(store, work_id, queued=queued)
+    executor = Executor(own, work_id, concurrency=concurrency, on_progress=on_progress, stop_when=stop_when)
     try:
-        asyncio.run(_perform(store, work_id, make_jobs, executor))
+        asyncio.run(_perform(own, work_id, make_jobs, executor))
+    except ClaimLost as lost:
+        raise WorkError(str(lost)) from lost
     except Stopped as stop:
         if str(stop) == PAUSED:
-            _finish(store, work_id, WorkStatus.PAUSED, None)
+            _finish(own, work_id, WorkStatus.PAUSED, None)
             return executor.progress
         cancelled = str(stop) == CANCELLED
-        _finish(store, work_id, WorkStatus.CANCELLED if cancelled else WorkStatus.INTERRUPTED, str(stop))
+        _finish(own, work_id, WorkStatus.CANCELLED if cancelled else WorkStatus.INTERRUPTED, str(stop))
         raise WorkError(resume_words(work_id, str(stop))) from stop
     except (KeyboardInterrupt, asyncio.CancelledError) as error:
-        _finish(store, work_id, WorkStatus.CANCELLED, "stopped by the keyboard")
+        _finish(own.patient(0), work_id, WorkStatus.CANCELLED, "stopped by the keyboard")
         raise WorkError(f"{work_id}: stopped. `cimemories resume {work_id}` goes on where it stopped.") from error
-    except sa.exc.DBAPIError as error:
-        reason = f"the record could not be written: {cause(error)}"
-        _finish(store, work_id, WorkStatus.INTERRUPTED, reason)
+    except (sa.exc.DBAPIError, DatabaseLost) as error:
+        reason = why_not_written(error)
+        _finish(own.patient(0), work_id, WorkStatus.INTERRUPTED, reason)
         raise WorkError(
             f"{work_id}: {reason}. Everything before is kept; make room or mend the database, then "
             f"`cimemories resume {work_id}`."
         ) from error
     except Exception as error:
-        _finish(store, work_id, WorkStatus.FAILED, f"{type(error).__name__}: {error}")
+        _finish(own, work_id, WorkStatus.FAILED, f"{type(error).__name__}: {error}")
         raise
-    _finish(store, work_id, None, None)
+    _finish(own, work_id, None, None)
     return executor.progress
 
 
@@ -93,32 +119,38 @@ def resume_words(work_id: str, reason: str) -> str:
 def refuse(store: Store, work_id: str, reason: str, *, queued: bool = False) -> NoReturn:
     """Leave work interrupted for that reason without having begun it. Raises WorkError, and what `perform` raises where
     somebody else is at it."""
-    with store.write() as connection:
-        work.claim(connection, work_id, queued=queued)
-    _finish(store, work_id, WorkStatus.INTERRUPTED, reason)
+    own, _ = begin(store, work_id, queued=queued)
+    _finish(own, work_id, WorkStatus.INTERRUPTED, reason)
     raise WorkError(f"{work_id}: {reason}.")
 
 
+def why_not_written(error: sa.exc.DBAPIError | DatabaseLost) -> str:
+    """Why the record could not be written, in one line for people."""
+    lost = error.__cause__ if isinstance(error, DatabaseLost) else None
+    return f"the record could not be written: {cause(lost or error)}"
+
+
 def _finish(store: Store, work_id: str, status: WorkStatus | None, error: str | None) -> None:
-    """Set the status; None: the work came to its end, and what is missing decides."""
-    # Where the disk is full, not even this can be written: the dead heartbeat then tells.
-    try:
+    """Set the status at the end of one's own work; None: it came to its end, and what is missing decides. Raises
+    WorkError where it is somebody else's by now."""
+
+    def finished() -> None:
         with store.write() as connection:
             if status is None:
                 outcomes.finish(connection, work_id)
             else:
                 work.finish(connection, work_id, status, error)
             work.bump(connection, work_id)
+
+    try:
+        store.retry(finished)
+    except ClaimLost as lost:
+        raise WorkError(str(lost)) from lost
     except (sa.exc.DBAPIError, StoreError):
-        return
+        return  # where the disk is full, not even this can be written: the dead heartbeat then tells
 
 
-async def _perform(
-    store: Store,
-    work_id: str,
-    make_jobs: Callable[[Callable[[Endpoint, bool], Client]], Iterable[Job]],
-    executor: Executor,
-) -> None:
+async def _perform(store: Store, work_id: str, make_jobs: MakeJobs, executor: Executor) -> None:
     clients: dict[tuple[Endpoint, bool], Client] = {}
 
     def client(endpoint: Endpoint, simulated: bool) -> Client:
@@ -126,9 +158,9 @@ async def _perform(
             clients[endpoint, simulated] = Client(endpoint, simulated=simulated, at_most=executor.concurrency)
         return clients[endpoint, simulated]
 
-    heart = asyncio.create_task(_beat(store, work_id, executor))
+    heart = asyncio.create_task(_beat(store.patient(0), work_id, executor))
     try:
-        await executor.run(make_jobs(client))
+        await executor.run(make_jobs(executor.store, client))
     finally:
         heart.cancel()
         await asyncio.gather(heart, return_exceptions=True)
@@ -140,6 +172,9 @@ async def _beat(store: Store, work_id: str, executor: Executor) -> None:
     while True:
         try:
             status = await asyncio.to_thread(_beat_once, store, work_id)
+        except ClaimLost as lost:
+            executor.fail(lost)
+            return
         except (sa.exc.DBAPIError, StoreError):
             status = WorkStatus.RUNNING  # one missed beat is no reason to stop; a record that is gone fails the commits
         if status == WorkStatus.CANCELLING:
@@ -150,5 +185,5 @@ async def _beat(store: Store, work_id: str, executor: Executor) -> None:
 
 
 def _beat_once(store: Store, work_id: str) -> WorkStatus:
-    with store.write() as connection:
+    with store.write(relaxed=True) as connection:
         return work.beat(connection, work_id)

@@ -7,7 +7,6 @@ one process at a time may be in, so that two people are never given what only on
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,7 +14,7 @@ from itertools import islice
 import sqlalchemy as sa
 
 from cimemories.store.engine import StoreError
-from cimemories.store.ids import now
+from cimemories.store.ids import database_clock, now
 from cimemories.store.review_tables import claim, review_plan
 from cimemories.store.tables import decision
 
@@ -77,11 +76,13 @@ def hand_out(
     Left out are pairs that the annotator has decided, and those that as many other people as the plan asks for have
     decided or hold a live claim on. What another session of the same person holds is given only where nothing else is
     left. All claims of this session on pairs that are still undecided are renewed; `release` gives them up, as is right
-    when the filter changes. Of `wanted` no more is read than it takes. Times are those of the machine that asks.
+    when the filter changes. Of `wanted` no more is read than it takes. Times are those of the database's clock; a claim
+    that would last longer than any lease was made before that clock was set back, and counts as lapsed.
     """
     _lock(connection, dataset_id)
-    clock = time.time()
-    connection.execute(sa.delete(claim).where(claim.c.dataset == dataset_id, claim.c.until <= clock))
+    clock = float(connection.execute(sa.select(database_clock())).scalar_one())
+    lapsed = sa.or_(claim.c.until <= clock, claim.c.until > clock + max(lease_s, LEASE_SECONDS))
+    connection.execute(sa.delete(claim).where(claim.c.dataset == dataset_id, lapsed))
     held = _Held(connection, dataset_id, annotator, session)
     asked = plan(connection, dataset_id)
     given: list[Pair] = []

@@ -2,27 +2,32 @@
 
 SQLite runs in WAL mode: readers never wait, and one writer at a time takes the lock at BEGIN, so that no transaction
 fails half way with "database is locked". Migrations run on open, once, whichever process comes first.
+
+A PostgreSQL that restarts is no error for a worker: `Store.patient()` waits for it, `Store.retry()` runs again what was
+cut off in the middle. Everybody else gets DatabaseLost at once.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from cimemories.store import migrate
-from cimemories.store.problems import first_line, problem
+from cimemories.store.problems import REACH, cause, first_line, problem
 
 Connection = sa.Connection  # what read() and write() give, for those who may not import it from where it comes
 DATABASE_URL = "CIMEMORIES_DATABASE_URL"
@@ -30,45 +35,124 @@ WORKSPACE = "CIMEMORIES_WORKSPACE"
 DEFAULT_WORKSPACE = Path("data/workspace")
 SQLITE_FILE = "cimemories.sqlite"
 LOCK_TIMEOUT_SECONDS = 30
+PATIENCE_SECONDS = 60.0  # how long a worker waits for a database that went away
+LOOK_AGAIN_SECONDS = 0.5
+# A server that is cut off without a word is noticed within so many seconds; libpq itself would wait for minutes.
+CONNECT_SECONDS, SILENT_SECONDS = 5, 30
 MOST_PARAMETERS = 6000  # of one statement; SQLite takes 32,766
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 
 class StoreError(Exception):
     """The record cannot do what was asked. The message is for people: what, where, what to do next."""
 
 
+class DatabaseLost(StoreError):
+    """The connection to the database broke or cannot be made. What was under way was not recorded, or not certainly."""
+
+
 @dataclass(frozen=True)
 class Store:
     """An open record. `workspace` holds the SQLite file (where it is the record) and caches that can be rebuilt.
 
-    `read_only`: the folder or the file cannot be written; everything can be read, and `write` raises StoreError.
+    read_only: the folder or the file cannot be written; everything can be read, and `write` raises StoreError.
+    fence: called at the start of every write transaction; what it raises prevents the write (work.Claim.hold).
+    patience_s: how long a transaction waits to begin while the database does not answer; `give_up`, once set, ends the
+    wait.
     """
 
     engine: sa.Engine
     workspace: Path
     read_only: bool = False
+    fence: Callable[[sa.Connection], None] | None = None
+    patience_s: float = 0.0
+    give_up: threading.Event | None = None
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
-        """A connection for reading: one consistent snapshot, never blocked by writers on either engine."""
-        with self.engine.connect() as connection, connection.begin():
+        """A connection for reading: one consistent snapshot, never blocked by writers on either engine.
+
+        Raises DatabaseLost where the database does not answer."""
+        with self._transaction({}) as connection:
             yield connection
 
     @contextmanager
-    def write(self) -> Iterator[sa.Connection]:
+    def write(self, *, relaxed: bool = False) -> Iterator[sa.Connection]:
         """A transaction for writing: committed as a whole when the block ends, or not at all.
 
-        Raises StoreError in a workspace that is read-only.
+        What is committed survives a power cut, not only the death of this process. relaxed: the last moments of it may
+        be lost to a power cut (never in part); for what can be had again, such as answers of models and heartbeats,
+        and for nothing that a person decided. Raises DatabaseLost where the database does not answer: whether a commit
+        that was cut off took place is then not known. Raises StoreError in a workspace that is read-only.
         """
         if self.read_only:
             raise StoreError(
                 f"the workspace {self.workspace} is read-only, so nothing was saved. Copy it to a folder that can be "
                 "written, or change its rights, and start again."
             )
-        with self.engine.connect() as connection:
-            connection = connection.execution_options(cimemories_write=True)
-            with connection.begin():
+        with self._transaction({"cimemories_write": True, "cimemories_relaxed": relaxed}) as connection:
+            if self.fence is not None:
+                self.fence(connection)
+            yield connection
+
+    @contextmanager
+    def _transaction(self, options: dict[str, bool]) -> Iterator[sa.Connection]:
+        try:
+            connection, transaction = self._begin(options)
+            with connection, transaction:
                 yield connection
+        except sa.exc.DBAPIError as error:
+            if not is_lost(error):
+                raise
+            raise DatabaseLost(
+                f"the database {_shown(self.engine.url)} does not answer: {cause(error)}. What was not confirmed may "
+                f"not be recorded. {REACH}"
+            ) from error
+
+    def _begin(self, options: dict[str, bool]) -> tuple[sa.Connection, sa.RootTransaction]:
+        deadline, lost_at = time.monotonic() + self.patience_s, None
+        while True:
+            try:
+                connection = self.engine.connect().execution_options(**options)
+                try:
+                    transaction = connection.begin()
+                except BaseException:
+                    connection.close()
+                    raise
+            except sa.exc.DBAPIError as error:
+                if not is_lost(error) or time.monotonic() >= deadline or (self.give_up and self.give_up.is_set()):
+                    raise
+                if lost_at is None:
+                    lost_at = time.monotonic()
+                    _log.warning(
+                        "the database %s does not answer (%s); waiting for it, at most %.0f s",
+                        _shown(self.engine.url), first_line(error.orig), self.patience_s,
+                    )  # fmt: skip
+                time.sleep(LOOK_AGAIN_SECONDS)
+                continue
+            if lost_at is not None:
+                _log.warning("the database answers again after %.0f s; going on", time.monotonic() - lost_at)
+            return connection, transaction
+
+    def retry(self, task: Callable[[], T]) -> T:
+        """The result of `task`, which is run again as a whole where the database goes away in its middle. It must do no
+        harm twice. A store without patience raises DatabaseLost at once."""
+        deadline = time.monotonic() + self.patience_s
+        while True:
+            try:
+                return task()
+            except DatabaseLost:
+                if time.monotonic() >= deadline or (self.give_up and self.give_up.is_set()):
+                    raise
+
+    def patient(self, seconds: float = PATIENCE_SECONDS, give_up: threading.Event | None = None) -> Store:
+        """The same record for a worker, which waits so long for a database that went away."""
+        return replace(self, patience_s=seconds, give_up=give_up)
+
+    def fenced(self, fence: Callable[[sa.Connection], None] | None) -> Store:
+        """The same record, where every write first calls `fence` in its own transaction."""
+        return replace(self, fence=fence)
 
     @property
     def is_sqlite(self) -> bool:
@@ -109,7 +193,8 @@ def open_store(workspace: Path | str = DEFAULT_WORKSPACE, url: str | None = None
         known = problem(error)
         what = f"{known.what} ({first_line(error.orig)})" if known else first_line(error.orig)
         next_step = known.next if known else "Check the address, the rights and the free disk space."
-        raise StoreError(f"the database {_shown(engine.url)} cannot be opened: {what}. {next_step}") from error
+        kind = DatabaseLost if is_lost(error) else StoreError
+        raise kind(f"the database {_shown(engine.url)} cannot be opened: {what}. {next_step}") from error
     return Store(engine, folder, read_only)
 
 
@@ -153,7 +238,9 @@ def _engine(address: str, *, read_only: bool = False) -> sa.Engine:
                 )
             _prepare_sqlite(engine, read_only=read_only)
             return engine
-        return sa.create_engine(url, pool_pre_ping=True)
+        engine = sa.create_engine(url, pool_pre_ping=True, connect_args=_patience_of(url))
+        _prepare_postgres(engine)
+        return engine
     except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError) as error:
         raise StoreError(
             f"{DATABASE_URL}: this is no database address that can be used ({first_line(error)}). "
@@ -181,6 +268,32 @@ def connect_read_only(file: Path) -> sqlite3.Connection:
     return connection
 
 
+def _patience_of(url: sa.URL) -> dict[str, int]:
+    """What notices a server that is cut off; the address may say otherwise."""
+    if url.get_backend_name() != "postgresql":
+        return {}
+    wanted = {
+        "connect_timeout": CONNECT_SECONDS,
+        "keepalives_idle": SILENT_SECONDS // 3,
+        "keepalives_interval": SILENT_SECONDS // 3,
+        "keepalives_count": 2,
+        "tcp_user_timeout": SILENT_SECONDS * 1000,
+    }
+    return {name: value for name, value in wanted.items() if name not in url.query}
+
+
+def is_lost(error: sa.exc.DBAPIError) -> bool:
+    """Whether an error says that the database server is gone, starting or stopping, and nothing of the statement."""
+    if error.connection_invalidated:
+        return True
+    if not isinstance(error, sa.exc.OperationalError):
+        return False
+    # SQLite's errors have no state: its file does not go away and come back. None: no connection was made.
+    state = getattr(error.orig, "sqlstate", "")
+    # 08: connection exceptions; 57P: shut down or starting; 53300: no place is free.
+    return state is None or state.startswith(("08", "57P")) or state == "53300"
+
+
 def _prepare_sqlite(engine: sa.Engine, *, read_only: bool = False) -> None:
     @sa.event.listens_for(engine, "connect")
     def _connect(connection: Any, _record: Any) -> None:
@@ -189,15 +302,38 @@ def _prepare_sqlite(engine: sa.Engine, *, read_only: bool = False) -> None:
             return
         cursor = connection.cursor()
         cursor.execute("PRAGMA journal_mode = WAL")
-        # In WAL mode NORMAL survives the death of any process; only a power cut can take back the last commits.
-        cursor.execute("PRAGMA synchronous = NORMAL")
+        cursor.execute("PRAGMA fullfsync = ON")  # on macOS a plain fsync leaves the data in the drive's own cache
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.close()
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
-        writing = connection.get_execution_options().get("cimemories_write")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+        options = connection.get_execution_options()
+        if not options.get("cimemories_write"):
+            connection.exec_driver_sql("BEGIN")
+            return
+        # In WAL mode NORMAL survives the death of any process, and only a power cut can take back the last commits;
+        # FULL waits for the disk at every commit. It cannot be changed inside a transaction.
+        wanted = "NORMAL" if options.get("cimemories_relaxed") else "FULL"
+        if connection.info.get("synchronous") != wanted:
+            connection.exec_driver_sql(f"PRAGMA synchronous = {wanted}")
+            connection.info["synchronous"] = wanted
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _prepare_postgres(engine: sa.Engine) -> None:
+    """`synchronous_commit` is on by default: a commit waits for the disk of the server. Where somebody has switched it
+    off, that holds for relaxed transactions alone."""
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        options = connection.get_execution_options()
+        if connection.dialect.name != "postgresql" or not options.get("cimemories_write"):
+            return
+        if "synchronous_commit" not in connection.info:
+            connection.info["synchronous_commit"] = connection.exec_driver_sql("SHOW synchronous_commit").scalar()
+        if connection.info["synchronous_commit"] == "off" and not options.get("cimemories_relaxed"):
+            connection.exec_driver_sql("SET LOCAL synchronous_commit TO on")
 
 
 def insert_ignore(connection: sa.Connection, table: sa.Table) -> Any:

@@ -136,7 +136,7 @@ def all_rows(connection: sa.Connection) -> list[GenerationRow]:
         )
     ):
         counts.setdefault(name, {})[status] = count
-    rows = connection.execute(sa.select(generation).order_by(generation.c.created, generation.c.id)).mappings()
+    rows = connection.execute(work.select(generation).order_by(generation.c.created, generation.c.id)).mappings()
     return [
         GenerationRow(
             id=row["id"],

@@ -169,7 +169,7 @@ def plan(
 
 def all_rows(connection: sa.Connection, dataset_id: int | None = None) -> list[LabellingRow]:
     """Labellings with their ballots counted by status, oldest first; of one dataset where given."""
-    query = sa.select(labelling).order_by(labelling.c.created, labelling.c.id)
+    query = work.select(labelling).order_by(labelling.c.created, labelling.c.id)
     if dataset_id is not None:
         query = query.where(labelling.c.dataset == dataset_id)
     rows = connection.execute(query).mappings().all()

@@ -147,7 +147,7 @@ def in_contexts(
 
 def all_rows(connection: sa.Connection, dataset_id: int | None = None) -> list[RunRow]:
     """Runs with their counts, oldest first; of one dataset where given."""
-    query = sa.select(run).order_by(run.c.created, run.c.id)
+    query = work.select(run).order_by(run.c.created, run.c.id)
     if dataset_id is not None:
         query = query.where(run.c.dataset == dataset_id)
     return _rows(connection, query)
@@ -162,12 +162,12 @@ def names(connection: sa.Connection, dataset_id: int | None = None) -> dict[str,
 
 def of_sweep(connection: sa.Connection, sweep_id: str) -> list[RunRow]:
     """The runs of a sweep, by cell."""
-    return _rows(connection, sa.select(run).where(run.c.sweep == sweep_id).order_by(run.c.cell))
+    return _rows(connection, work.select(run).where(run.c.sweep == sweep_id).order_by(run.c.cell))
 
 
 def named(connection: sa.Connection, run_id: str) -> RunRow:
     """One run by its id. Raises StoreError that says where to look."""
-    rows = _rows(connection, sa.select(run).where(run.c.id == run_id))
+    rows = _rows(connection, work.select(run).where(run.c.id == run_id))
     if not rows:
         there = connection.execute(sa.select(sa.func.count()).select_from(run)).scalar_one()
         raise StoreError(
@@ -271,6 +271,11 @@ def settle(
     }
     bound = {f"new_{name}": value for name, value in values.items()}
     return bool(connection.execute(_SETTLE, {"of": response_id, **bound}).rowcount)
+
+
+def rests_on(connection: sa.Connection, response_id: int, call_key: str) -> bool:
+    """Whether a planned response has been settled by this very call."""
+    return connection.execute(sa.select(response.c.call).where(response.c.id == response_id)).scalar() == call_key
 
 
 def failures(connection: sa.Connection, run_id: str) -> list[tuple[str, str, str, int]]:

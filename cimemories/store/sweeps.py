@@ -64,12 +64,12 @@ def add(
 
 def all_rows(connection: sa.Connection) -> list[SweepRow]:
     """Every sweep, oldest first."""
-    return _rows(connection, sa.select(sweep).order_by(sweep.c.created, sweep.c.id))
+    return _rows(connection, work.select(sweep).order_by(sweep.c.created, sweep.c.id))
 
 
 def named(connection: sa.Connection, sweep_id: str) -> SweepRow:
     """One sweep by its id. Raises StoreError that says where to look."""
-    rows = _rows(connection, sa.select(sweep).where(sweep.c.id == sweep_id))
+    rows = _rows(connection, work.select(sweep).where(sweep.c.id == sweep_id))
     if not rows:
         raise StoreError(f"there is no sweep '{sweep_id}' in this workspace. `cimemories sweeps` lists them.")
     return rows[0]

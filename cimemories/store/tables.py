@@ -1,7 +1,8 @@
 """The tables of the record, as SQLAlchemy Core metadata. Their names are the vocabulary of the project.
 
 Every model answer is a `call`; `ballot`, `response` and `judgement` rows are planned beforehand as `owed` or derived
-from calls; human decisions are append-only. Timestamps are ISO 8601 text in UTC, heartbeats are seconds since 1970.
+from calls; human decisions are append-only. Timestamps are ISO 8601 text in UTC by the clock of whoever writes them;
+heartbeats are seconds since 1970 by the clock of the database.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def to(target: str, name: str | None = None, *, primary_key: bool = False) -> Co
 
 
 def work_columns() -> list[Column[object]]:
-    """What a labelling and a run share: where the work stands, which process does it, and when it last said so."""
+    """What all kinds of work share: where it stands, which process does it, and when it last said so (store.work)."""
     return [
         Column("status", Text, nullable=False),
         Column("error", Text),
@@ -57,6 +58,8 @@ def work_columns() -> list[Column[object]]:
         Column("pid", Integer),
         Column("process_started", Float),
         Column("heartbeat", Float),
+        Column("machine", Text),  # tells machines of one name apart; null: not known
+        Column("claim", Text),  # token of who claimed it; null: nobody, or before there were any
         Column("revision", Integer, nullable=False, default=0, server_default="0"),
         Column("created", Text, nullable=False),
         Column("finished", Text),

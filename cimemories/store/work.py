@@ -1,19 +1,30 @@
-"""Who works on a labelling, run, sweep or generation: claimed by one process, with a heartbeat, taken from the dead."""
+"""Who works on a labelling, run, sweep or generation: claimed by one process, with a heartbeat, taken from the dead.
+
+    claim = work.claim(connection, "run-3f9a1c2e")
+    with store.fenced(claim.hold).write() as connection: ...   # raises ClaimLost once somebody else has claimed it
+
+Whether a worker on another machine lives is told by the age of its heartbeat, by the clock of the database alone. That
+can be wrong (a worker that was cut off for a minute lives on), so a claim has a token: every write of a worker checks
+it in its own transaction, and a worker whose token is gone writes nothing more.
+"""
 
 from __future__ import annotations
 
 import os
+import secrets
 import socket
-import time
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import psutil
 import sqlalchemy as sa
 
 from cimemories.model import WorkStatus
 from cimemories.store.curation_tables import generation
-from cimemories.store.engine import StoreError
-from cimemories.store.ids import now
+from cimemories.store.engine import PATIENCE_SECONDS, StoreError
+from cimemories.store.ids import database_clock, database_started, now
 from cimemories.store.run_tables import sweep
 from cimemories.store.tables import labelling, run
 
@@ -27,20 +38,81 @@ ENDED = (
     WorkStatus.FAILED,
     WorkStatus.INTERRUPTED,
 )
+NOBODY = dict.fromkeys(("host", "machine", "pid", "process_started", "claim"))
 Row = sa.RowMapping
+
+
+class ClaimLost(StoreError):
+    """Somebody else has claimed the work since, or it was ended or deleted. Its former worker must write nothing."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """That one process works on something: `token` stands in its row for as long as nobody else has claimed it."""
+
+    work_id: str
+    token: str
+
+    def hold(self, connection: sa.Connection) -> None:
+        """Keep the claim until the transaction ends; every write of a worker is a heartbeat too. Raises ClaimLost where
+        the claim does not stand any more."""
+        table = table_of(self.work_id)
+        # SQLite has taken its write lock at BEGIN; PostgreSQL locks the row here: nobody can claim it meanwhile.
+        own = sa.update(table).where(table.c.id == self.work_id, table.c.claim == self.token)
+        if connection.execute(own.values(heartbeat=database_clock())).rowcount:
+            return
+        row = connection.execute(sa.select(table).where(table.c.id == self.work_id)).first()
+        if row is None:
+            raise ClaimLost(f"{self.work_id} was deleted while it was being worked on.")
+        if row.claim is None:
+            raise ClaimLost(
+                f"{self.work_id} was {row.status} while its worker gave no sign of life. Its worker wrote nothing more."
+            )
+        raise ClaimLost(
+            f"{self.work_id} was taken over by process {row.pid} on {row.host}, because this one gave no sign of life. "
+            "Nothing more is written here; the other one goes on."
+        )
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A process, told apart from a later one that was given the same number by its start time."""
+    """A process, told apart from a later one that was given the same number by its start time, and from one on another
+    machine of the same name by `machine`."""
 
     host: str
+    machine: str | None
     pid: int
     process_started: float
 
 
 def me() -> Owner:
-    return Owner(socket.gethostname(), os.getpid(), psutil.Process().create_time())
+    return Owner(socket.gethostname(), _machine(), os.getpid(), _started(psutil.Process()))
+
+
+@cache
+def _machine() -> str | None:
+    """Names this start of this machine, and what can see its processes: containers of one machine see their own alone.
+    None where the system does not say (not Linux); then the name of the host has to do."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return None
+
+
+def _started(process: psutil.Process) -> float:
+    """When a process was started, in seconds since the start of the machine where the system says so (Linux), else
+    since 1970. The former stays what it is when the clock is set; psutil's create_time() moves with it."""
+    try:
+        stat = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return int(stat.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")  # field 22; the name may hold spaces
+    except (OSError, IndexError, ValueError):
+        return process.create_time()
+
+
+def _is_same(process: psutil.Process, started: float) -> bool:
+    """Whether this is the process that was started then; older records give the time since 1970."""
+    return abs(_started(process) - started) < 1.0 or abs(process.create_time() - started) < 1.0
 
 
 def table_of(work_id: str) -> sa.Table:
@@ -56,40 +128,54 @@ def table_of(work_id: str) -> sa.Table:
     raise StoreError(f"'{work_id}' is no id of a run, sweep, labelling or generation. `cimemories runs` lists them.")
 
 
+def select(table: sa.Table) -> sa.Select[Any]:
+    """A query for rows of work with their `heartbeat_age`: seconds by the database's clock, null without a heartbeat.
+
+    After a restart of the database server workers are given time to come back: one that was heard of not longer before
+    than workers wait counts as heard of when the server started.
+    """
+    heartbeat, started = table.c.heartbeat, database_started()
+    away = sa.and_(started > heartbeat, started - heartbeat < PATIENCE_SECONDS + STALE_SECONDS)
+    last = sa.case((away, started), else_=heartbeat)
+    return sa.select(table, (database_clock() - last).label("heartbeat_age"))
+
+
 def load(connection: sa.Connection, work_id: str) -> Row:
     """The row of a run, labelling or generation. Raises StoreError where there is none."""
     table = table_of(work_id)
-    row = connection.execute(sa.select(table).where(table.c.id == work_id)).mappings().first()
+    row = connection.execute(select(table).where(table.c.id == work_id)).mappings().first()
     if row is None:
         raise StoreError(f"there is no '{work_id}' in this workspace. `cimemories runs` lists what is there.")
     return row
 
 
 def is_alive(row: Row) -> bool:
-    """Whether the process that claimed this work still does it.
+    """Whether the process that claimed this work still does it; the row is one of `select` or `load`.
 
     On this machine the process itself is asked; for another host only the age of the heartbeat can tell. Work that is
     queued and not yet claimed counts as alive for as long as a start may take.
     """
     if row["status"] not in ACTIVE:
         return False
-    age = time.time() - (row["heartbeat"] or 0.0)
-    if row["pid"] is None or row["host"] != socket.gethostname():
-        return age < STALE_SECONDS
+    # A heartbeat from the future was written before the clock was set back; a living worker soon writes another one.
+    fresh = row["heartbeat_age"] is not None and abs(row["heartbeat_age"]) < STALE_SECONDS
+    here = row["host"] == socket.gethostname() and row["machine"] in (None, _machine())
+    if row["pid"] is None or not here:
+        return fresh
     try:
         process = psutil.Process(row["pid"])
-        same = abs(process.create_time() - (row["process_started"] or 0.0)) < 1.0
-        return same and process.status() != psutil.STATUS_ZOMBIE
+        return _is_same(process, row["process_started"] or 0.0) and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:
-        return age < STALE_SECONDS
+        return fresh
 
 
-def claim(connection: sa.Connection, work_id: str, *, queued: bool = False) -> Row:
+def claim(connection: sa.Connection, work_id: str, *, queued: bool = False) -> Claim:
     """Make this process the one that works on it. Raises StoreError while another one lives and does.
 
     `queued`: only what still waits for its worker, so that work which was cancelled in the meantime stays cancelled.
+    Whoever held it before, be it this process, holds it no longer.
     """
     table = table_of(work_id)
     # SQLite has taken its write lock at BEGIN; PostgreSQL locks the row here: of two claims one sees the other.
@@ -98,31 +184,38 @@ def claim(connection: sa.Connection, work_id: str, *, queued: bool = False) -> R
     if queued and row["status"] != WorkStatus.QUEUED:
         raise StoreError(f"{work_id} was {row['status']} before its worker began; nothing was done.")
     owner = me()
-    mine = row["pid"] == owner.pid and row["host"] == owner.host
+    mine = row["pid"] == owner.pid and row["host"] == owner.host and row["machine"] in (None, owner.machine)
     if row["pid"] is not None and not mine and is_alive(row):
         raise StoreError(
             f"{work_id} is being worked on by process {row['pid']} on {row['host']}. Wait for it, or cancel it first."
         )
+    made = Claim(work_id, secrets.token_hex(16))
     connection.execute(
         sa.update(table)
         .where(table.c.id == work_id)
         .values(
             status=WorkStatus.RUNNING,
             error=None,
-            host=owner.host,
-            pid=owner.pid,
-            process_started=owner.process_started,
-            heartbeat=time.time(),
+            **vars(owner),
+            claim=made.token,
+            heartbeat=database_clock(),
             finished=None,
         )
     )
-    return row
+    return made
+
+
+def is_claimed(connection: sa.Connection, work_id: str) -> bool:
+    """Whether somebody works on it, or is about to; holds until the transaction ends."""
+    table = table_of(work_id)
+    query = sa.select(table.c.status).where(table.c.id == work_id).with_for_update()
+    return connection.execute(query).scalar() in ACTIVE
 
 
 def beat(connection: sa.Connection, work_id: str) -> WorkStatus:
     """Say that the work goes on; returns the status, which somebody may have set to `cancelling` or `pausing`."""
     table = table_of(work_id)
-    connection.execute(sa.update(table).where(table.c.id == work_id).values(heartbeat=time.time()))
+    connection.execute(sa.update(table).where(table.c.id == work_id).values(heartbeat=database_clock()))
     status = connection.execute(sa.select(table.c.status).where(table.c.id == work_id)).scalar()
     # A row that is gone was deleted by somebody: there is nothing left to work for.
     return WorkStatus(status) if status else WorkStatus.CANCELLING
@@ -137,7 +230,7 @@ def queue(connection: sa.Connection, work_id: str) -> None:
     connection.execute(
         sa.update(table)
         .where(table.c.id == work_id)
-        .values(status=WorkStatus.QUEUED, error=None, pid=None, host=None, process_started=None, heartbeat=time.time())
+        .values(status=WorkStatus.QUEUED, error=None, heartbeat=database_clock(), **NOBODY)
     )
 
 
@@ -146,8 +239,10 @@ def request_cancel(connection: sa.Connection, work_id: str) -> None:
     row = load(connection, work_id)
     if row["status"] not in ACTIVE:
         return
-    alive = is_alive(row) and row["pid"] is not None
-    finish(connection, work_id, WorkStatus.CANCELLING if alive else WorkStatus.CANCELLED)
+    if is_alive(row) and row["pid"] is not None:
+        finish(connection, work_id, WorkStatus.CANCELLING)
+    else:
+        _end(connection, work_id, WorkStatus.CANCELLED)
 
 
 def request_pause(connection: sa.Connection, work_id: str) -> None:
@@ -158,8 +253,17 @@ def request_pause(connection: sa.Connection, work_id: str) -> None:
     row = load(connection, work_id)
     if row["status"] not in (WorkStatus.QUEUED, WorkStatus.RUNNING):
         return
-    alive = is_alive(row) and row["pid"] is not None
-    finish(connection, work_id, WorkStatus.PAUSING if alive else WorkStatus.PAUSED)
+    if is_alive(row) and row["pid"] is not None:
+        finish(connection, work_id, WorkStatus.PAUSING)
+    else:
+        _end(connection, work_id, WorkStatus.PAUSED)
+
+
+def _end(connection: sa.Connection, work_id: str, status: WorkStatus) -> None:
+    """End work whose worker gives no sign of life. Should it live after all, its claim is gone and it stops."""
+    finish(connection, work_id, status)
+    table = table_of(work_id)
+    connection.execute(sa.update(table).where(table.c.id == work_id).values(claim=None))
 
 
 def finish(connection: sa.Connection, work_id: str, status: WorkStatus, error: str | None = None) -> None:
