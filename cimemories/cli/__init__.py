@@ -26,6 +26,7 @@ from cimemories.cli import (  # each registers its commands
     serve,
     servers,
     sweep,
+    upkeep,
     versions,
 )
 from cimemories.cli.base import cli, main
@@ -53,5 +54,6 @@ __all__ = [
     "serve",
     "servers",
     "sweep",
+    "upkeep",
     "versions",
 ]

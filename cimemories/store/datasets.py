@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from cimemories.model import Attribute, Context, Profile, is_bio
+from cimemories.store import work
 from cimemories.store.curation_tables import dataset_version, edit, freeze, generation
 from cimemories.store.engine import StoreError, insert_ignore
 from cimemories.store.ids import content_hash, new_id, now
+from cimemories.store.run_tables import sweep
 from cimemories.store.tables import attribute, context, dataset, labelling, profile, profile_context, run
 
 
@@ -368,12 +370,22 @@ def dataset_hash(connection: sa.Connection, dataset_id: int) -> str:
     return content_hash([[list(row) for row in connection.execute(query)] for query in queries])
 
 
+def work_of(connection: sa.Connection, dataset_id: int) -> list[sa.RowMapping]:
+    """The rows of all labellings, runs and sweeps of a dataset, as `work.select` gives them."""
+    return [
+        row
+        for table in (labelling, run, sweep)
+        for row in connection.execute(work.select(table).where(table.c.dataset == dataset_id)).mappings()
+    ]
+
+
 def delete(connection: sa.Connection, dataset_id: int) -> None:
     """Remove a dataset with its profiles, labellings, decisions and runs. Recorded calls stay: they cost money.
 
     Versions that were made from it stay, with the history of its edits, and go on as versions of its own parent; that
-    the simulator wrote the profiles stays known of them.
+    the simulator wrote the profiles stays known of them. Raises StoreError while a living process works on any of it.
     """
+    work.require_idle(work_of(connection, dataset_id))
     children = connection.execute(
         sa.select(dataset_version.c.dataset).where(dataset_version.c.parent == dataset_id)
     ).scalars()

@@ -198,6 +198,12 @@ def open_store(workspace: Path | str = DEFAULT_WORKSPACE, url: str | None = None
     return Store(engine, folder, read_only)
 
 
+def open_as_it_is(address: str) -> sa.Engine:
+    """A database at this address, neither created nor migrated, and in SQLite only for reading. Raises StoreError for
+    an address that cannot be read; what is wrong with the database shows at its first use."""
+    return _engine(address, read_only=True)
+
+
 def record_address(workspace: Path, url: str | None = None) -> str:
     """The address of a workspace's record: `url`, else $CIMEMORIES_DATABASE_URL, else its SQLite file."""
     return url or os.environ.get(DATABASE_URL) or f"sqlite:///{workspace / SQLITE_FILE}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sqlite3
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -15,18 +16,20 @@ REACH = "See that the database server runs and that CIMEMORIES_DATABASE_URL is r
 
 @dataclass(frozen=True)
 class Problem:
-    """`what` is one clause without a full stop, `next` one or two sentences about what to do."""
+    """`what` is one clause without a full stop, `next` one or two sentences about what to do. damage: the content of
+    the database is not what was written."""
 
     what: str
     next: str
+    damage: bool = False
 
 
 FULL = Problem("the disk of the workspace is full", FREE_SPACE)
 # Prefixes of the names of SQLite's result codes, see https://sqlite.org/rescode.html
 _SQLITE = {
     "SQLITE_FULL": FULL,
-    "SQLITE_CORRUPT": Problem("the database file is damaged", RESTORE),
-    "SQLITE_NOTADB": Problem("the database file is damaged, or is no SQLite database", RESTORE),
+    "SQLITE_CORRUPT": Problem("the database file is damaged", RESTORE, damage=True),
+    "SQLITE_NOTADB": Problem("the database file is damaged, or is no SQLite database", RESTORE, damage=True),
     "SQLITE_READONLY": Problem("the workspace is read-only", WRITABLE),
     "SQLITE_BUSY": Problem("another process keeps the database locked", "Wait until it is done, then do it again."),
     "SQLITE_CANTOPEN": Problem(
@@ -43,8 +46,8 @@ _POSTGRES = {
     "53100": Problem("the disk of the database server is full", FREE_SPACE),
     "25006": Problem("the database is read-only", "Use an address that may write, or the server's primary."),
     "42501": Problem("the database user may not do this", "Give it the rights, or use another in the address."),
-    "XX001": Problem("a table of the database is damaged", RESTORE),
-    "XX002": Problem("an index of the database is damaged", "REINDEX DATABASE repairs indexes."),
+    "XX001": Problem("a table of the database is damaged", RESTORE, damage=True),
+    "XX002": Problem("an index of the database is damaged", "REINDEX DATABASE repairs indexes.", damage=True),
     "08": Problem("the connection to the database was lost", REACH),
     "57P": Problem("the database server is stopping or restarting", "Do it again once it is back."),
     "53": Problem("the database server has no resources left", "Do it again when it is less busy."),
@@ -56,7 +59,12 @@ def problem(error: BaseException) -> Problem | None:
     """What failed, for an error of the database or of the disk; None for every other error (a broken constraint, say:
     that is a bug, not a condition of the machine)."""
     if isinstance(error, sa.exc.DBAPIError):
-        return _of_database(error)
+        known = _by_code(error.orig)
+        # psycopg gives no SQLSTATE where the server was never reached.
+        never = isinstance(error, sa.exc.OperationalError) and _codes(error.orig) == (None, None)
+        return known or (_LOST if error.connection_invalidated or never else None)
+    if isinstance(error, sqlite3.Error):
+        return _by_code(error)
     if isinstance(error, OSError):
         return _of_disk(error)
     return None
@@ -79,16 +87,17 @@ def explained(error: BaseException) -> str:
     return f"{known.what}. {known.next}" if known else f"{cause(error)}."
 
 
-def _of_database(error: sa.exc.DBAPIError) -> Problem | None:
-    name = getattr(error.orig, "sqlite_errorname", None)
-    state = getattr(error.orig, "sqlstate", None)
-    for code, table in ((name, _SQLITE), (state, _POSTGRES)):
+def _codes(error: BaseException | None) -> tuple[str | None, str | None]:
+    """SQLite's name of a result code, and PostgreSQL's SQLSTATE."""
+    return getattr(error, "sqlite_errorname", None), getattr(error, "sqlstate", None)
+
+
+def _by_code(error: BaseException | None) -> Problem | None:
+    for code, table in zip(_codes(error), (_SQLITE, _POSTGRES), strict=True):
         for prefix, known in table.items():
             if code and code.startswith(prefix):
                 return known
-    # psycopg gives no SQLSTATE where the server was never reached.
-    lost = error.connection_invalidated or (isinstance(error, sa.exc.OperationalError) and name is None)
-    return _LOST if lost and state is None else None
+    return None
 
 
 def _of_disk(error: OSError) -> Problem | None:

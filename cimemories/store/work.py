@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -169,6 +170,24 @@ def is_alive(row: Row) -> bool:
         return False
     except psutil.AccessDenied:
         return fresh
+
+
+def active(connection: sa.Connection) -> list[Row]:
+    """Every run, sweep, labelling and generation that is under way, or was when its process died."""
+    return [
+        row
+        for table in (labelling, run, generation, sweep)
+        for row in connection.execute(select(table).where(table.c.status.in_(ACTIVE))).mappings()
+    ]
+
+
+def require_idle(rows: Iterable[Row]) -> None:
+    """Raises StoreError that names those of these rows (of `select` or `load`) which a living process works on, or is
+    about to."""
+    busy = [row["id"] for row in rows if is_alive(row)]
+    if busy:
+        are = "is" if len(busy) == 1 else "are"
+        raise StoreError(f"{', '.join(busy)} {are} being worked on. Pause or cancel first; nothing was changed.")
 
 
 def claim(connection: sa.Connection, work_id: str, *, queued: bool = False) -> Claim:

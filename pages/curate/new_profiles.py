@@ -19,7 +19,7 @@ from cimemories.llm.policy import SimulatorError
 from cimemories.llm.worker import SIMULATOR
 from cimemories.model import WorkStatus
 from cimemories.seeds import SeedError, packs
-from cimemories.store import generations, work
+from cimemories.store import deleting, generations, work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.generations import GenerationRow
 from cimemories.ui import page, safe, tables, url
@@ -155,8 +155,9 @@ def _stopped(store: Store, row: GenerationRow) -> None:
         if not nothing_owed and st.button("Resume", icon=":material/play_arrow:", key=f"new.resume.{row.id}"):
             _launch(store, row.id)
         if st.button("Discard", icon=":material/delete:", key=f"new.discard.{row.id}"):
-            with store.write() as connection:
-                generations.delete(connection, row.id)
+            with store.read() as connection:
+                planned = deleting.of_work(connection, row.id)
+            deleting.delete(store, planned)
             st.rerun()
 
 

@@ -13,14 +13,12 @@ from cimemories.analysis import exporting
 from cimemories.analysis.exporting import Format
 from cimemories.analysis.labels import default_labelling
 from cimemories.formats.errors import FormatError
-from cimemories.model import WorkStatus
-from cimemories.store import datasets, labellings, runs
+from cimemories.store import deleting, labellings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.ui import page, safe, tables, url
 
-AT_WORK = (WorkStatus.QUEUED, WorkStatus.RUNNING, WorkStatus.CANCELLING)
 TYPES = ["json", "jsonl", "parquet", "csv", "zip"]
 FORMATS: dict[Format, str] = {
     "bundle-parquet": "Everything, as Parquet (zip)",
@@ -202,19 +200,16 @@ def _offer(ready: _Ready) -> None:
 def delete_form(store: Store, dataset: DatasetRow) -> None:
     """Delete with a second word for it; refused while somebody works on the dataset."""
     with store.read() as connection:
-        busy = [row.id for row in labellings.all_rows(connection, dataset.id) if row.status in AT_WORK]
-        busy += [row.id for row in runs.all_rows(connection, dataset.id) if row.status in AT_WORK]
-    if busy:
-        page.notice(f"{', '.join(busy)} is at work on this dataset. Cancel it first, then delete.")
-        return
-    page.notice(
-        f"'{dataset.name}' goes with its {tables.count(dataset.profiles)} profiles, {dataset.labellings} labellings, "
-        f"all human decisions and {dataset.runs} runs. This cannot be undone."
-    )
+        planned = deleting.of_dataset(connection, dataset.name)
+    goes = planned.words((*planned.goes, *planned.rests))
+    page.notice(f"'{dataset.name}' goes with {goes or 'nothing in it'}. This cannot be undone.")
     sure = st.checkbox("Yes, delete all of it", key=f"profiles.sure.{dataset.id}.{dataset.created}")
     if st.button("Delete", disabled=not sure, icon=":material/delete:"):
-        with store.write() as connection:
-            datasets.delete(connection, dataset.id)
+        try:
+            deleting.delete(store, planned)
+        except StoreError as problem:
+            page.error("The dataset was not deleted.", str(problem))
+            return
         url.put(dataset=None, profile=None, attribute=None, labelling=None, run=None, context=None)
         st.session_state[_OUTCOME] = [f"The dataset '{dataset.name}' was deleted."]
         st.rerun()

@@ -23,7 +23,7 @@ from cimemories.llm.client import EndpointError
 from cimemories.llm.policy import SimulatorError
 from cimemories.llm.worker import SIMULATOR, WorkError
 from cimemories.seeds import SeedError
-from cimemories.store import judgements, runs
+from cimemories.store import deleting, judgements, runs
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.imported_runs import IMPORTED
 from cimemories.store.runs import RunRow
@@ -223,12 +223,17 @@ def _offer(asked: tuple[object, ...]) -> None:
 
 def _delete(store: Store, row: RunRow) -> None:
     safe.inline("The run, its messages and judgements go. Recorded calls stay and would serve a new run.")
+    with store.read() as connection:
+        verdicts = deleting.verdicts_on(connection, [row.id])
+    if verdicts:
+        safe.inline(f"So do {verdicts:,} verdicts of people on its judgements.")
     if st.button("Delete this run", type="primary", key=f"runs.delete.{row.id}"):
         try:
-            with store.write() as connection:
-                runs.delete(connection, row.id)
+            with store.read() as connection:
+                planned = deleting.of_work(connection, row.id)
+            deleting.delete(store, planned)
         except StoreError as problem:
-            page.error(str(problem))
+            page.error("The run was not deleted.", str(problem))
             return
         url.put(run=None, beside=None)
         st.rerun()

@@ -1,0 +1,497 @@
+"""Backups: one file that holds a whole record as it was at one moment, and the workspace's own files.
+
+    backup.json      what it is: format, schema, rows of every table, size and SHA-256 of every other member
+    record.sqlite    the record, as a SQLite database that is whole by itself
+    record.pgdump    or, of a PostgreSQL record, what pg_dump wrote (custom format)
+    packs/, baskets/ files that people put into the workspace
+
+Caches and logs are left out: caches are built anew, logs are of the machine. backup.json is written last, so a file
+that has one is complete. A record of either engine can be backed up as record.sqlite and restored into either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import sqlite3
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from cimemories.model import WorkStatus
+from cimemories.store import migrate, postgres, work
+from cimemories.store.curation_tables import generation
+from cimemories.store.engine import Store, StoreError, connect_read_only, open_store, record_address, sqlite_path
+from cimemories.store.ids import now
+from cimemories.store.problems import explained
+from cimemories.store.run_tables import sweep
+from cimemories.store.tables import labelling, run
+from cimemories.store.transfer import clear, copy_rows, count_rows, is_empty
+
+FORMAT = 1
+MANIFEST, SQLITE_MEMBER, POSTGRES_MEMBER = "backup.json", "record.sqlite", "record.pgdump"
+FOLDERS = ("packs", "baskets")
+MARKS = ("demo.prepared",)
+MOST_MANIFEST_BYTES = 4_000_000
+WORK = (labelling, run, generation, sweep)
+RESTORED = "its worker was not part of the backup"
+_CHUNK = 1 << 20
+_OWN_FILE = re.compile(r"(packs|baskets)(/[\w. -]+){1,3}")
+
+
+@dataclass(frozen=True)
+class Member:
+    """One file inside a backup. size: bytes; sha256: of its content, in hexadecimal digits."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Backup:
+    """What a backup file says of itself. counts: rows by table at its moment; members: every file but backup.json."""
+
+    format: int
+    created: str
+    schema: str
+    engine: str  # sqlite | postgresql
+    counts: dict[str, int]
+    members: dict[str, Member]
+
+    @property
+    def record(self) -> str:
+        """The member that holds the record."""
+        return SQLITE_MEMBER if self.engine == "sqlite" else POSTGRES_MEMBER
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A backup that was written. notes: what the person should know beside it."""
+
+    path: Path
+    backup: Backup
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A backup that was brought back. kept: the database that was there before, moved aside; None where there was no
+    content, and on PostgreSQL."""
+
+    backup: Backup
+    workspace: Path
+    kept: Path | None
+
+
+def back_up(store: Store, target: Path, *, overwrite: bool = False, portable: bool = False) -> Made:
+    """Write a backup of the record as it is now; everybody else goes on working meanwhile.
+
+    portable: a PostgreSQL record as record.sqlite too, which can be restored into either engine; it is so as well where
+    pg_dump is not installed or too old for the server. The file appears whole or not at all. Raises StoreError where it
+    is there already (unless `overwrite`), cannot be written, or where the record is damaged.
+    """
+    if target.exists() and not overwrite:
+        raise StoreError(f"{target} exists already. Choose another name, or replace it with --overwrite.")
+    if not target.parent.is_dir():
+        raise StoreError(f"{target}: the folder {target.parent} does not exist.")
+    notes: tuple[str, ...] = ()
+    try:
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".cimemories-backup-") as name:
+            folder = Path(name)
+            if store.is_sqlite:
+                counts = _copy_sqlite(store, folder / SQLITE_MEMBER)
+                engine, schema = "sqlite", _schema(folder / SQLITE_MEMBER)
+            else:
+                why_not = "" if portable else postgres.why_no_dump(store.engine)
+                engine = "sqlite" if portable or why_not else "postgresql"
+                schema = migrate.current(store.engine) or migrate.HEAD
+                if engine == "sqlite":
+                    counts = _copy_portable(store, folder)
+                else:
+                    counts = postgres.dump(store.engine, folder / POSTGRES_MEMBER)
+                if why_not:
+                    notes = (f"{why_not}: the record was copied row by row into a form that either engine restores",)
+            path = folder / "backup.zip"
+            backup = _pack(store.workspace, folder, path, engine, schema, counts)
+            path.chmod(0o600)
+            path.replace(target)
+    except sqlite3.Error as error:
+        raise StoreError(f"{target}: nothing was backed up: {explained(error)}") from error
+    except OSError as error:
+        raise StoreError(f"{target}: the backup cannot be written: {explained(error)}") from error
+    return Made(target, backup, notes)
+
+
+def _copy_sqlite(store: Store, copy: Path) -> dict[str, int]:
+    """SQLite's online backup: one step, which no writer waits for, and a copy of one moment."""
+    raw = store.engine.raw_connection()
+    try:
+        source = raw.driver_connection
+        assert isinstance(source, sqlite3.Connection)
+        with closing(sqlite3.connect(copy)) as target:
+            source.backup(target)
+            # A file that is whole by itself, without a log beside it.
+            target.execute("PRAGMA journal_mode = DELETE")
+            require_sound(target, "the record")
+            return sqlite_counts(target)
+    finally:
+        raw.close()
+
+
+def _copy_portable(store: Store, folder: Path) -> dict[str, int]:
+    copy = open_store(folder / "copy", f"sqlite:///{folder / SQLITE_MEMBER}")
+    snapshot = store.engine.connect().execution_options(isolation_level="REPEATABLE READ")
+    try:
+        with snapshot, snapshot.begin(), copy.write() as target:
+            copy_rows(snapshot, target)
+            counts = count_rows(target)
+    finally:
+        copy.close()
+    with closing(sqlite3.connect(folder / SQLITE_MEMBER)) as written:
+        written.execute("PRAGMA journal_mode = DELETE")
+    return counts
+
+
+def _pack(workspace: Path, folder: Path, path: Path, engine: str, schema: str, counts: Mapping[str, int]) -> Backup:
+    record = SQLITE_MEMBER if engine == "sqlite" else POSTGRES_MEMBER
+    files = {record: folder / record, **_own_files(workspace)}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        members = {name: _add(archive, name, file) for name, file in files.items()}
+        backup = Backup(FORMAT, now(), schema, engine, dict(counts), members)
+        archive.writestr(MANIFEST, json.dumps(backup.as_json(), indent=1))
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())
+    return backup
+
+
+def _own_files(workspace: Path) -> dict[str, Path]:
+    """The files that people put into a workspace, by their names in a backup. Links are left out."""
+    found = {}
+    for path in sorted(p for name in FOLDERS for p in (workspace / name).rglob("*")):
+        name = path.relative_to(workspace).as_posix()
+        if path.is_file() and not path.is_symlink() and _OWN_FILE.fullmatch(name):
+            found[name] = path
+    found.update({name: workspace / name for name in MARKS if (workspace / name).is_file()})
+    return found
+
+
+def _add(archive: zipfile.ZipFile, name: str, file: Path) -> Member:
+    digest, size = hashlib.sha256(), 0
+    info = zipfile.ZipInfo(name)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    with file.open("rb") as source, archive.open(info, "w", force_zip64=True) as target:
+        while chunk := source.read(_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+            target.write(chunk)
+    return Member(size, digest.hexdigest())
+
+
+def read_backup(path: Path) -> Backup:
+    """What a backup says of itself. Raises StoreError where it is none, is cut short, or is of a newer version."""
+    with _opened(path) as archive:
+        return _manifest(path, archive)
+
+
+def _manifest(path: Path, archive: zipfile.ZipFile) -> Backup:
+    if MANIFEST not in archive.namelist() or archive.getinfo(MANIFEST).file_size > MOST_MANIFEST_BYTES:
+        raise StoreError(f"{path} is no backup of CIMemories Studio: it holds no {MANIFEST}.")
+    try:
+        told = json.loads(archive.read(MANIFEST))
+        if told["format"] != FORMAT:
+            raise StoreError(
+                f"{path} was written by a newer version of CIMemories Studio (format {told['format']}). "
+                "Update this installation."
+            )
+        members = {str(n): Member(int(m["size"]), str(m["sha256"])) for n, m in told["members"].items()}
+        counts = {str(name): int(count) for name, count in told["counts"].items()}
+        backup = Backup(FORMAT, str(told["created"]), str(told["schema"]), str(told["engine"]), counts, members)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"{path}: its {MANIFEST} cannot be read ({error!r}).") from error
+    if backup.engine not in ("sqlite", "postgresql"):
+        raise StoreError(f"{path}: its {MANIFEST} names an engine that is not known.")
+    if backup.schema not in migrate.known():
+        raise StoreError(
+            f"{path} was written by a newer version of CIMemories Studio (schema {backup.schema}; this one knows up to "
+            f"{migrate.HEAD}). Update this installation."
+        )
+    strange = [
+        n for n in members if n not in (backup.record, *MARKS) and (not _OWN_FILE.fullmatch(n) or ".." in n.split("/"))
+    ]
+    missing = [n for n in (backup.record, *members) if n not in archive.namelist() or n not in members]
+    if strange or missing:
+        raise StoreError(f"{path} is no whole backup: look at {', '.join(map(ascii, (strange + missing)[:5]))}.")
+    return backup
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+        raise StoreError(f"{path} is no backup of CIMemories Studio, or is damaged ({error}).") from error
+    except OSError as error:
+        raise StoreError(f"{path}: {explained(error)}") from error
+
+
+def unpack(path: Path, folder: Path) -> Backup:
+    """Write the members of a backup into a folder, each checked against its size and hash. Raises StoreError."""
+    with _opened(path) as archive:
+        backup = _manifest(path, archive)
+        needed, free = sum(m.size for m in backup.members.values()), shutil.disk_usage(folder).free
+        if needed > free:
+            raise StoreError(
+                f"the backup needs {needed / 1e6:,.0f} MB, and the disk of {folder} has {free / 1e6:,.0f} MB left. "
+                "Free some space, then do it again; nothing was changed."
+            )
+        for name, member in backup.members.items():
+            _extract(path, archive, name, member, folder / name)
+    return backup
+
+
+def _extract(path: Path, archive: zipfile.ZipFile, name: str, member: Member, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    digest, size = hashlib.sha256(), 0
+    try:
+        with archive.open(name) as source, target.open("xb") as out:
+            while size <= member.size and (chunk := source.read(_CHUNK)):
+                digest.update(chunk)
+                size += len(chunk)
+                out.write(chunk)
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
+        raise StoreError(f"{path} is damaged: {name} cannot be read ({error}).") from error
+    if (size, digest.hexdigest()) != (member.size, member.sha256):
+        raise StoreError(f"{path} is damaged: {name} is not what was backed up.")
+
+
+def sqlite_counts(connection: sqlite3.Connection) -> dict[str, int]:
+    """Rows of every table of a SQLite database."""
+    names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    quoted = {name: '"' + name.replace('"', '""') + '"' for name in names if not name.startswith("sqlite_")}
+    return {n: int(connection.execute(f"SELECT count(*) FROM {q}").fetchone()[0]) for n, q in sorted(quoted.items())}
+
+
+def require_sound(connection: sqlite3.Connection, what: str) -> None:
+    """Raises StoreError where SQLite finds a database damaged, or rows in it without what they refer to."""
+    (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    if verdict != "ok":
+        raise StoreError(f"{what} is damaged ({verdict}). `cimemories check` says more.")
+    broken = connection.execute("PRAGMA foreign_key_check").fetchone()
+    if broken is not None:
+        raise StoreError(f"{what} has rows in '{broken[0]}' without their '{broken[2]}'. `cimemories check` says more.")
+
+
+def _schema(file: Path) -> str:
+    with closing(sqlite3.connect(file)) as connection:
+        return str(connection.execute("SELECT version_num FROM alembic_version").fetchone()[0])
+
+
+def restore(path: Path, workspace: Path, url: str | None = None, *, replace: bool = False) -> Restored:
+    """Bring a backup back into an empty workspace or database, or with `replace` in the place of what is there.
+
+    Everything is unpacked and verified first; then the new record takes the place of the old one in one step, so that
+    nothing is ever restored by half. A SQLite file that is replaced is kept under another name. Work that was under way
+    at the moment of the backup is `interrupted` afterwards and can be resumed. Raises StoreError; then nothing was
+    changed.
+    """
+    backup = read_backup(path)
+    file = sqlite_path(record_address(workspace, url))
+    if file is not None and backup.engine == "postgresql":
+        raise StoreError(
+            f"{path} was made by pg_dump and can be restored into PostgreSQL alone: set CIMEMORIES_DATABASE_URL to an "
+            "empty database there. `cimemories backup --portable` makes one for either engine."
+        )
+    made = not workspace.exists()
+    try:
+        workspace.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=workspace, prefix=".restore-") as name:
+            kept = _restore(path, backup, Path(name), workspace, file, url, replace=replace)
+    except (sqlite3.Error, sa.exc.DBAPIError, OSError) as error:
+        raise StoreError(f"{path} was not restored, and nothing was changed: {explained(error)}") from error
+    finally:
+        if made:
+            with suppress(OSError):  # what was restored stands in it
+                workspace.rmdir()
+    # Caches go by the revision of what they were made of, and revisions are counted on from an older number now.
+    shutil.rmtree(workspace / "cache", ignore_errors=True)
+    return Restored(backup, workspace, kept)
+
+
+def _restore(
+    path: Path, backup: Backup, folder: Path, workspace: Path, file: Path | None, url: str | None, *, replace: bool
+) -> Path | None:
+    if file is not None:
+        full = _has_content(file)
+        if full and not replace:
+            raise _not_empty(f"the workspace {workspace}")
+        unpack(path, folder)
+        _make_ready(path, folder / SQLITE_MEMBER, backup)
+        with _alone(file):
+            _put_files(folder, backup, workspace, replace=replace)
+            return _put_in_place(folder / SQLITE_MEMBER, file, keep=full)
+    target = open_store(workspace, url)
+    try:
+        with target.read() as connection:
+            empty = is_empty(connection)
+            work.require_idle(work.active(connection))
+        if not empty and not replace:
+            raise _not_empty("the database")
+        unpack(path, folder)
+        if backup.engine == "sqlite":
+            _make_ready(path, folder / SQLITE_MEMBER, backup)
+            _put_files(folder, backup, workspace, replace=replace)
+            _copy_into(folder, target, backup)
+        else:
+            _put_files(folder, backup, workspace, replace=replace)
+            target.engine.dispose()
+            postgres.restore(target.engine, folder / POSTGRES_MEMBER, backup.counts, _end_work_sql(backup))
+            migrate.upgrade(target.engine)
+    finally:
+        target.close()
+    return None
+
+
+def _not_empty(what: str) -> StoreError:
+    return StoreError(
+        f"{what} is not empty, so nothing was restored. Choose an empty one, or put the backup in the place of what is "
+        "there with --replace."
+    )
+
+
+def _has_content(file: Path) -> bool:
+    """Whether a SQLite file holds anything: rows, or what cannot be read."""
+    if not file.exists() or file.stat().st_size == 0:
+        return False
+    try:
+        with closing(connect_read_only(file)) as connection:
+            return any(count for name, count in sqlite_counts(connection).items() if name != "alembic_version")
+    except sqlite3.Error:
+        return True
+
+
+def _make_ready(path: Path, file: Path, backup: Backup) -> None:
+    """Verify the record of a backup, and bring it to the newest schema. Raises StoreError."""
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        strange = connection.execute(
+            "SELECT name FROM sqlite_master WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%'"
+        ).fetchall()
+        if strange:
+            raise StoreError(f"{path} holds more than tables ({strange[0][0]!a}), which no backup of ours does.")
+        require_sound(connection, f"the record in {path}")
+        if sqlite_counts(connection) != backup.counts:
+            raise StoreError(f"{path} is damaged: its tables do not hold the rows that were backed up.")
+    store = open_store(file.parent, f"sqlite:///{file}")
+    try:
+        with store.write() as writing:
+            for table in WORK:
+                active = table.c.status.in_(work.ACTIVE)
+                gone = {"host": None, "pid": None, "process_started": None, "heartbeat": None}
+                writing.execute(
+                    sa.update(table).where(active).values(status=WorkStatus.INTERRUPTED, error=RESTORED, **gone)
+                )
+    finally:
+        store.close()
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+
+
+def _end_work_sql(backup: Backup) -> str:
+    """The same for a record that PostgreSQL's own programs bring back; its schema may be an older one."""
+    states = ", ".join(f"'{status}'" for status in work.ACTIVE)
+    gone = "host = NULL, pid = NULL, process_started = NULL, heartbeat = NULL"
+    return "\n".join(
+        f"UPDATE {table.name} SET status = '{WorkStatus.INTERRUPTED}', error = '{RESTORED}', {gone} "
+        f"WHERE status IN ({states});"
+        for table in WORK
+        if table.name in backup.counts
+    )
+
+
+def _copy_into(folder: Path, target: Store, backup: Backup) -> None:
+    source = open_store(folder, f"sqlite:///{folder / SQLITE_MEMBER}")
+    try:
+        with source.read() as reading, target.write() as writing:
+            clear(writing)
+            copy_rows(reading, writing)
+            if count_rows(writing) != count_rows(reading):
+                raise StoreError("not every row of the backup arrived, so nothing was changed.")
+    finally:
+        source.close()
+
+
+def _put_files(folder: Path, backup: Backup, workspace: Path, *, replace: bool) -> None:
+    """The workspace's own files. Raises StoreError where another one of a name is there and must not be replaced."""
+    names = [name for name in backup.members if name != backup.record]
+    other = [
+        name
+        for name in names
+        if (workspace / name).exists() and (workspace / name).read_bytes() != (folder / name).read_bytes()
+    ]
+    if other and not replace:
+        raise StoreError(
+            f"the workspace {workspace} has another {other[0]} than the backup, so nothing was restored. Move it away, "
+            "or replace it with --replace."
+        )
+    for name in names:
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).replace(workspace / name)
+
+
+@contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    """Nobody else has this database open for as long as the block lasts. Raises StoreError where somebody has."""
+    if not file.exists():
+        yield
+        return
+    with closing(sqlite3.connect(file, timeout=2, isolation_level=None)) as connection:
+        try:
+            # SQLite leaves WAL mode only for somebody who is alone, idle connections of others included.
+            (mode,) = connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+            connection.execute("BEGIN EXCLUSIVE")
+        except sqlite3.DatabaseError as error:
+            name = error.sqlite_errorname
+            if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):  # nobody can work with it
+                mode = "delete"
+            elif name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+                mode = "wal"
+            else:
+                raise
+        if mode != "delete":
+            raise StoreError(
+                f"{file} is in use: stop the app and all work on this workspace, then do it again. Nothing was changed."
+            )
+        yield
+
+
+def _put_in_place(new: Path, file: Path, *, keep: bool) -> Path | None:
+    """Let a database take the place of another in one step; returns where the other one is kept, if it is to be.
+    A log that is left of a damaged one goes aside with it: it must never stand beside the new one."""
+    new.chmod(0o600)
+    kept = None
+    if keep:
+        moment = now().translate(str.maketrans("", "", "-:."))
+        kept = file.with_name(f"{file.stem}-before-restore-{moment}{file.suffix}")
+        os.link(file, kept)
+    for ending in ("-wal", "-shm"):
+        beside = file.with_name(f"{file.name}{ending}")
+        if beside.exists():
+            beside.replace((kept or new).with_name(f"{(kept or new).name}{ending}"))
+    with new.open("rb") as stream:
+        os.fsync(stream.fileno())
+    new.replace(file)
+    return kept

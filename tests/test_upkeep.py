@@ -1,0 +1,339 @@
+"""Looking after a record: checking it, removing calls that nothing needs, deleting what rests on other things."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from evaluating import add_labelled, cli_inside, counts, numbers, outside, simulated
+from worlds import add_call, add_dataset, add_labels, add_run, records
+
+from cimemories.analysis.labels import default_labelling
+from cimemories.evaluation import runs
+from cimemories.model import Label, WorkStatus
+from cimemories.store import datasets, decisions, deleting, integrity, purging, sweeps, tables, work
+from cimemories.store import runs as run_rows
+from cimemories.store.engine import SQLITE_FILE, Store, StoreError, open_store
+from cimemories.store.ids import now
+
+
+def url_of(store: Store) -> str:
+    return store.engine.url.render_as_string(hide_password=False)
+
+
+def faults(store: Store) -> set[tuple[str, str]]:
+    return {(fault.kind, fault.table) for fault in integrity.check(store.workspace, url_of(store)).faults}
+
+
+def unguarded(store: Store, *statements: str) -> None:
+    """Change the record as no code of ours can: with foreign keys switched off."""
+    switch = "PRAGMA foreign_keys = OFF" if store.is_sqlite else "SET session_replication_role = 'replica'"
+    back = "PRAGMA foreign_keys = ON" if store.is_sqlite else "SET session_replication_role = 'origin'"
+    with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        raw = connection.connection.driver_connection
+        for statement in (switch, *statements, back):
+            raw.execute(statement)
+        if not store.is_sqlite:
+            raw.commit()
+
+
+def calls(store: Store) -> int:
+    return counts(store)["calls"]
+
+
+def with_a_run(store: Store) -> str:
+    add_labelled(store)
+    run_id = runs.plan(store, simulated())
+    runs.execute(store, run_id)
+    return run_id
+
+
+# --- check ---
+
+
+def test_a_sound_record_is_sound_and_counted(store: Store) -> None:
+    with_a_run(store)
+    done = integrity.check(store.workspace, url_of(store))
+    assert done.sound
+    assert done.schema == done.newest
+    assert done.counts["judgement"] == counts(store)["judgements"] > 0
+    assert done.counts.keys() == tables.metadata.tables.keys()
+
+
+def test_each_kind_of_fault_is_found(store: Store) -> None:
+    run_id = with_a_run(store)
+    add_dataset(store, name="other")
+    assert faults(store) == set()
+    unguarded(store, "DELETE FROM judge")
+    assert {("foreign key", "judgement"), ("foreign key", "run_judge")} <= faults(store)
+    unguarded(store, f"UPDATE run SET sweep = 'sweep-gone' WHERE id = '{run_id}'")
+    assert ("reference", "run") in faults(store)
+    unguarded(store, "UPDATE labelling SET dataset = (SELECT id FROM dataset WHERE name = 'other')")
+    assert ("dataset", "ballot") in faults(store)
+
+
+def test_damaged_pages_are_found_and_nothing_is_written(sqlite_store: Store) -> None:
+    with_a_run(sqlite_store)
+    sqlite_store.close()
+    file = sqlite_store.workspace / SQLITE_FILE
+    content = bytearray(file.read_bytes())
+    for page in range(8, len(content) // 4096, 5):
+        content[page * 4096 : page * 4096 + 200] = b"\xff" * 200
+    file.write_bytes(content)
+    done = cli_inside(outside(), "check", "--json", "-w", sqlite_store.workspace)
+    assert done.returncode == 1
+    told = json.loads(done.stdout)
+    assert not told["sound"]
+    assert any(fault["kind"] == "damage" for fault in told["faults"])
+    assert "is not sound" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert file.read_bytes() == bytes(content)
+
+
+def test_a_file_that_is_no_database_is_a_finding_too(tmp_path: Path) -> None:
+    (tmp_path / SQLITE_FILE).write_bytes(b"nothing of ours " * 500)
+    done = cli_inside(outside(), "check", "--json", "-w", tmp_path)
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["faults"][0]["kind"] == "damage"
+    assert "there is no record" in cli_inside(outside(), "check", "-w", tmp_path / "nowhere").stderr
+
+
+def test_the_command_ends_well_for_a_sound_record(sqlite_store: Store) -> None:
+    add_dataset(sqlite_store)
+    done = cli_inside(outside(), "check", "-w", sqlite_store.workspace)
+    assert done.returncode == 0, done.stderr
+    assert "the record is sound" in done.stderr
+
+
+# --- purge ---
+
+
+def test_calls_of_what_was_deleted_go_and_all_others_stay(store: Store) -> None:
+    run_id = with_a_run(store)
+    kept, before = calls(store), numbers(store, run_id)
+    assert purging.plan(store).nothing
+    other = runs.plan(store, simulated(model="sim-careful"))
+    runs.execute(store, other)
+    added = calls(store) - kept
+    with store.read() as connection:
+        planned = deleting.of_work(connection, other)
+    deleting.delete(store, planned)
+    assert calls(store) == kept + added, "deleting keeps what was paid for"
+    planned_purge = purging.plan(store)
+    assert (planned_purge.calls, planned_purge.kept) == (added, 0)
+    assert planned_purge.bytes > 0
+    assert calls(store) == kept + added, "planning removes nothing"
+    assert purging.purge(store).calls == added
+    assert calls(store) == kept
+    assert numbers(store, run_id) == before
+    assert faults(store) == set()
+    with store.read() as connection:
+        assert connection.execute(sa.select(sa.func.count()).select_from(tables.request)).scalar_one() <= kept
+
+
+def test_the_file_becomes_smaller(sqlite_store: Store) -> None:
+    with sqlite_store.write() as connection:
+        for number in range(300):
+            add_call(connection, f"{number} " + "long " * 2000)
+        connection.execute(sa.update(tables.call).values(response="long " * 2000))
+    file = sqlite_store.workspace / SQLITE_FILE
+    purging.plan(sqlite_store)
+    purging.purge(sqlite_store)
+    assert file.stat().st_size < 1_000_000
+    assert (sqlite_store.workspace / f"{SQLITE_FILE}-wal").stat().st_size == 0
+
+
+@pytest.mark.parametrize("status", [WorkStatus.PAUSED, WorkStatus.INTERRUPTED, WorkStatus.FAILED, WorkStatus.CANCELLED])
+def test_what_a_resume_may_ask_for_stays(sqlite_store: Store, status: WorkStatus) -> None:
+    """A run is deleted; another one, with the same requests, has not been done: its calls are still answered."""
+    run_id = with_a_run(sqlite_store)
+    waiting = runs.plan(sqlite_store, simulated())
+    with sqlite_store.write() as connection:
+        work.finish(connection, waiting, status)
+        run_rows.delete(connection, run_id)
+    before = calls(sqlite_store)
+    planned = purging.plan(sqlite_store)
+    assert (planned.calls, planned.unfinished) == (0, (waiting,))
+    assert planned.kept > 0
+    purging.purge(sqlite_store)
+    assert calls(sqlite_store) == before
+    runs.execute(sqlite_store, waiting)
+    assert calls(sqlite_store) == before, "every answer came from the record"
+    assert purging.plan(sqlite_store).kept == 0
+
+
+def test_owed_and_failed_parts_of_finished_work_count_as_unfinished(sqlite_store: Store) -> None:
+    run_id = with_a_run(sqlite_store)
+    with sqlite_store.write() as connection:
+        add_call(connection, "of nobody", kind="judge")
+        add_call(connection, "of nobody either", kind="label")
+    assert purging.plan(sqlite_store).calls == 2
+    with sqlite_store.write() as connection:
+        failed = sa.select(sa.func.min(tables.judgement.c.id)).scalar_subquery()
+        connection.execute(sa.update(tables.judgement).where(tables.judgement.c.id == failed).values(status="failed"))
+    planned = purging.plan(sqlite_store)
+    assert (planned.calls, planned.kept, planned.unfinished) == (1, 1, (run_id,))
+    with sqlite_store.write() as connection:
+        connection.execute(sa.update(tables.ballot).where(tables.ballot.c.id == 1).values(status="failed"))
+    assert purging.plan(sqlite_store).calls == 0
+
+
+def test_nothing_is_removed_while_somebody_works(store: Store) -> None:
+    add_labelled(store)
+    run_id = runs.plan(store, simulated())
+    with store.write() as connection:
+        add_call(connection, "of nobody", kind="label")
+        work.claim(connection, run_id)
+    before = calls(store)
+    with pytest.raises(StoreError, match=f"{run_id} is being worked on"):
+        purging.purge(store)
+    assert calls(store) == before
+
+
+def test_leftover_files_go_and_those_of_living_work_stay(sqlite_store: Store) -> None:
+    run_id = with_a_run(sqlite_store)
+    logs, cache = sqlite_store.workspace / "logs", sqlite_store.workspace / "cache"
+    logs.mkdir(exist_ok=True)
+    cache.mkdir(exist_ok=True)
+    stay = [logs / f"{run_id}.log", logs / "vllm-1234.log", cache / f"flows-{run_id}-judge1-x.parquet"]
+    go = [logs / "run-00000000.log", cache / "flows-run-00000000-judge1-x.parquet", cache / "counts.1.draft"]
+    for file in (*stay, *go):
+        file.write_text("x")
+    assert purging.plan(sqlite_store).files == len(go)
+    purging.purge(sqlite_store)
+    assert [file.exists() for file in (*stay, *go)] == [True] * 3 + [False] * 3
+
+
+def test_purging_by_command_asks_first(sqlite_store: Store) -> None:
+    with sqlite_store.write() as connection:
+        add_call(connection, "of nobody")
+    place = ("-w", sqlite_store.workspace)
+    told = json.loads(cli_inside(outside(), "purge", "--dry-run", "--json", *place).stdout)
+    assert told["calls"] == 1
+    refused = cli_inside(outside(), "purge", *place)
+    assert refused.returncode == 1
+    assert "--yes" in refused.stderr
+    assert calls(sqlite_store) == 1
+    done = cli_inside(outside(), "purge", "--yes", *place)
+    assert done.returncode == 0, done.stderr
+    assert calls(sqlite_store) == 0
+
+
+# --- delete ---
+
+
+def test_a_dataset_with_work_on_it_goes_only_with_a_cascade(store: Store) -> None:
+    data = add_dataset(store, name="mine")
+    person = records(store, data.id)[0]
+    pair = {"attribute": person.attribute_ids[0], "context": person.context_ids[0]}
+    with store.read() as connection:
+        assert deleting.of_dataset(connection, "mine").rests == ()
+    labels = {(pair["attribute"], pair["context"]): Label.NECESSARY}
+    add_labels(store, data.id, labels)
+    add_run(store, data.id, 1, {})
+    with store.write() as connection:
+        decisions.add(connection, dataset_id=data.id, annotator="Ada", label=Label.NECESSARY, **pair)
+    with store.read() as connection:
+        planned = deleting.of_dataset(connection, "mine")
+    assert planned.words(planned.rests) == "1 labelling, 1 decision, 1 run"
+    deleting.delete(store, planned)
+    with store.read() as connection:
+        assert datasets.all_rows(connection) == []
+    assert faults(store) == set()
+
+
+def test_the_command_refuses_then_cascades(sqlite_store: Store) -> None:
+    run_id = with_a_run(sqlite_store)
+    place = ("-w", sqlite_store.workspace)
+    refused = cli_inside(outside(), "delete", "-d", "small", "--yes", *place)
+    assert refused.returncode == 1
+    assert "1 labelling, 1 run rest on it" in refused.stderr
+    assert "--cascade" in refused.stderr
+    asked = cli_inside(outside(), "delete", run_id, *place)
+    assert asked.returncode == 1
+    assert "24 messages, 48 judgements" in asked.stderr
+    assert "--yes" in asked.stderr
+    assert cli_inside(outside(), "delete", "-d", "small", "--cascade", "--dry-run", *place).returncode == 0
+    assert counts(sqlite_store)["responses"] == 24
+    done = cli_inside(outside(), "delete", "-d", "small", "--cascade", "--yes", *place)
+    assert done.returncode == 0, done.stderr
+    assert counts(sqlite_store)["responses"] == 0
+    both = cli_inside(outside(), "delete", run_id, "-d", "small", *place)
+    assert "name one thing" in both.stderr
+
+
+def test_what_is_being_worked_on_stays(store: Store) -> None:
+    add_labelled(store)
+    run_id = runs.plan(store, simulated())
+    with store.write() as connection:
+        work.claim(connection, run_id)
+        planned = [deleting.of_dataset(connection, "small"), deleting.of_work(connection, run_id)]
+    for one in planned:
+        with pytest.raises(StoreError, match="being worked on"):
+            deleting.delete(store, one)
+    with store.write() as connection, pytest.raises(StoreError, match="being worked on"):
+        datasets.delete(connection, datasets.named(connection, "small").id)
+
+
+def test_a_frozen_labelling_and_an_origin_stay(sqlite_store: Store) -> None:
+    data = add_dataset(sqlite_store, name="mine")
+    person = records(sqlite_store, data.id)[0]
+    labelled = add_labels(sqlite_store, data.id, {(person.attribute_ids[0], person.context_ids[0]): Label.NECESSARY})
+    add_run(sqlite_store, data.id, 1, {})
+    with sqlite_store.read() as connection:
+        planned = deleting.of_work(connection, labelled)
+    assert planned.goes
+    assert "will have no labels" in planned.note
+    freeze = tables.metadata.tables["freeze"]
+    frozen = {"hash": "h", "labelling": labelled, "rule": "{}", "counts": "{}", "annotator": "Ada", "created": now()}
+    made = {"model": "m", "endpoint": "e", "simulated": False, "manifest": "{}", "status": "finished", "created": now()}
+    generation = tables.metadata.tables["generation"]
+    with sqlite_store.write() as connection:
+        connection.execute(sa.insert(freeze).values(dataset=data.id, **frozen))
+        connection.execute(sa.insert(generation).values(id="generation-1", name="mine", dataset=data.id, **made))
+        connection.execute(sa.insert(generation).values(id="generation-2", name="cut", dataset=None, **made))
+    with sqlite_store.read() as connection:
+        with pytest.raises(StoreError, match="frozen"):
+            deleting.of_work(connection, labelled)
+        with pytest.raises(StoreError, match="Delete the dataset first"):
+            deleting.of_work(connection, "generation-1")
+        loose = deleting.of_work(connection, "generation-2")
+    with pytest.raises(StoreError, match="frozen"):
+        deleting.delete(sqlite_store, planned)
+    deleting.delete(sqlite_store, loose)
+    assert default_labelling(sqlite_store, data.id) is not None
+
+
+def test_a_sweep_goes_with_its_runs_and_files(sqlite_store: Store) -> None:
+    data = add_dataset(sqlite_store, name="mine")
+    run_id = add_run(sqlite_store, data.id, 1, {})
+    with sqlite_store.write() as connection:
+        sweep_id = sweeps.add(connection, name="s", dataset_id=data.id, spec={}, plan={}, cap=None)
+        connection.execute(sa.update(tables.run).where(tables.run.c.id == run_id).values(sweep=sweep_id, cell=0))
+        work.finish(connection, sweep_id, WorkStatus.FINISHED)
+        planned = deleting.of_work(connection, sweep_id)
+    assert planned.rests[0] == (1, "run")
+    log = sqlite_store.workspace / "logs" / f"{run_id}.log"
+    log.parent.mkdir(exist_ok=True)
+    log.write_text("x")
+    deleting.delete(sqlite_store, planned)
+    assert not log.exists()
+    with sqlite_store.read() as connection:
+        assert run_rows.all_rows(connection) == []
+    with pytest.raises(StoreError, match="no 'sweep"), sqlite_store.read() as connection:
+        deleting.of_work(connection, sweep_id)
+
+
+def test_a_copy_of_an_older_record_is_checked_as_it_is(tmp_path: Path, sqlite_store: Store) -> None:
+    with sqlite_store.write() as connection:
+        connection.exec_driver_sql("DROP TABLE run_call")
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0004'")
+    done = integrity.check(sqlite_store.workspace)
+    assert (done.schema, done.sound) == ("0004", True)
+    again = open_store(tmp_path / "new")
+    with again.write() as connection:
+        connection.exec_driver_sql("DROP TABLE run_call")
+    again.close()
+    assert ("table", "run_call") in {(f.kind, f.table) for f in integrity.check(tmp_path / "new").faults}
