@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 
 Scalar = str | int | float | bool | None
 Value = Scalar | list[Scalar | dict[str, Scalar]]
@@ -109,13 +110,22 @@ class Strength(StrEnum):
 
 @dataclass(frozen=True)
 class Attribute:
-    """One memory of a profile. `key` is unique inside its profile only; statements may repeat."""
+    """One memory of a profile. `key` is unique inside its profile only; statements may repeat.
+
+    event_spelling: how the file spelled the event, '' where that is not known; two spellings are the same event.
+    """
 
     key: str
     value: Value
     domain: str
     event: str
     statement: str
+    event_spelling: str = field(default="", compare=False, repr=False)
+
+    @property
+    def spelled_event(self) -> str:
+        """The event for a file that goes out: as the one that came in spelled it, unless it has been changed since."""
+        return self.event_spelling if canonical_event(self.event_spelling) == self.event else self.event
 
 
 @dataclass(frozen=True)
@@ -190,6 +200,7 @@ class ChatRequest:
     seed: int | None = None
 
 
+@lru_cache(maxsize=4096)
 def canonical_event(name: str) -> str:
     """The one spelling of an event: the released files write 'job promotion' and 'job_promotion' for the same event."""
     return re.sub(r"[\s_]+", " ", name).strip().lower()

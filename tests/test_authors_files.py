@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -10,14 +13,19 @@ import pytest
 from simulating import STATEMENTS
 from test_importing import RECORD, STATEMENT
 
+from cimemories.analysis import exporting
+from cimemories.analysis.exporting import Format
+from cimemories.curation import editing
 from cimemories.evaluation.checking import Serves, by_rules
 from cimemories.evaluation.importing_files import import_bytes
 from cimemories.formats.errors import FormatError
 from cimemories.llm.simulated_answers import answer
-from cimemories.model import is_bio
-from cimemories.store import labellings
-from cimemories.store.engine import Store
+from cimemories.model import Attribute, canonical_event, is_bio
+from cimemories.store import datasets, labellings, profile_lists
+from cimemories.store.datasets import DatasetRow
+from cimemories.store.engine import Store, open_store
 
+RELEASED = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "official-profiles-10.json"
 SURE = {STATEMENT: {"necessary": 1.0, "private": 0.0, "unlabeled": 0.0}}
 # As data/persona_gold_labels.py writes them: its third persona begins with one star, the others with two.
 KEYS = (
@@ -88,6 +96,95 @@ def test_labels_of_one_persona_in_both_forms_are_refused(sqlite_store: Store) ->
 def test_both_prefixes_of_an_identifier_are_stripped(key: str, bio: bool) -> None:
     assert is_bio(key, "general") == bio
     assert not is_bio(key, "housing")
+
+
+# ---- events as the file spells them
+
+SPELLINGS = ("expecting_child", "expecting child", "Sexual_Assault  survivor", "general", "General")
+
+
+def spelled() -> list[dict[str, Any]]:
+    record: dict[str, Any] = json.loads(json.dumps(RECORD))
+    plain = record["information_attributes"]["rent"]
+    for number, event in enumerate(SPELLINGS):
+        text = {"event": event, "memory_statement": f"Fact {number} is known."}
+        record["information_attributes"][f"fact_{number}"] = plain | text
+    return [record]
+
+
+def events_in(records: list[dict[str, Any]]) -> list[str]:
+    held = [record["information_attributes"] for record in records]
+    return [attributes[key]["event"] for attributes in held for key in attributes if key.startswith("fact_")]
+
+
+def imported(store: Store, content: bytes, name: str) -> DatasetRow:
+    return import_bytes(store, content, name, name).dataset
+
+
+@pytest.mark.parametrize("form", ["official", "labelled", "bundle-jsonl", "bundle-parquet", "huggingface"])
+def test_a_round_trip_spells_every_event_as_the_file_did(
+    sqlite_store: Store, tmp_path: Path, into: Callable[[Path], None], form: Format
+) -> None:
+    record = spelled()
+    record[0]["contexts"][0] |= dict.fromkeys(KEYS, SURE)
+    row = imported(sqlite_store, json.dumps(record).encode(), "first")
+    out = tmp_path / "out"
+    path = exporting.export(
+        sqlite_store, row.name, form, out.with_suffix(".zip" if "bundle" in form else ".parquet")
+    ).path
+    into(tmp_path / "other")
+    other = open_store(tmp_path / "other")
+    again = import_bytes(other, path.read_bytes(), "second", "second").dataset
+    final = exporting.export(other, again.name, "official", tmp_path / "final.json").path
+    assert events_in(json.loads(final.read_text())) == list(SPELLINGS)
+    other.close()
+
+
+def test_two_spellings_are_one_event_wherever_it_is_read(store: Store) -> None:
+    row = imported(store, json.dumps(spelled()).encode(), "spelled")
+    plain = spelled()
+    for attribute in plain[0]["information_attributes"].values():
+        attribute["event"] = canonical_event(attribute["event"])
+    other = imported(store, json.dumps(plain).encode(), "plain")
+    with store.read() as connection:
+        [record] = datasets.profile_records(connection, row.id)
+        assert "expecting child" in record.profile.events and "expecting_child" not in record.profile.events
+        assert record.profile.events == tuple(dict.fromkeys(record.profile.events))
+        [one], [two] = (profile_lists.summaries(connection, i) for i in (row.id, other.id))
+        assert (one.events, one.attributes) == (two.events, two.attributes)
+        assert datasets.dataset_hash(connection, row.id) == datasets.dataset_hash(connection, other.id)
+
+
+def test_an_edit_of_something_else_keeps_the_spelling(sqlite_store: Store, tmp_path: Path) -> None:
+    row = imported(sqlite_store, json.dumps(spelled()).encode(), "spelled")
+    with sqlite_store.read() as connection:
+        [record] = datasets.profile_records(connection, row.id)
+    before = next(a for a in record.profile.attributes if a.key == "fact_0")
+    change = editing.attribute_edit(0, before, replace(before, statement="I am expecting a child."))
+    editing.save(sqlite_store, row.id, change, annotator="Ada")
+    path = exporting.export(sqlite_store, row.name, "official", tmp_path / "out.json").path
+    [found] = json.loads(path.read_text())
+    held = found["information_attributes"]["fact_0"]
+    assert (held["event"], held["memory_statement"]) == ("expecting_child", "I am expecting a child.")
+
+
+def test_an_event_that_was_changed_goes_out_as_it_is_now() -> None:
+    known = Attribute("a", 1, "housing", "job loss", "x", "job_loss")
+    assert known.spelled_event == "job_loss"
+    assert replace(known, event="divorce").spelled_event == "divorce"
+    assert known == replace(known, event_spelling="Job Loss")
+
+
+@pytest.mark.skipif(not RELEASED.is_file(), reason=f"{RELEASED.name} is not there")
+def test_the_released_profiles_go_out_as_they_came(sqlite_store: Store, tmp_path: Path) -> None:
+    released = json.loads(RELEASED.read_text(encoding="utf-8"))
+    for number, attributes in enumerate(record["information_attributes"] for record in released):
+        for attribute in attributes.values():
+            if number % 2:
+                attribute["event"] = attribute["event"].replace(" ", "_")
+    row = imported(sqlite_store, json.dumps(released).encode(), "released")
+    path = exporting.export(sqlite_store, row.name, "official", tmp_path / "out.json").path
+    assert json.loads(path.read_text()) == released
 
 
 # ---- the simulator and prompts as the reference writes them

@@ -157,7 +157,8 @@ def test_spellings_are_unified_and_extra_fields_named() -> None:
     attribute = file.profiles[0].attributes[0]
     assert (attribute.domain, attribute.event) == ("mental_health", "divorce proceedings")
     assert any("labels_combined (1)" in note and "contexts" in note for note in file.notes)
-    assert any("one spelling in 1 attributes" in note for note in file.notes)
+    assert any("events are shown in one spelling in 1 attributes" in note for note in file.notes)
+    assert any("domain brought to its one spelling in 1 attributes" in note for note in file.notes)
 
 
 def test_a_byte_order_mark_is_tolerated() -> None:

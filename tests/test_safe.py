@@ -11,11 +11,17 @@ from hypothesis import strategies as st
 
 from cimemories.model import Label
 from cimemories.ui.safe import (
+    CELL_LIMIT,
+    FOLD,
     KINDS,
+    LONGEST,
     TAGS,
     Html,
     Marked,
+    clip,
     escape,
+    facts,
+    folded,
     glyphed,
     join,
     message_html,
@@ -146,3 +152,26 @@ def test_labels_have_no_markdown_left(text: str) -> None:
 
 def test_every_label_has_a_glyph() -> None:
     assert [glyphed(label) for label in (*Label, None)] == ["N necessary", "X inappropriate", "? ambiguous", ""]
+
+
+def test_a_long_text_is_folded_and_nothing_of_it_is_lost() -> None:
+    text = "<b>" + "x" * 5_000 + "</b>"
+    source = folded(text).source
+    seen = assert_only_ours(source)
+    assert [name for name, _ in seen.tags] == ["details", "summary", "span"]
+    assert seen.text == text[:FOLD] + f"… {len(text) - FOLD:,} more characters" + text[FOLD:]
+    assert folded("x" * FOLD).source == "x" * FOLD
+    assert "<details" in facts([("Statement", text)]).source
+
+
+def test_no_text_is_sent_whole_that_a_browser_cannot_lay_out() -> None:
+    endless = "x" * 1_000_000
+    for made in (escape(endless), folded(endless).source, tag("p", endless).source):
+        assert len(made) < LONGEST + FOLD + 1_000
+        assert "more characters" in made
+    assert len(tag("p", "a", title=endless).source) < CELL_LIMIT + 100
+    marks = [Marked(10, 20, "leaked"), Marked(500_000, 500_010, "leaked")]
+    seen = assert_only_ours(message_html(endless, marks).source)
+    assert len(seen.text) < LONGEST + 100 and "900,000 more characters" in seen.text
+    assert [name for name, _ in seen.tags].count("mark") == 1
+    assert clip("abc", 2) == "ab… (1 more characters)" and clip("abc", 3) == "abc"

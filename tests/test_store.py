@@ -30,6 +30,7 @@ from cimemories.model import (
     Context,
     Label,
     Profile,
+    canonical_event,
     is_bio,
 )
 from cimemories.store import curation_tables, datasets, decisions, review_tables, run_tables, runs, tables
@@ -112,6 +113,7 @@ scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
 values = scalars | st.lists(scalars | st.dictionaries(st.text(), scalars, max_size=3), max_size=4)
 # What both engines can hold as text: no NUL, which PostgreSQL refuses, and no half of a surrogate pair.
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)
+events = texts.map(canonical_event)  # other spellings are kept for export and read as this one
 
 
 @st.composite
@@ -124,7 +126,7 @@ def profiles(draw: st.DrawFn) -> Profile:
         address=draw(texts),
         age=draw(st.integers(0, 120)),
         attributes=tuple(
-            Attribute(key, draw(values), draw(st.sampled_from([*DOMAINS, "general"])), draw(texts), draw(texts))
+            Attribute(key, draw(values), draw(st.sampled_from([*DOMAINS, "general"])), draw(events), draw(texts))
             for key in keys
         ),
         # A sphere belongs to the (task, recipient) pair of a dataset, so it is one function of it here.

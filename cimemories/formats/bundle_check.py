@@ -114,8 +114,9 @@ class Check:
         self._keys.add(row["key"])
         if row["domain"] not in (*DOMAINS, GENERAL) or row["domain"] != canonical_domain(row["domain"]):
             raise Misfit(f"domain '{shown(row['domain'])}' is none of {', '.join((*DOMAINS, GENERAL))}")
-        if not row["event"] or row["event"] != canonical_event(row["event"]):
-            raise Misfit(f"event '{shown(row['event'])}' must be in lower case with spaces")
+        _written(row, "event")
+        if not canonical_event(row["event"]):
+            raise Misfit("event is blank; write the life event or 'general'")
         try:
             checked_value(row["value"])
         except PydanticCustomError as error:

@@ -55,6 +55,7 @@ class Row:
     statement: str
     domain: str
     event: str
+    event_spelling: str
     label: float | None
     prompt: bytes
     prompt_end: str
@@ -183,13 +184,15 @@ class _Rows:
         label = _label(found["label"], place)
         if source == "none" and label is not None:
             raise FormatError(f"{place}: there is a label, and label_source says that there is none")
+        event = self._optional(found, "event", place)
         return Row(
             profile=_whole(found["profile"], place) if "profile" in found else None,
             name=name,
             attribute=key,
             statement=statement,
             domain=_domain(self._optional(found, "information_domain", place) or GENERAL, place),
-            event=_event(self._optional(found, "event", place)),
+            event=canonical_event(event) or GENERAL,
+            event_spelling=event,
             label=label,
             prompt=digest,
             prompt_end=end,
@@ -222,11 +225,6 @@ class _Rows:
             self._good.clear()
         self._good.add((field, value))
         return value
-
-
-@lru_cache(maxsize=256)
-def _event(text: str) -> str:
-    return canonical_event(text) or GENERAL
 
 
 def _domain(text: str, place: str) -> str:

@@ -71,7 +71,7 @@ def _rows(number: int, person: Settled, context: int, rule: str, simulated: bool
         "task": _same(place.task, count),
         "sphere": _same(place.sphere, count),
         "information_domain": _texts([a.domain for a in attributes]),
-        "event": _texts([a.event for a in attributes]),
+        "event": _texts([a.spelled_event for a in attributes]),
         "label_source": _texts(sources),
         "label_rule": _texts([rule if source == "consensus" else None for source in sources]),
         "simulated": pa.array([simulated] * count, pa.bool_()),

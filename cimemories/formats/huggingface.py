@@ -76,7 +76,7 @@ class _Reader:
             self.rules[row.rule] = None
 
     def _attribute(self, place: str, person: _Person, row: Row) -> int:
-        found = Attribute(row.attribute, None, row.domain, row.event, row.statement)
+        found = Attribute(row.attribute, None, row.domain, row.event, row.statement, row.event_spelling)
         there = person.attributes.setdefault(row.attribute, found)
         if there != found:
             hint = "" if row.profile is not None else "; two profiles of one name need a column 'profile' with numbers"

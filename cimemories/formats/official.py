@@ -6,10 +6,10 @@
       "contexts": [{"recipient": "Landlord", "task": "Negotiate the renewal of a lease"}]}]
 
 Values keep their JSON type: true stays a boolean, 1.0 a float, null None. Events and domains get their one spelling
-(model.canonical_event, model.canonical_domain). A list may hold flat objects, as one of the released values does
-([{"name": "Emily", "age": 12}]). Fields that the format does not have (labels, results) are left out and named in a
-note. One field is our own: a context's "sphere", written where it is known, so that an export read back gives equal
-profiles.
+(model.canonical_event, model.canonical_domain); an export writes events as the file spelled them. A list may hold flat
+objects, as one of the released values does ([{"name": "Emily", "age": 12}]). Fields that the format does not have
+(labels, results) are left out and named in a note. One field is our own: a context's "sphere", written where it is
+known, so that an export read back gives equal profiles.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def record_of(profile: Profile) -> dict[str, Any]:
         a.key: {
             "value": a.value,
             "information_domain": a.domain,
-            "event": a.event,
+            "event": a.spelled_event,
             "memory_statement": a.statement,
         }
         for a in profile.attributes
@@ -166,7 +166,8 @@ class Remarks:
 
     known: tuple[str, ...] = ()  # beginnings of the fields that the caller reads itself
     extra: dict[str, Counter[str]] = field(default_factory=dict)
-    respelled: int = 0
+    events: int = 0
+    domains: int = 0
 
     def see(self, record: dict[str, Any]) -> None:
         attributes = record["information_attributes"].values()
@@ -182,11 +183,9 @@ class Remarks:
             found.update(
                 key for item in records[place] for key in item if key not in own and not key.startswith(self.known)
             )
-        self.respelled += sum(
-            item["event"] != canonical_event(item["event"])
-            or item["information_domain"] != canonical_domain(item["information_domain"])
-            for item in attributes
-        )
+        for item in attributes:
+            self.events += item["event"] != canonical_event(item["event"])
+            self.domains += item["information_domain"] != canonical_domain(item["information_domain"])
 
     def notes(self) -> tuple[str, ...]:
         """One line a thing, each with its count."""
@@ -196,6 +195,10 @@ class Remarks:
                 named = ", ".join(f"{shown(key)} ({times})" for key, times in extra.most_common(5))
                 more = f" and {len(extra) - 5} further fields" if len(extra) > 5 else ""
                 notes.append(f"left out of the {place}, as no part of this format: {named}{more}")
-        if self.respelled:
-            notes.append(f"event or domain brought to its one spelling in {self.respelled} attributes")
+        if self.events:
+            notes.append(
+                f"events are shown in one spelling in {self.events} attributes; an export keeps the file's own"
+            )
+        if self.domains:
+            notes.append(f"domain brought to its one spelling in {self.domains} attributes")
         return tuple(notes)

@@ -117,10 +117,9 @@ def checked_value(value: object) -> Value:
 
 
 def _checked_event(value: str) -> str:
-    event = canonical_event(value)
-    if not event:
+    if not canonical_event(value):
         raise _refuse("is blank; write the life event or 'general'")
-    return event
+    return value
 
 
 def _checked_domain(value: str) -> str:
@@ -211,7 +210,14 @@ class _ProfileRecord(Record):
 
     def profile(self) -> Profile:
         attributes = tuple(
-            Attribute(key, record.value, record.information_domain, record.event, record.memory_statement)
+            Attribute(
+                key,
+                record.value,
+                record.information_domain,
+                canonical_event(record.event),
+                record.memory_statement,
+                record.event,
+            )
             for key, record in self.information_attributes.items()
         )
         contexts = tuple(Context(context.task, context.recipient, context.sphere) for context in self.contexts)

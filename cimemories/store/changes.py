@@ -85,6 +85,8 @@ def _attribute(connection: sa.Connection, dataset_id: int, item: Edit) -> Edit:
     else:
         ordinal = int(there["ordinal"])
         this = attribute.c.id == there["id"]
+        if wanted is not None and wanted["event"] == there["event"]:
+            del wanted["event"]  # the same event stays as its file spelled it
         connection.execute(
             sa.delete(attribute).where(this) if wanted is None else sa.update(attribute).where(this).values(wanted)
         )

@@ -143,7 +143,7 @@ def _profiles(connection: sa.Connection, dataset_id: int) -> Rows:
 
 def _attributes(connection: sa.Connection, dataset_id: int, numbers: Numbers) -> Rows:
     rows = connection.execute(
-        sa.select(attribute)
+        sa.select(attribute, sa.type_coerce(attribute.c.event, sa.Text).label("spelling"))
         .join(profile, attribute.c.profile == profile.c.id)
         .where(profile.c.dataset == dataset_id)
         .order_by(profile.c.ordinal, attribute.c.ordinal)
@@ -156,7 +156,8 @@ def _attributes(connection: sa.Connection, dataset_id: int, numbers: Numbers) ->
             "profile": numbers.profiles[row["profile"]],
             "number": number,
             "value": json.loads(row["value"]),
-            **{name: row[name] for name in ("ordinal", "key", "domain", "event", "statement")},
+            "event": row["spelling"],
+            **{name: row[name] for name in ("ordinal", "key", "domain", "statement")},
         }
 
 

@@ -151,7 +151,7 @@ def _add_profile(
                     "key": a.key,
                     "value": json.dumps(a.value, ensure_ascii=False),
                     "domain": a.domain,
-                    "event": a.event,
+                    "event": a.spelled_event,
                     "statement": a.statement,
                     "bio": is_bio(a.key, a.domain),
                 }
@@ -266,7 +266,11 @@ def profile_record(connection: sa.Connection, profile_id: int) -> ProfileRecord:
     if row is None:
         raise StoreError(f"there is no profile {profile_id} in this workspace.")
     attributes = (
-        connection.execute(sa.select(attribute).where(attribute.c.profile == profile_id).order_by(attribute.c.ordinal))
+        connection.execute(
+            sa.select(attribute, sa.type_coerce(attribute.c.event, sa.Text).label("spelling"))
+            .where(attribute.c.profile == profile_id)
+            .order_by(attribute.c.ordinal)
+        )
         .mappings()
         .all()
     )
@@ -290,7 +294,8 @@ def profile_record(connection: sa.Connection, profile_id: int) -> ProfileRecord:
             address=row["address"],
             age=row["age"],
             attributes=tuple(
-                Attribute(a["key"], json.loads(a["value"]), a["domain"], a["event"], a["statement"]) for a in attributes
+                Attribute(a["key"], json.loads(a["value"]), a["domain"], a["event"], a["statement"], a["spelling"])
+                for a in attributes
             ),
             contexts=tuple(Context(c["task"], c["recipient"], c["sphere"]) for c in contexts_),
         ),

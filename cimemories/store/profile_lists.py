@@ -48,8 +48,9 @@ def summaries(connection: sa.Connection, dataset_id: int) -> list[Summary]:
         .order_by(attribute.c.profile, sa.func.min(attribute.c.ordinal))
     ):
         counts[profile_id] = counts.get(profile_id, 0) + count
-        if event != GENERAL:
-            events.setdefault(profile_id, []).append(event)
+        # Grouped by the database as the file spelled them: two spellings are one event.
+        if event != GENERAL and event not in events.setdefault(profile_id, []):
+            events[profile_id].append(event)
     rows = connection.execute(
         sa.select(profile.c.id, profile.c.ordinal, profile.c.name, profile.c.age)
         .where(profile.c.dataset == dataset_id)

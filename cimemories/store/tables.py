@@ -19,8 +19,11 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
+    TypeDecorator,
     UniqueConstraint,
 )
+
+from cimemories.model import canonical_event
 
 metadata = MetaData(
     naming_convention={
@@ -33,6 +36,16 @@ metadata = MetaData(
 
 # SQLite numbers rows by itself only for a column declared INTEGER PRIMARY KEY.
 RowId = BigInteger().with_variant(Integer, "sqlite")
+
+
+class EventName(TypeDecorator[str]):
+    """A life event, kept as it was spelled and read as its one spelling."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_result_value(self, value: str | None, dialect: object) -> str | None:
+        return None if value is None else canonical_event(value)
 
 
 def id_column() -> Column[int]:
@@ -100,7 +113,8 @@ attribute = Table(
     Column("key", Text, nullable=False),
     Column("value", Text, nullable=False),  # JSON text, so that null, 1, 1.0 and true stay what they are
     Column("domain", Text, nullable=False),
-    Column("event", Text, nullable=False),
+    # As the file spelled it, for export; read as the one spelling. type_coerce(attribute.c.event, Text): as it is kept.
+    Column("event", EventName, nullable=False),
     Column("statement", Text, nullable=False),
     Column("bio", Boolean, nullable=False),
     UniqueConstraint("profile", "ordinal"),

@@ -26,6 +26,7 @@ TAGS = frozenset(
     [
         "b",
         "dd",
+        "details",
         "div",
         "dl",
         "dt",
@@ -35,6 +36,7 @@ TAGS = frozenset(
         "mark",
         "p",
         "span",
+        "summary",
         "table",
         "tbody",
         "td",
@@ -46,6 +48,10 @@ TAGS = frozenset(
 )
 GLYPHS = {Label.NECESSARY: "N", Label.INAPPROPRIATE: "X", Label.AMBIGUOUS: "?"}
 LABEL_LIMIT = 90
+FOLD = 600  # characters of a text that stand there at once; the rest opens with a click
+CELL_LIMIT = 2_000  # of a cell of a table, a card of the workbench, a hint
+# Of any text at all: a browser lays out a hundred thousand characters in one word in 15 ms, and hangs over millions.
+LONGEST = 100_000
 _CLASS = re.compile(r"ci-[a-z-]+( ci-[a-z-]+)*")
 _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
 _JOINER = "\N{WORD JOINER}"
@@ -69,9 +75,25 @@ class Marked:
 
 
 def escape(text: object) -> str:
-    """Any text as markup that reads the same: one line, quotes escaped, characters that cannot be sent replaced."""
-    clean = str(text).encode("utf-8", "replace").decode("utf-8")
+    """Any text as markup that reads the same: one line, quotes escaped, characters that cannot be sent replaced; cut,
+    saying so, where it is longer than anything that is to be read."""
+    clean = clip(text, LONGEST).encode("utf-8", "replace").decode("utf-8")
     return html.escape(clean, quote=True).replace("\r", "&#13;").replace("\n", "&#10;").replace("\t", "&#9;")
+
+
+def clip(text: object, limit: int = CELL_LIMIT) -> str:
+    """The text, cut after so many characters with a word on how many more there are."""
+    whole = str(text)
+    return whole if len(whole) <= limit else f"{whole[:limit]}… ({len(whole) - limit:,} more characters)"
+
+
+def folded(text: object, limit: int = FOLD) -> Html:
+    """The text; the part of a long one beyond `limit` opens with a click."""
+    whole = str(text)
+    if len(whole) <= limit:
+        return Html(escape(whole))
+    more = tag("span", f"… {len(whole) - limit:,} more characters", cls="ci-more")
+    return tag("details", tag("summary", whole[:limit], more), whole[limit:], cls="ci-fold")
 
 
 def tag(name: str, *parts: Html | str | int, cls: str = "", title: str = "") -> Html:
@@ -80,7 +102,7 @@ def tag(name: str, *parts: Html | str | int, cls: str = "", title: str = "") -> 
         raise ValueError(f"<{name} class='{cls}'> is none of the tags and classes that the app shows")
     attributes = f' class="{cls}"' if cls else ""
     if title:
-        attributes += f' title="{escape(title)}"'
+        attributes += f' title="{escape(clip(title))}"'
     return Html(f"<{name}{attributes}>{join(parts).source}</{name}>")
 
 
@@ -102,7 +124,9 @@ def style() -> None:
 
 def message_html(text: str, spans: Sequence[Marked] = ()) -> Html:
     """A message with its marks. Where marks overlap, the piece takes the colour of the gravest and says all of them;
-    marks that lie outside the text are cut to it, empty ones are left out."""
+    marks that lie outside the text are cut to it, empty ones are left out. Of a text that is longer than anything that
+    is to be read the end is left out, which a last line says."""
+    whole, text = text, text[:LONGEST]
     kept = [s for s in spans if max(s.start, 0) < min(s.end, len(text))]
     cuts = sorted({0, len(text), *(max(s.start, 0) for s in kept), *(min(s.end, len(text)) for s in kept)})
     pieces: list[Html | str] = []
@@ -119,6 +143,8 @@ def message_html(text: str, spans: Sequence[Marked] = ()) -> Html:
         notes = "; ".join(dict.fromkeys(s.note or s.kind for s in here))
         cls = f"ci-{kind} ci-opens" if opens else f"ci-{kind}"
         pieces.append(tag("mark", text[start:end], cls=cls, title=notes))
+    if len(whole) > len(text):
+        pieces.append(tag("div", f"… {len(whole) - len(text):,} more characters", cls="ci-muted"))
     return tag("div", *pieces, cls="ci-message")
 
 
@@ -150,17 +176,20 @@ def document(text: str) -> Html:
 
 def inline(text: object, *, muted: bool = False, strong: bool = False) -> None:
     """One line of plain text."""
-    show(tag("div", tag("b", str(text)) if strong else str(text), cls="ci-muted" if muted else "ci-line"))
+    line = folded(text)
+    show(tag("div", tag("b", line) if strong else line, cls="ci-muted" if muted else "ci-line"))
 
 
 def heading(text: object) -> None:
     """A heading inside a page whose words are data."""
-    show(tag("h3", str(text), cls="ci-heading"))
+    show(tag("h3", folded(text), cls="ci-heading"))
 
 
 def facts(pairs: Iterable[tuple[str, Html | str]]) -> Html:
-    """Names and values in two columns."""
-    rows = [join([tag("dt", name), tag("dd", value)]) for name, value in pairs]
+    """Names and values in two columns; long values are folded."""
+    rows = [
+        join([tag("dt", name), tag("dd", value if isinstance(value, Html) else folded(value))]) for name, value in pairs
+    ]
     return tag("dl", *rows, cls="ci-facts")
 
 

@@ -19,6 +19,10 @@ STYLE = f"""
 .ci-line {{ line-height: 1.5; overflow-wrap: anywhere; }}
 .ci-muted {{ opacity: 0.72; font-size: 0.875rem; line-height: 1.45; overflow-wrap: anywhere; }}
 .ci-heading {{ font-size: 1.1rem; font-weight: 650; margin: 0; padding: 0.25rem 0; overflow-wrap: anywhere; }}
+.ci-fold summary {{ cursor: pointer; list-style: none; }}
+.ci-fold summary::-webkit-details-marker {{ display: none; }}
+.ci-fold[open] .ci-more {{ display: none; }}
+.ci-more {{ color: {MODEL}; font-size: .8125rem; font-weight: 400; margin-left: 4px; white-space: nowrap; }}
 .ci-message {{ white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.65; font-size: 1rem; max-width: 78ch;
   padding: 12px 16px; border: 1px solid rgba(128,128,128,.28); border-radius: 6px; }}
 mark[class^="ci-"] {{ color: inherit; padding: 1px 1px; border-radius: 2px; }}

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import streamlit as st
 
+from cimemories.ui.safe import CELL_LIMIT, clip
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -47,6 +49,7 @@ def table(
         name for name, wanted in columns.items() if (wanted if isinstance(wanted, str) else wanted[0]) == "percent"
     ]
     frame = frame.assign(**{name: frame[name].astype(float) * 100 for name in shares})
+    frame = frame.assign(**{name: _clipped(frame[name]) for name in columns if _is_text(frame[name])})
     shown: dict[str, Any] = {
         "column_config": _config(columns),
         "column_order": list(columns),
@@ -92,6 +95,17 @@ def csv_button(frame: pd.DataFrame, name: str, *, label: str = "Download as CSV"
     st.download_button(
         label, data=content, file_name=name, mime="text/csv", on_click="ignore", icon=":material/download:", key=key
     )
+
+
+def _is_text(column: pd.Series[Any]) -> bool:
+    return column.dtype == object or str(column.dtype) in ("str", "string")
+
+
+def _clipped(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Texts that fit a cell: the browser measures whole texts, however little of them is seen."""
+    if not any(isinstance(cell, str) and len(cell) > CELL_LIMIT for cell in column):
+        return column
+    return column.map(lambda cell: clip(cell) if isinstance(cell, str) else cell)
 
 
 def _row(state: Any) -> int | None:

@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
-from cimemories.ui import page
+from cimemories.ui import page, safe
 
 T = TypeVar("T")
 Kind = Literal["say", "skip", "flag", "comment", "undo"]
@@ -149,6 +149,22 @@ def _event(raw: dict[str, Any]) -> Event | None:
     return event if event.kind in KINDS else None
 
 
+def _sent(card: Card) -> dict[str, object]:
+    """A card for the browser, no text of it longer than can be laid out."""
+
+    def cut(row: Sequence[object]) -> list[object]:
+        return [safe.clip(item) if isinstance(item, str) else item for item in row]
+
+    return {
+        "id": card.id,
+        "title": safe.clip(card.title),
+        "facts": [cut(fact) for fact in card.facts],
+        "text": [(safe.clip(words, safe.LONGEST), mark) for words, mark in card.text],
+        "hidden": [cut(row) for row in card.hidden],
+        "note": safe.clip(card.note),
+    }
+
+
 def confirm(key: str, recorded: Collection[str], refused: Collection[str] = ()) -> None:
     """Tell the browser, at the next drawing, what became of events, by their uids. recorded: they are in the record.
     refused: no record can hold them, since what they speak of is gone. Whatever else was heard stays with the browser,
@@ -210,7 +226,7 @@ def draw(
         "key": key,
         "session": session,
         "owner": owner,
-        "cards": [vars(card) for card in cards],
+        "cards": [_sent(card) for card in cards],
         "keys": [vars(item) for item in keys],
         "blind": blind,
         "done": done,

@@ -52,7 +52,7 @@ def _drawing(found: Matrix, seen: MatrixView, above: int) -> drawing.Drawing:
             drawing.Row(
                 found.record.attribute_ids[i],
                 profile.attributes[i].key,
-                profile.attributes[i].statement,
+                safe.clip(profile.attributes[i].statement, safe.FOLD),
                 tuple(by_attribute[i]),
             )
             for i in seen.rows

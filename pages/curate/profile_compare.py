@@ -56,11 +56,11 @@ def _domain(domain: str, rows: Group, labels: ProfileLabels | None, common: Coll
             "tr",
             tag(
                 "td",
-                item.statement,
+                safe.folded(item.statement),
                 tag(
                     "div",
                     tag("b", item.key) if item.key in common else item.key,
-                    f": {spoken(item.value)}",
+                    safe.folded(f": {spoken(item.value)}"),
                     cls="ci-muted",
                 ),
             ),

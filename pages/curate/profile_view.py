@@ -85,7 +85,8 @@ def draw(
     if attribute_id is not None:
         if attribute_id in own:
             found = own[attribute_id]
-            safe.show(tag("div", tag("b", f"{found.key} ({words(found.domain)})"), found.statement, cls="ci-empty"))
+            title = tag("b", f"{found.key} ({words(found.domain)})")
+            safe.show(tag("div", title, safe.folded(found.statement), cls="ci-empty"))
         else:
             page.notice(f"Attribute {attribute_id} of the link is none of this profile's.")
     groups = by_domain(record, domains, events)
@@ -102,7 +103,8 @@ def _attribute_table(rows: Sequence[tuple[int, Attribute]], labels: ProfileLabel
     body: list[Html] = []
     for attribute_id, item in rows:
         event = "" if item.event == GENERAL else f" · {item.event}"
-        cells = [tag("td", item.statement, tag("div", f"{item.key}: {spoken(item.value)}{event}", cls="ci-muted"))]
+        below = tag("div", safe.folded(f"{item.key}: {spoken(item.value)}{event}"), cls="ci-muted")
+        cells = [tag("td", safe.folded(item.statement), below)]
         if labels is not None:
             cells.append(tag("td", strips.strip(labels.strips.get(attribute_id, ""))))
         body.append(tag("tr", *cells, cls="ci-chosen" if attribute_id == chosen else ""))

@@ -23,7 +23,11 @@ def draw_presenter(asked: Scope, user: OneUser) -> None:
             float(user.expected[most][step.number]),
             step.judged,
             [
-                Dropped(_plain(item.key), item.statement, f"{item.reveals} of {item.draws} messages")
+                Dropped(
+                    _plain(item.key),
+                    safe.clip(item.statement, safe.FOLD),
+                    f"{item.reveals} of {item.draws} messages",
+                )
                 for item in step.leaks
             ],
         )

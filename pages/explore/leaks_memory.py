@@ -137,4 +137,4 @@ def _judge(flows: Flows, asked: Scope, sample: Sample) -> None:
         if answer.reasoning:
             safe.inline(answer.reasoning, muted=True)
         if answer.text:
-            st.code(answer.text, language=None, wrap_lines=True, height=260)
+            st.code(safe.clip(answer.text, safe.LONGEST), language=None, wrap_lines=True, height=260)
