@@ -29,6 +29,7 @@ from cimemories.model import Context, Profile
 from cimemories.store import datasets, labellings
 from cimemories.store import runs as run_rows
 from cimemories.store.engine import Store, open_store
+from cimemories.store.servers import SIMULATED
 
 DATASET = "demo"
 ORIGIN = "demo"
@@ -64,7 +65,7 @@ def prepare(store: Store, tell: Callable[[str], None], profiles: int | None = No
     archive = FOLDER / "calls.jsonl.xz"
     if archive.exists():
         tell("preparing the demo: recorded calls")
-        read_calls(store, archive)
+        read_calls(store, archive, server=SIMULATED.text)
     tell("preparing the demo: labels")
     labelling_id = labelling.plan(store, _labelling_spec())
     labelling.execute(store, labelling_id)

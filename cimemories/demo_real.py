@@ -51,10 +51,10 @@ def prepare(store: Store, folder: Path, dataset: str, tell: Callable[[str], None
     if about is None or is_there(folder, ran):
         return None
     tell(f"preparing the demo: a recorded run of {about['model']}, a real model")
-    read_calls(store, folder / CALLS)
+    read_calls(store, folder / CALLS, server=about["server"].get("identity"))
     server = Server(**{**about["server"], "notes": tuple(about["server"]["notes"])})
     spec = _spec(dataset, about["model"], about["base_url"], about["prompts"])
-    prepared = prepare_run(spec, look_up=lambda *asked: server)
+    prepared = prepare_run(store, spec, look_up=lambda *asked: server)
     with store.write() as connection:
         for row in ran:
             if row.model == about["model"]:
@@ -106,13 +106,15 @@ def record(base_url: str, model: str) -> None:
         server: list[Server] = []
 
         def looked_up(*asked: Any) -> Server:
-            server.append(look_up(*asked))
+            # Named so that no server of somebody else, at the address it had here, is taken for it.
+            found = look_up(*asked)
+            server.append(replace(found, identity=f"the demo's recording of vLLM {found.version}"))
             return server[-1]
 
         wording = {"respond": seeds.load_prompt("respond").template}
         wording["memory"] = seeds.load_prompt("memory", "bullets").template
         spec = _spec(demo.DATASET, model, base_url, wording)
-        prepared = prepare_run(replace(spec), look_up=looked_up)
+        prepared = prepare_run(store, replace(spec), look_up=looked_up)
         with store.write() as connection:
             run_id = write(connection, store, prepared)
         runs.execute(store, run_id)

@@ -40,7 +40,7 @@ def estimated(store: Store, spec: RunSpec, concurrency: int) -> None:
     )
     output.line(f"cost       {found.cost_words}")
     output.line(f"time       {duration(found.seconds)} with {concurrency} requests at once")
-    for text in found.assumptions:
+    for text in found.notes:
         output.note(f"note: {text}")
     if found.warning:
         output.note(f"warning: {found.warning}")

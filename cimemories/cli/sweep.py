@@ -132,7 +132,7 @@ def estimated(found: SweepEstimate, as_json: bool) -> None:
 
     total = found.total
     if as_json:
-        output.line(output.as_json_text({**found.as_json(), "assumptions": list(total.assumptions)}))
+        output.line(output.as_json_text({**found.as_json(), "assumptions": list(total.notes)}))
         return
     axes = _varying(
         [(r.model, r.memory.composition, r.prompt_level, str(r.mitigation), r.thinking, r.base_url) for r in found.runs]
@@ -157,7 +157,7 @@ def estimated(found: SweepEstimate, as_json: bool) -> None:
     output.line(f"tokens     about {total.prompt_tokens:,} of prompts and {total.completion_tokens:,} of completions")
     output.line(f"cost       {total.cost_words}")
     output.line(f"time       {duration(total.seconds)}")
-    for text in total.assumptions:
+    for text in total.notes:
         output.note(f"note: {text}")
     if total.warning:
         output.note(f"warning: {total.warning}")

@@ -24,9 +24,10 @@ from cimemories.curation.authoring_spec import ATTEMPTS, AuthoringSpec
 from cimemories.llm import answers, worker
 from cimemories.llm.client import Client, Endpoint, probe
 from cimemories.llm.executor import Job, Progress
+from cimemories.llm.identity import server_id
 from cimemories.model import DOMAINS, GENERAL, Attribute, ChatRequest, Context, Profile, WorkStatus
 from cimemories.seeds import packs
-from cimemories.store import datasets, generations, work
+from cimemories.store import datasets, generations, servers, work
 from cimemories.store.calls import Answer
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.generations import Part
@@ -49,6 +50,7 @@ def plan(store: Store, spec: AuthoringSpec) -> str:
     texts = {level: prompt.sha256 for level, prompt in wording.prompts().items()}
     with worker.reachable(spec.base_url) as url:
         server = probe(Endpoint(url, spec.api_key_env), spec.model)
+    answering = server_id(url, server, store).text
     model_seed = spec.seed if spec.model_seed is None and server.simulated else spec.model_seed
     parameters: dict[str, object] = {"max_tokens": spec.max_tokens}
     if spec.temperature is not None:
@@ -65,11 +67,13 @@ def plan(store: Store, spec: AuthoringSpec) -> str:
     manifest = {
         **content,
         "identity": content_hash([content, spec.model, server.simulated]),
+        "server": answering,
         "asked": asdict(spec),
         "seeds": seeds.seeds_hash(),
         "faker": version("faker"),
     }
     with store.write() as connection:
+        servers.remember(connection, [answering])
         there = generations.unfinished(connection, spec.name, str(manifest["identity"]))
         if there is not None:
             generations.move(connection, there, spec.base_url)
@@ -113,7 +117,13 @@ def execute(
     author = Author(generation_id, row.manifest, row.model)
     with worker.reachable(base_url or row.endpoint) as url:
         asked = author.asked
-        endpoint = Endpoint(url, str(asked["api_key_env"]), float(str(asked["timeout"])))
+        answering = row.manifest.get("server")
+        endpoint = Endpoint(
+            url,
+            str(asked["api_key_env"]),
+            float(str(asked["timeout"])),
+            server=None if answering is None else str(answering),
+        )
 
         def jobs(store: Store, client: Callable[[Endpoint, bool], Client]) -> Iterator[Job]:
             return author.first_jobs(store, client(endpoint, row.simulated))

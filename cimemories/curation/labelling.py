@@ -17,15 +17,17 @@ from cimemories.curation.ballots import answer_schema, read_ballot
 from cimemories.llm import answers, worker
 from cimemories.llm.client import DEFAULT_KEY_ENV, Client, Endpoint, probe
 from cimemories.llm.executor import Job, Progress
+from cimemories.llm.identity import server_id
 from cimemories.llm.openings import opening_of
 from cimemories.model import ChatRequest
 from cimemories.seeds import packs
-from cimemories.store import datasets, labellings, work
+from cimemories.store import datasets, labellings, servers, work
 from cimemories.store.calls import Answer
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.ids import content_hash
 from cimemories.store.labellings import Settled
+from cimemories.store.servers import address_of
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ def plan(store: Store, spec: LabellingSpec) -> str:
     prompt = seeds.load_prompt("label")
     with worker.reachable(spec.base_url) as url:
         server = probe(Endpoint(url, spec.api_key_env), spec.model)
+    answering = server_id(url, server, store).text
     seed = 0 if spec.seed is None and server.simulated else spec.seed
     parameters: dict[str, object] = {"max_tokens": spec.max_tokens}
     if spec.temperature is not None:
@@ -73,10 +76,11 @@ def plan(store: Store, spec: LabellingSpec) -> str:
         profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
         context_ids = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
         persona_ids = labellings.persona_ids(connection, pack.name, pack.personas)
+        servers.remember(connection, [answering])
         identity = [dataset.id, spec.model, server.simulated, prompt.sha256, persona_ids, parameters, seed]
         labelling_id = labellings.add(
             connection,
-            identity=content_hash(identity),
+            identity=_identity(connection, identity, answering, spec.base_url),
             dataset_id=dataset.id,
             model=spec.model,
             endpoint=spec.base_url,
@@ -90,6 +94,7 @@ def plan(store: Store, spec: LabellingSpec) -> str:
                 "seed": seed,
                 "api_key_env": spec.api_key_env,
                 "timeout": spec.timeout,
+                "server": answering,
                 "dataset_hash": datasets.dataset_hash(connection, dataset.id),
                 "asked": asdict(spec),
             },
@@ -97,6 +102,24 @@ def plan(store: Store, spec: LabellingSpec) -> str:
         labellings.plan(connection, labelling_id, profile_ids, context_ids, persona_ids, spec.draws)
         work.bump(connection, labelling_id)
     return labelling_id
+
+
+def _identity(connection: sa.Connection, content: list[object], answering: str, base_url: str) -> str:
+    """The identity of the labelling that this extends, or of a new one.
+
+    Votes of another server are another labelling, unless a person says that the servers are the same. A labelling from
+    before servers were told apart is extended by the address that it was asked at.
+    """
+    same = servers.same(connection, answering)
+    for server in (answering, *same.servers):
+        identity = content_hash([*content, server])
+        if labellings.with_identity(connection, identity) is not None:
+            return identity
+    older = content_hash(content)
+    endpoint = labellings.with_identity(connection, older)
+    if endpoint is not None and address_of(endpoint) in {address_of(base_url), *same.before}:
+        return older
+    return content_hash([*content, answering])
 
 
 def execute(
@@ -114,7 +137,13 @@ def execute(
         row = work.load(connection, labelling_id)
     manifest = _manifest(store, labelling_id)
     with worker.reachable(base_url or row["endpoint"]) as url:
-        endpoint = Endpoint(url, str(manifest["api_key_env"]), float(str(manifest["timeout"])))
+        asked = manifest.get("server")
+        endpoint = Endpoint(
+            url,
+            str(manifest["api_key_env"]),
+            float(str(manifest["timeout"])),
+            server=None if asked is None else str(asked),
+        )
 
         def jobs(store: Store, client: Callable[[Endpoint, bool], Client]) -> Iterator[Job]:
             return _jobs(store, labelling_id, manifest, row["model"], client(endpoint, row["simulated"]))

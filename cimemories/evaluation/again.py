@@ -15,11 +15,11 @@ from cimemories.evaluation.checking import CHECK
 from cimemories.evaluation.judging import LLM
 from cimemories.evaluation.planning import add_judge, seat_of
 from cimemories.evaluation.prices import Prices
-from cimemories.evaluation.servers import look_up
+from cimemories.evaluation.servers import look_up, told_apart
 from cimemories.evaluation.spec import JudgeSpec, Memory, RunSpec
 from cimemories.seeds import Prompt
 from cimemories.seeds.prompts import FROM_SEEDS
-from cimemories.store import prompts, runs, work
+from cimemories.store import prompts, runs, servers, work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.ids import canonical_json
 from cimemories.store.tables import run as run_table
@@ -34,7 +34,10 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
     seats = []
     for judge in judges:
         model = judge.kind == LLM
-        server = look_up(judge.base_url, judge.api_key_env, judge.model, 1, True, None) if model else None
+        server = None
+        if model:
+            answer = look_up(judge.base_url, judge.api_key_env, judge.model, 1, True, None)
+            server = told_apart(store, judge.base_url, answer)
         seats.append((judge, server, (judge.prompt or seeds.load_prompt("judge")) if model else None))
     with store.write() as connection:
         row = runs.named(connection, run_id)
@@ -46,6 +49,7 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
                 f"{run_id} has a cap on cost: give the prices of {', '.join(unpriced)}, 0 for what is free (on the "
                 "command line: --judge-price)."
             )
+        servers.remember(connection, [server.identity for _, server, _ in seats if server is not None])
         before = _judges(connection, run_id)
         ids = [add_judge(connection, run_id, *seat) for seat in seats]
         there = [judge.model for judge, i in zip(judges, ids, strict=True) if i in before]
@@ -168,6 +172,7 @@ def command_of(spec: RunSpec) -> str:
     if spec.prices is not None:
         words += ["--price", spec.prices.words()]
     words += _option("cap", spec.cap, None)
+    words += ["--fresh"] if spec.fresh else []
     for judge in spec.judges:
         words += _judge_words(judge)
     return " ".join(shlex.quote(str(word)) for word in words)

@@ -24,11 +24,12 @@ from cimemories.evaluation.runs import jobs_of
 from cimemories.formats.batch_files import BatchAnswer, BatchAnswers, batch_answers, request_line
 from cimemories.llm.client import Client, Endpoint
 from cimemories.llm.executor import Job
+from cimemories.llm.identity import origin_of
 from cimemories.model import ChatRequest, WorkStatus
-from cimemories.store import calls, judgements, outcomes, runs, work
-from cimemories.store.calls import Answer, Exchange, request_body
+from cimemories.store import calls, judgements, outcomes, runs, servers, work
+from cimemories.store.calls import Answer, Exchange, Origin, Wanted, request_body
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.ids import content_hash, now
+from cimemories.store.ids import canonical_json, content_hash, now
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 from cimemories.store.tables import call
@@ -200,7 +201,8 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
     clients: dict[tuple[Endpoint, bool], Client] = {}
 
     def client(endpoint: Endpoint, simulated: bool) -> Client:
-        return clients.setdefault((endpoint, simulated), _FileClient(endpoint, simulated=simulated))
+        origin = _origin(store, endpoint, simulated)
+        return clients.setdefault((endpoint, simulated), _FileClient(endpoint, simulated=simulated, origin=origin))
 
     source = jobs_of(store, row, seats, client, lambda seat: _address(row, seat))
     following: deque[Job] = deque()
@@ -208,13 +210,15 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
         jobs = [following.popleft() for _ in range(min(AT_ONCE, len(following)))] or list(islice(source, AT_ONCE))
         if not jobs:
             return
-        keys = [calls.call_keys(job.request, job.draws, simulated=job.client.simulated) for job in jobs]
+        wanted = [
+            Wanted(canonical_json(request_body(job.request)), job.draws, job.client.origin(job.request.model))
+            for job in jobs
+        ]
         with store.read() as connection:
-            recorded = calls.answers_by_key(connection, [key for of_job in keys for key in of_job.values()])
+            recorded = calls.held(connection, wanted)
         outcomes: list[tuple[Job, dict[int, Answer], list[Answer]]] = []
-        for job, of_job in zip(jobs, keys, strict=True):
-            held = {draw: recorded[key] for draw, key in of_job.items() if key in recorded}
-            owed = {draw: key for draw, key in of_job.items() if key not in recorded}
+        for job, there in zip(jobs, recorded, strict=True):
+            held, owed = there.answers, there.owed
             taken = fresh(job, owed) if owed else []
             if held or taken:
                 outcomes.append((job, held, taken))
@@ -228,14 +232,32 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
                 work.beat(connection, row.id)
 
 
+def _origin(store: Store, endpoint: Endpoint, simulated: bool) -> Origin:
+    """Whose answers a batch file holds: no server's that is known, wherever the run was planned. What the record holds
+    of the planned server serves too."""
+    planned = origin_of(store, endpoint, simulated)
+    if planned.server is None:
+        return planned
+    return replace(planned, server=servers.BATCH, same=(planned.server, *planned.same))
+
+
 def _commit(store: Store, run_id: str, outcomes: list[tuple[Job, dict[int, Answer], list[Answer]]]) -> Iterator[Job]:
     """Record answers and write what follows from them, in one transaction; returns the jobs that come after."""
     exchanges = [
-        Exchange(job.request, taken, job.kind, job.client.endpoint.base_url, job.client.simulated)
+        Exchange(
+            job.request,
+            taken,
+            job.kind,
+            job.client.endpoint.base_url,
+            job.client.simulated,
+            server=job.client.origin(job.request.model).server,
+            fresh=job.client.origin(job.request.model).fresh,
+        )
         for job, _, taken in outcomes
     ]
     after: list[Job] = []
     with store.write(relaxed=True) as connection:
+        servers.remember(connection, {exchange.server for exchange in exchanges if exchange.answers})
         settled = calls.record_all(connection, exchanges)
         for (job, held, _), answers in zip(outcomes, settled, strict=True):
             all_of_it = {**held, **answers}

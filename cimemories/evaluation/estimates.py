@@ -1,4 +1,6 @@
-"""What a run would ask, use, cost and take, before anything of it is planned. No server is asked, nothing is written.
+"""What a run would ask, use, cost and take, before anything of it is planned. Nothing is written.
+
+Servers are asked what they are, as the run would ask them: whose answers the record holds depends on it.
 
     found = estimate(store, spec, find_labels=effective_labels)
     found.requests, found.cost_least, found.cost_most, found.assumptions
@@ -10,7 +12,8 @@ answer will be long is taken from recorded calls of the same kind and model, or 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -24,6 +27,7 @@ from cimemories.evaluation.mitigations import Mitigation
 from cimemories.evaluation.planning import (
     CHECK_TOKENS,
     FindLabels,
+    LookUp,
     judge_parameters,
     judge_prompt,
     seed_of,
@@ -32,15 +36,20 @@ from cimemories.evaluation.planning import (
 )
 from cimemories.evaluation.prices import Prices, money
 from cimemories.evaluation.respond import GATE, RESPOND, REWRITE, Writer
-from cimemories.evaluation.servers import Server
+from cimemories.evaluation.servers import Server, look_up, told_apart
 from cimemories.evaluation.spec import JudgeSpec, RunSpec
+from cimemories.llm.client import Endpoint, EndpointError
+from cimemories.llm.identity import origin_of
 from cimemories.llm.worker import SIMULATOR
 from cimemories.seeds import load_prompt
 from cimemories.store import datasets, experience
+from cimemories.store.calls import Origin
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.experience import Learned
+from cimemories.store.servers import NOT_KNOWN
 
 CHARACTERS_A_TOKEN = 4.0
+Manifests = Sequence[tuple[str, Mapping[str, Any]]]  # of runs by their ids, the newest first
 TITLES = {GATE: "gate", RESPOND: "messages", REWRITE: "rewrites", "judge": "judgements", "check": "task checks"}
 
 
@@ -91,7 +100,8 @@ class StageEstimate:
 @dataclass(frozen=True)
 class Estimate:
     """What a run would come to. places: pairs of profile and context; responses: one a place and sample. assumptions:
-    what the numbers rest on, one sentence each. concurrency: requests under way at once."""
+    what the numbers rest on, one sentence each. concurrency: requests under way at once. unreachable: which servers
+    could not be asked what they are, and what is counted instead."""
 
     places: int
     responses: int
@@ -99,6 +109,14 @@ class Estimate:
     assumptions: tuple[str, ...]
     concurrency: int
     cap: float | None = None
+    unreachable: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The assumptions, or that there is nothing to assume."""
+        if not self.requests:
+            return (*self.unreachable, "all of it is in the record already: nothing is asked")
+        return (*self.unreachable, *self.assumptions)
 
     @property
     def requests(self) -> int:
@@ -173,24 +191,25 @@ class Estimate:
 
 @dataclass(frozen=True)
 class _Known:
-    """What earlier runs teach: their manifests, the newest first, and what was read of them for each model."""
+    """What earlier runs teach: their manifests, and the connection to read their calls with."""
 
     connection: sa.Connection
-    manifests: Sequence[tuple[str, Mapping[str, Any]]]
+    manifests: Manifests
 
     def runs_of(self, role: str, model: str) -> list[str]:
         found = [i for i, manifest in self.manifests if any(name == model for name, _ in asked_in(manifest, role))]
         return found[:5]
 
-    def server(self, role: str, model: str, base_url: str) -> Server | None:
-        """What the newest run that asked this model at this address found out of its server."""
-        for _, manifest in self.manifests:
-            for name, part in asked_in(manifest, role):
-                facts = part.get("server") if role == JUDGE else part
-                if name == model and (part.get("endpoint") or part.get("base_url")) == base_url and facts:
-                    values = {k: facts[k] for k in Server.__dataclass_fields__ if k in facts}
-                    return Server(**{**values, "notes": tuple(values.get("notes", ()))})
-        return None
+
+def _last_known(manifests: Manifests, role: str, model: str, base_url: str) -> Server | None:
+    """What the newest run that asked this model at this address found out of its server."""
+    for _, manifest in manifests:
+        for name, part in asked_in(manifest, role):
+            facts = part.get("server") if role == JUDGE else part
+            if name == model and (part.get("endpoint") or part.get("base_url")) == base_url and facts:
+                values = {k: facts[k] for k in Server.__dataclass_fields__ if k in facts}
+                return Server(**{**values, "notes": tuple(values.get("notes", ()))})
+    return None
 
 
 def estimate(
@@ -200,10 +219,12 @@ def estimate(
     find_labels: FindLabels | None = None,
     concurrency: int = 32,
     asked: set[str] | None = None,
+    look_up: LookUp = partial(look_up, retries=1),
 ) -> Estimate:
     """What a run would come to. Raises StoreError, SeedError or CompositionError where it could not be planned.
 
-    asked: keys of calls that runs before it will have asked: they count as recorded. Its own are added.
+    asked: keys of calls that runs before it will have asked: they count as recorded. Its own are added. look_up: how a
+    server is asked; one that does not answer is taken as the newest run found it.
     """
     spec.checked()
     what, wording = spec.memory.read(), wording_of(spec)
@@ -211,9 +232,19 @@ def estimate(
         dataset = datasets.named(connection, spec.dataset)
     source = find_labels(store, dataset.id) if find_labels and what.needs_labels else None
     with store.read() as connection:
-        known = _Known(connection, experience.manifests(connection))
-        server = known.server(MODEL, spec.model, spec.base_url) or Server(simulated=spec.base_url == SIMULATOR)
-        judges = [(judge, _judge_server(known, judge)) for judge in spec.judges if judge.kind == LLM]
+        manifests = experience.manifests(connection)
+    asking = _Asking(store, manifests, look_up)
+    schema = spec.mitigation == Mitigation.GATE
+    server = asking.server(MODEL, spec.base_url, spec.api_key_env, spec.model, spec.samples, schema, spec.seed)
+    judges = [
+        (judge, asking.server(JUDGE, judge.base_url, judge.api_key_env, judge.model, 1, True, None))
+        for judge in spec.judges
+        if judge.kind == LLM
+    ]
+    origin = _origin(store, spec, server)
+    judged = [_origin(store, spec, of) for _, of in judges]
+    with store.read() as connection:
+        known = _Known(connection, manifests)
         seats = [_judge(judge, of) for judge, of in judges]
         seats += [_checker(spec, *judges[0])] if spec.check == "model" and judges else []
         walk = Walk(
@@ -231,9 +262,9 @@ def estimate(
                 server.schema,
             ),
             seats,
-            server.simulated,
+            origin,
             # What is behind the judges is the task check, which asks the first judge's model.
-            [of.simulated for _, of in judges] + [of.simulated for _, of in judges[:1]] * (len(seats) - len(judges)),
+            judged + judged[:1] * (len(seats) - len(judges)),
             server.n,
             set() if asked is None else asked,
         )
@@ -247,11 +278,38 @@ def estimate(
             walk.profile(found)
         if not places:
             raise StoreError(f"'{spec.dataset}' has no context for the memory '{what.label}': there is nothing to run.")
-        return _told(known, spec, server, judges, walk, places, concurrency)
+        return _told(known, spec, server, judges, walk, places, concurrency, asking.unreachable)
 
 
-def _judge_server(known: _Known, judge: JudgeSpec) -> Server:
-    return known.server(JUDGE, judge.model, judge.base_url) or Server(simulated=judge.base_url == SIMULATOR)
+@dataclass
+class _Asking:
+    """Asks servers what they are, and falls back on what is known of them. unreachable: of whom that was, in words."""
+
+    store: Store
+    manifests: Manifests
+    look_up: LookUp
+    unreachable: dict[str, None] = field(default_factory=dict)
+
+    def server(
+        self, role: str, base_url: str, key_env: str, model: str, samples: int, wants_schema: bool, seed: int | None
+    ) -> Server:
+        """What the run would find out of a server, by the same questions."""
+        try:
+            found = self.look_up(base_url, key_env, model, samples, wants_schema, seed)
+        except EndpointError as error:
+            last = _last_known(self.manifests, role, model, base_url)
+            counted = "counted as if it were the one that was asked last" if last else "nothing of it is counted"
+            reason = str(error).split(". ")[0].rstrip(".")
+            told = f"what the record holds of {model} at {base_url} is not known ({reason}): {counted}"
+            self.unreachable[told] = None
+            found = last or Server(simulated=base_url == SIMULATOR)
+        return told_apart(self.store, base_url, found)
+
+
+def _origin(store: Store, spec: RunSpec, server: Server) -> Origin:
+    """Whose recorded answers would serve calls to a server."""
+    fresh = "planned" if spec.fresh else None
+    return origin_of(store, Endpoint(spec.base_url, server=server.identity, fresh=fresh), server.simulated)
 
 
 def _judge(judge: JudgeSpec, server: Server) -> Judge:
@@ -273,6 +331,7 @@ def _told(
     walk: Walk,
     places: int,
     concurrency: int,
+    unreachable: Mapping[str, None],
 ) -> Estimate:
     said: dict[str, None] = {}
     stages: list[StageEstimate] = []
@@ -295,9 +354,11 @@ def _told(
             _stage(known, counted, role, simulated, ratio, limit, length, text is not None, _prices(spec, kind, model))
         )
         said[_completion_words(stages[-1], counted, limit)] = None
-    said.update(dict.fromkeys(_more_words(spec, known, server, stages)))
+    said.update(dict.fromkeys(_more_words(stages, walk.before)))
     said.pop("", None)
-    return Estimate(places, places * spec.samples, tuple(stages), tuple(said), concurrency, spec.cap)
+    return Estimate(
+        places, places * spec.samples, tuple(stages), tuple(said), concurrency, spec.cap, tuple(unreachable)
+    )
 
 
 def _stage(
@@ -365,16 +426,19 @@ def _completion_words(stage: StageEstimate, counted: Counted, limit: int) -> str
     return f"{stage.title}: the limit of {limit:,} completion tokens each, as an upper bound; none is recorded yet"
 
 
-def _more_words(spec: RunSpec, known: _Known, server: Server, stages: Sequence[StageEstimate]) -> list[str]:
-    found = []
+def _more_words(stages: Sequence[StageEstimate], before: int) -> list[str]:
+    found: list[str] = []
     if not any(stage.requests for stage in stages):
-        return ["all of it is in the record already: nothing is asked"]
+        return found
+    if before:
+        found.append(
+            f"{before:,} of these calls are answered in the record by servers that are not known: where this server "
+            f'gave those answers, `cimemories same-server URL "{NOT_KNOWN}"` lets them serve'
+        )
     if any(stage.recorded for stage in stages):
         found.append("what the record answers already is neither asked nor paid again")
     if any(stage.cacheable for stage in stages):
         found.append("how much of a shared beginning a server really takes from its cache is up to the server")
-    if server.simulated is False and known.server(MODEL, spec.model, spec.base_url) is None and spec.samples > 1:
-        found.append(f"the server takes {spec.samples} samples in one request; if not, there are as many times more")
     if any(stage.requests != stage.requests_least for stage in stages):
         found.append("behind a gate, samples that chose the same memories are one request; counted is one each")
     if any(stage.kind in ("judge", "check") for stage in stages):

@@ -23,9 +23,10 @@ from cimemories.llm import answers
 from cimemories.llm.client import Client
 from cimemories.model import Attribute, ChatRequest, ResponseStatus
 from cimemories.seeds import Prompt
-from cimemories.store import calls, experience
-from cimemories.store.calls import Answer
+from cimemories.store import calls
+from cimemories.store.calls import Answer, Held, Origin, Wanted, request_body
 from cimemories.store.datasets import ProfileRecord
+from cimemories.store.ids import canonical_json
 from cimemories.store.judgements import REASONING
 
 NOBODY = cast(Client, None)  # requests are built, none is asked
@@ -78,16 +79,18 @@ def common(first: str, second: str) -> int:
 
 @dataclass
 class Walk:
-    """Goes through the places of a run. n, simulated: of the model's server; judges_simulated: of each judge's."""
+    """Goes through the places of a run. n: of the model's server. origin: whose recorded answers may serve it; judged:
+    the same of each judge. before: answers to what is owed that are of servers which are not known."""
 
     connection: sa.Connection
     writer: Writer
     judges: Sequence[Judge]
-    simulated: bool
-    judges_simulated: Sequence[bool]
+    origin: Origin
+    judged: Sequence[Origin]
     n: bool
     asked: set[str]  # keys of calls that have been counted, here or in a run before
     kinds: dict[tuple[str, str], Counted] = field(default_factory=dict)
+    before: int = 0
     _texts: dict[tuple[object, ...], str] = field(default_factory=dict)
 
     def counted(self, kind: str, model: str) -> Counted:
@@ -108,7 +111,7 @@ class Walk:
         else:
             finals = list(self._behind_drafts(self._look(RESPOND, first)))
         for number, judge in enumerate(self.judges):
-            self._judged(judge, self.judges_simulated[number], finals)
+            self._judged(judge, self.judged[number], finals)
 
     def _first(self, place: Place) -> tuple[ChatRequest, Sequence[int]]:
         writer, draws = self.writer, tuple(sorted(place.responses))
@@ -134,14 +137,15 @@ class Walk:
         self, kind: str, asked: Sequence[tuple[Place, ChatRequest, Sequence[int]]]
     ) -> Iterator[tuple[Place, ChatRequest, dict[int, Answer]]]:
         """What the record answers of these requests; the rest is counted as to be asked."""
-        keys = [calls.call_keys(item, draws, simulated=self.simulated) for _, item, draws in asked]
-        there = calls.answers_by_key(self.connection, [key for of_one in keys for key in of_one.values()])
+        wanted = [Wanted(canonical_json(request_body(item)), draws, self.origin) for _, item, draws in asked]
+        there = calls.held(self.connection, wanted)
+        self.before += self._unnamed(wanted, there)
         counted = self.counted(kind, self.writer.model)
-        for (place, item, draws), of_one in zip(asked, keys, strict=True):
-            found = {draw: there[key] for draw, key in of_one.items() if key in there}
-            earlier = sum(key in self.asked for draw, key in of_one.items() if draw not in found)
+        for (place, item, draws), held in zip(asked, there, strict=True):
+            found = held.answers
+            earlier = sum(key in self.asked for key in held.owed.values())
             owed = len(draws) - len(found) - earlier
-            self.asked.update(of_one.values())
+            self.asked.update(held.owed.values())
             counted.draws += len(draws)
             counted.recorded += len(found) + earlier
             counted.owed += owed
@@ -151,6 +155,14 @@ class Walk:
                 counted.least_requests += requests
                 counted.prompt(item.messages[0][1], requests)
             yield place, item, found
+
+    def _unnamed(self, wanted: Sequence[Wanted], there: Sequence[Held]) -> int:
+        """How many of the draws that are owed are answered by servers that are not known."""
+        if self.origin.server is None or self.origin.fresh is not None or self.origin.counts_before:
+            return 0
+        unnamed = Origin(self.origin.simulated)
+        left = [Wanted(w.body, tuple(h.owed), unnamed) for w, h in zip(wanted, there, strict=True) if h.owed]
+        return sum(map(len, calls.held_draws(self.connection, left)))
 
     def _behind_gates(
         self, gates: Iterator[tuple[Place, ChatRequest, dict[int, Answer]]]
@@ -208,31 +220,32 @@ class Walk:
                 counted.prompt(bare, unknown=1)
             yield place, messages, missing + len(good) - len(messages)
 
-    def _judged(self, judge: Judge, simulated: bool, finals: Sequence[tuple[Place, list[Answer], int]]) -> None:
+    def _judged(self, judge: Judge, origin: Origin, finals: Sequence[tuple[Place, list[Answer], int]]) -> None:
         if judge.prompt is None:
             return
         kind = "check" if judge.kind == CHECK else "judge"
         counted = self.counted(kind, judge.model)
-        keys: dict[str, str] = {}
+        asked: dict[str, tuple[Wanted, str]] = {}
         for place, messages, missing in finals:
             texts = [
                 self._text(judge, answer) for answer in messages if response_status(answer)[0] == ResponseStatus.OK
             ]
             for request in (r for text in texts if text is not None for r in self._requests(judge, place, text)):
                 counted.draws += 1
-                key = calls.call_keys(request, [0], simulated=simulated)[0]
+                wanted = Wanted(canonical_json(request_body(request)), (0,), origin)
+                key = origin.keys(wanted.body, wanted.draws)[0]
                 if key not in self.asked:
-                    keys[key] = request.messages[0][1]
+                    asked[key] = wanted, request.messages[0][1]
             for request in self._requests(judge, place, "") if missing else ():
                 counted.draws += missing
                 counted.owed += missing
                 counted.requests += missing
                 counted.least_requests += missing
                 counted.prompt(request.messages[0][1], missing, unknown=missing)
-        self.asked.update(keys)
-        there = experience.answered(self.connection, keys)
-        for key, text in keys.items():
-            if key in there:
+        self.asked.update(asked)
+        there = calls.held_draws(self.connection, [wanted for wanted, _ in asked.values()])
+        for (_, text), held in zip(asked.values(), there, strict=True):
+            if held:
                 continue
             counted.owed += 1
             counted.requests += 1

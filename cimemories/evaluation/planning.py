@@ -19,11 +19,11 @@ from cimemories.evaluation.checking import CHECK, CHECK_RULES
 from cimemories.evaluation.compositions import Composition, Labels, held
 from cimemories.evaluation.judging import LLM
 from cimemories.evaluation.mitigations import Mitigation
-from cimemories.evaluation.servers import Server, look_up
+from cimemories.evaluation.servers import Server, look_up, told_apart
 from cimemories.evaluation.spec import JudgeSpec, RunSpec
 from cimemories.seeds import Prompt
 from cimemories.seeds.presets import preset
-from cimemories.store import datasets, judgements, memories, prompts, runs, work
+from cimemories.store import datasets, judgements, memories, prompts, runs, servers, work
 from cimemories.store.engine import Store, StoreError
 
 CHECK_TOKENS = 64
@@ -66,18 +66,22 @@ class Prepared:
     parameters: Mapping[str, object]
 
 
-def prepare(spec: RunSpec, look_up: LookUp = look_up) -> Prepared:
+def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up) -> Prepared:
     """Check what is asked for, read its wording and look its servers up; nothing is written.
 
     look_up: how a server is asked. Raises EndpointError, StoreError, SeedError or CompositionError.
     """
+
+    def asked(base_url: str, key_env: str, model: str, samples: int, wants_schema: bool, seed: int | None) -> Server:
+        return told_apart(store, base_url, look_up(base_url, key_env, model, samples, wants_schema, seed))
+
     spec.checked()
     wording = wording_of(spec)
     what = spec.memory.read()
     wants_schema = spec.mitigation == Mitigation.GATE
-    server = look_up(spec.base_url, spec.api_key_env, spec.model, spec.samples, wants_schema, spec.seed)
+    server = asked(spec.base_url, spec.api_key_env, spec.model, spec.samples, wants_schema, spec.seed)
     seats = [
-        (judge, look_up(judge.base_url, judge.api_key_env, judge.model, 1, True, None), judge_prompt(judge))
+        (judge, asked(judge.base_url, judge.api_key_env, judge.model, 1, True, None), judge_prompt(judge))
         if judge.kind == LLM
         else (judge, None, None)
         for judge in spec.judges
@@ -94,7 +98,7 @@ def plan(
     find_labels: gives the labels of a dataset for a memory that goes by them. sweep, cell: what the run is a part of.
     Raises EndpointError, StoreError, SeedError or CompositionError before anything is written.
     """
-    prepared = prepare(spec)
+    prepared = prepare(store, spec)
     with store.write() as connection:
         return write(connection, store, prepared, find_labels=find_labels, sweep=sweep, cell=cell)
 
@@ -119,6 +123,7 @@ def write(
     for prompt in (wording.respond, wording.lines, wording.before, *(prompt for _, _, prompt in seats)):
         if prompt is not None:
             keep(connection, prompt)
+    servers.remember(connection, [server.identity, *(s.identity for _, s, _ in seats if s is not None)])
     run_id = runs.add(
         connection,
         {
@@ -163,6 +168,7 @@ def write(
             "judges": [seat_of(*seat) for seat in seats],
             "check": spec.check,
             "cap": spec.cap,
+            "fresh": spec.fresh,
             "seeds_hash": seeds.seeds_hash(),
             "asked": spec.asked(),
             "versions": {
@@ -313,6 +319,7 @@ def add_judge(
         "split": judge.split,
         "schema": schema,
         "n_at_once": server.n if server else True,
+        "server": server.identity if server else None,
     }
     judgements.assign(connection, run_id, [judge_id], {judge_id: settings})
     return judge_id

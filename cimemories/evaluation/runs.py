@@ -163,8 +163,15 @@ def jobs_of(
     """
     manifest: Mapping[str, Any] = row.manifest
     asked = manifest.get("asked", {})
+    model: Mapping[str, Any] = manifest["model"]
     endpoint = Endpoint(
-        address(None), asked.get("api_key_env", ""), float(asked.get("timeout", 120.0)), n_at_once=n_at_once
+        address(None),
+        asked.get("api_key_env", ""),
+        float(asked.get("timeout", 120.0)),
+        n_at_once=n_at_once,
+        server=model.get("identity"),
+        # The runs of a sweep share what they have in common, drawn anew or not.
+        fresh=(row.sweep or row.id) if manifest.get("fresh") else None,
     )
     with store.read() as connection:
         judges = [_judge(connection, row, seat, client, address, endpoint) for seat in seats]
@@ -262,6 +269,7 @@ def _judge(
         base_url=address(seat),
         api_key_env=str(key_env),
         timeout=float(settings.get("timeout") or endpoint.timeout),
+        server=settings.get("server"),
     )
     wording = {"kind": "check" if seat.kind == "check" else "judge", "level": "base", "sha256": seat.prompt_hash}
     return Judge(

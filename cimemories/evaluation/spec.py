@@ -100,6 +100,7 @@ class RunSpec:
     name: str | None = None
     prices: Prices | None = None
     cap: float | None = None
+    fresh: bool = False
 
     @property
     def judges(self) -> tuple[JudgeSpec, ...]:

@@ -13,18 +13,19 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
 import sqlalchemy as sa
 
 from cimemories.evaluation import runs as working
 from cimemories.evaluation.costs import CapWatch
 from cimemories.evaluation.estimates import Estimate, estimate
-from cimemories.evaluation.planning import FindLabels, LabelSource, prepare, write
-from cimemories.evaluation.servers import look_up
+from cimemories.evaluation.planning import FindLabels, LabelSource, LookUp, prepare, write
+from cimemories.evaluation.servers import Server, look_up
 from cimemories.evaluation.spec import RunSpec
 from cimemories.evaluation.sweep_file import SweepSpec
 from cimemories.llm import worker
+from cimemories.llm.client import EndpointError
 from cimemories.llm.executor import UNREACHABLE, Progress
 from cimemories.llm.worker import CANCELLED, HEARTBEAT_SECONDS, PAUSED, WorkError, resume_words
 from cimemories.model import WorkStatus
@@ -57,6 +58,7 @@ class SweepEstimate:
             assumptions=assumptions,
             concurrency=self.cells[0].concurrency,
             cap=self.cap,
+            unreachable=tuple(dict.fromkeys(text for cell in self.cells for text in cell.unreachable)),
         )
 
     def as_json(self) -> dict[str, object]:
@@ -81,8 +83,10 @@ def estimate_sweep(
     store: Store, spec: SweepSpec, *, find_labels: FindLabels | None = None, concurrency: int = 32
 ) -> SweepEstimate:
     """What a sweep would come to. Raises StoreError, SeedError or CompositionError where it could not be planned."""
-    find, asked = _once(find_labels), set[str]()
-    cells = tuple(estimate(store, r, find_labels=find, concurrency=concurrency, asked=asked) for r in spec.runs)
+    find, asked, ask = _once(find_labels), set[str](), _asked_once(partial(look_up, retries=1))
+    cells = tuple(
+        estimate(store, run, find_labels=find, concurrency=concurrency, asked=asked, look_up=ask) for run in spec.runs
+    )
     return SweepEstimate(spec.runs, cells, spec.cap)
 
 
@@ -94,8 +98,8 @@ def plan(
     estimated: what it was said to come to, to be kept with it. Raises EndpointError, StoreError, SeedError or
     CompositionError before anything is written.
     """
-    ask, find = cache(look_up), _once(find_labels)
-    prepared = [prepare(run, ask) for run in spec.runs]
+    ask, find = _asked_once(look_up), _once(find_labels)
+    prepared = [prepare(store, run, ask) for run in spec.runs]
     with store.write() as connection:
         dataset = datasets.named(connection, spec.dataset)
         sweep_id = sweeps.add(
@@ -111,6 +115,25 @@ def plan(
             # Queued work whose worker does not come would soon be shown as interrupted.
             work.finish(connection, run_id, WorkStatus.PAUSED, f"{WAITS} {sweep_id}")
     return sweep_id
+
+
+def _asked_once(ask: LookUp) -> LookUp:
+    """Each question to a server asked once for all cells, one that was not answered among them."""
+    found: dict[tuple[object, ...], Server | EndpointError] = {}
+
+    def server(base_url: str, key_env: str, model: str, samples: int, wants_schema: bool, seed: int | None) -> Server:
+        key = (base_url, key_env, model, samples, wants_schema, seed)
+        if key not in found:
+            try:
+                found[key] = ask(*key)
+            except EndpointError as error:
+                found[key] = error
+        known = found[key]
+        if isinstance(known, EndpointError):
+            raise known
+        return known
+
+    return server
 
 
 def _once(find_labels: FindLabels | None) -> FindLabels | None:

@@ -28,7 +28,7 @@ from cimemories.formats.official_records import forbidden, shown
 from cimemories.store.ids import content_hash
 
 FORMAT = "cimemories-bundle"
-READ = (1, VERSION)
+READ = tuple(range(1, VERSION + 1))
 
 
 class _Table(BaseModel):

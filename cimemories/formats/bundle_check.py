@@ -184,8 +184,9 @@ class Check:
         number = self._in(row, "request", len(self.requests))
         self._ascending((number,), strictly=False)
         base, model = self.requests[number]
-        if row["key"] != content_hash([base, row["draw"], row["simulated"]]):
-            raise Misfit("key is not that of its request, draw and simulated mark")
+        server = [] if row["server"] is None else [row["server"]]
+        if row["key"] != content_hash([base, row["draw"], row["simulated"], *server]):
+            raise Misfit("key is not that of its request, draw, simulated mark and server")
         if row["key"] in self.calls:
             raise Misfit("the same call stands twice")
         if row["model"] != model:

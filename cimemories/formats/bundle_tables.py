@@ -62,7 +62,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "calls": columns(
         "key:text request:integer kind:text model:text endpoint:text simulated:truth draw:integer exchange:text "
         "status:text error:text? response:text? reasoning:text? finish_reason:text? prompt_tokens:integer? "
-        "cached_tokens:integer? completion_tokens:integer? seconds:real started:text attempts:integer"
+        "cached_tokens:integer? completion_tokens:integer? seconds:real started:text attempts:integer server:text?"
     ),
     "ballots": columns(
         "labelling:integer profile:integer context:integer persona:integer draw:integer status:text cause:text? "
@@ -88,9 +88,12 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
 }
 DERIVED = ("labels",)
-VERSION = 2
+VERSION = 3
 # Columns that bundles of an earlier version do not have; they are read as empty.
-ADDED = {2: {"decisions": ("uid", "guideline", "cause")}}
+ADDED: dict[int, dict[str, tuple[str, ...]]] = {
+    2: {"decisions": ("uid", "guideline", "cause")},
+    3: {"calls": ("server",)},
+}
 
 
 @cache

@@ -51,7 +51,7 @@ class Capabilities:
     """What was found. n and schema are what the server really did; what nobody wanted counts as there.
 
     seed: whether it takes one; None where nobody asked. version: what it says of itself at /version, None where it says
-    nothing. notes: what has to be worked around, in words for the manifest.
+    nothing. notes: what has to be worked around, in words for the manifest. root, revision: of the model, as reported.
     """
 
     n: bool
@@ -63,6 +63,8 @@ class Capabilities:
     models: tuple[str, ...]
     simulated: bool
     notes: tuple[str, ...] = ()
+    root: str | None = None
+    revision: str | None = None
 
 
 @dataclass(frozen=True)
@@ -108,21 +110,25 @@ class _Refused:
         return "n" if asked.n > 1 and (self.about == "n" or re.search(r"(?:^|[\s'\"`(])n\b", said)) else None
 
 
-def find_out(endpoint: Endpoint, model: str, *, schema_wanted: bool, seed_wanted: bool, samples: int) -> Capabilities:
+def find_out(
+    endpoint: Endpoint, model: str, *, schema_wanted: bool, seed_wanted: bool, samples: int, retries: int = 3
+) -> Capabilities:
     """Ask a server what it serves, then for one short answer with all that is wanted of it.
 
-    A seed is sent only where one is wanted: vLLM's engine for CPUs dies of it. Raises EndpointError where the server
-    does not answer, refuses the key, does not serve the model, or gives no usable answer to the plainest request.
+    retries: of the first question, for a server that does not answer. A seed is sent only where one is wanted: vLLM's
+    engine for CPUs dies of it. Raises EndpointError where the server does not answer, refuses the key, does not serve
+    the model, or gives no usable answer to the plainest request.
     """
-    return asyncio.run(_find_out(endpoint, model, _Asked(min(samples, 2), _form(schema_wanted), seed_wanted)))
+    wanted = _Asked(min(samples, 2), _form(schema_wanted), seed_wanted)
+    return asyncio.run(_find_out(endpoint, model, wanted, retries))
 
 
 def _form(wanted: bool) -> Schema:
     return "json_schema" if wanted else "none"
 
 
-async def _find_out(endpoint: Endpoint, model: str, wanted: _Asked) -> Capabilities:
-    info = await look_up(endpoint, model)
+async def _find_out(endpoint: Endpoint, model: str, wanted: _Asked, retries: int) -> Capabilities:
+    info = await look_up(endpoint, model, retries)
     async with sdk(replace(endpoint, max_retries=RETRIES)) as client:
         version = asyncio.create_task(_version(client, endpoint))
         try:
@@ -178,6 +184,8 @@ class _Probe:
             models=self.info.models,
             simulated=self.info.simulated,
             notes=tuple(self.notes),
+            root=self.info.root,
+            revision=self.info.revision,
         )
 
     async def _accepted(self) -> tuple[_Asked, Sequence[_Answer]]:

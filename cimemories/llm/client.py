@@ -14,7 +14,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeVar
@@ -26,7 +26,7 @@ from cimemories.llm.address import DEFAULT_KEY_ENV, EndpointError
 from cimemories.llm.endpoint import SIMULATOR_OWNER, Endpoint, ServerInfo, probe, sdk
 from cimemories.llm.transport import LONGEST_RETRY_AFTER, AnswerRefused, retry_after
 from cimemories.model import ChatRequest
-from cimemories.store.calls import OK, Answer, request_body
+from cimemories.store.calls import OK, Answer, Origin, request_body
 from cimemories.store.engine import storable
 from cimemories.store.ids import now
 
@@ -48,17 +48,31 @@ FATAL = frozenset({"unauthorised", "unknown model"})  # no later call can do bet
 
 
 T = TypeVar("T")
+Confirm = Callable[[Endpoint, str, Origin], Awaitable[Origin]]
 
 
 class Client:
     """Asks one endpoint. `simulated` is what the probe found out; it goes into every call's key.
 
     at_most: requests under way at once where each draw is one of its own; exchanges are bounded by whoever asks them.
+    origin: whose recorded answers may serve, as planned. confirm: finds out, right before the first call for a model,
+    whose answers these will be.
     """
 
-    def __init__(self, endpoint: Endpoint, *, simulated: bool, at_most: int | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        simulated: bool,
+        at_most: int | None = None,
+        origin: Origin | None = None,
+        confirm: Confirm | None = None,
+    ) -> None:
         self.endpoint = endpoint
         self.simulated = simulated
+        self._planned = origin or Origin(simulated, endpoint.server, endpoint.fresh)
+        self._confirm = confirm if self._planned.server is not None else None
+        self._confirmed: dict[str, asyncio.Future[Origin]] = {}
         apart = at_most is not None and not endpoint.n_at_once
         self._room = asyncio.Semaphore(at_most or 1) if apart else contextlib.nullcontext()
         self._redactor = endpoint.redactor()
@@ -77,7 +91,27 @@ class Client:
             answers.extend(await self._bounded(request, draws, keys))
         return answers
 
+    def origin(self, model: str) -> Origin:
+        """Whose recorded answers may serve calls for a model, as far as is known by now."""
+        known = self._confirmed.get(model)
+        return known.result() if known is not None and known.done() and not known.exception() else self._planned
+
+    async def confirmed(self, model: str) -> Origin:
+        """The same, once the server has been asked who it is; it is asked once for each model.
+
+        Raises EndpointError where it cannot be the server that was planned with.
+        """
+        if self._confirm is None:
+            return self._planned
+        if model not in self._confirmed:
+            self._confirmed[model] = asyncio.ensure_future(self._confirm(self.endpoint, model, self._planned))
+        return await asyncio.shield(self._confirmed[model])
+
     async def close(self) -> None:
+        pending = [task for task in self._confirmed.values() if not task.done()]
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
         await self._sdk.close()
 
     async def _bounded(self, request: ChatRequest, draws: Sequence[int], keys: Mapping[int, str]) -> list[Answer]:

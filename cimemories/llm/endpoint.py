@@ -38,6 +38,7 @@ class Endpoint:
 
     timeout: seconds to wait for the first try of a request; each retry waits twice as long as the one before.
     n_at_once: several draws are one request with `n`; else each is a request of its own, for servers that refuse `n`.
+    server, fresh: what the keys of its calls hold (store/calls.py, Origin).
     api_key_env: '' where there is none. The key is sent only where address.py allows it for this server.
     Raises EndpointError for an address that holds more than host and path, and for a variable that is none of a key.
     """
@@ -47,6 +48,8 @@ class Endpoint:
     timeout: float = 120.0
     max_retries: int = 4
     n_at_once: bool = True
+    server: str | None = None
+    fresh: str | None = None
 
     def __post_init__(self) -> None:
         if self.base_url not in NO_SERVERS:
@@ -97,11 +100,14 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What a server says of itself. `models` is empty where it does not list them."""
+    """What a server says of itself. `models` is empty where it does not list them. root, revision: of the model that
+    was asked about, as vLLM reports what it loaded under the served name; None where the server does not."""
 
     models: tuple[str, ...]
     simulated: bool
     max_model_len: int | None
+    root: str | None = None
+    revision: str | None = None
 
 
 def sdk(endpoint: Endpoint) -> AsyncOpenAI:
@@ -136,10 +142,10 @@ def probe(endpoint: Endpoint, model: str) -> ServerInfo:
     return asyncio.run(look_up(endpoint, model))
 
 
-async def look_up(endpoint: Endpoint, model: str) -> ServerInfo:
+async def look_up(endpoint: Endpoint, model: str, retries: int = 3) -> ServerInfo:
     """What `probe` does, for those who are in an event loop already."""
     try:
-        async with sdk(Endpoint(endpoint.base_url, endpoint.api_key_env, CONNECT_SECONDS, 3)) as client:
+        async with sdk(Endpoint(endpoint.base_url, endpoint.api_key_env, CONNECT_SECONDS, retries)) as client:
             cards = [card async for card in await client.models.list()]
         return _server_info(endpoint, model, cards)
     # Chained to nothing: the error below holds what the server said, and a server may say the key.
@@ -173,7 +179,17 @@ def _server_info(endpoint: Endpoint, model: str, cards: Sequence[Any]) -> Server
         shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         raise EndpointError(endpoint.short(f"{endpoint.base_url} does not serve '{model}'. It serves: {shown}."))
     own = next((card for card in cards if card.id == model), None)
-    length = (own.model_extra or {}).get("max_model_len") if own is not None else None
+    extra = (own.model_extra or {}) if own is not None else {}
+    length = extra.get("max_model_len")
     simulated = any(card.owned_by == SIMULATOR_OWNER for card in cards)
     names = tuple(name if name == model else endpoint.short(name) for name in names)
-    return ServerInfo(names, simulated, length if isinstance(length, int) else None)
+    root, revision = (_reported(endpoint, extra.get(name)) for name in ("root", "revision"))
+    return ServerInfo(names, simulated, length if isinstance(length, int) else None, root, revision)
+
+
+def _reported(endpoint: Endpoint, value: object) -> str | None:
+    """A name that a server gives, as one line that can be shown and kept."""
+    if not isinstance(value, str):
+        return None
+    shown = "".join(character if character.isprintable() else " " for character in value)
+    return endpoint.short(shown)[:200].strip() or None

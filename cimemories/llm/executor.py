@@ -24,12 +24,12 @@ from itertools import islice
 
 import sqlalchemy as sa
 
-from cimemories.llm.client import FATAL, Client
+from cimemories.llm.client import FATAL, Client, EndpointError
 from cimemories.llm.openings import Openings
 from cimemories.llm.progress import Progress, Tally
 from cimemories.model import ChatRequest
 from cimemories.store import calls, work
-from cimemories.store.calls import Answer, Exchange
+from cimemories.store.calls import Answer, Exchange, Held, Origin, Wanted
 from cimemories.store.engine import Store
 from cimemories.store.ids import canonical_json
 
@@ -71,6 +71,7 @@ class _Outcome:
     held: Mapping[int, Answer]
     fresh: Sequence[Answer]
     body: str
+    origin: Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class _Owed:
     held: Mapping[int, Answer]
     owed: Mapping[int, str]
     body: str
+    origin: Origin
 
 
 def _opening(job: Job) -> str | None:
@@ -189,31 +191,27 @@ class Executor:
     def _look_up(self, jobs: Sequence[Job], source: Iterator[Job], wanted: int) -> list[_Owed]:
         """These jobs and at most `wanted` more of the source, each with what the record has of it. Runs in a thread."""
         jobs = [*jobs, *islice(source, wanted)]
-        bodies = [canonical_json(calls.request_body(job.request)) for job in jobs]
-        keys = [
-            calls.keys_of(body, job.draws, simulated=job.client.simulated)
-            for job, body in zip(jobs, bodies, strict=True)
+        asked = [
+            Wanted(canonical_json(calls.request_body(job.request)), job.draws, job.client.origin(job.request.model))
+            for job in jobs
         ]
-
-        def recorded() -> dict[str, Answer]:
-            with self.store.read() as connection:
-                return calls.answers_by_key(connection, [key for of_job in keys for key in of_job.values()])
-
-        found = self.store.retry(recorded) if jobs else {}
+        held = self._held(asked) if jobs else []
         return [
-            _Owed(
-                job,
-                {draw: found[key] for draw, key in of_job.items() if key in found},
-                {draw: key for draw, key in of_job.items() if key not in found},
-                body,
-            )
-            for job, of_job, body in zip(jobs, keys, bodies, strict=True)
+            _Owed(job, there.answers, there.owed, item.body, item.origin)
+            for job, item, there in zip(jobs, asked, held, strict=True)
         ]
+
+    def _held(self, asked: Sequence[Wanted]) -> list[Held]:
+        def recorded() -> list[Held]:
+            with self.store.read() as connection:
+                return calls.held(connection, asked)
+
+        return self.store.retry(recorded)
 
     def _begin(self, item: _Owed) -> None:
         if not item.owed:
             self._under_way += 1
-            self._arrive(_Outcome(item.job, item.held, (), item.body))
+            self._arrive(_Outcome(item.job, item.held, (), item.body, item.origin))
         elif not self._openings.must_wait(_opening(item.job), item):
             self._start(item)
 
@@ -225,12 +223,24 @@ class Executor:
 
     async def _ask(self, asked: _Owed) -> None:
         job = asked.job
-        fresh = await job.client.complete(job.request, asked.owed)
+        try:
+            origin = await job.client.confirmed(job.request.model)
+        except EndpointError as error:
+            self.stop(str(error))
+            return
+        if origin != asked.origin:
+            asked = await asyncio.to_thread(self._of, origin, asked)
+        fresh = await job.client.complete(job.request, asked.owed) if asked.owed else []
         for answer in fresh:
             self._watch(answer)
         self._openings.has_read(_opening(job))
-        self._arrive(_Outcome(job, asked.held, fresh, asked.body))
+        self._arrive(_Outcome(job, asked.held, fresh, asked.body, asked.origin))
         self._moved.set()
+
+    def _of(self, origin: Origin, asked: _Owed) -> _Owed:
+        """The same where another server answers than was planned: its own answers serve, under its own keys."""
+        (there,) = self._held([Wanted(asked.body, tuple(asked.owed), origin)])
+        return _Owed(asked.job, {**asked.held, **there.answers}, there.owed, asked.body, origin)
 
     def _asked(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -295,7 +305,16 @@ class Executor:
         following: list[Job] = []
         fresh = [outcome for outcome in outcomes if outcome.fresh]
         exchanges = [
-            Exchange(o.job.request, o.fresh, o.job.kind, o.job.client.endpoint.base_url, o.job.client.simulated, o.body)
+            Exchange(
+                o.job.request,
+                o.fresh,
+                o.job.kind,
+                o.job.client.endpoint.base_url,
+                o.job.client.simulated,
+                o.body,
+                o.origin.server,
+                o.origin.fresh,
+            )
             for o in fresh
         ]
         with self.store.write(relaxed=True) as connection:

@@ -32,6 +32,7 @@ from starlette.routing import Route
 from cimemories.llm.faults import FAULT_KINDS, check_faults, draw_fault, spoil
 from cimemories.llm.policy import SimulatorError, load_policy, unit
 from cimemories.llm.simulated_answers import HELPERS, answer, persona_of, thoughts
+from cimemories.store.servers import SIMULATOR_ROOT
 
 __all__ = ["SimulatorError", "create_app", "persona_of", "running_simulator", "serve"]
 
@@ -245,6 +246,7 @@ def create_app(
 
     async def models(request: Request) -> Response:
         card = {"object": "model", "created": 0, "owned_by": OWNER, "max_model_len": policy.max_model_len}
+        card |= {"root": SIMULATOR_ROOT, "revision": f"seed-{server.seed}"}
         return JSONResponse({"object": "list", "data": [{"id": name, **card} for name in _models()]})
 
     async def health(request: Request) -> Response:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NoReturn
 
 import sqlalchemy as sa
 
 from cimemories.llm.client import Client, Endpoint
 from cimemories.llm.executor import Executor, Job, Progress, Stopped
+from cimemories.llm.identity import confirmed, origin_of
 from cimemories.llm.simulator import running_simulator
 from cimemories.model import WorkStatus
 from cimemories.store import outcomes, work
@@ -155,7 +157,13 @@ async def _perform(store: Store, work_id: str, make_jobs: MakeJobs, executor: Ex
 
     def client(endpoint: Endpoint, simulated: bool) -> Client:
         if (endpoint, simulated) not in clients:
-            clients[endpoint, simulated] = Client(endpoint, simulated=simulated, at_most=executor.concurrency)
+            clients[endpoint, simulated] = Client(
+                endpoint,
+                simulated=simulated,
+                at_most=executor.concurrency,
+                origin=origin_of(store, endpoint, simulated),
+                confirm=partial(confirmed, store),
+            )
         return clients[endpoint, simulated]
 
     heart = asyncio.create_task(_beat(store.patient(0), work_id, executor))

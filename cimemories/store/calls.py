@@ -1,16 +1,18 @@
 """Recorded calls: every model answer, and every failure to get one, under a key made of what was really sent.
 
-    key = hash(model, messages, parameters, seed of the draw, draw, simulated)
+    key = hash(model, messages, parameters, seed of the draw, draw, simulated, server)
 
-The same request for the same draw is the same call, whoever asks: it is made once and served from the record after
-that. Changing one byte of a prompt or a parameter misses. Whether a simulator answered is a part of the key, so that a
-simulated answer can never stand in for a real one of the same model name.
+The same request to the same server for the same draw is the same call, whoever asks: it is made once and served from
+the record after that. Changing one byte of a prompt or a parameter misses. Whether a simulator answered and which
+server did (store/servers.py) are parts of the key, so that a simulated answer can never stand in for a real one of the
+same model name, nor one build of a model for another. Work that draws anew has its id in the key as well. Keys from
+before servers were told apart have none; work that was begun with such keys goes on with them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any
 
@@ -20,6 +22,7 @@ from cimemories.model import ChatRequest
 from cimemories.store.engine import insert_ignore, storable
 from cimemories.store.ids import canonical_json, content_hash, text_hash
 from cimemories.store.run_tables import run_call
+from cimemories.store.servers import address_of
 from cimemories.store.tables import call, request
 
 OK = "ok"
@@ -31,6 +34,7 @@ class Answer:
     """One draw's outcome. `status` is 'ok' or the cause of the failure; then `error` says more and content is None.
 
     `seconds` is the whole HTTP exchange, shared by its draws; token counts of an exchange stand on its first draw.
+    endpoint: the address that was asked, where the answer comes from the record.
     """
 
     key: str
@@ -47,6 +51,7 @@ class Answer:
     cached_tokens: int | None = None
     completion_tokens: int | None = None
     attempts: int = 1
+    endpoint: str | None = field(default=None, compare=False)
 
     @property
     def ok(self) -> bool:
@@ -65,15 +70,115 @@ def request_body(item: ChatRequest) -> dict[str, object]:
     return body
 
 
-def call_keys(item: ChatRequest, draws: Iterable[int], *, simulated: bool) -> dict[int, str]:
+@dataclass(frozen=True)
+class Origin:
+    """Whose answers a call is served.
+
+    server: who is asked (the text of a ServerId); None for work that was begun before servers were told apart. fresh:
+    the run or sweep that draws anew and is served its own answers alone. same: further servers that a person says are
+    the same one, in the order in which they are looked up. before: addresses at which answers of servers that are not
+    known count as this one's.
+    """
+
+    simulated: bool
+    server: str | None = None
+    fresh: str | None = None
+    same: tuple[str, ...] = ()
+    before: frozenset[str] = frozenset()
+
+    def keys(self, body: str, draws: Iterable[int]) -> dict[int, str]:
+        """The keys under which these draws of a request are recorded when they are asked now, by draw."""
+        return keys_of(body, draws, simulated=self.simulated, server=self.server, fresh=self.fresh)
+
+    def older(self, body: str, draws: Sequence[int]) -> list[dict[int, str]]:
+        """The keys of the same server's answers under its other names, one mapping a name."""
+        found = [keys_of(body, draws, simulated=self.simulated, server=s, fresh=self.fresh) for s in self.same]
+        return [*found, keys_of(body, draws, simulated=self.simulated)] if self.counts_before else found
+
+    @property
+    def counts_before(self) -> bool:
+        """Whether answers of servers that are not known may serve."""
+        return bool(self.before) and self.fresh is None and self.server is not None
+
+
+def call_keys(
+    item: ChatRequest, draws: Iterable[int], *, simulated: bool, server: str | None = None, fresh: str | None = None
+) -> dict[int, str]:
     """The key of each draw of a request."""
-    return keys_of(canonical_json(request_body(item)), draws, simulated=simulated)
+    return keys_of(canonical_json(request_body(item)), draws, simulated=simulated, server=server, fresh=fresh)
 
 
-def keys_of(body: str, draws: Iterable[int], *, simulated: bool) -> dict[int, str]:
+def keys_of(
+    body: str, draws: Iterable[int], *, simulated: bool, server: str | None = None, fresh: str | None = None
+) -> dict[int, str]:
     """The same, where the request's canonical JSON is at hand."""
     base = text_hash(body)
-    return {draw: content_hash([base, draw, simulated]) for draw in draws}
+    more = [] if server is None and fresh is None else [server] if fresh is None else [server, fresh]
+    return {draw: content_hash([base, draw, simulated, *more]) for draw in draws}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Draws of one request that are looked up in the record. body: its canonical JSON."""
+
+    body: str
+    draws: Sequence[int]
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the record answers of a request, and the keys under which the rest is to be asked, both by draw."""
+
+    answers: dict[int, Answer]
+    owed: dict[int, str]
+
+
+def held(connection: sa.Connection, wanted: Sequence[Wanted]) -> list[Held]:
+    """What the record holds of each request: the server's own answers first, then those of its other names."""
+    own = [item.origin.keys(item.body, item.draws) for item in wanted]
+    older = [item.origin.older(item.body, item.draws) for item in wanted]
+    found = answers_by_key(connection, _all_keys(own, older))
+    ends = {key: answer.endpoint or "" for key, answer in found.items()}
+    result = []
+    for item, keys, names in zip(wanted, own, older, strict=True):
+        there = _chosen(item.origin, keys, names, ends)
+        answers = {draw: found[key] for draw, key in there.items()}
+        result.append(Held(answers, {draw: key for draw, key in keys.items() if draw not in there}))
+    return result
+
+
+def held_draws(connection: sa.Connection, wanted: Sequence[Wanted]) -> list[set[int]]:
+    """Which draws of each request the record answers; the answers themselves are not read."""
+    own = [item.origin.keys(item.body, item.draws) for item in wanted]
+    older = [item.origin.older(item.body, item.draws) for item in wanted]
+    keys, ends = _all_keys(own, older), dict[str, str]()
+    for start in range(0, len(keys), KEYS_AT_ONCE):
+        chunk = keys[start : start + KEYS_AT_ONCE]
+        query = sa.select(call.c.key, call.c.endpoint).where(call.c.key.in_(chunk), call.c.status == OK)
+        ends.update((row.key, row.endpoint) for row in connection.execute(query))
+    return [
+        set(_chosen(item.origin, keys_, names, ends)) for item, keys_, names in zip(wanted, own, older, strict=True)
+    ]
+
+
+def _all_keys(own: Sequence[Mapping[int, str]], older: Sequence[Sequence[Mapping[int, str]]]) -> list[str]:
+    found = [key for keys in own for key in keys.values()]
+    found.extend(key for names in older for keys in names for key in keys.values())
+    return found
+
+
+def _chosen(
+    origin: Origin, own: Mapping[int, str], older: Sequence[Mapping[int, str]], ends: Mapping[str, str]
+) -> dict[int, str]:
+    """For each draw the first key that is answered. `ends`: key of an answer -> the address that gave it."""
+    found = {draw: key for draw, key in own.items() if key in ends}
+    for number, keys in enumerate(older):
+        unnamed = number == len(origin.same)  # the last ones are of servers that are not known
+        for draw, key in keys.items():
+            if draw not in found and key in ends and not (unnamed and address_of(ends[key]) not in origin.before):
+                found[draw] = key
+    return found
 
 
 def recorded(connection: sa.Connection, keys: Mapping[int, str]) -> dict[int, Answer]:
@@ -95,7 +200,7 @@ def answers_by_key(connection: sa.Connection, keys: Iterable[str]) -> dict[str, 
 @dataclass(frozen=True)
 class Exchange:
     """A request with answers to some of its draws, as one workspace hands them to another. body: its canonical JSON,
-    where that has been made already."""
+    where that has been made already. server, fresh: as in the keys of its answers."""
 
     item: ChatRequest
     answers: Sequence[Answer]
@@ -103,6 +208,8 @@ class Exchange:
     endpoint: str
     simulated: bool
     body: str | None = None
+    server: str | None = None
+    fresh: str | None = None
 
 
 def record(
@@ -113,9 +220,10 @@ def record(
     kind: str,
     endpoint: str,
     simulated: bool,
+    server: str | None = None,
 ) -> dict[int, Answer]:
     """What `record_all` does, for one request."""
-    return record_all(connection, [Exchange(item, list(answers), kind, endpoint, simulated)])[0]
+    return record_all(connection, [Exchange(item, list(answers), kind, endpoint, simulated, server=server)])[0]
 
 
 def record_all(connection: sa.Connection, exchanges: Sequence[Exchange]) -> list[dict[int, Answer]]:
@@ -162,6 +270,8 @@ def _insertable(connection: sa.Connection, exchanges: Sequence[Exchange]) -> lis
             "endpoint": e.endpoint,
             "simulated": e.simulated,
             "request": request_hash,
+            "server": e.server,
+            "fresh": e.fresh,
         }
         rows.extend({**_columns(answer), **about, "key": answer.key, "draw": answer.draw} for answer in e.answers)
     if requests:
@@ -259,4 +369,5 @@ def _answer(row: sa.RowMapping) -> Answer:
         cached_tokens=row["cached_tokens"],
         completion_tokens=row["completion_tokens"],
         attempts=row["attempts"],
+        endpoint=row["endpoint"],
     )

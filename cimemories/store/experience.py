@@ -6,7 +6,7 @@ Read through the calls of the newest runs, so that a record of millions of calls
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,6 @@ from cimemories.store.run_tables import run_call
 from cimemories.store.tables import call, request, run
 
 CALLS_AT_MOST = 2000
-KEYS_AT_ONCE = 5000  # below what either engine takes as parameters of one statement
 TEXTS_AT_MOST = 20
 
 
@@ -84,12 +83,3 @@ def characters_a_token(connection: sa.Connection, run_ids: Sequence[str], model:
     characters = sum(len(message["content"]) for row in rows for message in json.loads(row.body)["messages"])
     tokens = sum(int(row.prompt_tokens) for row in rows)
     return characters / tokens if tokens else None
-
-
-def answered(connection: sa.Connection, keys: Iterable[str]) -> set[str]:
-    """Those of these keys under which the record holds an answer; the answers themselves are not read."""
-    wanted, found = list(keys), set[str]()
-    for start in range(0, len(wanted), KEYS_AT_ONCE):
-        query = sa.select(call.c.key).where(call.c.key.in_(wanted[start : start + KEYS_AT_ONCE]), call.c.status == "ok")
-        found.update(connection.execute(query).scalars())
-    return found

@@ -135,6 +135,11 @@ def add(
     return str(row["id"])
 
 
+def with_identity(connection: sa.Connection, identity: str) -> str | None:
+    """The address at which the labelling of that identity was asked last; None where there is none."""
+    return connection.execute(sa.select(labelling.c.endpoint).where(labelling.c.identity == identity)).scalar()
+
+
 def plan(
     connection: sa.Connection,
     labelling_id: str,

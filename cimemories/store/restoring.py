@@ -13,8 +13,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from cimemories.model import ChatRequest, Persona, is_bio
-from cimemories.store import calls, datasets, labellings
-from cimemories.store.calls import Answer
+from cimemories.store import calls, datasets, labellings, servers
+from cimemories.store.calls import Answer, Exchange
 from cimemories.store.contents import DECIDED, LETTERS, NO_VOTE
 from cimemories.store.curation_tables import edit, generation, imported_vote, rule
 from cimemories.store.datasets import DatasetRow
@@ -168,11 +168,11 @@ def _calls(connection: sa.Connection, requests: Iterable[dict[str, Any]], rows: 
     asked."""
 
     def alike(row: Mapping[str, Any]) -> tuple[object, ...]:
-        return row["request"], row["kind"], row["endpoint"], row["simulated"]
+        return row["request"], row["kind"], row["endpoint"], row["simulated"], row["server"]
 
     waiting = iter(requests)
     asked = next(waiting, None)
-    for (number, kind, endpoint, simulated), group in groupby(rows, key=alike):
+    for (number, kind, endpoint, simulated, server), group in groupby(rows, key=alike):
         while asked is not None and asked["number"] != number:
             asked = next(waiting, None)
         if asked is None:
@@ -181,7 +181,10 @@ def _calls(connection: sa.Connection, requests: Iterable[dict[str, Any]], rows: 
             Answer(key=row["key"], content=row["response"], **{name: row[name] for name in _ANSWER}) for row in group
         ]
         item = request_of(asked["body"])
-        calls.record(connection, item, answers, kind=str(kind), endpoint=str(endpoint), simulated=bool(simulated))
+        answering = None if server is None else str(server)
+        servers.remember(connection, [answering])
+        exchange = Exchange(item, answers, str(kind), str(endpoint), bool(simulated), server=answering)
+        calls.record_all(connection, [exchange])
     for _ in waiting:
         pass  # to the end of the file, whose hash is checked there
 

@@ -53,3 +53,21 @@ sweep = Table(
     *work_columns(),
     Index("ix_sweep_dataset", "dataset"),
 )
+
+# A server that work was planned on, or that answered (store/servers.py). A call names it by its id, which is text.
+server = Table(
+    "server",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("created", Text, nullable=False),
+)
+
+# Two addresses that a person says are the same server.
+same_server = Table(
+    "same_server",
+    metadata,
+    Column("first", Text, primary_key=True),
+    Column("second", Text, primary_key=True),
+    Column("author", Text, nullable=False),
+    Column("created", Text, nullable=False),
+)

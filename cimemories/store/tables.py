@@ -183,6 +183,8 @@ call = Table(
     Column("seconds", Float, nullable=False),
     Column("started", Text, nullable=False),
     Column("attempts", Integer, nullable=False, default=1, server_default="1"),
+    Column("server", Text),  # who answered (store/servers.py); null: recorded before servers were told apart
+    Column("fresh", Text),  # the run or sweep that drew it anew, and alone uses it
 )
 
 labelling = Table(

@@ -175,6 +175,8 @@ def show(found: Estimate) -> None:
     )
     if found.warning:
         page.notice(sentence(ValueError(found.warning)))
+    for text in found.unreachable:
+        page.notice(sentence(ValueError(text)))
     if found.assumptions and found.requests:
         said = [safe.tag("div", f"{text[:1].upper()}{text[1:]}.", cls="ci-point") for text in found.assumptions]
         safe.show(safe.tag("div", "What these numbers rest on:", *said, cls="ci-muted"))

@@ -1,0 +1,118 @@
+"""Which server it is that answers at an address: what the keys of its calls hold (store/servers.py).
+
+An address is told by itself, in one spelling, with the root and revision of the model that the server reports. A vLLM
+that this project manages gets another port at each start, so it is told by its model and those of its flags that bear
+on answers; the simulator by its policy and seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from urllib.parse import urlsplit
+
+from cimemories.llm import vllm_state
+from cimemories.llm.endpoint import Endpoint, EndpointError, ServerInfo, look_up
+from cimemories.store import servers
+from cimemories.store.calls import Origin
+from cimemories.store.engine import Store
+from cimemories.store.servers import ServerId, address_of, is_loopback
+
+# Flags of vLLM that move or speed up a server, and leave what it answers alone. All others are a part of its identity.
+_PLACEMENT = frozenset(
+    {
+        *("host", "port", "served-model-name", "download-dir", "swap-space"),
+        *("gpu-memory-utilization", "tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size"),
+        *("api-server-count", "max-num-seqs", "max-num-queued-reqs", "max-num-batched-tokens", "enable-prefix-caching"),
+        *("uvicorn-log-level", "disable-uvicorn-access-log", "disable-access-log"),
+        *("disable-log-requests", "disable-log-stats"),
+    }
+)
+
+
+def server_id(base_url: str, info: ServerInfo, store: Store) -> ServerId:
+    """The server at an address that said this of itself.
+
+    Where the record is a database that several machines share, an address of this machine is told by its name too.
+    """
+    if info.simulated:
+        return ServerId(servers.SIMULATED.address, info.root, info.revision)
+    address = address_of(base_url)
+    if is_loopback(address):
+        managed = _managed(address, store)
+        if managed is not None:
+            return managed
+        if store.engine.dialect.name != "sqlite":
+            address = f"{address} on {socket.gethostname()}"
+    return ServerId(address, info.root, info.revision)
+
+
+def _managed(address: str, store: Store) -> ServerId | None:
+    """The managed vLLM that listens at an address of this machine, by its command; None where there is none."""
+    port = urlsplit(address).port
+    for state in vllm_state.all_states(store.workspace):
+        if state.live and state.here and state.port == port:
+            return ServerId(" ".join(["vllm serve", state.model, *flags_of(state.command, state.model)]))
+    return None
+
+
+def flags_of(command: Sequence[str], model: str) -> list[str]:
+    """The flags of a vLLM command that bear on answers, sorted, each with its values."""
+    words = list(command[list(command).index(model) + 1 :]) if model in command else list(command)
+    groups: list[list[str]] = []
+    for word in words:
+        if word.startswith("--"):
+            name, sign, value = word.partition("=")
+            groups.append([f"--{name[2:].replace('_', '-').lower()}", *([value] if sign else [])])
+        elif groups:
+            groups[-1].append(word)
+    kept = {group[0]: group for group in groups if group[0][2:] not in _PLACEMENT}  # of a flag given twice the last
+    return [re.sub(r"\s+", " ", " ".join(kept[name])) for name in sorted(kept)]
+
+
+def origin_of(store: Store, endpoint: Endpoint, simulated: bool) -> Origin:
+    """Whose recorded answers may serve calls to an endpoint, as people have said by now."""
+    if endpoint.server is None:
+        return Origin(simulated)
+    with store.read() as connection:
+        same = servers.same(connection, endpoint.server)
+    return Origin(simulated, endpoint.server, endpoint.fresh, same.servers, same.before)
+
+
+async def confirmed(store: Store, endpoint: Endpoint, model: str, planned: Origin) -> Origin:
+    """Whose answers will be recorded, asked right before the first call: a server may have been moved or replaced since
+    the work was planned.
+
+    Raises EndpointError where a simulator answers for a real model, or the other way round.
+    """
+    assert planned.server is not None
+    was = ServerId.read(planned.server)
+    try:
+        info = await look_up(endpoint, model, retries=0)
+    except EndpointError:
+        # The calls will find out what is wrong with it; only of another address nothing of the planned one is claimed.
+        address = address_of(endpoint.base_url)
+        moved = was.address.startswith("http") and was.address.split(" on ")[0] != address
+        return origin_of(store, replace(endpoint, server=address), planned.simulated) if moved else planned
+    if info.simulated != planned.simulated:
+        now, before = ("a simulator", "a real model") if info.simulated else ("no simulator", "a simulator")
+        raise EndpointError(
+            f"{endpoint.base_url} is {now}, and this was planned with {before}. Give the address of the server with "
+            "--base-url, or start new work on this one"
+        )
+    return await asyncio.to_thread(store.retry, partial(_recorded, store, endpoint, info, planned, was))
+
+
+def _recorded(store: Store, endpoint: Endpoint, info: ServerInfo, planned: Origin, was: ServerId) -> Origin:
+    found = server_id(endpoint.base_url, info, store)
+    if found == was:
+        return planned
+    with store.write(relaxed=True) as connection:
+        servers.remember(connection, [found.text])
+    current = origin_of(store, planned.simulated, found.text, planned.fresh)
+    # Work that goes on where its server has moved to has answers from before the move; from another build it has none.
+    return replace(current, same=(was.text, *current.same)) if found.may_be(was) else current
