@@ -235,7 +235,7 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
 def _origin(store: Store, endpoint: Endpoint, simulated: bool) -> Origin:
     """Whose answers a batch file holds: no server's that is known, wherever the run was planned. What the record holds
     of the planned server serves too."""
-    planned = origin_of(store, endpoint, simulated)
+    planned = origin_of(store, simulated, endpoint.server, endpoint.fresh)
     if planned.server is None:
         return planned
     return replace(planned, server=servers.BATCH, same=(planned.server, *planned.same))

@@ -38,7 +38,7 @@ from cimemories.evaluation.prices import Prices, money
 from cimemories.evaluation.respond import GATE, RESPOND, REWRITE, Writer
 from cimemories.evaluation.servers import Server, look_up, told_apart
 from cimemories.evaluation.spec import JudgeSpec, RunSpec
-from cimemories.llm.client import Endpoint, EndpointError
+from cimemories.llm.client import EndpointError
 from cimemories.llm.identity import origin_of
 from cimemories.llm.worker import SIMULATOR
 from cimemories.seeds import load_prompt
@@ -308,8 +308,7 @@ class _Asking:
 
 def _origin(store: Store, spec: RunSpec, server: Server) -> Origin:
     """Whose recorded answers would serve calls to a server."""
-    fresh = "planned" if spec.fresh else None
-    return origin_of(store, Endpoint(spec.base_url, server=server.identity, fresh=fresh), server.simulated)
+    return origin_of(store, server.simulated, server.identity, "planned" if spec.fresh else None)
 
 
 def _judge(judge: JudgeSpec, server: Server) -> Judge:

@@ -45,7 +45,7 @@ class _Dataset(BaseModel):
 class _Manifest(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
     format: Literal["cimemories-bundle"]
-    version: Literal[1, 2]
+    version: Literal[1, 2, 3]
     encoding: Encoding
     content: str
     simulated: bool

@@ -16,7 +16,8 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from cimemories.llm import vllm_state
-from cimemories.llm.endpoint import Endpoint, EndpointError, ServerInfo, look_up
+from cimemories.llm.address import EndpointError
+from cimemories.llm.endpoint import Endpoint, ServerInfo, look_up
 from cimemories.store import servers
 from cimemories.store.calls import Origin
 from cimemories.store.engine import Store
@@ -74,13 +75,13 @@ def flags_of(command: Sequence[str], model: str) -> list[str]:
     return [re.sub(r"\s+", " ", " ".join(kept[name])) for name in sorted(kept)]
 
 
-def origin_of(store: Store, endpoint: Endpoint, simulated: bool) -> Origin:
-    """Whose recorded answers may serve calls to an endpoint, as people have said by now."""
-    if endpoint.server is None:
+def origin_of(store: Store, simulated: bool, server: str | None, fresh: str | None = None) -> Origin:
+    """Whose recorded answers may serve calls to a server, as people have said by now."""
+    if server is None:
         return Origin(simulated)
     with store.read() as connection:
-        same = servers.same(connection, endpoint.server)
-    return Origin(simulated, endpoint.server, endpoint.fresh, same.servers, same.before)
+        same = servers.same(connection, server)
+    return Origin(simulated, server, fresh, same.servers, same.before)
 
 
 async def confirmed(store: Store, endpoint: Endpoint, model: str, planned: Origin) -> Origin:
@@ -97,7 +98,7 @@ async def confirmed(store: Store, endpoint: Endpoint, model: str, planned: Origi
         # The calls will find out what is wrong with it; only of another address nothing of the planned one is claimed.
         address = address_of(endpoint.base_url)
         moved = was.address.startswith("http") and was.address.split(" on ")[0] != address
-        return origin_of(store, replace(endpoint, server=address), planned.simulated) if moved else planned
+        return origin_of(store, planned.simulated, address, planned.fresh) if moved else planned
     if info.simulated != planned.simulated:
         now, before = ("a simulator", "a real model") if info.simulated else ("no simulator", "a simulator")
         raise EndpointError(

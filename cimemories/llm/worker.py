@@ -161,7 +161,7 @@ async def _perform(store: Store, work_id: str, make_jobs: MakeJobs, executor: Ex
                 endpoint,
                 simulated=simulated,
                 at_most=executor.concurrency,
-                origin=origin_of(store, endpoint, simulated),
+                origin=origin_of(store, simulated, endpoint.server, endpoint.fresh),
                 confirm=partial(confirmed, store),
             )
         return clients[endpoint, simulated]
