@@ -1,0 +1,329 @@
+"""Answers belong to the server that gave them: which servers are told apart, what a person may tie, what is fresh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from evaluating import DATASET, add, row_of, simulated, small_profiles
+from hostile import Asked, Reply, Server, completion, hostile_server
+
+from cimemories.curation import labelling
+from cimemories.evaluation import runs
+from cimemories.evaluation.estimates import estimate
+from cimemories.evaluation.servers import look_up, told_apart
+from cimemories.llm.client import EndpointError
+from cimemories.llm.executor import Progress
+from cimemories.llm.identity import flags_of
+from cimemories.llm.simulator import running_simulator
+from cimemories.llm.worker import WorkError
+from cimemories.store import servers
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.ids import canonical_json
+from cimemories.store.servers import NOT_KNOWN, ServerId, address_of
+from cimemories.store.tables import call, run, run_judge
+
+MESSAGES = 4  # 2 contexts, 2 samples each
+Chat = Callable[[Asked], Reply]
+
+
+def card(root: str | None = None) -> Reply:
+    listed = {"id": "m", "object": "model", "created": 0, "owned_by": "vllm"} | ({"root": root} if root else {})
+    return Reply(body={"object": "list", "data": [listed]})
+
+
+def saying(text: str) -> Chat:
+    return lambda asked: completion(*[f"{text} {i}" for i in range(asked.n)])
+
+
+@contextmanager
+def serving(text: str = "hello", root: str | None = None) -> Iterator[Server]:
+    with hostile_server(saying(text), card(root)) as server:
+        yield server
+
+
+def spec(url: str, **changes: Any) -> runs.RunSpec:
+    return runs.RunSpec(DATASET, "m", url, **{"samples": 2, "judge": runs.JudgeSpec(), **changes})
+
+
+def done(store: Store, url: str, **changes: Any) -> tuple[str, Progress]:
+    run_id = runs.plan(store, spec(url, **changes))
+    return run_id, runs.execute(store, run_id)
+
+
+def texts(store: Store, run_id: str) -> set[str]:
+    query = sa.text("SELECT text FROM response WHERE run = :run")
+    with store.read() as connection:
+        return {row.text.split()[0] for row in connection.execute(query, {"run": run_id})}
+
+
+@pytest.fixture
+def small(sqlite_store: Store) -> Store:
+    add(sqlite_store, small_profiles(contexts=2))
+    return sqlite_store
+
+
+# ---- servers are told apart
+
+
+def test_two_servers_of_one_model_name_share_no_answer(small: Store) -> None:
+    with serving("full") as one, serving("quantised") as other:
+        done(small, one.url)
+        second, progress = done(small, other.url)
+        assert (progress.asked, progress.reused) == (MESSAGES, 0)
+        assert texts(small, second) == {"quantised"}
+        third, progress = done(small, one.url)
+    assert (progress.asked, progress.reused) == (0, MESSAGES)
+    assert texts(small, third) == {"full"}
+
+
+def test_another_build_at_the_same_address_asks_anew(small: Store) -> None:
+    with serving(root="maker/model") as server:
+        done(small, server.url)
+        server.models = card("/models/model-int4")
+        _, progress = done(small, server.url)
+        assert (progress.asked, progress.reused) == (MESSAGES, 0)
+        server.models = card("maker/model")
+        _, progress = done(small, server.url)
+    assert (progress.asked, progress.reused) == (0, MESSAGES)
+
+
+def test_other_spellings_of_an_address_are_the_same_server(small: Store) -> None:
+    with serving() as server:
+        done(small, server.url)
+        port = server.url.split(":")[-1]
+        _, progress = done(small, f"HTTP://localhost:{port}/")
+    assert progress.reused == MESSAGES
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("http://GPU1:8000/v1/", "http://gpu1:8000/v1"),
+        ("https://API.example.com:443/v1", "https://api.example.com/v1"),
+        ("http://127.0.0.1:8000/v1", "http://localhost:8000/v1"),
+        ("http://[::1]:8000//v1", "http://localhost:8000/v1"),
+        ("http://0.0.0.0:8000/v1", "http://localhost:8000/v1"),
+        ("http://[2001:DB8:0::1]:80", "http://[2001:db8::1]"),
+        ("http://gpu1:8001/v1", "http://gpu1:8001/v1"),
+        ("simulator", "simulator"),
+        ("http://gpu1:none", "http://gpu1:none"),
+    ],
+)
+def test_an_address_has_one_spelling(written: str, meant: str) -> None:
+    assert address_of(written) == meant == address_of(meant)
+
+
+def test_what_a_server_is_called_is_read_back() -> None:
+    for item in (ServerId("http://a/v1"), ServerId("http://a/v1", "maker/m"), ServerId("http://a/v1", "m", "abc")):
+        assert ServerId.read(item.text) == item
+
+
+def test_a_simulator_is_the_same_at_every_port_and_another_with_another_seed(small: Store) -> None:
+    asked = []
+    for seed in (0, 0, 1):
+        with running_simulator(seed=seed) as url:
+            run_id = runs.plan(small, simulated(url, samples=2, judge=runs.JudgeSpec()))
+            asked.append(runs.execute(small, run_id).asked)
+    assert asked == [MESSAGES, 0, MESSAGES]
+
+
+def test_a_managed_server_is_told_by_its_model_and_flags_not_by_its_port() -> None:
+    command = "/x/vllm serve m --host 127.0.0.1 --port {} --served-model-name m --max-model-len=4096 --quantization {}"
+    first, moved, other = (
+        flags_of(command.format(*words).split(), "m") for words in ((8000, "fp8"), (8001, "fp8"), (8000, "awq"))
+    )
+    assert first == moved == ["--max-model-len 4096", "--quantization fp8"] != other
+
+
+def test_what_a_server_reports_is_cut_to_one_plain_line(small: Store) -> None:
+    with serving(root="a\nb\x1b[31m" + "c" * 1000) as server:
+        identity = told_apart(small, server.url, look_up(server.url, "", "m", 1, False, None)).identity
+    assert identity is not None and identity.isprintable() and len(identity) < 300
+
+
+# ---- a server that was replaced or has moved while work was under way
+
+
+def test_a_resumed_run_notes_who_answers_now(small: Store) -> None:
+    with serving("first", "maker/model") as server:
+        run_id = runs.plan(small, spec(server.url))
+        with pytest.raises(WorkError):
+            runs.execute(small, run_id, concurrency=1, stop_when=lambda progress: "enough")
+        server.models, server.chat = card("maker/other"), saying("second")
+        runs.execute(small, run_id)
+        _, progress = done(small, server.url)
+    assert texts(small, run_id) == {"first", "second"}
+    with small.read() as connection:
+        found = connection.execute(sa.select(call.c.server, call.c.response)).all()
+    assert {(row.server.split()[-1], row.response.split()[0]) for row in found} == {
+        ("maker/model", "first"),
+        ("maker/other", "second"),
+    }
+    assert progress.asked == 2, "what the first build said serves no run of the second"
+
+
+def test_a_simulator_does_not_go_on_with_a_run_of_a_real_model(small: Store) -> None:
+    with serving() as server:
+        run_id = runs.plan(small, spec(server.url))
+        listed = {"id": "m", "object": "model", "created": 0, "owned_by": "cimemories-simulator"}
+        server.models = Reply(body={"object": "list", "data": [listed]})
+        with pytest.raises(WorkError, match="is a simulator, and this was planned with a real model"):
+            runs.execute(small, run_id)
+        assert server.chats == []
+
+
+# ---- what a person ties
+
+
+def test_two_addresses_share_answers_for_as_long_as_a_person_says_so(small: Store) -> None:
+    with serving("old", "maker/model") as one, serving("new", "maker/model") as other:
+        done(small, one.url)
+        with small.write() as connection:
+            servers.tie(connection, one.url, other.url, "Ada")
+            servers.tie(connection, other.url, one.url, "Ada")  # said twice, in the other order
+            (tie,) = servers.ties(connection)
+        assert tie.author == "Ada" and {tie.first, tie.second} == {address_of(one.url), address_of(other.url)}
+        run_id, progress = done(small, other.url)
+        assert (progress.asked, progress.reused, texts(small, run_id)) == (0, MESSAGES, {"old"})
+        other.models = card("maker/another")
+        assert done(small, other.url)[1].asked == MESSAGES, "what it reports speaks against it"
+        other.models = card("maker/model")
+        with small.write() as connection:
+            servers.untie(connection, other.url, one.url)
+        assert done(small, other.url)[1].asked == MESSAGES
+
+
+def test_only_what_can_be_an_address_is_tied(small: Store) -> None:
+    with small.write() as connection:
+        for one, other, what in (
+            ("http://a/v1", "http://A/v1/", "one address already"),
+            ("http://a/v1", "nonsense", "no address and no server"),
+        ):
+            with pytest.raises(StoreError, match=what):
+                servers.tie(connection, one, other, "Ada")
+        with pytest.raises(StoreError, match="nobody said"):
+            servers.untie(connection, "http://a/v1", "http://b/v1")
+        assert servers.ties(connection) == []
+
+
+# ---- records from before servers were told apart
+
+
+def as_before(store: Store, run_id: str) -> None:
+    """Make of a run what it would be, had it been planned before servers were told apart."""
+    row = row_of(store, run_id)
+    manifest: dict[str, Any] = dict(row.manifest)
+    manifest["model"] = {name: value for name, value in manifest["model"].items() if name not in ("identity", "root")}
+    with store.write() as connection:
+        connection.execute(sa.update(run).where(run.c.id == run_id).values(manifest=canonical_json(manifest)))
+        connection.execute(sa.update(run_judge).where(run_judge.c.run == run_id).values(settings="{}"))
+
+
+def test_a_run_that_began_before_goes_on_with_its_own_keys(small: Store) -> None:
+    with serving("before") as server:
+        run_id = runs.plan(small, spec(server.url))
+        as_before(small, run_id)
+        with pytest.raises(WorkError):
+            runs.execute(small, run_id, concurrency=1, stop_when=lambda progress: "enough")
+        asked = len(server.chats)
+        with small.write() as connection:
+            connection.execute(sa.text("UPDATE response SET status = 'owed', call = NULL, text = NULL"))
+        progress = runs.execute(small, run_id)
+        assert progress.reused == 2 * asked, "what was recorded before serves"
+        with small.read() as connection:
+            assert servers.counts(connection) == {NOT_KNOWN: MESSAGES}
+        found = estimate(small, spec(server.url))
+        assert found.recorded == 0 and "4 of these calls are answered" in "".join(found.notes)
+        assert done(small, server.url)[1].asked == MESSAGES, "nobody said that this server gave them"
+
+
+def test_answers_of_before_serve_where_a_person_says_whose_they_are(small: Store) -> None:
+    with serving("before") as server, serving("other") as other:
+        old = runs.plan(small, spec(server.url))
+        as_before(small, old)
+        runs.execute(small, old)
+        with small.write() as connection:
+            servers.tie(connection, server.url, NOT_KNOWN, "Ada")
+            servers.tie(connection, other.url, NOT_KNOWN, "Ada")
+        assert estimate(small, spec(server.url)).requests == 0
+        run_id, progress = done(small, server.url)
+        assert (progress.asked, texts(small, run_id)) == (0, {"before"})
+        assert done(small, other.url)[1].asked == MESSAGES, "they were recorded at another address"
+
+
+# ---- drawn anew
+
+
+def test_a_fresh_run_takes_no_answer_of_others_and_resumes_with_its_own(small: Store) -> None:
+    with serving() as server:
+        done(small, server.url)
+        run_id = runs.plan(small, spec(server.url, fresh=True))
+        assert estimate(small, spec(server.url, fresh=True)).recorded == 0
+        with pytest.raises(WorkError):
+            runs.execute(small, run_id, concurrency=1, stop_when=lambda progress: "enough")
+        asked = len(server.chats)
+        with small.write() as connection:  # killed between its calls and what follows from them
+            connection.execute(
+                sa.text("UPDATE response SET status = 'owed', call = NULL WHERE run = :r"), {"r": run_id}
+            )
+        progress = runs.execute(small, run_id)
+        assert progress.reused > 0 and progress.reused + progress.asked == MESSAGES
+        assert len(server.chats) == asked + progress.asked // 2
+        assert done(small, server.url, fresh=True)[1].asked == MESSAGES
+        assert done(small, server.url)[1].reused == MESSAGES, "others keep to the answers that all share"
+
+
+# ---- plans count with the keys of the run
+
+
+def test_a_plan_at_the_address_of_a_simulator_finds_what_the_run_then_takes(small: Store) -> None:
+    """The plan took an address for no simulator, so it counted with a seed and keys that the run did not have."""
+    with running_simulator() as url:
+        asked = simulated(url, samples=2)
+        runs.execute(small, runs.plan(small, asked))
+        found = estimate(small, asked)
+        progress = runs.execute(small, runs.plan(small, asked))
+    assert (found.requests, found.recorded) == (0, found.draws)
+    assert progress.asked == 0
+
+
+def test_a_plan_says_where_a_server_could_not_be_asked(small: Store) -> None:
+    with serving() as server:
+        run_id, _ = done(small, server.url)
+        url = server.url
+    found = estimate(small, spec(url))
+    assert found.recorded == MESSAGES, "as the newest run found the server"
+    assert len(found.unreachable) == 1 and url in found.unreachable[0] and "asked last" in found.unreachable[0]
+    found = estimate(small, spec("http://127.0.0.1:9/v1"))
+    assert found.recorded == 0 and "nothing of it is counted" in found.unreachable[0]
+    with pytest.raises(EndpointError):
+        runs.plan(small, spec("http://127.0.0.1:9/v1"))
+    assert row_of(small, run_id).responses == {"ok": MESSAGES}
+
+
+# ---- labels
+
+
+def test_labels_of_another_server_are_another_labelling(small: Store) -> None:
+    def votes(asked: Asked) -> Reply:
+        return completion(*['{"necessary": [], "inappropriate": [1]}'] * asked.n)
+
+    def planned(url: str, draws: int = 1) -> str:
+        found = labelling.plan(small, labelling.LabellingSpec(DATASET, "m", url, draws=draws, contexts=1))
+        labelling.execute(small, found)
+        return found
+
+    with hostile_server(votes, card()) as one, hostile_server(votes, card()) as other:
+        first = planned(one.url)
+        assert planned(one.url, draws=2) == first, "more draws of the same server extend it"
+        assert len(other.chats) == 0
+        second = planned(other.url)
+        assert second != first and len(other.chats) == len(one.chats) // 2
+        with small.write() as connection:
+            connection.execute(sa.text("DELETE FROM labelling WHERE id = :id"), {"id": second})
+            servers.tie(connection, one.url, other.url, "Ada")
+        assert planned(other.url) == first
