@@ -9,6 +9,7 @@ import streamlit as st
 from cimemories.store.engine import WORKSPACE, StoreError, shared_store
 from cimemories.ui import garbage, page, safe
 from cimemories.ui.url import PAGES
+from pages.start import failure
 
 ICON = Path(__file__).parent / "cimemories" / "ui" / "assets" / "icon.svg"
 
@@ -53,5 +54,11 @@ except StoreError as problem:
     page.head("The workspace cannot be opened", "Nothing is shown, and nothing was changed.")
     page.error("The record could not be opened.", str(problem), f"Mend that, or set {WORKSPACE} to another folder.")
 else:
-    chosen.run()
+    if shared_store().read_only:
+        page.notice("This workspace is read-only: everything can be looked at, and nothing can be saved or started.")
+    try:
+        chosen.run()
+    except Exception as error:
+        if not failure.draw(error):
+            raise
     garbage.spare_libraries()
