@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import lzma
 import sqlite3
 import threading
 import zipfile
@@ -11,17 +13,21 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
 from conftest import Database
 from evaluating import add_labelled, cli_inside, numbers, outside, simulated
 from worlds import add_call, add_dataset
 
 from cimemories.evaluation import runs
 from cimemories.model import WorkStatus
-from cimemories.store import backup, datasets, postgres, tables, work
+from cimemories.store import backup, datasets, migrate, postgres, tables, work
 from cimemories.store import runs as run_rows
-from cimemories.store.backup import MANIFEST, SQLITE_MEMBER, back_up, read_backup, restore
+from cimemories.store.backup import MANIFEST, SQLITE_MEMBER, back_up, read_backup, restore, sqlite_counts
 from cimemories.store.engine import SQLITE_FILE, Store, StoreError, open_store
 from cimemories.store.transfer import count_rows
+
+FIXTURES = Path(__file__).parent / "fixtures"
 
 
 def with_a_run(store: Store) -> str:
@@ -340,3 +346,63 @@ def test_the_commands(sqlite_store: Store, tmp_path: Path) -> None:
     with store.read() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(tables.call)).scalar() == 1
     store.close()
+
+
+def test_a_backup_of_an_older_version_is_brought_up_to_date(tmp_path: Path, bare_database: Database) -> None:
+    """Of SQLite as that version wrote it; on PostgreSQL its rows arrive in the newest tables."""
+    source = tmp_path / "older.sqlite"
+    source.write_bytes(lzma.decompress((FIXTURES / "schema-0003.sqlite.xz").read_bytes()))
+    with sqlite3.connect(source) as connection:
+        rows = sqlite_counts(connection)
+    content = source.read_bytes()
+    member = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    told = {"format": 1, "created": "2026", "schema": "0003", "engine": "sqlite", "counts": rows}
+    with zipfile.ZipFile(tmp_path / "older.zip", "w") as archive:
+        archive.writestr(SQLITE_MEMBER, content)
+        archive.writestr(MANIFEST, json.dumps({**told, "members": {SQLITE_MEMBER: member}}))
+    restore(tmp_path / "older.zip", bare_database.workspace, bare_database.url)
+    store = open_store(bare_database.workspace, bare_database.url)
+    assert {name: counts(store)[name] for name in rows} == rows
+    store.close()
+
+
+@pytest.mark.postgres
+def test_a_dump_of_an_older_version_is_brought_up_to_date(
+    maintenance: sa.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Restored over the tables of this version, among which are some that the older one did not have."""
+    url = {}
+    for name in ("older", "newer"):
+        maintenance.exec_driver_sql(f"CREATE DATABASE upkeep_{name}")
+        address = maintenance.engine.url.set(database=f"upkeep_{name}")
+        url[name] = address.render_as_string(hide_password=False)
+    try:
+        engine = sa.create_engine(url["older"])
+        config = Config()
+        config.set_main_option("script_location", str(migrate.HERE))
+        with engine.begin() as connection:
+            config.attributes["connection"] = connection
+            command.upgrade(config, "0004")
+        with engine.begin() as connection:
+            assert migrate.current(engine) == "0004"
+            there = set(sa.inspect(connection).get_table_names())
+            values = {"name": "old", "origin": "o", "source_hash": "h", "revision": 0, "created": "2026"}
+            connection.execute(sa.insert(tables.dataset).values(**values))
+        old_tables = dict.fromkeys(sorted(there), 0) | {"dataset": 1, "alembic_version": 1}
+        monkeypatch.setattr(postgres, "count_rows", lambda _connection: old_tables)
+        told = postgres.dump(engine, tmp_path / backup.POSTGRES_MEMBER)
+        engine.dispose()
+        backup._pack(tmp_path / "nowhere", tmp_path, tmp_path / "older.zip", "postgresql", "0004", told)
+        newer = open_store(tmp_path / "workspace", url["newer"])
+        add_dataset(newer, name="there before")
+        newer.close()
+        restore(tmp_path / "older.zip", tmp_path / "workspace", url["newer"], replace=True)
+        again = open_store(tmp_path / "workspace", url["newer"])
+        with again.read() as connection:
+            assert [row.name for row in datasets.all_rows(connection)] == ["old"]
+            assert migrate.current(again.engine) == migrate.HEAD
+        add_dataset(again, name="goes on")
+        again.close()
+    finally:
+        for name in url:
+            maintenance.exec_driver_sql(f"DROP DATABASE upkeep_{name} WITH (FORCE)")
