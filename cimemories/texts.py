@@ -7,10 +7,12 @@ set the title, write to the clipboard), and an override of the writing direction
 from __future__ import annotations
 
 import re
+from typing import Any
 
-# C0 and C1 controls, the marks, embeddings, overrides and isolates of the writing direction, and the line separators
-# that only some programs break lines at.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+# C0 and C1 controls, the line separators that only some programs break lines at, and the embeddings, overrides and
+# isolates of the writing direction. Its plain marks stay: people who write Arabic or Hebrew need them.
+CONTROL = "\r(?!\n)|[\x00-\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
+_CONTROL = re.compile(CONTROL)
 _LAYOUT = frozenset("\n\t")
 _USER = re.compile(r"(?<=://)[^\s'\"<>]*@")
 _SECRET_FIELD = re.compile(
@@ -20,9 +22,20 @@ HIDDEN = "[hidden]"
 
 
 def visible(text: str) -> str:
-    """The text with each control character as a visible one: ␛ for an escape, <U+202E> for an override of the writing
-    direction. Line ends and tabs stay; a text without any is returned as it is."""
+    """The text with each control character as a visible one, one for one, so that positions in it stay: ␛ for an
+    escape, ␦ for an override of the writing direction. Line ends and tabs stay."""
     return _CONTROL.sub(_picture, text)
+
+
+def visible_in(value: Any) -> Any:
+    """The same for every text in a value of lists and dicts."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, dict):
+        return {key: visible_in(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [visible_in(item) for item in value]
+    return value
 
 
 def _picture(found: re.Match[str]) -> str:
@@ -32,7 +45,7 @@ def _picture(found: re.Match[str]) -> str:
     code = ord(character)
     if code < 0x20:
         return chr(0x2400 + code)  # Unicode's pictures of the control characters
-    return "\u2421" if code == 0x7F else f"<U+{code:04X}>"
+    return "\u2421" if code == 0x7F else "\u2426"
 
 
 def has_control(text: str) -> bool:

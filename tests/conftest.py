@@ -13,6 +13,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import sys
 import tempfile
 import uuid
 from collections import Counter
@@ -83,6 +84,7 @@ def _nothing_from_outside() -> Iterator[None]:
         patch.delenv(DATABASE_URL, raising=False)
         patch.delenv(WORKSPACE, raising=False)
         patch.setenv(KEYS, "")
+        patch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # AppTest leaves its script there
         patch.setenv(SETTINGS, "/nonexistent/settings.toml")
         yield
 

@@ -28,7 +28,7 @@ from cimemories.report.html import as_html
 from cimemories.report.markdown import as_markdown
 from cimemories.store import work
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.tables import reveal, run
+from cimemories.store.tables import dataset, judge, reveal, run
 
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
 LABELS = [[[X, X, N], [X, X, X], [N, N, A]]]
@@ -56,10 +56,13 @@ def build(store: Store) -> list[str]:
     )
     contexts = tuple(Context(f"{i} {BAD}", f"{i} {BAD}", BAD) for i in range(3))
     person = replace(base, name=BAD, attributes=attributes, contexts=contexts)
-    data = add_profiles(store, [person], BAD)
+    data = add_profiles(store, [person], "data")
     add_labels(store, data.id, LABELS)
-    ids = [add_run(store, data.id, 5, LEAKY, judge=BAD) for _ in range(2)]
+    ids = [add_run(store, data.id, 5, LEAKY, judge="judge") for _ in range(2)]
     with store.write() as connection:
+        # Names like these are refused today; a record of before may hold them.
+        connection.execute(sa.update(dataset).values(name=BAD))
+        connection.execute(sa.update(judge).values(model=BAD))
         connection.execute(sa.update(run).values(model=BAD, name=BAD, endpoint=BAD))
         connection.execute(sa.update(reveal).values(quote=BAD, start=None, end=None, grounded=False))
         for run_id in ids:

@@ -35,6 +35,7 @@ from cimemories.store import (
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
+from cimemories.texts import visible
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _CHANGES_SHOWN = 30
@@ -55,7 +56,7 @@ IMPORTED = {origin: WORDS[kind] for kind, origin in ORIGINS.items()}
 
 def escaped(text: object) -> str:
     """Any text as Markdown that reads the same in a line or a table cell: one line, no markup, links or addresses."""
-    line = " ".join(str(text).encode("utf-8", "replace").decode("utf-8").split())
+    line = visible(" ".join(str(text).encode("utf-8", "replace").decode("utf-8").split()))
     line = _SPECIAL.sub(r"\\\1", line)
     # Bare addresses are made links by some readers: a joiner that takes no room breaks them up.
     return re.sub(r"(?i)(:)(?=//)|(@)(?=\w)|\b(www)(?=\.)", lambda hit: f"{hit[0]}\N{WORD JOINER}", line)

@@ -20,6 +20,7 @@ from cimemories import __version__
 from cimemories.cli import output
 from cimemories.store.engine import StoreError
 from cimemories.store.problems import explained, problem
+from cimemories.texts import visible, without_credentials
 
 cli = typer.Typer(
     name="cimemories",
@@ -116,7 +117,8 @@ def _explained(error: Exception) -> str:
 
 
 def _fail(message: str) -> NoReturn:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
+    line = without_credentials(visible(" ".join(message.split())))
+    print(f"error: {line}", file=sys.stderr)  # noqa: T201
     sys.exit(1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from cimemories.store import labellings as labelling_rows
 from cimemories.store import runs as run_rows
 from cimemories.store import work
 from cimemories.store.engine import Store
+from cimemories.texts import CONTROL, visible
 
 if TYPE_CHECKING:
     from cimemories.formats.importing import Imported
@@ -33,18 +35,20 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def line(text: str) -> None:
-    """One line on standard output, as it is."""
-    sys.stdout.write(f"{text}\n")
+    """One line on standard output, as it is but for control characters: a terminal would obey them."""
+    sys.stdout.write(f"{visible(text)}\n")
     sys.stdout.flush()
 
 
 def note(text: str) -> None:
     """One line on standard error, for people."""
-    err.print(escape(text))
+    err.print(escape(visible(text)))
 
 
 def as_json_text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
+    """JSON for scripts, control characters escaped: a program reads what was meant, a terminal obeys nothing."""
+    text = json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
+    return re.sub(CONTROL, lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
 
 
 def table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[object]], *, whole: bool = False) -> None:
@@ -54,7 +58,7 @@ def table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[object]],
     for title, numbers in columns:
         shown.add_column(title, justify="right" if numbers else "left", no_wrap=numbers)
     for row in rows:
-        shown.add_row(*(escape(str(cell)) for cell in row))
+        shown.add_row(*(escape(visible(str(cell))) for cell in row))
     Console(highlight=False, width=WIDEST if whole else None).print(shown)
 
 

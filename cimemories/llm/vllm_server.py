@@ -27,6 +27,7 @@ from cimemories.llm.vllm_program import HOST, ServerSpec, VllmError, command, fi
 from cimemories.llm.vllm_state import Phase, ServerState, all_states, named, process
 from cimemories.llm.vllm_supervisor import GRACE_SECONDS, PACKAGE, tail
 from cimemories.store.ids import new_id
+from cimemories.texts import visible
 
 FIRST_PORT, LAST_PORT = 8000, 8099
 LOOK_SECONDS = 0.2
@@ -228,7 +229,7 @@ def running(workspace: Path) -> list[ServerState]:
 
 def log_tail(state: ServerState, lines: int = 12) -> str:
     """The last lines of a server's log as vLLM wrote them, keys taken out; '' where there are none."""
-    return "\n".join(tail(Path(state.log), 32_768).splitlines()[-lines:])
+    return visible("\n".join(tail(Path(state.log), 32_768).splitlines()[-lines:]))
 
 
 def shown_command(state: ServerState) -> str:

@@ -23,6 +23,7 @@ from cimemories.store import outcomes, work
 from cimemories.store.engine import DatabaseLost, Store, StoreError
 from cimemories.store.problems import cause
 from cimemories.store.work import Claim, ClaimLost
+from cimemories.texts import without_credentials
 
 SIMULATOR = "simulator"
 HEARTBEAT_SECONDS = 1.0
@@ -106,7 +107,7 @@ def perform(
             f"`cimemories resume {work_id}`."
         ) from error
     except Exception as error:
-        _finish(own, work_id, WorkStatus.FAILED, f"{type(error).__name__}: {error}")
+        _finish(own, work_id, WorkStatus.FAILED, without_credentials(f"{type(error).__name__}: {error}"))
         raise
     _finish(own, work_id, None, None)
     return executor.progress

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from cimemories.analysis.leak_table import rests_on
 from cimemories.report import drawing
 from cimemories.report.document import Figure, Report
+from cimemories.texts import visible
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -23,7 +24,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 def as_html(report: Report) -> str:
     """The whole file. The same report gives the same text."""
     style = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8") + drawing.STYLE)
-    return drawing.printable(_environment().get_template("report.html.jinja").render(report=report, style=style))
+    text = _environment().get_template("report.html.jinja").render(report=report, style=style)
+    return drawing.printable(visible(text))
 
 
 @cache

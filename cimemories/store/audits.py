@@ -19,7 +19,7 @@ from enum import StrEnum
 import sqlalchemy as sa
 
 from cimemories.model import Strength
-from cimemories.store.engine import StoreError, insert_ignore, storable
+from cimemories.store.engine import StoreError, insert_ignore, plain_name, storable
 from cimemories.store.ids import now
 from cimemories.store.review_tables import audit
 from cimemories.store.tables import attribute, profile, response
@@ -103,7 +103,7 @@ def add_all(connection: sa.Connection, dataset_id: int, annotator: str, said: Se
         values = {
             **vars(item),
             "dataset": dataset_id,
-            "annotator": annotator,
+            "annotator": plain_name(annotator, "annotator"),
             "verdict": None if item.verdict is None else str(AuditVerdict(item.verdict)),
             "reason": storable(item.reason),
             "supersedes": last.get((item.response, item.attribute)),

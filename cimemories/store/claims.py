@@ -13,7 +13,7 @@ from itertools import islice
 
 import sqlalchemy as sa
 
-from cimemories.store.engine import StoreError
+from cimemories.store.engine import StoreError, plain_name
 from cimemories.store.ids import database_clock, now
 from cimemories.store.review_tables import claim, review_plan
 from cimemories.store.tables import decision
@@ -56,9 +56,8 @@ def set_plan(connection: sa.Connection, dataset_id: int, plan: Plan, annotator: 
         raise StoreError(f"a pair can be given to between 1 and {MOST_PEOPLE} people, this says {plan.people}.")
     _lock(connection, dataset_id)
     connection.execute(sa.delete(review_plan).where(review_plan.c.dataset == dataset_id))
-    connection.execute(
-        sa.insert(review_plan).values(dataset=dataset_id, **vars(plan), annotator=annotator, created=now())
-    )
+    who = plain_name(annotator, "annotator")
+    connection.execute(sa.insert(review_plan).values(dataset=dataset_id, **vars(plan), annotator=who, created=now()))
 
 
 def hand_out(
@@ -104,7 +103,7 @@ def hand_out(
                 {
                     "attribute": attribute,
                     "context": context,
-                    "annotator": annotator,
+                    "annotator": plain_name(annotator, "annotator"),
                     "session": session,
                     "dataset": dataset_id,
                     "until": clock + lease_s,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from cimemories.store.engine import StoreError, insert_ignore, storable
+from cimemories.store.engine import StoreError, insert_ignore, plain_name, storable
 from cimemories.store.ids import now
 from cimemories.store.review_tables import comment
 
@@ -84,7 +84,13 @@ def _append(
     created: str | None,
     values: dict[str, object],
 ) -> bool:
-    row = {"dataset": dataset_id, "annotator": annotator, "uid": uid or uuid.uuid4().hex, "created": created or now()}
+    who = plain_name(annotator, "annotator")
+    row = {
+        "dataset": dataset_id,
+        "annotator": who,
+        "uid": uid or uuid.uuid4().hex,
+        "created": created or now(),
+    }
     statement = insert_ignore(connection, comment).values(**row, **values).returning(comment.c.id)
     return connection.execute(statement).first() is not None
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from cimemories.model import Attribute, Context, Profile, is_bio
 from cimemories.store import work
 from cimemories.store.curation_tables import dataset_version, edit, freeze, generation
-from cimemories.store.engine import StoreError, insert_ignore
+from cimemories.store.engine import StoreError, insert_ignore, plain_name
 from cimemories.store.ids import content_hash, new_id, now
 from cimemories.store.run_tables import sweep
 from cimemories.store.tables import attribute, context, dataset, labelling, profile, profile_context, run
@@ -84,6 +84,7 @@ def add(
     source_hash: str,
 ) -> int:
     """Write a dataset with all its profiles; returns its id. Raises StoreError where the name is taken."""
+    plain_name(name, "dataset")
     if connection.execute(sa.select(dataset.c.id).where(dataset.c.name == name)).first():
         raise StoreError(f"a dataset named '{name}' exists already. Give this one another name with --dataset.")
     result = connection.execute(

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import sqlalchemy as sa
 
 from cimemories.model import Label
+from cimemories.store.engine import plain_name
 from cimemories.store.ids import now
 from cimemories.store.tables import attribute, context, dataset, decision, profile, profile_context
 
@@ -90,6 +91,7 @@ def add_all(connection: sa.Connection, dataset_id: int, annotator: str, said: Se
     fresh = [item for item in {item.uid: item for item in said}.values() if item.uid not in known]
     if not fresh:
         return 0
+    plain_name(annotator, "annotator")
     last, times = _last(connection, dataset_id, annotator, fresh)
     for chunk in _waves(fresh):
         rows = []

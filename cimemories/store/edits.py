@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 from cimemories.store import versions
 from cimemories.store.curation_tables import edit
-from cimemories.store.engine import StoreError
+from cimemories.store.engine import StoreError, plain_name
 from cimemories.store.ids import now
 
 Kind = Literal["attribute", "context", "bio"]
@@ -84,7 +84,7 @@ def add(connection: sa.Connection, dataset_id: int, item: Edit, *, annotator: st
                 action=item.action,
                 before=_text(item.before),
                 after=_text(item.after),
-                annotator=annotator,
+                annotator=plain_name(annotator, "annotator"),
                 reason=reason,
                 created=now(),
             )

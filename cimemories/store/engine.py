@@ -28,6 +28,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from cimemories.store import migrate
 from cimemories.store.problems import REACH, cause, first_line, problem
+from cimemories.texts import has_control, visible, without_credentials
 
 Connection = sa.Connection  # what read() and write() give, for those who may not import it from where it comes
 DATABASE_URL = "CIMEMORIES_DATABASE_URL"
@@ -192,6 +193,7 @@ def open_store(workspace: Path | str = DEFAULT_WORKSPACE, url: str | None = None
         engine.dispose()
         known = problem(error)
         what = f"{known.what} ({first_line(error.orig)})" if known else first_line(error.orig)
+        what = without_credentials(what)
         next_step = known.next if known else "Check the address, the rights and the free disk space."
         kind = DatabaseLost if is_lost(error) else StoreError
         raise kind(f"the database {_shown(engine.url)} cannot be opened: {what}. {next_step}") from error
@@ -213,7 +215,7 @@ def sqlite_path(address: str) -> Path | None:
     """The file of a SQLite address; None for another engine, and for an address that cannot be read."""
     try:
         url = sa.make_url(address)
-    except sa.exc.ArgumentError:
+    except (sa.exc.ArgumentError, ValueError):
         return None
     in_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
     return Path(str(url.database)) if in_file else None
@@ -225,7 +227,8 @@ def _writable(file: Path) -> bool:
 
 
 def _shown(url: sa.URL) -> str:
-    return url.render_as_string(hide_password=True)
+    """An address without what it holds in secret, which may stand in its query too."""
+    return without_credentials(url.render_as_string(hide_password=True))
 
 
 def _engine(address: str, *, read_only: bool = False) -> sa.Engine:
@@ -247,11 +250,14 @@ def _engine(address: str, *, read_only: bool = False) -> sa.Engine:
         engine = sa.create_engine(url, pool_pre_ping=True, connect_args=_patience_of(url))
         _prepare_postgres(engine)
         return engine
-    except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError) as error:
+    except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError, ValueError) as error:
+        # A part that cannot be read may be a part of the password, so only what names no part of it is said.
+        reason = f" ({first_line(error)})" if isinstance(error, (sa.exc.NoSuchModuleError, ImportError)) else ""
         raise StoreError(
-            f"{DATABASE_URL}: this is no database address that can be used ({first_line(error)}). "
-            "Write postgresql://user:password@host/database, or leave it unset for SQLite."
-        ) from error
+            f"{DATABASE_URL}: this is no database address that can be used{reason}. Write "
+            "postgresql://user:password@host/database, with other characters than letters and digits of the password "
+            "as %40 and the like, or leave it unset for SQLite."
+        ) from None
 
 
 def connect_read_only(file: Path) -> sqlite3.Connection:
@@ -372,6 +378,17 @@ def insert_rows(
 def storable(text: str) -> str:
     """Text of a model as every engine can hold it: NUL and halves of surrogate pairs become U+FFFD, one for one."""
     return re.sub("[\0\ud800-\udfff]", "\ufffd", text)
+
+
+def plain_name(name: str, what: str) -> str:
+    """The name as it is; `what` says what it names, 'dataset' say. Raises StoreError for one with control characters or
+    overrides of the writing direction: names stand in terminals, tables and file names."""
+    if has_control(name):
+        raise StoreError(
+            f"the {what} '{visible(name)}' holds control characters or overrides of the writing direction. "
+            "Choose another name."
+        )
+    return name
 
 
 _open: dict[tuple[str, str], Store] = {}

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from cimemories.model import Verdict
 from cimemories.store import datasets, decisions, labellings
 from cimemories.store.curation_tables import freeze, imported_vote
-from cimemories.store.engine import StoreError, insert_ignore
+from cimemories.store.engine import StoreError, insert_ignore, plain_name
 from cimemories.store.ids import canonical_json, now
 from cimemories.store.tables import ballot, dataset, labelling, persona, vote
 
@@ -61,7 +61,7 @@ def add(
             labelling=labelling_id,
             rule=canonical_json(rule),
             counts=canonical_json(counts),
-            annotator=annotator,
+            annotator=plain_name(annotator, "annotator"),
             created=now(),
         )
         .returning(freeze.c.dataset)

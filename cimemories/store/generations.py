@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from cimemories.model import Attribute, WorkStatus
 from cimemories.store import work
 from cimemories.store.curation_tables import dataset_version, generation, generation_part
-from cimemories.store.engine import StoreError
+from cimemories.store.engine import StoreError, plain_name
 from cimemories.store.ids import canonical_json, new_id, now
 from cimemories.store.tables import call
 
@@ -92,8 +92,8 @@ def add(
     connection.execute(
         sa.insert(generation).values(
             id=generation_id,
-            name=name,
-            model=model,
+            name=plain_name(name, "dataset"),
+            model=plain_name(model, "model"),
             endpoint=endpoint,
             simulated=simulated,
             manifest=canonical_json(manifest),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from cimemories.store.engine import StoreError, insert_ignore, storable
+from cimemories.store.engine import StoreError, insert_ignore, plain_name, storable
 from cimemories.store.ids import content_hash, now, text_hash
 from cimemories.store.review_tables import guideline
 
@@ -80,7 +80,8 @@ def keep(connection: sa.Connection) -> Guideline:
 
 
 def _write(connection: sa.Connection, item: Guideline) -> None:
-    values = {"hash": item.hash, "text": item.text, "annotator": item.annotator, "created": item.created or now()}
+    who = plain_name(item.annotator, "annotator")
+    values = {"hash": item.hash, "text": item.text, "annotator": who, "created": item.created or now()}
     connection.execute(insert_ignore(connection, guideline).values(**values))
 
 

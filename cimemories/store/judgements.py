@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import sqlalchemy as sa
 
 from cimemories.model import JudgementStatus, ResponseStatus, Reveal, Span, Strength
-from cimemories.store.engine import insert_ignore, storable
+from cimemories.store.engine import insert_ignore, plain_name, storable
 from cimemories.store.ids import canonical_json, content_hash
 from cimemories.store.tables import attribute, judge, judgement, response, reveal, run_judge
 
@@ -90,6 +90,7 @@ def judge_id(
     manner: what else of how it is asked makes it another judge (a split list of attributes, no JSON schema).
     """
     more = [] if channel == MESSAGE and not manner else [channel, manner or {}]
+    plain_name(model, "judge")
     identity = content_hash([kind, model, simulated, prompt_hash, parameters, *more])
     connection.execute(
         insert_ignore(connection, judge).values(

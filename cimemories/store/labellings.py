@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from cimemories.model import Persona, Verdict, WorkStatus
 from cimemories.store import ended, work
 from cimemories.store.curation_tables import imported_vote
-from cimemories.store.engine import insert_ignore, insert_rows
+from cimemories.store.engine import insert_ignore, insert_rows, plain_name
 from cimemories.store.ids import canonical_json, content_hash, new_id, now
 from cimemories.store.tables import attribute, ballot, call, context, labelling, persona, profile, profile_context, vote
 
@@ -109,6 +109,7 @@ def add(
     manifest: Mapping[str, object],
 ) -> str:
     """The labelling of that identity: the one that is there, asked now for `draws` draws, or a new one."""
+    plain_name(model, "model")
     fresh = new_id("labelling")
     connection.execute(
         insert_ignore(connection, labelling).values(

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import sqlalchemy as sa
 
-from cimemories.store.engine import insert_ignore
+from cimemories.store.engine import insert_ignore, plain_name
 from cimemories.store.ids import now
 from cimemories.store.review_tables import mark
 
@@ -40,7 +40,7 @@ def add_all(connection: sa.Connection, dataset_id: int, annotator: str, marks: S
     rows = [
         {
             "dataset": dataset_id,
-            "annotator": annotator,
+            "annotator": plain_name(annotator, "annotator"),
             **vars(item),
             "kind": str(item.kind),
             "created": item.created or now(),

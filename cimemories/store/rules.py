@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from cimemories.store.curation_tables import freeze, rule
-from cimemories.store.engine import StoreError, insert_ignore, storable
+from cimemories.store.engine import StoreError, insert_ignore, plain_name, storable
 from cimemories.store.ids import canonical_json, now
 from cimemories.store.tables import dataset
 
@@ -88,7 +88,7 @@ def add(
 
     Raises StoreError for an empty, too long or taken name, a missing annotator, or numbers that `check` refuses.
     """
-    wanted, who = _line(name), _line(annotator)
+    wanted, who = plain_name(_line(name), "rule"), plain_name(_line(annotator), "annotator")
     if not wanted or len(wanted) > LONGEST_NAME:
         raise StoreError(f"a rule needs a name of 1 to {LONGEST_NAME} characters.")
     if wanted.lower() == PAPER:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from cimemories.model import JudgementStatus, ResponseStatus, WorkStatus
 from cimemories.store import ended, run_costs, work
-from cimemories.store.engine import StoreError, insert_ignore
+from cimemories.store.engine import StoreError, insert_ignore, plain_name
 from cimemories.store.ids import canonical_json, new_id, now
 from cimemories.store.tables import context, judgement, profile, profile_context, response, run
 
@@ -80,6 +80,8 @@ class OwedResponses:
 
 def add(connection: sa.Connection, values: Mapping[str, object], manifest: Mapping[str, object]) -> str:
     """Write a new run; returns its id. `values` are the columns that say what it is."""
+    for column, what in (("name", "run"), ("model", "model")):
+        plain_name(str(values.get(column) or ""), what)
     run_id = new_id("run")
     connection.execute(
         sa.insert(run).values(

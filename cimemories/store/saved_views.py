@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from cimemories.store.engine import StoreError
+from cimemories.store.engine import StoreError, plain_name
 from cimemories.store.ids import canonical_json, now
 from cimemories.store.review_tables import saved_view
 
@@ -28,12 +28,13 @@ class SavedView:
 
 def save(connection: sa.Connection, name: str, page: str, query: Mapping[str, str], annotator: str) -> None:
     """Keep a view under a name. Raises StoreError for an empty or overlong one."""
-    clean = " ".join(name.split())
+    clean = plain_name(" ".join(name.split()), "view")
     if not 0 < len(clean) <= LONGEST_NAME:
         raise StoreError(f"a view needs a name of at most {LONGEST_NAME} characters.")
     connection.execute(sa.delete(saved_view).where(saved_view.c.name == clean))
     values = {"name": clean, "page": page, "query": canonical_json(dict(query))}
-    connection.execute(sa.insert(saved_view).values(**values, annotator=annotator, created=now()))
+    who = plain_name(annotator, "annotator")
+    connection.execute(sa.insert(saved_view).values(**values, annotator=who, created=now()))
 
 
 def drop(connection: sa.Connection, name: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from cimemories.store.engine import StoreError, insert_ignore, storable
+from cimemories.store.engine import StoreError, insert_ignore, plain_name, storable
 from cimemories.store.ids import canonical_json, now
 from cimemories.store.review_tables import slice as slice_table
 from cimemories.store.review_tables import slice_item
@@ -62,7 +62,7 @@ def add(
     Raises StoreError for an empty, too long or taken name (a dataset's slices of both kinds share them), an unknown
     kind, a missing annotator, no items, or a slice of judgements whose items name no response.
     """
-    wanted, who = _line(name), _line(annotator)
+    wanted, who = plain_name(_line(name), "slice"), plain_name(_line(annotator), "annotator")
     if kind not in KINDS:
         raise StoreError(f"'{kind}' is no kind of slice; there are {' and '.join(KINDS)}.")
     if not wanted or len(wanted) > LONGEST_NAME:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from cimemories.model import WorkStatus
 from cimemories.store import work
-from cimemories.store.engine import StoreError
+from cimemories.store.engine import StoreError, plain_name
 from cimemories.store.ids import canonical_json, new_id, now
 from cimemories.store.run_tables import sweep
 from cimemories.store.tables import run
@@ -49,7 +49,7 @@ def add(
     connection.execute(
         sa.insert(sweep).values(
             id=sweep_id,
-            name=name,
+            name=plain_name(name, "sweep"),
             dataset=dataset_id,
             spec=canonical_json(spec),
             plan=canonical_json(plan),

@@ -16,6 +16,7 @@ from plotly.basedatatypes import BaseFigure
 from plotly.io import to_json
 
 from cimemories.model import Label
+from cimemories.texts import visible
 from cimemories.ui.style import AMBIGUOUS, INAPPROPRIATE, MODEL, NECESSARY, SIMULATED
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ CHARACTER_WIDTH = 6.2  # pixels, of a tick label at Streamlit's size
 
 def escaped(text: object, limit: int | None = None) -> str:
     """Text for a hover box, tick label or title: none of it is read as HTML."""
-    line = " ".join(str(text).split())
+    line = visible(" ".join(str(text).split()))
     if limit is not None and len(line) > limit:
         line = line[: limit - 1] + "…"
     return html.escape(line)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import streamlit as st
 
+from cimemories.texts import visible_in
+
 Counts = tuple[int, int, int]  # necessary, inappropriate, ambiguous
 _ASSETS = Path(__file__).parent / "assets"
 
@@ -103,7 +105,7 @@ def matrix(drawing: Drawing, *, key: str, cursor: tuple[int, int] | None) -> Cho
         cursor = (int(asked["attribute"]), int(asked["context"]))
     _component(
         key=key,
-        data={**_plain(drawing), "cursor": cursor, "moves": st.session_state.get(moves, 0)},
+        data={**visible_in(_plain(drawing)), "cursor": cursor, "moves": st.session_state.get(moves, 0)},
         on_chosen_change=lambda: None,
     )
     return Chosen(*cursor) if asked and cursor else None

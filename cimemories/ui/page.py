@@ -10,6 +10,7 @@ import streamlit as st
 from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+from cimemories.texts import without_credentials
 from cimemories.ui import safe, url
 
 T = TypeVar("T")
@@ -69,6 +70,7 @@ def notice(text: str) -> None:
 def error(what: str, where: str = "", next: str = "") -> None:
     """What went wrong, where, and what to do next. All three may carry data."""
     details = " ".join(part for part in (where, next) if part)
+    what, details = without_credentials(what), without_credentials(details)
     safe.show(safe.tag("div", safe.tag("b", what), details, cls="ci-error"))
 
 

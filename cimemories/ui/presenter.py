@@ -13,6 +13,8 @@ from pathlib import Path
 
 import streamlit as st
 
+from cimemories.texts import visible_in
+
 _ASSETS = Path(__file__).parent / "assets"
 
 
@@ -68,5 +70,5 @@ def presenter(show: Show, *, key: str, open_at: int | None) -> bool | None:
     """Draw the button that begins. open_at: begin at once, after so many tasks, where the page is first drawn. Returns
     whether it has been begun (True) or left (False) since the last run; None where neither: write it into the URL."""
     moved = (st.session_state.get(key) or {}).get("moved")
-    _component(key=key, data={**_plain(show), "open": open_at}, on_moved_change=lambda: None)
+    _component(key=key, data=visible_in({**_plain(show), "open": open_at}), on_moved_change=lambda: None)
     return bool(moved["open"]) if isinstance(moved, dict) and "open" in moved else None

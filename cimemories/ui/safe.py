@@ -18,6 +18,7 @@ from typing import Literal
 import streamlit as st
 
 from cimemories.model import Label
+from cimemories.texts import visible
 from cimemories.ui.style import STYLE
 
 Kind = Literal["leaked", "ambiguous", "conveyed"]
@@ -75,15 +76,16 @@ class Marked:
 
 
 def escape(text: object) -> str:
-    """Any text as markup that reads the same: one line, quotes escaped, characters that cannot be sent replaced; cut,
-    saying so, where it is longer than anything that is to be read."""
+    """Any text as markup that reads the same: one line, quotes escaped, characters that cannot be sent replaced, those
+    that control visible; cut, saying so, where it is longer than anything that is to be read."""
     clean = clip(text, LONGEST).encode("utf-8", "replace").decode("utf-8")
     return html.escape(clean, quote=True).replace("\r", "&#13;").replace("\n", "&#10;").replace("\t", "&#9;")
 
 
 def clip(text: object, limit: int = CELL_LIMIT) -> str:
-    """The text, cut after so many characters with a word on how many more there are."""
-    whole = str(text)
+    """The text, cut after so many characters with a word on how many more there are, and with its control characters
+    visible: an override of the writing direction would show a text as another."""
+    whole = visible(str(text))
     return whole if len(whole) <= limit else f"{whole[:limit]}… ({len(whole) - limit:,} more characters)"
 
 
@@ -207,7 +209,7 @@ def glyphed(label: Label | None) -> str:
 
 def option(text: object, limit: int = LABEL_LIMIT) -> str:
     """Text for an option of a selectbox, which shows it as it is: one line, capped."""
-    line = " ".join(str(text).encode("utf-8", "replace").decode("utf-8").split())
+    line = visible(" ".join(str(text).encode("utf-8", "replace").decode("utf-8").split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 

@@ -102,8 +102,9 @@ def _is_text(column: pd.Series[Any]) -> bool:
 
 
 def _clipped(column: pd.Series[Any]) -> pd.Series[Any]:
-    """Texts that fit a cell: the browser measures whole texts, however little of them is seen."""
-    if not any(isinstance(cell, str) and len(cell) > CELL_LIMIT for cell in column):
+    """Texts that fit a cell, control characters visible: the browser measures whole texts, however little of them is
+    seen."""
+    if not any(isinstance(cell, str) and (len(cell) > CELL_LIMIT or not cell.isprintable()) for cell in column):
         return column
     return column.map(lambda cell: clip(cell) if isinstance(cell, str) else cell)
 

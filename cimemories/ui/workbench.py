@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
+from cimemories.texts import visible_in
 from cimemories.ui import page, safe
 
 T = TypeVar("T")
@@ -256,4 +257,4 @@ def redraw(key: str) -> None:
         "refused": [uid for uid, kept in handled.items() if not kept],
         "stranded": _stranded(key),
     }
-    _component(key=key, data=data, on_log_change=lambda: None)
+    _component(key=key, data=visible_in(data), on_log_change=lambda: None)

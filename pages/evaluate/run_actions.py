@@ -27,6 +27,7 @@ from cimemories.store import deleting, judgements, runs
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.imported_runs import IMPORTED
 from cimemories.store.runs import RunRow
+from cimemories.texts import visible
 from cimemories.ui import page, safe, url
 from cimemories.ui.draft import Draft
 from pages.evaluate import run_judges
@@ -98,7 +99,7 @@ def _repeat(store: Store, row: RunRow) -> None:
         "there, so an exact repetition asks only for what failed. The command:",
         muted=True,
     )
-    st.code(command_of(spec), language=None, wrap_lines=True)
+    st.code(visible(command_of(spec)), language=None, wrap_lines=True)
     safe.inline(f"Or shorter, from this workspace: cimemories repeat {row.id}", muted=True)
     if st.button("Repeat this run", icon=":material/replay:", key=f"runs.repeat.{row.id}"):
         start(store, lambda: plan(store, spec, find_labels=effective_labels))

@@ -13,6 +13,7 @@ from cimemories.model import ResponseStatus
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.imported_runs import IMPORTED
 from cimemories.store.runs import RunRow
+from cimemories.texts import visible_in
 from cimemories.ui import page, safe, tables
 from pages.evaluate import run_actions, run_controls, run_stages
 
@@ -39,7 +40,10 @@ def draw(store: Store, row: RunRow) -> None:
     st.fragment(_live, run_every=LOOK if live else None)(store, row, live)
     run_actions.draw(store, row)
     page.fold(
-        "Manifest: what exactly was run", ":material/receipt_long:", "runs.box.manifest", lambda: st.json(row.manifest)
+        "Manifest: what exactly was run",
+        ":material/receipt_long:",
+        "runs.box.manifest",
+        lambda: st.json(visible_in(row.manifest)),
     )
 
 

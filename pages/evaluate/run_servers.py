@@ -16,6 +16,7 @@ from cimemories.llm.vllm_server import Phase, ServerState
 from cimemories.seeds import SeedError
 from cimemories.seeds.presets import Kind, Preset, load_presets
 from cimemories.store.engine import Store
+from cimemories.texts import visible
 from cimemories.ui import annotator, page, safe, tables
 
 LOOK_SECONDS = 2
@@ -160,7 +161,7 @@ def _ended(workspace: Path, state: ServerState) -> None:
             ):
                 _act(lambda: vllm_server.forget(workspace, state.id))
         if state.lines:
-            st.code("\n".join(state.lines), language=None, wrap_lines=True)
+            st.code(visible("\n".join(state.lines)), language=None, wrap_lines=True)
         page.fold("Log", ":material/notes:", f"run_servers.log.{state.id}", lambda: _log(state))
 
 
