@@ -6,10 +6,10 @@ from pathlib import Path
 
 import streamlit as st
 
-from cimemories.store.engine import WORKSPACE, StoreError, shared_store
+from cimemories.store.engine import WORKSPACE, DatabaseLost, StoreError, shared_store
 from cimemories.ui import garbage, page, safe
 from cimemories.ui.url import PAGES
-from pages.start import failure
+from pages.start import database_lost, failure
 
 ICON = Path(__file__).parent / "cimemories" / "ui" / "assets" / "icon.svg"
 
@@ -49,7 +49,9 @@ if not getattr(st.user, "is_logged_in", True):
     st.button("Log in", on_click=st.login, icon=":material/login:", type="primary")
     st.stop()
 try:
-    shared_store()
+    shared_store().check()
+except DatabaseLost as problem:
+    database_lost.draw(problem)
 except StoreError as problem:
     page.head("The workspace cannot be opened", "Nothing is shown, and nothing was changed.")
     page.error("The record could not be opened.", str(problem), f"Mend that, or set {WORKSPACE} to another folder.")
@@ -58,6 +60,8 @@ else:
         page.notice("This workspace is read-only: everything can be looked at, and nothing can be saved or started.")
     try:
         chosen.run()
+    except DatabaseLost as problem:  # it went away just now
+        database_lost.draw(problem)
     except Exception as error:
         if not failure.draw(error):
             raise

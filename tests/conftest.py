@@ -89,9 +89,16 @@ def _nothing_from_outside() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """The address of the maintenance database of a private cluster, which lives as long as this (worker's) session."""
+class Cluster(NamedTuple):
+    """A private cluster: the address of its maintenance database, and how to stop (in this mode) and start it."""
+
+    url: str
+    stop: Callable[[str], None]
+    start: Callable[[], None]
+
+
+@contextmanager
+def _cluster() -> Iterator[Cluster]:
     programs = _programs()
     as_postgres = _as_postgres()
     folder = Path(tempfile.mkdtemp(prefix="cim-pg-", dir="/tmp"))  # short: a socket's path has 107 bytes at most
@@ -101,13 +108,34 @@ def postgres_url() -> Iterator[str]:
         _run([*as_postgres, programs / "initdb", "-D", folder / "data", "-U", "postgres", "-A", "trust", "-N"], folder)
         options = f"-F -c listen_addresses='' -c unix_socket_directories='{folder}' -c max_connections=200"
         control = [*as_postgres, programs / "pg_ctl", "-D", folder / "data", "-w"]
-        _run([*control, "-l", folder / "log", "-o", options, "start"], folder)
+
+        def start() -> None:
+            _run([*control, "-l", folder / "log", "-o", options, "start"], folder)
+
+        def stop(mode: str) -> None:
+            _run([*control, "-m", mode, "stop"], folder)
+
+        start()
         try:
-            yield f"postgresql+psycopg://postgres@/postgres?host={folder}"
+            yield Cluster(f"postgresql+psycopg://postgres@/postgres?host={folder}", stop, start)
         finally:
-            _run([*control, "-m", "immediate", "stop"], folder)
+            stop("immediate")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """The address of the maintenance database of a private cluster, which lives as long as this (worker's) session."""
+    with _cluster() as cluster:
+        yield cluster.url
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """One more private cluster, for tests that stop and start it."""
+    with _cluster() as cluster:
+        yield cluster
 
 
 def _programs() -> Path:

@@ -16,7 +16,7 @@ from cimemories.cli.base import (
     cli,
 )
 from cimemories.cli.working import work_on
-from cimemories.store.engine import DEFAULT_WORKSPACE, open_store
+from cimemories.store.engine import DEFAULT_WORKSPACE, open_patiently, open_store
 
 
 @cli.command()
@@ -34,7 +34,7 @@ def resume(
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Do what a run or labelling still owes, failures too; prints its id.  Example: cimemories resume run-3f9a1c2e"""
-    store = open_store(workspace)
+    store = open_patiently(workspace) if queued else open_store(workspace)
     if cap is not None:
         from cimemories.evaluation.costs import raise_cap
 

@@ -30,6 +30,7 @@ def work_on(
     from cimemories.evaluation import runs
     from cimemories.store import work
 
+    store = store.patient()
     table = work.table_of(work_id)
     with store.read() as connection:
         work.load(connection, work_id)

@@ -43,6 +43,7 @@ CONNECT_SECONDS, SILENT_SECONDS = 5, 30
 MOST_PARAMETERS = 6000  # of one statement; SQLite takes 32,766
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+_waiting: set[sa.Engine] = set()  # those whose database is being waited for
 
 
 class StoreError(Exception):
@@ -112,29 +113,43 @@ class Store:
             ) from error
 
     def _begin(self, options: dict[str, bool]) -> tuple[sa.Connection, sa.RootTransaction]:
-        deadline, lost_at = time.monotonic() + self.patience_s, None
-        while True:
-            try:
-                connection = self.engine.connect().execution_options(**options)
+        began, tells = time.monotonic(), False
+        try:
+            while True:
                 try:
-                    transaction = connection.begin()
-                except BaseException:
-                    connection.close()
-                    raise
-            except sa.exc.DBAPIError as error:
-                if not is_lost(error) or time.monotonic() >= deadline or (self.give_up and self.give_up.is_set()):
-                    raise
-                if lost_at is None:
-                    lost_at = time.monotonic()
-                    _log.warning(
-                        "the database %s does not answer (%s); waiting for it, at most %.0f s",
-                        _shown(self.engine.url), first_line(error.orig), self.patience_s,
-                    )  # fmt: skip
-                time.sleep(LOOK_AGAIN_SECONDS)
-                continue
-            if lost_at is not None:
-                _log.warning("the database answers again after %.0f s; going on", time.monotonic() - lost_at)
-            return connection, transaction
+                    connection = self.engine.connect().execution_options(**options)
+                    try:
+                        transaction = connection.begin()
+                    except BaseException:
+                        connection.close()
+                        raise
+                except sa.exc.DBAPIError as error:
+                    over = time.monotonic() - began >= self.patience_s or (self.give_up and self.give_up.is_set())
+                    if over or not is_lost(error):
+                        raise
+                    if self.engine not in _waiting:  # of the threads that wait, one says so
+                        _waiting.add(self.engine)
+                        tells = True
+                        where, why = _shown(self.engine.url), first_line(error.orig)
+                        _log.warning(
+                            "the database %s does not answer (%s); waiting for it, at most %.0f s",
+                            where,
+                            why,
+                            self.patience_s,
+                        )
+                    time.sleep(LOOK_AGAIN_SECONDS)
+                    continue
+                if tells:
+                    _log.warning("the database answers again after %.0f s; going on", time.monotonic() - began)
+                return connection, transaction
+        finally:
+            if tells:
+                _waiting.discard(self.engine)
+
+    def check(self) -> None:
+        """Raises DatabaseLost where the database does not answer."""
+        with self.read() as connection:
+            connection.execute(sa.select(1))
 
     def retry(self, task: Callable[[], T]) -> T:
         """The result of `task`, which is run again as a whole where the database goes away in its middle. It must do no
@@ -204,6 +219,21 @@ def open_as_it_is(address: str) -> sa.Engine:
     """A database at this address, neither created nor migrated, and in SQLite only for reading. Raises StoreError for
     an address that cannot be read; what is wrong with the database shows at its first use."""
     return _engine(address, read_only=True)
+
+
+def open_patiently(workspace: Path | str = DEFAULT_WORKSPACE) -> Store:
+    """`open_store` for a worker: waits a minute for a database server that does not answer."""
+    deadline, told = time.monotonic() + PATIENCE_SECONDS, False
+    while True:
+        try:
+            return open_store(workspace)
+        except DatabaseLost as lost:
+            if time.monotonic() >= deadline:
+                raise
+            if not told:
+                _log.warning("%s Waiting for it, at most %.0f s.", lost, PATIENCE_SECONDS)
+            told = True
+            time.sleep(LOOK_AGAIN_SECONDS)
 
 
 def record_address(workspace: Path, url: str | None = None) -> str:

@@ -22,6 +22,7 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.ui import page, safe, tables, url
+from pages.start import database_lost
 
 SIMULATED_MODEL = "sim-labeler"
 RESUMABLE = (WorkStatus.INTERRUPTED, WorkStatus.CANCELLED, WorkStatus.FAILED)
@@ -87,7 +88,6 @@ def _watch(store: Store, row: LabellingRow) -> None:
                 _launch(store, row.id)
         return
 
-    @st.fragment(run_every="1s")
     def live() -> None:
         with store.read() as connection:
             now = next((r for r in labellings.all_rows(connection, row.dataset) if r.id == row.id), None)
@@ -96,7 +96,7 @@ def _watch(store: Store, row: LabellingRow) -> None:
         else:
             _running(store, now)
 
-    live()
+    database_lost.fragment(live, run_every="1s")()
 
 
 def _running(store: Store, row: LabellingRow) -> None:

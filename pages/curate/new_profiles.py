@@ -23,6 +23,7 @@ from cimemories.store import deleting, generations, work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.generations import GenerationRow
 from cimemories.ui import page, safe, tables, url
+from pages.start import database_lost
 
 TEMPLATES, BY_MODEL, BY_SIMULATOR = "Templates, no model", "A model", "The simulator"
 SIMULATED_MODELS = ("sim-average", "sim-careful", "sim-oversharing")
@@ -70,7 +71,6 @@ def _made() -> None:
 
 
 def _watch(store: Store, row: GenerationRow) -> None:
-    @st.fragment(run_every="1s")
     def look() -> None:
         with store.read() as connection:
             status = work.shown_status(work.load(connection, row.id))
@@ -78,7 +78,7 @@ def _watch(store: Store, row: GenerationRow) -> None:
             st.rerun()
         _running(store, row, status)
 
-    look()
+    database_lost.fragment(look, run_every="1s")()
 
 
 def _running(store: Store, row: GenerationRow, status: WorkStatus) -> None:

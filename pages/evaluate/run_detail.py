@@ -16,6 +16,7 @@ from cimemories.store.runs import RunRow
 from cimemories.texts import visible_in
 from cimemories.ui import page, safe, tables
 from pages.evaluate import run_actions, run_controls, run_stages
+from pages.start import database_lost
 
 LOOK = "1s"
 STATUS_WORDS = {
@@ -37,7 +38,7 @@ def draw(store: Store, row: RunRow) -> None:
         page.notice(_imported(row))
     _warnings(store, row)
     live = row.status in ACTIVE
-    st.fragment(_live, run_every=LOOK if live else None)(store, row, live)
+    database_lost.fragment(_live, run_every=LOOK if live else None)(store, row, live)
     run_actions.draw(store, row)
     page.fold(
         "Manifest: what exactly was run",

@@ -18,6 +18,7 @@ from cimemories.store.sweeps import SweepRow
 from cimemories.ui import page, safe, tables, url
 from pages.evaluate import run_controls, run_sweep_form
 from pages.evaluate.run_actions import sentence
+from pages.start import database_lost
 
 LOOK = "3s"
 
@@ -44,7 +45,7 @@ def draw(store: Store, data: list[DatasetRow]) -> None:
     by_id = {row.id: row for row in rows}
     chosen = _list(rows, by_id, {row.id: row.name for row in data})
     live = chosen.status in ACTIVE
-    st.fragment(_live, run_every=LOOK if live else None)(store, chosen.id, live)
+    database_lost.fragment(_live, run_every=LOOK if live else None)(store, chosen.id, live)
 
 
 def _list(rows: list[SweepRow], by_id: dict[str, SweepRow], names: dict[int, str]) -> SweepRow:

@@ -20,6 +20,7 @@ from pages.explore import compare_scope
 from pages.explore.compare_drawing import Columns, show
 from pages.explore.compare_scope import Compared, Say
 from pages.explore.compare_sensitivity_parts import choices_part, personas_part, profiles_part, spoken_part
+from pages.start import database_lost
 
 Row = dict[Hashable, Any]  # of a table
 MEASURES = {
@@ -49,10 +50,10 @@ def draw(compared: Compared, say: Say) -> None:
     measure = _measure()
     compare_scope.warnings(compared.board.warnings, key="compare.box.warnings")
     now = found.at(found.base)
-    st.fragment(_panel)(compared, found, measure, now)
+    database_lost.fragment(_panel)(compared, found, measure, now)
     say(f"{choices_part(compared, found, measure)}.")
     personas_part(compared, found, measure)
-    st.fragment(profiles_part)(compared, found, measure)
+    database_lost.fragment(profiles_part)(compared, found, measure)
     spoken_part(compared)
 
 
