@@ -36,6 +36,9 @@ def with_a_run(store: Store) -> str:
     runs.execute(store, run_id)
     (store.workspace / "packs" / "personas").mkdir(parents=True)
     (store.workspace / "packs" / "personas" / "mine.yaml").write_text("title: mine\n")
+    (store.workspace / "baskets").mkdir()
+    for name in ("für später (2).json", ".lock"):
+        (store.workspace / "baskets" / name).write_text("{}")
     return run_id
 
 
@@ -81,6 +84,7 @@ def test_a_restored_record_gives_the_same_numbers(store: Store, tmp_path: Path) 
     assert counts(again) == rows
     assert numbers(again, run_id) == before
     assert (workspace / "packs" / "personas" / "mine.yaml").read_text() == "title: mine\n"
+    assert [path.name for path in (workspace / "baskets").iterdir()] == ["für später (2).json"]
     add_dataset(again, name="goes on")  # ids are counted on from those that were restored
     again.close()
 

@@ -189,3 +189,21 @@ def test_what_stands_in_the_log_alone_is_not_left_out_in_silence(sqlite_store: S
         open_store(copy)
     with sqlite3.connect(copy / SQLITE_FILE) as connection:
         assert connection.execute("SELECT count(*) FROM vote").fetchone()[0] > 0
+
+
+def test_a_backup_that_finds_no_room_leaves_nothing(sqlite_store: Store, tmp_path: Path) -> None:
+    add_labelled(sqlite_store)
+    with small_disk(tmp_path / "disk", "200k") as disk:
+        message = refused("backup", disk / "backup.zip", "--workspace", sqlite_store.workspace)
+        assert "full" in message
+        assert list(disk.iterdir()) == []
+
+
+def test_a_restore_that_finds_no_room_changes_nothing(sqlite_store: Store, tmp_path: Path) -> None:
+    add_labelled(sqlite_store)
+    done = cli_inside(outside(), "backup", tmp_path / "backup.zip", "--workspace", sqlite_store.workspace)
+    assert done.returncode == 0, done.stderr
+    with small_disk(tmp_path / "disk", "200k") as disk:
+        message = refused("restore", tmp_path / "backup.zip", "--workspace", disk / "workspace")
+        assert "Free some space" in message
+        assert list(disk.iterdir()) == []

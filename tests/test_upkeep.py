@@ -198,12 +198,20 @@ def test_leftover_files_go_and_those_of_living_work_stay(sqlite_store: Store) ->
     logs.mkdir(exist_ok=True)
     cache.mkdir(exist_ok=True)
     stay = [logs / f"{run_id}.log", logs / "vllm-1234.log", cache / f"flows-{run_id}-judge1-x.parquet"]
-    go = [logs / "run-00000000.log", cache / "flows-run-00000000-judge1-x.parquet", cache / "counts.1.draft"]
+    half = sqlite_store.workspace / ".restore-killed"
+    half.mkdir()
+    go = [
+        half / "record.sqlite",
+        logs / "run-00000000.log",
+        cache / "flows-run-00000000-judge1-x.parquet",
+        cache / "counts.1.draft",
+    ]
     for file in (*stay, *go):
         file.write_text("x")
     assert purging.plan(sqlite_store).files == len(go)
     purging.purge(sqlite_store)
-    assert [file.exists() for file in (*stay, *go)] == [True] * 3 + [False] * 3
+    assert [file.exists() for file in (*stay, *go)] == [True] * len(stay) + [False] * len(go)
+    assert not half.exists()
 
 
 def test_purging_by_command_asks_first(sqlite_store: Store) -> None:

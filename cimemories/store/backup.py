@@ -42,11 +42,13 @@ FORMAT = 1
 MANIFEST, SQLITE_MEMBER, POSTGRES_MEMBER = "backup.json", "record.sqlite", "record.pgdump"
 FOLDERS = ("packs", "baskets")
 MARKS = ("demo.prepared",)
+DRAFT = ".restore-"  # what a restore unpacks into, in the workspace
 MOST_MANIFEST_BYTES = 4_000_000
 WORK = (labelling, run, generation, sweep)
 RESTORED = "its worker was not part of the backup"
 _CHUNK = 1 << 20
-_OWN_FILE = re.compile(r"(packs|baskets)(/[\w. -]+){1,3}")
+# No part begins with a dot: neither '..' nor hidden files, which are locks and drafts.
+_OWN_FILE = re.compile(r"(packs|baskets)(/[^./\\\x00-\x1f][^/\\\x00-\x1f]*){1,3}")
 
 
 @dataclass(frozen=True)
@@ -228,9 +230,7 @@ def _manifest(path: Path, archive: zipfile.ZipFile) -> Backup:
             f"{path} was written by a newer version of CIMemories Studio (schema {backup.schema}; this one knows up to "
             f"{migrate.HEAD}). Update this installation."
         )
-    strange = [
-        n for n in members if n not in (backup.record, *MARKS) and (not _OWN_FILE.fullmatch(n) or ".." in n.split("/"))
-    ]
+    strange = [n for n in members if n not in (backup.record, *MARKS) and not _OWN_FILE.fullmatch(n)]
     missing = [n for n in (backup.record, *members) if n not in archive.namelist() or n not in members]
     if strange or missing:
         raise StoreError(f"{path} is no whole backup: look at {', '.join(map(ascii, (strange + missing)[:5]))}.")
@@ -318,7 +318,7 @@ def restore(path: Path, workspace: Path, url: str | None = None, *, replace: boo
     made = not workspace.exists()
     try:
         workspace.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=workspace, prefix=".restore-") as name:
+        with tempfile.TemporaryDirectory(dir=workspace, prefix=DRAFT) as name:
             kept = _restore(path, backup, Path(name), workspace, file, url, replace=replace)
     except (sqlite3.Error, sa.exc.DBAPIError, OSError) as error:
         raise StoreError(f"{path} was not restored, and nothing was changed: {explained(error)}") from error

@@ -19,6 +19,7 @@ import sqlalchemy as sa
 
 from cimemories.model import JudgementStatus, WorkStatus
 from cimemories.store import generations, labellings, runs, work
+from cimemories.store.backup import DRAFT
 from cimemories.store.curation_tables import generation, generation_part
 from cimemories.store.engine import Store, StoreError, sqlite_path
 from cimemories.store.problems import explained
@@ -78,6 +79,8 @@ def purge(store: Store) -> Purge:
         files = list(_leftover_files(connection, store.workspace))
     for file in files:
         file.unlink(missing_ok=True)
+    for folder in store.workspace.glob(f"{DRAFT}*"):
+        shutil.rmtree(folder, ignore_errors=True)
     _give_back(store)
     return planned
 
@@ -179,7 +182,7 @@ def _unfinished(connection: sa.Connection) -> dict[str, list[str]]:
 
 
 def _leftover_files(connection: sa.Connection, workspace: Path) -> Iterator[Path]:
-    """Caches and logs of work that is not here any more, and drafts that a killed process left."""
+    """Caches and logs of work that is not here any more, and what a killed process left half written."""
     there = {
         str(name)
         for table in (labelling, run, generation, sweep)
@@ -191,6 +194,7 @@ def _leftover_files(connection: sa.Connection, workspace: Path) -> Iterator[Path
     for file in sorted((workspace / "cache").glob("*")):
         if not any(name in file.name for name in there):
             yield file
+    yield from (file for folder in sorted(workspace.glob(f"{DRAFT}*")) for file in folder.rglob("*") if file.is_file())
 
 
 def _give_back(store: Store) -> None:
