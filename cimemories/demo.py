@@ -22,6 +22,7 @@ from cimemories.analysis.headline import warm
 from cimemories.curation import labelling
 from cimemories.curation.offline import generate_profiles
 from cimemories.evaluation import runs
+from cimemories.evaluation.spec import SIMULATED_JUDGE_TOKENS
 from cimemories.formats.calls_archive import read_calls, write_calls
 from cimemories.formats.official import read_profiles, write_profiles
 from cimemories.llm.worker import SIMULATOR
@@ -120,7 +121,7 @@ def _run_spec(model: str) -> runs.RunSpec:
         model=model,
         base_url=SIMULATOR,
         samples=SAMPLES,
-        judge=runs.JudgeSpec("llm", JUDGE, SIMULATOR),
+        judge=runs.JudgeSpec("llm", JUDGE, SIMULATOR, max_tokens=SIMULATED_JUDGE_TOKENS),
         name=f"{model} on the demo",
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from evaluating import DATASET, add, cli_inside, counts, numbers, outside, row_of, simulated, small_profiles
+from hostile import completion, hostile_server
 from starlette.testclient import TestClient
 from worlds import add_labels
 
@@ -189,7 +190,7 @@ def test_on_the_command_line(sqlite_store: Store, tmp_path: Path, url: str, serv
 
 
 def test_a_judge_with_a_server_reads_a_run_that_was_answered_by_files(
-    sqlite_store: Store, tmp_path: Path, url: str, server: TestClient
+    sqlite_store: Store, tmp_path: Path, server: TestClient
 ) -> None:
     """Planned with no server at all: what it owes itself is refused in words, what a new judge owes is asked for."""
     run_id = planned(sqlite_store, "batch", judge=runs.JudgeSpec(), seed=0)
@@ -197,10 +198,11 @@ def test_a_judge_with_a_server_reads_a_run_that_was_answered_by_files(
         runs.execute(sqlite_store, run_id)
     export_batch(sqlite_store, run_id, tmp_path / "owed.jsonl")
     import_batch(sqlite_store, run_id, write(tmp_path / "a.jsonl", answered(server, tmp_path / "owed.jsonl")))
-    judge_again(sqlite_store, run_id, [runs.JudgeSpec("llm", "sim-judge", url)])
-    runs.execute(sqlite_store, run_id)
+    with hostile_server(lambda asked: completion('{"revealed": []}'), ("j",)) as other:
+        judge_again(sqlite_store, run_id, [runs.JudgeSpec("llm", "j", other.url)])
+        runs.execute(sqlite_store, run_id)
     with sqlite_store.read() as connection:
         judges = judgements.of_run(connection, run_id)
         read_by = [judgements.draws_by_context(connection, run_id, judge.id).all() for judge in judges]
-    assert [judge.name for judge in judges] == ["matcher", "sim-judge"]
+    assert [judge.name for judge in judges] == ["matcher", "j"]
     assert [sum(row.draws for row in rows) for rows in read_by] == [SAMPLES * CONTEXTS] * 2

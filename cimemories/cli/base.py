@@ -72,6 +72,9 @@ Seed = Annotated[int | None, typer.Option("--seed", help="Seed of the first draw
 Temperature = Annotated[
     float | None, typer.Option("--temperature", min=0, help="Left out: the server's default for the model.")
 ]
+TokenLimit = Annotated[
+    str, typer.Option("--max-tokens", metavar="N", help="Limit of one answer in tokens; `server` sends none of ours.")
+]
 AllowMissing = Annotated[
     float,
     typer.Option(
@@ -83,6 +86,15 @@ AllowMissing = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+def token_limit(text: str, option: str = "--max-tokens") -> int | None:
+    """The limit that an option gives: a number, or None for the word `server`. Raises StoreError for anything else."""
+    if text == "server":
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise StoreError(f"{option} is a number of tokens, 1 or more, or the word server for no limit of ours.")
+    return int(text)
 
 
 def main() -> None:

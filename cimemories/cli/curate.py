@@ -20,8 +20,10 @@ from cimemories.cli.base import (
     Seed,
     Temperature,
     Timeout,
+    TokenLimit,
     Workspace,
     cli,
+    token_limit,
 )
 from cimemories.cli.working import work_on
 from cimemories.store.engine import DEFAULT_WORKSPACE, open_store
@@ -40,7 +42,7 @@ def label(
     contexts: Contexts = None,
     api_key_env: KeyEnv = "OPENAI_API_KEY",
     temperature: Temperature = None,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Limit of one answer.")] = 2048,
+    max_tokens: TokenLimit = "2048",
     seed: Seed = None,
     timeout: Timeout = 120.0,
     allow_missing: AllowMissing = 0.0,
@@ -65,7 +67,7 @@ def label(
         contexts=contexts,
         api_key_env=api_key_env,
         temperature=temperature,
-        max_tokens=max_tokens,
+        max_tokens=token_limit(max_tokens),
         seed=seed,
         timeout=timeout,
         personas=personas,

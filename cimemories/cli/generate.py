@@ -15,8 +15,10 @@ from cimemories.cli.base import (
     KeyEnv,
     Temperature,
     Timeout,
+    TokenLimit,
     Workspace,
     cli,
+    token_limit,
 )
 from cimemories.cli.working import work_on
 from cimemories.seeds import packs
@@ -53,7 +55,7 @@ def generate(
     ] = None,
     events: Annotated[int, typer.Option("--events", min=1, help="Life events a profile.")] = 3,
     general: Annotated[int, typer.Option("--general", min=1, help="General attributes that a model writes.")] = 10,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Limit of one answer.")] = 8192,
+    max_tokens: TokenLimit = "8192",
     temperature: Temperature = None,
     model_seed: Annotated[
         int | None, typer.Option("--model-seed", help="Seed sent to the server; left out: none is sent.")
@@ -112,7 +114,7 @@ def generate(
         contexts=tuple(contexts or packs.CORE),
         api_key_env=api_key_env,
         temperature=temperature,
-        max_tokens=max_tokens,
+        max_tokens=token_limit(max_tokens),
         model_seed=model_seed,
         timeout=timeout,
         price_in=price_in,

@@ -24,8 +24,10 @@ from cimemories.cli.base import (
     Seed,
     Temperature,
     Timeout,
+    TokenLimit,
     Workspace,
     cli,
+    token_limit,
 )
 from cimemories.cli.working import work_on
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
@@ -36,14 +38,25 @@ if TYPE_CHECKING:
 
 JudgeKinds = Annotated[
     list[str] | None,
-    typer.Option("--judge", help="`matcher` finds values without a model (the default where no model judges)."),
+    typer.Option(
+        "--judge",
+        help="`matcher` finds values without a model. Without any judge named, the model itself judges beside it.",
+    ),
 ]
 JudgeModels = Annotated[list[str] | None, typer.Option("--judge-model", help="Model that judges; may be repeated.")]
 JudgeUrls = Annotated[
     list[str] | None, typer.Option("--judge-base-url", help="Its server, one for all or one each; the model's.")
 ]
 JudgeKeys = Annotated[list[str] | None, typer.Option("--judge-api-key-env", help="Variable of its key.")]
-JudgeLimit = Annotated[int, typer.Option("--judge-max-tokens", min=1, help="Limit of one judgement.")]
+JudgeLimit = Annotated[
+    str | None,
+    typer.Option(
+        "--judge-max-tokens",
+        metavar="N",
+        help="Limit of one judgement, its reasoning included; `server` sends none. Default: 16384, or half of the "
+        "server's context where that is less.",
+    ),
+]
 JudgeSplit = Annotated[int | None, typer.Option("--judge-split", min=1, help="At most so many attributes a call.")]
 JudgeSet = Annotated[list[str] | None, typer.Option("--judge-set", help="A field of its requests, NAME=JSON.")]
 JudgePrompt = Annotated[
@@ -84,7 +97,7 @@ def run(
     judge_model: JudgeModels = None,
     judge_base_url: JudgeUrls = None,
     judge_api_key_env: JudgeKeys = None,
-    judge_max_tokens: JudgeLimit = 2048,
+    judge_max_tokens: JudgeLimit = None,
     judge_split: JudgeSplit = None,
     judge_set: JudgeSet = None,
     judge_prompt: JudgePrompt = None,
@@ -96,7 +109,7 @@ def run(
     sampling: Annotated[
         list[str] | None, typer.Option("--set", help="A field of each request, NAME=JSON, e.g. top_p=0.9.")
     ] = None,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Limit of one message.")] = 1024,
+    max_tokens: TokenLimit = "1024",
     seed: Seed = None,
     price: Annotated[
         str | None, typer.Option("--price", help="Of a million tokens: PROMPT/CACHED/COMPLETION, as '2/0.5/8 EUR'.")
@@ -123,6 +136,9 @@ def run(
     from cimemories.llm.address import allow_key
 
     allow_key(api_key_env, base_url)
+    if not judge and not judge_model and is_real(model, base_url, api_key_env):
+        judge, judge_model = ["matcher"], [model]
+        judge_price = judge_price or ([price] if price and not judge_base_url else None)
     judges = judges_asked(
         judge, judge_model, judge_base_url or [base_url], judge_api_key_env or [api_key_env], judge_max_tokens,
         judge_split, judge_set, judge_prompt, judge_reasoning, judge_price,
@@ -139,7 +155,7 @@ def run(
         api_key_env=api_key_env,
         temperature=temperature,
         sampling=fields_of(sampling, "--set"),
-        max_tokens=max_tokens,
+        max_tokens=token_limit(max_tokens),
         seed=seed,
         prompt_level=prompt_level,
         prompts=_wording(prompt_file, prompt_level, memory_template),
@@ -183,7 +199,7 @@ def judge(
     judge_model: JudgeModels = None,
     judge_base_url: JudgeUrls = None,
     judge_api_key_env: JudgeKeys = None,
-    judge_max_tokens: JudgeLimit = 2048,
+    judge_max_tokens: JudgeLimit = None,
     judge_split: JudgeSplit = None,
     judge_set: JudgeSet = None,
     judge_prompt: JudgePrompt = None,
@@ -253,7 +269,7 @@ def judges_asked(
     models: Sequence[str] | None,
     urls: Sequence[str],
     keys: Sequence[str],
-    max_tokens: int,
+    max_tokens: str | None,
     split: int | None,
     settings: Sequence[str] | None,
     wording: str | None,
@@ -282,7 +298,7 @@ def judges_asked(
             model=model,
             base_url=urls[i % len(urls)],
             api_key_env=keys[i % len(keys)],
-            max_tokens=max_tokens,
+            max_tokens=_judge_limit(max_tokens, urls[i % len(urls)]),
             split=split,
             fields=fields,
             prompt=prompt,
@@ -297,6 +313,30 @@ def judges_asked(
             raise StoreError("--judge-reasoning needs a model that judges: --judge-model MODEL.")
         found.append(replace(found[0], channel="reasoning"))
     return found + [JudgeSpec()] * bool(kinds or not found)
+
+
+def is_real(model: str, base_url: str, api_key_env: str) -> bool:
+    """Whether a model that can judge its own messages is served there: not the simulator, and not batch files."""
+    from cimemories.evaluation.servers import BATCH
+    from cimemories.llm.client import EndpointError
+    from cimemories.llm.endpoint import Endpoint, probe
+    from cimemories.llm.worker import SIMULATOR
+
+    if base_url in (SIMULATOR, BATCH):
+        return False
+    try:
+        return not probe(Endpoint(base_url, api_key_env), model).simulated
+    except EndpointError:
+        return True  # planning asks again, and says what is wrong
+
+
+def _judge_limit(text: str | None, base_url: str) -> int | None:
+    from cimemories.evaluation.spec import JUDGE_TOKENS, SIMULATED_JUDGE_TOKENS
+    from cimemories.llm.worker import SIMULATOR
+
+    if text is None:
+        return SIMULATED_JUDGE_TOKENS if base_url == SIMULATOR else JUDGE_TOKENS
+    return token_limit(text, "--judge-max-tokens")
 
 
 def fields_of(settings: Sequence[str] | None, option: str) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def plan(store: Store, spec: AuthoringSpec) -> str:
         server = probe(Endpoint(url, spec.api_key_env), spec.model)
     answering = server_id(url, server, store).text
     model_seed = spec.seed if spec.model_seed is None and server.simulated else spec.model_seed
-    parameters: dict[str, object] = {"max_tokens": spec.max_tokens}
+    parameters: dict[str, object] = {} if spec.max_tokens is None else {"max_tokens": spec.max_tokens}
     if spec.temperature is not None:
         parameters["temperature"] = spec.temperature
     content = {
@@ -96,7 +96,7 @@ def plan(store: Store, spec: AuthoringSpec) -> str:
 def _check(spec: AuthoringSpec) -> None:
     if not spec.name.strip():
         raise StoreError("the dataset needs a name: --dataset NAME.")
-    if min(spec.profiles, spec.per_domain, spec.general, spec.max_tokens) < 1:
+    if min(spec.profiles, spec.per_domain, spec.general, 1 if spec.max_tokens is None else spec.max_tokens) < 1:
         raise StoreError("profiles, attributes for each domain, general attributes and tokens must be 1 or more.")
 
 

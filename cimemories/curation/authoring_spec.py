@@ -33,7 +33,7 @@ class AuthoringSpec:
     contexts: tuple[str, ...] = packs.CORE
     api_key_env: str = DEFAULT_KEY_ENV
     temperature: float | None = None
-    max_tokens: int = 8192
+    max_tokens: int | None = 8192
     model_seed: int | None = None
     timeout: float = 300.0
     price_in: float = 0.0

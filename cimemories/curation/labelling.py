@@ -35,8 +35,8 @@ class LabellingSpec:
     """What a labelling is to be. `profiles` and `contexts` limit it to the first so many; None means all.
 
     personas: the pack whose personas vote, one that ships or one of the workspace. base_url: an OpenAI-compatible
-    server, or the word `simulator`. Temperature None means the server's default. Seed None sends none to a real server
-    (some refuse it, and vLLM's CPU engine dies of it) and 0 to the simulator.
+    server, or the word `simulator`. Temperature and max_tokens None mean the server's own. Seed None sends none to a
+    real server (some refuse it, and vLLM's CPU engine dies of it) and 0 to the simulator.
     """
 
     dataset: str
@@ -47,7 +47,7 @@ class LabellingSpec:
     contexts: int | None = None
     api_key_env: str = DEFAULT_KEY_ENV
     temperature: float | None = None
-    max_tokens: int = 2048
+    max_tokens: int | None = 2048
     seed: int | None = None
     timeout: float = 120.0
     personas: str = packs.DEFAULTS["personas"]
@@ -68,7 +68,7 @@ def plan(store: Store, spec: LabellingSpec) -> str:
         server = probe(Endpoint(url, spec.api_key_env), spec.model)
     answering = server_id(url, server, store).text
     seed = 0 if spec.seed is None and server.simulated else spec.seed
-    parameters: dict[str, object] = {"max_tokens": spec.max_tokens}
+    parameters: dict[str, object] = {} if spec.max_tokens is None else {"max_tokens": spec.max_tokens}
     if spec.temperature is not None:
         parameters["temperature"] = spec.temperature
     with store.write() as connection:

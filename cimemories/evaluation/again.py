@@ -13,15 +13,16 @@ import sqlalchemy as sa
 from cimemories import seeds
 from cimemories.evaluation.checking import CHECK
 from cimemories.evaluation.judging import LLM
-from cimemories.evaluation.planning import add_judge, seat_of
+from cimemories.evaluation.planning import add_judge, refuse_simulated_judges, seat_of
 from cimemories.evaluation.prices import Prices
 from cimemories.evaluation.servers import look_up, told_apart
-from cimemories.evaluation.spec import JudgeSpec, Memory, RunSpec
+from cimemories.evaluation.spec import SERVERS_LIMIT, JudgeSpec, Memory, RunSpec
 from cimemories.seeds import Prompt
 from cimemories.seeds.prompts import FROM_SEEDS
 from cimemories.store import prompts, runs, servers, work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.ids import canonical_json
+from cimemories.store.runs import RunRow
 from cimemories.store.tables import run as run_table
 
 
@@ -43,6 +44,7 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
         row = runs.named(connection, run_id)
         if work.is_alive(work.load(connection, run_id)):
             raise StoreError(f"{run_id} is at work. Wait for it, or pause it, then give it another judge.")
+        refuse_simulated_judges(messages_simulated(row), [(judge, server) for judge, server, _ in seats])
         unpriced = [judge.model for judge in judges if judge.kind == LLM and judge.prices is None]
         if row.manifest.get("cap") is not None and unpriced:
             raise StoreError(
@@ -69,6 +71,12 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
         connection.execute(sa.update(run_table).where(run_table.c.id == run_id).values(**values))
         work.queue(connection, run_id)
     return ids
+
+
+def messages_simulated(row: RunRow) -> bool:
+    """Whether a simulator wrote the messages of a run. Its mark may also come from a judge alone."""
+    model = row.manifest.get("model")
+    return bool(model.get("simulated", row.simulated)) if isinstance(model, Mapping) else row.simulated
 
 
 def _judges(connection: sa.Connection, run_id: str) -> set[int]:
@@ -157,8 +165,9 @@ def command_of(spec: RunSpec) -> str:
     words: list[object] = ["cimemories", "run", "--dataset", spec.dataset, "--model", spec.model]
     words += ["--base-url", spec.base_url]
     usual = RunSpec(spec.dataset, spec.model, spec.base_url)
-    for name in ("samples", "profiles", "contexts", "api_key_env", "temperature", "max_tokens", "seed", "timeout"):
+    for name in ("samples", "profiles", "contexts", "api_key_env", "temperature", "seed", "timeout"):
         words += _option(name, getattr(spec, name), getattr(usual, name))
+    words += _option("max_tokens", _limit(spec.max_tokens), usual.max_tokens)
     for name in ("prompt_level", "thinking", "mitigation", "check", "preset"):
         words += _option(name, getattr(spec, name), getattr(usual, name))
     respond = spec.prompts.get("respond")
@@ -178,6 +187,10 @@ def command_of(spec: RunSpec) -> str:
     return " ".join(shlex.quote(str(word)) for word in words)
 
 
+def _limit(limit: int | None) -> int | str:
+    return SERVERS_LIMIT if limit is None else limit
+
+
 def _option(name: str, value: object, usual: object) -> list[object]:
     return [] if value == usual or value is None else [f"--{name.replace('_', '-')}", value]
 
@@ -189,8 +202,9 @@ def _judge_words(judge: JudgeSpec) -> list[object]:
         return ["--judge-reasoning"]
     words: list[object] = ["--judge-model", judge.model, "--judge-base-url", judge.base_url]
     usual = JudgeSpec()
-    for name in ("api_key_env", "max_tokens", "split"):
+    for name in ("api_key_env", "split"):
         words += _option(f"judge_{name}", getattr(judge, name), getattr(usual, name))
+    words += _option("judge_max_tokens", _limit(judge.max_tokens), None)  # the default depends on the server
     for name, value in judge.fields.items():
         words += ["--judge-set", f"{name}={json.dumps(value)}"]
     if judge.prompt is not None and judge.prompt.source != FROM_SEEDS:

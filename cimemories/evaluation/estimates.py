@@ -25,11 +25,12 @@ from cimemories.evaluation.expected import NOBODY, Counted, Walk, places_of
 from cimemories.evaluation.judging import LLM, Judge
 from cimemories.evaluation.mitigations import Mitigation
 from cimemories.evaluation.planning import (
-    CHECK_TOKENS,
     FindLabels,
     LookUp,
+    judge_limit,
     judge_parameters,
     judge_prompt,
+    refuse_simulated_judges,
     seed_of,
     thinking_of,
     wording_of,
@@ -37,7 +38,7 @@ from cimemories.evaluation.planning import (
 from cimemories.evaluation.prices import Prices, money
 from cimemories.evaluation.respond import GATE, RESPOND, REWRITE, Writer
 from cimemories.evaluation.servers import Server, look_up, told_apart
-from cimemories.evaluation.spec import JudgeSpec, RunSpec
+from cimemories.evaluation.spec import JUDGE_TOKENS, JudgeSpec, RunSpec
 from cimemories.llm.client import EndpointError
 from cimemories.llm.identity import origin_of
 from cimemories.llm.worker import SIMULATOR
@@ -245,6 +246,7 @@ def estimate(
     judged = [_origin(store, spec, of) for _, of in judges]
     with store.read() as connection:
         known = _Known(connection, manifests)
+        refuse_simulated_judges(server.simulated, judges)
         seats = [_judge(judge, of) for judge, of in judges]
         seats += [_checker(spec, *judges[0])] if spec.check == "model" and judges else []
         walk = Walk(
@@ -317,7 +319,7 @@ def _judge(judge: JudgeSpec, server: Server) -> Judge:
 
 
 def _checker(spec: RunSpec, judge: JudgeSpec, server: Server) -> Judge:
-    parameters = {**judge_parameters(judge, server), server.token_limit: CHECK_TOKENS}
+    parameters = judge_parameters(judge, server)
     prompt = spec.prompts.get("check") or load_prompt("check")
     return Judge(0, CHECK, judge.model, parameters, None, prompt, None, server.schema)
 
@@ -344,15 +346,15 @@ def _told(
         if counted.requests:
             said[_ratio_words(model, ratio)] = None
         ratio = ratio or CHARACTERS_A_TOKEN
-        limit = _limit(spec, kind, model)
+        limit, bound = _limit(spec, kind, model, server, judges)
         text = draft if kind == REWRITE else message
-        length = text.characters if text else spec.max_tokens * ratio
+        length = text.characters if text else _limit(spec, RESPOND, spec.model, server, judges)[0] * ratio
         if counted.unknown and text is None:
             said["a message that is not written yet is taken to be as long as its limit lets it be"] = None
         stages.append(
             _stage(known, counted, role, simulated, ratio, limit, length, text is not None, _prices(spec, kind, model))
         )
-        said[_completion_words(stages[-1], counted, limit)] = None
+        said[_completion_words(stages[-1], counted, bound)] = None
     said.update(dict.fromkeys(_more_words(stages, walk.before)))
     said.pop("", None)
     return Estimate(
@@ -396,12 +398,21 @@ def _learned(known: _Known, kind: str, model: str, simulated: bool) -> Learned |
     return experience.learned(known.connection, runs, kind, model, simulated) if runs else None
 
 
-def _limit(spec: RunSpec, kind: str, model: str) -> int:
-    if kind == "check":
-        return CHECK_TOKENS
-    if kind == "judge":
-        return max(judge.max_tokens for judge in spec.judges if judge.kind == LLM and judge.model == model)
-    return spec.max_tokens
+def _limit(
+    spec: RunSpec, kind: str, model: str, server: Server, judges: Sequence[tuple[JudgeSpec, Server]]
+) -> tuple[int, str]:
+    """The most tokens that one completion may have, and what that is. Where no limit is sent, the server's context
+    bounds it; where that is not known either, it is taken to be as much as a judge is allowed."""
+    asked = [(spec.max_tokens, server)]
+    if role_of(kind) == JUDGE:
+        asked = [(judge_limit(judge, of), of) for judge, of in judges if judge.model == model]
+    sent = [limit for limit, _ in asked if limit is not None]
+    if len(sent) == len(asked):
+        return max(sent), f"the limit of {max(sent):,} completion tokens each, as an upper bound"
+    context = max((of.max_model_len or 0 for limit, of in asked if limit is None), default=0)
+    if context:
+        return context, f"no limit is sent: the server's context of {context:,} tokens each, as an upper bound"
+    return JUDGE_TOKENS, f"no limit is sent, and the server's is not known: {JUDGE_TOKENS:,} completion tokens each"
 
 
 def _prices(spec: RunSpec, kind: str, model: str) -> Prices | None:
@@ -416,13 +427,13 @@ def _ratio_words(model: str, ratio: float | None) -> str:
     return f"{ratio:.2f} characters a token, as counted in recorded calls of {model}"
 
 
-def _completion_words(stage: StageEstimate, counted: Counted, limit: int) -> str:
+def _completion_words(stage: StageEstimate, counted: Counted, bound: str) -> str:
     if not stage.requests:
         return ""
     if stage.completion_known:
         mean = stage.completion_tokens / counted.owed
         return f"{stage.title}: {mean:,.0f} completion tokens each, the mean of recorded calls of {stage.model}"
-    return f"{stage.title}: the limit of {limit:,} completion tokens each, as an upper bound; none is recorded yet"
+    return f"{stage.title}: {bound}; none is recorded yet"
 
 
 def _more_words(stages: Sequence[StageEstimate], before: int) -> list[str]:

@@ -20,13 +20,11 @@ from cimemories.evaluation.compositions import Composition, Labels, held
 from cimemories.evaluation.judging import LLM
 from cimemories.evaluation.mitigations import Mitigation
 from cimemories.evaluation.servers import Server, look_up, told_apart
-from cimemories.evaluation.spec import JudgeSpec, RunSpec
+from cimemories.evaluation.spec import JUDGE_TOKENS, JudgeSpec, RunSpec
 from cimemories.seeds import Prompt
 from cimemories.seeds.presets import preset
 from cimemories.store import datasets, judgements, memories, prompts, runs, servers, work
 from cimemories.store.engine import Store, StoreError
-
-CHECK_TOKENS = 64
 
 
 @dataclass(frozen=True)
@@ -86,8 +84,20 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up) -> Prepared:
         else (judge, None, None)
         for judge in spec.judges
     ]
+    refuse_simulated_judges(server.simulated, [(judge, of) for judge, of, _ in seats])
     parameters = spec.parameters(server.token_limit, thinking_of(spec.preset))
     return Prepared(spec, wording, what, server, tuple(seats), parameters)
+
+
+def refuse_simulated_judges(messages_simulated: bool, judges: Sequence[tuple[JudgeSpec, Server | None]]) -> None:
+    """Raises StoreError where a simulated judge is to read what a real model wrote: what it says would be made up."""
+    for judge, server in judges:
+        if server is not None and server.simulated and not messages_simulated:
+            raise StoreError(
+                f"{judge.model} at {judge.base_url} is a simulated judge, and the messages are of a real model: what "
+                "it says of them would be made up. Let a model that is served judge, or the matcher, which needs none "
+                "(on the command line: --judge-model MODEL --judge-base-url URL, or --judge matcher)."
+            )
 
 
 def plan(
@@ -261,7 +271,16 @@ def judge_parameters(judge: JudgeSpec, server: Server | None) -> dict[str, objec
     """The further fields of a judge's requests, as sent."""
     if server is None:
         return {}
-    return {server.token_limit: judge.max_tokens, "temperature": 0.0, **judge.fields}
+    limit = judge_limit(judge, server)
+    return {**({} if limit is None else {server.token_limit: limit}), "temperature": 0.0, **judge.fields}
+
+
+def judge_limit(judge: JudgeSpec, server: Server) -> int | None:
+    """The limit on tokens of a judge's answer as sent; None: none is. The default has to leave room for the prompt, so
+    it takes half of the server's context at most."""
+    if judge.max_tokens == JUDGE_TOKENS and server.max_model_len:
+        return min(JUDGE_TOKENS, max(1, server.max_model_len // 2))
+    return judge.max_tokens
 
 
 def seat_of(judge: JudgeSpec, server: Server | None, prompt: Prompt | None) -> dict[str, object]:
@@ -299,8 +318,6 @@ def add_judge(
     manner: dict[str, object] = {"split": judge.split} if judge.split else {}
     manner |= {"schema": schema} if schema != "json_schema" else {}
     parameters = judge_parameters(judge, server)
-    if kind == CHECK and server is not None:
-        parameters[server.token_limit] = max(CHECK_TOKENS, min(judge.max_tokens, CHECK_TOKENS))
     judge_id = judgements.judge_id(
         connection,
         kind=kind or judge.kind,

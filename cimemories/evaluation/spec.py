@@ -22,6 +22,11 @@ THINKING = ("default", "on", "off", "low", "medium", "high")
 CHECKS = ("rules", "model", "none")
 # Fields of a request that the tool itself decides about; the others may be set by hand.
 RESERVED = frozenset({"model", "messages", "n", "seed", "stream", "response_format", "max_tokens"})
+MESSAGE_TOKENS = 1024
+# A judge's limit has to leave room for reasoning: 2,048 tokens cut what models like DeepSeek-R1 answer.
+JUDGE_TOKENS = 16_384
+SIMULATED_JUDGE_TOKENS = 2048  # the simulator does not think first; as in the recorded calls of the demo
+SERVERS_LIMIT = "server"  # the word for no limit of ours: what the server allows
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
 
 
@@ -29,7 +34,9 @@ SAMPLING = ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequ
 class JudgeSpec:
     """A judge that is asked for. kind 'matcher' needs nothing else; 'llm' needs a model and where it is served.
 
-    channel: message, or reasoning (what a reasoning model thought before it). split: at most so many attributes a call.
+    max_tokens: limit of one answer; None sends none, so that the server's own holds; JUDGE_TOKENS becomes half of the
+    server's context where that is less. channel: message, or reasoning (what a reasoning model thought before it).
+    split: at most so many attributes a call.
     fields: further fields of the request body. schema: how its answers are held to their form (json_schema,
     json_object, none); None: as the server can. prompt: another wording than that of seeds/prompts/judge.yaml. prices:
     of its tokens; None: not known.
@@ -39,7 +46,7 @@ class JudgeSpec:
     model: str = MATCHER
     base_url: str = ""
     api_key_env: str = DEFAULT_KEY_ENV
-    max_tokens: int = 2048
+    max_tokens: int | None = JUDGE_TOKENS
     channel: str = MESSAGE
     split: int | None = None
     fields: Mapping[str, object] = field(default_factory=dict)
@@ -73,7 +80,8 @@ class RunSpec:
     nothing; on and off set the chat template's switch; low, medium, high the reasoning effort.
     check: whether a message does its task, by rules, by the first judge's model, or not at all. prompts: wording by
     kind (respond, memory, gate, rewrite, check) that goes before that of the seeds. prices: of the model's tokens;
-    None: not known. cap: what the run may cost, in the unit of the prices, which then have to be known.
+    None: not known. max_tokens: limit of one message; None sends none. cap: what the
+    run may cost, in the unit of the prices, which then have to be known.
     """
 
     dataset: str
@@ -87,7 +95,7 @@ class RunSpec:
     api_key_env: str = DEFAULT_KEY_ENV
     temperature: float | None = None
     sampling: Mapping[str, object] = field(default_factory=dict)
-    max_tokens: int = 1024
+    max_tokens: int | None = MESSAGE_TOKENS
     seed: int | None = None
     prompt_level: str = "base"
     prompts: Mapping[str, Prompt] = field(default_factory=dict)
@@ -157,7 +165,8 @@ class RunSpec:
 
     def parameters(self, limit_field: str, preset_thinking: Mapping[str, Any] | None = None) -> dict[str, object]:
         """The further fields of each request, as sent. limit_field: what the server calls the token limit."""
-        sent: dict[str, object] = {limit_field: self.max_tokens, **self.sampling}
+        limit = {} if self.max_tokens is None else {limit_field: self.max_tokens}
+        sent: dict[str, object] = {**limit, **self.sampling}
         if self.temperature is not None:
             sent["temperature"] = self.temperature
         return {**sent, **thinking_fields(self.thinking, preset_thinking)}

@@ -17,8 +17,18 @@ from cimemories.evaluation.compositions import CompositionError, composition
 from cimemories.evaluation.judging import LLM
 from cimemories.evaluation.mitigations import Mitigation
 from cimemories.evaluation.prices import Prices
-from cimemories.evaluation.spec import THINKING, JudgeSpec, Memory, RunSpec
+from cimemories.evaluation.spec import (
+    JUDGE_TOKENS,
+    MESSAGE_TOKENS,
+    SERVERS_LIMIT,
+    SIMULATED_JUDGE_TOKENS,
+    THINKING,
+    JudgeSpec,
+    Memory,
+    RunSpec,
+)
 from cimemories.llm.client import DEFAULT_KEY_ENV
+from cimemories.llm.worker import SIMULATOR
 from cimemories.seeds.presets import preset
 from cimemories.seeds.prompts import Prompt, levels, read_prompt_file
 from cimemories.seeds.reading import Line, Seed, SeedError, checked, load
@@ -80,11 +90,24 @@ def _either(value: object) -> str:
     return "text" if _form(value) == "text" else "mapping"
 
 
+def _number_or_word(value: object) -> str:
+    return "text" if isinstance(value, str) else "number"
+
+
+# A limit on tokens, or the word for none of ours.
+Limit = Annotated[
+    Annotated[int, Field(ge=1), Tag("number")] | Annotated[Literal["server"], Tag("text")],
+    Discriminator(_number_or_word),
+]
 PriceText = Annotated[str | None, BeforeValidator(_prices)]
 Thinking = Annotated[Literal["default", "on", "off", "low", "medium", "high"], BeforeValidator(_thinking)]
 assert set(THINKING) == {"default", "on", "off", "low", "medium", "high"}
 Composed = Annotated[str, AfterValidator(_composition)]
 Count = Annotated[int, Field(ge=0, le=999_999)]
+
+
+def _tokens(limit: int | str) -> int | None:
+    return None if limit == SERVERS_LIMIT else int(limit)
 
 
 class Steps(Seed):
@@ -144,7 +167,7 @@ class ModelEntry(Seed):
     thinking: Annotated[tuple[Thinking, ...], BeforeValidator(_listed), AT_MOST, AfterValidator(_repeats)] | None = None
     prices: PriceText = None
     sampling: dict[Line, Scalar] | None = None
-    max_tokens: int | None = Field(default=None, ge=1)
+    max_tokens: Limit | None = None
 
     @model_validator(mode="after")
     def _can_be_asked(self) -> ModelEntry:
@@ -162,7 +185,7 @@ class JudgeEntry(Seed):
     model: Line
     base_url: Line
     api_key_env: Line = DEFAULT_KEY_ENV
-    max_tokens: int = Field(default=2048, ge=1)
+    max_tokens: Limit | None = None
     channel: Literal["message", "reasoning"] = "message"
     split: int | None = Field(default=None, ge=1)
     fields: dict[Line, Scalar] = Field(default_factory=dict)
@@ -170,7 +193,9 @@ class JudgeEntry(Seed):
 
     def spec(self) -> JudgeSpec:
         prices = Prices.read(self.prices) if self.prices else None
-        return JudgeSpec(kind=LLM, **{**self.model_dump(), "prices": prices})
+        usual = SIMULATED_JUDGE_TOKENS if self.base_url == SIMULATOR else JUDGE_TOKENS
+        limit = usual if self.max_tokens is None else _tokens(self.max_tokens)
+        return JudgeSpec(kind=LLM, **{**self.model_dump(), "prices": prices, "max_tokens": limit})
 
 
 MemoryEntry = Annotated[
@@ -199,7 +224,7 @@ class SweepFile(Seed):
     profiles: int | None = Field(default=None, ge=1)
     contexts: int | None = Field(default=None, ge=1)
     sampling: dict[Line, Scalar] = Field(default_factory=dict)
-    max_tokens: int = Field(default=1024, ge=1)
+    max_tokens: Limit = MESSAGE_TOKENS
     seed: int | None = None
     timeout: float = Field(default=120.0, ge=1)
     judges: Annotated[tuple[Judging, ...], AT_MOST, AfterValidator(_some)] = ("matcher",)
@@ -325,7 +350,7 @@ def _run(
         more_judges=tuple(judges[1:]),
         api_key_env=entry.api_key_env or (known.api_key_env if known else None) or DEFAULT_KEY_ENV,
         sampling=entry.sampling if entry.sampling is not None else file.sampling,
-        max_tokens=entry.max_tokens or file.max_tokens,
+        max_tokens=_tokens(entry.max_tokens or file.max_tokens),
         seed=file.seed,
         prompt_level=level,
         prompts=wording,

@@ -190,7 +190,11 @@ def _form(store: Store, dataset: DatasetRow) -> None:
         temperature = d.number_input(
             "Temperature", 0.0, 2.0, value=None, step=0.1, placeholder="server's default", key="start.temperature"
         )
-        max_tokens = e.number_input("Token limit", 16, 65536, 2048, step=128, key="start.max_tokens")
+        st.session_state.setdefault("start.max_tokens", 2048)
+        max_tokens = e.number_input(
+            "Token limit", 16, 65536, value=None, step=128, key="start.max_tokens", placeholder="the server's",
+            help="Of one answer. Empty: no limit is sent, the server's own holds.",
+        )  # fmt: skip
         timeout = f.number_input(
             "Patience in seconds", 1, 3600, 120, step=60, key="start.timeout", help="Doubled by each retry of a request"
         )
@@ -205,7 +209,7 @@ def _form(store: Store, dataset: DatasetRow) -> None:
             contexts=int(contexts),
             api_key_env=key_env.strip() or DEFAULT_KEY_ENV,
             temperature=temperature,
-            max_tokens=int(max_tokens),
+            max_tokens=None if max_tokens is None else int(max_tokens),
             timeout=float(timeout),
             personas=personas,
         )

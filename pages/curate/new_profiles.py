@@ -266,7 +266,11 @@ def _by_model(store: Store, who: _Who, *, simulator: bool) -> None:
         per_domain = st.number_input("Per domain", 1, 20, 7, key="new.per_domain", help=_PER_DOMAIN, width=NARROW)
         events = st.number_input("Life events", 1, 31, 3, key="new.events", width=NARROW)
         general = st.number_input("General ones", 1, 50, 10, key="new.general", help=_GENERAL, width=NARROW)
-        max_tokens = st.number_input("Token limit", 256, 131072, 8192, step=1024, key="new.max_tokens", width=NARROW)
+        st.session_state.setdefault("new.max_tokens", 8192)
+        max_tokens = st.number_input(
+            "Token limit", 256, 131072, value=None, step=1024, key="new.max_tokens", width=NARROW,
+            placeholder="the server's", help="Of one answer. Empty: no limit is sent, the server's own holds.",
+        )  # fmt: skip
         temperature = st.number_input(
             "Temperature", 0.0, 2.0, value=None, step=0.1, placeholder="default", key="new.temperature", width=NARROW
         )

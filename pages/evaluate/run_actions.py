@@ -14,10 +14,11 @@ from cimemories.analysis.effective_labels import effective_labels
 from cimemories.analysis.exporting_results import export_run
 from cimemories.analysis.progress import ACTIVE
 from cimemories.analysis.scopes import judge_title
-from cimemories.evaluation.again import command_of, judge_again, spec_of
+from cimemories.evaluation.again import command_of, judge_again, messages_simulated, spec_of
 from cimemories.evaluation.batches import export_batch
 from cimemories.evaluation.compositions import CompositionError
 from cimemories.evaluation.planning import plan
+from cimemories.evaluation.servers import BATCH
 from cimemories.formats.errors import FormatError
 from cimemories.llm.client import EndpointError
 from cimemories.llm.policy import SimulatorError
@@ -60,8 +61,8 @@ def _judge(store: Store, row: RunRow) -> None:
     """Further judges for the messages that are there; costs the judging alone."""
     safe.inline("Its messages stay as they are: only further judgements are asked for.", muted=True)
     draft = Draft(f"runs.again.{row.id}")
-    simulated = row.endpoint in (SIMULATOR, IMPORTED)
-    run_judges.draw(draft, simulated=simulated, first=run_judges.MATCHER)
+    served = row.endpoint not in (SIMULATOR, IMPORTED, BATCH)
+    run_judges.draw(draft, simulated=messages_simulated(row), first=(run_judges.MATCHER,), same=served, model=row.model)
     check = False
     if run_judges.any_model(draft):
         check = st.toggle(
@@ -76,7 +77,7 @@ def _judge(store: Store, row: RunRow) -> None:
     if not pressed:
         return
     try:
-        judges = run_judges.specs(draft, row.endpoint, key_env)
+        judges = run_judges.specs(draft, row.endpoint, key_env, row.model)
         with st.spinner("Looking the judges' servers up"):
             judge_again(store, row.id, judges, check=check)
             launch.launch(store, row.id)

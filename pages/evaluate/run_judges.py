@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import streamlit as st
 
-from cimemories.evaluation.spec import JudgeSpec
+from cimemories.evaluation.spec import JUDGE_TOKENS, SIMULATED_JUDGE_TOKENS, JudgeSpec
 from cimemories.llm.client import DEFAULT_KEY_ENV
 from cimemories.llm.worker import SIMULATOR
 from cimemories.store.engine import StoreError
@@ -29,18 +29,26 @@ CHECKS = {
     "model": "by the first judge's model",
     "none": "not at all",
 }
-LIMIT = 2048
 
 
-def draw(draft: Draft, *, simulated: bool, first: str, least: int = 1) -> None:
-    """Fields of all judges, one bordered row each. simulated: the model under test is; first: kind of the first one."""
-    ids: list[int] = draft.get("judges") or list(range(least))
-    draft.put("judges", ids)
-    options = [MATCHER, SIMULATED, OTHER] if simulated else [MATCHER, SAME, OTHER, SIMULATED]
+def draw(draft: Draft, *, simulated: bool, first: Sequence[str], same: bool = True, model: str = "") -> None:
+    """Fields of all judges, one bordered row each.
+
+    simulated: the messages are; only then a simulated judge may read them. first: kinds of the judges that stand there
+    at first. same: the model under test has a server that a judge may be asked at; model: its name there.
+    """
+    options = [MATCHER, *([SAME] if same and not simulated else []), OTHER, *([SIMULATED] if simulated else [])]
+    if draft.get("judges_first") != list(first):
+        # Judges that were meant for another kind of model are not kept: one of them may be simulated.
+        for i in draft.get("judges") or ():
+            draft.put(f"judge.{i}.kind", None)
+        draft.put("judges", list(range(len(first))))
+        draft.put("judges_first", list(first))
+    ids: list[int] = draft.get("judges")
     for place, i in enumerate(ids):
         with st.container(border=True):
-            default = first if place == 0 and first in options else MATCHER
-            _judge(draft, i, options, default, _remover(draft, ids, i) if len(ids) > least else None)
+            default = first[place] if place < len(first) and first[place] in options else MATCHER
+            _judge(draft, i, options, default, _remover(draft, ids, i) if len(ids) > 1 else None, model)
     if len(ids) < MOST and st.button("Add a judge", icon=":material/add:", key=f"{draft.name}.judge.add"):
         draft.keep()
         draft.put("judges", [*ids, max(ids) + 1])
@@ -56,7 +64,9 @@ def _remover(draft: Draft, ids: list[int], gone: int) -> Callable[[], None]:
     return remove
 
 
-def _judge(draft: Draft, i: int, options: list[str], default: str, remove: Callable[[], None] | None) -> None:
+def _judge(
+    draft: Draft, i: int, options: list[str], default: str, remove: Callable[[], None] | None, model: str
+) -> None:
     name = f"judge.{i}"
     what, who, where, more, out = st.columns([3, 3, 5, 1.3, 0.7], vertical_alignment="bottom")
     with what:
@@ -71,8 +81,10 @@ def _judge(draft: Draft, i: int, options: list[str], default: str, remove: Calla
     if kind in (SAME, OTHER):
         with who:
             st.text_input(
-                "Judge model", key=draft.key(f"{name}.model", ""), placeholder="as its server names it",
-                help="Best of another family than the model under test: kin judge kin mildly.",
+                "Judge model", key=draft.key(f"{name}.model", ""),
+                placeholder=safe.option(model) if kind == SAME and model else "as its server names it",
+                help="Best of another family than the model under test: kin judge kin mildly. Left empty on the same "
+                "server: the model under test itself.",
             )  # fmt: skip
     if kind == OTHER:
         with where:
@@ -119,9 +131,12 @@ def _more(draft: Draft, name: str, *, real: bool) -> None:
             "Token limit of a judgement",
             16,
             131_072,
-            step=128,
-            key=draft.number(f"{name}.max_tokens", LIMIT, 16, 131_072),
-            help="Judges that think first need much more, such as 16384",
+            value=None,
+            step=1024,
+            placeholder="the server's",
+            key=draft.key(f"{name}.max_tokens", JUDGE_TOKENS),
+            help=f"Its reasoning included. {JUDGE_TOKENS:,} leaves room for judges that think first, and becomes half "
+            "of the server's context where that is less. Empty: no limit is sent, the server's own holds.",
         )
         st.text_input(
             "Further fields of its requests",
@@ -136,33 +151,35 @@ def any_model(draft: Draft) -> bool:
     return any(draft.get(f"judge.{i}.kind", MATCHER) != MATCHER for i in draft.get("judges") or [])
 
 
-def specs(draft: Draft, base_url: str, key_env: str) -> list[JudgeSpec]:
-    """The judges as filled in, those of the reasoning behind the others. base_url, key_env: of the model's server.
-    Raises StoreError for what is missing or cannot be read."""
+def specs(draft: Draft, base_url: str, key_env: str, model: str = "") -> list[JudgeSpec]:
+    """The judges as filled in, those of the reasoning behind the others. base_url, key_env, model: of the model under
+    test, which judges on its server where no other name is given. Raises StoreError for what is missing or cannot be
+    read."""
     found: list[JudgeSpec] = []
     thoughts: list[JudgeSpec] = []
     for place, i in enumerate(draft.get("judges") or [0], 1):
-        spec = _spec(draft, f"judge.{i}", place, base_url, key_env)
+        spec = _spec(draft, f"judge.{i}", place, base_url, key_env, model)
         found.append(spec)
         if spec.kind != MATCHER and draft.get(f"judge.{i}.reasoning"):
             thoughts.append(replace(spec, channel="reasoning"))
     return [*found, *thoughts]
 
 
-def _spec(draft: Draft, name: str, place: int, base_url: str, key_env: str) -> JudgeSpec:
+def _spec(draft: Draft, name: str, place: int, base_url: str, key_env: str, same: str) -> JudgeSpec:
     kind = draft.get(f"{name}.kind", MATCHER)
     if kind == MATCHER:
         return JudgeSpec()
     split = draft.get(f"{name}.split")
-    limit = int(draft.get(f"{name}.max_tokens") or LIMIT)
+    limit = draft.get(f"{name}.max_tokens", JUDGE_TOKENS)
     if kind == SIMULATED:
-        return JudgeSpec("llm", SIM_JUDGE, SIMULATOR, max_tokens=LIMIT, split=split)
-    model = str(draft.get(f"{name}.model") or "").strip()
+        return JudgeSpec("llm", SIM_JUDGE, SIMULATOR, max_tokens=SIMULATED_JUDGE_TOKENS, split=split)
+    model = str(draft.get(f"{name}.model") or "").strip() or (same if kind == SAME else "")
     url = base_url if kind == SAME else str(draft.get(f"{name}.base_url") or "").strip()
     key = key_env if kind == SAME else str(draft.get(f"{name}.key_env") or DEFAULT_KEY_ENV).strip()
     if not model or not url:
         raise StoreError(f"judge {place} needs {'a model' if not model else 'a base URL'}.")
-    return JudgeSpec("llm", model, url, key, limit, split=split, fields=fields_of(draft.get(f"{name}.fields"), place))
+    fields = fields_of(draft.get(f"{name}.fields"), place)
+    return JudgeSpec("llm", model, url, key, None if limit is None else int(limit), split=split, fields=fields)
 
 
 def fields_of(text: object, place: object = "") -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from cimemories.analysis.labels import default_labelling
-from cimemories.evaluation.spec import THINKING
+from cimemories.evaluation.spec import MESSAGE_TOKENS, THINKING
 from cimemories.files import uploaded
 from cimemories.seeds import SeedError
 from cimemories.seeds.presets import Sampling
@@ -71,7 +71,9 @@ def draw(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
         safe.heading("The model")
         missing = _sampling(draft) or missing
     safe.heading("Judges")
-    run_judges.draw(draft, simulated=model.simulated, first=run_judges.SIMULATED)
+    simulated = run_new_model.is_simulated(draft)
+    first = (run_judges.SIMULATED,) if simulated else (run_judges.SAME, run_judges.MATCHER)
+    run_judges.draw(draft, simulated=simulated, first=first, model=model.model)
     checks, _ = st.columns([1, 2])
     with checks:
         run_judges.check(draft)
@@ -80,7 +82,7 @@ def draw(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
 
 def _judges(draft: Draft, model: run_new_model.Chosen) -> str:
     try:
-        judges = run_judges.specs(draft, model.base_url, model.key_env)
+        judges = run_judges.specs(draft, model.base_url, model.key_env, model.model)
     except StoreError as problem:
         return sentence(problem)
     if draft.get("check") == "model" and all(judge.kind != "llm" for judge in judges):
@@ -310,9 +312,10 @@ def _sampling(draft: Draft) -> str:
     one, two = st.columns(2)
     with one:
         st.number_input(
-            "Token limit", 16, 131_072, step=128, key=draft.number("max_tokens", 1024, 16, 131_072),
+            "Token limit", 16, 131_072, value=None, step=128, placeholder="the server's",
+            key=draft.key("max_tokens", MESSAGE_TOKENS),
             help="Of one message, its thinking included. What is cut counts as missing, so models that think need "
-            "more, such as 8192.",
+            "more, such as 8192. Empty: no limit is sent, the server's own holds.",
         )  # fmt: skip
     with two:
         st.number_input(

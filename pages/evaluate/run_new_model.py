@@ -95,8 +95,7 @@ def draw(store: Store, draft: Draft) -> str:
         return "" if where == SIMULATED else "Say where the model is served."
     if not found.model:
         return "Say which model, as its server names it."
-    _test(draft, found)
-    return ""
+    return _test(draft, found)
 
 
 def _managed(draft: Draft, served: list[run_servers.Served]) -> None:
@@ -189,8 +188,16 @@ def _endpoint(draft: Draft) -> None:
         safe.inline(" ".join(part for part in (hint, gone, preset.notes or "") if part), muted=True)
 
 
-def _test(draft: Draft, found: Chosen) -> None:
-    """Ask the server one question, and say what it can do."""
+def is_simulated(draft: Draft) -> bool:
+    """Whether the model is a simulator's, as far as is known: by its address, or by what a test of it found."""
+    found, tested = chosen(draft), draft.get("tested")
+    return found.simulated or bool(
+        tested and tested[0] == found and isinstance(tested[1], Server) and tested[1].simulated
+    )
+
+
+def _test(draft: Draft, found: Chosen) -> str:
+    """Ask the server one question, and say what it can do; what is missing where it cannot be used."""
     if st.button("Test the connection", icon=":material/network_check:", key="run_new.test"):
         draft.put("tested", None)
         try:
@@ -198,10 +205,15 @@ def _test(draft: Draft, found: Chosen) -> None:
                 server = look_up(found.base_url, found.key_env, found.model, SAMPLES_TRIED, True, None)
             draft.put("tested", (found, server))
         except (EndpointError, SimulatorError) as problem:
-            page.error("The model cannot be used yet.", sentence(problem))
+            draft.put("tested", (found, sentence(problem)))
     tested = draft.get("tested")
-    if tested and tested[0] == found:
+    if not tested or tested[0] != found:
+        return ""
+    if isinstance(tested[1], Server):
         safe.show(_told(tested[1]))
+        return ""
+    page.error("The model cannot be used yet.", tested[1])
+    return "The connection test failed. Start the server or correct the fields above, then test it again."
 
 
 def _told(server: Server) -> safe.Html:

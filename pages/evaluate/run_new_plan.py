@@ -86,18 +86,22 @@ def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
         ("Memory", f"{memory}, each as {spec.memory.template}"),
         ("Thinking", spec.thinking),
         ("Sampling", ", ".join(f"{k} {v}" for k, v in sent.items()) or "the model's defaults"),
-        ("Samples", f"{spec.samples}, of at most {spec.max_tokens:,} tokens"),
+        ("Samples", f"{spec.samples}, {tokens_in_words(spec.max_tokens)}"),
         ("Mitigation", str(spec.mitigation)),
         ("Judges", ", ".join(judges)),
         ("Task check", run_judges.CHECKS[spec.check]),
     ]
 
 
+def tokens_in_words(limit: int | None) -> str:
+    return "with the server's own limit on tokens" if limit is None else f"of at most {limit:,} tokens"
+
+
 def _money_fields(draft: Draft) -> None:
     """Prices of the model and of each judge that is a model, the currency and the cap; nothing for what is free."""
     model = run_new_model.chosen(draft)
     asked = [("model", model.model)]
-    judges = run_judges.specs(draft, model.base_url, model.key_env)
+    judges = run_judges.specs(draft, model.base_url, model.key_env, model.model)
     asked += [(f"judge.{name}", name) for name in dict.fromkeys(j.model for j in judges if j.kind == "llm")]
     key = f"{draft.name}.box.prices"
     box = st.expander("Prices and cap", icon=":material/payments:", key=key, on_change="rerun")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cimemories.evaluation.prices import Prices
-from cimemories.evaluation.spec import JudgeSpec, Memory, RunSpec
+from cimemories.evaluation.spec import MESSAGE_TOKENS, JudgeSpec, Memory, RunSpec
 from cimemories.seeds import Prompt
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import StoreError
@@ -38,6 +38,7 @@ def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
     wording, level = _wording(draft)
     preset = run_new_model.preset_of(draft)
     sampling, temperature = _sampling(draft)
+    limit = draft.get("max_tokens", MESSAGE_TOKENS)
     return RunSpec(
         dataset=str(name),
         model=model.model,
@@ -50,7 +51,7 @@ def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
         api_key_env=model.key_env,
         temperature=temperature,
         sampling=sampling,
-        max_tokens=int(draft.get("max_tokens", 1024)),
+        max_tokens=None if limit is None else int(limit),
         seed=None if draft.get("seed") is None else int(draft.get("seed")),
         prompt_level=level,
         prompts=wording,
@@ -87,7 +88,7 @@ def prices(draft: Draft, field: str) -> Prices | None:
 
 
 def _judges(draft: Draft, model: run_new_model.Chosen) -> list[JudgeSpec]:
-    found = run_judges.specs(draft, model.base_url, model.key_env)
+    found = run_judges.specs(draft, model.base_url, model.key_env, model.model)
     wording = _judge_wording(draft)
     judged = []
     for judge in found:

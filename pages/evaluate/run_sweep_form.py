@@ -12,7 +12,7 @@ import yaml
 from cimemories import launch
 from cimemories.analysis.effective_labels import effective_labels
 from cimemories.evaluation.prices import Prices
-from cimemories.evaluation.spec import THINKING
+from cimemories.evaluation.spec import MESSAGE_TOKENS, SERVERS_LIMIT, THINKING
 from cimemories.evaluation.sweep_file import SweepSpec, check_sweep, read_sweep
 from cimemories.evaluation.sweeps import SweepEstimate, estimate_sweep, plan
 from cimemories.files import uploaded
@@ -86,7 +86,9 @@ def _from_form(store: Store, draft: Draft, data: list[DatasetRow]) -> SweepSpec 
     with right:
         shared = _shared(draft, data)
     with st.popover("Judges and task check", icon=":material/gavel:"):
-        run_judges.draw(draft, simulated=True, first=_first_judge(models))
+        simulated = bool(models) and all(model["base_url"] == SIMULATOR for model in models)
+        first = run_judges.SIMULATED if simulated else run_judges.MATCHER
+        run_judges.draw(draft, simulated=simulated, first=(first,), same=False)
         run_judges.check(draft)
     if not models:
         safe.inline("Choose at least one model.", muted=True)
@@ -102,11 +104,6 @@ def _from_form(store: Store, draft: Draft, data: list[DatasetRow]) -> SweepSpec 
     with st.popover("YAML", icon=":material/data_object:"):
         show_yaml(content, "run_sweep.yaml")
     return check_sweep(content, NAME)
-
-
-def _first_judge(models: list[dict[str, object]]) -> str:
-    simulated = bool(models) and all(model["base_url"] == SIMULATOR for model in models)
-    return run_judges.SIMULATED if simulated else run_judges.MATCHER
 
 
 def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
@@ -220,15 +217,16 @@ def _shared(draft: Draft, data: list[DatasetRow]) -> dict[str, object]:
     one, two = st.columns(2)
     with one:
         limit = st.number_input(
-            "Token limit", 16, 131_072, step=128, key=draft.number("max_tokens", 1024, 16, 131_072),
-            help="Of one message, its thinking included",
+            "Token limit", 16, 131_072, value=None, step=128, placeholder="the server's",
+            key=draft.key("max_tokens", MESSAGE_TOKENS),
+            help="Of one message, its thinking included. Empty: no limit is sent, the server's own holds.",
         )  # fmt: skip
     with two:
         cap = st.number_input(
             "Cap on cost", 0.0, value=None, placeholder="none", key=draft.key("cap", None),
             help="The sweep ends once it has paid this much; it needs the prices of all that costs",
         )  # fmt: skip
-    found |= {"samples": int(samples), "max_tokens": int(limit)}
+    found |= {"samples": int(samples), "max_tokens": SERVERS_LIMIT if limit is None else int(limit)}
     found |= {"profiles": int(profiles)} if profiles != row.profiles else {}
     found |= {"contexts": int(contexts)} if contexts != row.contexts else {}
     return found | ({"cap": float(cap)} if cap else {})
@@ -240,7 +238,8 @@ def _judges(draft: Draft) -> list[object]:
         if judge.kind != "llm":
             found.append("matcher")
             continue
-        entry: dict[str, object] = {"model": judge.model, "base_url": judge.base_url, "max_tokens": judge.max_tokens}
+        entry: dict[str, object] = {"model": judge.model, "base_url": judge.base_url}
+        entry["max_tokens"] = SERVERS_LIMIT if judge.max_tokens is None else judge.max_tokens
         entry |= {"api_key_env": judge.api_key_env} if judge.api_key_env != DEFAULT_KEY_ENV else {}
         entry |= {"channel": judge.channel} if judge.channel != "message" else {}
         entry |= {"split": judge.split} if judge.split else {}

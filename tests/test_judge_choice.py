@@ -1,0 +1,219 @@
+"""Who judges: never a simulator what a real model wrote, by default the model itself beside the matcher; and with which
+limit on tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from evaluating import add, cli_inside, outside, row_of, simulated
+from hostile import Asked, Reply, completion, hostile_server
+from paging import button, opened, said
+from streamlit.testing.v1 import AppTest
+from worlds import make_profile
+
+from cimemories.evaluation import runs, sweeps
+from cimemories.evaluation.again import command_of, judge_again, spec_of
+from cimemories.evaluation.batches import export_batch
+from cimemories.evaluation.estimates import estimate
+from cimemories.evaluation.planning import judge_limit
+from cimemories.evaluation.servers import Server
+from cimemories.evaluation.spec import JUDGE_TOKENS, JudgeSpec, RunSpec
+from cimemories.evaluation.sweep_file import check_sweep
+from cimemories.llm.simulator import running_simulator
+from cimemories.store import judgements
+from cimemories.store import runs as run_rows
+from cimemories.store.engine import Store, StoreError
+
+RUNS = "pages/evaluate/runs.py"
+SIMULATED_JUDGE = JudgeSpec("llm", "sim-judge", "simulator")
+
+
+def answering(asked: Asked) -> Reply:
+    judging = "response_format" in asked.body
+    return completion(*['{"revealed": []}' if judging else "Dear all, here is what you asked for."] * asked.n)
+
+
+@pytest.fixture
+def real() -> Iterator[Any]:
+    """A server of a model that is no simulator's."""
+    with hostile_server(answering, ("m",)) as server:
+        yield server
+
+
+@pytest.fixture
+def store(app_store: Store) -> Store:
+    add(app_store, [make_profile(0, 6, 2)])
+    return app_store
+
+
+def spec(url: str, **changes: object) -> RunSpec:
+    return simulated(url, **{"model": "m", "judge": JudgeSpec(), "samples": 1, **changes})
+
+
+def judges_of(store: Store, run_id: str) -> list[tuple[str, dict[str, object]]]:
+    with store.read() as connection:
+        return [(judge.name, judge.parameters) for judge in judgements.of_run(connection, run_id)]
+
+
+def test_a_simulated_judge_of_real_messages_is_refused_everywhere(store: Store, real: Any, tmp_path: Path) -> None:
+    said_ = "simulated judge, and the messages are of a real model"
+    with running_simulator() as url:
+        for judge in (SIMULATED_JUDGE, JudgeSpec("llm", "sim-judge", url)):
+            with pytest.raises(StoreError, match=said_):
+                runs.plan(store, spec(real.url, judge=judge))
+    with pytest.raises(StoreError, match=said_):
+        runs.plan(store, spec("batch", judge=SIMULATED_JUDGE))
+    content = {
+        "name": "s",
+        "dataset": "small",
+        "models": [{"model": "m", "base_url": real.url}],
+        "judges": [{"model": "sim-judge", "base_url": "simulator"}],
+    }
+    with pytest.raises(StoreError, match=said_):
+        sweeps.plan(store, check_sweep(content, Path("sweep.yaml")))
+    place = ["--workspace", store.workspace]
+    by = ["--judge-model", "sim-judge", "--judge-base-url", "simulator"]
+    done = cli_inside(outside(), "run", "-d", "small", "-m", "m", "--base-url", real.url, *by, *place)
+    assert done.returncode == 1 and "simulated judge" in done.stderr
+    with store.read() as connection:
+        assert run_rows.all_rows(connection) == []
+    run_id = runs.plan(store, spec(real.url))
+    runs.execute(store, run_id)
+    with pytest.raises(StoreError, match=said_):
+        judge_again(store, run_id, [SIMULATED_JUDGE])
+    assert cli_inside(outside(), "judge", run_id, *by, *place).returncode == 1
+    assert not row_of(store, run_id).simulated
+    app = opened(RUNS, "runs.box.judge", run=run_id)
+    assert "simulated" not in app.selectbox(key=f"runs.again.{run_id}.judge.0.kind").options
+    simulated_run = runs.plan(store, simulated(samples=1, judge=JudgeSpec()))
+    runs.execute(store, simulated_run)
+    judge_again(store, simulated_run, [SIMULATED_JUDGE])
+
+
+def test_the_command_line_lets_a_real_model_judge_beside_the_matcher(store: Store, real: Any) -> None:
+    place = ["--samples", 1, "--workspace", store.workspace]
+    done = cli_inside(outside(), "run", "-d", "small", "-m", "m", "--base-url", real.url, *place)
+    assert done.returncode == 0, done.stderr
+    assert [name for name, _ in judges_of(store, done.stdout.split()[-1])] == ["m", "matcher"]
+    done = cli_inside(outside(), "run", "-d", "small", "-m", "sim-average", "--base-url", "simulator", *place)
+    assert [name for name, _ in judges_of(store, done.stdout.split()[-1])] == ["matcher"]
+    with running_simulator() as url:
+        done = cli_inside(outside(), "run", "-d", "small", "-m", "sim-average", "--base-url", url, *place)
+    assert [name for name, _ in judges_of(store, done.stdout.split()[-1])] == ["matcher"]
+
+
+def step_one(url: str, model: str = "m") -> AppTest:
+    app = opened(RUNS, tab="new")
+    app.segmented_control(key="run_new.where").set_value("endpoint").run()
+    app.text_input(key="run_new.base_url").set_value(url).run()
+    app.text_input(key="run_new.model").set_value(model).run()
+    return app
+
+
+def test_the_page_offers_no_simulated_judge_for_an_endpoint(store: Store, real: Any) -> None:
+    app = opened(RUNS, tab="new")
+    app.segmented_control(key="run_new.where").set_value("simulator").run()
+    button(app, "To the experiment").click().run()
+    assert app.selectbox(key="run_new.judge.0.kind").value == "simulated"
+    button(app, "Back").click().run()
+    app.segmented_control(key="run_new.where").set_value("endpoint").run()
+    app.text_input(key="run_new.base_url").set_value(real.url).run()
+    app.text_input(key="run_new.model").set_value("m").run()
+    button(app, "To the experiment").click().run()
+    kinds = [app.selectbox(key=f"run_new.judge.{i}.kind") for i in (0, 1)]
+    assert [kind.value for kind in kinds] == ["same", "matcher"], "not what was chosen for the simulator"
+    assert all("Simulated judge" not in kind.options for kind in kinds)
+    button(app, "To the plan").click().run()
+    assert not app.exception
+    assert "m, matcher" in said(app)
+
+
+def test_a_failed_connection_test_blocks_the_next_step(store: Store, real: Any) -> None:
+    app = step_one(real.url, "another")
+    assert not button(app, "To the experiment").disabled
+    button(app, "Test the connection").click().run()
+    assert button(app, "To the experiment").disabled
+    assert "does not serve" in said(app) and "then test it again" in said(app)
+    app.text_input(key="run_new.model").set_value("m").run()
+    assert not button(app, "To the experiment").disabled, "it failed for another model"
+    button(app, "Test the connection").click().run()
+    assert not button(app, "To the experiment").disabled
+    assert "It answers" in said(app)
+
+
+def test_no_limit_on_tokens_is_a_choice(store: Store, real: Any) -> None:
+    place = ["--workspace", store.workspace]
+    none = ["--max-tokens", "server", "--judge-max-tokens", "server"]
+    asked = ["run", "-d", "small", "-m", "m", "--base-url", real.url, "--samples", 1]
+    plan = cli_inside(outside(), *asked, *none, "--plan", *place)
+    assert plan.returncode == 0 and "no limit is sent" in plan.stderr
+    before = len(real.chats)
+    done = cli_inside(outside(), *asked, *none, *place)
+    assert done.returncode == 0, done.stderr
+    sent = [item.body for item in real.chats[before:] if "colour" not in str(item.body)]
+    assert sent and all("max_tokens" not in body for body in sent)
+    again = spec_of(store, done.stdout.split()[-1])
+    assert (again.max_tokens, again.judge.max_tokens) == (None, None)
+    assert "--max-tokens server" in command_of(again) and "--judge-max-tokens server" in command_of(again)
+    wrong = cli_inside(outside(), *asked, "--max-tokens", "none", *place)
+    assert wrong.returncode == 1 and "or the word server" in wrong.stderr
+    label = ["label", "-d", "small", "-m", "m", "--base-url", real.url, "--draws", 1, "--max-tokens", "server"]
+    before = len(real.chats)
+    cli_inside(outside(), *label, *place)
+    assert all("max_tokens" not in item.body for item in real.chats[before:])
+
+
+def test_a_sweep_may_leave_the_limit_to_the_server(store: Store) -> None:
+    content: dict[str, object] = {
+        "name": "s",
+        "dataset": "small",
+        "models": [
+            {"model": "a", "base_url": "http://localhost:1/v1"},
+            {"model": "b", "base_url": "http://localhost:1/v1", "max_tokens": 512},
+        ],
+        "judges": [
+            {"model": "j", "base_url": "http://localhost:1/v1"},
+            {"model": "k", "base_url": "http://localhost:1/v1", "max_tokens": "server"},
+        ],
+        "max_tokens": "server",
+    }
+    found = check_sweep(content, Path("sweep.yaml"))
+    assert [run.max_tokens for run in found.runs] == [None, 512]
+    assert [judge.max_tokens for judge in found.runs[0].judges] == [JUDGE_TOKENS, None]
+    assert [run.max_tokens for run in check_sweep(found.source, Path("sweep.yaml")).runs] == [None, 512]
+
+
+def test_the_limit_of_the_page_can_be_left_to_the_server(store: Store, real: Any) -> None:
+    app = step_one(real.url)
+    button(app, "To the experiment").click().run()
+    app.number_input(key="run_new.max_tokens").set_value(None).run()
+    button(app, "To the plan").click().run()
+    assert not app.exception
+    assert "the server's own limit on tokens" in unescape(said(app))
+    assert "no limit is sent" in said(app)
+
+
+@pytest.mark.parametrize(("context", "limit"), [(None, 16_384), (131_072, 16_384), (8192, 4096)])
+def test_a_judge_has_room_for_reasoning_and_its_prompt(context: int | None, limit: int) -> None:
+    server = Server(simulated=False, max_model_len=context)
+    assert judge_limit(JudgeSpec("llm", "j", "http://localhost:1/v1"), server) == limit
+    assert judge_limit(JudgeSpec("llm", "j", "http://localhost:1/v1", max_tokens=2048), server) == 2048
+
+
+def test_a_task_check_by_a_model_has_the_room_of_its_judge(store: Store, real: Any) -> None:
+    """64 tokens cut what a model that thinks first has to say."""
+    run_id = runs.plan(store, spec(real.url, judge=JudgeSpec("llm", "m", real.url), check="model"))
+    with store.read() as connection:
+        (checker,) = judgements.checkers_of_run(connection, run_id)
+    assert checker.parameters["max_tokens"] == JUDGE_TOKENS
+    assert estimate(store, spec(real.url, judge=JudgeSpec("llm", "m", real.url), check="model")).requests
+
+
+def test_a_batch_run_has_the_bodies_of_its_limits(store: Store, tmp_path: Path) -> None:
+    run_id = runs.plan(store, spec("batch", judge=JudgeSpec("llm", "m", "batch"), max_tokens=None))
+    export_batch(store, run_id, tmp_path / "owed.jsonl")
+    assert "max_tokens" not in (tmp_path / "owed.jsonl").read_text()
