@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from evaluating import DATASET, add, row_of, simulated, small_profiles
+from evaluating import DATASET, add, cli_inside, outside, row_of, simulated, small_profiles
 from hostile import Asked, Reply, Server, completion, hostile_server
 
 from cimemories.curation import labelling
 from cimemories.evaluation import runs
 from cimemories.evaluation.estimates import estimate
 from cimemories.evaluation.servers import look_up, told_apart
+from cimemories.evaluation.sweep_file import check_sweep
+from cimemories.evaluation.sweeps import estimate_sweep
+from cimemories.evaluation.sweeps import execute as execute_sweep
+from cimemories.evaluation.sweeps import plan as plan_sweep
 from cimemories.llm.client import EndpointError
 from cimemories.llm.executor import Progress
 from cimemories.llm.identity import flags_of
 from cimemories.llm.simulator import running_simulator
 from cimemories.llm.worker import WorkError
-from cimemories.store import servers
+from cimemories.store import provenance, servers
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.ids import canonical_json
 from cimemories.store.servers import NOT_KNOWN, ServerId, address_of
@@ -327,3 +333,76 @@ def test_labels_of_another_server_are_another_labelling(small: Store) -> None:
             connection.execute(sa.text("DELETE FROM labelling WHERE id = :id"), {"id": second})
             servers.tie(connection, one.url, other.url, "Ada")
         assert planned(other.url) == first
+
+
+# ---- where answers come from is shown, and what is asked is said
+
+
+def test_a_run_says_where_its_answers_come_from(small: Store) -> None:
+    with serving(root="maker/m") as server:
+        first, _ = done(small, server.url, samples=1)
+        with small.write() as connection:
+            connection.execute(sa.update(call).values(server=None))
+        second, _ = done(small, server.url)
+    with small.read() as connection:
+        found = provenance.origins(connection, [first, second, "run-imported"])
+    assert [source.words() for source in found[first]] == ["2 of 2 messages are of a server not known"]
+    assert [source.words() for source in found[second]] == [
+        f"2 of 4 messages come from {address_of(server.url)}, root maker/m",
+        "2 of 4 messages are of a server not known (2 of them were in the record)",
+    ]
+    assert found["run-imported"] == []
+
+
+def test_commands_tie_servers_and_say_where_answers_come_from(small: Store) -> None:
+    environment = {**outside(), "CIMEMORIES_WORKSPACE": str(small.workspace)}
+
+    def command(*words: object) -> str:
+        ended = cli_inside(environment, *words)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    asked = ("run", "-d", DATASET, "-m", "m", "--samples", 2, "--judge", "matcher")
+    with serving("one") as one, serving("two") as two:
+        run_id = command(*asked, "--base-url", one.url).split()[-1]
+        assert "0 of 4 draws are in the record" in command(*asked, "--base-url", one.url, "--fresh", "--plan")
+        assert "4 of 4 draws are in the record" in command(*asked, "--base-url", one.url, "--plan")
+        assert "0 of 4 draws are in the record" in command(*asked, "--base-url", two.url, "--plan")
+        assert "are the same server" in command("same-server", one.url, two.url, "--by", "Ada")
+        assert "4 of 4 draws are in the record" in command(*asked, "--base-url", two.url, "--plan")
+        listed = json.loads(command("same-server", "--json"))
+        command("same-server", two.url, one.url, "--undo")
+        assert "0 of 4 draws are in the record" in command(*asked, "--base-url", two.url, "--plan")
+        count = len(one.chats)
+        again = command("repeat", run_id, "--fresh").split()[-1]
+        assert len(one.chats) == 2 * count and "--fresh" in command("repeat", again, "--show")
+    assert listed["servers"] == [{"server": address_of(one.url), "answers": MESSAGES}]
+    assert [tie["by"] for tie in listed["same"]] == ["Ada"]
+    rows = {row["id"]: row for row in json.loads(command("runs", "--json"))}
+    (source,) = rows[run_id]["answers"]
+    assert source["server"] == address_of(one.url) and (source["answers"], source["of"]) == (MESSAGES, MESSAGES)
+    assert cli_inside(environment, "same-server", "nonsense", one.url).returncode == 1
+    assert cli_inside(environment, "same-server", one.url).returncode == 1
+
+
+def test_a_sweep_of_open_calls_is_not_said_to_ask_nothing(small: Store) -> None:
+    """Its second cell asks what the first has asked by then; the sentence of that cell stood above all open calls."""
+    with serving() as server:
+        content = {
+            "name": "s",
+            "dataset": DATASET,
+            "models": [{"model": "m", "base_url": server.url}],
+            "memory": ["full", "random-500"],
+            "samples": 2,
+        }
+        found = estimate_sweep(small, check_sweep(content, Path("s.yaml")))
+        assert (found.cells[0].requests, found.cells[1].requests, found.total.requests) == (2, 0, 2)
+        assert not any("nothing is asked" in text for text in found.total.notes)
+        sweep_id = plan_sweep(small, check_sweep({**content, "fresh": True}, Path("s.yaml")))
+        execute_sweep(small, sweep_id)
+        assert len(server.chats) == 2, "its cells share what they draw anew"
+        execute_sweep(small, plan_sweep(small, check_sweep(content, Path("s.yaml"))))
+        assert len(server.chats) == 4
+        assert estimate_sweep(small, check_sweep(content, Path("s.yaml"))).total.notes == (
+            "all of it is in the record already: nothing is asked",
+        )

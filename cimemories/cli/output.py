@@ -19,8 +19,8 @@ from cimemories.store import datasets as dataset_rows
 from cimemories.store import generations as generation_rows
 from cimemories.store import judgements as judgement_rows
 from cimemories.store import labellings as labelling_rows
+from cimemories.store import provenance, work
 from cimemories.store import runs as run_rows
-from cimemories.store import work
 from cimemories.store.engine import Store
 from cimemories.texts import CONTROL, visible
 
@@ -124,6 +124,7 @@ def runs(store: Store, as_json: bool) -> None:
     with store.read() as connection:
         rows = run_rows.all_rows(connection)
         names = {row.id: row.name for row in dataset_rows.all_rows(connection)}
+        sources = provenance.origins(connection, [row.id for row in rows]) if as_json else {}
     if as_json:
         found = [
             {
@@ -144,6 +145,7 @@ def runs(store: Store, as_json: bool) -> None:
                 "simulated": r.simulated,
                 "created": r.created,
                 "finished": r.finished,
+                "answers": [source.as_json() for source in sources[r.id]],
             }
             for r in rows
         ]

@@ -65,6 +65,9 @@ JudgePrompt = Annotated[
 JudgePrices = Annotated[
     list[str] | None, typer.Option("--judge-price", help="The same of its tokens, one for all judges or one each.")
 ]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Draw anew: take no answer that other work has in the record; resuming does.")
+]
 Reasoning = Annotated[bool, typer.Option("--judge-reasoning", help="Judge the reasoning too, as a second channel.")]
 
 
@@ -118,6 +121,7 @@ def run(
     plan: Annotated[
         bool, typer.Option("--plan", help="Say what it would ask, cost and take; nothing is started.")
     ] = False,
+    fresh: Fresh = False,
     name: Annotated[str | None, typer.Option("--name", help="What to call the run.")] = None,
     timeout: Timeout = 120.0,
     allow_missing: AllowMissing = 0.0,
@@ -168,6 +172,7 @@ def run(
         name=name,
         prices=Prices.read(price) if price else None,
         cap=cap,
+        fresh=fresh,
     )
     store = open_store(workspace)
     if plan:
@@ -233,6 +238,7 @@ def judge(
 def repeat(
     run_id: Annotated[str, typer.Argument(metavar="RUN")],
     show: Annotated[bool, typer.Option("--show", help="Print the command instead of running it.")] = False,
+    fresh: Fresh = False,
     allow_missing: AllowMissing = 0.0,
     concurrency: Concurrency = 32,
     allow_key: AllowKeys = None,
@@ -248,6 +254,7 @@ def repeat(
 
     store = open_store(workspace)
     spec = spec_of(store, run_id)
+    spec = replace(spec, fresh=spec.fresh or fresh)
     if show:
         output.line(command_of(spec))
         return

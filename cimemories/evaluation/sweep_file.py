@@ -230,6 +230,7 @@ class SweepFile(Seed):
     judges: Annotated[tuple[Judging, ...], AT_MOST, AfterValidator(_some)] = ("matcher",)
     check: Literal["rules", "model", "none"] = "rules"
     cap: float | None = Field(default=None, gt=0)
+    fresh: bool = False
 
 
 @dataclass(frozen=True)
@@ -361,6 +362,7 @@ def _run(
         preset=entry.preset,
         timeout=file.timeout,
         prices=Prices.read(entry.prices) if entry.prices else None,
+        fresh=file.fresh,
     )
 
 

@@ -18,8 +18,10 @@ from cimemories.evaluation.compositions import CompositionError
 from cimemories.report.basis import SIMULATED, Basis, sentence
 from cimemories.report.document import Block, Code, Facts, Heading, Markdown, Section, Text
 from cimemories.seeds import SeedError
+from cimemories.store import provenance
 from cimemories.store.contents import PRIVATE, address
 from cimemories.store.engine import StoreError
+from cimemories.store.provenance import Source
 
 NOT_RECORDED = "not recorded"
 # Of what a labelling was asked with, each also the name of an option of `cimemories label`.
@@ -31,7 +33,9 @@ def manifest(made: Basis) -> Section:
     blocks: list[Block] = []
     for line in made.lines:
         blocks += [Heading(made.called[line.run.id])] if made.several else []
-        blocks.append(Facts(_facts(line)))
+        with made.flows.store.read() as connection:
+            sources = provenance.origins(connection, [line.run.id])[line.run.id]
+        blocks.append(Facts(_facts(line, sources)))
         text = json.dumps(public(line.run.manifest), indent=1, sort_keys=True, ensure_ascii=False)
         blocks.append(Code(text, f"The whole manifest of {line.run.id}", folded=True))
     return Section("manifest", "Manifest", tuple(blocks))
@@ -59,7 +63,7 @@ def sent(line: Line) -> str:
     return ", ".join(f"{name} {json.dumps(value)}" for name, value in sorted(told.items())) or "none"
 
 
-def _facts(line: Line) -> tuple[tuple[str, str], ...]:
+def _facts(line: Line, sources: Sequence[Source]) -> tuple[tuple[str, str], ...]:
     run, kept = line.run, line.run.manifest
     versions, prompt, memory = part(kept, "versions"), part(kept, "prompt"), part(kept, "memory")
     template, server = part(memory, "template"), part(kept, "model")
@@ -73,6 +77,7 @@ def _facts(line: Line) -> tuple[tuple[str, str], ...]:
         ("Status", f"{run.status}, made {run.created[:10]}"),
         ("Model", f"{run.model}{SIMULATED if run.simulated else ''}"),
         ("Endpoint", address(run.endpoint)),
+        ("Answers", "; ".join(address(source.words()) for source in sources) or NOT_RECORDED),
         ("Server", str(versions.get("server") or server.get("version") or NOT_RECORDED)),
         ("Versions", ", ".join(f"{k} {v}" for k, v in sorted(versions.items())) or NOT_RECORDED),
         ("Prompt", f"level {run.prompt_level}, SHA-256 {prompt.get('sha256', NOT_RECORDED)}"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import streamlit as st
@@ -102,8 +102,14 @@ def _repeat(store: Store, row: RunRow) -> None:
     )
     st.code(visible(command_of(spec)), language=None, wrap_lines=True)
     safe.inline(f"Or shorter, from this workspace: cimemories repeat {row.id}", muted=True)
+    anew = st.toggle(
+        "Draw anew",
+        value=spec.fresh,
+        key=f"runs.repeat.fresh.{row.id}",
+        help="Takes no answer from the record, and pays for all of them again",
+    )
     if st.button("Repeat this run", icon=":material/replay:", key=f"runs.repeat.{row.id}"):
-        start(store, lambda: plan(store, spec, find_labels=effective_labels))
+        start(store, lambda: plan(store, replace(spec, fresh=anew), find_labels=effective_labels))
 
 
 def start(store: Store, planned: object) -> None:

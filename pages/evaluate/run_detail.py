@@ -10,6 +10,7 @@ from cimemories.analysis.progress import ACTIVE, RunProgress, run_progress
 from cimemories.analysis.run_table import memory_words
 from cimemories.analysis.warnings import run_warnings
 from cimemories.model import ResponseStatus
+from cimemories.store import provenance
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.imported_runs import IMPORTED
 from cimemories.store.runs import RunRow
@@ -58,6 +59,16 @@ def _what_it_is(row: RunRow) -> str:
     return " · ".join(parts)
 
 
+def _sources(store: Store, row: RunRow) -> safe.Html:
+    """Who gave the answers that the run has so far."""
+    with store.read() as connection:
+        sources = provenance.origins(connection, [row.id])[row.id]
+    fresh = "Drawn anew: no answer of other work serves it." if row.manifest.get("fresh") else ""
+    several = len({source.model for source in sources}) > 1
+    lines = [source.words() + (f", by {source.model}" if several else "") + "." for source in sources]
+    return safe.tag("div", *(safe.tag("div", line, cls="ci-muted") for line in [fresh, *lines] if line))
+
+
 def _imported(row: RunRow) -> str:
     origin = row.manifest.get("imported")
     file = origin.get("file") if isinstance(origin, dict) else None
@@ -91,6 +102,7 @@ def _live(store: Store, row: RunRow, was_active: bool) -> None:
         st.rerun()
     run_stages.draw(row, now)
     run_controls.draw(store, row, now)
+    safe.show(_sources(store, row))
     if now.error:
         page.error(f"{now.status}:", now.error)
     left, right = st.columns([5, 8], gap="medium")

@@ -11,6 +11,7 @@ from cimemories.analysis.progress import in_words
 from cimemories.evaluation.estimates import Estimate, StageEstimate, estimate
 from cimemories.evaluation.planning import plan
 from cimemories.evaluation.prices import money
+from cimemories.evaluation.servers import Server, look_up
 from cimemories.evaluation.spec import RunSpec
 from cimemories.store import datasets
 from cimemories.store.engine import Store
@@ -30,6 +31,7 @@ SUMMED = (
     "cacheable",
     "completion_tokens",
 )
+ASKED_SECONDS = 30
 PER = "For a million tokens"
 
 
@@ -53,9 +55,15 @@ def draw(store: Store, draft: Draft) -> None:
             placeholder="model on dataset, with what differs from the usual",
             help="What the run is called in tables",
         )
+        st.toggle(
+            "Draw anew",
+            key=draft.key("fresh", default=False),
+            help="Takes no answer that other runs have in the record, and pays for all of them again. Resuming the run "
+            "does take its own.",
+        )
     try:
         with st.spinner("Counting its calls"):
-            found = estimate(store, spec, find_labels=effective_labels)
+            found = estimate(store, spec, find_labels=effective_labels, look_up=asked_lately)
     except PROBLEMS as problem:
         page.error("This cannot be planned yet.", sentence(problem))
         return
@@ -66,6 +74,12 @@ def draw(store: Store, draft: Draft) -> None:
         draft.put("step", 1)
         start(store, lambda: plan(store, spec, find_labels=effective_labels))
         draft.put("step", 3)  # it was not started
+
+
+@st.cache_data(ttl=ASKED_SECONDS, max_entries=200, show_spinner=False)
+def asked_lately(base_url: str, key_env: str, model: str, samples: int, wants_schema: bool, seed: int | None) -> Server:
+    """What a server says of itself, asked once in a while: the page is drawn at every change of a field."""
+    return look_up(base_url, key_env, model, samples, wants_schema, seed, retries=0)
 
 
 def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:

@@ -64,6 +64,7 @@ def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
         name=str(draft.get("name") or "").strip() or None,
         prices=prices(draft, "model"),
         cap=draft.get("cap") or None,
+        fresh=bool(draft.get("fresh")),
     )
 
 

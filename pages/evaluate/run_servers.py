@@ -18,6 +18,7 @@ from cimemories.seeds.presets import Kind, Preset, load_presets
 from cimemories.store.engine import Store
 from cimemories.texts import visible
 from cimemories.ui import annotator, page, safe, tables
+from pages.evaluate import run_same_servers
 
 LOOK_SECONDS = 2
 SPAN_SECONDS = 10  # what a rate is taken over: shorter ones jump
@@ -61,6 +62,12 @@ def draw(store: Store) -> None:
     if ended:
         label = f"{len(ended)} server{'s' if len(ended) != 1 else ''} that ended"
         page.fold(label, ":material/history:", "run_servers.box.ended", lambda: _all_ended(workspace, ended))
+    page.fold(
+        "Servers of recorded answers",
+        ":material/fingerprint:",
+        "run_servers.box.same",
+        lambda: run_same_servers.draw(store),
+    )
 
 
 def _marks(states: list[ServerState]) -> tuple[tuple[str, str], ...]:

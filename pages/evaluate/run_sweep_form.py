@@ -229,7 +229,12 @@ def _shared(draft: Draft, data: list[DatasetRow]) -> dict[str, object]:
     found |= {"samples": int(samples), "max_tokens": SERVERS_LIMIT if limit is None else int(limit)}
     found |= {"profiles": int(profiles)} if profiles != row.profiles else {}
     found |= {"contexts": int(contexts)} if contexts != row.contexts else {}
-    return found | ({"cap": float(cap)} if cap else {})
+    fresh = st.toggle(
+        "Draw anew",
+        key=draft.key("fresh", default=False),
+        help="Takes no answer that other work has in the record, and pays for all of them again",
+    )
+    return found | ({"cap": float(cap)} if cap else {}) | ({"fresh": True} if fresh else {})
 
 
 def _judges(draft: Draft) -> list[object]:

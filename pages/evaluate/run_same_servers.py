@@ -1,0 +1,73 @@
+"""Servers whose answers the record holds, and which of them a person says are the same; on the Runs page."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from cimemories.store import servers
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.servers import NOT_KNOWN, Tie
+from cimemories.ui import annotator, page, safe
+
+EXPLAINED = (
+    "Answers belong to the server that gave them: its address, and the root and revision of the model that it reports. "
+    "Say here that two addresses are the same server, and answers of one serve new runs on the other where both report "
+    "the same model. Nothing is rewritten, and it can be taken back."
+)
+
+
+def draw(store: Store) -> None:
+    """The servers, what people said, and the form to say more."""
+    safe.inline(EXPLAINED, muted=True)
+    with store.read() as connection:
+        known, ties = servers.known(connection), servers.ties(connection)
+    if not known:
+        safe.inline("No answer is recorded yet.", muted=True)
+        return
+    safe.show(safe.tag("div", *(safe.tag("div", item.text, cls="ci-line") for item in known)))
+    for tie in ties:
+        _tie(store, tie)
+    addresses = list(dict.fromkeys(item.address for item in known))
+    one, two, act = st.columns([4, 4, 2], vertical_alignment="bottom")
+    with one:
+        first = st.selectbox(
+            "Address", addresses, key="run_servers.same.first", accept_new_options=True, format_func=safe.option
+        )
+    with two:
+        second = st.selectbox(
+            "is the same server as",
+            [*addresses, NOT_KNOWN],
+            index=None,
+            key="run_servers.same.second",
+            accept_new_options=True,
+            format_func=safe.option,
+            placeholder="another address",
+            help=f"'{NOT_KNOWN}' stands for answers recorded at this address before servers were told apart",
+        )
+    with act:
+        pressed = st.button("Say so", key="run_servers.same.say", disabled=not (first and second), width="stretch")
+    if pressed:
+        _say(store, str(first), str(second))
+
+
+def _tie(store: Store, tie: Tie) -> None:
+    words, act = st.columns([8, 2], vertical_alignment="center")
+    with words:
+        said = f"{tie.first} and {tie.second} are the same server, said by {tie.author} on {tie.created[:10]}"
+        safe.inline(said)
+    with act:
+        if st.button("Take it back", key=f"run_servers.same.undo.{tie.first}.{tie.second}", width="stretch"):
+            with store.write() as connection:
+                servers.untie(connection, tie.first, tie.second)
+            st.rerun()
+
+
+def _say(store: Store, first: str, second: str) -> None:
+    try:
+        with store.write() as connection:
+            servers.tie(connection, first, second, annotator.name() or "the app")
+    except StoreError as problem:
+        text = str(problem)
+        page.error(f"{text[:1].upper()}{text[1:]}")
+        return
+    st.rerun()
