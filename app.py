@@ -6,63 +6,75 @@ from pathlib import Path
 
 import streamlit as st
 
-from cimemories.store.engine import WORKSPACE, DatabaseLost, StoreError, shared_store
-from cimemories.ui import garbage, page, safe
+from cimemories.store import private
+from cimemories.store.engine import WORKSPACE, DatabaseLost, StoreError, chosen_workspace, shared_store
+from cimemories.ui import garbage, login, page, safe, server
 from cimemories.ui.url import PAGES
 from pages.start import database_lost, failure
 
 ICON = Path(__file__).parent / "cimemories" / "ui" / "assets" / "icon.svg"
 
-# A file of our own: for the name of an icon the browser would ask a server on the internet.
-st.set_page_config(page_title="CIMemories Studio", page_icon=str(ICON), layout="wide", initial_sidebar_state=220)
-safe.style()
 
-chosen = st.navigation(
-    {
-        "": [st.Page(PAGES["home"], title="Home", icon=":material/home:", default=True)],
-        "Curate": [
-            st.Page(PAGES["profiles"], title="Profiles", icon=":material/person:", url_path="profiles"),
-            st.Page(PAGES["labels"], title="Labels", icon=":material/label:", url_path="labels"),
-            st.Page(PAGES["review"], title="Review", icon=":material/rate_review:", url_path="review"),
-            st.Page(PAGES["survival"], title="Survival", icon=":material/how_to_reg:", url_path="survival"),
-        ],
-        "Evaluate": [
-            st.Page(PAGES["runs"], title="Runs", icon=":material/play_circle:", url_path="runs"),
-            st.Page(PAGES["judge_audit"], title="Judge audit", icon=":material/gavel:", url_path="judge_audit"),
-        ],
-        "Explore": [
-            st.Page(PAGES["heatmaps"], title="Heatmaps", icon=":material/grid_on:", url_path="heatmaps"),
-            st.Page(PAGES["leaks"], title="Leaks", icon=":material/format_ink_highlighter:", url_path="leaks"),
-            st.Page(
-                PAGES["accumulation"],
-                title="Accumulation",
-                icon=":material/stacked_line_chart:",
-                url_path="accumulation",
-            ),
-            st.Page(PAGES["compare"], title="Compare", icon=":material/compare_arrows:", url_path="compare"),
-        ],
-    }
-)
-# Only where a login is set up does Streamlit know whether somebody is logged in.
-if not getattr(st.user, "is_logged_in", True):
-    page.head("CIMemories Studio", "Log in to go on.")
-    st.button("Log in", on_click=st.login, icon=":material/login:", type="primary")
-    st.stop()
-try:
-    shared_store().check()
-except DatabaseLost as problem:
-    database_lost.draw(problem)
-except StoreError as problem:
-    page.head("The workspace cannot be opened", "Nothing is shown, and nothing was changed.")
-    page.error("The record could not be opened.", str(problem), f"Mend that, or set {WORKSPACE} to another folder.")
-else:
-    if shared_store().read_only:
-        page.notice("This workspace is read-only: everything can be looked at, and nothing can be saved or started.")
+def show() -> None:
+    """One run of the page that the browser is on."""
+    # A file of our own: for the name of an icon the browser would ask a server on the internet.
+    st.set_page_config(page_title="CIMemories Studio", page_icon=str(ICON), layout="wide", initial_sidebar_state=220)
+    safe.style()
+
+    chosen = st.navigation(
+        {
+            "": [st.Page(PAGES["home"], title="Home", icon=":material/home:", default=True)],
+            "Curate": [
+                st.Page(PAGES["profiles"], title="Profiles", icon=":material/person:", url_path="profiles"),
+                st.Page(PAGES["labels"], title="Labels", icon=":material/label:", url_path="labels"),
+                st.Page(PAGES["review"], title="Review", icon=":material/rate_review:", url_path="review"),
+                st.Page(PAGES["survival"], title="Survival", icon=":material/how_to_reg:", url_path="survival"),
+            ],
+            "Evaluate": [
+                st.Page(PAGES["runs"], title="Runs", icon=":material/play_circle:", url_path="runs"),
+                st.Page(PAGES["judge_audit"], title="Judge audit", icon=":material/gavel:", url_path="judge_audit"),
+            ],
+            "Explore": [
+                st.Page(PAGES["heatmaps"], title="Heatmaps", icon=":material/grid_on:", url_path="heatmaps"),
+                st.Page(PAGES["leaks"], title="Leaks", icon=":material/format_ink_highlighter:", url_path="leaks"),
+                st.Page(
+                    PAGES["accumulation"],
+                    title="Accumulation",
+                    icon=":material/stacked_line_chart:",
+                    url_path="accumulation",
+                ),
+                st.Page(PAGES["compare"], title="Compare", icon=":material/compare_arrows:", url_path="compare"),
+            ],
+        }
+    )
+    # Only where a login is set up does Streamlit know whether somebody is logged in.
+    if not getattr(st.user, "is_logged_in", True):
+        page.head("CIMemories Studio", "Log in to go on.")
+        login.ask()
+        st.stop()
+    login.offer_logout()
     try:
-        chosen.run()
-    except DatabaseLost as problem:  # it went away just now
+        shared_store().check()
+    except DatabaseLost as problem:
         database_lost.draw(problem)
-    except Exception as error:
-        if not failure.draw(error):
-            raise
-    garbage.spare_libraries()
+    except StoreError as problem:
+        page.head("The workspace cannot be opened", "Nothing is shown, and nothing was changed.")
+        page.error("The record could not be opened.", str(problem), f"Mend that, or set {WORKSPACE} to another folder.")
+    else:
+        if shared_store().read_only:
+            page.notice("This workspace is read-only: you can look at everything; nothing can be saved or started.")
+        try:
+            chosen.run()
+        except DatabaseLost as problem:  # it went away just now
+            database_lost.draw(problem)
+        except Exception as error:
+            if not failure.draw(error):
+                raise
+        garbage.spare_libraries()
+
+
+if __name__ == "__main__":  # Streamlit runs this file as a script, anew for each run of a page ...
+    show()
+else:  # ... and its server, which finds the next line by its syntax, imports it once
+    private.adopt_umask()
+    app = st.App(__file__, **server.protected(chosen_workspace()))

@@ -8,15 +8,16 @@ import sys
 from pathlib import Path
 
 from cimemories import demo
+from cimemories.access.guard import MODE, Mode
 from cimemories.cli import output
-from cimemories.store.engine import StoreError, open_store
+from cimemories.store.engine import WORKSPACE, StoreError, open_store
 
 ROOT = Path(__file__).resolve().parent.parent
 HOST = "localhost"
 
 
-def serve_app(port: int, workspace: Path, *, demo_wanted: bool = True) -> None:
-    """Open the workspace (with the demo where it is empty), print the address, and hand over to Streamlit.
+def serve_app(port: int, workspace: Path, *, demo_wanted: bool = True, mode: Mode = Mode.AUTO) -> None:
+    """Open the workspace (with the demo where it is empty) and hand over to Streamlit, which prints the address.
 
     Does not return. Raises StoreError where the port is taken or app.py is not where it should be.
     """
@@ -28,8 +29,7 @@ def serve_app(port: int, workspace: Path, *, demo_wanted: bool = True) -> None:
     if demo_wanted and demo.is_wanted(store):
         demo.prepare(store, output.note)
     store.close()
-    output.line(f"CIMemories Studio: http://{HOST}:{port} (workspace {workspace}; stop with Ctrl-C)")
-    environment = {**os.environ, "CIMEMORIES_WORKSPACE": str(workspace.resolve())}
+    environment = {**os.environ, WORKSPACE: str(workspace.resolve()), MODE: mode}
     os.chdir(ROOT)  # Streamlit reads .streamlit/config.toml of the folder it is started in
     command = [sys.executable, "-m", "cimemories.ui.server", str(page), str(port)]
     os.execvpe(command[0], command, environment)

@@ -28,6 +28,8 @@ FLAGS = [
 ]
 START_SECONDS = 120
 LOOK_MS = 30_000
+POLICY = "Content Security Policy"
+_forbidden: list[str] = []  # what a page tried to load and the app's policy forbids: none in any test
 expect.set_options(timeout=LOOK_MS)  # the 5 s that it would wait are not enough on a busy machine
 
 
@@ -53,14 +55,14 @@ def running_app(workspace: Path, *options: str) -> Iterator[tuple[str, subproces
             stderr=subprocess.STDOUT,
         )
     try:
-        _wait(f"http://localhost:{port}/_stcore/health", process, log)
+        wait(f"http://localhost:{port}/_stcore/health", process, log)
         yield f"http://localhost:{port}", process
     finally:
         process.terminate()
         process.wait(timeout=20)
 
 
-def _wait(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def wait(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end:
         if process.poll() is not None:
@@ -90,11 +92,13 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
         browser.close()
+    assert not _forbidden, "\n".join(_forbidden)
 
 
 def open_page(browser: Browser, address: str) -> Page:
     """A page of the app, in a context of its own, drawn to its head."""
     page = browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
+    page.on("console", lambda message: _forbidden.append(message.text) if POLICY in message.text else None)
     page.set_default_timeout(LOOK_MS)
     page.goto(address)
     page.wait_for_selector(".ci-head")

@@ -186,7 +186,18 @@ def test_no_page_asks_anything_of_the_internet(app: str, browser: Browser) -> No
     page = serving.open_page(browser, app)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    for name in ["", "profiles", "labels", "survival", "runs", "heatmaps", "leaks"]:
+    for name in [
+        "",
+        "profiles",
+        "labels",
+        "review",
+        "survival",
+        "runs",
+        "heatmaps",
+        "leaks",
+        "accumulation",
+        "compare",
+    ]:
         page.goto(f"{app}/{name}")
         expect(page.locator(".ci-head").first).to_be_visible()
         serving.settled(page)

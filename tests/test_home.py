@@ -107,3 +107,19 @@ def test_libraries_are_kept_out_of_the_collections_after_each_run(
     gc.unfreeze()
     opened(HOME)
     assert gc.get_freeze_count() == 0, "nothing new was imported, and what sessions hold stays with the collector"
+
+
+@pytest.mark.usefixtures("store")
+def test_who_is_logged_in_can_log_out_on_every_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Log out" not in [item.label for item in opened("pages/evaluate/runs.py").sidebar.button]
+    monkeypatch.setattr("streamlit.user", Account({"name": "Ada"}))
+    assert "Log out" in [item.label for item in opened("pages/evaluate/runs.py").sidebar.button]
+    monkeypatch.setattr(Account, "is_logged_in", False)
+    stranger = opened("pages/evaluate/runs.py")
+    assert [item.label for item in stranger.button] == ["Log in"]
+
+
+class Account(dict[str, str]):
+    """What st.user is where a login is set up."""
+
+    is_logged_in = True

@@ -22,6 +22,7 @@ TOP, UI = 6, -1
 RANKS = {
     "model": 0,
     "images": 0,
+    "access": 0,
     "texts": 0,
     "files": 0,
     "seeds": 1,
@@ -91,7 +92,7 @@ def allowed(here: str, there: str) -> bool:
     if there == "ui":
         return here in ("pages", "app")
     if here == "ui":
-        return there in ("model", "images", "texts")
+        return there in ("model", "images", "access", "texts")
     if there in ("pages", "app"):
         return here == "app"
     return RANKS[there] < RANKS[here] or RANKS[here] == RANKS[there] == TOP

@@ -18,6 +18,7 @@ import typer
 
 from cimemories import __version__
 from cimemories.cli import output
+from cimemories.store import private
 from cimemories.store.engine import StoreError
 from cimemories.store.problems import explained, problem
 from cimemories.texts import visible, without_credentials
@@ -100,6 +101,7 @@ def token_limit(text: str, option: str = "--max-tokens") -> int | None:
 def main() -> None:
     """Run the command line; every expected error ends as one line on standard error."""
     signal.signal(signal.SIGTERM, _interrupt)
+    private.adopt_umask()
     try:
         cli()
     except KeyboardInterrupt:

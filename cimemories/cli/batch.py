@@ -10,6 +10,7 @@ import typer
 from cimemories.cli import output
 from cimemories.cli.base import AllowMissing, AsJson, Workspace, cli
 from cimemories.cli.working import exit_if_incomplete
+from cimemories.store import private
 from cimemories.store.engine import DEFAULT_WORKSPACE, open_store
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ def export_(
     """
     from cimemories.evaluation.batches import export_batch
 
-    found = export_batch(open_store(workspace), run, out, model=model, replace=replace)
+    store = open_store(workspace)
+    with private.written_for_user(out, workspace):
+        found = export_batch(store, run, out, model=model, replace=replace)
     size = out.stat().st_size if found.lines else 0
     if as_json:
         told = {"path": str(out) if found.lines else None, "lines": found.lines, "bytes": size}

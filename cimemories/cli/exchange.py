@@ -13,6 +13,7 @@ from cimemories.cli.base import (
     Workspace,
     cli,
 )
+from cimemories.store import private
 from cimemories.store.engine import DEFAULT_WORKSPACE, open_store
 
 
@@ -80,10 +81,12 @@ def export(
     if kind is None and form != "results":
         raise typer.BadParameter(f"'{form}' is none of {', '.join(exporting.FORMATS)}, results", param_hint="--format")
     store = open_store(workspace)
-    if kind is None:
-        found = exporting_results.export_run(store, dataset, out, judge_id=judge, labelling=labelling, replace=replace)
-    else:
-        found = exporting.export(store, dataset, kind, out, labelling=labelling, with_calls=calls, replace=replace)
+    with private.written_for_user(out, workspace):
+        if kind is None:
+            run = dataset
+            found = exporting_results.export_run(store, run, out, judge_id=judge, labelling=labelling, replace=replace)
+        else:
+            found = exporting.export(store, dataset, kind, out, labelling=labelling, with_calls=calls, replace=replace)
     if as_json:
         shown = {"path": str(found.path), "format": found.format, "bytes": found.bytes, "simulated": found.simulated}
         output.line(output.as_json_text({**shown, "notes": list(found.notes)}))

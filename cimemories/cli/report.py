@@ -11,6 +11,7 @@ import typer
 from cimemories.cli import output
 from cimemories.cli.base import Workspace, cli
 from cimemories.cli.explore import Grounded, Identifiers, JudgeOption, Labels, RuleOption, identifier_rule, scope_of
+from cimemories.store import private
 from cimemories.store.engine import DEFAULT_WORKSPACE, open_store
 
 
@@ -49,7 +50,8 @@ def report(
             texts=not no_texts,
             progress=lambda share, part: status.update(f"report: {part}, {share:.0%}"),
         )
-    written = writing.write(found, to, force=force)
+    with private.written_for_user(to, workspace):
+        written = writing.write(found, to, force=force)
     beside = f" and {len(written) - 1} figures in {writing.figures_folder(to)}" if len(written) > 1 else ""
     output.line(f"wrote {written[0]}{beside}")
     if found.simulated:

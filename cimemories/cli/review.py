@@ -10,6 +10,7 @@ import typer
 
 from cimemories.cli import output
 from cimemories.cli.base import AsJson, Workspace, cli
+from cimemories.store import private
 from cimemories.store.engine import DEFAULT_WORKSPACE, open_store
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ def export_(
     if kind is None:
         raise typer.BadParameter(f"'{form}' is none of {', '.join(FORMS)}", param_hint="--format")
     filters = Filters(annotator, source, domain, profile, since, blind)
-    done = export_events(open_store(workspace), dataset, out, kind, filters, replace=replace)
+    store = open_store(workspace)
+    with private.written_for_user(out, workspace):
+        done = export_events(store, dataset, out, kind, filters, replace=replace)
     if as_json:
         shown = {"path": str(done.path), "format": kind, "counts": dict(done.counts), "simulated": done.simulated}
         output.line(output.as_json_text(shown))

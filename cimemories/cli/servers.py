@@ -35,9 +35,20 @@ def app(
     port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 8501,
     demo: Annotated[bool, typer.Option(help="Fill an empty workspace with the demo.")] = True,
     allow_key: AllowKeys = None,
+    token: Annotated[
+        bool | None,
+        typer.Option(
+            "--token/--no-token",
+            help="Ask everybody for the token in the printed address, or nobody: then all who reach the port may read "
+            "and change everything. By default only the user who starts the app comes in, and root.",
+            show_default=False,
+        ),
+    ] = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Start the app in the browser's reach, on this machine only.  Example: cimemories app --port 8501"""
+    """Start the app for the user who starts it, on this machine only (docs/access.md).  Example: cimemories app"""
+    from cimemories.access.guard import Mode
     from cimemories.serving import serve_app
 
-    serve_app(port, workspace, demo_wanted=demo)
+    mode = {None: Mode.AUTO, True: Mode.TOKEN, False: Mode.ANYONE}[token]
+    serve_app(port, workspace, demo_wanted=demo, mode=mode)

@@ -9,6 +9,7 @@ import typer
 
 from cimemories.cli import output
 from cimemories.cli.base import AsJson, Workspace, cli
+from cimemories.store import private
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
 from cimemories.store.versions import Version
 
@@ -130,5 +131,6 @@ def card(
     if out is None:
         output.line(text.rstrip("\n"))
         return
-    out.write_text(text, encoding="utf-8")
+    with private.written_for_user(out, workspace):
+        out.write_text(text, encoding="utf-8")
     output.note(f"wrote {out}")

@@ -34,6 +34,7 @@ from cimemories.llm.vllm_state import (
     read_regular,
     save,
 )
+from cimemories.store import private
 
 PACKAGE = Path(__file__).resolve().parents[2]
 LOOK_SECONDS = 0.2
@@ -73,6 +74,7 @@ class Supervisor:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 pass_fds=(held,),
+                umask=private.users_umask(),  # caches of models may be shared with other users
                 preexec_fn=_die_with_parent,
             )
         except OSError as error:

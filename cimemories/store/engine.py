@@ -26,7 +26,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from cimemories.store import migrate
+from cimemories.store import migrate, private
 from cimemories.store.problems import REACH, cause, first_line, problem
 from cimemories.texts import has_control, visible, without_credentials
 
@@ -187,7 +187,7 @@ def open_store(workspace: Path | str = DEFAULT_WORKSPACE, url: str | None = None
     """
     folder = Path(workspace)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private.make_folder(folder)
     except OSError as error:
         raise StoreError(
             f"workspace {folder}: the folder cannot be made ({error.strerror}). Choose another with --workspace."
@@ -195,6 +195,8 @@ def open_store(workspace: Path | str = DEFAULT_WORKSPACE, url: str | None = None
     address = record_address(folder, url)
     file = sqlite_path(address)
     read_only = file is not None and file.exists() and not _writable(file)
+    if file is not None and not read_only:
+        private.make_file(file)  # SQLite gives the files that it makes beside it the same mode
     engine = _engine(address, read_only=read_only)
     try:
         if read_only:
@@ -425,12 +427,15 @@ _open: dict[tuple[str, str], Store] = {}
 _open_lock = threading.Lock()
 
 
-def shared_store(workspace: Path | str | None = None) -> Store:
-    """The one open record of this process for a workspace: the app's threads share its connection pool.
+def chosen_workspace() -> Path:
+    """The workspace that the app was started on: $CIMEMORIES_WORKSPACE, else the default."""
+    return Path(os.environ.get(WORKSPACE) or DEFAULT_WORKSPACE)
 
-    None is the workspace that the app was started on: $CIMEMORIES_WORKSPACE, else the default.
-    """
-    workspace = workspace or os.environ.get(WORKSPACE) or DEFAULT_WORKSPACE
+
+def shared_store(workspace: Path | str | None = None) -> Store:
+    """The one open record of this process for a workspace (by default the one that the app was started on): the app's
+    threads share its connection pool."""
+    workspace = workspace or chosen_workspace()
     key = (str(Path(workspace).absolute()), os.environ.get(DATABASE_URL, ""))
     with _open_lock:
         if key not in _open:

@@ -1,4 +1,4 @@
-"""`python -m cimemories.ui.server PAGE PORT`: Streamlit serving the app.
+"""`python -m cimemories.ui.server PAGE PORT`: Streamlit serving the app, behind the guard of cimemories.access.
 
 Streamlit takes a folder named `pages` beside the main script for its older kind of multipage app until the first
 session has called st.navigation. A deep link as the first request to a fresh server then opens with a "Page not found"
@@ -8,11 +8,26 @@ imported, or whoever comes first would wait for them.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import importlib
+import re
+import socket
 import sys
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
 
+import streamlit as st
+from starlette.middleware import Middleware
+from streamlit import file_util
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.web import cli
+from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
+
+from cimemories.access.guard import Gate, Guard, Mode, Site
+from cimemories.ui import login
 
 HEAVY = (
     "pandas",
@@ -23,6 +38,53 @@ HEAVY = (
     "cimemories.llm.worker",
     "cimemories.ui.charts",
 )
+
+
+def protected(workspace: Path) -> dict[str, Any]:
+    """What st.App takes so that `streamlit run app.py` is as closed as `cimemories app`: middleware and lifespan."""
+    gate = Gate(workspace, Mode.chosen())
+    base = str(st.get_option("server.baseUrlPath") or "").strip("/")
+    site = Site(is_host_allowed, login.configured, login.logged_in, _inline_scripts(), f"/{base}" if base else "")
+
+    @asynccontextmanager
+    async def lifespan(_app: object) -> AsyncIterator[None]:
+        port = int(st.get_option("server.port"))
+        with _hold_ipv6(port):
+            print(announcement(gate, site, port), flush=True)  # noqa: T201
+            yield
+
+    return {"middleware": [Middleware(Guard, gate=gate, site=site)], "lifespan": lifespan}
+
+
+def announcement(gate: Gate, site: Site, port: int) -> str:
+    """What the terminal shows once the app is up: the address to open, and who else may."""
+    address = f"http://localhost:{port}{site.base}"
+    place = f"(workspace {gate.workspace}; stop with Ctrl-C)"
+    if site.login_configured():
+        return f"CIMemories Studio: {address} {place}. People log in; no token is asked."
+    if gate.mode is Mode.ANYONE:
+        return (
+            f"CIMemories Studio: {address} {place}\n--no-token: everybody who can reach port {port}, every user of "
+            "this machine among them, can read and change everything in this workspace."
+        )
+    query = f"/?token={gate.token}" if gate.asks_everybody else ""
+    return f"CIMemories Studio: {address}{query} {place}"
+
+
+def _hold_ipv6(port: int) -> ExitStack:
+    """Keep [::1]:port from being opened by another user while the app listens on 127.0.0.1 alone: browsers try it first
+    for "localhost", and whoever answered there would be given the token. Nothing listens on it."""
+    held = ExitStack()
+    with suppress(OSError):  # no IPv6 on this machine, or the app itself listens there
+        held.enter_context(socket.socket(socket.AF_INET6, socket.SOCK_STREAM)).bind(("::1", port))
+    return held
+
+
+def _inline_scripts() -> list[str]:
+    """The hashes of the scripts in Streamlit's own page, for the policy that forbids all others."""
+    page = (Path(file_util.get_static_dir()) / "index.html").read_text(encoding="utf-8")
+    bodies = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    return ["sha256-" + base64.b64encode(hashlib.sha256(body.encode()).digest()).decode() for body in bodies]
 
 
 def serve(page: str, port: str) -> None:

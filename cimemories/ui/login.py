@@ -1,0 +1,46 @@
+"""The login of an organization, where the app's secrets set one up (st.login), as seen from outside of a page."""
+
+from __future__ import annotations
+
+import json
+
+import streamlit as st
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from streamlit.auth_util import get_cookie_with_chunks, get_secrets_auth_section
+from streamlit.web.server.server_util import AUTH_COOKIE_NAME, get_cookie_secret
+from streamlit.web.server.starlette.starlette_app_utils import decode_signed_value
+
+
+def configured() -> bool:
+    """Whether people log in here: .streamlit/secrets.toml has a section [auth]."""
+    return bool(get_secrets_auth_section())
+
+
+def logged_in(headers: Headers) -> bool:
+    """Whether a request carries the signed cookie of somebody who is logged in, read as Streamlit's WebSocket does."""
+    cookies = cookie_parser("; ".join(headers.getlist("cookie")))
+    secret = get_cookie_secret()
+
+    def signed(name: str) -> bytes | None:
+        value = cookies.get(name)
+        return None if value is None else decode_signed_value(secret, name, value.encode("latin-1", "replace"))
+
+    if not secret:
+        return False
+    try:
+        account = json.loads(get_cookie_with_chunks(signed, AUTH_COOKIE_NAME) or b"{}")
+    except ValueError:
+        return False
+    return bool(account.get("is_logged_in")) and account.get("origin") == headers.get("origin")
+
+
+def ask() -> None:
+    """The button that begins a login."""
+    st.button("Log in", on_click=st.login, icon=":material/login:", type="primary")
+
+
+def offer_logout() -> None:
+    """In the sidebar of every page, where somebody is logged in: the button that ends it."""
+    if getattr(st.user, "is_logged_in", False):
+        st.sidebar.button("Log out", on_click=st.logout, icon=":material/logout:", type="tertiary")

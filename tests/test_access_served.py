@@ -1,0 +1,288 @@
+"""Who reaches the app as it is served: other origins, other users of the machine, other names, people without a login.
+
+One process of each kind; the requests are real ones, of another user where the tests run as root.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import serving
+from playwright.sync_api import expect
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from streamlit.web.server.starlette import starlette_app_utils
+from typer.testing import CliRunner
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Subprotocol
+
+from cimemories.access import peers, tokens
+from cimemories.access.guard import MODE, Gate, Mode, Site
+from cimemories.cli import cli
+from cimemories.ui import server
+
+NOBODY = 65534
+SECRET = "a secret of this test alone, long enough"
+REQUEST = """
+import encodings.idna, http.client, json, os, sys, urllib.parse
+user, address, headers = int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+os.setuid(user)
+at = urllib.parse.urlsplit(address)
+connection = http.client.HTTPConnection("127.0.0.1", at.port, timeout=30)
+connection.request("GET", at.path + ("?" + at.query if at.query else ""), headers={"Host": at.netloc, **headers})
+answer = connection.getresponse()
+print(answer.status, answer.read().decode()[:2000])
+"""
+
+pytestmark = pytest.mark.skipif(not peers.can_tell(), reason="this system does not list the owners of connections")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as another user")
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("access") / "workspace"
+
+
+@pytest.fixture(scope="module")
+def app(workspace: Path) -> Iterator[str]:
+    """The app as it starts by default."""
+    with serving.running_app(workspace, "--no-demo") as (address, _):
+        yield address
+
+
+def get(
+    address: str, headers: dict[str, str] | None = None, *, method: str = "GET", body: bytes | None = None
+) -> http.client.HTTPResponse:
+    at = urlsplit(address)
+    connection = http.client.HTTPConnection("127.0.0.1", at.port, timeout=30)
+    connection.request(method, at.path or "/", body, {"Host": at.netloc, **(headers or {})})
+    return connection.getresponse()
+
+
+def asked_by(user: int, address: str, headers: dict[str, str] | None = None) -> tuple[int, str]:
+    """Status and text of a request that a process of another user sends."""
+    command = [sys.executable, "-c", REQUEST, str(user), address, json.dumps(headers or {})]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    status, _, text = done.stdout.partition(" ")
+    return int(status), text
+
+
+def stream(address: str, origin: str | None, **headers: str) -> ClientConnection:
+    at = urlsplit(address)
+    return connect(
+        f"ws://{at.netloc}/_stcore/stream",
+        origin=origin,  # type: ignore[arg-type]
+        subprotocols=[Subprotocol("streamlit")],
+        additional_headers=headers,
+    )
+
+
+def status_of_stream(address: str, origin: str | None, **headers: str) -> int:
+    try:
+        with stream(address, origin, **headers):
+            return 101
+    except InvalidStatus as refused:
+        return refused.response.status_code
+
+
+def test_the_same_user_needs_no_token(app: str) -> None:
+    answer = get(app)
+    assert answer.status == 200
+    assert b"<title>Streamlit</title>" in answer.read()
+    assert status_of_stream(app, app) == 101
+
+
+def test_a_page_of_another_port_reads_nothing(app: str) -> None:
+    port = urlsplit(app).port
+    for origin in (f"http://localhost:{int(port or 0) + 1}", f"http://127.0.0.1:{port}", "http://evil.example", "null"):
+        assert status_of_stream(app, origin) == 403, origin
+        assert get(f"{app}/_stcore/upload_file/a/b", {"Origin": origin}, method="PUT", body=b"x").status == 403
+        assert get(f"{app}/_stcore/upload_file/a/b", {"Origin": origin}, method="DELETE").status == 403
+    assert status_of_stream(app, None) == 403
+
+
+def test_a_name_that_was_pointed_at_this_machine_reads_nothing(app: str) -> None:
+    host = f"rebound.example:{urlsplit(app).port}"
+    for path in ("/", "/leaks", "/_stcore/health", "/_stcore/host-config", "/media/x", "/static/js/x.js"):
+        assert get(f"{app}{path}", {"Host": host}).status == 403, path
+    assert status_of_stream(app, f"http://{host}") == 403
+
+
+def test_figures_of_the_process_are_closed_and_pages_cannot_be_framed(app: str) -> None:
+    assert get(f"{app}/_stcore/metrics").status == 404
+    for path in ("/", "/leaks", "/_stcore/host-config"):
+        policy = get(f"{app}{path}").getheader("content-security-policy") or ""
+        assert "frame-ancestors 'self'" in policy
+        scripts = next(part for part in policy.split("; ") if part.startswith("script-src"))
+        assert "unsafe" not in scripts
+        assert "http:" not in policy and "https:" not in policy and "*" not in policy
+
+
+@as_root
+def test_another_user_of_this_machine_reads_nothing(app: str, workspace: Path) -> None:
+    token = tokens.load(workspace)
+    for path in ("/", "/leaks", "/_stcore/host-config", "/media/x", f"/?token={token}"):
+        status, text = asked_by(NOBODY, f"{app}{path}")
+        assert (status, "belongs to another user" in text) == (403, True), path
+    own_port = "127.0.0.1:1"
+    status, text = asked_by(NOBODY, app, {"X-Forwarded-For": own_port})
+    assert (status, "asks for its token" in text) == (403, True)
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Origin": app, "Sec-WebSocket-Version": "13"}
+    status, _ = asked_by(NOBODY, f"{app}/_stcore/stream", {**upgrade, "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="})
+    assert status == 403
+
+
+@contextmanager
+def streamlit_run(workspace: Path, **environ: str) -> Iterator[tuple[str, Path]]:
+    """`streamlit run app.py` on a free port; yields its address and log. It starts faster than `cimemories app`."""
+    port = environ.pop("PORT", None) or str(serving.free_port())
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", port]
+    log = workspace.parent / f"streamlit-{port}.log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=serving.ROOT,
+            env={**os.environ, "CIMEMORIES_WORKSPACE": str(workspace), **environ},
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        serving.wait(f"http://localhost:{port}/_stcore/health", process, log)
+        yield f"http://localhost:{port}", log
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+@as_root
+def test_streamlit_run_is_as_closed(tmp_path: Path) -> None:
+    with streamlit_run(tmp_path / "workspace") as (address, _):
+        assert get(address).status == 200
+        assert asked_by(NOBODY, address)[0] == 403
+        assert get(f"{address}/_stcore/metrics").status == 404
+        assert status_of_stream(address, "http://localhost:1") == 403
+        assert status_of_stream(address, address) == 101
+
+
+def cookie_of(address: str, token: str) -> str:
+    answer = get(address, {"Host": urlsplit(address).netloc})
+    assert answer.status == 403
+    at = urlsplit(address)
+    connection = http.client.HTTPConnection("127.0.0.1", at.port, timeout=30)
+    connection.request("GET", f"/?token={token}", headers={"Host": at.netloc})
+    return (connection.getresponse().getheader("set-cookie") or "").split(";")[0]
+
+
+def test_with_a_token_everybody_shows_it_and_bookmarks_survive_a_restart(tmp_path: Path) -> None:
+    port, workspace = str(serving.free_port()), tmp_path / "workspace"
+    with streamlit_run(workspace, PORT=port, CIMEMORIES_ACCESS="token") as (address, log):
+        token = tokens.load(workspace)
+        assert f"{address}/?token={token}" in log.read_text()
+        cookie = cookie_of(address, token)
+        assert get(address, {"Cookie": cookie}).status == 200
+        assert status_of_stream(address, address, Cookie=cookie) == 101
+        assert status_of_stream(address, address) == 403
+        if os.geteuid() == 0:
+            assert asked_by(NOBODY, address, {"Cookie": cookie})[0] == 200
+    with streamlit_run(workspace, PORT=port, CIMEMORIES_ACCESS="token") as (address, _):
+        assert get(address, {"Cookie": cookie}).status == 200
+        assert cookie_of(address, token) == cookie
+
+
+@pytest.mark.browser
+def test_in_a_browser_the_token_is_typed_once_or_comes_with_the_printed_address(tmp_path: Path) -> None:
+    serving.require_chromium()
+    workspace = tmp_path / "workspace"
+    with (
+        streamlit_run(workspace, CIMEMORIES_ACCESS="token") as (address, log),
+        serving.chromium() as browser,
+    ):
+        page = browser.new_context().new_page()
+        page.goto(address)
+        expect(page.get_by_role("heading")).to_have_text("This app asks for its token")
+        page.get_by_label("Token").fill(tokens.load(workspace))
+        page.get_by_role("button", name="Open").click()
+        expect(page.locator(".ci-head h2")).to_be_visible()
+        printed = next(word for word in log.read_text().split() if "token=" in word)
+        page = serving.open_page(browser, printed)
+        expect(page).to_have_url(f"{address}/")
+        (cookie,) = (each for each in page.context.cookies() if each["name"].startswith("cimemories-token"))
+        assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+        page.goto(f"{address}/runs")
+        expect(page.locator(".ci-head h2")).to_have_text("Runs")
+
+
+@pytest.mark.parametrize(("flags", "mode"), [([], Mode.AUTO), (["--token"], Mode.TOKEN), (["--no-token"], Mode.ANYONE)])
+def test_the_commands_flags_choose_the_mode(monkeypatch: pytest.MonkeyPatch, flags: list[str], mode: Mode) -> None:
+    chosen: dict[str, object] = {}
+    monkeypatch.setattr("cimemories.serving.serve_app", lambda *_, **options: chosen.update(options))
+    assert CliRunner().invoke(cli, ["app", *flags]).exit_code == 0
+    assert chosen["mode"] is mode
+    assert Mode.chosen({MODE: mode.value}) is mode
+
+
+def test_no_token_says_what_it_means(tmp_path: Path) -> None:
+    site = Site(lambda _: True, lambda: False, lambda _: False)
+    text = server.announcement(Gate(tmp_path, Mode.ANYONE), site, 8501)
+    assert "everybody who can reach port 8501" in text
+    assert "can read and change everything" in text
+    assert "token=" not in server.announcement(Gate(tmp_path, Mode.AUTO), site, 8501)
+
+
+def test_with_a_login_an_upload_needs_one(tmp_path: Path) -> None:
+    """A stranger gets a session, for the page that asks to log in; it takes no files."""
+    secrets = tmp_path / "home" / ".streamlit" / "secrets.toml"
+    secrets.parent.mkdir(parents=True)
+    auth = {
+        "redirect_uri": "http://localhost/oauth2callback",
+        "cookie_secret": SECRET,
+        "client_id": "studio",
+        "client_secret": "x",
+        "server_metadata_url": "http://localhost:9/.well-known/openid-configuration",
+    }
+    secrets.write_text("[auth]\n" + "".join(f'{name} = "{value}"\n' for name, value in auth.items()))
+    with streamlit_run(tmp_path / "workspace", HOME=str(tmp_path / "home")) as (address, _):
+        if os.geteuid() == 0:
+            assert asked_by(NOBODY, address)[0] == 200  # the login replaces the question whose connection it is
+        xsrf = (get(f"{address}/_stcore/health").getheader("set-cookie") or "").split(";")[0]
+        with stream(address, address, Cookie=xsrf) as connection:
+            connection.send(BackMsg(rerun_script={"query_string": ""}).SerializeToString())
+            session = new_session(connection)
+            account = json.dumps({"is_logged_in": True, "origin": address, "name": "Ada"})
+            signed = starlette_app_utils.create_signed_value(SECRET, "_streamlit_user", account).decode()
+            stranger = upload(address, session, xsrf, "")
+            assert (stranger.status, stranger.read()) == (
+                401,
+                b"Log in first. Files are taken only from people who are logged in.\n",
+            )
+            assert upload(address, session, xsrf, f"; _streamlit_user={signed[:-2]}xx").status == 401
+            assert upload(address, session, xsrf, f"; _streamlit_user={signed}").status == 204
+
+
+def new_session(connection: ClientConnection) -> str:
+    while True:
+        message = ForwardMsg()
+        message.ParseFromString(bytes(connection.recv(timeout=30)))  # type: ignore[arg-type]
+        if message.WhichOneof("type") == "new_session":
+            return message.new_session.initialize.session_id
+
+
+def upload(address: str, session: str, xsrf: str, cookies: str) -> http.client.HTTPResponse:
+    body = b'--b\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\nsecret\r\n--b--\r\n'
+    headers = {
+        "Origin": address,
+        "Cookie": xsrf + cookies,
+        "X-Xsrftoken": xsrf.partition("=")[2],
+        "Content-Type": "multipart/form-data; boundary=b",
+    }
+    return get(f"{address}/_stcore/upload_file/{session}/file", headers, method="PUT", body=body)
