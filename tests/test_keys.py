@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import traceback
@@ -292,3 +293,27 @@ def test_a_short_key_leaves_a_models_own_words_alone() -> None:
     redactor = Redactor("EMPTY")
     assert redactor.answer("The fridge is EMPTY.") == "The fridge is EMPTY."
     assert redactor.error("bad key EMPTY") == f"bad key {PLACEHOLDER}"
+
+
+@pytest.mark.parametrize("where", ["models", "judges"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("base_url", f"http://me:{CANARY}@127.0.0.1:1/v1"),
+        ("base_url", f"http://127.0.0.1:1/v1?password={CANARY}"),
+        ("base_url", f"http://127.0.0.1:1/v1;api_key={CANARY}"),
+        ("api_key_env", "AWS_SECRET"),
+    ],
+)
+def test_a_sweep_that_names_a_secret_or_holds_one_is_refused_as_it_is_read(
+    where: str, field: str, value: str, tmp_path: Path
+) -> None:
+    entry = {"model": "m", "base_url": "http://127.0.0.1:1/v1", field: value}
+    file = {"name": "s", "dataset": "world", "models": [{"model": "m", "base_url": "simulator"}], where: [entry]}
+    path = tmp_path / "sweep.yaml"
+    path.write_text(json.dumps(file))
+    outcome = CliRunner().invoke(cli, ["sweep", str(path), "--plan", "-w", str(tmp_path / "w")])
+    assert isinstance(outcome.exception, ValueError)
+    told = "".join(traceback.format_exception(outcome.exception)) + outcome.output
+    assert f"{where}[0]" in told or f"{where}" in told
+    assert field == "api_key_env" or not holds_key(told)

@@ -27,7 +27,7 @@ from cimemories.evaluation.spec import (
     Memory,
     RunSpec,
 )
-from cimemories.llm.client import DEFAULT_KEY_ENV
+from cimemories.llm.address import DEFAULT_KEY_ENV, NO_SERVERS, EndpointError, checked_address, checked_variable
 from cimemories.llm.worker import SIMULATOR
 from cimemories.seeds.presets import preset
 from cimemories.seeds.prompts import Prompt, levels, read_prompt_file
@@ -157,13 +157,34 @@ class Compositions(Seed):
                 yield from (f"{kind}{sign}{n}" for n in (numbers.numbers() if isinstance(numbers, Steps) else numbers))
 
 
+def _address(text: str) -> str:
+    try:
+        if text not in NO_SERVERS:
+            checked_address(text)
+    except EndpointError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+def _key_variable(name: str) -> str:
+    try:
+        checked_variable(name)
+    except EndpointError as error:
+        raise ValueError(str(error)) from None
+    return name
+
+
+Address = Annotated[Line, AfterValidator(_address)]
+KeyVariable = Annotated[Line, AfterValidator(_key_variable)]
+
+
 class ModelEntry(Seed):
     """One model under test. preset: what seeds/models.yaml knows of it; it fills in what is not given here."""
 
     model: Line | None = None
     preset: Line | None = None
-    base_url: Line | None = None
-    api_key_env: Line | None = None
+    base_url: Address | None = None
+    api_key_env: KeyVariable | None = None
     thinking: Annotated[tuple[Thinking, ...], BeforeValidator(_listed), AT_MOST, AfterValidator(_repeats)] | None = None
     prices: PriceText = None
     sampling: dict[Line, Scalar] | None = None
@@ -183,8 +204,8 @@ class JudgeEntry(Seed):
     """A model that judges. channel: message, or reasoning."""
 
     model: Line
-    base_url: Line
-    api_key_env: Line = DEFAULT_KEY_ENV
+    base_url: Address
+    api_key_env: KeyVariable = DEFAULT_KEY_ENV
     max_tokens: Limit | None = None
     channel: Literal["message", "reasoning"] = "message"
     split: int | None = Field(default=None, ge=1)

@@ -193,7 +193,8 @@ def checked(path: Path, content: object, schema: type[S]) -> S:
         problems = [f"{_place(p['loc'])}: {p['msg']}" for p in error.errors(include_input=False, include_url=False)]
         more = len(problems) - PROBLEMS_NAMED
         named = problems[:PROBLEMS_NAMED] + ([f"and {more} more"] if more > 0 else [])
-        raise SeedError(f"{path}: {'; '.join(named)}") from error
+        # Chained to nothing: pydantic's error repeats the input, which may hold a password.
+        raise SeedError(f"{path}: {'; '.join(named)}") from None
 
 
 def _place(location: Iterable[int | str]) -> str:
