@@ -18,7 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from exchanging import counts
+from paging import opened, said
 from test_importing import RECORD, table
+from worlds import add_dataset
 
 from cimemories.evaluation.importing_files import import_bytes, import_file
 from cimemories.evaluation.sweep_file import check_sweep, read_sweep
@@ -365,3 +367,24 @@ def test_many_small_records_take_time_in_proportion(tmp_path: Path) -> None:
     started = time.process_time()
     assert sum(1 for _ in elements(iter([data[i : i + 65536] for i in range(0, len(data), 65536)]), "x")) == 400_000
     assert time.process_time() - started < 10
+
+
+# ---- the pages
+
+
+def test_a_sweep_that_is_uploaded_reads_no_file_of_this_machine(app_store: Store, tmp_path: Path) -> None:
+    add_dataset(app_store, profiles=1, attributes=1, contexts=1)
+    secret = written(tmp_path / "secret.yaml", "task_solving: topsecret")
+    app = opened("pages/evaluate/runs.py", tab="sweeps")
+    way = next(item for item in app.get("button_group") if "Upload a YAML file" in str(item.proto))
+    way.set_value("file").run()
+    for content, said_of_it in (
+        (yaml.safe_dump({**SWEEP, "prompt_file": str(secret)}), "cannot name a file of this machine"),
+        (merging(9), "more than 50,000 values"),
+        (" " * 1_100_000, "is larger than 1,000,000 bytes"),
+    ):
+        app.file_uploader(key="run_sweep.upload").set_value(("../x<b>.yaml", content.encode(), "text/yaml")).run()
+        assert not app.exception
+        assert said_of_it in said(app) and "topsecret" not in said(app) and "<b>.yaml" not in said(app)
+    app.file_uploader(key="run_sweep.upload").set_value(("s.yaml", yaml.safe_dump(SWEEP).encode(), "text/yaml")).run()
+    assert "1 run on d" in said(app)
