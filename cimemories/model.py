@@ -206,6 +206,7 @@ def canonical_event(name: str) -> str:
     return re.sub(r"[\s_]+", " ", name).strip().lower()
 
 
+@lru_cache(maxsize=4096)
 def canonical_domain(name: str) -> str:
     """The one spelling of an information domain: lower case, words joined by an underscore."""
     return re.sub(r"[\s_-]+", "_", name.strip()).lower()
@@ -217,5 +218,6 @@ def is_bio(key: str, domain: str) -> bool:
     The rule is exact: domain `general`, and the key without a leading `general_`, `current_` or `general_current_` is
     one of BIO_KEYS.
     """
-    stripped = re.sub(r"^(?:general_)?(?:current_)?", "", key.strip().lower())
-    return canonical_domain(domain) == GENERAL and stripped in BIO_KEYS
+    if canonical_domain(domain) != GENERAL:
+        return False
+    return re.sub(r"^(?:general_)?(?:current_)?", "", key.strip().lower()) in BIO_KEYS

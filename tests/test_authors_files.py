@@ -10,18 +10,22 @@ from random import Random
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from simulating import STATEMENTS
 from test_importing import RECORD, STATEMENT
+from worlds import add_labels, add_profiles, add_run, ask, make_profile
 
 from cimemories.analysis import exporting
+from cimemories.analysis.cube import cube
 from cimemories.analysis.exporting import Format
 from cimemories.curation import editing
+from cimemories.curation.consensus import INAPPROPRIATE
 from cimemories.evaluation.checking import Serves, by_rules
 from cimemories.evaluation.importing_files import import_bytes
 from cimemories.formats.errors import FormatError
 from cimemories.llm.simulated_answers import answer
 from cimemories.model import Attribute, canonical_event, is_bio
-from cimemories.store import datasets, labellings, profile_lists
+from cimemories.store import datasets, labellings, profile_lists, tables
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, open_store
 
@@ -96,6 +100,19 @@ def test_labels_of_one_persona_in_both_forms_are_refused(sqlite_store: Store) ->
 def test_both_prefixes_of_an_identifier_are_stripped(key: str, bio: bool) -> None:
     assert is_bio(key, "general") == bio
     assert not is_bio(key, "housing")
+
+
+def test_a_record_of_before_follows_the_rule_of_today(sqlite_store: Store) -> None:
+    """Its own mark of what is an identifier was made when a key was imported."""
+    person = make_profile(keys=("general_current_address", "mortgage"), contexts=2)
+    person = replace(person, attributes=tuple(replace(a, domain="general") for a in person.attributes))
+    row = add_profiles(sqlite_store, [person])
+    add_labels(sqlite_store, row.id, [[[INAPPROPRIATE] * 2] * 2])
+    run_id = add_run(sqlite_store, row.id, 1, [[[1] * 2] * 2])
+    with sqlite_store.write() as connection:
+        connection.execute(sa.update(tables.attribute).values(bio=False))
+    flows, asked = ask(sqlite_store, run_id)
+    assert cube(flows, asked).names.bio.tolist() == [[True, False]]
 
 
 # ---- events as the file spells them

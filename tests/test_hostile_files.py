@@ -311,6 +311,19 @@ def test_the_same_holds_in_columns(sqlite_store: Store) -> None:
     assert "row 1: 'Ann', attribute 'rent': memory_statement has 20,000 characters" in message
 
 
+def test_names_that_are_too_long_are_refused_too(sqlite_store: Store) -> None:
+    sure = {held["memory_statement"]: {"necessary": 1.0} for held in RECORD["information_attributes"].values()}
+    held = record()
+    held["contexts"][0][f"labels_{'m' * 2_000}___the_pragmatic__"] = sure
+    assert "names no model and persona" in refused(
+        lambda: import_bytes(sqlite_store, json.dumps([held]).encode(), "x.json")
+    )
+    voter = {"key": "a", "name": "A", "prior": 1.0, "description": "d" * 20_000}
+    held = record() | {"labelling": {"simulated": False, "pack": "p", "personas": [voter]}}
+    message = refused(lambda: import_bytes(sqlite_store, json.dumps([held]).encode(), "x.json"))
+    assert "labelling: a text is longer than 10,000 characters" in message
+
+
 def filler(path: Path, start: bytes, piece: bytes, size: int) -> Path:
     with path.open("wb") as stream:
         stream.write(start)

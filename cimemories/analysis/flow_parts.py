@@ -8,14 +8,14 @@ import sqlalchemy as sa
 
 from cimemories.analysis.scopes import Labels, Scope, Verdicts
 from cimemories.curation.consensus import CODES
-from cimemories.model import Strength
+from cimemories.model import Strength, is_bio
 from cimemories.store import audits, claims_of_judges, decisions, judgements
 from cimemories.store.claims_of_judges import Held
 from cimemories.store.tables import attribute
 
 PLACE = ["profile", "context"]
 PAIR = ["attribute", "context"]
-COLUMNS = ["id", "profile", "ordinal", "key", "domain", "event", "bio"]
+COLUMNS = ["id", "profile", "ordinal", "key", "domain", "event"]
 
 
 def flow_parts(connection: sa.Connection, asked: Scope) -> dict[str, pd.DataFrame]:
@@ -57,6 +57,8 @@ def _attributes(connection: sa.Connection, planned: pd.DataFrame) -> pd.DataFram
     profiles = sorted({int(p) for p in planned["profile"]})
     rows = connection.execute(sa.select(*columns).where(attribute.c.profile.in_(profiles)))
     found = frame_of(rows, ["attribute", *COLUMNS[1:]]).astype({"attribute": np.int64, "profile": np.int64})
+    # By the rule of today: the record's own mark may have been made by an earlier one.
+    found["bio"] = np.fromiter(map(is_bio, found["key"], found["domain"]), np.bool_, len(found))
     found["position"] = found.groupby("profile")["ordinal"].rank("dense").astype(np.int64) - 1
     return found
 

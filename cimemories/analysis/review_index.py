@@ -23,6 +23,7 @@ from cimemories.analysis.pair_runs import WHOLE
 from cimemories.analysis.review_shape import Facet, PairShape, Positions, read_shape, shape_key
 from cimemories.analysis.rule import AppliedRule, applied_rule
 from cimemories.curation.consensus import UNLABELLED, consensus
+from cimemories.model import GENERAL, is_bio
 from cimemories.store import judgements, work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import attribute, profile, run, run_judge
@@ -183,8 +184,11 @@ def _build(
 
 def _identifiers(connection: sa.Connection, shape: PairShape) -> npt.NDArray[np.bool_]:
     """[attributes]: whether each repeats the biography."""
-    query = sa.select(attribute.c.id).join(profile, attribute.c.profile == profile.c.id)
-    bio = connection.execute(query.where(profile.c.dataset == shape.dataset_id, attribute.c.bio)).scalars().all()
+    query = sa.select(attribute.c.id, attribute.c.key, attribute.c.domain).join(
+        profile, attribute.c.profile == profile.c.id
+    )
+    rows = connection.execute(query.where(profile.c.dataset == shape.dataset_id, attribute.c.domain == GENERAL))
+    bio = [row.id for row in rows if is_bio(row.key, row.domain)]
     return np.isin(shape.attribute_ids, np.array(bio, np.int64))
 
 

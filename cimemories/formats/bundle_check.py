@@ -32,6 +32,8 @@ from cimemories.store.work import ENDED
 
 BALLOTS = ("owed", "ok", "failed", "truncated", "unparsed")
 CALLS = ("generate", "label", "respond", "judge")
+# What may be longer than a statement; the statement itself is looked at with the name of its attribute.
+_LONG = ("statement", "response", "reasoning", "error", "before", "after", "verdicts")
 _VERDICTS = {*LETTERS.values(), NO_VOTE}
 _OLDEST = 150
 _SUPERSEDES = "supersedes must be the number of another decision of the same annotator on the same pair"
@@ -67,6 +69,9 @@ class Check:
         """Raises Misfit where the row does not fit to those before. `number` counts the rows of its table from 0."""
         if number == 0:
             self._before = ()
+        for name, text in row.items():
+            if isinstance(text, str) and len(text) > LONGEST_STATEMENT and name not in _LONG:
+                raise Misfit(f"{name} {too_long(len(text), LONGEST_STATEMENT)}")
         if "number" in row and table != "attributes" and row["number"] != number:
             raise Misfit(f"number must be {number}, as rows are numbered in their order, and is {row['number']}")
         checks: dict[str, Callable[[Row], None]] = {

@@ -29,7 +29,7 @@ from cimemories import seeds
 from cimemories.formats.errors import FormatError
 from cimemories.formats.official import Remarks, each_profile, opened
 from cimemories.formats.official_records import forbidden, kind, shown
-from cimemories.model import Persona, Profile
+from cimemories.model import LONGEST_NAME, LONGEST_STATEMENT, Persona, Profile
 from cimemories.store.imported import STAND_IN, SharedLabels
 
 SHARES = ("necessary", "private", "unlabeled")
@@ -149,11 +149,11 @@ class LabelReader:
             self.pack, self.simulated = own.pack, own.simulated
             self.personas = tuple(Persona(v.key, v.name, v.prior, v.description) for v in own.personas)
             total = sum(p.prior for p in self.personas)
-            if any(
-                forbidden(text)
-                for text in (own.pack, *(t for v in own.personas for t in (v.key, v.name, v.description)))
-            ):
+            texts = (own.pack, *(t for v in own.personas for t in (v.key, v.name, v.description)))
+            if any(forbidden(text) for text in texts):
                 raise self._problem((number,), "labelling: a text holds control characters; remove them")
+            if any(len(text) > LONGEST_STATEMENT for text in texts):
+                raise self._problem((number,), f"labelling: a text is longer than {LONGEST_STATEMENT:,} characters")
             if not self.personas or not abs(total - 1) <= 1e-6 or any(not p.prior >= 0 for p in self.personas):
                 raise self._problem((number,), "labelling: the priors of the personas must add up to 1")
             if len({_slug(p.name) for p in self.personas}) < len(self.personas):
@@ -170,7 +170,7 @@ class LabelReader:
             match = _MODEL.fullmatch(key)
             if key == COMBINED:
                 combined = triples
-            elif match is None or not match[1].strip() or forbidden(match[1]):
+            elif match is None or not match[1].strip() or forbidden(match[1]) or len(match[1]) > LONGEST_NAME:
                 raise self._problem(
                     place, f"'{shown(key)}' names no model and persona, as labels_MODEL___PERSONA__ does"
                 )

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cimemories.formats.errors import FormatError
 from cimemories.formats.official_records import forbidden, kind, shown, too_long
-from cimemories.model import JudgementStatus, Profile, ResponseStatus
+from cimemories.model import LONGEST_NAME, JudgementStatus, Profile, ResponseStatus
 
 OF_RESPONSE = "combination_"
 RUN = "run"
@@ -105,6 +105,8 @@ class ResultReader:
             texts = (told.name, told.model, told.prompt_level, told.prompt_hash, told.composition, told.judge.model)
             if any(forbidden(text) for text in texts) or not (told.model.strip() and told.judge.model.strip()):
                 self.problem(f"profile {number + 1}", f"{RUN}: a name is blank or holds control characters")
+            if any(len(text) > LONGEST_NAME for text in texts):
+                self.problem(f"profile {number + 1}", f"{RUN}: a name is longer than {LONGEST_NAME:,} characters")
             if not 1 <= told.samples <= MOST_TRIALS:
                 self.problem(f"profile {number + 1}", f"{RUN}: samples must be from 1 to {MOST_TRIALS:,}")
         if number and told != self.told:
