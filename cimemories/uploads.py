@@ -4,7 +4,8 @@
 
 The process imports the file into the record by itself, in one transaction, as the command line does, and says what came
 of it as JSON. It ends when it is not wanted any more, which is when its browser session is gone, and when the app ends:
-both leave nothing behind. Everything that the file brings stays in it but words, which pages escape.
+both leave nothing behind. Everything that the file brings stays in it but words, which pages escape. Sweeps and prompt
+files are read by the app itself: seeds.reading bounds them to half a second of work.
 """
 
 from __future__ import annotations

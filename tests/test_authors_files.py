@@ -104,7 +104,7 @@ def test_both_prefixes_of_an_identifier_are_stripped(key: str, bio: bool) -> Non
 
 def test_a_record_of_before_follows_the_rule_of_today(sqlite_store: Store) -> None:
     """Its own mark of what is an identifier was made when a key was imported."""
-    person = make_profile(keys=("general_current_address", "mortgage"), contexts=2)
+    person = make_profile(attributes=2, contexts=2, keys=("general_current_address", "mortgage"))
     person = replace(person, attributes=tuple(replace(a, domain="general") for a in person.attributes))
     row = add_profiles(sqlite_store, [person])
     add_labels(sqlite_store, row.id, [[[INAPPROPRIATE] * 2] * 2])
