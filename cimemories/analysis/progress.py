@@ -53,8 +53,8 @@ class Stage:
 @dataclass(frozen=True)
 class RunProgress:
     """One run at one moment. responses: planned responses by status; unjudged: answered ones without a judgement by
-    some judge; failures: (stage, status, cause, count); cost: what its calls
-    have used, by kind and model, and cost so far.
+    some judge; failures: (stage, status, cause, count); errors: by cause of failed calls what the server or the network
+    said of one, empty while the run is active; cost: what its calls have used, by kind and model, and cost so far.
 
     imported: it was read from a file, so nobody can be asked for its messages.
     """
@@ -65,6 +65,7 @@ class RunProgress:
     responses: Mapping[str, int]
     unjudged: int
     failures: tuple[tuple[str, str, str, int], ...]
+    errors: Mapping[str, str]
     cost: Cost
     worker: str
     imported: bool
@@ -102,6 +103,8 @@ def run_progress(store: Store, run_id: str) -> RunProgress:
         row = runs.named(connection, run_id)
         owner = work.load(connection, run_id)
         failures = tuple(runs.failures(connection, run_id))
+        # Not every second while it runs: it reads all calls of the run.
+        errors = runs.call_errors(connection, run_id) if failures and row.status not in ACTIVE else {}
         calls = runs.calls_by_kind(connection, run_id)
         readers = judgements.of_run(connection, run_id)
         checkers = judgements.checkers_of_run(connection, run_id)
@@ -118,6 +121,7 @@ def run_progress(store: Store, run_id: str) -> RunProgress:
         responses=row.responses,
         unjudged=max((answered - settled.get(j.id, {}).get(JudgementStatus.OK, 0) for j in readers), default=0),
         failures=failures,
+        errors=errors,
         cost=run_cost(store, run_id),
         worker=f"process {owner['pid']} on {owner['host']}" if owner["pid"] else "no worker",
         imported=row.endpoint == IMPORTED,

@@ -324,6 +324,8 @@ def outcome(store: Store, work_id: str) -> None:
             note(f"{work_id}: {row.judged:,} of {row.expected:,} responses judged ({percent(row.coverage)})")
             for stage, status, cause, count in run_rows.failures(connection, work_id):
                 note(f"  missing: {count} {stage}s {status} ({cause})")
+            for cause, error in run_rows.call_errors(connection, work_id).items():
+                note(f"  {cause}, for example: {error}")
             return
         labelled = next(r for r in labelling_rows.all_rows(connection) if r.id == work_id)
         note(f"{work_id}: {labelled.ballots.get('ok', 0):,} of {labelled.expected:,} ballots counted")

@@ -10,10 +10,11 @@ from itertools import islice
 import sqlalchemy as sa
 
 from cimemories.model import JudgementStatus, ResponseStatus, WorkStatus
-from cimemories.store import ended, run_costs, work
+from cimemories.store import calls, ended, run_costs, work
 from cimemories.store.engine import StoreError, insert_ignore, plain_name
 from cimemories.store.ids import canonical_json, new_id, now
-from cimemories.store.tables import context, judgement, profile, profile_context, response, run
+from cimemories.store.run_tables import run_call
+from cimemories.store.tables import call, context, judgement, profile, profile_context, response, run
 
 RETRIABLE = (ResponseStatus.OWED, ResponseStatus.FAILED)
 _SETTLED = ("status", "cause", "text", "reasoning", "finish_reason", "call", "before", "shown")
@@ -296,6 +297,18 @@ def failures(connection: sa.Connection, run_id: str) -> list[tuple[str, str, str
     )
     found = [("response", *row) for row in responses] + [("judgement", *row) for row in judgements]
     return sorted(((a, b, c, d) for a, b, c, d in found), key=lambda item: -item[3])
+
+
+def call_errors(connection: sa.Connection, run_id: str) -> dict[str, str]:
+    """What the server or the network said of failed calls of a run: by cause, the error of one of them."""
+    rows = connection.execute(
+        sa.select(call.c.status, sa.func.min(call.c.error))
+        .join(run_call, run_call.c.call == call.c.key)
+        .where(run_call.c.run == run_id, call.c.status != calls.OK, call.c.error.is_not(None))
+        .group_by(call.c.status)
+        .order_by(call.c.status)
+    )
+    return {str(status): str(error) for status, error in rows}
 
 
 def tokens(connection: sa.Connection, run_id: str) -> tuple[int, int, int]:

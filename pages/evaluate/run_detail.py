@@ -140,6 +140,9 @@ def _statuses(now: RunProgress) -> safe.Html:
     if len(now.failures) > len(causes):
         more = sum(count for *_, count in now.failures[8:])
         causes.append(safe.tag("div", f"{more:,} more of {len(now.failures) - 8} other causes", cls="ci-muted"))
+    causes += [
+        safe.tag("div", f"{cause}, for example: {text}", cls="ci-muted") for cause, text in sorted(now.errors.items())
+    ]
     return safe.join([safe.tag("table", heads, *rows, cls="ci-grid"), *causes])
 
 
