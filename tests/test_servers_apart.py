@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from evaluating import DATASET, add, cli_inside, outside, row_of, simulated, small_profiles
 from hostile import Asked, Reply, Server, completion, hostile_server
 
+from cimemories.analysis.warnings import run_warnings
 from cimemories.curation import labelling
 from cimemories.evaluation import runs
 from cimemories.evaluation.estimates import estimate
@@ -170,6 +171,7 @@ def test_a_resumed_run_notes_who_answers_now(small: Store) -> None:
         ("maker/other", "second"),
     }
     assert progress.asked == 2, "what the first build said serves no run of the second"
+    assert any("its messages were written by 2 servers" in text for text in run_warnings(small, run_id))
 
 
 def test_a_simulator_does_not_go_on_with_a_run_of_a_real_model(small: Store) -> None:

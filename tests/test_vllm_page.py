@@ -14,6 +14,7 @@ from streamlit.testing.v1 import AppTest
 
 from cimemories.llm import vllm_program, vllm_server
 from cimemories.llm.vllm_server import Phase
+from cimemories.store import servers
 from cimemories.store.engine import WORKSPACE, open_store
 from cimemories.ui import annotator
 from pages.evaluate import run_servers
@@ -122,3 +123,26 @@ def test_behind_a_login_servers_are_looked_at_alone(
     app.run()
     assert "stopped on request" in said(app)
     assert not [item.label for item in app.button if item.label == "Remove"]
+
+
+def test_two_addresses_are_tied_on_the_page_and_untied_again(panel: tuple[AppTest, Path]) -> None:
+    app, folder = panel
+    store = open_store(folder)
+    hostile = "http://a/v1, root <img src=x onerror=y>"
+    with store.write() as connection:
+        servers.remember(connection, [hostile, "http://b/v1"])
+    app.session_state["run_servers.box.same"] = True
+    app.run()
+    assert "root &lt;img src=x onerror=y&gt;" in said(app)
+    app.selectbox(key="run_servers.same.first").set_value("http://a/v1").run()
+    app.selectbox(key="run_servers.same.second").set_value("http://a/v1").run()
+    button(app, "Say so").click().run()
+    assert "one address already" in said(app)
+    app.selectbox(key="run_servers.same.second").set_value("http://b/v1").run()
+    button(app, "Say so").click().run()
+    assert not app.exception and "are the same server" in said(app)
+    with store.read() as connection:
+        assert [(tie.first, tie.second) for tie in servers.ties(connection)] == [("http://a/v1", "http://b/v1")]
+    button(app, "Take it back").click().run()
+    with store.read() as connection:
+        assert servers.ties(connection) == []

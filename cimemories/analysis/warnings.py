@@ -16,7 +16,7 @@ from cimemories.analysis.judges_agreement import JudgePair, judges_agreement
 from cimemories.analysis.scopes import Scope
 from cimemories.seeds.prompts import FROM_SEEDS, levels, prompt_path
 from cimemories.seeds.reading import SeedError
-from cimemories.store import claims_of_judges, judgements, prompts, runs
+from cimemories.store import claims_of_judges, judgements, prompts, provenance, runs, servers
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import REASONING, JudgeRow
 
@@ -34,7 +34,20 @@ def run_warnings(store: Store, run_id: str) -> tuple[str, ...]:
             return ("the run has no judge yet, so nothing is known of what its messages reveal",)
     asked = scope(store, run_id)
     covered = coverage_warning(run.judged, run.expected)
-    return ((covered,) if covered else ()) + scope_warnings(shared_flows(store), asked)
+    mixed = _mixed(store, run_id)
+    return tuple(text for text in (covered, mixed) if text) + scope_warnings(shared_flows(store), asked)
+
+
+def _mixed(store: Store, run_id: str) -> str | None:
+    """Said where servers that nobody says are the same wrote its messages."""
+    with store.read() as connection:
+        sources = provenance.origins(connection, [run_id])[run_id]
+        written = [source for source in sources if source.kind in ("respond", "rewrite")]
+        names = list(dict.fromkeys(source.server for source in written))
+        same = servers.same(connection, names[0]).servers if names else ()
+    if all(name in same for name in names[1:]):
+        return None
+    return f"its messages were written by {len(names)} servers: {'; '.join(source.words() for source in written)}"
 
 
 def coverage_warning(judged: int, expected: int) -> str | None:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from cimemories.store.calls import OK
 from cimemories.store.run_tables import run_call
-from cimemories.store.servers import NOT_KNOWN
+from cimemories.store.servers import NOT_KNOWN, ServerId
 from cimemories.store.tables import call, run
 
 # What the answers to each kind of call are called, in the order in which they are shown.
@@ -43,7 +43,9 @@ class Source:
     def words(self) -> str:
         """For people: '360 of 480 messages come from http://gpu1:8000/v1 (120 of them were in the record)'."""
         name = ANSWERS.get(self.kind, f"{self.kind} answers")
-        known = "are of a server not known" if self.server == NOT_KNOWN else f"come from {self.server}"
+        known = (
+            "are of a server not known" if self.server == NOT_KNOWN else f"come from {ServerId.read(self.server).shown}"
+        )
         before = f" ({self.recorded:,} of them were in the record)" if self.recorded else ""
         return f"{self.answers:,} of {self.of:,} {name} {known}{before}"
 

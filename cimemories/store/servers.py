@@ -45,6 +45,11 @@ class ServerId:
         parts += [f"revision {self.revision}"] if self.revision else []
         return ", ".join(parts)
 
+    @property
+    def shown(self) -> str:
+        """For people."""
+        return f"the {self.text}" if self.address == "simulator" else self.text
+
     @classmethod
     def read(cls, text: str) -> ServerId:
         """The server that such a text names."""
