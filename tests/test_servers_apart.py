@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,13 +25,17 @@ from cimemories.evaluation.sweep_file import check_sweep
 from cimemories.evaluation.sweeps import estimate_sweep
 from cimemories.evaluation.sweeps import execute as execute_sweep
 from cimemories.evaluation.sweeps import plan as plan_sweep
+from cimemories.formats.calls_archive import read_calls, write_calls
+from cimemories.llm import vllm_state
 from cimemories.llm.client import EndpointError
+from cimemories.llm.endpoint import ServerInfo
 from cimemories.llm.executor import Progress
-from cimemories.llm.identity import flags_of
+from cimemories.llm.identity import flags_of, server_id
 from cimemories.llm.simulator import running_simulator
+from cimemories.llm.vllm_state import Phase, ServerState, process
 from cimemories.llm.worker import WorkError
 from cimemories.store import provenance, servers
-from cimemories.store.engine import Store, StoreError
+from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.ids import canonical_json
 from cimemories.store.servers import NOT_KNOWN, ServerId, address_of
 from cimemories.store.tables import call, run, run_judge
@@ -144,6 +151,40 @@ def test_a_managed_server_is_told_by_its_model_and_flags_not_by_its_port() -> No
         flags_of(command.format(*words).split(), "m") for words in ((8000, "fp8"), (8001, "fp8"), (8000, "awq"))
     )
     assert first == moved == ["--max-model-len 4096", "--quantization fp8"] != other
+
+
+def test_the_address_of_a_managed_server_leads_to_what_it_serves(small: Store) -> None:
+    info, url = ServerInfo(("m",), False, None, "maker/m"), "http://127.0.0.1:8123/v1"
+    words = "/x/vllm serve maker/m --host 127.0.0.1 --port 8123 --served-model-name m --quantization fp8"
+    state = ServerState(
+        id="server-0123abcd",
+        host=socket.gethostname(),
+        model="maker/m",
+        served_name="m",
+        port=8123,
+        command=tuple(words.split(" ")),
+        started_by="test",
+        keep=False,
+        created=time.time(),
+        supervisor=process(os.getpid()),
+        phase=Phase.READY,
+    )
+    path = vllm_state.path_of(small.workspace, state.id)
+    assert server_id(url, info, small).text == "http://localhost:8123/v1, root maker/m"
+    vllm_state.save(path, state)
+    assert server_id(url, info, small).text == "http://localhost:8123/v1, root maker/m", "a file that nobody stands for"
+    lock = vllm_state.open_lock(vllm_state.lock_of(path))
+    try:
+        assert server_id(url, info, small).text == "vllm serve maker/m --quantization fp8"
+        assert server_id("http://127.0.0.1:8124/v1", info, small).text == "http://localhost:8124/v1, root maker/m"
+    finally:
+        os.close(lock)
+
+
+def test_this_machine_is_named_where_several_share_the_record(store: Store) -> None:
+    text = server_id("http://127.0.0.1:8000/v1", ServerInfo(("m",), False, None), store).text
+    shared = store.engine.dialect.name == "postgresql"
+    assert text == "http://localhost:8000/v1" + (f" on {socket.gethostname()}" if shared else "")
 
 
 def test_what_a_server_reports_is_cut_to_one_plain_line(small: Store) -> None:
@@ -408,3 +449,32 @@ def test_a_sweep_of_open_calls_is_not_said_to_ask_nothing(small: Store) -> None:
         assert estimate_sweep(small, check_sweep(content, Path("s.yaml"))).total.notes == (
             "all of it is in the record already: nothing is asked",
         )
+
+
+# ---- taken to another workspace
+
+
+def test_who_answered_goes_along_with_recorded_calls_and_bundles(small: Store, tmp_path: Path) -> None:
+    def votes(asked: Asked) -> Reply:
+        return completion(*['{"necessary": [], "inappropriate": [1]}'] * asked.n)
+
+    other = open_store(tmp_path / "other")
+    add(other, small_profiles(contexts=2))
+    with serving() as server:
+        done(small, server.url)
+        done(small, server.url, fresh=True)
+        assert write_calls(small, tmp_path / "calls.xz") == MESSAGES, "what was drawn anew stays with its run"
+        assert read_calls(other, tmp_path / "calls.xz") == MESSAGES
+        assert done(other, server.url)[1].reused == MESSAGES
+    with hostile_server(votes, card("maker/m")) as server:
+        asked_for = labelling.LabellingSpec(DATASET, "m", server.url, draws=1)
+        labelling.execute(small, labelling.plan(small, asked_for))
+        answering = f"{address_of(server.url)}, root maker/m"
+    environment = {**outside(), "CIMEMORIES_WORKSPACE": str(small.workspace)}
+    packed = tmp_path / "bundle.zip"
+    ended = cli_inside(environment, "export", DATASET, "--format", "bundle-jsonl", "--out", packed)
+    assert ended.returncode == 0, ended.stderr
+    ended = cli_inside(environment, "import", packed, "--dataset", "again", "--workspace", tmp_path / "other")
+    assert ended.returncode == 0, ended.stderr
+    with other.read() as connection:
+        assert servers.counts(connection)[answering] == 6
