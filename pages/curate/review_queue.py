@@ -191,7 +191,7 @@ def _given(work: Work, index: PairIndex, positions: Positions) -> list[Pair]:
     count = max(LEAST_HELD, min(MOST_HELD, len(positions) // 4))
     free = open_to(work.store, index, positions, work.me, plan.people if plan.share else 1)
     wanted = (pair for pair in index.each(free) if pair not in skipped)
-    with work.store.write() as connection:
+    with work.store.write(relaxed=True) as connection:
         if st.session_state.get(_QUEUE) != work.name:
             claims.release(connection, session)  # what another filter had reserved is the others' again
         given = claims.hand_out(connection, dataset, work.me, session, wanted, count, LEASE_SECONDS)
