@@ -172,3 +172,14 @@ def test_tables_and_errors_of_the_app_show_them_too() -> None:
     assert shown["name"].tolist()[0] == "a␦b"
     assert "[hidden]@host" in said(app)
     assert SECRET not in said(app)
+
+
+def test_a_name_given_in_the_app_is_one_that_the_record_takes() -> None:
+    def script() -> None:
+        import streamlit as st
+
+        from cimemories.ui import annotator
+
+        st.text(annotator.remember("  A\x1b\u202eda \n Lovelace "))
+
+    assert AppTest.from_function(script).run().text[0].value == "Ada Lovelace"

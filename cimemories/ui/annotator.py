@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
+from cimemories.texts import has_control
+
 KEY = "annotator"
 LONGEST = 80
 
@@ -49,4 +51,5 @@ def ask() -> str:
 
 
 def _clean(said: str) -> str:
-    return " ".join(said.split())[:LONGEST]
+    """A name as the record takes it: an account's may hold anything."""
+    return " ".join("".join(c for c in " ".join(said.split()) if not has_control(c)).split())[:LONGEST]
