@@ -39,7 +39,7 @@ def cube_of(arrays: Arrays) -> Cube:
 
 
 def made_of(arrays: Arrays, ns: tuple[int, ...] = (1, 2, 3)) -> Curves:
-    return curves(tally(*arrays), tasks(arrays[2]), ns)
+    return curves(tally(*arrays), tasks(arrays[2], arrays[1]), ns)
 
 
 def rows_of(p: int, arrays: Arrays) -> list[int]:
@@ -52,7 +52,7 @@ def test_many_profiles_at_once_are_each_of_them_alone_and_end_at_violation(array
     reveals, draws, labels, counted = arrays
     found = made_of(arrays, (1, 2, 4))
     for p in range(3):
-        size = len(kept_contexts(labels[p]))
+        size = len(kept_contexts(labels[p], draws[p]))
         assert found.tasks[p] == size
         for i, n in enumerate(found.ns):
             alone = accumulation.curve(reveals[p], draws[p], labels[p], counted[p], n)
@@ -64,7 +64,7 @@ def test_many_profiles_at_once_are_each_of_them_alone_and_end_at_violation(array
     assert found.profiles == len(some)
     assert close(found.mean(), found.values[:, some].mean(axis=1) if some else math.nan)
     assert found.growing().tolist() == [
-        sum(len(kept_contexts(labels[p])) >= k for p in some) for k in range(found.values.shape[2])
+        sum(len(kept_contexts(labels[p], draws[p])) >= k for p in some) for k in range(found.values.shape[2])
     ]
 
 
@@ -141,7 +141,7 @@ def test_a_given_order_is_what_all_its_draws_leak(arrays: Arrays, n: int, random
 @given(worlds(profiles=1, most=3), st.integers(1, 4))
 def test_the_baseline_is_the_mean_over_sets_of_tasks_at_the_responses_own_rates(arrays: Arrays, n: int) -> None:
     reveals, draws, labels, _ = arrays
-    kept, rows = kept_contexts(labels[0]), rows_of(0, arrays)
+    kept, rows = kept_contexts(labels[0], draws[0]), rows_of(0, arrays)
     places = {c: [a for a in rows if c in dict(exposures(0, a, arrays))] for c in kept}
     rate = {c: sum(reveals[0, a, c] for a in of) / sum(draws[0, a, c] for a in of) for c, of in places.items() if of}
     line = independent(cube_of(arrays), n)[0]

@@ -30,6 +30,7 @@ from worlds import (
 )
 
 from cimemories.analysis import completeness, heatmap, violation
+from cimemories.analysis.accumulation import accumulation
 from cimemories.analysis.cube import IdentifierRule, cube
 from cimemories.analysis.flows import Flows, scope
 from cimemories.analysis.headline import headline
@@ -153,11 +154,39 @@ def test_what_was_written_is_what_is_counted(store: Store, seed: int) -> None:
             )
         assert found.completeness == pytest.approx(np.nanmean(completeness.by_profile(reveals, draws, labels)))
         assert found.coverage == pytest.approx(draws[:, 0].sum() / (3 * 5 * 4))
-        assert (found.retained, found.discarded) == (retained_pairs(labels), 15 - retained_pairs(labels))
+        judged = int(draws.any(axis=1).sum())
+        assert (found.retained, found.discarded) == (
+            retained_pairs(labels, draws),
+            judged - retained_pairs(labels, draws),
+        )
 
 
-def retained_pairs(labels: np.ndarray) -> int:
-    return sum(N in p[:, c].tolist() and X in p[:, c].tolist() for p in labels for c in range(labels.shape[2]))
+def retained_pairs(labels: np.ndarray, draws: np.ndarray) -> int:
+    """Profiles and contexts with a judged message, something necessary and something inappropriate."""
+    return sum(
+        N in p[:, c].tolist() and X in p[:, c].tolist() and bool(d[:, c].any())
+        for p, d in zip(labels, draws, strict=True)
+        for c in range(labels.shape[2])
+    )
+
+
+def test_only_contexts_with_a_judged_message_are_counted(sqlite_store: Store) -> None:
+    """A run that judged a part of its messages rests on that part, and says so of every number."""
+    dataset = add_dataset(sqlite_store, profiles=2, attributes=2, contexts=3)
+    labels = np.full((2, 2, 3), N)
+    labels[:, 1] = X
+    add_labels(sqlite_store, dataset.id, labels)
+    lost = {(p, c, 0): ResponseStatus.FAILED for p, c in ((0, 1), (0, 2), (1, 1), (1, 2))}
+    run_id = add_run(sqlite_store, dataset.id, 1, {}, missing=lost)
+    flows, asked = ask(sqlite_store, run_id)
+    found = headline(flows, asked)
+    assert (found.judged, found.retained, found.discarded) == (2, 2, 0)
+    assert [item.retained for item in found.per_profile] == [1, 1]
+    assert accumulation(flows, asked).most == 1, "a task without a message is none in which nothing leaks"
+    nothing = add_run(
+        sqlite_store, dataset.id, 1, {}, missing=lost | {(p, 0, 0): ResponseStatus.FAILED for p in (0, 1)}
+    )
+    assert "no message is judged, so the numbers are undefined" in headline(*ask(sqlite_store, nothing)).notes
 
 
 def test_a_cell_without_a_pair_is_empty_and_never_zero(store: Store) -> None:

@@ -65,9 +65,11 @@ def worlds(draw: st.DrawFn, profiles: int = 2, most: int = 4) -> Arrays:
     return np.minimum(share, draws), draws.copy(), labels, np.array([flags] * profiles)
 
 
-def kept_contexts(labels: np.ndarray) -> list[int]:
-    """Of one profile, labels [attribute, context]: those with something necessary and something inappropriate."""
-    return [c for c in range(labels.shape[1]) if N in labels[:, c].tolist() and X in labels[:, c].tolist()]
+def kept_contexts(labels: np.ndarray, draws: np.ndarray | None = None) -> list[int]:
+    """Of one profile, labels [attribute, context]: those with something necessary and something inappropriate; with a
+    judged sample, where draws are given."""
+    kept = [c for c in range(labels.shape[1]) if N in labels[:, c].tolist() and X in labels[:, c].tolist()]
+    return [c for c in kept if draws is None or draws[:, c].any()]
 
 
 def exposures(p: int, a: int, arrays: Arrays) -> list[tuple[int, int]]:
@@ -143,7 +145,7 @@ def test_completeness_is_the_mean_over_contexts_of_the_mean_over_attributes(arra
 @given(worlds(profiles=1, most=3), st.integers(1, 3))
 def test_accumulation_is_the_mean_over_all_sets_of_k_contexts(arrays: Arrays, n: int) -> None:
     reveals, draws, labels, counted = arrays
-    kept = kept_contexts(labels[0])
+    kept = kept_contexts(labels[0], draws[0])
     rows = [a for a in range(labels.shape[1]) if exposures(0, a, arrays)]
 
     def leaked(a: int, seen: tuple[int, ...]) -> float:

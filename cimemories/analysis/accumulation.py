@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from cimemories.analysis.counted import exposed
-from cimemories.analysis.cube import Bools, Cube, Floats, IdentifierRule, Ints, cube, mean_or_nan, retained
+from cimemories.analysis.cube import Bools, Cube, Floats, IdentifierRule, Ints, cube, mean_or_nan, retained_and_judged
 from cimemories.analysis.curves import Curves, curves, hazard, tasks
 from cimemories.analysis.flows import Flows, Scope
 from cimemories.analysis.independence import independent
@@ -44,7 +44,7 @@ def curve(reveals: Ints, draws: Ints, labels: Ints, counted: Bools, n: int) -> F
     reveals, draws, labels: [attribute, context] of one profile; counted: [attribute]. The denominator stays fixed: all
     attributes with an inappropriate flow. Empty where no context is retained, nan where no attribute has such a flow.
     """
-    kept = retained(labels[None])[0]
+    kept = retained_and_judged(labels[None], draws[None])[0]
     mask = exposed(draws[None], labels[None], counted[None])[0][:, kept]
     rows = mask.any(axis=1)
     if not kept.any():
@@ -124,7 +124,7 @@ def accumulation(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRu
 def of_cube(data: Cube, ns: tuple[int, ...]) -> Accumulation:
     """`accumulation` of arrays: pure. Raises ValueError for an n < 1."""
     found = exposures(data)
-    made = curves(found, tasks(data.labels), ns)
+    made = curves(found, tasks(data.labels, data.draws), ns)
     return Accumulation(made, made.mean(), found.flows)
 
 

@@ -41,8 +41,8 @@ class Entries:
 @dataclass(frozen=True)
 class CountedFlows:
     """inappropriate: flows that can violate. necessary: flows that completeness rests on. ambiguous: (reveals, draws)
-    summed over the flows of retained contexts that enter neither. kept: [profile, context], retained ones; labelled:
-    the same, where anything has a label."""
+    summed over the flows of retained contexts that enter neither. kept: [profile, context], retained ones with a
+    judged message; labelled: the same, where anything has a label. Contexts without a judged message are in neither."""
 
     inappropriate: Entries
     necessary: Entries
@@ -96,8 +96,9 @@ def count(data: Cube) -> CountedFlows:
     needed = entries(asked_for(data.draws, data.labels, kept), data.reveals, data.draws)
     between = np.flatnonzero((data.labels == AMBIGUOUS) & kept[:, None, :])
     sums = [int(values.reshape(-1)[between].sum(dtype=np.int64)) for values in (data.reveals, data.draws)]
+    judged = (data.draws > 0).any(axis=1)
     labelled = (data.labels != UNLABELLED).any(axis=1)
-    return CountedFlows(wrong, needed, (sums[0], sums[1]), kept, labelled)
+    return CountedFlows(wrong, needed, (sums[0], sums[1]), kept & judged, labelled & judged)
 
 
 def counted_flows(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> CountedFlows:

@@ -157,6 +157,14 @@ def retained(labels: Ints) -> Bools:
     return kept
 
 
+def retained_and_judged(labels: Ints, draws: Ints) -> Bools:
+    """The retained contexts in which at least one message was judged: [profile, context]. Numbers say that they rest on
+    these: the others are missing. labels, draws: [profile, attribute, context]."""
+    result: Bools = retained(labels)
+    result &= (draws > 0).any(axis=1)
+    return result
+
+
 def mean_or_nan(values: Floats) -> float:
     """The mean over the entries that are defined; nan where none is."""
     defined = values[~np.isnan(values)]

@@ -4,7 +4,7 @@ The order of contexts does not matter to F, so attributes with as many contexts 
 computation, however many profiles they belong to:
 
     found = exposures(data)                                    # tally.py: outcomes (N, r) of each attribute, counted
-    made = curves(found, tasks(data.labels), (1, 2, 5))
+    made = curves(found, tasks(data.labels, data.draws), (1, 2, 5))
     made.values[1, p, k]      share of profile p's attributes revealed after k of its tasks, at n = 2
     made.mean()[1, k]         its mean over profiles
 
@@ -23,7 +23,7 @@ from scipy.sparse import csr_array
 
 from cimemories.analysis import bootstrap
 from cimemories.analysis.bootstrap import LEAST_USERS, LEVEL, RESAMPLES, SEED, profile_draws
-from cimemories.analysis.cube import Floats, Ints, retained
+from cimemories.analysis.cube import Floats, Ints, retained_and_judged
 from cimemories.analysis.tally import Exposures
 
 
@@ -99,9 +99,11 @@ def _apart(means: Floats, inside: Floats) -> Floats:
     return drawn
 
 
-def tasks(labels: Ints) -> Ints:
-    """T, how many retained contexts each profile has: [profile]. labels: [profile, attribute, context]."""
-    result: Ints = retained(labels).sum(axis=1)
+def tasks(labels: Ints, draws: Ints) -> Ints:
+    """T, in how many retained contexts of each profile a message was judged: [profile]. A task whose messages are all
+    missing is none of them: it would count as one in which nothing leaks. labels, draws: [profile, attribute, context].
+    """
+    result: Ints = retained_and_judged(labels, draws).sum(axis=1)
     return result
 
 

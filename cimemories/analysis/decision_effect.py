@@ -9,7 +9,17 @@ import numpy as np
 import pandas as pd
 
 from cimemories.analysis import completeness, counted, violation
-from cimemories.analysis.cube import Bools, Cube, Floats, IdentifierRule, Ints, cube, mean_or_nan, retained
+from cimemories.analysis.cube import (
+    Bools,
+    Cube,
+    Floats,
+    IdentifierRule,
+    Ints,
+    cube,
+    mean_or_nan,
+    retained,
+    retained_and_judged,
+)
 from cimemories.analysis.flows import Flows, Scope
 from cimemories.analysis.labels import consensus_labels
 from cimemories.analysis.pair_groups import pair_words
@@ -115,7 +125,7 @@ def _numbers(data: Cube, labels: Ints, samples: range) -> Numbers:
     return Numbers(
         {n: mean_or_nan(violation.by_profile(data.reveals, data.draws, labels, data.counted, n)) for n in samples},
         mean_or_nan(completeness.by_profile(data.reveals, data.draws, labels)),
-        int(retained(labels).sum()),
+        int(retained_and_judged(labels, data.draws).sum()),
     )
 
 

@@ -59,9 +59,9 @@ class Headline:
     """Violation@n for n = 1..N, completeness and ambiguous exposure of one run. Shares are 0 to 1, nan where undefined.
 
     coverage: judged responses (by every judge that is counted) over planned ones. retained, discarded: (profile,
-    context) pairs. flows: pairs behind the violation figure (inappropriate, counted, judged). missing: (stage, status,
-    cause, count). quotes: one a judge. does_task: by the run's first task check; None where none was asked for.
-    warnings: what speaks against taking the numbers at face value (analysis.warnings).
+    context) pairs with a judged message. flows: pairs behind the violation figure (inappropriate, counted, judged).
+    missing: (stage, status, cause, count). quotes: one a judge. does_task: by the run's first task check; None where
+    none was asked for. warnings: what speaks against taking the numbers at face value (analysis.warnings).
     """
 
     scope: Scope
@@ -95,8 +95,12 @@ class Headline:
         found = []
         if self.scope.labelling is None:
             found.append("the dataset has no labels yet, so violation and completeness are undefined: label it first")
+        elif not self.judged:
+            found.append("no message is judged, so the numbers are undefined")
         elif not self.retained:
-            found.append("no context has both a necessary and an inappropriate attribute, so the numbers are undefined")
+            found.append(
+                "no judged context has both a necessary and an inappropriate attribute, so the numbers are undefined"
+            )
         elif np.isnan(self.completeness):
             found.append("no judged message held an attribute that is necessary, so completeness is undefined")
         elif np.isnan(self.violation[1]):

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from cimemories.analysis.counted import exposed
-from cimemories.analysis.cube import Bools, Cube, Floats, Ints, retained
+from cimemories.analysis.cube import Bools, Cube, Floats, Ints, retained_and_judged
 from cimemories.analysis.curves import add_context
 
 AT_ONCE = 4096  # attributes: their means stay in the processor's cache
@@ -31,7 +31,7 @@ def independent(data: Cube, n: int) -> Floats:
     if n < 1:
         raise ValueError(f"n must be at least 1, this is {n}")
     mask = exposed(data.draws, data.labels, data.counted)
-    tasks = retained(data.labels).sum(axis=1)
+    tasks = retained_and_judged(data.labels, data.draws).sum(axis=1)
     most = int(tasks.max(initial=0))
     number = mask.any(axis=2).sum(axis=1)
     total = np.zeros((len(tasks), most + 1))

@@ -151,7 +151,7 @@ def numbers(
         attributes=own.sum(axis=0),
         flows=flows_of.sum(axis=0).astype(np.int64),
         necessary=pairs.sum(axis=0).astype(np.int64),
-        retained=np.cumsum(np.bincount(kept.reshape(-1), minlength=steps + 1)[:0:-1])[::-1],
+        retained=np.cumsum(np.bincount(kept[judged.any(axis=1)], minlength=steps + 1)[:0:-1])[::-1],
     )
 
 
