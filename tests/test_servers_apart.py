@@ -346,9 +346,10 @@ def test_a_plan_says_where_a_server_could_not_be_asked(small: Store) -> None:
         url = server.url
     found = estimate(small, spec(url))
     assert found.recorded == MESSAGES, "as the newest run found the server"
-    assert len(found.unreachable) == 1 and url in found.unreachable[0] and "asked last" in found.unreachable[0]
+    assert len(found.unreachable) == 1 and url in found.unreachable[0] and "last asked" in found.unreachable[0]
+    assert found.notes == found.unreachable, "nobody knows that nothing is asked"
     found = estimate(small, spec("http://127.0.0.1:9/v1"))
-    assert found.recorded == 0 and "nothing of it is counted" in found.unreachable[0]
+    assert found.recorded == 0 and "none of it is counted" in found.unreachable[0]
     with pytest.raises(EndpointError):
         runs.plan(small, spec("http://127.0.0.1:9/v1"))
     assert row_of(small, run_id).responses == {"ok": MESSAGES}

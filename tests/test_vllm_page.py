@@ -146,3 +146,11 @@ def test_two_addresses_are_tied_on_the_page_and_untied_again(panel: tuple[AppTes
     button(app, "Take it back").click().run()
     with store.read() as connection:
         assert servers.ties(connection) == []
+
+
+def test_a_record_of_before_can_be_tied_before_any_server_is_known(panel: tuple[AppTest, Path]) -> None:
+    app, _ = panel
+    app.session_state["run_servers.box.same"] = True
+    app.run()
+    assert not app.exception and "No server is known yet" in said(app)
+    assert servers.NOT_KNOWN in app.selectbox(key="run_servers.same.second").options

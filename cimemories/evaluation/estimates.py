@@ -115,9 +115,9 @@ class Estimate:
     @property
     def notes(self) -> tuple[str, ...]:
         """The assumptions, or that there is nothing to assume."""
-        if not self.requests:
-            return (*self.unreachable, "all of it is in the record already: nothing is asked")
-        return (*self.unreachable, *self.assumptions)
+        if self.requests:
+            return (*self.unreachable, *self.assumptions)
+        return self.unreachable or ("all of it is in the record already: nothing is asked",)
 
     @property
     def requests(self) -> int:
@@ -300,7 +300,7 @@ class _Asking:
             found = self.look_up(base_url, key_env, model, samples, wants_schema, seed)
         except EndpointError as error:
             last = _last_known(self.manifests, role, model, base_url)
-            counted = "counted as if it were the one that was asked last" if last else "nothing of it is counted"
+            counted = "counted as if the server that was last asked there answered" if last else "none of it is counted"
             reason = str(error).split(". ")[0].rstrip(".")
             told = f"what the record holds of {model} at {base_url} is not known ({reason}): {counted}"
             self.unreachable[told] = None

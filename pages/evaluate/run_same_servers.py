@@ -21,17 +21,22 @@ def draw(store: Store) -> None:
     safe.inline(EXPLAINED, muted=True)
     with store.read() as connection:
         known, ties = servers.known(connection), servers.ties(connection)
-    if not known:
-        safe.inline("No answer is recorded yet.", muted=True)
-        return
-    safe.show(safe.tag("div", *(safe.tag("div", item.text, cls="ci-line") for item in known)))
+    if known:
+        safe.show(safe.tag("div", *(safe.tag("div", item.text, cls="ci-line") for item in known)))
+    else:
+        safe.inline("No server is known yet: the next run or labelling notes the one that it asks.", muted=True)
     for tie in ties:
         _tie(store, tie)
     addresses = list(dict.fromkeys(item.address for item in known))
     one, two, act = st.columns([4, 4, 2], vertical_alignment="bottom")
     with one:
         first = st.selectbox(
-            "Address", addresses, key="run_servers.same.first", accept_new_options=True, format_func=safe.option
+            "Address",
+            addresses,
+            key="run_servers.same.first",
+            accept_new_options=True,
+            format_func=safe.option,
+            placeholder="http://localhost:8000/v1",
         )
     with two:
         second = st.selectbox(
