@@ -281,6 +281,7 @@ class TestOwner:
         family = socket.AF_INET6 if ":" in request.param else socket.AF_INET
         try:
             with socket.create_server((request.param, 0), family=family) as opened:
+                opened.settimeout(30)
                 yield opened
         except OSError:
             pytest.skip("no IPv6 here")
@@ -302,8 +303,8 @@ class TestOwner:
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
     def test_a_connection_of_another_user_and_one_that_they_closed(self, listener: socket.socket) -> None:
-        script = (
-            f"import os, socket, sys; os.setuid({NOBODY});"
+        script = (  # all is imported first: the other user may not read this Python
+            f"import encodings.idna, os, socket, sys; os.setuid({NOBODY});"
             "s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); sys.stdin.read()"
         )
         host, port = listener.getsockname()[:2]
