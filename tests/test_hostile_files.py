@@ -345,9 +345,9 @@ BEFORE = json.dumps([RECORD]).encode()[:-1]
         (b"", b"[],", 60 << 20),
         (b"[", b"[],", 60 << 20),
         (b'[{"bio": [', b"[],", 60 << 20),
-        (b'[{"contexts": [', b"[],", 60 << 20),
-        (BEFORE[:-1] + b', "labels": [', b"[],", 60 << 20),
-        (BEFORE[:-1] + b', "labels": {"a": [', b"{},", 60 << 20),
+        (b'[{"contexts": [', b"[],", 16 << 20),
+        (BEFORE[:-1] + b', "labels": [', b"[],", 16 << 20),
+        (BEFORE[:-1] + b', "labels": {"a": [', b"{},", 16 << 20),
         (b'{"bio": [', b"[],", 60 << 20),
         (b'{"run": "', b" ", 60 << 20),
         (b"memory_statement,label,name,attribute,prompt\n", b"[],", 60 << 20),
@@ -370,6 +370,11 @@ def test_many_contexts_are_counted_before_they_are_complained_of(sqlite_store: S
     held = record() | {"information_attributes": {f"a{n}": [] for n in range(100_000)}}
     message = refused(lambda: import_bytes(sqlite_store, json.dumps([held]).encode(), "x.json"))
     assert "100,000 attributes are more than the 5,000" in message
+
+
+def test_profiles_of_a_file_are_counted(sqlite_store: Store) -> None:
+    data = json.dumps([RECORD] * 10_001).encode()
+    assert "more than 10,000 profiles" in refused(lambda: import_bytes(sqlite_store, data, "x.json"))
 
 
 def test_many_small_records_take_time_in_proportion(tmp_path: Path) -> None:

@@ -21,8 +21,15 @@ from cimemories.store.engine import Store, StoreError
 
 
 def people(count: int) -> bytes:
-    """A good file whose import takes some 0.3 ms a profile."""
+    """A good file of so many profiles."""
     return json.dumps([RECORD] * count).encode()
+
+
+def slow() -> bytes:
+    """A good file whose import takes some ten seconds."""
+    rent = RECORD["information_attributes"]["rent"]
+    many = RECORD | {"information_attributes": {f"a{n}": rent for n in range(150)}}
+    return json.dumps([many] * 2_000).encode()
 
 
 def processes() -> set[int]:
@@ -98,7 +105,7 @@ def test_a_file_that_takes_too_long_is_refused(sqlite_store: Store, monkeypatch:
     monkeypatch.setattr(uploads, "SECONDS", 1)
     before = counts(sqlite_store)
     with pytest.raises(FormatError, match=r"^slow\.json: not read within 1 seconds"):
-        uploads.import_upload(sqlite_store, people(40_000), "slow.json")
+        uploads.import_upload(sqlite_store, slow(), "slow.json")
     assert counts(sqlite_store) == before
     assert not processes()
 
@@ -112,14 +119,14 @@ def test_the_reading_ends_when_nobody_wants_it_any_more(sqlite_store: Store) -> 
         return len(seen) < 3
 
     with pytest.raises(FormatError, match="browser window is gone"):
-        uploads.import_upload(sqlite_store, people(40_000), "slow.json", wanted=wanted)
+        uploads.import_upload(sqlite_store, slow(), "slow.json", wanted=wanted)
     assert seen[0] and processes() == running
     assert counts(sqlite_store) == before
 
 
 def test_the_reading_ends_with_the_app(sqlite_store: Store, tmp_path: Path) -> None:
     path = tmp_path / "slow.json"
-    path.write_bytes(people(40_000))
+    path.write_bytes(slow())
     request = {
         "do": "import", "file": str(path), "name": None, "model": None, "memory": 2 << 30, "seconds": 60,
         "workspace": str(sqlite_store.workspace.absolute()),

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic_core import PydanticCustomError
 
 from cimemories.formats.labelled import TOLERANCE
-from cimemories.formats.official_records import checked_value, forbidden, shown, too_long
+from cimemories.formats.official_records import MOST_PROFILES, checked_value, forbidden, shown, too_long
 from cimemories.model import (
     DOMAINS,
     GENERAL,
@@ -100,6 +100,8 @@ class Check:
             raise Misfit(f"age must be a number of years from 0 to {_OLDEST}")
         self._ascending((row["ordinal"],), strictly=True)
         self.profiles += 1
+        if self.profiles > MOST_PROFILES:
+            raise Misfit(f"more than {MOST_PROFILES:,} profiles")
         self.attributes.append(0)
 
     def _attribute(self, row: Row) -> None:

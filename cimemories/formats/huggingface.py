@@ -19,7 +19,7 @@ from cimemories.formats.biography import biography
 from cimemories.formats.columns import Row, file_hash, rows
 from cimemories.formats.errors import FormatError
 from cimemories.formats.labelled import LabelledFile
-from cimemories.formats.official_records import shown
+from cimemories.formats.official_records import MOST_PROFILES, shown
 from cimemories.formats.prompt_ends import ends, recipients_and_tasks
 from cimemories.model import GENERAL, Attribute, Context, Profile
 from cimemories.store.imported import STAND_IN, SharedLabels
@@ -62,6 +62,8 @@ class _Reader:
         person = self.people.setdefault(key, _Person(row.name))
         position = self.order.setdefault(key, len(self.order))
         place = f"{self.name}: row {number}"
+        if len(self.people) > MOST_PROFILES:
+            raise FormatError(f"{place}: more than {MOST_PROFILES:,} profiles; split the file")
         if person.name != row.name:
             raise FormatError(
                 f"{place}: profile {row.profile} is called '{shown(row.name)}' here and '{shown(person.name)}' before"

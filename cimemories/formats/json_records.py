@@ -9,11 +9,13 @@ twice, and the words NaN and Infinity, which JSON does not have.
 from __future__ import annotations
 
 import codecs
+import gc
 import json
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +69,19 @@ def elements(chunks: Iterable[bytes], name: str) -> Iterator[Element]:
         raise text.problem("Extra data", text.position)
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """The garbage collector walks again and again over all that a large record has built so far, where there is nothing
+    to collect: seven times the time of the decoder itself."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 class _Text:
     """The part of the file that is in memory, and where in the file it begins."""
 
@@ -110,7 +125,8 @@ class _Text:
         while True:
             self._constants = []
             try:
-                value, end = self._json.raw_decode(self.buffer, self.position)
+                with _no_collection() if size > CHUNK else nullcontext():
+                    value, end = self._json.raw_decode(self.buffer, self.position)
             except json.JSONDecodeError as error:
                 # Either wrong, or cut where the memory ends: then more of the file tells.
                 cut = error.msg.startswith("Unterminated") or error.pos > len(self.buffer) - _LONGEST_WORD
@@ -190,7 +206,8 @@ def loads(data: bytes, place: str) -> Any:
     if data.count(b",") > MOST_COMMAS:
         raise FormatError(f"{place}: more than {MOST_COMMAS:,} values")
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=_paired, parse_constant=constant)
+        with _no_collection():
+            return json.loads(data.decode("utf-8"), object_pairs_hook=_paired, parse_constant=constant)
     except UnicodeDecodeError as error:
         raise FormatError(f"{place}: not UTF-8 at byte {error.start}; save the file as UTF-8") from None
     except json.JSONDecodeError as error:

@@ -29,7 +29,7 @@ from pydantic import ValidationError
 from cimemories.files import NotAFileError, open_regular
 from cimemories.formats.errors import FormatError as FormatError
 from cimemories.formats.json_records import elements
-from cimemories.formats.official_records import FIELDS, FILE, in_words, shown
+from cimemories.formats.official_records import FIELDS, FILE, MOST_PROFILES, in_words, shown
 from cimemories.model import Profile, canonical_domain, canonical_event
 
 _CHUNK = 1 << 20
@@ -96,6 +96,8 @@ def each_profile(
     stream.seek(0)
     count = 0
     for element in elements(_chunks(stream, digest), name):
+        if count == MOST_PROFILES:
+            raise FormatError(f"{name}: more than {MOST_PROFILES:,} profiles; split the file")
         profile = checked_profile(element.value, count, name)
         if element.constants:
             raise FormatError(f"{name}: profile {count + 1}: {element.constants[0]} is not JSON; write null instead")

@@ -23,7 +23,7 @@ from cimemories.formats.errors import FormatError
 from cimemories.formats.json_records import loads
 from cimemories.formats.labelled import NO_VOTES, LabelReader
 from cimemories.formats.official import Remarks, checked_profile, opened
-from cimemories.formats.official_records import shown
+from cimemories.formats.official_records import MOST_PROFILES, shown
 from cimemories.formats.results_records import OF_RESPONSE, RUN, Result, ResultReader, RunTold
 from cimemories.model import Profile
 from cimemories.store.imported import SharedLabels
@@ -56,6 +56,8 @@ class ResultsFile:
         count = responses = 0
         with opened(self.path) as stream:
             for line in self._lines(stream):
+                if count == MOST_PROFILES:
+                    raise FormatError(f"{self.name}: more than {MOST_PROFILES:,} profiles; split the file")
                 raw = self._record(line, count)
                 profile = checked_profile(raw, count, self.name)
                 self._remarks.see(raw)
