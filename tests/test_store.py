@@ -260,9 +260,11 @@ def fill_run_tables(store: Store, dataset: int) -> None:
                 t.sweep,
                 {"id": "sweep-1", "name": "s", "dataset": dataset, "spec": "{}", "plan": "{}", "status": "paused"},
             ),
+            (t.server, {"id": "http://a/v1"}),
+            (t.same_server, {"first": "http://a/v1", "second": "http://b/v1", "author": "me"}),
         ]
         for table, values in rows:
-            more = {"created": "2026-01-01"} if table is t.sweep else {}
+            more = {"created": "2026-01-01"} if table in (t.sweep, t.server, t.same_server) else {}
             connection.execute(sa.insert(table).values(**values, **more))
 
 
@@ -295,6 +297,8 @@ def test_deleting_a_dataset_takes_its_rows_and_leaves_the_calls(store: Store) ->
         "guideline",
         "saved_view",
         "prompt",
+        "server",
+        "same_server",
     )
     assert {k: v for k, v in after.items() if k not in shared} == {k: v for k, v in alone.items() if k not in shared}
     assert {k: after[k] for k in shared} == {k: full[k] for k in shared}

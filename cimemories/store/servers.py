@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
-from cimemories.store.engine import StoreError, insert_ignore
+from cimemories.store.engine import StoreError, insert_ignore, plain_name
 from cimemories.store.ids import now
 from cimemories.store.run_tables import same_server, server
 from cimemories.store.tables import call
@@ -143,7 +143,9 @@ def tie(connection: sa.Connection, one: str, other: str, author: str) -> Tie:
     if first == second:
         raise StoreError(f"{one} and {other} are one address already ({first}): there is nothing to say.")
     statement = insert_ignore(connection, same_server)
-    connection.execute(statement.values(first=first, second=second, author=author, created=now()))
+    connection.execute(
+        statement.values(first=first, second=second, author=plain_name(author, "annotator"), created=now())
+    )
     return next(item for item in ties(connection) if (item.first, item.second) == (first, second))
 
 
