@@ -210,3 +210,20 @@ def test_the_command_says_what_a_run_would_cost_and_starts_nothing(sqlite_store:
     assert "12 in 4 pairs" in found.stdout and "EUR" in found.stdout
     with sqlite_store.read() as connection:
         assert run_rows.all_rows(connection) == []
+
+
+def test_what_was_paid_does_not_depend_on_the_clocks_of_two_machines(store: Store) -> None:
+    """The run was planned on a machine whose clock is an hour ahead of its worker's."""
+    add(store, small_profiles(contexts=3))
+    run_id = runs.plan(store, priced())
+    with store.write() as connection:
+        connection.execute(sa.update(run).where(run.c.id == run_id).values(created="2999-01-01T00:00:00.000Z"))
+    runs.execute(store, run_id)
+    cost = costs.run_cost(store, run_id)
+    assert cost.paid == cost.known > 0
+    again = runs.plan(store, priced(name="again"))
+    with store.write() as connection:
+        connection.execute(sa.update(run).where(run.c.id == again).values(created="2000-01-01T00:00:00.000Z"))
+    runs.execute(store, again)
+    assert costs.run_cost(store, again).known == cost.known
+    assert costs.run_cost(store, again).paid == 0, "the record had it all"

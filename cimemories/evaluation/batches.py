@@ -261,7 +261,8 @@ def _commit(store: Store, run_id: str, outcomes: list[tuple[Job, dict[int, Answe
         settled = calls.record_all(connection, exchanges)
         for (job, held, _), answers in zip(outcomes, settled, strict=True):
             all_of_it = {**held, **answers}
-            calls.link(connection, [(run_id, answer.key) for answer in all_of_it.values()])
+            calls.link(connection, [(run_id, answer.key) for answer in answers.values()], asked=True)
+            calls.link(connection, [(run_id, answer.key) for answer in held.values()], asked=False)
             after.extend(job.settle(connection, all_of_it))
         work.bump(connection, run_id)
     return iter(after)

@@ -319,18 +319,17 @@ class Executor:
         ]
         with self.store.write(relaxed=True) as connection:
             settled = dict(zip(map(id, fresh), calls.record_all(connection, exchanges), strict=True))
-            calls.link(connection, self._used(outcomes))
+            calls.link(connection, self._used((o, o.fresh) for o in outcomes), asked=True)
+            calls.link(connection, self._used((o, o.held.values()) for o in outcomes), asked=False)
             for outcome in outcomes:
                 answers = {**outcome.held, **settled.get(id(outcome), {})}
                 following.extend(outcome.job.settle(connection, answers))
             work.bump(connection, self.work_id)
         return following
 
-    def _used(self, outcomes: Sequence[_Outcome]) -> Iterator[tuple[str, str]]:
+    def _used(self, answered: Iterable[tuple[_Outcome, Iterable[Answer]]]) -> Iterator[tuple[str, str]]:
         """(run, call) for every call that a run used; a labelling or generation has its calls in its own rows."""
-        for outcome in outcomes:
+        for outcome, answers in answered:
             user = outcome.job.work_id or self.work_id
             if user.startswith("run-"):
-                yield from (
-                    (user, answer.key) for answers in (outcome.held.values(), outcome.fresh) for answer in answers
-                )
+                yield from ((user, answer.key) for answer in answers)

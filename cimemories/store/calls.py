@@ -280,9 +280,11 @@ def _insertable(connection: sa.Connection, exchanges: Sequence[Exchange]) -> lis
     return rows
 
 
-def link(connection: sa.Connection, used: Iterable[tuple[str, str]]) -> None:
-    """Note that runs used calls, as (id of the run, key of the call); what is noted already stays."""
-    rows = [{"run": run_id, "call": key} for run_id, key in dict.fromkeys(used)]
+def link(connection: sa.Connection, used: Iterable[tuple[str, str]], *, asked: bool | None = None) -> None:
+    """Note that runs used calls, as (id of the run, key of the call); what is noted already stays.
+
+    asked: whether the run asked them itself, or the record had them; None: not known."""
+    rows = [{"run": run_id, "call": key, "asked": asked} for run_id, key in dict.fromkeys(used)]
     if rows:
         connection.execute(insert_ignore(connection, run_call), rows)
 

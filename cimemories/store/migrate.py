@@ -7,7 +7,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 HERE = Path(__file__).parent / "migrations"
-HEAD = "0007"
+HEAD = "0008"
 _ADVISORY_LOCK = 7_023_511_493
 
 

@@ -30,9 +30,10 @@ class ModelCalls:
 
 
 def calls_by_model(connection: sa.Connection, run_ids: Sequence[str], since: str | None = None) -> list[ModelCalls]:
-    """What these runs used, by kind and model. since: only what was asked at or after that time, so that answers which
-    the record had already are left out."""
-    used = sa.select(run_call.c.call).where(run_call.c.run.in_(run_ids)).distinct().subquery()
+    """What these runs used, by kind and model. since: only what they asked themselves, so that answers which the record
+    had already are left out; where that was not noted, what was asked at or after that time."""
+    asked = sa.func.max(sa.case((run_call.c.asked.is_(True), 1), (run_call.c.asked.is_(False), 0))).label("asked")
+    used = sa.select(run_call.c.call, asked).where(run_call.c.run.in_(run_ids)).group_by(run_call.c.call).subquery()
     first = call.c.prompt_tokens.is_not(None)  # token counts of an exchange stand on its first draw
     query = (
         sa.select(
@@ -50,7 +51,7 @@ def calls_by_model(connection: sa.Connection, run_ids: Sequence[str], since: str
         .order_by(call.c.kind, call.c.model)
     )
     if since is not None:
-        query = query.where(call.c.started >= since)
+        query = query.where(sa.or_(used.c.asked == 1, sa.and_(used.c.asked.is_(None), call.c.started >= since)))
     return [
         ModelCalls(
             kind=str(row["kind"]),

@@ -5,7 +5,7 @@ They hang on the same metadata as `store.tables`, which holds what they refer to
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Float, ForeignKey, Index, Table, Text
+from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Table, Text
 
 from cimemories.store.tables import metadata, to, work_columns
 
@@ -38,6 +38,7 @@ run_call = Table(
     metadata,
     Column("run", Text, ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
     Column("call", Text, ForeignKey("call.key"), primary_key=True),
+    Column("asked", Boolean),  # by this run itself, and so paid for it; false: the record had it; null: not known
     sqlite_with_rowid=False,
 )
 
