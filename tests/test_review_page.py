@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from paging import FOLDS, button, nodes, opened, said
 from test_pages_curate import HOSTILE, SAFE
 from worlds import add_dataset, add_labels, add_profiles, make_profile, records
@@ -110,20 +112,31 @@ def test_words_stay_those_of_who_said_them_and_of_what(store: Store, monkeypatch
     assert app.session_state["review.handled"] == {"uid-4": False}
 
 
+def sqlite_full() -> sa.exc.OperationalError:
+    """What SQLAlchemy raises where SQLite finds no room."""
+    reason = sqlite3.OperationalError("database or disk is full")
+    reason.sqlite_errorcode, reason.sqlite_errorname = sqlite3.SQLITE_FULL, "SQLITE_FULL"
+    return sa.exc.OperationalError("INSERT INTO decision", {"reason": "private"}, reason)
+
+
+@pytest.mark.parametrize("problem", [StoreError("the disk of the workspace is full"), sqlite_full()])
 def test_events_that_cannot_be_written_stay_with_the_browser_and_say_so(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch, problem: Exception
 ) -> None:
     dataset, pairs = world(store)
     drawn = sent_to_the_browser(monkeypatch)
 
     def full(*args: object) -> int:
-        raise StoreError("the disk is full")
+        raise problem
 
     app = begun(opened(PAGE))
     with monkeypatch.context() as patch:
         patch.setattr(decisions, "add_all", full)
         hear(app, event(1, pairs[0]))
-        assert "Your answers cannot be saved at the moment." in said(app) and "the disk is full" in said(app)
+        assert (
+            "Your answers cannot be saved at the moment." in said(app)
+            and "disk of the workspace is full" in said(app).lower()
+        )
         assert drawn[-1]["confirmed"] == [], "the queue is still there to go on with, and nothing is said to be saved"
         assert drawn[-1]["cards"] == drawn[-2]["cards"]
     hear(app, event(1, pairs[0]))

@@ -15,7 +15,7 @@ from cimemories.curation.consensus import LABELS
 from cimemories.model import Label
 from cimemories.store import claims, comments, decisions, guidelines, marks
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.engine import Store, StoreError
+from cimemories.store.engine import Store
 from cimemories.store.ids import content_hash
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.marks import Kind
@@ -25,6 +25,7 @@ from cimemories.ui.workbench import Card, Key
 from pages.curate.pair_panel import decision_row
 from pages.curate.profile_view import spoken, words
 from pages.curate.review_recording import Pair, card_id, pair_of, record
+from pages.start import failure
 
 KEY = "review"
 KEYS = (
@@ -74,14 +75,20 @@ def draw(work: Work) -> None:
     above = (
         st.container()
     )  # there with or without a message, so that the queue below keeps its position and is not reset
+    if work.store.read_only:
+        page.notice("Pairs cannot be decided in a read-only workspace. Copy it to a folder that can be written.")
+        return
     try:
         workbench.own(KEY, work.owner, (work.dataset.id, work.me))
         with above:
             _record(work.store)
         _queue(work)
-    except StoreError as problem:
+    except Exception as error:  # a full disk is no StoreError
+        reason = failure.explanation(error)
+        if reason is None:
+            raise
         with above:
-            workbench.not_saved(str(problem))
+            workbench.not_saved(reason)
         workbench.redraw(KEY)
 
 

@@ -12,11 +12,12 @@ from cimemories.analysis.audit_items import AuditItem, audit_items
 from cimemories.analysis.flows import Scope
 from cimemories.store import audits, comments, slices
 from cimemories.store.audits import AuditVerdict, Flow, Said
-from cimemories.store.engine import Store, StoreError
+from cimemories.store.engine import Store
 from cimemories.store.ids import content_hash
 from cimemories.store.slices import SliceItem, SliceRow
-from cimemories.ui import safe, style, tables, url, workbench
+from cimemories.ui import page, safe, style, tables, url, workbench
 from cimemories.ui.workbench import Card, Event, Key
+from pages.start import failure
 
 KEY = "judge_audit.bench"
 KEYS = (
@@ -38,11 +39,17 @@ def _work(store: Store, asked: Scope, chosen: SliceRow, me: str, audited: int) -
     above = (
         st.container()
     )  # there with or without a message, so that the queue below keeps its position and is not reset
+    if store.read_only:
+        page.notice("Judgements cannot be decided in a read-only workspace. Copy it to a folder that can be written.")
+        return
     try:
         known = _queue(store, asked, chosen, me)
-    except StoreError as problem:
+    except Exception as error:  # a full disk is no StoreError
+        reason = failure.explanation(error)
+        if reason is None:
+            raise
         with above:
-            workbench.not_saved(str(problem))
+            workbench.not_saved(reason)
         workbench.redraw(KEY)
         return
     if known != audited:

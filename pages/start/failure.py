@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from cimemories.store.engine import StoreError
-from cimemories.store.problems import problem
+from cimemories.store.problems import explained, problem
 from cimemories.ui import page
 
 
 def draw(error: Exception) -> bool:
     """Draw what went wrong, on the page or where a callback or fragment stopped. False for a bug, which is not drawn:
     Streamlit then says that there was one, and the server's log where."""
-    known = problem(error)
-    if known is not None:
-        page.error(f"{known.what[:1].upper()}{known.what[1:]}.", next=known.next)
-    elif isinstance(error, StoreError):
-        page.error("This could not be done.", str(error))
-    else:
-        return False
-    return True
+    text = explanation(error)
+    if text is not None:
+        page.error("This could not be done.", text)
+    return text is not None
+
+
+def explanation(error: Exception) -> str | None:
+    """What failed and what to do next, where the disk, the database or the record is the reason; None for a bug."""
+    if problem(error) is not None:
+        text = explained(error)
+        return f"{text[:1].upper()}{text[1:]}"
+    return str(error) if isinstance(error, StoreError) else None
