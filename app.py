@@ -77,4 +77,4 @@ if __name__ == "__main__":  # Streamlit runs this file as a script, anew for eac
     show()
 else:  # ... and its server, which finds the next line by its syntax, imports it once
     private.adopt_umask()
-    app = st.App(__file__, **server.protected(chosen_workspace()))
+    app = st.App(__file__, on_script_error=failure.draw, **server.protected(chosen_workspace()))

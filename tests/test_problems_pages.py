@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from evaluating import add_labelled, simulated
-from paging import button, opened, said
+from paging import ROOT, button, opened, said
+from streamlit.runtime.scriptrunner import ScriptRunner
+from streamlit.testing.v1 import AppTest
 from test_problems import read_only_mount
 
 from cimemories.evaluation import runs
@@ -113,3 +115,27 @@ def test_a_damaged_workspace_is_refused_on_a_page_of_ours(tmp_path: Path, monkey
     assert "cimemories restore FILE --replace" in text
     with pytest.raises(StoreError):
         open_store(tmp_path)
+
+
+def test_a_callback_that_fails_is_explained_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Callbacks and fragments run outside app.py; the server is given `failure.draw` for them (st.App)."""
+    original = ScriptRunner.__init__
+
+    def with_handler(self: ScriptRunner, *arguments: object, **named: object) -> None:
+        original(self, *arguments, **named, on_script_error=failure.draw)
+
+    monkeypatch.setattr(ScriptRunner, "__init__", with_handler)
+
+    def script() -> None:
+        import streamlit as st
+
+        def save() -> None:
+            raise OSError(28, "No space left on device", "/x/record")
+
+        st.button("Save", on_click=save)
+
+    app = AppTest.from_function(script).run()
+    app.button[0].click().run()
+    assert not app.exception
+    assert "The disk is full (/x/record). Free some space" in said(app)
+    assert "on_script_error=failure.draw" in (ROOT / "app.py").read_text(encoding="utf-8")
