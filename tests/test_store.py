@@ -33,7 +33,7 @@ from cimemories.model import (
     canonical_event,
     is_bio,
 )
-from cimemories.store import curation_tables, datasets, decisions, review_tables, run_tables, runs, tables
+from cimemories.store import curation_tables, datasets, decisions, review_tables, run_tables, runs, servers, tables
 from cimemories.store.engine import MOST_PARAMETERS, Store, StoreError, insert_rows, open_store
 
 # One record serves all cases of a property: each case writes under a name of its own.
@@ -266,6 +266,8 @@ def fill_run_tables(store: Store, dataset: int) -> None:
         for table, values in rows:
             more = {"created": "2026-01-01"} if table in (t.sweep, t.server, t.same_server) else {}
             connection.execute(sa.insert(table).values(**values, **more))
+        servers.remember(connection, ["http://a/v1"])
+        servers.tie(connection, "http://a/v1", "http://b/v1", "Ada")
 
 
 def test_deleting_a_dataset_takes_its_rows_and_leaves_the_calls(store: Store) -> None:
