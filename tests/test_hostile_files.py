@@ -34,7 +34,8 @@ from cimemories.formats.review_events import import_events
 from cimemories.seeds.packs import read_any
 from cimemories.seeds.prompts import read_prompt_file
 from cimemories.seeds.reading import MOST_VALUES, SeedError, load
-from cimemories.store.engine import Store
+from cimemories.store.backup import unpack
+from cimemories.store.engine import Store, StoreError
 
 SWEEP = {"name": "s", "dataset": "d", "models": [{"model": "m", "base_url": "simulator"}]}
 PROMPTS = {"task_solving": {1: "{memories} {recipient} {task}"}}
@@ -185,6 +186,8 @@ def test_pipes_and_devices_are_refused_before_they_are_opened(sqlite_store: Stor
     ]
     for read in readers:
         assert "this is a" in refused(read)
+    with pytest.raises(StoreError, match=r"is a (named pipe|device|socket); name the file"):
+        unpack(path, tmp_path)
 
 
 # ---- Parquet

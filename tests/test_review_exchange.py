@@ -16,7 +16,7 @@ from worlds import add_dataset, add_labels, add_run, make_profile, records
 
 from cimemories.analysis import exporting
 from cimemories.formats import importing
-from cimemories.formats.bundle_tables import columns_of, line_of
+from cimemories.formats.bundle_tables import VERSION, columns_of, line_of
 from cimemories.formats.review_events import Filters, export_events, import_events
 from cimemories.formats.review_events_files import FORMS, Form
 from cimemories.model import Label
@@ -294,7 +294,7 @@ def test_a_bundle_without_the_newer_columns_is_still_read(sqlite_store: Store, t
     bundle = tmp_path / "bundle"
     exporting.export(sqlite_store, row.name, "bundle-jsonl", bundle)
     manifest = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["version"] == 2
+    assert manifest["version"] == VERSION
     old = [column.name for column in columns_of("decisions", 1)]
     assert {"uid", "guideline", "cause"}.isdisjoint(old)
     lines = [json.loads(line) for line in (bundle / "decisions.jsonl").read_text(encoding="utf-8").splitlines()]

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from cimemories.files import open_regular
 from cimemories.seeds.presets import load_presets
 from cimemories.texts import has_control, visible, without_credentials
 
@@ -139,7 +140,7 @@ def _settings_path() -> Path:
 def _of_settings() -> Iterator[tuple[str, str | None]]:
     path = _settings_path()
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             settings = tomllib.loads(stream.read(_LARGEST_SETTINGS).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return

@@ -28,6 +28,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from cimemories.files import NotAFileError, open_regular
 from cimemories.model import WorkStatus
 from cimemories.store import migrate, postgres, work
 from cimemories.store.curation_tables import generation
@@ -240,8 +241,10 @@ def _manifest(path: Path, archive: zipfile.ZipFile) -> Backup:
 @contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
             yield archive
+    except NotAFileError as error:
+        raise StoreError(f"{path} is {error.strerror}; name the file of the backup.") from None
     except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
         raise StoreError(f"{path} is no backup of CIMemories Studio, or is damaged ({error}).") from error
     except OSError as error:
