@@ -94,6 +94,15 @@ def test_a_simulated_judge_of_real_messages_is_refused_everywhere(store: Store, 
     judge_again(store, simulated_run, [SIMULATED_JUDGE])
 
 
+def test_a_real_run_does_not_move_to_a_simulator(store: Store, real: Any) -> None:
+    run_id = runs.plan(store, spec(real.url, judge=JudgeSpec("llm", "m", real.url)))
+    for moved in ({"base_url": "simulator"}, {"judge_base_url": "simulator"}):
+        with pytest.raises(StoreError, match="is a simulator, and m in run-"):
+            runs.execute(store, run_id, **moved)
+    runs.execute(store, run_id, base_url=real.url)
+    assert row_of(store, run_id).status == "finished"
+
+
 def test_the_command_line_lets_a_real_model_judge_beside_the_matcher(store: Store, real: Any) -> None:
     place = ["--samples", 1, "--workspace", store.workspace]
     done = cli_inside(outside(), "run", "-d", "small", "-m", "m", "--base-url", real.url, *place)

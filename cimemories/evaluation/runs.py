@@ -23,7 +23,7 @@ from cimemories.evaluation.respond import Place, Writer, response_job
 from cimemories.evaluation.servers import BATCH
 from cimemories.evaluation.spec import JudgeSpec, Memory, RunSpec
 from cimemories.llm import worker
-from cimemories.llm.client import Client, Endpoint
+from cimemories.llm.client import Client, Endpoint, EndpointError, probe
 from cimemories.llm.executor import Job, Progress
 from cimemories.model import Context
 from cimemories.seeds import Prompt
@@ -71,6 +71,8 @@ def execute(
             f"{run_id} has no server: its calls go by batch files. `cimemories batch export {run_id} --out owed.jsonl` "
             f"writes what is owed; `cimemories resume {run_id} --base-url URL` asks a server instead."
         )
+    if base_url or judge_base_url:
+        _refuse_simulators(row, seats, base_url, judge_base_url)
     watches = [CapWatch(store, run_id)]
     if row.sweep is not None and stop_when is None:
         watches.append(CapWatch(store, row.sweep))  # resumed by itself: what it pays counts for its sweep too
@@ -112,6 +114,30 @@ def execute(
             queued=queued,
             stop_when=lambda done: next(filter(None, (stop(done) for stop in stops)), None),
         )
+
+
+def _refuse_simulators(row: RunRow, seats: list[JudgeRow], base_url: str | None, judge_base_url: str | None) -> None:
+    """Raises StoreError where a real model or judge has moved to a simulator: its answers would stand as real ones."""
+    manifest: Mapping[str, Any] = row.manifest
+    real = [(row.model, base_url)] if base_url and not manifest["model"].get("simulated", row.simulated) else []
+    real += [
+        (seat.model, _judge_address(row, seat, base_url, judge_base_url))
+        for seat in seats
+        if seat.prompt_hash is not None and not seat.simulated
+    ]
+    key_env = str((manifest.get("asked") or {}).get("api_key_env", ""))
+    for model, address in dict.fromkeys(real):
+        if address not in (base_url, judge_base_url) or address == BATCH:
+            continue
+        try:
+            is_simulator = address == worker.SIMULATOR or probe(Endpoint(str(address), key_env), model).simulated
+        except EndpointError:
+            continue  # whoever asks it next says what is wrong
+        if is_simulator:
+            raise StoreError(
+                f"{address} is a simulator, and {model} in {row.id} is a real model: its answers would be made up. "
+                "Give the address where the model is served now."
+            )
 
 
 def _owes_batches(
