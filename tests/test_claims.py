@@ -28,7 +28,7 @@ from cimemories.evaluation import batches, runs, sweeps
 from cimemories.llm import worker
 from cimemories.llm.worker import WorkError
 from cimemories.model import WorkStatus
-from cimemories.store import claims, tables, work
+from cimemories.store import claims, marks, tables, work
 from cimemories.store import runs as run_rows
 from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.review_tables import claim
@@ -322,3 +322,17 @@ def test_every_write_of_a_worker_is_a_sign_of_life(store: Store) -> None:
     set_heartbeat(store, run_id, HOUR)
     write(own, run_id)
     assert 0 <= row(store, run_id)["heartbeat_age"] < work.STALE_SECONDS
+
+
+def test_what_a_person_said_last_holds_also_where_a_clock_was_ahead(store: Store) -> None:
+    """The same person on two servers of one record, the first with a clock an hour ahead."""
+    data = add_dataset(store, 1, 4, 2)
+    (record,) = records(store, data.id)
+    pair = record.attribute_ids[0], record.context_ids[0]
+    ahead = "2999-01-01T00:00:00.000Z"
+    with store.write() as connection:
+        marks.add_all(connection, data.id, "Ada", [marks.Mark(*pair, marks.Kind.SKIP, created=ahead)])
+    with store.write() as connection:
+        marks.add_all(connection, data.id, "Ada", [marks.Mark(*pair, marks.Kind.CLEAR)])
+    with store.read() as connection:
+        assert marks.standing(connection, data.id, marks.Kind.SKIP) == set()

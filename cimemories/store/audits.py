@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from cimemories.model import Strength
 from cimemories.store.engine import StoreError, insert_ignore, plain_name, storable
-from cimemories.store.ids import now
+from cimemories.store.ids import later_than, now
 from cimemories.store.review_tables import audit
 from cimemories.store.tables import attribute, profile, response
 
@@ -87,17 +87,17 @@ def add_all(connection: sa.Connection, dataset_id: int, annotator: str, said: Se
     profile of this dataset.
     """
     _check(connection, dataset_id, {(item.response, item.attribute) for item in said})
-    last = {
-        (int(r), int(a)): int(newest)
-        for r, a, newest in _in_chunks(
-            connection,
-            sa.select(audit.c.response, audit.c.attribute, sa.func.max(audit.c.id))
-            .where(audit.c.dataset == dataset_id, audit.c.annotator == annotator)
-            .group_by(audit.c.response, audit.c.attribute),
-            audit.c.response,
-            {item.response for item in said},
-        )
-    }
+    times: dict[Flow, str] = {}
+    last: dict[Flow, int] = {}
+    for r, a, newest, created in _in_chunks(
+        connection,
+        sa.select(audit.c.response, audit.c.attribute, sa.func.max(audit.c.id), sa.func.max(audit.c.created))
+        .where(audit.c.dataset == dataset_id, audit.c.annotator == annotator)
+        .group_by(audit.c.response, audit.c.attribute),
+        audit.c.response,
+        {item.response for item in said},
+    ):
+        last[int(r), int(a)], times[int(r), int(a)] = int(newest), str(created)
     new = 0
     for item in said:
         values = {
@@ -107,11 +107,14 @@ def add_all(connection: sa.Connection, dataset_id: int, annotator: str, said: Se
             "verdict": None if item.verdict is None else str(AuditVerdict(item.verdict)),
             "reason": storable(item.reason),
             "supersedes": last.get((item.response, item.attribute)),
-            "created": item.created or now(),
+            "created": item.created or later_than(times.get((item.response, item.attribute), ""), now()),
         }
         row = connection.execute(insert_ignore(connection, audit).values(**values).returning(audit.c.id)).first()
         if row is not None:
             last[item.response, item.attribute] = int(row.id)
+            times[item.response, item.attribute] = max(
+                values["created"], times.get((item.response, item.attribute), "")
+            )
             new += 1
     return new
 

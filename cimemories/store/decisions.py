@@ -5,13 +5,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 
 import sqlalchemy as sa
 
 from cimemories.model import Label
 from cimemories.store.engine import plain_name
-from cimemories.store.ids import now
+from cimemories.store.ids import later_than, now
 from cimemories.store.tables import attribute, context, dataset, decision, profile, profile_context
 
 UNDO = "undo"
@@ -97,7 +96,7 @@ def add_all(connection: sa.Connection, dataset_id: int, annotator: str, said: Se
         rows = []
         for item in chunk:
             pair = item.attribute, item.context
-            created = item.created or _after(times.get(pair, ""), now())
+            created = item.created or later_than(times.get(pair, ""), now())
             times[pair] = max(created, times.get(pair, ""))
             values = {"dataset": dataset_id, "annotator": annotator, "supersedes": last.get(pair)}
             label = None if item.label is None else str(item.label)
@@ -248,14 +247,6 @@ def _last(
         if row.annotator == annotator and row.id not in superseded:
             last[row.attribute, row.context] = row.id
     return last, times
-
-
-def _after(before: str, moment: str) -> str:
-    """The moment, or the first one after `before` where that is later."""
-    if moment > before:
-        return moment
-    later = datetime.fromisoformat(before) + timedelta(milliseconds=1)
-    return later.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _waves(said: Sequence[Said]) -> Iterator[list[Said]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -24,6 +24,15 @@ def new_id(kind: str) -> str:
 def now() -> str:
     """The time in UTC as ISO 8601 text, to the millisecond; sorts as text."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def later_than(before: str, moment: str) -> str:
+    """The moment, or the first one after `before` (may be empty) where that is later: what was written last is newest
+    also where the clock of who wrote before was ahead."""
+    if moment > before:
+        return moment
+    later = datetime.fromisoformat(before) + timedelta(milliseconds=1)
+    return later.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class database_clock(sa.sql.functions.FunctionElement[float]):

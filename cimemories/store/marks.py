@@ -10,7 +10,7 @@ from enum import StrEnum
 import sqlalchemy as sa
 
 from cimemories.store.engine import insert_ignore, plain_name
-from cimemories.store.ids import now
+from cimemories.store.ids import later_than, now
 from cimemories.store.review_tables import mark
 
 
@@ -36,14 +36,22 @@ class Mark:
 
 
 def add_all(connection: sa.Connection, dataset_id: int, annotator: str, marks: Sequence[Mark]) -> None:
-    """Append marks of one annotator; those whose uid the dataset has already are left out."""
+    """Append marks of one annotator; those whose uid the dataset has already are left out.
+
+    One without a time of its own is later than all of theirs on its pair that are in the record.
+    """
+    own = mark.c.dataset == dataset_id, mark.c.annotator == annotator
+    attributes = {item.attribute for item in marks if item.created is None}
+    query = sa.select(mark.c.attribute, mark.c.context, sa.func.max(mark.c.created).label("created"))
+    query = query.where(*own, mark.c.attribute.in_(attributes)).group_by(mark.c.attribute, mark.c.context)
+    times = {(row.attribute, row.context): row.created for row in connection.execute(query)} if attributes else {}
     rows = [
         {
             "dataset": dataset_id,
             "annotator": plain_name(annotator, "annotator"),
             **vars(item),
             "kind": str(item.kind),
-            "created": item.created or now(),
+            "created": item.created or later_than(times.get((item.attribute, item.context), ""), now()),
         }
         for item in marks
     ]
