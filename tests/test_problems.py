@@ -21,8 +21,8 @@ from cimemories.store.problems import explained
 
 
 def refused(*arguments: object) -> str:
-    """The one line that a command ends with, in a process of its own."""
-    done = cli(outside(), *arguments)
+    """The one line that a command ends with."""
+    done = cli_inside(outside(), *arguments)
     assert done.returncode == 1, (done.stdout, done.stderr)
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1, done.stderr
