@@ -293,13 +293,16 @@ def test_a_key_is_written_down_nowhere(tmp_path: Path, profiles: Path) -> None:
     said = script.good("import", profiles, "-d", "mine")
     with hostile_server() as server:
         start = ["-d", "mine", "-m", "m", "--base-url", server.url, "--api-key-env", "MY_API_KEY", "--contexts", 1]
-        runs = [script.call("label", *start, "--draws", 1), script.call("run", *start, "--samples", 2)]
+        runs = [
+            script.call("label", *start, "--draws", 1),
+            script.call("run", *start, "--judge", "matcher", "--samples", 2),
+        ]
         assert {asked.authorization for asked in server.chats} == {f"Bearer {CANARY}"}
         for status in (400, 401):
             server.chat = lambda asked, status=status: error(status, f"you sent {asked.authorization} and {asked.seed}")
-            runs.append(script.call("run", *start, "--samples", 3, "--max-tokens", 100 + status))
+            runs.append(script.call("run", *start, "--judge", "matcher", "--samples", 3, "--max-tokens", 100 + status))
         server.models = error(401, f"no such key: {CANARY}")
-        runs.append(script.call("run", *start))
+        runs.append(script.call("run", *start, "--judge", "matcher"))
     assert [done.returncode for done in runs] == [3, 0, 3, 1, 1], [done.stderr for done in runs]
     said += "".join(done.stdout + done.stderr for done in runs)
     assert "MY_API_KEY" in said, "the variable is named"
