@@ -4,7 +4,9 @@ browser; the record says how it stands.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -36,7 +38,7 @@ def launch(store: Store, work_id: str) -> None:
     log = log_path(store, work_id)
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as output:
+        with os.fdopen(_open_log(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as output:
             subprocess.Popen(
                 command,
                 env={**os.environ, "PYTHONPATH": path},
@@ -52,10 +54,20 @@ def launch(store: Store, work_id: str) -> None:
         raise StoreError(f"{work_id}: {reason}. `cimemories resume {work_id}` starts it by hand.") from error
 
 
+def _open_log(log: Path, flags: int) -> int:
+    """A file descriptor of a log. In a workspace that came from somebody else a link there could have us write to any
+    file, and a pipe would be waited for: both raise OSError."""
+    descriptor = os.open(log, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "the log is no regular file", str(log))
+
+
 def log_tail(store: Store, work_id: str, lines: int = 12) -> str:
     """The last lines that the worker wrote; an empty text where it wrote none."""
     try:
-        with log_path(store, work_id).open("rb") as stream:
+        with os.fdopen(_open_log(log_path(store, work_id), os.O_RDONLY), "rb") as stream:
             stream.seek(0, os.SEEK_END)
             stream.seek(max(0, stream.tell() - 16_384))
             text = stream.read().decode("utf-8", "replace")

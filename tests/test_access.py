@@ -210,7 +210,8 @@ class TestWhoComesIn:
 
     async def test_a_token_behind_a_proxy_whoever_runs_it(self, auto: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
         kernel_says(monkeypatch, os.geteuid())
-        for name in ("X-Forwarded-For", "Forwarded", "Via", "X-Real-IP", "X-Forwarded-Host"):
+        names = ("X-Forwarded-For", "Forwarded", "Via", "X-Real-IP", "X-Forwarded-Host", "X-Forwarded-Proto")
+        for name in (*names, "X-Forwarded-User", "CF-Connecting-IP"):
             assert not (await send(auto, "/", [(name.lower(), "127.0.0.1:50000")])).served
         assert not (await send(auto, "/", host="proxy.example")).served
 

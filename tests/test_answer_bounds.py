@@ -20,6 +20,7 @@ from cimemories.cli import output
 from cimemories.evaluation import runs
 from cimemories.llm.capabilities import find_out
 from cimemories.llm.client import LONGEST_TEXT, Client, Endpoint, EndpointError, probe
+from cimemories.llm.endpoint import look_up
 from cimemories.llm.transport import LARGEST_BODY, LONGEST_RETRY_AFTER, WHOLE_FACTOR, retry_after
 from cimemories.model import ChatRequest
 from cimemories.store.calls import Answer, call_keys
@@ -57,6 +58,23 @@ async def test_a_body_without_a_length_is_cut_off_too() -> None:
     async with server:
         answer = await ask(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
     assert answer.status == "too large"
+
+
+@pytest.mark.parametrize("head", [b"A: " + b"a" * 100_000, b"Content-Length: -5", b"Content-Length: 1\r\nBad\x00: x"])
+async def test_an_answer_that_is_no_http_is_a_failure(head: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n{}")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        answer = await ask(url, retries=0)
+        with pytest.raises(EndpointError, match="no HTTP"):
+            await look_up(Endpoint(url), "m", retries=0)
+    assert (answer.status, answer.content) == ("connection", None)
+    assert "no HTTP" in str(answer.error)
 
 
 async def test_a_message_that_is_too_long_is_a_failure() -> None:

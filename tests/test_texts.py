@@ -139,6 +139,7 @@ def test_an_error_is_given_nothing_to_obey_and_hides_passwords(
         f"postgresql://me:p/{SECRET}@127.0.0.1:1/db",
         f"me:{SECRET}@127.0.0.1/db",
         f"nosuch://me:{SECRET}@127.0.0.1/db",
+        f"postgresql://me:p@{SECRET}@127.0.0.1:1/db",
     ],
 )
 def test_no_error_names_the_password_of_the_database(

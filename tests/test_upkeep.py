@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import sqlalchemy as sa
 from evaluating import add_labelled, cli_inside, counts, numbers, outside, simulated
 from worlds import add_call, add_dataset, add_labels, add_run, records
 
+from cimemories import launch
 from cimemories.analysis.labels import default_labelling
 from cimemories.evaluation import runs
 from cimemories.model import Label, WorkStatus
@@ -212,6 +214,42 @@ def test_leftover_files_go_and_those_of_living_work_stay(sqlite_store: Store) ->
     purging.purge(sqlite_store)
     assert [file.exists() for file in (*stay, *go)] == [True] * len(stay) + [False] * len(go)
     assert not half.exists()
+
+
+def test_purging_follows_no_link_and_leaves_folders(sqlite_store: Store, tmp_path: Path) -> None:
+    """A workspace that came from somebody else: its cache and its logs may lead anywhere."""
+    elsewhere = tmp_path / "home"
+    (elsewhere / "folder").mkdir(parents=True)
+    for name in ("thesis.txt", "run-00000000.log", "folder/notes.txt"):
+        (elsewhere / name).write_text("x")
+    before = sorted(elsewhere.rglob("*"))
+    for name in ("cache", "logs", ".restore-killed"):
+        (sqlite_store.workspace / name).symlink_to(elsewhere)
+    assert purging.plan(sqlite_store).nothing
+    purging.purge(sqlite_store)
+    deleting.remove_files(sqlite_store.workspace, ["run-00000000"])
+    assert sorted(elsewhere.rglob("*")) == before
+    (sqlite_store.workspace / "cache").unlink()
+    (sqlite_store.workspace / "cache" / "folder").mkdir(parents=True)
+    (sqlite_store.workspace / "cache" / "linked").symlink_to(elsewhere / "thesis.txt")
+    purging.purge(sqlite_store)
+    assert [path.name for path in (sqlite_store.workspace / "cache").iterdir()] == ["folder"]
+    assert sorted(elsewhere.rglob("*")) == before
+
+
+def test_a_log_that_is_a_link_or_a_pipe_is_neither_written_nor_read(sqlite_store: Store, tmp_path: Path) -> None:
+    add_labelled(sqlite_store)
+    run_id = runs.plan(sqlite_store, simulated())
+    secret, log = tmp_path / "profile", launch.log_path(sqlite_store, run_id)
+    secret.write_text("private")
+    log.parent.mkdir(exist_ok=True)
+    for make in (lambda: log.symlink_to(secret), lambda: os.mkfifo(log)):
+        make()
+        assert launch.log_tail(sqlite_store, run_id) == ""
+        with pytest.raises(StoreError, match="could not be started"):
+            launch.launch(sqlite_store, run_id)
+        log.unlink()
+    assert secret.read_text() == "private"
 
 
 def test_purging_by_command_asks_first(sqlite_store: Store) -> None:

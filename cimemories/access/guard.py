@@ -42,7 +42,8 @@ PUBLIC = ("/static/", HEALTH)
 FILES = ("/_stcore/", "/static/", "/media/", "/component/", "/app/static/")
 LOGOUT = "/auth/logout"
 # Marks of a proxy: the connection is then the proxy's, and says nothing of who sent the request.
-FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+FORWARDED = ("forwarded", "x-real-ip", "via", "x-client-ip", "true-client-ip", "cf-connecting-ip")
+FORWARDED_START = "x-forwarded-"  # -for, -host, -proto, -port, -user ...: proxies are set up with any of them
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 PLAIN_POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'self'"
 HEADERS = {
@@ -259,7 +260,7 @@ def _came_through_a_proxy(headers: Headers) -> bool:
         host = urlsplit(f"//{headers.get('host', '')}").hostname
     except ValueError:
         return True
-    return host not in LOOPBACK_NAMES or any(name in headers for name in FORWARDED)
+    return host not in LOOPBACK_NAMES or any(name in FORWARDED or name.startswith(FORWARDED_START) for name in headers)
 
 
 def _cookie(headers: Headers, name: str) -> str:

@@ -12,6 +12,7 @@ import time
 from email.utils import mktime_tz, parsedate_tz
 from typing import Any
 
+import aiohttp
 import httpx2
 import openai
 from openai import DefaultAioHttpClient
@@ -68,6 +69,11 @@ class BoundedClient(DefaultAioHttpClient):
                     request = response.next_request
         except TimeoutError:
             raise AnswerRefused("timeout", f"the answer was not whole after {seconds:g} s (see --timeout)") from None
+        except aiohttp.ClientError as error:
+            # What the SDK's transport does not translate: headers that are no HTTP, or too long. Chained to nothing:
+            # the error holds the request with its key.
+            reason = getattr(error, "message", "") or str(error)
+            raise httpx2.RemoteProtocolError(f"the answer is no HTTP: {reason[:200]}", request=request) from None
         raise AnswerRefused("redirected", f"the server redirects more than {MOST_REDIRECTS} times")
 
 

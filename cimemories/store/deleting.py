@@ -164,9 +164,13 @@ def _delete(connection: sa.Connection, planned: Deletion) -> list[str]:
 
 
 def remove_files(workspace: Path, ids: Iterable[str]) -> None:
-    """Remove logs and caches of work that was deleted. What cannot be removed is left to `purge`."""
+    """Remove logs and caches of work that was deleted. What cannot be removed is left to `purge`; a folder that is a
+    link is left alone, because in a workspace that came from somebody else it could lead anywhere."""
+    logs, cache = workspace / "logs", workspace / "cache"
     for name in ids:
-        for file in [workspace / "logs" / f"{name}.log", *(workspace / "cache").glob(f"*{name}*")]:
+        of_logs = [] if logs.is_symlink() else [logs / f"{name}.log"]
+        of_cache = [] if cache.is_symlink() else cache.glob(f"*{name}*")
+        for file in (*of_logs, *of_cache):
             with suppress(OSError):
                 file.unlink(missing_ok=True)
 

@@ -79,7 +79,7 @@ def purge(store: Store) -> Purge:
         files = list(_leftover_files(connection, store.workspace))
     for file in files:
         file.unlink(missing_ok=True)
-    for folder in store.workspace.glob(f"{DRAFT}*"):
+    for folder in _drafts(store.workspace):
         shutil.rmtree(folder, ignore_errors=True)
     _give_back(store)
     return planned
@@ -111,7 +111,7 @@ def _plan(connection: sa.Connection, workspace: Path) -> Purge:
         requests=int(requests),
         bytes=int(texts) + int(bodies),
         files=len(files),
-        file_bytes=sum(file.stat().st_size for file in files),
+        file_bytes=sum(file.lstat().st_size for file in files),
         unfinished=tuple(sorted(name for names in held.values() for name in names)) if kept else (),
         kept=kept,
     )
@@ -188,13 +188,25 @@ def _leftover_files(connection: sa.Connection, workspace: Path) -> Iterator[Path
         for table in (labelling, run, generation, sweep)
         for name in connection.execute(sa.select(table.c.id)).scalars()
     }
-    for file in sorted((workspace / "logs").glob("*.log")):
+    for file in _own_files(workspace / "logs", "*.log"):
         if file.stem.split("-")[0] in ("run", "labelling", "generation", "sweep") and file.stem not in there:
             yield file
-    for file in sorted((workspace / "cache").glob("*")):
+    for file in _own_files(workspace / "cache", "*"):
         if not any(name in file.name for name in there):
             yield file
-    yield from (file for folder in sorted(workspace.glob(f"{DRAFT}*")) for file in folder.rglob("*") if file.is_file())
+    for folder in _drafts(workspace):
+        yield from _own_files(folder, "**/*")
+
+
+def _drafts(workspace: Path) -> Iterator[Path]:
+    yield from (path for path in sorted(workspace.glob(f"{DRAFT}*")) if not path.is_symlink())
+
+
+def _own_files(folder: Path, pattern: str) -> Iterator[Path]:
+    """The files in a folder of the workspace. None where that is a link: a workspace that came from somebody else could
+    lead to any folder of this user."""
+    if not folder.is_symlink():
+        yield from (path for path in sorted(folder.glob(pattern)) if path.is_symlink() or path.is_file())
 
 
 def _give_back(store: Store) -> None:
