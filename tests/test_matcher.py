@@ -88,6 +88,20 @@ def test_a_small_number_needs_a_telling_word() -> None:
     assert quote(3, "The adoption of our child is on April 3, 2023 at 3:00.", **children) is None
 
 
+@pytest.mark.parametrize(
+    ("value", "key", "statement", "other"),
+    [
+        (45, "utility_bills_reduction", "My utility bills went down by $45.", "I read legal papers for 45 minutes."),
+        (8, "stress_level", "My stress level averaged 8 out of 10.", "My preparedness rates an 8 out of 10."),
+        ("45 minutes", "commute", "My commute takes 45 minutes.", "The talk is 45 minutes."),
+        ("2023-05-14", "hearing_14", "My hearing is on May 14, 2023.", "We meet on May 14."),
+    ],
+)
+def test_no_number_of_the_statement_is_a_telling_word(value: Value, key: str, statement: str, other: str) -> None:
+    assert quote(value, other, key, statement) is None
+    assert quote(value, f"{key.split('_')[0]}: {other}", key, statement)
+
+
 def test_event_and_common_words_are_not_telling() -> None:
     retreats = attribute(2, "lottery_win_retreats_per_year", "Ann attends two retreats each year.")
     assert match([retreats], "The lottery paid for 2 cars this year.") == []

@@ -10,7 +10,7 @@ An attribute is revealed when the first of these holds. All compare folded text 
     and more of which one is no common word. Commas and line breaks of a multi-line value are interchangeable.
 (c) A number or percentage stands in it, in any of its spellings (spellings.py). Numbers under 1000, percentages, bare
     years, times, and values of digits and common words only ('45 minutes', '145/90') count only in a sentence that also
-    holds a telling word of the attribute's key or statement: none of its event or domain, and no common word.
+    holds a telling word of the attribute's key or statement: none of its event or domain, no common word, no number.
 (d) A date stands in it, in any of its spellings; without its year only beside a telling word of the key.
 (e) Every item of a list value stands in it by (b) to (d), short items included; the quote is the first item's.
 (f) Booleans, null, and values that are common words or too short: one sentence holds at least 90 % of the statement's
@@ -203,8 +203,8 @@ def _plan(key: str, value_json: str, statement: str, event: str, domain: str, na
     folded = _plain(fold(statement).text).strip().rstrip(". ")
     known = frozenset(word for name in names for word in name.split())
     dull = STOP | NEGATIONS | COMMON | known | words(event) | words(domain)
-    key_clues = words(key) - dull
-    clues = key_clues | (words(folded) - dull)
+    key_clues = _lettered(words(key) - dull)
+    clues = key_clues | _lettered(words(folded) - dull)
     values = _scalars(value)
     items = tuple(_item(item, f"{key.casefold()} {folded}", isinstance(value, list)) for item in values)
     findable = bool(items) and all(item.phrases or item.pattern or item.tokens for item in items)
@@ -219,6 +219,11 @@ def _plan(key: str, value_json: str, statement: str, event: str, domain: str, na
         needed=needed if weak else frozenset(),
         negated=negated,
     )
+
+
+def _lettered(clues: frozenset[str]) -> frozenset[str]:
+    """The words that are no number: the statement holds the value, which would be the telling word beside itself."""
+    return frozenset(word for word in clues if not word.isdecimal())
 
 
 def _scalars(value: Value) -> list[Scalar]:
