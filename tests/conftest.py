@@ -28,6 +28,7 @@ from hypothesis import settings
 
 from cimemories.llm.address import KEYS, SETTINGS
 from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, open_store, shared_store
+from cimemories.store.private import USERS_UMASK
 
 # Shared machines stall now and then; a stall is no failure of what is tested.
 settings.register_profile("project", deadline=None, print_blob=True)
@@ -79,14 +80,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _nothing_from_outside() -> Iterator[None]:
-    """No test may find, or write into, the record of whoever runs the tests."""
+    """No test may find, or write into, the record of whoever runs the tests, or inherit what another one has set."""
+    umask = os.umask(0o022)
+    os.umask(umask)
     with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(USERS_UMASK, raising=False)
         patch.delenv(DATABASE_URL, raising=False)
         patch.delenv(WORKSPACE, raising=False)
         patch.setenv(KEYS, "")
         patch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # AppTest leaves its script there
         patch.setenv(SETTINGS, "/nonexistent/settings.toml")
         yield
+    os.umask(umask)  # the app makes its process private
 
 
 class Cluster(NamedTuple):

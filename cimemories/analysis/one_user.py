@@ -50,7 +50,7 @@ class Step:
 @dataclass(frozen=True)
 class OneUser:
     """A user's tasks. attributes: the fixed denominator. curves: by n, the share after k tasks of this order, k = 0..T.
-    expected: the same, all orders equally likely."""
+    expected: the same, all orders equally likely, over the tasks that have a judged message."""
 
     profile: int
     name: str
@@ -146,6 +146,8 @@ def _one_user(
         }
     statements = dict(zip(record.attribute_ids, (item.statement for item in record.profile.attributes), strict=True))
     lines = {n: ordered_curve(data, place, path, n) for n in whole.ns}
+    # The curve over all orders knows only tasks with a judged message: after one without, it stands where it stood.
+    judged = np.concatenate([[0], np.cumsum(data.draws[place].max(axis=0)[path] > 0)])
     return OneUser(
         profile=profile,
         name=record.profile.name,
@@ -153,7 +155,7 @@ def _one_user(
         attributes=int(whole.attributes[place]),
         steps=_steps(data, place, path, lines[max(whole.ns)], statements, words),
         curves=lines,
-        expected={n: whole.values[i, place, : len(path) + 1] for i, n in enumerate(whole.ns)},
+        expected={n: whole.values[i, place, judged] for i, n in enumerate(whole.ns)},
     )
 
 

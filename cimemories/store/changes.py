@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import sqlalchemy as sa
 
-from cimemories.model import is_bio
+from cimemories.model import canonical_event, is_bio
 from cimemories.store.edits import Edit, Side
 from cimemories.store.engine import StoreError
 from cimemories.store.tables import attribute, context, dataset, profile, profile_context
@@ -96,6 +96,7 @@ def _attribute(connection: sa.Connection, dataset_id: int, item: Edit) -> Edit:
 def _columns(side: Side) -> dict[str, object]:
     """The columns of an attribute."""
     values: dict[str, object] = {name: side[name] for name in CONTENT}
+    values["event"] = canonical_event(str(side["event"]))  # as it is read; the file's spelling is compared nowhere
     values["value"] = json.dumps(side["value"], ensure_ascii=False)
     values["bio"] = is_bio(str(side["key"]), str(side["domain"]))
     return values
