@@ -97,3 +97,9 @@ def luminance(colour: tuple[float, ...]) -> float:
     """Relative luminance as WCAG 2 defines it, of red, green and blue from 0 to 255."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (part / 255 for part in colour)]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_the_style_sheet_holds_no_control_character() -> None:
+    """An escape of CSS that Python reads first, such as a backslash before 2013, is a wrong character on the screen."""
+    assert [c for c in STYLE if not c.isprintable() and c != "\n"] == []
+    assert 'content: "\\2013"' in STYLE

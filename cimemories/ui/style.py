@@ -76,7 +76,7 @@ dl.ci-facts {{ padding: 0 !important; }}
 .ci-lines > div {{ margin-top: 4px; }}
 .ci-document {{ max-width: 78ch; line-height: 1.55; }}
 .ci-point {{ padding-left: 1.4em; position: relative; }}
-.ci-point::before {{ content: "\2013"; position: absolute; left: .4em; }}
+.ci-point::before {{ content: "\\2013"; position: absolute; left: .4em; }}
 .ci-gap {{ height: .6em; }}
 [data-stale="true"]:has(.stBidiComponent) {{ opacity: 1 !important; }}
 """
