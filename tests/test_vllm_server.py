@@ -279,6 +279,24 @@ def test_a_planted_state_file_reads_and_deletes_nothing_but_its_own(tmp_path: Pa
     assert vllm_server.servers(tmp_path / "w") == []
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"supervisor": {"pid": -1, "started": 0}},
+        {"server": {"pid": 10**30, "started": 0}},
+        {"owner": {"pid": 0, "started": 0}},
+        {"created": 1e308},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_a_planted_number_that_no_process_or_date_has_hides_no_other_server(
+    fields: dict[str, object], tmp_path: Path
+) -> None:
+    planted(tmp_path, "server-fine", phase="failed")
+    planted(tmp_path, **{"phase": "ready", **fields})
+    assert [state.id for state in vllm_server.servers(tmp_path)] == ["server-fine"]
+
+
 def test_a_planted_lock_empties_no_other_file(workspace: Path) -> None:
     victim = workspace.parent / "victim.txt"
     victim.write_text("precious")

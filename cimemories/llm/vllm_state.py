@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
 import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -30,7 +31,9 @@ from cimemories.llm.vllm_program import HOST, VllmError
 
 _ID = re.compile(r"server-[0-9a-z]{1,32}")
 _LARGEST_STATE = 1_000_000  # bytes
+LARGEST_PID = 2**31 - 1  # of any system; psutil raises errors of its own for others
 START_SECONDS = 20.0  # how long a supervisor may take to write its first word
+Moment = Annotated[float, Field(ge=0, le=253_402_300_799)]  # seconds since the epoch, up to the last that has a date
 
 
 class Phase(StrEnum):
@@ -50,8 +53,8 @@ class Process(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    pid: int
-    started: float
+    pid: int = Field(ge=1, le=LARGEST_PID)
+    started: Moment
 
     @property
     def alive(self) -> bool:
@@ -95,15 +98,15 @@ class ServerState(BaseModel):
     command: tuple[str, ...]
     started_by: str
     keep: bool
-    created: float
+    created: Moment
     log: str = ""  # where it is read from a file, it follows from the id
     owner: Process | None = None
     supervisor: Process | None = None
     server: Process | None = None
     phase: Phase = Phase.STARTING
     step: str = ""
-    ready: float | None = None
-    ended: float | None = None
+    ready: Moment | None = None
+    ended: Moment | None = None
     exit_code: int | None = None
     cause: str = ""
     error: str = ""
