@@ -44,6 +44,7 @@ def test_a_run_that_lost_responses_ends_with_3_and_says_so_everywhere(app_store:
         code, run_id, said = call(app_store, *asked)
         assert code == 3
         assert "2 of 8 planned responses are missing or incomplete (25.0 %)" in said
+        assert f"resume {run_id}` asks again for failed calls, not for answers that were refused or cut" in said
         assert call(app_store, "resume", run_id)[0] == 3, "asked again and refused again"
         assert call(app_store, "resume", run_id, "--allow-missing", 0.25)[0] == 0
         assert call(app_store, "resume", run_id, "--allow-missing", 0.24)[0] == 3

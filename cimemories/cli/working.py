@@ -81,7 +81,8 @@ def exit_if_incomplete(store: Store, work_id: str, allow_missing: float, *, trie
     if share <= allow_missing:
         output.note(f"{words} ({output.percent(share)}), allowed by --allow-missing {allow_missing:g}")
         return
-    output.note(f"{words} ({output.percent(share)}); `cimemories resume {work_id}` asks again for failed calls")
+    again = f"`cimemories resume {work_id}` asks again for failed calls, not for answers that were refused or cut"
+    output.note(f"{words} ({output.percent(share)}); {again}")
     raise typer.Exit(INCOMPLETE)
 
 
