@@ -6,9 +6,12 @@ import hashlib
 import json
 import lzma
 import sqlite3
+import subprocess
+import sys
 import threading
 import zipfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,7 +24,7 @@ from worlds import add_call, add_dataset
 
 from cimemories.evaluation import runs
 from cimemories.model import WorkStatus
-from cimemories.store import backup, datasets, migrate, postgres, tables, work
+from cimemories.store import backup, datasets, migrate, postgres, purging, tables, work
 from cimemories.store import runs as run_rows
 from cimemories.store.backup import MANIFEST, SQLITE_MEMBER, back_up, read_backup, restore, sqlite_counts
 from cimemories.store.engine import SQLITE_FILE, Store, StoreError, open_store
@@ -356,18 +359,185 @@ def test_a_backup_of_an_older_version_is_brought_up_to_date(tmp_path: Path, bare
     """Of SQLite as that version wrote it; on PostgreSQL its rows arrive in the newest tables."""
     source = tmp_path / "older.sqlite"
     source.write_bytes(lzma.decompress((FIXTURES / "schema-0003.sqlite.xz").read_bytes()))
-    with sqlite3.connect(source) as connection:
-        rows = sqlite_counts(connection)
-    content = source.read_bytes()
-    member = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    told = {"format": 1, "created": "2026", "schema": "0003", "engine": "sqlite", "counts": rows}
-    with zipfile.ZipFile(tmp_path / "older.zip", "w") as archive:
-        archive.writestr(SQLITE_MEMBER, content)
-        archive.writestr(MANIFEST, json.dumps({**told, "members": {SQLITE_MEMBER: member}}))
+    rows = read_backup(backup_of(source, tmp_path / "older.zip", schema="0003")).counts
     restore(tmp_path / "older.zip", bare_database.workspace, bare_database.url)
     store = open_store(bare_database.workspace, bare_database.url)
     assert {name: counts(store)[name] for name in rows} == rows
     store.close()
+
+
+# --- tables that are not ours, or lack ---
+
+
+def backup_of(source: Path, target: Path, *statements: str, schema: str = migrate.HEAD) -> Path:
+    """A backup of a changed copy of a database, whole and with right hashes and counts."""
+    changed = target.with_suffix(".sqlite")
+    changed.write_bytes(source.read_bytes())
+    with closing(sqlite3.connect(changed, isolation_level=None)) as connection:
+        for statement in ("PRAGMA journal_mode = DELETE", *statements):
+            connection.execute(statement)
+        rows = sqlite_counts(connection)
+    content = changed.read_bytes()
+    member = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    told = {"format": 1, "created": "2026", "schema": schema, "engine": "sqlite", "counts": rows}
+    with zipfile.ZipFile(target, "w") as archive:
+        archive.writestr(SQLITE_MEMBER, content)
+        archive.writestr(MANIFEST, json.dumps({**told, "members": {SQLITE_MEMBER: member}}))
+    return target
+
+
+@pytest.mark.parametrize(
+    ("schema", "statement", "message"),
+    [
+        (migrate.HEAD, "DROP TABLE comment", "the table comment is missing"),
+        (migrate.HEAD, "CREATE TABLE mine (x INTEGER)", "'mine' is no table of ours"),
+        (migrate.HEAD, "UPDATE alembic_version SET version_num = '0007'", "its record says '0007'"),
+        ("0003", "DROP TABLE decision", "the table decision is missing"),
+        ("0003", "CREATE TABLE mark (x INTEGER)", "'mark' is no table of ours"),
+        ("0001", "DROP TABLE vote", "the table vote is missing"),
+    ],
+)
+def test_a_backup_with_other_tables_than_its_schema_is_refused(
+    tmp_path: Path, schema: str, statement: str, message: str
+) -> None:
+    source = tmp_path / "source.sqlite"
+    if schema == migrate.HEAD:
+        store = open_store(tmp_path / "source", f"sqlite:///{source}")
+        store.close()
+    else:
+        source.write_bytes(lzma.decompress((FIXTURES / f"schema-{schema}.sqlite.xz").read_bytes()))
+    restore(backup_of(source, tmp_path / "good.zip", schema=schema), tmp_path / "good")
+    bad = backup_of(source, tmp_path / "bad.zip", statement, schema=schema)
+    with pytest.raises(StoreError, match=message):
+        restore(bad, tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize("form", ["0001", "0001-with-runs", "0002", "0004"])
+def test_real_backups_of_every_older_schema_are_restored(tmp_path: Path, form: str) -> None:
+    source = tmp_path / "source.sqlite"
+    source.write_bytes(lzma.decompress((FIXTURES / f"schema-{form}.sqlite.xz").read_bytes()))
+    restore(backup_of(source, tmp_path / "old.zip", schema=form[:4]), tmp_path / "target")
+    store = open_store(tmp_path / "target")
+    with store.read() as connection:
+        assert len(datasets.all_rows(connection)) == 1
+    store.close()
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("DROP TABLE comment", "the table comment is missing"),
+        ("CREATE TABLE mine (x INTEGER)", "'mine' is no table of ours"),
+    ],
+)
+def test_a_dump_with_other_tables_than_its_schema_is_refused(
+    maintenance: sa.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, message: str
+) -> None:
+    """Its manifest counts the tables that it should have."""
+    maintenance.exec_driver_sql("CREATE DATABASE other_tables")
+    url = maintenance.engine.url.set(database="other_tables").render_as_string(hide_password=False)
+    try:
+        store = open_store(tmp_path / "workspace", url)
+        add_dataset(store, name="there before")
+        right = counts(store)
+        with store.engine.begin() as connection:
+            connection.exec_driver_sql(statement)
+            there = dict.fromkeys(sa.inspect(connection).get_table_names(), 0)
+        monkeypatch.setattr(postgres, "count_rows", lambda _connection: there)
+        postgres.dump(store.engine, tmp_path / backup.POSTGRES_MEMBER)
+        backup._pack(tmp_path / "nowhere", tmp_path, tmp_path / "bad.zip", "postgresql", migrate.HEAD, right)
+        if "DROP" in statement:
+            store.engine.dispose()
+            tables.metadata.tables["comment"].create(store.engine)
+        with pytest.raises(StoreError, match=message):
+            restore(tmp_path / "bad.zip", tmp_path / "workspace", url, replace=True)
+        with store.read() as connection:
+            assert [row.name for row in datasets.all_rows(connection)] == ["there before"]
+        store.close()
+    finally:
+        maintenance.exec_driver_sql("DROP DATABASE other_tables WITH (FORCE)")
+
+
+# --- killed on the way ---
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from cimemories.store import backup
+from cimemories.store.engine import open_store
+workspace, target = map(Path, sys.argv[2:])
+def stop(*arguments, **named):
+    print("ready", flush=True)
+    sys.stdin.read()
+if sys.argv[1] == "backup":
+    backup._pack = stop
+    backup.back_up(open_store(workspace), target)
+else:
+    backup._make_ready = stop
+    backup.restore(target, workspace)
+"""
+
+
+def stopped(verb: str, workspace: Path, target: Path) -> subprocess.Popen[str]:
+    """A process in the middle of a backup or a restore, its draft unpacked."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, verb, str(workspace), str(target)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=outside(),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+def test_what_a_killed_backup_left_goes_with_the_next_and_a_living_one_keeps_its_own(
+    sqlite_store: Store, tmp_path: Path
+) -> None:
+    add_dataset(sqlite_store)
+    folder, elsewhere = tmp_path / "backups", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    (elsewhere / "thesis.txt").touch()
+    (folder / f"{backup.BACKUP_DRAFT}link").symlink_to(elsewhere)
+    killed = stopped("backup", sqlite_store.workspace, folder / "killed.zip")
+    living = stopped("backup", sqlite_store.workspace, folder / "living.zip")
+    try:
+        assert len(list(folder.glob(f"{backup.BACKUP_DRAFT}*/{SQLITE_MEMBER}"))) == 2
+        kill(killed)
+        back_up(sqlite_store, folder / "next.zip")
+        assert len(list(folder.glob(f"{backup.BACKUP_DRAFT}*/{SQLITE_MEMBER}"))) == 1, "that of the living process"
+    finally:
+        kill(killed)
+        kill(living)
+    back_up(sqlite_store, folder / "last.zip")
+    assert {path.name for path in folder.iterdir()} == {"next.zip", "last.zip", f"{backup.BACKUP_DRAFT}link"}
+    assert (elsewhere / "thesis.txt").exists()
+
+
+def test_what_a_killed_restore_left_goes_with_the_next_and_a_living_one_keeps_its_own(
+    small: Path, tmp_path: Path
+) -> None:
+    workspace = tmp_path / "target"
+    process = stopped("restore", workspace, small)
+    try:
+        store = open_store(workspace)
+        assert purging.plan(store).nothing
+        purging.purge(store)
+        store.close()
+        assert len(list(workspace.glob(f"{backup.DRAFT}*/{SQLITE_MEMBER}"))) == 1
+    finally:
+        kill(process)
+    restore(small, workspace)
+    assert [path.name for path in workspace.iterdir()] == [SQLITE_FILE]
 
 
 @pytest.mark.postgres

@@ -11,6 +11,7 @@ that has one is complete. A record of either engine can be backed up as record.s
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -20,7 +21,7 @@ import sqlite3
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,6 +45,7 @@ MANIFEST, SQLITE_MEMBER, POSTGRES_MEMBER = "backup.json", "record.sqlite", "reco
 FOLDERS = ("packs", "baskets")
 MARKS = ("demo.prepared",)
 DRAFT = ".restore-"  # what a restore unpacks into, in the workspace
+BACKUP_DRAFT = ".cimemories-backup-"  # what a backup is put together in, beside its file
 MOST_MANIFEST_BYTES = 4_000_000
 WORK = (labelling, run, generation, sweep)
 RESTORED = "its worker was not part of the backup"
@@ -112,8 +114,7 @@ def back_up(store: Store, target: Path, *, overwrite: bool = False, portable: bo
         raise StoreError(f"{target}: the folder {target.parent} does not exist.")
     notes: tuple[str, ...] = ()
     try:
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".cimemories-backup-") as name:
-            folder = Path(name)
+        with _draft(target.parent, BACKUP_DRAFT) as folder:
             if store.is_sqlite:
                 counts = _copy_sqlite(store, folder / SQLITE_MEMBER)
                 engine, schema = "sqlite", _schema(folder / SQLITE_MEMBER)
@@ -136,6 +137,64 @@ def back_up(store: Store, target: Path, *, overwrite: bool = False, portable: bo
     except OSError as error:
         raise StoreError(f"{target}: the backup cannot be written: {explained(error)}") from error
     return Made(target, backup, notes)
+
+
+@contextmanager
+def _draft(parent: Path, prefix: str) -> Iterator[Path]:
+    """A private folder that goes when the block ends. A process that is killed cannot remove its own, so those of dead
+    processes go first. A lock (flock) on the folder, which ends with the process, tells them from those in use."""
+    remove_abandoned(parent, prefix)
+    while True:
+        with tempfile.TemporaryDirectory(dir=parent, prefix=prefix, ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            try:
+                descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            except FileNotFoundError:  # as below
+                continue
+            try:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:  # another process saw it before it was locked, and is removing it
+                    continue
+                except OSError:  # a file system without locks: nobody can lock it for removing it either
+                    pass
+                if not folder.exists():
+                    continue
+                yield folder
+                return
+            finally:
+                os.close(descriptor)
+
+
+def abandoned(parent: Path, prefix: str) -> list[Path]:
+    """Folders of drafts in `parent` that a killed process left. Those in use, and links, are not among them."""
+    return [folder for folder in sorted(parent.glob(f"{prefix}*")) if _if_abandoned(folder)]
+
+
+def remove_abandoned(parent: Path, prefix: str) -> None:
+    """Remove the folders of drafts in `parent` that a killed process left; what cannot be removed stays."""
+    for folder in sorted(parent.glob(f"{prefix}*")):
+        _if_abandoned(folder, shutil.rmtree)
+
+
+def _if_abandoned(folder: Path, action: Callable[[Path], None] | None = None) -> bool:
+    """Whether nobody uses this folder of a draft; `action` is then called with it while it is locked. False for a link,
+    for the folder of another user, and where it cannot be locked."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if action:
+            action(folder)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _copy_sqlite(store: Store, copy: Path) -> dict[str, int]:
@@ -321,8 +380,8 @@ def restore(path: Path, workspace: Path, url: str | None = None, *, replace: boo
     made = not workspace.exists()
     try:
         workspace.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=workspace, prefix=DRAFT) as name:
-            kept = _restore(path, backup, Path(name), workspace, file, url, replace=replace)
+        with _draft(workspace, DRAFT) as folder:
+            kept = _restore(path, backup, folder, workspace, file, url, replace=replace)
     except (sqlite3.Error, sa.exc.DBAPIError, OSError) as error:
         raise StoreError(f"{path} was not restored, and nothing was changed: {explained(error)}") from error
     finally:
@@ -359,6 +418,8 @@ def _restore(
             _put_files(folder, backup, workspace, replace=replace)
             _copy_into(folder, target, backup)
         else:
+            _require_tables(path, backup.counts, backup.schema)
+            _require_tables(path, postgres.tables_in(folder / POSTGRES_MEMBER), backup.schema)
             _put_files(folder, backup, workspace, replace=replace)
             target.engine.dispose()
             postgres.restore(target.engine, folder / POSTGRES_MEMBER, backup.counts, _end_work_sql(backup))
@@ -396,8 +457,12 @@ def _make_ready(path: Path, file: Path, backup: Backup) -> None:
         if strange:
             raise StoreError(f"{path} holds more than tables ({strange[0][0]!a}), which no backup of ours does.")
         require_sound(connection, f"the record in {path}")
-        if sqlite_counts(connection) != backup.counts:
+        counts = sqlite_counts(connection)
+        if counts != backup.counts:
             raise StoreError(f"{path} is damaged: its tables do not hold the rows that were backed up.")
+        _require_tables(path, counts, backup.schema)
+    if (schema := _schema(file)) != backup.schema:
+        raise StoreError(f"{path} is damaged: it says schema {backup.schema}, and its record says {schema!a}.")
     store = open_store(file.parent, f"sqlite:///{file}")
     try:
         with store.write() as writing:
@@ -411,6 +476,18 @@ def _make_ready(path: Path, file: Path, backup: Backup) -> None:
         store.close()
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
+
+
+def _require_tables(path: Path, names: Iterable[str], schema: str) -> None:
+    """Raises StoreError where these are not the tables of this schema, one and all."""
+    given, forms = frozenset(names), migrate.tables_of(schema)
+    if given not in forms:
+        missing = [f"the table {name} is missing" for name in sorted(forms[0] - given)]
+        extra = [f"{name!a} is no table of ours" for name in sorted(given - forms[0])]
+        raise StoreError(
+            f"{path} is no backup of schema {schema}: {(missing + extra)[0]}. Nothing was changed. Use a file that "
+            "`cimemories backup` wrote."
+        )
 
 
 def _end_work_sql(backup: Backup) -> str:

@@ -6,8 +6,12 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from cimemories.store import curation_tables, review_tables, run_tables  # noqa: F401  they make the metadata whole
+from cimemories.store.tables import metadata
+
 HERE = Path(__file__).parent / "migrations"
 HEAD = "0008"
+VERSION_TABLE = "alembic_version"
 _ADVISORY_LOCK = 7_023_511_493
 
 
@@ -63,6 +67,30 @@ def _at_head(engine: sa.Engine) -> bool:
 def known() -> frozenset[str]:
     """The schemas that can be opened and brought up to date."""
     return frozenset(file.name[:4] for file in (HERE / "versions").glob("[0-9]*.py"))
+
+
+def tables_of(schema: str) -> tuple[frozenset[str], ...]:
+    """The names of all tables of a known schema, alembic's own among them: one set for each form that it had.
+
+    Older schemas are made in memory, which takes a moment.
+    """
+    if schema == HEAD:
+        return (frozenset({*metadata.tables, VERSION_TABLE}),)
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(HERE))
+    engine = sa.create_engine("sqlite://")
+    try:
+        with engine.connect() as connection, connection.begin():
+            config.attributes["connection"] = connection
+            command.upgrade(config, schema)
+            names = frozenset(sa.inspect(connection).get_table_names())
+    finally:
+        engine.dispose()
+    # For a few hours schema 0001 had the tables of 0002 as well.
+    return (names, *tables_of("0002")) if schema == "0001" else (names,)
 
 
 def current(engine: sa.Engine) -> str | None:

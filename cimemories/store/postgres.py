@@ -7,6 +7,7 @@ arguments to everybody.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -21,6 +22,8 @@ from cimemories.store.transfer import count_rows
 
 LOCK_TIMEOUT = "20s"
 _INSTALL = "On Debian: apt-get install postgresql-client."
+# A line of `pg_restore --list`: 215; 1259 16389 TABLE public dataset owner
+_TABLE = re.compile(r"\d+; \d+ \d+ (?:FOREIGN )?TABLE (?!DATA |ATTACH )\S+ (.+?) \S*$")
 
 
 def why_no_dump(engine: sa.Engine) -> str:
@@ -52,15 +55,27 @@ def dump(engine: sa.Engine, path: Path) -> dict[str, int]:
     return counts
 
 
+def tables_in(path: Path) -> list[str]:
+    """Names of the tables that a dump makes, by its list of contents. Raises StoreError where pg_restore is not
+    installed or cannot read the file."""
+    _require_programs("pg_restore")
+    listed = _run("pg_restore", "--list", str(path), environment=dict(os.environ))
+    return [match[1] for line in listed.splitlines() if (match := _TABLE.match(line))]
+
+
+def _require_programs(*programs: str) -> None:
+    for program in programs:
+        if not shutil.which(program):
+            raise StoreError(f"this backup was made by pg_dump, and {program} is not installed here. {_INSTALL}")
+
+
 def restore(engine: sa.Engine, path: Path, counts: Mapping[str, int], afterwards: str) -> None:
     """Put a dump in the place of our tables, in one transaction: all of it, or nothing is changed.
 
     counts: rows that each table must hold in the end; afterwards: SQL to be run in the same transaction. Raises
     StoreError.
     """
-    for program in ("pg_restore", "psql"):
-        if not shutil.which(program):
-            raise StoreError(f"this backup was made by pg_dump, and {program} is not installed here. {_INSTALL}")
+    _require_programs("pg_restore", "psql")
     script = path.with_suffix(".sql")
     environment = _environment(engine.url)
     _run("pg_restore", "--no-owner", "--no-privileges", f"--file={script}", str(path), environment=environment)
@@ -97,10 +112,12 @@ def _environment(url: sa.URL) -> dict[str, str]:
     return {**os.environ, **password, "PGCONNECT_TIMEOUT": "30"}
 
 
-def _run(*command: str, environment: dict[str, str]) -> None:
+def _run(*command: str, environment: dict[str, str]) -> str:
+    """What the program printed. Raises StoreError where it failed."""
     done = subprocess.run(
         command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if "ERROR" in line or "error" in line or "FATAL" in line]
         raise StoreError(f"{command[0]} failed: {first_line((said or [done.stderr])[0])}. Nothing was changed.")
+    return done.stdout

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from cimemories.model import JudgementStatus, WorkStatus
 from cimemories.store import generations, labellings, runs, work
-from cimemories.store.backup import DRAFT
+from cimemories.store.backup import BACKUP_DRAFT, DRAFT, abandoned, remove_abandoned
 from cimemories.store.curation_tables import generation, generation_part
 from cimemories.store.engine import Store, StoreError, sqlite_path
 from cimemories.store.problems import explained
@@ -27,6 +27,7 @@ from cimemories.store.run_tables import run_call, sweep
 from cimemories.store.tables import ballot, call, judgement, labelling, request, response, run, run_judge
 
 LABEL, GENERATE = "label", "generate"
+DRAFTS = (DRAFT, BACKUP_DRAFT)  # folders that a killed restore or backup leaves in the workspace
 _AT_ONCE = 2000
 # Calls of earlier attempts at a part of a profile, which stand in JSON.
 _REJECTED = {
@@ -79,8 +80,8 @@ def purge(store: Store) -> Purge:
         files = list(_leftover_files(connection, store.workspace))
     for file in files:
         file.unlink(missing_ok=True)
-    for folder in _drafts(store.workspace):
-        shutil.rmtree(folder, ignore_errors=True)
+    for prefix in DRAFTS:
+        remove_abandoned(store.workspace, prefix)
     _give_back(store)
     return planned
 
@@ -194,12 +195,9 @@ def _leftover_files(connection: sa.Connection, workspace: Path) -> Iterator[Path
     for file in _own_files(workspace / "cache", "*"):
         if not any(name in file.name for name in there):
             yield file
-    for folder in _drafts(workspace):
-        yield from _own_files(folder, "**/*")
-
-
-def _drafts(workspace: Path) -> Iterator[Path]:
-    yield from (path for path in sorted(workspace.glob(f"{DRAFT}*")) if not path.is_symlink())
+    for prefix in DRAFTS:
+        for folder in abandoned(workspace, prefix):
+            yield from _own_files(folder, "**/*")
 
 
 def _own_files(folder: Path, pattern: str) -> Iterator[Path]:
