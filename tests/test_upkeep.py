@@ -301,7 +301,12 @@ def test_the_command_refuses_then_cascades(sqlite_store: Store) -> None:
     assert asked.returncode == 1
     assert "24 messages, 48 judgements" in asked.stderr
     assert "--yes" in asked.stderr
-    assert cli_inside(outside(), "delete", "-d", "small", "--cascade", "--dry-run", *place).returncode == 0
+    warned = cli_inside(outside(), "delete", "-d", "small", "--dry-run", *place)
+    assert warned.returncode == 0
+    assert "This would be refused: delete all of it with --cascade." in warned.stderr
+    planned = cli_inside(outside(), "delete", "-d", "small", "--cascade", "--dry-run", *place)
+    assert planned.returncode == 0
+    assert "refused" not in planned.stderr
     assert counts(sqlite_store)["responses"] == 24
     done = cli_inside(outside(), "delete", "-d", "small", "--cascade", "--yes", *place)
     assert done.returncode == 0, done.stderr

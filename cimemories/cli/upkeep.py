@@ -156,6 +156,8 @@ def delete(
     if planned.note:
         output.note(planned.note)
     if dry_run:
+        if planned.rests and not cascade:
+            output.note("This would be refused: delete all of it with --cascade.")
         return
     if planned.rests and not cascade:
         raise StoreError(
