@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import sqlalchemy as sa
 from evaluating import add_labelled, cli_inside, counts, numbers, outside, simulated
@@ -214,6 +216,35 @@ def test_leftover_files_go_and_those_of_living_work_stay(sqlite_store: Store) ->
     purging.purge(sqlite_store)
     assert [file.exists() for file in (*stay, *go)] == [True] * len(stay) + [False] * len(go)
     assert not half.exists()
+
+
+def test_tables_in_the_cache_of_a_received_workspace_are_not_believed(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "theirs")
+    run_id = with_a_run(store)
+    right = numbers(store, run_id)
+    store.close()
+    caches = sorted((tmp_path / "theirs" / "cache").glob("*.parquet"))
+    assert len(caches) == 2
+    for path in caches:  # whoever sends it may write what they like, under names that the app has used
+        frame = pd.read_parquet(path)
+        for column in frame.columns.difference(["attribute", "context"]):
+            frame[column] = frame[column].iloc[::-1].to_numpy()
+        frame.to_parquet(path, index=False)
+    shutil.copytree(tmp_path / "theirs", tmp_path / "received")  # copystat: modes and times, as tar keeps them
+    received = open_store(tmp_path / "received")
+    assert numbers(received, run_id) == right
+    received.close()
+    of_cache = sorted((tmp_path / "received" / "cache").glob("*.parquet"))
+    assert len(of_cache) == 2, "the files that came with it are gone"
+    assert {path.name for path in of_cache}.isdisjoint(path.name for path in caches)
+    times = [path.stat().st_mtime_ns for path in of_cache]
+    (tmp_path / "received").rename(tmp_path / "moved")
+    moved = open_store(tmp_path / "moved")
+    assert numbers(moved, run_id) == right
+    moved.close()
+    kept = sorted((tmp_path / "moved" / "cache").glob("*.parquet"))
+    assert [path.name for path in kept] == [path.name for path in of_cache]
+    assert [path.stat().st_mtime_ns for path in kept] == times, "read, and not built again"
 
 
 def test_purging_follows_no_link_and_leaves_folders(sqlite_store: Store, tmp_path: Path) -> None:

@@ -6,6 +6,9 @@ milliseconds; `consensus_labels` is what the current rule makes of it: attribute
 
 from __future__ import annotations
 
+import hashlib
+import os
+import secrets
 import threading
 from collections import OrderedDict
 from contextlib import suppress
@@ -22,13 +25,14 @@ import sqlalchemy as sa
 from cimemories.analysis.rule import AppliedRule, applied_rule
 from cimemories.curation.consensus import UNLABELLED, consensus
 from cimemories.model import Persona, Verdict
-from cimemories.store import labellings, work
+from cimemories.store import labellings, private, work
 from cimemories.store.engine import Store
 from cimemories.store.labellings import LabellingRow
 
 COLUMNS = ("attribute", "context", "label", "votes")
 COUNTED = (Verdict.NECESSARY, Verdict.INAPPROPRIATE, Verdict.ABSTAIN)
 COUNTS_HELD = 3
+ORIGIN = ".cache-origin"  # an empty file in the workspace, see _place_key
 
 
 @dataclass(frozen=True)
@@ -149,8 +153,28 @@ def _count(connection: sa.Connection, labelling_id: str, personas: list[int], im
 
 
 def cache_file(store: Store, name: str, version: str) -> Path:
-    """Where a rebuildable table of this name and version is kept."""
-    return store.workspace / "cache" / f"{name}-{version}.parquet"
+    """Where a rebuildable table of this name and version is kept.
+
+    Numbers are read from these files, so one that came with the workspace of somebody else must not be believed: the
+    name holds what only this place can have, and such a file is never found.
+    """
+    return store.workspace / "cache" / f"{name}-{version}-{_place_key(store.workspace)}.parquet"
+
+
+def _place_key(workspace: Path) -> str:
+    """16 hexadecimal digits that differ for every copy of a workspace, and stay when it is moved on the same disk.
+
+    Made of the inode number and the change time of a file of ours: a copied or unpacked one gets new ones from the
+    system, and nobody can set them. Where the file is missing and cannot be made, every call gives another key.
+    """
+    file = workspace / ORIGIN
+    try:
+        if not os.path.lexists(file):
+            private.make_file(file)
+        status = file.lstat()
+    except OSError:
+        return secrets.token_hex(8)
+    return hashlib.sha256(f"{status.st_ino} {status.st_ctime_ns}".encode()).hexdigest()[:16]
 
 
 def read_cache(path: Path) -> pd.DataFrame | None:
