@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cimemories import demo
 from cimemories.access.guard import MODE, Mode
+from cimemories.access.peers import HELD_SOCKET, hold_ipv6
 from cimemories.cli import output
 from cimemories.store.engine import WORKSPACE, StoreError, open_store
 
@@ -24,27 +25,33 @@ def serve_app(port: int, workspace: Path, *, demo_wanted: bool = True, mode: Mod
     page = ROOT / "app.py"
     if not page.exists():
         raise StoreError(f"{page} is missing: the app runs from a checkout of the project, not from a wheel.")
-    _require_free(port)
+    held = _require_free(port)
     store = open_store(workspace)
     if demo_wanted and demo.is_wanted(store):
         demo.prepare(store, output.note)
     store.close()
     environment = {**os.environ, WORKSPACE: str(workspace.resolve()), MODE: mode}
+    environment.pop(HELD_SOCKET, None)
+    if held is not None:
+        os.set_inheritable(held.fileno(), True)
+        environment[HELD_SOCKET] = str(held.fileno())
     os.chdir(ROOT)  # Streamlit reads .streamlit/config.toml of the folder it is started in
     command = [sys.executable, "-m", "cimemories.ui.server", str(page), str(port)]
     os.execvpe(command[0], command, environment)
 
 
-def _require_free(port: int) -> None:
-    """Streamlit moves on to the next port by itself, and the printed address would be wrong."""
-    for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
-        try:
-            with socket.socket(family, socket.SOCK_STREAM) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind((address, port))
-        except OSError as error:
-            if family == socket.AF_INET6 and error.errno in (97, 99):
-                continue  # a machine without IPv6
-            raise StoreError(
-                f"port {port} on {HOST} cannot be used ({error.strerror}). Choose another: make app PORT=8600"
-            ) from error
+def _require_free(port: int) -> socket.socket | None:
+    """Check that the port is free, and hold it on ::1 from here on: the socket is to be kept over the exec.
+
+    Streamlit moves on to the next port by itself, and the printed address would be wrong. None without IPv6. Raises
+    StoreError where somebody has the port on either address.
+    """
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+        return hold_ipv6(port)
+    except OSError as error:
+        raise StoreError(
+            f"port {port} on {HOST} cannot be used ({error.strerror}). Choose another: make app PORT=8600"
+        ) from error

@@ -129,7 +129,8 @@ def cli_inside(environment: Mapping[str, str], *arguments: object) -> subprocess
     """
     words = command(*arguments)[2:]
     code, stdout, stderr = 0, io.StringIO(), io.StringIO()
-    before, handler = dict(os.environ), signal.getsignal(signal.SIGTERM)
+    before = dict(os.environ)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(stdout), redirect_stderr(stderr):
         patch.setattr(sys, "argv", words)
         patch.chdir(ROOT)
@@ -142,7 +143,8 @@ def cli_inside(environment: Mapping[str, str], *arguments: object) -> subprocess
         finally:
             os.environ.clear()
             os.environ.update(before)
-            signal.signal(signal.SIGTERM, handler)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
     return subprocess.CompletedProcess(words, code, stdout.getvalue(), stderr.getvalue())
 
 

@@ -4,21 +4,30 @@ a key given to it is written down nowhere."""
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import Database
-from evaluating import ROOT, cli, cli_inside, outside, small_profiles
-from hostile import error, free_port, hostile_server
+from evaluating import ROOT, add, cli, cli_inside, outside, small_profiles
+from evaluating import command as command_line
+from hostile import error, free_port, hostile_server, texts_of
 from typer.testing import CliRunner
+from worlds import make_profile
 
+from cimemories import demo, serving
 from cimemories.cli import cli as application
+from cimemories.evaluation import runs
 from cimemories.formats.official import write_profiles
 from cimemories.llm.simulator import running_simulator
-from cimemories.store.engine import DATABASE_URL
+from cimemories.store.engine import DATABASE_URL, open_store
 
 CANARY = "sk-canary-a81f55c0"
 COMMANDS = (
@@ -277,6 +286,90 @@ def test_a_port_in_use_is_one_clear_line() -> None:
     assert str(port) in errors[0]
     assert "Traceback" not in done.stderr
     assert done.stderr.splitlines() == errors, "no promise of an address that is somebody else's"
+
+
+@pytest.mark.parametrize("command", ["app", "streamlit"])
+def test_the_app_does_not_start_where_somebody_else_has_its_port_on_ipv6(command: str, tmp_path: Path) -> None:
+    """Bound alone is enough: whoever has it can listen there later, and browsers try ::1 first."""
+    with socket.socket(socket.AF_INET6) as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("::1", 0))
+        port = taken.getsockname()[1]
+        words = {
+            "app": ["cimemories", "app", "--no-demo", "--port", str(port), "-w", str(tmp_path / "w")],
+            "streamlit": ["streamlit", "run", "app.py", "--server.port", str(port)],
+        }[command]
+        done = subprocess.run(
+            [sys.executable, "-m", *words],
+            cwd=ROOT,
+            env={**outside(), "CIMEMORIES_WORKSPACE": str(tmp_path / "w")},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert f"error: port {port} on" in done.stderr and "Traceback" not in done.stderr
+    assert "CIMemories Studio: http" not in done.stdout
+
+
+def test_the_port_on_ipv6_is_held_from_the_check_on_and_over_the_exec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+
+    def prepared(*_: object) -> bool:
+        with socket.socket(socket.AF_INET6) as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with pytest.raises(OSError, match="in use"):
+                other.bind(("::1", port))
+        return False
+
+    def become(_: str, command: list[str], environment: dict[str, str]) -> None:
+        check = (
+            f"from cimemories.access.peers import hold_ipv6; held = hold_ipv6({port}); "
+            "print(held.getsockname()[:2], held.get_inheritable())"
+        )
+        done = subprocess.run(
+            [command[0], "-c", check], env=environment, close_fds=False, capture_output=True, text=True, check=True
+        )
+        ends.append(done.stdout.strip())
+
+    ends: list[str] = []
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(demo, "is_wanted", prepared)
+    monkeypatch.setattr(os, "execvpe", become)
+    serving.serve_app(port, tmp_path / "w")
+    assert ends == [f"('::1', {port}) False"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_twice_ends_in_one_line(number: signal.Signals, tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    add(store, [make_profile(0, 6, 8)])
+    with hostile_server(lambda asked: replace(texts_of(asked), wait=3.0)) as server:
+        run_id = runs.plan(store, runs.RunSpec("small", "m", server.url, samples=1))
+        running = subprocess.Popen(
+            command_line("resume", run_id, "--workspace", tmp_path),
+            env=outside(),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        while server.under_way < 4 and running.poll() is None:
+            time.sleep(0.02)
+        for _ in range(40):  # at every moment of its end
+            if running.poll() is not None:
+                break
+            running.send_signal(number)
+            time.sleep(0.01)
+        stdout, stderr = running.communicate(timeout=30)
+    assert (running.returncode, stdout) == (1, f"{run_id}\n")
+    told = stderr[stderr.index("error:") :].splitlines()
+    assert told == [f"error: {run_id}: stopped. `cimemories resume {run_id}` goes on where it stopped."]
+    assert "Unclosed" not in stderr and "Traceback" not in stderr and "RuntimeError" not in stderr
 
 
 # ---- the key

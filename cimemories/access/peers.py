@@ -13,8 +13,10 @@ of 262,144 buckets), and a page needs a handful: what it does once it is loaded 
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import TypeAlias
@@ -27,6 +29,42 @@ ESTABLISHED = b"01"
 STATE, UID, INODE = 3, 7, 9  # fields of a row
 ATTEMPTS = 3  # the kernel hands the table out a page at a time and can skip a row that moves meanwhile
 ALL_USERS = ["0", "0", "4294967295"]
+HELD_SOCKET = "CIMEMORIES_HELD_SOCKET"  # number of the descriptor that holds [::1]:port over an exec
+NO_IPV6 = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
+
+
+def hold_ipv6(port: int) -> socket.socket | None:
+    """A socket that keeps [::1]:port from being opened by another user while the app listens on 127.0.0.1 alone:
+    browsers try ::1 first for "localhost", and whoever answered there would be given the token. Nothing listens on it.
+
+    The socket that `cimemories app` held before its exec is taken over. None on a machine without IPv6. Raises OSError
+    where somebody else has the port.
+    """
+    kept = os.environ.pop(HELD_SOCKET, "")
+    if kept.isascii() and kept.isdigit():
+        try:
+            held = socket.socket(fileno=int(kept))
+        except OSError:
+            held = None  # closed since: the port is taken anew
+        if held is not None:
+            if held.family == socket.AF_INET6 and held.getsockname()[:2] == ("::1", port):
+                os.set_inheritable(held.fileno(), False)
+                return held
+            held.detach()
+    try:
+        held = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    except OSError as error:
+        if error.errno in NO_IPV6:
+            return None
+        raise
+    try:
+        held.bind(("::1", port))  # without SO_REUSEADDR, which would let others bind it too
+    except OSError as error:
+        held.close()
+        if error.errno in NO_IPV6:
+            return None
+        raise
+    return held
 
 
 def can_tell() -> bool:

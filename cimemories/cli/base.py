@@ -7,9 +7,12 @@ part of what was planned.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -22,6 +25,8 @@ from cimemories.store import private
 from cimemories.store.engine import StoreError
 from cimemories.store.problems import explained, problem
 from cimemories.texts import visible, without_credentials
+
+ENDING_SECONDS = 10.0  # how long a command that was interrupted may take to end undisturbed
 
 cli = typer.Typer(
     name="cimemories",
@@ -100,7 +105,9 @@ def token_limit(text: str, option: str = "--max-tokens") -> int | None:
 
 def main() -> None:
     """Run the command line; every expected error ends as one line on standard error."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as of a shell's background job: it stays so
+            signal.signal(number, _interrupter())
     private.adopt_umask()
     try:
         cli()
@@ -116,8 +123,28 @@ def main() -> None:
         _fail(_explained(error))
 
 
-def _interrupt(_signal: int, _frame: object) -> None:
-    raise KeyboardInterrupt
+def _interrupter() -> Callable[[int, object], None]:
+    """A signal handler that raises KeyboardInterrupt once. What comes while the command is then ending (`timeout` and
+    terminals send a signal twice) would cut its clean-up short: it is ignored, for as long as ending may take."""
+
+    ending_since: float | None = None
+
+    def interrupt(_signal: int, _frame: object) -> None:
+        nonlocal ending_since
+        if ending_since is not None and time.monotonic() - ending_since < ENDING_SECONDS:
+            return
+        if ending_since is None:
+            atexit.register(_ignore_interrupts)
+        ending_since = time.monotonic()
+        raise KeyboardInterrupt
+
+    return interrupt
+
+
+def _ignore_interrupts() -> None:
+    """For the last moments of a process, in which Python has put the default handlers back."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _explained(error: Exception) -> str:

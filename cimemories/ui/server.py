@@ -11,11 +11,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib
+import os
 import re
-import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from streamlit.web import cli
 from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
 
 from cimemories.access.guard import Gate, Guard, Mode, Site
+from cimemories.access.peers import hold_ipv6
 from cimemories.ui import login
 
 HEAVY = (
@@ -72,11 +73,24 @@ def announcement(gate: Gate, site: Site, port: int) -> str:
 
 
 def _hold_ipv6(port: int) -> ExitStack:
-    """Keep [::1]:port from being opened by another user while the app listens on 127.0.0.1 alone: browsers try it first
-    for "localhost", and whoever answered there would be given the token. Nothing listens on it."""
+    """Hold [::1]:port (access/peers.py) until closed. Ends the process where somebody else has it: the address that is
+    printed and its token would lead people there."""
     held = ExitStack()
-    with suppress(OSError):  # no IPv6 on this machine, or the app itself listens there
-        held.enter_context(socket.socket(socket.AF_INET6, socket.SOCK_STREAM)).bind(("::1", port))
+    address = str(st.get_option("server.address") or "::")
+    if address in ("::", "::1"):
+        return held  # the app itself listens there
+    try:
+        there = hold_ipv6(port)
+    except OSError as error:
+        print(  # noqa: T201
+            f"error: port {port} on ::1 cannot be used ({error.strerror}), and browsers would send the token there. "
+            "Choose another: --server.port 8600",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(1)  # an exception would be logged as a traceback, and the server would go on without its lifespan
+    if there is not None:
+        held.enter_context(there)
     return held
 
 
