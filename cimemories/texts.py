@@ -14,9 +14,11 @@ from typing import Any
 CONTROL = "\r(?!\n)|[\x00-\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
 _CONTROL = re.compile(CONTROL)
 _LAYOUT = frozenset("\n\t")
-_USER = re.compile(r"(?<=://)[^\s'\"<>]*@")
+_USER = re.compile(r"(?<=://)(?:[^\s'\"<>]*@|[^\s'\"<>/]*%40)")
 _SECRET_FIELD = re.compile(
-    r"([;?&][\w.%-]*(?:key|token|secret|passw|pwd|credential|auth|signature)[\w.%-]*=)[^\s;&#'\"<>]+", re.IGNORECASE
+    r"((?:[;?&]|%3B|%3F|%26)(?:[\w.%-]*(?:key|token|secret|passw|passfile|pwd|credential|auth|signature)[\w.%-]*"
+    r"|options)(?:=|%3D))[^\s;&#'\"<>]+",
+    re.IGNORECASE,
 )
 HIDDEN = "[hidden]"
 

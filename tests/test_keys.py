@@ -21,12 +21,14 @@ from worlds import make_profile
 
 from cimemories.cli import cli
 from cimemories.evaluation import runs
+from cimemories.evaluation.sweep_file import check_sweep
 from cimemories.llm import address
 from cimemories.llm.address import allow_key
 from cimemories.llm.client import Client, Endpoint, EndpointError, probe
 from cimemories.llm.redact import IN_ANSWERS, IN_ERRORS, PLACEHOLDER, Redactor
 from cimemories.llm.worker import WorkError
 from cimemories.model import ChatRequest
+from cimemories.seeds import SeedError
 from cimemories.store.calls import Answer, call_keys
 from cimemories.store.engine import Store, open_store
 from cimemories.store.tables import metadata
@@ -135,6 +137,11 @@ def test_a_key_that_a_server_sends_back_is_nowhere_in_the_record(sqlite_store: S
         f"http://user:/{CANARY}@127.0.0.1:1/v1",
         f"http://user:[{CANARY}@127.0.0.1:1/v1",
         f"user:{CANARY}@127.0.0.1:1/v1",
+        f"http://127.0.0.1:1/v1&api_key={CANARY}",
+        f"http://127.0.0.1:1/v1%3Fapi_key={CANARY}",
+        f"http://127.0.0.1:1/v1%3fapi_key%3d{CANARY}",
+        f"http://127.0.0.1:1/v1%253Fapi_key%253D{CANARY}",
+        f"http://user:{CANARY}%40127.0.0.1:1/v1",
     ],
 )
 def test_an_address_that_holds_a_key_is_refused_without_repeating_it(address: str, sqlite_store: Store) -> None:
@@ -144,6 +151,18 @@ def test_an_address_that_holds_a_key_is_refused_without_repeating_it(address: st
     assert "http://127.0.0.1:1/v1" in str(caught.value)
     assert not holds_key("".join(traceback.format_exception(caught.value)))
     assert not [text for text in everything(sqlite_store) if holds_key(text)]
+
+
+@pytest.mark.parametrize("address", [f"http://user:{CANARY}", f"http://user:{CANARY}/v1", f"http://a b:{CANARY}"])
+def test_what_is_no_address_is_refused_without_repeating_what_may_be_a_key(address: str) -> None:
+    with pytest.raises(EndpointError, match="address") as caught:
+        Endpoint(address)
+    assert not holds_key(str(caught.value))
+
+
+@pytest.mark.parametrize("address", ["http://[::1]:8000/v1", "http://[fe80::1%25eth0]:8000/v1", "https://h/a%20b/v1"])
+def test_an_address_of_host_and_path_is_taken(address: str) -> None:
+    assert Endpoint(address).base_url == address
 
 
 def test_a_probe_names_no_key_not_even_in_its_traceback() -> None:
@@ -317,3 +336,11 @@ def test_a_sweep_that_names_a_secret_or_holds_one_is_refused_as_it_is_read(
     told = "".join(traceback.format_exception(outcome.exception)) + outcome.output
     assert f"{where}[0]" in told or f"{where}" in told
     assert field == "api_key_env" or not holds_key(told)
+
+
+@pytest.mark.parametrize("where", ["models", "judges"])
+def test_a_model_name_that_shows_as_another_is_refused_as_the_sweep_is_read(where: str, tmp_path: Path) -> None:
+    entry = {"model": "gpt\u202e5-4", "base_url": "http://127.0.0.1:1/v1"}
+    content = {"name": "s", "dataset": "world", "models": [{"model": "m", "base_url": "simulator"}], where: [entry]}
+    with pytest.raises(SeedError, match="without control characters"):
+        check_sweep(content, tmp_path / "sweep.yaml")

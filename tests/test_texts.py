@@ -56,6 +56,10 @@ def test_visible_says_which() -> None:
         f"postgresql://host/db?sslpassword={SECRET}#x",
         f"https://host/?access_token={SECRET}",
         f"https://host/?X-Amz-Signature={SECRET}",
+        f"http://me:{SECRET}%40host/v1",
+        f"http://host/v1%3Fapi_key%3D{SECRET}",
+        f"postgresql://host/db?user=me&passfile=/home/me/{SECRET}",
+        f"postgresql://host/db?options=-csecret.value%3D{SECRET}",
     ],
 )
 def test_credentials_of_addresses_are_hidden(text: str) -> None:

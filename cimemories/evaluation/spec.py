@@ -15,7 +15,7 @@ from cimemories.evaluation.mitigations import Mitigation
 from cimemories.evaluation.prices import Prices
 from cimemories.llm.client import DEFAULT_KEY_ENV
 from cimemories.seeds import Prompt
-from cimemories.store.engine import StoreError
+from cimemories.store.engine import StoreError, plain_name
 from cimemories.store.judgements import MESSAGE
 
 THINKING = ("default", "on", "off", "low", "medium", "high")
@@ -118,6 +118,8 @@ class RunSpec:
         """The spec itself. Raises StoreError or CompositionError for what can be seen to be wrong without a server."""
         if self.samples < 1:
             raise StoreError("a run needs at least one sample for each context: --samples 1 or more.")
+        for name in (self.model, *(judge.model for judge in self.judges)):
+            plain_name(name, "model")
         self.memory.read()
         _one_of("thinking", self.thinking, THINKING)
         _one_of("mitigation", self.mitigation, tuple(Mitigation))

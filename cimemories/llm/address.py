@@ -21,7 +21,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from cimemories.files import open_regular
 from cimemories.seeds.presets import load_presets
@@ -44,19 +44,31 @@ class EndpointError(Exception):
 def checked_address(address: str) -> None:
     """Raises EndpointError for an address that holds more than host, port and path, or nothing that names a host:
     addresses are recorded and shown, and a secret in one would be too."""
-    if has_control(address) or any(sign in address for sign in ";?#@\\"):
+    plain = _decoded(address)
+    if has_control(plain) or any(sign in plain for sign in ";?&=#@\\"):
         raise EndpointError(
             "the address of the server holds more than host and path. Addresses are recorded and shown, so write "
-            f"{_bare(address)} and put the key into an environment variable, named by --api-key-env."
+            f"{_bare(plain)} and put the key into an environment variable, named by --api-key-env."
         )
     if origin(address) is None or " " in address:
-        raise EndpointError(f"'{address}' is no address of a server: write http://host:port/v1. Check --base-url.")
+        raise EndpointError(f"'{_bare(plain)}' is no address of a server: write http://host:port/v1. Check --base-url.")
+
+
+def _decoded(address: str) -> str:
+    """The address without percent-encoding, however often it was applied: a server or a proxy may decode it again."""
+    for _ in range(len(address)):
+        plain = unquote(address)
+        if plain == address:
+            break
+        address = plain
+    return address
 
 
 def _bare(address: str) -> str:
-    """What of a refused address may be shown: scheme, host and path."""
+    """What of a refused address may be shown: scheme, host and path, and a port only where it is a number."""
     scheme = re.match(r"https?://", address)
-    kept = re.split(r"[;?#\s\\]", address.removeprefix(scheme[0] if scheme else "").rpartition("@")[2], maxsplit=1)[0]
+    kept = re.split(r"[;?&=#\s\\]", address.removeprefix(scheme[0] if scheme else "").rpartition("@")[2], maxsplit=1)[0]
+    kept = re.sub(r"^(\[[^\]]*\]|[^/:\[]*):(?!\d{1,5}(?:/|$))[^/]*", r"\1", kept)
     return visible(f"{scheme[0] if scheme else 'http://'}{kept or 'host/v1'}")
 
 

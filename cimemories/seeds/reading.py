@@ -26,7 +26,7 @@ DEEPEST = 30  # lists and mappings inside one another; the C loader dies of very
 MOST_VALUES = 50_000  # lists, mappings and scalars, what an alias stands for counted each time
 LONGEST_NUMBER = 100  # characters
 PROBLEMS_NAMED = 10
-_UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class SeedError(ValueError):
