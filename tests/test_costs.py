@@ -3,6 +3,8 @@ was then really asked."""
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stderr
 from dataclasses import replace
 
 import pytest
@@ -11,6 +13,8 @@ from evaluating import add, add_labelled, cli_inside, outside, row_of, simulated
 from worlds import add_dataset, answer, plan_run
 
 from cimemories.analysis.effective_labels import effective_labels
+from cimemories.analysis.progress import run_progress
+from cimemories.cli import output
 from cimemories.evaluation import costs, runs
 from cimemories.evaluation.again import command_of, spec_of
 from cimemories.evaluation.estimates import Estimate, estimate
@@ -19,11 +23,12 @@ from cimemories.evaluation.spec import Memory
 from cimemories.llm.executor import Progress
 from cimemories.llm.worker import WorkError
 from cimemories.model import ChatRequest
-from cimemories.store import calls, sweeps
+from cimemories.store import calls, run_costs, sweeps
 from cimemories.store import runs as run_rows
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.ids import canonical_json
 from cimemories.store.tables import run
+from pages.evaluate import run_stages
 
 PRICE, JUDGE_PRICE = Prices.read("2/0.5/8 EUR"), Prices.read("10/40 EUR")
 
@@ -227,3 +232,39 @@ def test_what_was_paid_does_not_depend_on_the_clocks_of_two_machines(store: Stor
     runs.execute(store, again)
     assert costs.run_cost(store, again).known == cost.known
     assert costs.run_cost(store, again).paid == 0, "the record had it all"
+
+
+def test_the_plan_of_a_capped_run_says_by_how_much_the_cap_may_be_exceeded(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(contexts=4))
+    capped, free = (estimate(sqlite_store, priced(cap=cap), concurrency=3) for cap in (0.5, None))
+    assert free.cap_note is None
+    dearest = max((stage.cost_most or 0.0) / stage.requests for stage in capped.stages)
+    assert f"at most 3 x about {money(dearest, 'EUR')} = {money(3 * dearest, 'EUR')}" in str(capped.cap_note)
+    assert capped.cap_note in capped.notes
+
+
+def test_a_run_that_ended_above_its_cap_says_so(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(contexts=4))
+    run_id = runs.plan(sqlite_store, priced())
+    runs.execute(sqlite_store, run_id)
+    paid = costs.run_cost(sqlite_store, run_id).paid
+    assert costs.run_cost(sqlite_store, run_id).above_cap_words() == ""
+    with sqlite_store.write() as connection:
+        run_costs.set_cap(connection, run_id, paid / 2)
+    told = f"paid {money(paid, 'EUR')}, {money(paid / 2, 'EUR')} above the cap of {money(paid / 2, 'EUR')}"
+    assert told in costs.run_cost(sqlite_store, run_id).above_cap_words()
+    with redirect_stderr(io.StringIO()) as errors:
+        output.outcome(sqlite_store, run_id)
+    assert told in " ".join(errors.getvalue().split())
+    shown = run_stages.calls_table(run_progress(sqlite_store, run_id))
+    assert told in str(shown)
+
+
+def test_a_finished_run_from_the_record_says_what_it_paid_and_not_where_it_stops(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(contexts=4))
+    runs.execute(sqlite_store, runs.plan(sqlite_store, priced()))
+    again = runs.plan(sqlite_store, priced(name="again", cap=0.5))
+    runs.execute(sqlite_store, again)
+    shown = str(run_stages.calls_table(run_progress(sqlite_store, again)))
+    assert "This run paid 0.00 EUR; the rest was in the record." in shown
+    assert "so far" not in shown and "It stops" not in shown and "above" not in shown

@@ -326,11 +326,20 @@ def outcome(store: Store, work_id: str) -> None:
                 note(f"  missing: {count} {stage}s {status} ({cause})")
             for cause, error in run_rows.call_errors(connection, work_id).items():
                 note(f"  {cause}, for example: {error}")
+            if row.manifest.get("cap") is not None:
+                _above_cap(store, work_id)
             return
         labelled = next(r for r in labelling_rows.all_rows(connection) if r.id == work_id)
         note(f"{work_id}: {labelled.ballots.get('ok', 0):,} of {labelled.expected:,} ballots counted")
         for status, cause, count in labelling_rows.failures(connection, work_id):
             note(f"  missing: {count} ballots {status} ({cause})")
+
+
+def _above_cap(store: Store, run_id: str) -> None:
+    from cimemories.evaluation.costs import run_cost
+
+    if words := run_cost(store, run_id).above_cap_words():
+        note(f"  {words}")
 
 
 def _written(store: Store, work_id: str) -> None:

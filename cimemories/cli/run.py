@@ -117,7 +117,9 @@ def run(
     price: Annotated[
         str | None, typer.Option("--price", help="Of a million tokens: PROMPT/CACHED/COMPLETION, as '2/0.5/8 EUR'.")
     ] = None,
-    cap: Annotated[float | None, typer.Option("--cap", help="Stop once the run has cost so much.")] = None,
+    cap: Annotated[
+        float | None, typer.Option("--cap", help="Stop once it has paid so much; what is under way adds.")
+    ] = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Say what it would ask, cost and take; nothing is started.")
     ] = False,

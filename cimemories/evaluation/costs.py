@@ -60,6 +60,20 @@ class Cost:
         """Whether nothing more may be paid: the cap has to be raised before the work can go on."""
         return self.cap is not None and self.paid >= self.cap
 
+    @property
+    def above_cap(self) -> float:
+        """By how much the payments exceed the cap, which requests under way when it was reached do; 0 without a cap."""
+        return max(0.0, self.paid - self.cap) if self.cap is not None else 0.0
+
+    def above_cap_words(self) -> str:
+        """For people: that the cap was exceeded, and why; '' where it was not."""
+        if not self.above_cap or self.cap is None:
+            return ""
+        return (
+            f"paid {money(self.paid, self.currency)}, {money(self.above_cap, self.currency)} above the cap of "
+            f"{money(self.cap, self.currency)}: requests that are under way when a cap is reached are paid too"
+        )
+
     def words(self) -> str:
         """One amount for people, with what is missing of it."""
         if self.amount is not None:
@@ -179,7 +193,7 @@ class CapWatch:
     """Ends work once what it has paid for reaches its cap: to be asked after each batch of outcomes.
 
     What a batch adds is first bounded from its tokens at the dearest judge's price; the record is asked only where
-    that could reach the cap. Calls in flight are still recorded and paid, so the cap is passed by those at most.
+    that could reach the cap. Calls in flight are still recorded and paid, so the cap may be exceeded by those at most.
     """
 
     def __init__(self, store: Store, work_id: str) -> None:

@@ -114,9 +114,9 @@ class Estimate:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The assumptions, or that there is nothing to assume."""
+        """The assumptions and what a cap cannot hold back, or that there is nothing to assume."""
         if self.requests:
-            return (*self.unreachable, *self.assumptions)
+            return (*self.unreachable, *self.assumptions, *([self.cap_note] if self.cap_note else []))
         return self.unreachable or ("all of it is in the record already: nothing is asked",)
 
     @property
@@ -177,6 +177,20 @@ class Estimate:
             return f"not known: no price for {', '.join(self.unpriced)}"
         low, high = money(least, self.currency), money(most, self.currency)
         return low if low == high else f"{money(least)} to {high}"
+
+    @property
+    def cap_note(self) -> str | None:
+        """By how much a cap may be exceeded: by the requests under way when it is reached, each as dear as those of the
+        dearest stage are expected to be. None without a cap, or where nothing is asked or a price is missing."""
+        if self.cap is None or not self.requests or self.cost_most is None:
+            return None
+        dearest = max((stage.cost_most or 0.0) / stage.requests for stage in self.stages if stage.requests)
+        under_way = min(self.concurrency, self.requests)
+        cap, price, most = (money(value, self.currency) for value in (self.cap, dearest, under_way * dearest))
+        return (
+            f"the cap of {cap} may be exceeded by the requests under way when it is reached: at most {under_way:,} x "
+            f"about {price} = {most}"
+        )
 
     @property
     def warning(self) -> str | None:

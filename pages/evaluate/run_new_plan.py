@@ -146,8 +146,9 @@ def _money_fields(draft: Draft) -> None:
                 value=None,
                 placeholder="none",
                 key=draft.key("cap", None),
-                help="The run ends once it has paid this much. What is answered stays, and a higher cap goes on. It "
-                "needs the prices of everything that costs.",
+                help="The run ends once it has paid this much. Requests under way then are paid too, so it may be "
+                "exceeded. What is answered stays, and a higher cap goes on. It needs the prices of everything that "
+                "costs.",
             )
 
 
@@ -195,6 +196,8 @@ def show(found: Estimate) -> None:
         page.notice(sentence(ValueError(found.warning)))
     for text in found.unreachable:
         page.notice(sentence(ValueError(text)))
+    if found.cap_note:
+        safe.inline(sentence(ValueError(found.cap_note)), muted=True)
     if found.assumptions and found.requests:
         said = [safe.tag("div", f"{text[:1].upper()}{text[1:]}.", cls="ci-point") for text in found.assumptions]
         safe.show(safe.tag("div", "What these numbers rest on:", *said, cls="ci-muted"))

@@ -7,7 +7,7 @@ import time
 import pandas as pd
 import streamlit as st
 
-from cimemories.analysis.progress import CHECK, DRAFT, GATE, JUDGE, MESSAGES, RunProgress, Stage, in_words
+from cimemories.analysis.progress import CHECK, DRAFT, GATE, JUDGE, MESSAGES, RESUMABLE, RunProgress, Stage, in_words
 from cimemories.evaluation.costs import Cost
 from cimemories.evaluation.prices import money
 from cimemories.llm.vllm_metrics import ServerFigures, figures_between, read_metrics
@@ -115,16 +115,28 @@ def calls_table(now: RunProgress) -> safe.Html:
         cells = [safe.tag("td", value, cls="ci-number") for value in values]
         name = KINDS.get(used.kind, used.kind) + (f", {used.model}" if several else "")
         rows.append(safe.tag("tr", safe.tag("td", name), *cells))
-    return safe.join([safe.tag("table", *rows, cls="ci-grid"), safe.tag("div", _money(cost), cls="ci-muted")])
+    return safe.join(
+        [
+            safe.tag("table", *rows, cls="ci-grid"),
+            safe.tag(
+                "div", _money(cost, active=now.active, may_go_on=now.active or now.status in RESUMABLE), cls="ci-muted"
+            ),
+        ]
+    )
 
 
-def _money(cost: Cost) -> str:
-    """What it has cost in all, what of that was paid for this run, and the cap."""
+def _money(cost: Cost, *, active: bool, may_go_on: bool) -> str:
+    """What the calls cost in all, what of that this run paid, and its cap while it can still end the run, or where it
+    was exceeded."""
     if not cost.known and cost.unpriced:
         return ""
-    paid = f", of which {money(cost.paid, cost.currency)} since it was planned; the rest was in the record"
-    cap = f". It stops at {money(cost.cap, cost.currency)}" if cost.cap is not None else ""
-    return f"Cost so far: {cost.words()}{paid if cost.paid < cost.known else ''}{cap}."
+    paid = f" This run paid {money(cost.paid, cost.currency)}; the rest was in the record."
+    total = f"Cost{' so far' if active else ''}: {cost.words()}.{paid if cost.paid < cost.known else ''}"
+    if cost.above_cap:
+        return f"{total} It {cost.above_cap_words()}."
+    if may_go_on and cost.cap is not None:
+        return f"{total} It stops once it has paid {money(cost.cap, cost.currency)}."
+    return total
 
 
 def server_figures(row: RunRow) -> None:

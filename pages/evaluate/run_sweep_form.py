@@ -224,7 +224,8 @@ def _shared(draft: Draft, data: list[DatasetRow]) -> dict[str, object]:
     with two:
         cap = st.number_input(
             "Cap on cost", 0.0, value=None, placeholder="none", key=draft.key("cap", None),
-            help="The sweep ends once it has paid this much; it needs the prices of all that costs",
+            help="The sweep ends once it has paid this much; requests under way then are paid too, so it may be "
+            "exceeded. It needs the prices of all that costs.",
         )  # fmt: skip
     found |= {"samples": int(samples), "max_tokens": SERVERS_LIMIT if limit is None else int(limit)}
     found |= {"profiles": int(profiles)} if profiles != row.profiles else {}

@@ -118,6 +118,7 @@ def _told(found: SweepTable) -> None:
         words.append(f"cost {cost.words()}")
     if row.cap is not None:
         words.append(f"cap {money(row.cap, cost.currency)}")
+    words += [cost.above_cap_words()] if cost.above_cap else []
     safe.inline("; ".join(words) + ".")
     if row.error:
         page.error(f"{str(row.status).capitalize()}.", sentence(ValueError(row.error)))
