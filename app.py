@@ -6,9 +6,9 @@ from pathlib import Path
 
 import streamlit as st
 
-from cimemories.store import private
+from cimemories.store import engine
 from cimemories.store.engine import WORKSPACE, DatabaseLost, StoreError, chosen_workspace, shared_store
-from cimemories.ui import garbage, login, page, safe, server
+from cimemories.ui import login, page, safe, server
 from cimemories.ui.url import PAGES
 from pages.start import database_lost, failure
 
@@ -70,11 +70,11 @@ def show() -> None:
         except Exception as error:
             if not failure.draw(error):
                 raise
-        garbage.spare_libraries()
+        server.spare_libraries()
 
 
 if __name__ == "__main__":  # Streamlit runs this file as a script, anew for each run of a page ...
     show()
 else:  # ... and its server, which finds the next line by its syntax, imports it once
-    private.adopt_umask()
+    engine.adopt_umask()
     app = st.App(__file__, on_script_error=failure.draw, **server.protected(chosen_workspace()))

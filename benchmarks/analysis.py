@@ -33,17 +33,18 @@ import numpy as np
 import pandas as pd
 
 from cimemories import seeds
-from cimemories.analysis import accumulation, completeness, heatmap
-from cimemories.analysis.cube import cube, mean_or_nan, retained
-from cimemories.analysis.flows import Flows, Scope, relation_file, scope
-from cimemories.analysis.headline import headline
-from cimemories.analysis.heatmap_axes import By
-from cimemories.analysis.intervals import intervals, sums
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.evaluation import runs as planning
+from cimemories.evaluation import planning
+from cimemories.flows.arrays import cube, mean_or_nan, retained
+from cimemories.flows.flows import Flows, relation_file
+from cimemories.flows.scope import Scope, scope
+from cimemories.metrics import accumulation, completeness, heatmap
+from cimemories.metrics.bootstrap import intervals, sums
+from cimemories.metrics.headline import headline
+from cimemories.metrics.heatmap import By
 from cimemories.model import DOMAINS, Attribute, Profile, WorkStatus
 from cimemories.store import datasets, work
-from cimemories.store import runs as run_rows
+from cimemories.store import runs as store_runs
 from cimemories.store.engine import open_store
 
 ATTRIBUTES, CONTEXTS, SAMPLES = 147, 49, 5
@@ -188,7 +189,7 @@ def measure(part: str, rounds: int, folder: str) -> Timed:
     profiles, runs = PARTS[part]
     store = open_store(folder)
     with store.read() as connection:
-        asked = [scope(store, row.id) for row in run_rows.all_rows(connection)]
+        asked = [scope(store, row.id) for row in store_runs.all_rows(connection)]
     flows, first = Flows(store), asked[0]
     clock = time.perf_counter()
     for one in asked:

@@ -34,11 +34,13 @@ import sqlalchemy as sa
 
 from cimemories import seeds
 from cimemories.curation.offline import generate_profiles
-from cimemories.evaluation import runs as planning
-from cimemories.llm.client import Client, Endpoint
+from cimemories.evaluation import planning, runs
+from cimemories.llm.client import Client
+from cimemories.llm.endpoint import Endpoint
 from cimemories.llm.executor import Executor, Job, Settle
 from cimemories.model import Attribute, ChatRequest, Context, Profile, ResponseStatus
-from cimemories.store import calls, datasets, runs
+from cimemories.store import calls, datasets
+from cimemories.store import runs as store_runs
 from cimemories.store.calls import Answer
 from cimemories.store.engine import Store, open_store
 
@@ -78,13 +80,13 @@ async def run_jobs(store: Store, run_id: str, url: str, concurrency: int) -> Non
     """Planned responses through the executor; settling writes each as a run does."""
     client = Client(Endpoint(url), simulated=False)
     with store.read() as connection:
-        profile_ids = runs.profile_ids(connection, run_id)
+        profile_ids = store_runs.profile_ids(connection, run_id)
 
     def settling(response_ids: Mapping[int, int]) -> Settle:
         def settle(connection: sa.Connection, outcomes: Mapping[int, Answer]) -> tuple[()]:
             for draw, answer in outcomes.items():
                 assert answer.ok, answer.error
-                assert runs.settle(
+                assert store_runs.settle(
                     connection,
                     response_ids[draw],
                     status=ResponseStatus.OK,
@@ -101,7 +103,7 @@ async def run_jobs(store: Store, run_id: str, url: str, concurrency: int) -> Non
     def jobs() -> Iterator[Job]:
         for profile_id in profile_ids:
             with store.read() as connection:
-                groups = runs.owed(connection, run_id, profile_id)
+                groups = store_runs.owed(connection, run_id, profile_id)
             for group in groups:
                 request = request_of(min(group.samples.values()))
                 yield Job("respond", client, request, tuple(group.samples), settling(group.samples))
@@ -139,18 +141,18 @@ def measure(part: str, url: str, count: int, concurrency: int) -> Measured:
             world(store, count // (2 if part == "run" else samples), small=part == "memory")
             run_id = plan(store, url, samples, judge)
             with store.read() as connection:
-                done = runs.named(connection, run_id).expected * (2 if part == "run" else 1)
+                done = store_runs.named(connection, run_id).expected * (2 if part == "run" else 1)
         clock, busy = time.perf_counter(), time.process_time()
         if part == "client":
             asyncio.run(ask_alone(url, count, concurrency))
         elif part == "run":
-            planning.execute(store, run_id, concurrency=concurrency)
+            runs.execute(store, run_id, concurrency=concurrency)
         else:
             asyncio.run(run_jobs(store, run_id, url, concurrency))
         seconds, busy = time.perf_counter() - clock, time.process_time() - busy
         if run_id:
             with store.read() as connection:
-                found = runs.named(connection, run_id)
+                found = store_runs.named(connection, run_id)
             assert found.responses == {ResponseStatus.OK: found.expected}, found.responses
             assert part != "run" or found.judged == found.expected
         store.close()

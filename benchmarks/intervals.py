@@ -17,12 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cimemories.analysis import completeness
-from cimemories.analysis.cube import Cube, Floats, Names
-from cimemories.analysis.intervals import of_cube
-from cimemories.analysis.rates import balanced
-from cimemories.analysis.tally import exposures
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.arrays import Cube, Floats, Names
+from cimemories.metrics import completeness
+from cimemories.metrics.bootstrap import intervals_of
+from cimemories.metrics.violation import balanced, exposures
 
 ATTRIBUTES, CONTEXTS, SAMPLES = 80, 24, 5
 TRUTH_PROFILES = 20_000
@@ -89,7 +88,7 @@ def main() -> None:
         for profiles in asked.profiles:
             random, hits = np.random.default_rng(profiles), np.zeros(len(names))
             for world in range(asked.worlds):
-                found = of_cube(cube_of(population, profiles, random), (1, SAMPLES), asked.resamples, seed=world)
+                found = intervals_of(cube_of(population, profiles, random), (1, SAMPLES), asked.resamples, seed=world)
                 shown = [found.violation[1], found.violation[SAMPLES], found.completeness, found.balanced]
                 hits += [item.low <= value <= item.high for item, value in zip(shown, wanted, strict=True)]
             shares = hits / asked.worlds

@@ -18,12 +18,14 @@ import time
 from pathlib import Path
 from random import Random
 
+from cimemories.evaluation import planning
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from evaluating import ROOT, add_labelled, assert_whole, command, counts, numbers, outside, simulated
 
 from cimemories.evaluation import runs
-from cimemories.store import runs as run_rows
+from cimemories.store import runs as store_runs
 from cimemories.store.engine import Store, open_store
 
 PROFILES, CONTEXTS, SAMPLES = 2, 12, 3
@@ -62,8 +64,8 @@ def _run(folder: Path, kills: int, chance: Random) -> int:
     server, url = _server(0.2)
     store = open_store(folder / "killed")
     add_labelled(store, PROFILES, CONTEXTS)
-    judge = runs.JudgeSpec("llm", "sim-judge", url)
-    run_id = runs.plan(store, simulated(url, samples=SAMPLES, judge=judge, seed=0))
+    judge = planning.JudgeSpec("llm", "sim-judge", url)
+    run_id = planning.plan(store, simulated(url, samples=SAMPLES, judge=judge, seed=0))
     lost = late = 0
     clock = time.perf_counter()
     for _ in range(kills):
@@ -99,8 +101,8 @@ def _run(folder: Path, kills: int, chance: Random) -> int:
     calm, calm_url = _server(0.0)
     other = open_store(folder / "calm")
     add_labelled(other, PROFILES, CONTEXTS)
-    calm_id = runs.plan(
-        other, simulated(calm_url, samples=SAMPLES, judge=runs.JudgeSpec("llm", "sim-judge", calm_url), seed=0)
+    calm_id = planning.plan(
+        other, simulated(calm_url, samples=SAMPLES, judge=planning.JudgeSpec("llm", "sim-judge", calm_url), seed=0)
     )
     runs.execute(other, calm_id)
     calm.kill()
@@ -112,13 +114,13 @@ def _run(folder: Path, kills: int, chance: Random) -> int:
     return 0 if same and not lost and all(cause for *_, cause, _ in causes) else 1
 
 
-def _anew(store: Store, url: str, judge: runs.JudgeSpec) -> str:
+def _anew(store: Store, url: str, judge: planning.JudgeSpec) -> str:
     """The same run from nothing: its recorded calls are taken out of the record, which only a benchmark may do."""
     with store.write() as connection:
-        for row in run_rows.all_rows(connection):
-            run_rows.delete(connection, row.id)
+        for row in store_runs.all_rows(connection):
+            store_runs.delete(connection, row.id)
         _forget(connection)
-    return runs.plan(store, simulated(url, samples=SAMPLES, judge=judge, seed=0))
+    return planning.plan(store, simulated(url, samples=SAMPLES, judge=judge, seed=0))
 
 
 def _forget(connection: object) -> None:
@@ -131,13 +133,13 @@ def _forget(connection: object) -> None:
 
 def _settled(store: Store, run_id: str) -> float:
     with store.read() as connection:
-        row = run_rows.named(connection, run_id)
+        row = store_runs.named(connection, run_id)
     return row.judgements.get("ok", 0) / PLANNED
 
 
 def _causes(store: Store, run_id: str) -> list[tuple[str, str, str, int]]:
     with store.read() as connection:
-        return run_rows.failures(connection, run_id)
+        return store_runs.failures(connection, run_id)
 
 
 if __name__ == "__main__":

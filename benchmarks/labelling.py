@@ -24,12 +24,12 @@ from random import Random
 from typing import Any
 
 from cimemories import seeds
-from cimemories.curation.ballots import write_ballot
+from cimemories.curation.labelling import write_ballot
 from cimemories.formats.official import read_profiles
-from cimemories.llm import answers
-from cimemories.llm.policy import vote
-from cimemories.llm.simulator import persona_of
+from cimemories.llm import client
 from cimemories.model import Context, Persona, Profile, Verdict
+from cimemories.simulator.answers import persona_of
+from cimemories.simulator.policy import vote
 
 DEMO = Path(__file__).resolve().parent.parent / "data" / "demo" / "profiles.json"
 BLOCK = 16
@@ -102,7 +102,7 @@ def votes(profile: Profile, context: Context, persona: Persona, draws: int) -> l
 def our_calls(profile: Profile, personas: Sequence[Persona], draws: int) -> Iterator[Call]:
     """As curation.labelling makes them: contexts in their order, in each the personas in theirs."""
     prompt = seeds.load_prompt("label")
-    facts = answers.numbered([attribute.statement for attribute in profile.attributes])
+    facts = client.numbered([attribute.statement for attribute in profile.attributes])
     for context in profile.contexts:
         for persona in personas:
             text = prompt.render(

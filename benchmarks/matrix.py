@@ -24,7 +24,7 @@ import serving
 import worlds
 from playwright.sync_api import Page
 
-from cimemories.analysis.matrix import matrix, view
+from cimemories.labels.matrix import matrix, view
 from cimemories.model import Attribute, Context, Profile
 from cimemories.store.engine import Store, open_store
 

@@ -23,14 +23,13 @@ from pathlib import Path
 
 from cimemories import seeds
 from cimemories.curation.offline import generate_profiles
-from cimemories.evaluation import runs
-from cimemories.evaluation.again import judge_again
-from cimemories.evaluation.spec import JudgeSpec, RunSpec
+from cimemories.evaluation import planning, runs
+from cimemories.evaluation.planning import JudgeSpec, RunSpec, judge_again
 from cimemories.formats.official import read_profiles
-from cimemories.llm.vllm_metrics import read_metrics
+from cimemories.llm.vllm import read_metrics
 from cimemories.seeds.prompts import Prompt, recorded
 from cimemories.store import datasets
-from cimemories.store import runs as run_rows
+from cimemories.store import runs as store_runs
 from cimemories.store.engine import Store, open_store
 
 CONTEXTS, SAMPLES = 8, 5
@@ -99,9 +98,9 @@ def measured(store: Store, asked: argparse.Namespace, mark: str, how: object) ->
     seconds = time.perf_counter() - clock
     after = read_metrics(asked.base_url)
     with store.read() as connection:
-        row = run_rows.named(connection, run_id)
-        _, _, completion = run_rows.tokens(connection, run_id)
-        stages = run_rows.calls_by_kind(connection, run_id)
+        row = store_runs.named(connection, run_id)
+        _, _, completion = store_runs.tokens(connection, run_id)
+        stages = store_runs.calls_by_kind(connection, run_id)
     prompt = sum(stage.prompt_tokens for stage in stages.values())
     hits, queries = after.cache_hits - before.cache_hits, after.cache_queries - before.cache_queries
     return Turn(seconds, prompt, hits / queries if queries else float("nan"), completion, requests, row.judged)
@@ -129,7 +128,7 @@ def ours(store: Store, asked: argparse.Namespace, mark: str) -> tuple[str, int]:
         return recorded(kind, "base", f"# {mark}\n{own.template}{brief}", own.answers, "benchmark")
 
     judge = JudgeSpec("llm", asked.model, asked.base_url, max_tokens=asked.max_tokens, prompt=marked("judge"))
-    run_id = runs.plan(store, replace(spec(asked, marked("respond")), judge=judge))
+    run_id = planning.plan(store, replace(spec(asked, marked("respond")), judge=judge))
     runs.execute(store, run_id)
     return run_id, CONTEXTS + CONTEXTS * SAMPLES
 
@@ -138,7 +137,7 @@ def sequence(store: Store, asked: argparse.Namespace, mark: str) -> tuple[str, i
     wanted = SEQUENCE_TASK.replace("{turn}", mark).replace("{brief}", BRIEF)
     respond = recorded("respond", "base", wanted, "text", "benchmark")
     wording = recorded("judge", "1", SEQUENCE_JUDGE.replace("{turn}", mark), "keys", "benchmark")
-    run_id = runs.plan(store, spec(asked, respond))
+    run_id = planning.plan(store, spec(asked, respond))
     runs.execute(store, run_id, n_at_once=False)
     judge = JudgeSpec("llm", asked.model, asked.base_url, max_tokens=asked.max_tokens, prompt=wording, schema="none")
     judge_again(store, run_id, [judge])

@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cimemories import seeds
-from cimemories.analysis.exporting_results import export_run
 from cimemories.curation.offline import generate_profiles
-from cimemories.evaluation.importing_results import import_results
+from cimemories.evaluation.importing import import_results
+from cimemories.exchange.exporting import export_run
 from cimemories.formats.official import record_of
 from cimemories.formats.results import ResultsFile
 from cimemories.model import Profile

@@ -30,16 +30,14 @@ import numpy as np
 import pandas as pd
 import sqlalchemy as sa
 
-from cimemories.analysis import review_index
-from cimemories.analysis.labels import cache_file, vote_counts, write_cache
-from cimemories.analysis.people_agreement import people_agreement
-from cimemories.analysis.review_index import PairIndex, pair_index
-from cimemories.analysis.review_items import items, undecided
-from cimemories.analysis.review_select import Filters, Order, open_to, select
+from cimemories.agreement.people import people_agreement
+from cimemories.flows.labels import cache_file, vote_counts, write_cache
 from cimemories.model import DOMAINS, Label, Persona, Verdict
-from cimemories.store import claims, decisions, judgements, labellings, tables
-from cimemories.store.engine import Store, open_store
-from cimemories.store.ids import now
+from cimemories.review import index as review_index
+from cimemories.review.index import PairIndex, pair_index
+from cimemories.review.queue import Filters, Order, items, open_to, select, undecided
+from cimemories.store import decisions, judgements, labellings, reviews, tables
+from cimemories.store.engine import Store, now, open_store
 
 ATTRIBUTES, CONTEXTS, DRAWS = 147, 49, 10
 SHOWN, BULK, PIECE, EARLIER = 80, 5000, 1000, 20_000
@@ -145,7 +143,7 @@ def _attribute(i: int) -> tuple:
 
 
 def _labelling(connection: sa.Connection, world: World) -> None:
-    world.personas = labellings.persona_ids(connection, "bench", PERSONAS)
+    world.personas = labellings.personas_of(connection, "bench", PERSONAS)
     world.labelling = labellings.add(
         connection,
         identity="bench",
@@ -254,7 +252,7 @@ def next_pairs(world: World, index: PairIndex, session: str) -> None:
     positions = select(world.store, index, Filters(undecided_by="Ada"), Order.EFFECT)
     positions = open_to(world.store, index, positions, "Ada", 1)
     with world.store.write() as connection:
-        given = claims.hand_out(connection, 1, "Ada", session, index.each(positions), SHOWN)
+        given = reviews.hand_out_pairs(connection, 1, "Ada", session, index.each(positions), SHOWN)
     at = index.shape.locate([a for a, _ in given], [c for _, c in given])
     assert len(items(world.store, index, at)) == SHOWN
 

@@ -19,16 +19,15 @@ from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
 
-from cimemories.analysis.choices import variants
-from cimemories.analysis.cube import IdentifierRule, cube
-from cimemories.analysis.flows import Flows, Scope
-from cimemories.analysis.headline import headline
-from cimemories.analysis.leaderboard import scopes_of
-from cimemories.analysis.profile_subsets import by_profiles
-from cimemories.analysis.ranking import Measure
-from cimemories.analysis.rule import custom_rule
-from cimemories.analysis.sensitivity import study
-from cimemories.analysis.trying import flows_of, order_drawing, setting_of, trial
+from cimemories.charts.comparison import flows_of, order_drawing, setting_of, trial
+from cimemories.compare.leaderboard import scopes_of
+from cimemories.compare.ranking import Measure
+from cimemories.compare.sensitivity import by_profiles, study, variants
+from cimemories.flows.arrays import IdentifierRule, cube
+from cimemories.flows.flows import Flows
+from cimemories.flows.labels import custom_rule
+from cimemories.flows.scope import Scope
+from cimemories.metrics.headline import headline
 from cimemories.store.engine import open_store
 
 RUNS, THRESHOLD, WEIGHTS = 8, 0.8, (30, 50, 20)

@@ -16,12 +16,11 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from cimemories.analysis.labels import VoteCounts
-from cimemories.analysis.pair_groups import GroupBy, Groups
-from cimemories.analysis.rule import custom_rule, paper_rule
-from cimemories.analysis.survival import by_group, dissent
-from cimemories.analysis.whatif import Pairs, compare
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.flows.labels import VoteCounts, custom_rule, paper_rule
+from cimemories.labels.survival import by_group, dissent
+from cimemories.labels.votes import GroupBy, Groups
+from cimemories.labels.whatif import Pairs, compare
 from cimemories.model import DOMAINS
 from cimemories.seeds import load_personas
 

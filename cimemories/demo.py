@@ -5,32 +5,145 @@ code that serves real work. Where a prompt has been changed since, the calls no 
 
     python -m cimemories.demo        writes data/demo/ anew, but for the run of a real model
 
-Beside them stands one small run of a real model, recorded from a real vLLM server (demo_real.py).
+Beside them stands one small run of a real model, recorded from a real vLLM server.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from cimemories import demo_real, seeds
-from cimemories.analysis.headline import warm
+from cimemories import seeds
 from cimemories.curation import labelling
 from cimemories.curation.offline import generate_profiles
-from cimemories.evaluation import runs
-from cimemories.evaluation.spec import SIMULATED_JUDGE_TOKENS
-from cimemories.formats.calls_archive import read_calls, write_calls
+from cimemories.evaluation import planning, runs
+from cimemories.evaluation.planning import SIMULATED_JUDGE_TOKENS, Server, look_up, write
+from cimemories.evaluation.planning import prepare as prepare_run
+from cimemories.formats.batch_files import read_calls, write_calls
 from cimemories.formats.official import read_profiles, write_profiles
-from cimemories.llm.worker import SIMULATOR
+from cimemories.llm.worker import SIMULATOR, WorkError
+from cimemories.metrics.headline import warm
 from cimemories.model import Context, Profile
 from cimemories.store import datasets, labellings
-from cimemories.store import runs as run_rows
-from cimemories.store.engine import Store, open_store
-from cimemories.store.servers import SIMULATED
+from cimemories.store import runs as store_runs
+from cimemories.store.calls import SIMULATED
+from cimemories.store.engine import Store, now, open_store
+from cimemories.store.runs import RunRow
+
+# ---- demo real
+#
+# The demo's one run of a real model: recorded once from a real vLLM server, played back from data/demo/ ever after.
+#
+#     python -m cimemories.demo --base-url http://127.0.0.1:8001/v1 --model smollm2-135m-instruct
+#
+# records it anew. The model is one that a machine without a GPU can serve; its text shows what a real server sends, and
+# says nothing about how good larger models are. The labels beside it are the demo's, by the simulator, and marked so.
+
+
+REAL_ABOUT, REAL_CALLS = "real.json", "real-calls.jsonl.xz"
+REAL_PROFILES, REAL_CONTEXTS, REAL_SAMPLES, MAX_TOKENS = 1, 6, 2, 200
+WORDED = ("respond", "memory")
+
+
+def real_is_there(folder: Path, ran: Sequence[RunRow]) -> bool:
+    """Whether the run of the real model is finished, or cannot be because nothing is recorded."""
+    about = _about(folder)
+    return about is None or any(row.model == about["model"] and row.status.is_finished for row in ran)
+
+
+def prepare_real(store: Store, folder: Path, dataset: str, tell: Callable[[str], None]) -> str | None:
+    """Put the run into a workspace that holds the demo's dataset; returns its id, None where it is there or none is
+    recorded. Where the recorded calls no longer fit (the profiles were made anew) it is left out, and that is told."""
+    about = _about(folder)
+    with store.read() as connection:
+        ran = store_runs.all_rows(connection)
+    if about is None or real_is_there(folder, ran):
+        return None
+    tell(f"preparing the demo: a recorded run of {about['model']}, a real model")
+    read_calls(store, folder / REAL_CALLS, server=about["server"].get("identity"))
+    server = Server(**{**about["server"], "notes": tuple(about["server"]["notes"])})
+    spec = _real_spec(dataset, about["model"], about["base_url"], about["prompts"])
+    prepared = prepare_run(store, spec, look_up=lambda *asked: server)
+    with store.write() as connection:
+        for row in ran:
+            if row.model == about["model"]:
+                store_runs.delete(connection, row.id)
+        run_id = write(connection, store, prepared)
+    try:
+        runs.execute(store, run_id)
+    except WorkError:
+        with store.write() as connection:
+            store_runs.delete(connection, run_id)
+        tell(f"the recorded calls of {about['model']} do not fit the demo's profiles any more; its run is left out")
+        return None
+    warm(store, run_id)
+    return run_id
+
+
+def _about(folder: Path) -> dict[str, Any] | None:
+    path = folder / REAL_ABOUT
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def _real_spec(dataset: str, model: str, base_url: str, wording: dict[str, str] | None = None) -> planning.RunSpec:
+    prompts = {
+        kind: seeds.prompts.recorded(kind, "base" if kind == "respond" else "bullets", text, "text", "seeds")
+        for kind, text in (wording or {}).items()
+    }
+    return planning.RunSpec(
+        dataset=dataset,
+        model=model,
+        base_url=base_url,
+        samples=REAL_SAMPLES,
+        profiles=REAL_PROFILES,
+        contexts=REAL_CONTEXTS,
+        max_tokens=MAX_TOKENS,
+        prompts=prompts,
+        timeout=1800.0,
+        name=f"{model}, a real model recorded from vLLM",
+    )
+
+
+def record_real(base_url: str, model: str) -> None:
+    """Ask the server for the run and write it into data/demo/. Raises what planning and carrying out raise."""
+
+    os.environ.pop("CIMEMORIES_DATABASE_URL", None)
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(folder)
+        add_dataset(store)
+        server: list[Server] = []
+
+        def looked_up(*asked: Any) -> Server:
+            # Named so that no server of somebody else, at the address it had here, is taken for it.
+            found = look_up(*asked)
+            server.append(replace(found, identity=f"the demo's recording of vLLM {found.version}"))
+            return server[-1]
+
+        wording = {"respond": seeds.load_prompt("respond").template}
+        wording["memory"] = seeds.load_prompt("memory", "bullets").template
+        spec = _real_spec(DATASET, model, base_url, wording)
+        prepared = prepare_run(store, replace(spec), look_up=looked_up)
+        with store.write() as connection:
+            run_id = write(connection, store, prepared)
+        runs.execute(store, run_id)
+        count = write_calls(store, FOLDER / REAL_CALLS, simulated=False)
+        about = {"model": model, "base_url": base_url, "server": server[0].as_json(), "prompts": wording}
+        text = json.dumps({**about, "recorded": now()}, indent=2, ensure_ascii=False)
+        (FOLDER / REAL_ABOUT).write_text(text + "\n", encoding="utf-8")
+        store.close()
+    print(f"{count} calls of {model} in {FOLDER / REAL_CALLS}", file=sys.stderr)  # noqa: T201
+
+
+# ---- demo
+
 
 DATASET = "demo"
 ORIGIN = "demo"
@@ -52,9 +165,9 @@ def is_wanted(store: Store) -> bool:
         if demo is None or not FOLDER.is_dir() or _whole(store).exists():
             return False
         labelled = labellings.all_rows(connection, demo.id)
-        ran = run_rows.all_rows(connection, demo.id)
+        ran = store_runs.all_rows(connection, demo.id)
     finished = {row.model for row in ran if row.status.is_finished}
-    return not labelled or not finished >= set(MODELS) or not demo_real.is_there(FOLDER, ran)
+    return not labelled or not finished >= set(MODELS) or not real_is_there(FOLDER, ran)
 
 
 def prepare(store: Store, tell: Callable[[str], None], profiles: int | None = None) -> None:
@@ -71,7 +184,7 @@ def prepare(store: Store, tell: Callable[[str], None], profiles: int | None = No
     labelling_id = labelling.plan(store, _labelling_spec())
     labelling.execute(store, labelling_id)
     warm(store, labelling_id)
-    demo_real.prepare(store, FOLDER, DATASET, tell)
+    prepare_real(store, FOLDER, DATASET, tell)
     for model in MODELS:
         tell(f"preparing the demo: a run of {model}")
         _run(store, model)
@@ -104,8 +217,8 @@ def add_dataset(store: Store, profiles: int | None = None) -> None:
 def _run(store: Store, model: str) -> None:
     with store.read() as connection:
         demo = datasets.named(connection, DATASET)
-        there = [row for row in run_rows.all_rows(connection, demo.id) if row.model == model]
-    run_id = there[0].id if there else runs.plan(store, _run_spec(model))
+        there = [row for row in store_runs.all_rows(connection, demo.id) if row.model == model]
+    run_id = there[0].id if there else planning.plan(store, _run_spec(model))
     if not there or not there[0].status.is_finished:
         runs.execute(store, run_id)
     warm(store, run_id)
@@ -115,13 +228,13 @@ def _labelling_spec() -> labelling.LabellingSpec:
     return labelling.LabellingSpec(dataset=DATASET, model=LABELLER, base_url=SIMULATOR, draws=DRAWS)
 
 
-def _run_spec(model: str) -> runs.RunSpec:
-    return runs.RunSpec(
+def _run_spec(model: str) -> planning.RunSpec:
+    return planning.RunSpec(
         dataset=DATASET,
         model=model,
         base_url=SIMULATOR,
         samples=SAMPLES,
-        judge=runs.JudgeSpec("llm", JUDGE, SIMULATOR, max_tokens=SIMULATED_JUDGE_TOKENS),
+        judge=planning.JudgeSpec("llm", JUDGE, SIMULATOR, max_tokens=SIMULATED_JUDGE_TOKENS),
         name=f"{model} on the demo",
     )
 
@@ -158,4 +271,13 @@ def rebuild() -> None:
 
 
 if __name__ == "__main__":
-    rebuild()
+    options = argparse.ArgumentParser(
+        description="Write data/demo/ anew; with a server, its recorded run of a real model."
+    )
+    options.add_argument("--base-url", help="an OpenAI-compatible server, for the run of a real model alone")
+    options.add_argument("--model", help="the model there")
+    chosen = options.parse_args()
+    if chosen.base_url and chosen.model:
+        record_real(chosen.base_url, chosen.model)
+    else:
+        rebuild()

@@ -25,11 +25,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cimemories.evaluation import importing_files
+from cimemories.evaluation import importing
 from cimemories.files import uploaded
-from cimemories.formats import importing, review_events
-from cimemories.formats.errors import FormatError
-from cimemories.formats.official_records import shown
+from cimemories.formats import importing as formats_importing
+from cimemories.formats import review_events
+from cimemories.formats.official import FormatError, shown
 from cimemories.store import datasets
 from cimemories.store.engine import DATABASE_URL, Store, StoreError, open_store
 
@@ -55,7 +55,7 @@ def import_upload(
     *,
     model: str | None = None,
     wanted: Callable[[], bool] = _always,
-) -> importing.Imported:
+) -> formats_importing.Imported:
     """Import an uploaded file as what it is recognised to be. name: of the dataset; model: what wrote the results.
 
     wanted: asked while the file is read; once it says no, the reading ends. Raises FormatError for the file, for one
@@ -66,7 +66,7 @@ def import_upload(
         row = next((row for row in datasets.all_rows(connection) if row.id == told["dataset"]), None)
     if row is None:
         raise StoreError("the dataset was deleted while its file was imported. Import it again.")
-    return importing.Imported(row, told["new"], tuple(told["notes"]), told["kind"], tuple(told["runs"]))
+    return formats_importing.Imported(row, told["new"], tuple(told["notes"]), told["kind"], tuple(told["runs"]))
 
 
 def review_upload(
@@ -170,7 +170,7 @@ def _watched(
 
 
 def _import(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
-    found = importing_files.import_file(store, Path(request["file"]), request["name"], model=request["model"])
+    found = importing.import_file(store, Path(request["file"]), request["name"], model=request["model"])
     return {
         "dataset": found.dataset.id,
         "new": found.new,

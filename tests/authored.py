@@ -5,8 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from cimemories.curation import authoring
-from cimemories.curation.authoring_report import Report, report
-from cimemories.curation.authoring_spec import AuthoringSpec
+from cimemories.curation.authoring import AuthoringSpec, Report, report
 from cimemories.model import DOMAINS
 from cimemories.store import datasets
 from cimemories.store.engine import Store

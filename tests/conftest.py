@@ -26,9 +26,8 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import settings
 
-from cimemories.llm.address import KEYS, SETTINGS
-from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, open_store, shared_store
-from cimemories.store.private import USERS_UMASK
+from cimemories.llm.endpoint import KEYS, SETTINGS
+from cimemories.store.engine import DATABASE_URL, USERS_UMASK, WORKSPACE, Store, open_store, shared_store
 
 # Shared machines stall now and then; a stall is no failure of what is tested.
 settings.register_profile("project", deadline=None, print_blob=True)

@@ -8,9 +8,9 @@ from worlds import records
 
 from cimemories.curation import editing
 from cimemories.model import Profile
-from cimemories.store import datasets, edits
-from cimemories.store.edits import Edit
+from cimemories.store import datasets, versions
 from cimemories.store.engine import Store
+from cimemories.store.versions import Edit
 
 
 def content(store: Store, dataset_id: int) -> str:
@@ -22,9 +22,9 @@ def profiles(store: Store, dataset_id: int) -> list[Profile]:
     return [record.profile for record in records(store, dataset_id)]
 
 
-def history(store: Store, dataset_id: int, profile: int | None = None) -> list[edits.EditRow]:
+def history(store: Store, dataset_id: int, profile: int | None = None) -> list[versions.EditRow]:
     with store.read() as connection:
-        return edits.history(connection, dataset_id, profile)
+        return versions.history(connection, dataset_id, profile)
 
 
 def reworded(store: Store, dataset_id: int, text: str = "I pay $10.", profile: int = 0, position: int = 0) -> Edit:

@@ -15,15 +15,16 @@ import pytest
 import sqlalchemy as sa
 
 from cimemories import seeds
-from cimemories.analysis.flows import Flows, scope
-from cimemories.analysis.headline import headline
 from cimemories.cli import main
 from cimemories.curation import labelling
 from cimemories.curation.offline import generate_profiles
-from cimemories.evaluation import runs
+from cimemories.evaluation import planning
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import scope
+from cimemories.metrics.headline import headline
 from cimemories.model import Profile
 from cimemories.store import datasets, judgements, labellings
-from cimemories.store import runs as run_rows
+from cimemories.store import runs as store_runs
 from cimemories.store.engine import Store
 from cimemories.store.runs import RunRow
 from cimemories.store.tables import call, judgement, response, reveal
@@ -50,16 +51,16 @@ def add_labelled(store: Store, profiles: int = 1, contexts: int = 8) -> None:
     labelling.execute(store, labelling.plan(store, spec))
 
 
-def simulated(base_url: str = "simulator", **changes: object) -> runs.RunSpec:
+def simulated(base_url: str = "simulator", **changes: object) -> planning.RunSpec:
     """A run of a simulated model with a simulated judge, three samples a context."""
-    judge = runs.JudgeSpec("llm", "sim-judge", base_url)
+    judge = planning.JudgeSpec("llm", "sim-judge", base_url)
     values = {"dataset": DATASET, "model": "sim-average", "base_url": base_url, "samples": 3, "judge": judge}
-    return runs.RunSpec(**{**values, **changes})
+    return planning.RunSpec(**{**values, **changes})
 
 
 def row_of(store: Store, run_id: str) -> RunRow:
     with store.read() as connection:
-        return run_rows.named(connection, run_id)
+        return store_runs.named(connection, run_id)
 
 
 def counts(store: Store) -> dict[str, int]:
@@ -90,8 +91,8 @@ def assert_whole(store: Store, run_id: str, expected: int) -> None:
     assert row.responses == {"ok": expected}
     assert row.judgements == {"ok": expected}
     with store.read() as connection:
-        for profile_id in run_rows.profile_ids(connection, run_id):
-            assert run_rows.owed(connection, run_id, profile_id) == []
+        for profile_id in store_runs.profile_ids(connection, run_id):
+            assert store_runs.owed(connection, run_id, profile_id) == []
             for judge in (*judgements.of_run(connection, run_id), *judgements.checkers_of_run(connection, run_id)):
                 assert judgements.owed(connection, run_id, judge.id, profile_id) == []
         slots = sa.select(response.c.profile, response.c.context, response.c.level, response.c.sample)

@@ -9,11 +9,11 @@ import sqlalchemy as sa
 from worlds import PERSONAS, answer, make_profile
 
 from cimemories.model import Attribute, ChatRequest, Context, Label, Profile, Verdict, WorkStatus
-from cimemories.store import calls, contents, datasets, decisions, edits, imported, labellings, rules, work
+from cimemories.store import archive, calls, datasets, decisions, labellings, versions, work
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.edits import Edit
 from cimemories.store.engine import Store
 from cimemories.store.tables import metadata
+from cimemories.store.versions import Edit
 
 ODD = ("plain", 'quote "x"', "comma, semicolon;", "Zoë — 中文", "line\nbreak", "{braces} <b>", "=1+1", "\u2028", "NaN")
 VALUES: tuple[Any, ...] = (1, 1.0, True, None, "text", [1, "two", None], [{"name": "Ann", "age": 3}], -0.5, 10**12)
@@ -31,7 +31,7 @@ def counts(store: Store) -> dict[str, int]:
 def content(store: Store, dataset_id: int) -> dict[str, list[dict[str, Any]]]:
     """All that a dataset consists of, without ids."""
     with store.read() as connection:
-        return {name: list(rows()) for name, rows in contents.tables(connection, dataset_id).items()}
+        return {name: list(rows()) for name, rows in archive.content_tables(connection, dataset_id).items()}
 
 
 def profiles_of(store: Store, dataset_id: int) -> list[Profile]:
@@ -60,19 +60,19 @@ def odd_world(store: Store, chance: random.Random, name: str) -> DatasetRow:
     with store.write() as connection:
         dataset_id = datasets.add(connection, name, people, origin="test", source_name=None, source_hash=f"of {name}")
         records = datasets.profile_records(connection, dataset_id)
-        ids = labellings.persona_ids(connection, "test", PERSONAS)
+        ids = labellings.personas_of(connection, "test", PERSONAS)
         for number in range(chance.randint(0, 2)):
             _vote(connection, chance, dataset_id, records, ids, f"voter {number} {name}")
         if chance.random() < 0.5:
-            imported.add(connection, dataset_id, records, shares_of(chance, people))
+            labellings.add_imported(connection, dataset_id, records, shares_of(chance, people))
         _decide(connection, chance, dataset_id, records)
         for number in range(chance.randint(0, 2)):
             priors = {"fundamentalist": 0.5, "pragmatic": 0.25, "unconcerned": 0.25}
             added = {"threshold": chance.choice([0.6, 0.9, 1.0]), "priors": priors, "annotator": "ann"}
-            rules.add(connection, dataset_id, f"rule {number}", use=number == 1, **added)
+            labellings.add_rule(connection, dataset_id, f"rule {number}", use=number == 1, **added)
         for _ in range(chance.randint(0, 2)):
             side = {"name": chance.choice(ODD), "sex": "x", "address": "y", "age": 40}
-            edits.add(connection, dataset_id, Edit("bio", "change", 0, side, side), annotator="ann", reason="why")
+            versions.add(connection, dataset_id, Edit("bio", "change", 0, side, side), annotator="ann", reason="why")
         return datasets.named(connection, name)
 
 
@@ -140,7 +140,7 @@ def _decide(connection: sa.Connection, chance: random.Random, dataset_id: int, r
         )
 
 
-def shares_of(chance: random.Random, people: list[Profile]) -> imported.SharedLabels:
+def shares_of(chance: random.Random, people: list[Profile]) -> labellings.SharedLabels:
     """Shares of every persona on most pairs, in tenths."""
     import numpy as np
 
@@ -155,7 +155,7 @@ def shares_of(chance: random.Random, people: list[Profile]) -> imported.SharedLa
                         found.append((p, a, c, voter))
                         shares.append((necessary / 10, private / 10, (10 - necessary - private) / 10))
     places = np.array(found, dtype=np.int32).reshape(-1, 4)
-    return imported.SharedLabels(
+    return labellings.SharedLabels(
         model="other",
         pack="test",
         personas=PERSONAS,

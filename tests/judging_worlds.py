@@ -10,7 +10,7 @@ from worlds import add_call, add_dataset, add_judge, add_labels, plan_run, recor
 
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import JudgementStatus, Reveal, Span, Strength, WorkStatus
-from cimemories.store import judgements, memories, runs, work
+from cimemories.store import datasets, judgements, runs, work
 from cimemories.store.engine import Store
 from cimemories.store.tables import response
 
@@ -87,7 +87,7 @@ def _message(
     if chance.random() < whole and not last:
         held = list(own)
     if len(held) < len(own) or chance.random() < 0.5:  # a whole memory may be named or not
-        named = memories.remember(connection, profile_id, held)
+        named = datasets.keep_memories(connection, profile_id, held)
         connection.execute(sa.update(response).where(response.c.id == number).values(memory=named))
     settle_response(connection, number, add_call(connection, "an answer"))
     world.held[number] = set(held)

@@ -10,7 +10,7 @@ import openai
 import yaml
 from openai import OpenAI
 
-from cimemories.llm import simulator
+from cimemories.simulator import server
 
 CHARACTERS = ("sim-careful", "sim-average", "sim-oversharing")
 PERSONAS = ("fundamentalist", "pragmatic", "unconcerned")
@@ -49,7 +49,7 @@ Chat = Callable[..., openai.types.chat.ChatCompletion]
 
 def prompt(kind: str, **parts: str) -> str:
     """A prompt of the project's own pack with its placeholders filled."""
-    folder = Path(simulator.__file__).parents[2] / "seeds" / "prompts"
+    folder = Path(server.__file__).parents[2] / "seeds" / "prompts"
     text = yaml.safe_load((folder / f"{kind}.yaml").read_text())["templates"]["base"]
     return re.sub(r"\{(\w+)\}", lambda hit: parts.get(hit[1], hit[0]), text)
 

@@ -17,15 +17,25 @@ from hypothesis import strategies as st
 from test_metrics import COUNTED, DRAWS, LABELS, REVEALS, A, Arrays, N, X, close, exposures, kept_contexts, worlds
 from worlds import add_dataset, add_labels, add_run, ask, records
 
-from cimemories.analysis import accumulation, intervals, violation
-from cimemories.analysis.accumulation import of_cube
-from cimemories.analysis.cube import Cube, Names
-from cimemories.analysis.curves import Curves, curves, hazard, signature_means, tasks
-from cimemories.analysis.first_leak import Clock, survival
-from cimemories.analysis.independence import independent
-from cimemories.analysis.one_user import first_leak, one_user, users
-from cimemories.analysis.tally import tally
-from cimemories.analysis.task_order import Order, first_leaks, order_of, ordered_curve
+from cimemories.flows.arrays import Cube, Names
+from cimemories.metrics import accumulation, bootstrap, violation
+from cimemories.metrics.accumulation import (
+    Clock,
+    Curves,
+    Order,
+    curves,
+    first_leaks,
+    hazard,
+    independent,
+    of_cube,
+    order_of,
+    ordered_curve,
+    signature_means,
+    survival,
+    tasks,
+)
+from cimemories.metrics.one_user import first_leak, one_user, users
+from cimemories.metrics.violation import tally
 from cimemories.store.engine import Store
 
 
@@ -191,7 +201,7 @@ def test_the_band_ends_where_the_interval_of_violation_is(profiles: int) -> None
     """The same bootstrap, its inner level drawn from the normal distribution: alike but for chance."""
     data = cube_of(many(profiles))
     found = of_cube(data, (1, 3))
-    expected = intervals.of_cube(data, (1, 3)).violation
+    expected = bootstrap.intervals_of(data, (1, 3)).violation
     for i, n in enumerate((1, 3)):
         assert found.mean[i, -1] == pytest.approx(expected[n].value)
         ends = (found.low[i, -1], found.high[i, -1])

@@ -11,8 +11,8 @@ from test_metrics import LABELS, REVEALS, N, X
 from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, add_profiles, add_run, ask, make_profile, records
 
-from cimemories.analysis.accumulation import accumulation, baseline
 from cimemories.cli import cli
+from cimemories.metrics.accumulation import accumulation, baseline
 from cimemories.model import JudgementStatus, Label
 from cimemories.store import datasets, decisions
 from cimemories.store.engine import Store

@@ -9,10 +9,10 @@ from paging import button, opened, said
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, records
 
-from cimemories.analysis.adjudication import Cause, disputes, letters, pseudonyms, settle
 from cimemories.curation.consensus import AMBIGUOUS
 from cimemories.model import Label
-from cimemories.store import decisions, guidelines
+from cimemories.review.adjudication import Cause, disputes, letters, pseudonyms, settle
+from cimemories.store import decisions, reviews
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.decisions import Said
 from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, StoreError
@@ -75,7 +75,7 @@ def test_people_who_differ_are_in_dispute_until_it_is_settled_and_again_when_som
     assert [d.annotator for d in ended.history] == ["Ada", "Bob", "Cyd", "Dot"]
     last = ended.history[-1]
     with store.read() as connection:
-        standard = guidelines.current(connection)
+        standard = reviews.current_guideline(connection)
     assert (last.source, last.cause, last.reason) == ("adjudicated", "guideline gap", "both are right")
     assert last.guideline == standard.hash and standard.created
     with store.write() as connection:  # later than the adjudication

@@ -11,13 +11,14 @@ from paging import FOLDS, button, opened, said
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
-from cimemories.analysis.decision_effect import decision_effect
-from cimemories.analysis.flows import Flows, scope
-from cimemories.analysis.people_agreement import people_agreement
-from cimemories.analysis.slice_drawing import draw_slice, expected_interval, population
+from cimemories.agreement.people import people_agreement
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import scope
 from cimemories.model import Label
-from cimemories.store import decisions, slices
+from cimemories.review.effect import decision_effect
+from cimemories.review.sampling import draw_slice, expected_interval, population
+from cimemories.store import audits, decisions
 from cimemories.store.decisions import Said
 from cimemories.store.engine import Store
 from cimemories.store.tables import labelling as labelling_table
@@ -132,8 +133,8 @@ def test_a_slice_is_drawn_with_its_width_said_before_and_leads_to_the_queue(stor
     button(page, "Draw the slice").click().run()
     assert not page.exception and "Drew 12 pairs as &#x27;first audit&#x27;." in said(page)
     with store.read() as connection:
-        (row,) = slices.all_rows(connection, data)
-        items = slices.items_of(connection, row.id)
+        (row,) = audits.all_slices(connection, data)
+        items = audits.slice_items(connection, row.id)
     assert (row.name, row.seed, row.items, row.annotator) == ("first audit", 5, 12, "Ada")
     pairs = pairs_of(store, data)
     inside = {pairs.index((item.attribute, item.context)) for item in items}
@@ -147,7 +148,7 @@ def test_a_slice_is_drawn_with_its_width_said_before_and_leads_to_the_queue(stor
     page.button(key=f"agreement.slice.delete.{row.id}").click().run()
     assert "Deleted" in said(page) and "slice" not in page.query_params
     with store.read() as connection:
-        assert slices.all_rows(connection, data) == []
+        assert audits.all_slices(connection, data) == []
 
 
 def test_a_slice_that_nobody_answered_says_so(store: Store) -> None:

@@ -15,13 +15,21 @@ from evaluating import add
 from hostile import Reply, completion, hostile_server
 from worlds import make_profile
 
-from cimemories.analysis.progress import run_progress
 from cimemories.cli import output
-from cimemories.evaluation import runs
+from cimemories.evaluation import planning, runs
+from cimemories.flows.progress import run_progress
 from cimemories.llm.capabilities import find_out
-from cimemories.llm.client import LONGEST_TEXT, Client, Endpoint, EndpointError, probe
-from cimemories.llm.endpoint import look_up
-from cimemories.llm.transport import LARGEST_BODY, LONGEST_RETRY_AFTER, WHOLE_FACTOR, retry_after
+from cimemories.llm.client import LONGEST_TEXT, Client
+from cimemories.llm.endpoint import (
+    LARGEST_BODY,
+    LONGEST_RETRY_AFTER,
+    WHOLE_FACTOR,
+    Endpoint,
+    EndpointError,
+    look_up,
+    probe,
+    retry_after,
+)
 from cimemories.model import ChatRequest
 from cimemories.store.calls import Answer, call_keys
 from cimemories.store.engine import Store
@@ -246,7 +254,7 @@ def test_what_the_server_said_is_shown_with_the_failures(
     add(sqlite_store, [make_profile(0, 3, 4)], "world")
     reply = Reply(429, {"error": {"message": "quota"}}, headers={"Retry-After": "3600"})
     with hostile_server(lambda asked: reply) as server:
-        run_id = runs.plan(sqlite_store, runs.RunSpec("world", "m", server.url, samples=1))
+        run_id = planning.plan(sqlite_store, planning.RunSpec("world", "m", server.url, samples=1))
         runs.execute(sqlite_store, run_id)
     output.outcome(sqlite_store, run_id)
     assert "rate limited, for example: " in (told := " ".join(capsys.readouterr().err.split()))

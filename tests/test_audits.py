@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from worlds import add_dataset, add_labels, add_run, records
 
-from cimemories.analysis.flows import Flows, Verdicts, scope
-from cimemories.analysis.headline import headline
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Verdicts, scope
+from cimemories.metrics.headline import headline
 from cimemories.model import JudgementStatus
 from cimemories.store import audits
 from cimemories.store.audits import AuditVerdict, Flow, Said

@@ -16,8 +16,8 @@ from evaluating import ROOT, cli, cli_inside, command
 from test_resume import SlowSimulator
 
 from cimemories.curation import authoring
-from cimemories.llm.simulator import running_simulator
-from cimemories.store import generations
+from cimemories.simulator.server import running_simulator
+from cimemories.store import datasets
 from cimemories.store.engine import open_store
 
 
@@ -52,7 +52,7 @@ def test_killed_in_the_middle_and_resumed_it_writes_the_same_profiles(
         assert made >= before, "what was recorded stays"
         before = made
         with store.read() as connection:
-            row = generations.named(connection, generation_id)
+            row = datasets.generation_named(connection, generation_id)
         assert (row.dataset is None) == (row.settled < row.expected), "all of it or nothing"
         assert row.dataset is not None or row.status == "interrupted"
     assert hits >= 2

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cimemories.curation import authoring_rules as rules
-from cimemories.curation.authoring_rules import Reason, broken_rules, review
-from cimemories.curation.authoring_values import carries
+from cimemories.curation import authoring_rules
+from cimemories.curation.authoring_rules import Reason, broken_rules, carries, review
 from cimemories.curation.offline import generate_profiles
-from cimemories.llm.answers import AnswerError, read_object
+from cimemories.llm.client import AnswerError, read_object
 from cimemories.model import DOMAINS, GENERAL, Attribute
 
 EVENT = "divorce proceedings"
@@ -211,7 +210,7 @@ def test_what_is_accepted_keeps_every_rule(answer: dict, wanted: dict[str, int])
     # The database and the next prompt must be able to hold all of it.
     json.dumps([vars(a) for a in found.accepted], ensure_ascii=False).encode()
     json.dumps([r.as_json() for r in found.rejected], ensure_ascii=False, allow_nan=False).encode()
-    assert all(len(r.said) <= rules.LONGEST_TEXT for r in found.rejected)
+    assert all(len(r.said) <= authoring_rules.LONGEST_TEXT for r in found.rejected)
 
 
 @given(st.text(max_size=200))

@@ -15,17 +15,17 @@ from simulating import STATEMENTS
 from test_importing import RECORD, STATEMENT
 from worlds import add_labels, add_profiles, add_run, ask, make_profile
 
-from cimemories.analysis import exporting
-from cimemories.analysis.cube import cube
-from cimemories.analysis.exporting import Format
 from cimemories.curation import editing
 from cimemories.curation.consensus import INAPPROPRIATE
-from cimemories.evaluation.checking import Serves, by_rules
-from cimemories.evaluation.importing_files import import_bytes
-from cimemories.formats.errors import FormatError
-from cimemories.llm.simulated_answers import answer
+from cimemories.evaluation.importing import import_bytes
+from cimemories.evaluation.judging import Serves, by_rules
+from cimemories.exchange import exporting
+from cimemories.exchange.exporting import Format
+from cimemories.flows.arrays import cube
+from cimemories.formats.official import FormatError
 from cimemories.model import Attribute, canonical_event, is_bio
-from cimemories.store import datasets, labellings, profile_lists, tables
+from cimemories.simulator.answers import answer
+from cimemories.store import datasets, labellings, tables
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, open_store
 
@@ -167,7 +167,7 @@ def test_two_spellings_are_one_event_wherever_it_is_read(store: Store) -> None:
         [record] = datasets.profile_records(connection, row.id)
         assert "expecting child" in record.profile.events and "expecting_child" not in record.profile.events
         assert record.profile.events == tuple(dict.fromkeys(record.profile.events))
-        [one], [two] = (profile_lists.summaries(connection, i) for i in (row.id, other.id))
+        [one], [two] = (datasets.profile_summaries(connection, i) for i in (row.id, other.id))
         assert (one.events, one.attributes) == (two.events, two.attributes)
         assert datasets.dataset_hash(connection, row.id) == datasets.dataset_hash(connection, other.id)
 

@@ -22,20 +22,20 @@ from conftest import Database
 from evaluating import add_labelled, cli_inside, numbers, outside, simulated
 from worlds import add_call, add_dataset
 
-from cimemories.evaluation import runs
+from cimemories.evaluation import planning, runs
 from cimemories.model import WorkStatus
-from cimemories.store import backup, datasets, migrate, postgres, purging, tables, work
-from cimemories.store import runs as run_rows
-from cimemories.store.backup import MANIFEST, SQLITE_MEMBER, back_up, read_backup, restore, sqlite_counts
+from cimemories.store import backup, datasets, tables, upkeep, work
+from cimemories.store import engine as store_engine
+from cimemories.store import runs as store_runs
+from cimemories.store.backup import MANIFEST, SQLITE_MEMBER, back_up, count_rows, read_backup, restore, sqlite_counts
 from cimemories.store.engine import SQLITE_FILE, Store, StoreError, open_store
-from cimemories.store.transfer import count_rows
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
 
 def with_a_run(store: Store) -> str:
     add_labelled(store)
-    run_id = runs.plan(store, simulated())
+    run_id = planning.plan(store, simulated())
     runs.execute(store, run_id)
     (store.workspace / "packs" / "personas").mkdir(parents=True)
     (store.workspace / "packs" / "personas" / "mine.yaml").write_text("title: mine\n")
@@ -76,7 +76,7 @@ def test_a_restored_record_gives_the_same_numbers(store: Store, tmp_path: Path) 
     assert made.backup.counts == rows
     assert made.path.stat().st_mode & 0o777 == 0o600
     with store.write() as connection:
-        run_rows.delete(connection, run_id)
+        store_runs.delete(connection, run_id)
     url = None if store.is_sqlite else store.engine.url.render_as_string(hide_password=False)
     workspace = tmp_path / "elsewhere"
     with pytest.raises(StoreError, match="pg_dump" if url else "not empty"):
@@ -114,7 +114,7 @@ def test_a_record_moves_between_the_engines(database: Database, tmp_path: Path) 
 
 def test_without_pg_dump_the_rows_are_copied(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_dataset(store)
-    monkeypatch.setattr(postgres.shutil, "which", lambda _name: None)
+    monkeypatch.setattr(backup.shutil, "which", lambda _name: None)
     made = back_up(store, tmp_path / "backup.zip")
     assert made.backup.engine == "sqlite"
     assert made.notes == () if store.is_sqlite else "pg_dump is not installed" in made.notes[0]
@@ -150,17 +150,17 @@ def test_a_backup_is_of_one_moment_while_others_write(store: Store, tmp_path: Pa
 
 def test_work_under_way_is_interrupted_in_the_restored_record(sqlite_store: Store, tmp_path: Path) -> None:
     add_labelled(sqlite_store)
-    run_id = runs.plan(sqlite_store, simulated())
+    run_id = planning.plan(sqlite_store, simulated())
     with sqlite_store.write() as connection:
         work.claim(connection, run_id)  # by this living process, as a run on the same machine would be
     made = back_up(sqlite_store, tmp_path / "backup.zip")
     restore(made.path, tmp_path / "elsewhere")
     again = open_store(tmp_path / "elsewhere")
     with again.read() as connection:
-        assert run_rows.named(connection, run_id).status == WorkStatus.INTERRUPTED
+        assert store_runs.named(connection, run_id).status == WorkStatus.INTERRUPTED
     runs.execute(again, run_id)
     with again.read() as connection:
-        assert run_rows.named(connection, run_id).status == WorkStatus.FINISHED
+        assert store_runs.named(connection, run_id).status == WorkStatus.FINISHED
     again.close()
 
 
@@ -369,7 +369,7 @@ def test_a_backup_of_an_older_version_is_brought_up_to_date(tmp_path: Path, bare
 # --- tables that are not ours, or lack ---
 
 
-def backup_of(source: Path, target: Path, *statements: str, schema: str = migrate.HEAD) -> Path:
+def backup_of(source: Path, target: Path, *statements: str, schema: str = store_engine.HEAD) -> Path:
     """A backup of a changed copy of a database, whole and with right hashes and counts."""
     changed = target.with_suffix(".sqlite")
     changed.write_bytes(source.read_bytes())
@@ -389,9 +389,9 @@ def backup_of(source: Path, target: Path, *statements: str, schema: str = migrat
 @pytest.mark.parametrize(
     ("schema", "statement", "message"),
     [
-        (migrate.HEAD, "DROP TABLE comment", "the table comment is missing"),
-        (migrate.HEAD, "CREATE TABLE mine (x INTEGER)", "'mine' is no table of ours"),
-        (migrate.HEAD, "UPDATE alembic_version SET version_num = '0007'", "its record says '0007'"),
+        (store_engine.HEAD, "DROP TABLE comment", "the table comment is missing"),
+        (store_engine.HEAD, "CREATE TABLE mine (x INTEGER)", "'mine' is no table of ours"),
+        (store_engine.HEAD, "UPDATE alembic_version SET version_num = '0007'", "its record says '0007'"),
         ("0003", "DROP TABLE decision", "the table decision is missing"),
         ("0003", "CREATE TABLE mark (x INTEGER)", "'mark' is no table of ours"),
         ("0001", "DROP TABLE vote", "the table vote is missing"),
@@ -401,7 +401,7 @@ def test_a_backup_with_other_tables_than_its_schema_is_refused(
     tmp_path: Path, schema: str, statement: str, message: str
 ) -> None:
     source = tmp_path / "source.sqlite"
-    if schema == migrate.HEAD:
+    if schema == store_engine.HEAD:
         store = open_store(tmp_path / "source", f"sqlite:///{source}")
         store.close()
     else:
@@ -445,9 +445,9 @@ def test_a_dump_with_other_tables_than_its_schema_is_refused(
         with store.engine.begin() as connection:
             connection.exec_driver_sql(statement)
             there = dict.fromkeys(sa.inspect(connection).get_table_names(), 0)
-        monkeypatch.setattr(postgres, "count_rows", lambda _connection: there)
-        postgres.dump(store.engine, tmp_path / backup.POSTGRES_MEMBER)
-        backup._pack(tmp_path / "nowhere", tmp_path, tmp_path / "bad.zip", "postgresql", migrate.HEAD, right)
+        monkeypatch.setattr(backup, "count_rows", lambda _connection: there)
+        backup.dump(store.engine, tmp_path / backup.POSTGRES_MEMBER)
+        backup._pack(tmp_path / "nowhere", tmp_path, tmp_path / "bad.zip", "postgresql", store_engine.HEAD, right)
         if "DROP" in statement:
             store.engine.dispose()
             tables.metadata.tables["comment"].create(store.engine)
@@ -530,8 +530,8 @@ def test_what_a_killed_restore_left_goes_with_the_next_and_a_living_one_keeps_it
     process = stopped("restore", workspace, small)
     try:
         store = open_store(workspace)
-        assert purging.plan(store).nothing
-        purging.purge(store)
+        assert upkeep.plan(store).nothing
+        upkeep.purge(store)
         store.close()
         assert len(list(workspace.glob(f"{backup.DRAFT}*/{SQLITE_MEMBER}"))) == 1
     finally:
@@ -553,18 +553,18 @@ def test_a_dump_of_an_older_version_is_brought_up_to_date(
     try:
         engine = sa.create_engine(url["older"])
         config = Config()
-        config.set_main_option("script_location", str(migrate.HERE))
+        config.set_main_option("script_location", str(store_engine.MIGRATIONS))
         with engine.begin() as connection:
             config.attributes["connection"] = connection
             command.upgrade(config, "0004")
         with engine.begin() as connection:
-            assert migrate.current(engine) == "0004"
+            assert store_engine.current_schema(engine) == "0004"
             there = set(sa.inspect(connection).get_table_names())
             values = {"name": "old", "origin": "o", "source_hash": "h", "revision": 0, "created": "2026"}
             connection.execute(sa.insert(tables.dataset).values(**values))
         old_tables = dict.fromkeys(sorted(there), 0) | {"dataset": 1, "alembic_version": 1}
-        monkeypatch.setattr(postgres, "count_rows", lambda _connection: old_tables)
-        told = postgres.dump(engine, tmp_path / backup.POSTGRES_MEMBER)
+        monkeypatch.setattr(backup, "count_rows", lambda _connection: old_tables)
+        told = backup.dump(engine, tmp_path / backup.POSTGRES_MEMBER)
         engine.dispose()
         backup._pack(tmp_path / "nowhere", tmp_path, tmp_path / "older.zip", "postgresql", "0004", told)
         newer = open_store(tmp_path / "workspace", url["newer"])
@@ -574,7 +574,7 @@ def test_a_dump_of_an_older_version_is_brought_up_to_date(
         again = open_store(tmp_path / "workspace", url["newer"])
         with again.read() as connection:
             assert [row.name for row in datasets.all_rows(connection)] == ["old"]
-            assert migrate.current(again.engine) == migrate.HEAD
+            assert store_engine.current_schema(again.engine) == store_engine.HEAD
         add_dataset(again, name="goes on")
         again.close()
     finally:

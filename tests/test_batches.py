@@ -14,13 +14,13 @@ from hostile import completion, hostile_server
 from starlette.testclient import TestClient
 from worlds import add_labels
 
-from cimemories.evaluation import runs
-from cimemories.evaluation.again import judge_again
+from cimemories.evaluation import planning, runs
 from cimemories.evaluation.batches import export_batch, import_batch
-from cimemories.formats.errors import FormatError
-from cimemories.llm.simulator import create_app, running_simulator
+from cimemories.evaluation.planning import judge_again
+from cimemories.formats.official import FormatError
+from cimemories.simulator.server import create_app, running_simulator
 from cimemories.store import datasets, judgements
-from cimemories.store import runs as run_rows
+from cimemories.store import runs as store_runs
 from cimemories.store.engine import Store, StoreError, open_store
 
 SAMPLES, CONTEXTS = 2, 2
@@ -53,7 +53,7 @@ def planned(store: Store, url: str, **changes: object) -> str:
     with store.read() as connection:
         row = datasets.named(connection, DATASET)
     add_labels(store, row.id, np.random.default_rng(1).integers(0, 2, (1, len(profiles[0].attributes), CONTEXTS)))
-    return runs.plan(store, simulated(url, samples=SAMPLES, **changes))
+    return planning.plan(store, simulated(url, samples=SAMPLES, **changes))
 
 
 def answered(server: TestClient, path: Path) -> list[dict[str, Any]]:
@@ -115,7 +115,7 @@ def test_a_run_by_files_has_the_numbers_of_a_live_one(
     assert numbers(sqlite_store, run_id) == numbers(other, live)
     assert counts(sqlite_store) == counts(other)
     with sqlite_store.read() as here, other.read() as there:
-        assert run_rows.tokens(here, run_id)[2] == run_rows.tokens(there, live)[2] > 0
+        assert store_runs.tokens(here, run_id)[2] == store_runs.tokens(there, live)[2] > 0
 
 
 def test_importing_twice_changes_nothing_and_what_is_lost_stays_owed(
@@ -144,7 +144,7 @@ def test_importing_twice_changes_nothing_and_what_is_lost_stays_owed(
     assert (again.settled, dict(again.failed), again.there, again.owed) == (0, {}, 3, 4)
     assert counts(sqlite_store) == before
     with sqlite_store.read() as connection:
-        causes = {(stage, cause): n for stage, _, cause, n in run_rows.failures(connection, run_id)}
+        causes = {(stage, cause): n for stage, _, cause, n in store_runs.failures(connection, run_id)}
     assert causes == {("response", "rejected"): 1, ("response", "rate limited"): 1}
     assert export_batch(sqlite_store, run_id, tmp_path / "judge.jsonl", model="sim-judge").elsewhere == 3
     runs.execute(sqlite_store, run_id)
@@ -193,13 +193,13 @@ def test_a_judge_with_a_server_reads_a_run_that_was_answered_by_files(
     sqlite_store: Store, tmp_path: Path, server: TestClient
 ) -> None:
     """Planned with no server at all: what it owes itself is refused in words, what a new judge owes is asked for."""
-    run_id = planned(sqlite_store, "batch", judge=runs.JudgeSpec(), seed=0)
+    run_id = planned(sqlite_store, "batch", judge=planning.JudgeSpec(), seed=0)
     with pytest.raises(StoreError, match="batch export"):
         runs.execute(sqlite_store, run_id)
     export_batch(sqlite_store, run_id, tmp_path / "owed.jsonl")
     import_batch(sqlite_store, run_id, write(tmp_path / "a.jsonl", answered(server, tmp_path / "owed.jsonl")))
     with hostile_server(lambda asked: completion('{"revealed": []}'), ("j",)) as other:
-        judge_again(sqlite_store, run_id, [runs.JudgeSpec("llm", "j", other.url)])
+        judge_again(sqlite_store, run_id, [planning.JudgeSpec("llm", "j", other.url)])
         runs.execute(sqlite_store, run_id)
     with sqlite_store.read() as connection:
         judges = judgements.of_run(connection, run_id)

@@ -10,11 +10,11 @@ import hostile
 import pytest
 from hostile import Asked, Reply, completion, error, texts_of
 
-from cimemories.llm.address import allow_key
 from cimemories.llm.capabilities import Capabilities, find_out
-from cimemories.llm.client import Client, Endpoint, EndpointError
-from cimemories.llm.simulator import running_simulator
+from cimemories.llm.client import Client
+from cimemories.llm.endpoint import Endpoint, EndpointError, allow_key
 from cimemories.model import ChatRequest
+from cimemories.simulator.server import running_simulator
 from cimemories.store.calls import call_keys
 
 hostile_server = partial(hostile.hostile_server, hears_probes=True)

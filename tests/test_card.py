@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
-from cimemories.analysis import freezing
-from cimemories.analysis.card import dataset_card, escaped
 from cimemories.curation import editing
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.exchange import freezing
+from cimemories.exchange.card import dataset_card, escaped
 from cimemories.model import Label
 from cimemories.store import datasets, decisions
 from cimemories.store.engine import Store, StoreError

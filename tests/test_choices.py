@@ -16,20 +16,25 @@ from scipy.stats import kendalltau
 from test_sensitivity import close, world
 from worlds import add_dataset, add_labels, add_run
 
-from cimemories.analysis.breakdown import By
-from cimemories.analysis.choices import Choice, as_frame, judged_otherwise, left_out, ranges, variants
-from cimemories.analysis.counted import asked_for
-from cimemories.analysis.cube import IdentifierRule, cube
-from cimemories.analysis.flows import Flows, Labels, scope
-from cimemories.analysis.headline import headline
-from cimemories.analysis.profile_subsets import subsets
-from cimemories.analysis.ranking import Measure, order_words, ranks, swap_words, swaps, tau, turned
-from cimemories.analysis.rates import balanced
-from cimemories.analysis.sensitivity import study
-from cimemories.analysis.spoken_for import PARTS, spoken_for
-from cimemories.analysis.tally import exposures
-from cimemories.analysis.trying import flows_of, setting_of, trial
+from cimemories.charts.comparison import flows_of, setting_of, trial
+from cimemories.compare.ranking import Measure, order_words, ranks, swap_words, swaps, tau, turned
+from cimemories.compare.sensitivity import (
+    Choice,
+    as_frame,
+    judged_otherwise,
+    left_out,
+    ranges,
+    study,
+    subsets,
+    variants,
+)
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.arrays import IdentifierRule, asked_for, cube
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Labels, scope
+from cimemories.metrics.breakdown import PARTS, By, spoken_for
+from cimemories.metrics.headline import headline
+from cimemories.metrics.violation import balanced, exposures
 from cimemories.model import JudgementStatus
 from cimemories.store.engine import Store, open_store
 

@@ -24,14 +24,14 @@ from test_sweeps import planned as planned_sweep
 from worlds import add_dataset, add_run, make_profile, records
 
 from cimemories.curation import authoring, labelling
-from cimemories.evaluation import batches, runs, sweeps
+from cimemories.evaluation import batches, planning, runs, sweeps
 from cimemories.llm import worker
 from cimemories.llm.worker import WorkError
 from cimemories.model import WorkStatus
-from cimemories.store import claims, marks, tables, work
-from cimemories.store import runs as run_rows
+from cimemories.store import engine, reviews, tables, work
+from cimemories.store import runs as store_runs
 from cimemories.store.engine import Store, StoreError, open_store
-from cimemories.store.review_tables import claim
+from cimemories.store.tables import claim
 
 if TYPE_CHECKING:
     from conftest import Database
@@ -71,7 +71,7 @@ def set_heartbeat(store: Store, work_id: str, ago: float) -> None:
     """Let the last sign of life be so many seconds old by the database's clock."""
     table = work.table_of(work_id)
     with store.write() as connection:
-        moment = work.database_clock() - ago
+        moment = engine.database_clock() - ago
         connection.execute(sa.update(table).where(table.c.id == work_id).values(heartbeat=moment))
 
 
@@ -95,7 +95,7 @@ def test_a_wrong_clock_neither_takes_over_what_lives_nor_spares_what_is_dead(dat
         )
 
     with hostile_server(waits, MODELS) as server:
-        run_id = runs.plan(opened, replace(run_spec(server.url), dataset="small"))
+        run_id = planning.plan(opened, replace(run_spec(server.url), dataset="small"))
         first = resume(0, "one")
         try:
             while len(server.chats) < 3 and first.poll() is None:
@@ -149,7 +149,7 @@ def test_workers_are_given_time_to_come_back_to_a_server_that_was_restarted(
     with store.write() as connection:
         connection.execute(sa.update(tables.run).values(host="elsewhere", pid=1))
     for since_start, ago, lives in ((5, 50, True), (5, 200, False), (HOUR, 50, False), (40, 50, False)):
-        monkeypatch.setattr(work, "database_started", lambda since=since_start: work.database_clock() - since)
+        monkeypatch.setattr(work, "database_started", lambda since=since_start: engine.database_clock() - since)
         set_heartbeat(store, run_id, ago)
         assert work.is_alive(row(store, run_id)) is lives, (since_start, ago)
 
@@ -195,7 +195,7 @@ def test_pairs_are_reserved_by_the_clock_of_the_database(store: Store, monkeypat
 
     def ask(who: str) -> list[tuple[int, int]]:
         with store.write() as connection:
-            return claims.hand_out(connection, data.id, who, f"tab of {who}", iter(pairs), 2, 60)
+            return reviews.hand_out_pairs(connection, data.id, who, f"tab of {who}", iter(pairs), 2, 60)
 
     assert ask("Ada") == pairs[:2]
     right = time.time
@@ -231,7 +231,7 @@ def taken_over(store: Store, work_id: str) -> Iterator[Callable[..., None]]:
 def test_a_run_that_was_taken_over_is_let_go(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "HEARTBEAT_SECONDS", 0.05)
     add(store, small_profiles(contexts=6))
-    run_id = runs.plan(store, simulated())
+    run_id = planning.plan(store, simulated())
     settled: list[dict[str, int]] = []
 
     with taken_over(store, run_id) as take:
@@ -280,7 +280,7 @@ def test_a_sweep_that_was_taken_over_lets_its_run_go_too(store: Store, monkeypat
         with pytest.raises(WorkError, match="was taken over"):
             sweeps.execute(store, sweep_id, concurrency=1, begin=begin)
     with store.read() as connection:
-        assert run_rows.of_sweep(connection, sweep_id)[0].status == WorkStatus.INTERRUPTED
+        assert store_runs.of_sweep(connection, sweep_id)[0].status == WorkStatus.INTERRUPTED
 
 
 def test_a_batch_that_was_taken_over_writes_nothing(store: Store) -> None:
@@ -306,7 +306,7 @@ def test_what_was_ended_or_deleted_meanwhile_is_let_go(store: Store, ended: Work
     set_heartbeat(store, run_id, HOUR)
     with store.write() as connection:
         if ended is None:
-            run_rows.delete(connection, run_id)
+            store_runs.delete(connection, run_id)
         else:
             (work.request_cancel if ended == WorkStatus.CANCELLED else work.request_pause)(connection, run_id)
     with pytest.raises(work.ClaimLost, match="was deleted" if ended is None else f"was {ended}"), own.write():
@@ -331,8 +331,8 @@ def test_what_a_person_said_last_holds_also_where_a_clock_was_ahead(store: Store
     pair = record.attribute_ids[0], record.context_ids[0]
     ahead = "2999-01-01T00:00:00.000Z"
     with store.write() as connection:
-        marks.add_all(connection, data.id, "Ada", [marks.Mark(*pair, marks.Kind.SKIP, created=ahead)])
+        reviews.add_marks(connection, data.id, "Ada", [reviews.Mark(*pair, reviews.MarkKind.SKIP, created=ahead)])
     with store.write() as connection:
-        marks.add_all(connection, data.id, "Ada", [marks.Mark(*pair, marks.Kind.CLEAR)])
+        reviews.add_marks(connection, data.id, "Ada", [reviews.Mark(*pair, reviews.MarkKind.CLEAR)])
     with store.read() as connection:
-        assert marks.standing(connection, data.id, marks.Kind.SKIP) == set()
+        assert reviews.standing_marks(connection, data.id, reviews.MarkKind.SKIP) == set()

@@ -24,9 +24,9 @@ from worlds import make_profile
 
 from cimemories import demo, serving
 from cimemories.cli import cli as application
-from cimemories.evaluation import runs
+from cimemories.evaluation import planning
 from cimemories.formats.official import write_profiles
-from cimemories.llm.simulator import running_simulator
+from cimemories.simulator.server import running_simulator
 from cimemories.store.engine import DATABASE_URL, open_store
 
 CANARY = "sk-canary-a81f55c0"
@@ -348,7 +348,7 @@ def test_a_run_that_is_stopped_twice_ends_in_one_line(number: signal.Signals, tm
     store = open_store(tmp_path)
     add(store, [make_profile(0, 6, 8)])
     with hostile_server(lambda asked: replace(texts_of(asked), wait=3.0)) as server:
-        run_id = runs.plan(store, runs.RunSpec("small", "m", server.url, samples=1))
+        run_id = planning.plan(store, planning.RunSpec("small", "m", server.url, samples=1))
         running = subprocess.Popen(
             command_line("resume", run_id, "--workspace", tmp_path),
             env=outside(),

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 import pytest
 from hostile import SOON, Asked, Behaviour, Reply, Server, completion, error, free_port, hostile_server, texts_of
 
-from cimemories.llm.address import allow_key
-from cimemories.llm.client import Client, Endpoint
+from cimemories.llm.client import Client
+from cimemories.llm.endpoint import Endpoint, allow_key
 from cimemories.model import ChatRequest
 from cimemories.store.calls import Answer, call_keys
 

@@ -9,11 +9,10 @@ from paging import button, opened, said
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, records
 
-from cimemories.analysis.review_comments import remarks
-from cimemories.store import comments, guidelines
+from cimemories.review.queue import remarks
+from cimemories.store import reviews
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, StoreError
-from cimemories.store.ids import text_hash
+from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, StoreError, text_hash
 
 HOSTILE = "![x](http://evil/y.png) <img src=x onerror=alert(1)> :material/bolt: =1+1\nsecond line"
 PAGE = "pages/curate/review.py"
@@ -30,19 +29,19 @@ def test_a_comment_is_said_once_and_settled_by_another_row(store: Store) -> None
     with store.write() as connection:
         # Each at a moment of its own: those of one moment stand in the order of their uids.
         first_at, then, at_last = (f"2026-01-01T00:00:0{second}.000Z" for second in range(3))
-        assert comments.add(connection, row.id, "Ada", *pair, "which rent?", uid="u", created=first_at)
-        assert not comments.add(connection, row.id, "Ada", *pair, "which rent?", uid="u")
-        assert comments.add(connection, row.id, "Bob", *other, "half a pair \ud83d and \0", created=then)
-        first, second = comments.of_dataset(connection, row.id)
-        assert comments.resolve(connection, row.id, "Bob", first.id, "the one in the lease", created=then)
-        assert comments.resolve(connection, row.id, "Cyd", first.id, "too late", created=at_last)
+        assert reviews.add_comment(connection, row.id, "Ada", *pair, "which rent?", uid="u", created=first_at)
+        assert not reviews.add_comment(connection, row.id, "Ada", *pair, "which rent?", uid="u")
+        assert reviews.add_comment(connection, row.id, "Bob", *other, "half a pair \ud83d and \0", created=then)
+        first, second = reviews.comments_of_dataset(connection, row.id)
+        assert reviews.resolve_comment(connection, row.id, "Bob", first.id, "the one in the lease", created=then)
+        assert reviews.resolve_comment(connection, row.id, "Cyd", first.id, "too late", created=at_last)
         with pytest.raises(StoreError, match="needs a word"):
-            comments.add(connection, row.id, "Ada", *pair, " \n")
+            reviews.add_comment(connection, row.id, "Ada", *pair, " \n")
         with pytest.raises(StoreError, match="no comment"):
-            comments.resolve(connection, row.id, "Ada", first.id + 1000)
+            reviews.resolve_comment(connection, row.id, "Ada", first.id + 1000)
     with store.read() as connection:
-        assert [c.uid for c in comments.of_pair(connection, *pair)] == ["u"]
-        (settled,) = comments.of_pair(connection, *pair)
+        assert [c.uid for c in reviews.comments_of_pair(connection, *pair)] == ["u"]
+        (settled,) = reviews.comments_of_pair(connection, *pair)
         assert (settled.open, settled.resolved_by, settled.resolution) == (False, "Bob", "the one in the lease")
         assert second.open and second.text == "half a pair \ufffd and \ufffd"
     assert [item.comment.id for item in remarks(store, row.id)] == [second.id, first.id]
@@ -52,11 +51,11 @@ def test_a_comment_of_another_dataset_is_not_settled_from_here(store: Store) -> 
     row, (pair, *_) = world(store)
     there = add_dataset(store, name="there")
     with store.write() as connection:
-        comments.add(connection, row.id, "Ada", *pair, "why?")
-        (item,) = comments.of_dataset(connection, row.id)
+        reviews.add_comment(connection, row.id, "Ada", *pair, "why?")
+        (item,) = reviews.comments_of_dataset(connection, row.id)
         with pytest.raises(StoreError):
-            comments.resolve(connection, there.id, "Ada", item.id)
-        assert comments.of_dataset(connection, there.id) == []
+            reviews.resolve_comment(connection, there.id, "Ada", item.id)
+        assert reviews.comments_of_dataset(connection, there.id) == []
 
 
 # --- the guideline ---
@@ -64,23 +63,23 @@ def test_a_comment_of_another_dataset_is_not_settled_from_here(store: Store) -> 
 
 def test_the_guideline_that_ships_is_the_first_version_and_stays_when_others_come(store: Store) -> None:
     with store.read() as connection:
-        shipped = guidelines.current(connection)
+        shipped = reviews.current_guideline(connection)
     assert (shipped.version, shipped.hash, shipped.created) == (1, text_hash(shipped.text), "")
     for word in ("necessary", "inappropriate", "ambiguous", "flag", "skip"):
         assert word in shipped.text.lower()
     with store.write() as connection:
-        kept = guidelines.keep(connection)
+        kept = reviews.keep_guideline(connection)
         assert (kept.hash, kept.text, bool(kept.created)) == (shipped.hash, shipped.text, True)
-        second = guidelines.save(connection, "Be kind.\r\n", "Ada")
-        assert guidelines.save(connection, "Be kind.", "Bob") == second
-        third = guidelines.save(connection, shipped.text, "Bob")
-        for text in (" ", "x" * (guidelines.LONGEST + 1)):
+        second = reviews.save_guideline(connection, "Be kind.\r\n", "Ada")
+        assert reviews.save_guideline(connection, "Be kind.", "Bob") == second
+        third = reviews.save_guideline(connection, shipped.text, "Bob")
+        for text in (" ", "x" * (reviews.LONGEST_GUIDELINE + 1)):
             with pytest.raises(StoreError):
-                guidelines.save(connection, text, "Ada")
+                reviews.save_guideline(connection, text, "Ada")
     with store.read() as connection:
-        versions = guidelines.all_versions(connection)
-        assert guidelines.current(connection) == third == versions[-1]
-    assert [(v.version, v.annotator) for v in versions] == [(1, guidelines.SHIPPED), (2, "Ada"), (3, "Bob")]
+        versions = reviews.guideline_versions(connection)
+        assert reviews.current_guideline(connection) == third == versions[-1]
+    assert [(v.version, v.annotator) for v in versions] == [(1, reviews.SHIPPED_GUIDELINE), (2, "Ada"), (3, "Bob")]
     assert len({v.hash for v in versions}) == 3
     assert (versions[1].text, versions[2].text) == ("Be kind.\n", shipped.text)
 
@@ -89,11 +88,11 @@ def test_a_folder_of_seeds_without_a_guideline_falls_back_to_ours(
     sqlite_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with sqlite_store.read() as connection:
-        shipped = guidelines.current(connection).text
+        shipped = reviews.current_guideline(connection).text
         monkeypatch.setenv("CIMEMORIES_SEEDS", str(tmp_path))
-        assert guidelines.current(connection).text == shipped
+        assert reviews.current_guideline(connection).text == shipped
         (tmp_path / "guideline.md").write_text("Ours.", encoding="utf-8")
-        assert guidelines.current(connection).text == "Ours.\n"
+        assert reviews.current_guideline(connection).text == "Ours.\n"
 
 
 # --- the pages ---
@@ -120,11 +119,11 @@ def test_comments_are_found_and_resolved_and_their_text_is_only_text(
     store, row, (pair, other, *_) = review
     add_labels(store, row.id, {}, simulated=True)
     with store.write() as connection:
-        comments.add(connection, row.id, "Ada", *pair, HOSTILE, created="2026-01-01T00:00:00.000Z")
-        comments.add(connection, row.id, "Bob", *other, "is that so?")
-        comments.add(connection, row.id, "Bob", *other, "settled long ago", uid="done")
-        done = next(c for c in comments.of_dataset(connection, row.id) if c.uid == "done")
-        comments.resolve(connection, row.id, "Ada", done.id, "yes")
+        reviews.add_comment(connection, row.id, "Ada", *pair, HOSTILE, created="2026-01-01T00:00:00.000Z")
+        reviews.add_comment(connection, row.id, "Bob", *other, "is that so?")
+        reviews.add_comment(connection, row.id, "Bob", *other, "settled long ago", uid="done")
+        done = next(c for c in reviews.comments_of_dataset(connection, row.id) if c.uid == "done")
+        reviews.resolve_comment(connection, row.id, "Ada", done.id, "yes")
     app = opened(PAGE, dataset=row.id, tab="comments")
     assert "2 of 3 comments on 2 pairs are open." in said(app)
     assert list(app.dataframe[0].value["text"]) == ["is that so?", HOSTILE]
@@ -147,14 +146,14 @@ def test_comments_are_found_and_resolved_and_their_text_is_only_text(
     assert not app.exception
     assert "1 of 3 comments on 2 pairs are open." in said(app)
     with store.read() as connection:
-        first = next(c for c in comments.of_dataset(connection, row.id) if c.annotator == "Ada")
+        first = next(c for c in reviews.comments_of_dataset(connection, row.id) if c.annotator == "Ada")
     assert (first.resolved_by, first.resolution) == ("Cyd", "it says <b>so</b>")
 
 
 def test_a_comment_leads_to_its_pair(review: tuple[Store, DatasetRow, list[tuple[int, int]]]) -> None:
     store, row, (_, other, *_rest) = review
     with store.write() as connection:
-        comments.add(connection, row.id, "Bob", *other, "is that so?")
+        reviews.add_comment(connection, row.id, "Bob", *other, "is that so?")
     app = opened(PAGE, dataset=row.id, tab="comments")
     choose(app, row, 0)
     button(app, "Show the pair").click().run()
@@ -196,9 +195,9 @@ def test_a_guideline_is_saved_as_a_new_version_with_its_differences(
     button(app, "Save as a new version").click().run()
     assert "no new version" in said(app)
     with store.write() as connection:
-        assert len(guidelines.all_versions(connection)) == 2
-        guidelines.save(connection, "Somebody was faster.", "Bob")
+        assert len(reviews.guideline_versions(connection)) == 2
+        reviews.save_guideline(connection, "Somebody was faster.", "Bob")
     app.text_area[0].set_value("Mine.")
     button(app, "Save as a new version").click().run()
     with store.read() as connection:
-        assert guidelines.current(connection).text == "Somebody was faster.\n"
+        assert reviews.current_guideline(connection).text == "Somebody was faster.\n"

@@ -12,29 +12,27 @@ import sqlalchemy as sa
 from evaluating import add, add_labelled, cli_inside, outside, row_of, simulated, small_profiles
 from worlds import add_dataset, answer, plan_run
 
-from cimemories.analysis.effective_labels import effective_labels
-from cimemories.analysis.progress import run_progress
 from cimemories.cli import output
-from cimemories.evaluation import costs, runs
-from cimemories.evaluation.again import command_of, spec_of
+from cimemories.evaluation import costs, planning, runs
+from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.estimates import Estimate, estimate
-from cimemories.evaluation.prices import Prices, money
-from cimemories.evaluation.spec import Memory
+from cimemories.evaluation.planning import Memory, command_of, spec_of
+from cimemories.flows.progress import run_progress
+from cimemories.labels.whatif import effective_labels
 from cimemories.llm.executor import Progress
 from cimemories.llm.worker import WorkError
 from cimemories.model import ChatRequest
-from cimemories.store import calls, run_costs, sweeps
-from cimemories.store import runs as run_rows
-from cimemories.store.engine import Store, StoreError
-from cimemories.store.ids import canonical_json
+from cimemories.store import calls
+from cimemories.store import runs as store_runs
+from cimemories.store.engine import Store, StoreError, canonical_json
 from cimemories.store.tables import run
-from pages.evaluate import run_stages
+from pages.evaluate import run_detail
 
 PRICE, JUDGE_PRICE = Prices.read("2/0.5/8 EUR"), Prices.read("10/40 EUR")
 
 
-def priced(**changes: object) -> runs.RunSpec:
-    judge = runs.JudgeSpec("llm", "sim-judge", "simulator", prices=JUDGE_PRICE)
+def priced(**changes: object) -> planning.RunSpec:
+    judge = planning.JudgeSpec("llm", "sim-judge", "simulator", prices=JUDGE_PRICE)
     return simulated(prices=PRICE, judge=judge, **changes)
 
 
@@ -73,7 +71,7 @@ def test_a_bill_worked_out_by_hand(sqlite_store: Store) -> None:
     assert {s.used.kind: s.used.failed for s in both.stages} == {"judge": 1, "respond": 0}
     seats[0]["prices"] = None
     with sqlite_store.write() as connection:
-        sweep_id = sweeps.add(connection, name="s", dataset_id=data.id, spec={}, plan={}, cap=None)
+        sweep_id = store_runs.add_sweep(connection, name="s", dataset_id=data.id, spec={}, plan={}, cap=None)
         connection.execute(sa.update(run).values(manifest=canonical_json(manifest), sweep=sweep_id))
     unknown = costs.run_cost(sqlite_store, with_judge)
     assert unknown.amount is None and unknown.unpriced == ("judge",)
@@ -133,9 +131,9 @@ def test_an_estimate_says_what_is_then_really_asked(sqlite_store: Store) -> None
     assert again.recorded == again.draws == done.reused
 
 
-def _estimated_and_done(store: Store, spec: runs.RunSpec) -> tuple[Estimate, Progress, float]:
+def _estimated_and_done(store: Store, spec: planning.RunSpec) -> tuple[Estimate, Progress, float]:
     found = estimate(store, spec, find_labels=effective_labels)
-    run_id = runs.plan(store, spec, find_labels=effective_labels)
+    run_id = planning.plan(store, spec, find_labels=effective_labels)
     done = runs.execute(store, run_id)
     assert row_of(store, run_id).expected == found.responses
     return found, done, costs.run_cost(store, run_id).paid
@@ -147,7 +145,7 @@ def test_requests_are_counted_as_the_server_gets_them(sqlite_store: Store) -> No
     for mitigation in ("none", "gate"):
         spec = priced(mitigation=mitigation)
         found = estimate(sqlite_store, spec)
-        run_id = runs.plan(sqlite_store, spec)
+        run_id = planning.plan(sqlite_store, spec)
         runs.execute(sqlite_store, run_id)
         asked = _requests(sqlite_store, run_id)
         for stage in found.stages:
@@ -157,8 +155,7 @@ def test_requests_are_counted_as_the_server_gets_them(sqlite_store: Store) -> No
 
 
 def _requests(store: Store, run_id: str) -> dict[str, int]:
-    from cimemories.store.run_tables import run_call
-    from cimemories.store.tables import call
+    from cimemories.store.tables import call, run_call
 
     query = (
         sa.select(call.c.kind, sa.func.count(sa.distinct(call.c.exchange)))
@@ -178,7 +175,7 @@ def test_what_is_not_known_is_said(sqlite_store: Store) -> None:
     assert "no price" in first.cost_words and set(first.unpriced) == {"sim-average", "sim-judge"}
     assert any("upper bound" in text for text in first.assumptions)
     assert any("4 characters a token" in text for text in first.assumptions)
-    runs.execute(sqlite_store, runs.plan(sqlite_store, free))
+    runs.execute(sqlite_store, planning.plan(sqlite_store, free))
     later = estimate(sqlite_store, replace(free, prompt_level="light"))
     assert later.seconds is not None and all(stage.completion_known for stage in later.stages)
     assert any("mean of recorded calls" in text for text in later.assumptions)
@@ -187,12 +184,12 @@ def test_what_is_not_known_is_said(sqlite_store: Store) -> None:
 def test_a_cap_ends_a_run_and_a_higher_one_goes_on(sqlite_store: Store) -> None:
     add(sqlite_store, small_profiles(contexts=4))
     with pytest.raises(StoreError, match="sim-judge"):
-        runs.plan(sqlite_store, replace(priced(cap=1.0), judge=runs.JudgeSpec("llm", "sim-judge", "simulator")))
+        planning.plan(sqlite_store, replace(priced(cap=1.0), judge=planning.JudgeSpec("llm", "sim-judge", "simulator")))
     whole = estimate(sqlite_store, priced())
     assert whole.cost_least is not None
     spec = priced(cap=whole.cost_least / 2)
     assert "will most likely end this" in str(estimate(sqlite_store, spec).warning)
-    run_id = runs.plan(sqlite_store, spec)
+    run_id = planning.plan(sqlite_store, spec)
     with pytest.raises(WorkError, match="cap on cost is reached"):
         runs.execute(sqlite_store, run_id, concurrency=1)
     row = row_of(sqlite_store, run_id)
@@ -214,19 +211,19 @@ def test_the_command_says_what_a_run_would_cost_and_starts_nothing(sqlite_store:
     assert found.returncode == 0, found.stderr
     assert "12 in 4 pairs" in found.stdout and "EUR" in found.stdout
     with sqlite_store.read() as connection:
-        assert run_rows.all_rows(connection) == []
+        assert store_runs.all_rows(connection) == []
 
 
 def test_what_was_paid_does_not_depend_on_the_clocks_of_two_machines(store: Store) -> None:
     """The run was planned on a machine whose clock is an hour ahead of its worker's."""
     add(store, small_profiles(contexts=3))
-    run_id = runs.plan(store, priced())
+    run_id = planning.plan(store, priced())
     with store.write() as connection:
         connection.execute(sa.update(run).where(run.c.id == run_id).values(created="2999-01-01T00:00:00.000Z"))
     runs.execute(store, run_id)
     cost = costs.run_cost(store, run_id)
     assert cost.paid == cost.known > 0
-    again = runs.plan(store, priced(name="again"))
+    again = planning.plan(store, priced(name="again"))
     with store.write() as connection:
         connection.execute(sa.update(run).where(run.c.id == again).values(created="2000-01-01T00:00:00.000Z"))
     runs.execute(store, again)
@@ -245,26 +242,26 @@ def test_the_plan_of_a_capped_run_says_by_how_much_the_cap_may_be_exceeded(sqlit
 
 def test_a_run_that_ended_above_its_cap_says_so(sqlite_store: Store) -> None:
     add(sqlite_store, small_profiles(contexts=4))
-    run_id = runs.plan(sqlite_store, priced())
+    run_id = planning.plan(sqlite_store, priced())
     runs.execute(sqlite_store, run_id)
     paid = costs.run_cost(sqlite_store, run_id).paid
     assert costs.run_cost(sqlite_store, run_id).above_cap_words() == ""
     with sqlite_store.write() as connection:
-        run_costs.set_cap(connection, run_id, paid / 2)
+        calls.set_cap(connection, run_id, paid / 2)
     told = f"paid {money(paid, 'EUR')}, {money(paid / 2, 'EUR')} above the cap of {money(paid / 2, 'EUR')}"
     assert told in costs.run_cost(sqlite_store, run_id).above_cap_words()
     with redirect_stderr(io.StringIO()) as errors:
         output.outcome(sqlite_store, run_id)
     assert told in " ".join(errors.getvalue().split())
-    shown = run_stages.calls_table(run_progress(sqlite_store, run_id))
+    shown = run_detail.calls_table(run_progress(sqlite_store, run_id))
     assert told in str(shown)
 
 
 def test_a_finished_run_from_the_record_says_what_it_paid_and_not_where_it_stops(sqlite_store: Store) -> None:
     add(sqlite_store, small_profiles(contexts=4))
-    runs.execute(sqlite_store, runs.plan(sqlite_store, priced()))
-    again = runs.plan(sqlite_store, priced(name="again", cap=0.5))
+    runs.execute(sqlite_store, planning.plan(sqlite_store, priced()))
+    again = planning.plan(sqlite_store, priced(name="again", cap=0.5))
     runs.execute(sqlite_store, again)
-    shown = str(run_stages.calls_table(run_progress(sqlite_store, again)))
+    shown = str(run_detail.calls_table(run_progress(sqlite_store, again)))
     assert "This run paid 0.00 EUR; the rest was in the record." in shown
     assert "so far" not in shown and "It stops" not in shown and "above" not in shown

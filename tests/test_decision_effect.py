@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import add_dataset, add_labels, add_run, ask, records
 
-from cimemories.analysis import completeness, violation
-from cimemories.analysis.cube import Cube, Names, mean_or_nan
-from cimemories.analysis.decision_effect import decision_effect, without_each, words
-from cimemories.analysis.headline import headline
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.flows.arrays import Cube, Names, mean_or_nan
+from cimemories.metrics import completeness, violation
+from cimemories.metrics.headline import headline
 from cimemories.model import Label
+from cimemories.review.effect import decision_effect, without_each, words
 from cimemories.store import decisions
 from cimemories.store.decisions import Said
 from cimemories.store.engine import Store

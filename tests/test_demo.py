@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from evaluating import ROOT, counts, numbers, outside, row_of
 
-from cimemories import demo, demo_real
+from cimemories import demo
 from cimemories.formats.official import read_profiles
-from cimemories.llm import capabilities, simulator
+from cimemories.llm import capabilities
 from cimemories.model import WorkStatus
 from cimemories.seeds import load_prompt
-from cimemories.store import datasets, labellings
-from cimemories.store import runs as run_rows
+from cimemories.simulator import server
+from cimemories.store import datasets, labellings, runs
 from cimemories.store.engine import Store, open_store
 
 PREPARE = """
@@ -45,7 +45,7 @@ def state(store: Store) -> dict[str, object]:
     with store.read() as connection:
         (dataset,) = datasets.all_rows(connection)
         (labelling,) = labellings.all_rows(connection)
-        ran = run_rows.all_rows(connection)
+        ran = runs.all_rows(connection)
     return {
         "dataset": (dataset.name, dataset.origin, dataset.profiles, dataset.attributes, dataset.contexts),
         "labelling": (labelling.status, labelling.ballots, labelling.simulated),
@@ -60,7 +60,7 @@ def asked() -> Iterator[list[object]]:
     """Every chat request that a simulator of this process is asked from now on, but for what it is asked of itself: the
     question that finds out, before a run is planned, what a server can do."""
     seen: list[object] = []
-    real = simulator._complete
+    real = server._complete
     probes = [load_prompt("probe", name).render(thing=capabilities.THING) for name in ("base", "json")]
 
     def counting(server: object, body: dict[str, Any], number: int) -> object:
@@ -69,7 +69,7 @@ def asked() -> Iterator[list[object]]:
         return real(server, body, number)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulator, "_complete", counting)
+        patch.setattr(server, "_complete", counting)
         yield seen
 
 
@@ -79,12 +79,12 @@ def assert_whole(store: Store, asked: list[object], profiles: int) -> None:
     found = state(store)
     assert found["dataset"][2] == profiles
     assert found["labelling"] == (WorkStatus.FINISHED, {"ok": profiles * 49 * 3 * demo.DRAWS}, True)
-    real = json.loads((demo.FOLDER / demo_real.ABOUT).read_text())["model"]
+    real = json.loads((demo.FOLDER / demo.REAL_ABOUT).read_text())["model"]
     assert list(found["runs"]) == [real, *demo.MODELS]
     status, responses, judgements, simulated = found["runs"].pop(real)
     whole = set(responses) == {"ok"}
     assert (status, simulated) == (WorkStatus.FINISHED if whole else WorkStatus.FINISHED_WITH_FAILURES, False)
-    assert sum(responses.values()) == demo_real.PROFILES * demo_real.CONTEXTS * demo_real.SAMPLES
+    assert sum(responses.values()) == demo.REAL_PROFILES * demo.REAL_CONTEXTS * demo.REAL_SAMPLES
     assert judgements == {"ok": responses["ok"]}, "read by the matcher"
     assert found["numbers"].pop(real)["simulated_parts"] == ["labels"]
     for status, responses, judgements, simulated in found["runs"].values():
@@ -104,7 +104,7 @@ def assert_whole(store: Store, asked: list[object], profiles: int) -> None:
 def recorded() -> int:
     """How many calls the demo ships."""
     count = 0
-    for name in ("calls.jsonl.xz", demo_real.CALLS):
+    for name in ("calls.jsonl.xz", demo.REAL_CALLS):
         with lzma.open(demo.FOLDER / name, "rt", encoding="utf-8") as file:
             count += sum('"answer"' in line[:200] and not line.startswith('{"request"') for line in file)
     return count
@@ -124,7 +124,7 @@ def test_every_answer_comes_from_the_recorded_calls_and_a_second_time_changes_no
     assert state(sqlite_store) == before
     assert asked == []
     with sqlite_store.write() as connection:
-        run_rows.delete(connection, run_rows.all_rows(connection)[0].id)
+        runs.delete(connection, runs.all_rows(connection)[0].id)
     assert not demo.is_wanted(sqlite_store), "what somebody deletes does not come back"
 
 
@@ -158,7 +158,7 @@ def _labelled(store: Store) -> bool:
 
 def _judged(store: Store) -> bool:
     with store.read() as connection:
-        rows = run_rows.all_rows(connection)
+        rows = runs.all_rows(connection)
     return bool(rows and rows[-1].model == demo.MODELS[-1] and rows[-1].judged)
 
 
@@ -167,7 +167,7 @@ def of_one_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The demo's folder with the calls of its first profile alone: a tenth to read each time."""
     folder = tmp_path / "demo"
     folder.mkdir()
-    for name in ("profiles.json", demo_real.ABOUT, demo_real.CALLS):
+    for name in ("profiles.json", demo.REAL_ABOUT, demo.REAL_CALLS):
         shutil.copy(demo.FOLDER / name, folder)
     name = f"My name is {read_profiles(folder / 'profiles.json').profiles[0].name}."
     with (
@@ -197,7 +197,7 @@ def test_killed_in_the_middle_it_is_finished_the_next_time(
         process.wait()
         assert demo.is_wanted(store)
     with store.read() as connection:
-        halfway = run_rows.all_rows(connection)[-1]
+        halfway = runs.all_rows(connection)[-1]
     assert halfway.status == WorkStatus.INTERRUPTED
     demo.prepare(store, quiet, 1)
     assert_whole(store, asked, 1)

@@ -13,14 +13,14 @@ import sqlalchemy as sa
 from evaluating import add_labelled, simulated
 from worlds import add_dataset, records
 
-from cimemories.evaluation import runs
+from cimemories.evaluation import planning, runs
 from cimemories.model import Label
-from cimemories.store import comments, decisions, guidelines, marks
-from cimemories.store.curation_tables import edit
+from cimemories.store import decisions, reviews
 from cimemories.store.engine import Store, open_store
-from cimemories.store.marks import Kind, Mark
+from cimemories.store.reviews import Mark, MarkKind
+from cimemories.store.tables import edit
 from cimemories.ui.workbench import Event
-from pages.curate.review_recording import card_id, record
+from pages.curate.review_queue import card_id, record
 
 MODEL_ANSWERS = {"call", "request", "run_call", "ballot", "vote", "response", "judgement", "reveal"}
 HEARTBEATS = {"run", "labelling", "generation", "sweep", "claim"}
@@ -70,11 +70,11 @@ def test_what_people_decide_waits_for_the_disk(sqlite_store: Store) -> None:
                 annotator="Bea",
                 label=Label.INAPPROPRIATE,
             )
-            comments.add(connection, data.id, "Ada", *pair, "why")
+            reviews.add_comment(connection, data.id, "Ada", *pair, "why")
         with store.write() as connection:
-            marks.add_all(connection, data.id, "Ada", [Mark(*pair, Kind.FLAG)])
+            reviews.add_marks(connection, data.id, "Ada", [Mark(*pair, MarkKind.FLAG)])
         with store.write() as connection:
-            guidelines.keep(connection)
+            reviews.keep_guideline(connection)
         with store.write() as connection:
             connection.execute(sa.insert(edit).values(**EDIT, dataset=data.id))
     assert {level for level, _ in seen} == {FULL}
@@ -85,7 +85,7 @@ def test_only_answers_and_heartbeats_are_relaxed(sqlite_store: Store) -> None:
     """Whatever a whole run writes without waiting for the disk is asked for again by a resume, or is of no account."""
     add_labelled(sqlite_store)
     with watched(sqlite_store) as seen:
-        run_id = runs.plan(sqlite_store, simulated())
+        run_id = planning.plan(sqlite_store, simulated())
         runs.execute(sqlite_store, run_id)
     relaxed = [tables for level, tables in seen if level == NORMAL]
     assert any("call" in tables for tables in relaxed), "answers do not wait for the disk one by one"

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from simulating import CONTEXTS
 from worlds import add_dataset, add_labels, add_profiles, make_profile, records
 
-from cimemories.curation import editing, editing_fields, labelling
+from cimemories.curation import editing, labelling
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import Context, Label
 from cimemories.store import datasets, decisions, tables, versions
-from cimemories.store.edits import Edit
 from cimemories.store.engine import Store, StoreError
+from cimemories.store.versions import Edit
 
 LABELLED = [[[INAPPROPRIATE, NECESSARY], [NECESSARY, NECESSARY], [AMBIGUOUS, AMBIGUOUS]]] * 2
 
@@ -139,7 +139,7 @@ def test_a_change_needs_a_name(sqlite_store: Store) -> None:
 def test_a_value_written_as_text_is_read_back_as_it_was(value: Any) -> None:
     if "\0" in str(value) or any(0xD800 <= ord(c) < 0xE000 for c in json.dumps(value, ensure_ascii=False)):
         return
-    again = editing_fields.parse_value(editing_fields.value_text(value))
+    again = editing.parse_value(editing.value_text(value))
     assert json.dumps(again) == json.dumps(value)
 
 
@@ -157,7 +157,7 @@ def test_a_value_written_as_text_is_read_back_as_it_was(value: Any) -> None:
     ],
 )
 def test_a_value_is_json_where_it_is_json_else_text(text: str, value: object) -> None:
-    found = editing_fields.parse_value(text)
+    found = editing.parse_value(text)
     assert (found, type(found)) == (value, type(value))
 
 

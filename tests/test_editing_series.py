@@ -13,8 +13,8 @@ from worlds import add_labels, add_profiles, make_profile
 
 from cimemories.curation import editing
 from cimemories.model import Attribute, Context, Profile
-from cimemories.store.edits import Edit
 from cimemories.store.engine import Store
+from cimemories.store.versions import Edit
 
 WORDS = st.sampled_from(["alpha", "beta", "gamma", "delta", "Épée", "x' OR 1=1 --", "<b>"])
 VALUES = st.sampled_from([1, 1.0, True, None, "1", ["a", {"z": 1, "a": 2}]])

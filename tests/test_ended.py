@@ -8,9 +8,8 @@ from evaluating import add, row_of
 from hostile import Asked, Reply, error, hostile_server, texts_of
 from worlds import make_profile
 
-from cimemories.evaluation import runs
-from cimemories.store import ended
-from cimemories.store import runs as run_rows
+from cimemories.evaluation import planning, runs
+from cimemories.store import tables, work
 from cimemories.store.engine import Store
 from cimemories.store.tables import judgement, response
 
@@ -33,8 +32,10 @@ def test_counts_of_a_run_are_those_of_the_moment_and_cost_nothing_twice(store: S
         return error(400, "no") if down and "Task 1" in str(asked.body["messages"]) else texts_of(asked)
 
     with hostile_server(answer, ("m",)) as server:
-        matcher = runs.JudgeSpec("matcher", "", "")
-        run_id = runs.plan(store, runs.RunSpec("world", "m", server.url, samples=SAMPLES, judge=matcher, check="none"))
+        matcher = planning.JudgeSpec("matcher", "", "")
+        run_id = planning.plan(
+            store, planning.RunSpec("world", "m", server.url, samples=SAMPLES, judge=matcher, check="none")
+        )
         for last in (False, True):
             for _ in range(2):
                 row = row_of(store, run_id)
@@ -55,15 +56,17 @@ def test_what_is_held_cannot_be_written_into_and_unended_work_is_not_held(
 ) -> None:
     add(store, [make_profile(0, 3, CONTEXTS)], "world")
     with hostile_server(texts_of, ("m",)) as server:
-        matcher = runs.JudgeSpec("matcher", "", "")
-        run_id = runs.plan(store, runs.RunSpec("world", "m", server.url, samples=SAMPLES, judge=matcher, check="none"))
+        matcher = planning.JudgeSpec("matcher", "", "")
+        run_id = planning.plan(
+            store, planning.RunSpec("world", "m", server.url, samples=SAMPLES, judge=matcher, check="none")
+        )
         runs.execute(store, run_id)
     row_of(store, run_id).responses["ok"] = 0
     assert row_of(store, run_id).responses == {"ok": CONTEXTS * SAMPLES}
-    monkeypatch.setattr(ended, "ENDED", ())
+    monkeypatch.setattr(work, "ENDED", ())
     asked: list[str] = []
     with store.read() as connection:
-        rows = connection.execute(sa.select(run_rows.run)).mappings().all()
+        rows = connection.execute(sa.select(tables.run)).mappings().all()
         for _ in range(2):
-            ended.by_work(connection, "x", rows, lambda ids: asked.extend(ids) or {})
+            work.counts_by_work(connection, "x", rows, lambda ids: asked.extend(ids) or {})
     assert asked == [run_id, run_id]

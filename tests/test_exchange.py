@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from worlds import PERSONAS, add_dataset, add_labels, records
 
-from cimemories.analysis import exporting
-from cimemories.analysis.labels import consensus_labels, vote_counts
-from cimemories.analysis.matrix import matrix
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED, mixture
+from cimemories.exchange import exporting
+from cimemories.flows.labels import consensus_labels, vote_counts
 from cimemories.formats.importing import import_bytes, import_file
 from cimemories.formats.official import write_profiles
+from cimemories.labels.matrix import matrix
 from cimemories.model import Label
 from cimemories.store import datasets, decisions, labellings
 from cimemories.store.engine import Store, StoreError, open_store

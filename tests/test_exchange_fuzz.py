@@ -22,11 +22,11 @@ from exchanging import content, counts, odd_world, profiles_of
 from test_official import JUNK, expected_profiles
 from worlds import add_dataset, add_labels, records
 
-from cimemories.analysis import exporting
-from cimemories.analysis.labels import vote_counts
-from cimemories.formats.bundle_tables import TABLES
-from cimemories.formats.errors import FormatError
+from cimemories.exchange import exporting
+from cimemories.flows.labels import vote_counts
+from cimemories.formats.bundle import TABLES
 from cimemories.formats.importing import Imported, import_file
+from cimemories.formats.official import FormatError
 from cimemories.model import Profile
 from cimemories.store import labellings
 from cimemories.store.engine import Store, open_store
@@ -198,9 +198,7 @@ def fitting(entries: dict[str, bytes]) -> bytes:
     """The manifest with the counts and hashes of rows that somebody changed on purpose."""
     import hashlib
 
-    from cimemories.formats.bundle import _content
-    from cimemories.formats.bundle_files import Written
-    from cimemories.formats.bundle_tables import line_of
+    from cimemories.formats.bundle import Written, _content, line_of
 
     manifest = json.loads(entries["manifest.json"])
     written = {}

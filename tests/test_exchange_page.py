@@ -11,7 +11,7 @@ import pytest
 from paging import button, opened, said
 from worlds import add_dataset, add_labels
 
-from cimemories.analysis import exporting
+from cimemories.exchange import exporting
 from cimemories.store.engine import Store, open_store
 
 PROFILES = "pages/curate/profiles.py"

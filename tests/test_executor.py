@@ -17,8 +17,9 @@ from evaluating import add, add_labelled, assert_whole, counts, numbers, row_of,
 from hostile import Asked, Reply, completion, hostile_server, texts_of
 from worlds import make_profile
 
-from cimemories.evaluation import runs
-from cimemories.llm.client import Client, Endpoint
+from cimemories.evaluation import planning, runs
+from cimemories.llm.client import Client
+from cimemories.llm.endpoint import Endpoint
 from cimemories.llm.executor import Executor, Job, Progress
 from cimemories.llm.worker import WorkError
 from cimemories.model import ChatRequest
@@ -42,8 +43,8 @@ def answering(asked: Asked) -> Reply:
     return texts_of(asked)
 
 
-def spec(url: str, **changes: object) -> runs.RunSpec:
-    judge = runs.JudgeSpec("llm", "judge", url)
+def spec(url: str, **changes: object) -> planning.RunSpec:
+    judge = planning.JudgeSpec("llm", "judge", url)
     values = {
         "dataset": "world",
         "model": "m",
@@ -53,7 +54,7 @@ def spec(url: str, **changes: object) -> runs.RunSpec:
         "seed": 0,
         "timeout": 5.0,
     }
-    return runs.RunSpec(**{**values, **changes})
+    return planning.RunSpec(**{**values, **changes})
 
 
 def world(store: Store, profiles: int = 1, contexts: int = 6) -> None:
@@ -104,7 +105,7 @@ def test_never_more_requests_at_once_than_allowed(sqlite_store: Store, concurren
         return executor.progress
 
     with hostile_server(lambda asked: replace(texts_of(asked), wait=0.05), MODELS) as server:
-        run_id = runs.plan(sqlite_store, spec(server.url))
+        run_id = planning.plan(sqlite_store, spec(server.url))
         progress = asyncio.run(execute(server.url))
     assert (progress.asked, finished, len(server.chats)) == (30, 30, 30)
     assert server.most_at_once == concurrency
@@ -125,7 +126,7 @@ def test_results_are_in_the_record_while_others_are_under_way(store: Store, besi
         return answering(asked)
 
     with hostile_server(last_one_waits, MODELS) as server:
-        run_id = runs.plan(store, spec(server.url, timeout=30.0))
+        run_id = planning.plan(store, spec(server.url, timeout=30.0))
         working = beside(runs.execute, store, run_id, concurrency=4)
         try:
             seen = eventually(lambda: row_of(store, run_id).judged == 5 * SAMPLES)
@@ -142,7 +143,7 @@ def test_results_are_in_the_record_while_others_are_under_way(store: Store, besi
 def test_the_first_judgement_comes_before_the_last_question(sqlite_store: Store) -> None:
     world(sqlite_store, contexts=12)
     with hostile_server(answering, MODELS) as server:
-        runs.execute(sqlite_store, runs.plan(sqlite_store, spec(server.url)), concurrency=2)
+        runs.execute(sqlite_store, planning.plan(sqlite_store, spec(server.url)), concurrency=2)
     order = [is_judging(asked) for asked in server.chats]
     assert order.index(True) < len(order) - 1 - order[::-1].index(False)
 
@@ -153,10 +154,10 @@ def test_the_first_judgement_comes_before_the_last_question(sqlite_store: Store)
 def test_the_same_again_makes_no_call(store: Store) -> None:
     world(store)
     with hostile_server(answering, MODELS) as server:
-        first = runs.plan(store, spec(server.url))
+        first = planning.plan(store, spec(server.url))
         runs.execute(store, first)
         made = len(server.chats)
-        second = runs.plan(store, spec(server.url))
+        second = planning.plan(store, spec(server.url))
         progress = runs.execute(store, second)
         again = runs.execute(store, second)
     assert first != second
@@ -185,9 +186,9 @@ def test_a_change_asks_only_what_it_touches(sqlite_store: Store, change: dict, s
     """More samples are the new draws alone; a time limit or a name is no part of a request."""
     world(sqlite_store)
     with hostile_server(answering, MODELS) as server:
-        runs.execute(sqlite_store, runs.plan(sqlite_store, spec(server.url)))
+        runs.execute(sqlite_store, planning.plan(sqlite_store, spec(server.url)))
         made = len(server.chats)
-        run_id = runs.plan(sqlite_store, spec(server.url, **change))
+        run_id = planning.plan(sqlite_store, spec(server.url, **change))
         runs.execute(sqlite_store, run_id)
     asked = [(a.seed, a.n) for a in server.chats[made:] if not is_judging(a)]
     assert asked == seeds
@@ -201,9 +202,9 @@ def test_one_changed_byte_asks_for_one_profile(sqlite_store: Store) -> None:
     attributes = (*changed.attributes[:2], replace(changed.attributes[2], statement=statement), *changed.attributes[3:])
     add(sqlite_store, [kept, replace(changed, attributes=attributes)], "changed")
     with hostile_server(answering, MODELS) as server:
-        runs.execute(sqlite_store, runs.plan(sqlite_store, spec(server.url)))
+        runs.execute(sqlite_store, planning.plan(sqlite_store, spec(server.url)))
         made = len(server.chats)
-        runs.execute(sqlite_store, runs.plan(sqlite_store, spec(server.url, dataset="changed")))
+        runs.execute(sqlite_store, planning.plan(sqlite_store, spec(server.url, dataset="changed")))
     fresh = server.chats[made:]
     assert len([a for a in fresh if not is_judging(a)]) == 6
     assert all(statement in a.body["messages"][0]["content"] for a in fresh)
@@ -212,13 +213,13 @@ def test_one_changed_byte_asks_for_one_profile(sqlite_store: Store) -> None:
 def test_a_real_answer_never_comes_from_a_simulator(sqlite_store: Store) -> None:
     """The same request to a server of the same model names is another call once a simulator has answered it."""
     add(sqlite_store, small_profiles(contexts=2))
-    runs.execute(sqlite_store, runs.plan(sqlite_store, simulated(seed=0)))
+    runs.execute(sqlite_store, planning.plan(sqlite_store, simulated(seed=0)))
 
     def real(asked: Asked) -> Reply:
         return completion('{"revealed": []}') if asked.body["model"] == "sim-judge" else texts_of(asked)
 
     with hostile_server(real, ("sim-average", "sim-judge")) as server:
-        run_id = runs.plan(sqlite_store, simulated(server.url, seed=0))
+        run_id = planning.plan(sqlite_store, simulated(server.url, seed=0))
         runs.execute(sqlite_store, run_id)
     assert not row_of(sqlite_store, run_id).simulated
     assert len([asked for asked in server.chats if asked.body["model"] == "sim-average"]) == 2
@@ -236,12 +237,12 @@ def test_numbers_depend_neither_on_concurrency_nor_on_interruption(sqlite_store:
     found = []
     for concurrency in (1, 8, 32):
         forget_calls(sqlite_store)
-        run_id = runs.plan(sqlite_store, simulated())
+        run_id = planning.plan(sqlite_store, simulated())
         runs.execute(sqlite_store, run_id, concurrency=concurrency)
         assert_whole(sqlite_store, run_id, 24)
         found.append(numbers(sqlite_store, run_id))
     forget_calls(sqlite_store)
-    run_id = runs.plan(sqlite_store, simulated())
+    run_id = planning.plan(sqlite_store, simulated())
 
     def interrupt(progress: Progress) -> None:
         if progress.done >= 9:

@@ -15,15 +15,15 @@ from test_executor import eventually
 from worlds import make_profile
 
 from cimemories.llm import worker
-from cimemories.llm.client import Client, Endpoint
+from cimemories.llm.client import Client
+from cimemories.llm.endpoint import Endpoint
 from cimemories.llm.executor import Job, Progress
 from cimemories.llm.worker import WorkError
 from cimemories.model import ChatRequest, WorkStatus
 from cimemories.store import calls, runs, work
 from cimemories.store.calls import Answer
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.run_tables import run_call
-from cimemories.store.tables import call, run
+from cimemories.store.tables import call, run, run_call
 
 JOBS = 12
 

@@ -17,7 +17,7 @@ from hostile import Asked, Reply, error, hostile_server
 from test_executor import MODELS, SAMPLES, answering, eventually, is_judging, spec
 from worlds import make_profile
 
-from cimemories.evaluation import runs
+from cimemories.evaluation import planning, runs
 from cimemories.llm import executor
 from cimemories.llm.worker import WorkError
 from cimemories.store import work
@@ -63,7 +63,7 @@ def test_a_dead_server_stops_the_work(store: Store) -> None:
         return Reply(body=b"x" * 50, cut=0) if silenced.is_set() else answering(asked)
 
     with hostile_server(dies, MODELS) as server:
-        run_id = runs.plan(store, spec(server.url))
+        run_id = planning.plan(store, spec(server.url))
         message = stopped(store, run_id)
         assert "does not answer any more" in message
         row = row_of(store, run_id)
@@ -88,7 +88,7 @@ def test_a_dead_server_stops_the_work(store: Store) -> None:
 def test_what_no_later_call_can_mend_stops_at_once(sqlite_store: Store, reply: Reply, said: str) -> None:
     world(sqlite_store)
     with hostile_server(lambda asked: reply, MODELS) as server:
-        run_id = runs.plan(sqlite_store, spec(server.url))
+        run_id = planning.plan(sqlite_store, spec(server.url))
         assert said in stopped(sqlite_store, run_id)
         assert len(server.chats) <= 4
         assert row_of(sqlite_store, run_id).status == "interrupted"
@@ -105,7 +105,7 @@ def test_single_failures_do_not_stop_the_work(sqlite_store: Store) -> None:
         return error(400, "content policy") if refused else answering(asked)
 
     with hostile_server(refuses_one, MODELS) as server:
-        run_id = runs.plan(sqlite_store, spec(server.url))
+        run_id = planning.plan(sqlite_store, spec(server.url))
         progress = runs.execute(sqlite_store, run_id)
     row = row_of(sqlite_store, run_id)
     assert row.status == "finished with failures"
@@ -143,7 +143,7 @@ def test_a_full_disk_interrupts_and_loses_nothing(
 ) -> None:
     world(sqlite_store)
     with hostile_server(answering, MODELS) as server:
-        run_id = runs.plan(sqlite_store, spec(server.url))
+        run_id = planning.plan(sqlite_store, spec(server.url))
         on_connect(f"PRAGMA max_page_count = {pages(sqlite_store) + 8}")
         message = stopped(sqlite_store, run_id)
         assert "full" in message
@@ -173,7 +173,7 @@ def test_a_read_only_record_stops_the_work_and_loses_nothing(
         return answering(asked)
 
     with hostile_server(goes_read_only, MODELS) as server:
-        run_id = runs.plan(sqlite_store, spec(server.url))
+        run_id = planning.plan(sqlite_store, spec(server.url))
         assert "readonly" in stopped(sqlite_store, run_id).replace("-", "")
         kept = counts(sqlite_store)
         assert 0 < kept["responses"] < CONTEXTS * SAMPLES
@@ -190,7 +190,7 @@ def test_cancelling_stops_within_seconds(store: Store) -> None:
         return answering(asked)
 
     with ThreadPoolExecutor(1) as pool, hostile_server(slow, MODELS) as server:
-        run_id = runs.plan(store, spec(server.url, timeout=30.0))
+        run_id = planning.plan(store, spec(server.url, timeout=30.0))
         working = pool.submit(runs.execute, store, run_id, concurrency=2)
         assert eventually(lambda: len(server.chats) > 6)
         asked = time.monotonic()
@@ -210,7 +210,7 @@ def test_cancelling_stops_within_seconds(store: Store) -> None:
 def test_cancelling_what_nobody_works_on_is_done_at_once(sqlite_store: Store) -> None:
     world(sqlite_store)
     with hostile_server(answering, MODELS) as server:
-        run_id = runs.plan(sqlite_store, spec(server.url))
+        run_id = planning.plan(sqlite_store, spec(server.url))
         with sqlite_store.write() as connection:
             work.request_cancel(connection, run_id)
         assert row_of(sqlite_store, run_id).status == "cancelled"

@@ -12,17 +12,15 @@ import sqlalchemy as sa
 from evaluating import DATASET, add_labelled, numbers, row_of, simulated
 
 from cimemories import seeds
-from cimemories.analysis.effective_labels import effective_labels
-from cimemories.evaluation import runs
-from cimemories.evaluation.again import command_of, judge_again, spec_of
-from cimemories.evaluation.spec import JudgeSpec, Memory, RunSpec
-from cimemories.llm.simulator import running_simulator
+from cimemories.evaluation import planning, runs
+from cimemories.evaluation.planning import JudgeSpec, Memory, RunSpec, command_of, judge_again, spec_of
+from cimemories.labels.whatif import effective_labels
 from cimemories.seeds.prompts import read_prompt_file
-from cimemories.store import judgements, memories
-from cimemories.store import runs as run_rows
+from cimemories.simulator.server import running_simulator
+from cimemories.store import datasets, judgements
+from cimemories.store import runs as store_runs
 from cimemories.store.engine import Store, StoreError, open_store
-from cimemories.store.run_tables import run_call
-from cimemories.store.tables import call, judgement, request, response, reveal
+from cimemories.store.tables import call, judgement, request, response, reveal, run_call
 
 KEYS_FILE = """
 task_solving:
@@ -53,7 +51,7 @@ def store(labelled: Path, tmp_path: Path) -> Iterator[Store]:
 
 
 def ran(store: Store, spec: RunSpec) -> str:
-    run_id = runs.plan(store, spec, find_labels=effective_labels)
+    run_id = planning.plan(store, spec, find_labels=effective_labels)
     runs.execute(store, run_id)
     return run_id
 
@@ -87,7 +85,7 @@ def test_a_reduced_memory_is_in_the_prompt_and_judged_alone(store: Store) -> Non
     run_id = ran(store, simulated(memory=Memory("necessary+3", "shuffled", seed=4, template="keyed"), samples=2))
     found = rows(store, run_id)
     with store.read() as connection:
-        held = memories.of_hashes(connection, {row["memory"] for row in found})
+        held = datasets.memories_of(connection, {row["memory"] for row in found})
         statements = {
             row.id: (row.key, row.statement)
             for row in connection.execute(sa.text("SELECT id, key, statement FROM attribute"))
@@ -112,7 +110,7 @@ def test_a_gate_shows_what_it_chose_and_its_flows_are_those_of_the_whole_memory(
     found = rows(store, run_id)
     assert {row["status"] for row in found} == {"ok"}
     with store.read() as connection:
-        shown = memories.of_hashes(connection, {row["shown"] for row in found})
+        shown = datasets.memories_of(connection, {row["shown"] for row in found})
         gates = {
             row.key: json.loads(row.response)["needed"]
             for row in connection.execute(sa.select(call.c.key, call.c.response).where(call.c.kind == "gate"))
@@ -153,7 +151,7 @@ def test_a_rewrite_keeps_the_draft_and_takes_facts_away(store: Store) -> None:
         shorter += len(row["text"]) < len(draft["text"])
     assert shorter > len(found) / 2
     with store.read() as connection:
-        stages = run_rows.calls_by_kind(connection, run_id)
+        stages = store_runs.calls_by_kind(connection, run_id)
     assert stages["rewrite"].calls == len(found)
     # A rewrite that changed nothing is the message that was judged already.
     unchanged = sum(r["text"] == drafts[r["profile"], r["context"], r["sample"]]["text"] for r in found)
@@ -171,7 +169,7 @@ def test_prompt_levels_differ_and_a_prompt_file_is_kept_word_for_word(store: Sto
     file = read_prompt_file(path)
     judge = JudgeSpec("llm", "sim-judge", "simulator", prompt=file.prompt("judge", "1"))
     spec = simulated(prompts={"respond": file.prompt("respond", "1")}, judge=judge, samples=1)
-    run_id = runs.plan(store, spec)
+    run_id = planning.plan(store, spec)
     path.unlink()  # what was planned does not need the file any more
     runs.execute(store, run_id)
     assert all(prompt.startswith("Known: - ") for prompt in asked(store, run_id, "respond"))
@@ -186,7 +184,7 @@ def test_a_split_list_is_judged_as_the_whole_one(store: Store) -> None:
     judge = JudgeSpec("llm", "sim-judge", "simulator", split=10, fields={"temperature": 0})
     split = ran(store, simulated(samples=1, judge=judge))
     with store.read() as connection:
-        stages = [run_rows.calls_by_kind(connection, run_id) for run_id in (whole, split)]
+        stages = [store_runs.calls_by_kind(connection, run_id) for run_id in (whole, split)]
     assert stages[1]["judge"].calls > 3 * stages[0]["judge"].calls
     assert row_of(store, split).judgements == {"ok": 6}
     a, b = numbers(store, whole), numbers(store, split)
@@ -219,7 +217,7 @@ def test_a_new_judge_on_an_old_run_costs_its_judging_alone(store: Store) -> None
     runs.execute(store, run_id)
     with store.read() as connection:
         judges = judgements.of_run(connection, run_id)
-        stages = run_rows.calls_by_kind(connection, run_id)
+        stages = store_runs.calls_by_kind(connection, run_id)
         verdicts = connection.execute(
             sa.select(judgement.c.verdict, sa.func.count())
             .join(response, judgement.c.response == response.c.id)
@@ -267,7 +265,7 @@ def test_one_character_asks_again_exactly_what_it_touches(store: Store) -> None:
         before = calls_made(store)
         other = ran(store, replace(here, prompts={"respond": prompt}))
         with store.read() as connection:
-            stages = run_rows.calls_by_kind(connection, other)
+            stages = store_runs.calls_by_kind(connection, other)
         assert stages["respond"].calls == 12
         assert calls_made(store) == before + 12 + stages["judge"].calls
         # A memory of one user: that user's messages and judgements, nobody else's.
@@ -288,6 +286,6 @@ def test_what_cannot_be_is_refused_before_anything_is_written(store: Store) -> N
         ({"more_judges": (simulated().judge,)}, "two of the judges are the same"),
     ):
         with pytest.raises((StoreError, ValueError), match=words):
-            runs.plan(store, simulated(**changes))
+            planning.plan(store, simulated(**changes))
     with store.read() as connection:
-        assert run_rows.all_rows(connection) == []
+        assert store_runs.all_rows(connection) == []

@@ -8,9 +8,9 @@ import pytest
 import sqlalchemy as sa
 from worlds import add_dataset, add_labels, add_run, ask
 
-from cimemories.analysis import families
-from cimemories.analysis.headline import headline
 from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
+from cimemories.metrics import headline as metrics_headline
+from cimemories.metrics.headline import headline
 from cimemories.seeds import SeedError
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import labelling, run
@@ -41,18 +41,18 @@ X, N = INAPPROPRIATE, NECESSARY
     ],
 )
 def test_a_name_tells_the_families(model: str, wanted: set[str]) -> None:
-    assert set(families.families(model)) == wanted
-    assert set(families.families(model.upper())) == wanted
-    assert families.family(model) in (wanted or {None})
+    assert set(metrics_headline.families(model)) == wanted
+    assert set(metrics_headline.families(model.upper())) == wanted
+    assert metrics_headline.family(model) in (wanted or {None})
 
 
 def test_kin_are_warned_of_whichever_way_round() -> None:
     for one, two in [("gpt-5", "openai/gpt-oss-20b"), ("Qwen3-32B", "DeepSeek-R1-Distill-Qwen-7B")]:
-        assert "same family" in (families.warning(one, two) or "")
-        assert "same family" in (families.warning(two, one) or "")
-    assert families.warning("gpt-5", "Qwen/Qwen3-8B") is None
-    assert families.warning("house-model", "other-house-model") is None
-    assert "very model" in (families.warning("house-model", "House-Model") or "")
+        assert "same family" in (metrics_headline.family_warning(one, two) or "")
+        assert "same family" in (metrics_headline.family_warning(two, one) or "")
+    assert metrics_headline.family_warning("gpt-5", "Qwen/Qwen3-8B") is None
+    assert metrics_headline.family_warning("house-model", "other-house-model") is None
+    assert "very model" in (metrics_headline.family_warning("house-model", "House-Model") or "")
 
 
 def renamed(store: Store, labeller: str, model: str) -> tuple[str, str]:
@@ -67,24 +67,24 @@ def renamed(store: Store, labeller: str, model: str) -> tuple[str, str]:
 
 def test_the_warning_reaches_every_number_of_the_run(sqlite_store: Store) -> None:
     labelling_id, run_id = renamed(sqlite_store, "gpt-5", "openai/gpt-oss-20b")
-    told = families.labeller_warning(sqlite_store, run_id)
+    told = metrics_headline.labeller_warning(sqlite_store, run_id)
     assert told and "GPT by OpenAI" in told
-    assert families.labeller_warning(sqlite_store, run_id, labelling_id) == told
+    assert metrics_headline.labeller_warning(sqlite_store, run_id, labelling_id) == told
     numbers = headline(*ask(sqlite_store, run_id))
     assert told in numbers.notes and told in numbers.as_json()["notes"]  # type: ignore[operator]
-    [kin] = families.warnings(sqlite_store, labelling_id)
+    [kin] = metrics_headline.family_warnings(sqlite_store, labelling_id)
     assert (kin.run_id, kin.warning) == (run_id, told)
     with pytest.raises(StoreError, match="no labelling"):
-        families.labeller_warning(sqlite_store, run_id, "labelling-gone")
+        metrics_headline.labeller_warning(sqlite_store, run_id, "labelling-gone")
 
 
 def test_strangers_are_not_warned_of(sqlite_store: Store) -> None:
     labelling_id, run_id = renamed(sqlite_store, "gpt-5", "Qwen/Qwen3-8B")
-    assert families.labeller_warning(sqlite_store, run_id) is None
+    assert metrics_headline.labeller_warning(sqlite_store, run_id) is None
     assert headline(*ask(sqlite_store, run_id)).notes == (
         "1 profile(s): the numbers speak for these attributes, hardly for users",
     )
-    assert [kin.warning for kin in families.warnings(sqlite_store, labelling_id)] == [None]
+    assert [kin.warning for kin in metrics_headline.family_warnings(sqlite_store, labelling_id)] == [None]
 
 
 @pytest.mark.parametrize(
@@ -100,13 +100,13 @@ def test_a_file_that_does_not_fit_is_named(tmp_path: Path, text: str, said: str)
     path = tmp_path / "models.yaml"
     path.write_text(text)
     with pytest.raises(SeedError, match=said):
-        families.families("a", path)
+        metrics_headline.families("a", path)
 
 
 def test_a_missing_file_is_a_doubt_and_no_crash(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(families, "SEEDS", tmp_path)
-    families.load_families.cache_clear()
+    monkeypatch.setattr(metrics_headline, "SEEDS", tmp_path)
+    metrics_headline.load_families.cache_clear()
     try:
-        assert "cannot be told" in (families.warning("gpt-5", "gpt-4") or "")
+        assert "cannot be told" in (metrics_headline.family_warning("gpt-5", "gpt-4") or "")
     finally:
-        families.load_families.cache_clear()
+        metrics_headline.load_families.cache_clear()

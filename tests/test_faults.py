@@ -13,12 +13,13 @@ from evaluating import add, add_labelled, assert_whole, ballots, cli, counts, nu
 from hostile import Asked, Reply, completion, error, hostile_server, texts_of
 from worlds import make_profile
 
-from cimemories.analysis.flows import Flows, scope
-from cimemories.analysis.headline import headline
 from cimemories.curation import labelling
-from cimemories.evaluation import runs
-from cimemories.llm.simulator import running_simulator
-from cimemories.store import runs as run_rows
+from cimemories.evaluation import planning, runs
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import scope
+from cimemories.metrics.headline import headline
+from cimemories.simulator.server import running_simulator
+from cimemories.store import runs as store_runs
 from cimemories.store.engine import Store, open_store
 from cimemories.store.tables import judgement, response
 
@@ -103,8 +104,8 @@ def test_a_resume_asks_only_for_what_failed(store: Store) -> None:
 
     with hostile_server(answering, ("m", "judge")) as server, pytest.MonkeyPatch.context() as patch:
         patch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
-        wanted = simulated(server.url, model="m", judge=runs.JudgeSpec("llm", "judge", server.url), seed=0)
-        run_id = runs.plan(store, wanted)
+        wanted = simulated(server.url, model="m", judge=planning.JudgeSpec("llm", "judge", server.url), seed=0)
+        run_id = planning.plan(store, wanted)
         runs.execute(store, run_id)
         first = row_of(store, run_id)
         assert first.status == "finished with failures"
@@ -112,7 +113,7 @@ def test_a_resume_asks_only_for_what_failed(store: Store) -> None:
         assert first.judgements == {"ok": 6, "unparsed": 6, "failed": 6}
         assert first.coverage == 6 / 24
         with store.read() as connection:
-            causes = {(stage, status): cause for stage, status, cause, _ in run_rows.failures(connection, run_id)}
+            causes = {(stage, status): cause for stage, status, cause, _ in store_runs.failures(connection, run_id)}
         assert causes["response", "failed"] == "malformed"
         assert causes["judgement", "failed"] == "server error"
         assert all(causes.values())
@@ -136,9 +137,9 @@ def test_numbers_are_those_of_what_is_there(sqlite_store: Store) -> None:
     add_labelled(sqlite_store)
     lost = small_profiles()[0].contexts[-1]
     with running_simulator() as url:
-        partial = runs.plan(sqlite_store, simulated(url, contexts=7))
+        partial = planning.plan(sqlite_store, simulated(url, contexts=7))
         runs.execute(sqlite_store, partial)
-        whole = runs.plan(sqlite_store, simulated(url))
+        whole = planning.plan(sqlite_store, simulated(url))
         lose_context(sqlite_store, whole, lost.task)
         runs.execute(sqlite_store, whole)
     row = row_of(sqlite_store, whole)
@@ -177,8 +178,8 @@ def test_a_judge_that_answers_nonsense_leaves_everything_missing(sqlite_store: S
         return completion("Nothing!") if asked.body["model"] == "judge" else texts_of(asked)
 
     with hostile_server(useless, ("m", "judge")) as server:
-        wanted = simulated(server.url, model="m", judge=runs.JudgeSpec("llm", "judge", server.url))
-        run_id = runs.plan(sqlite_store, wanted)
+        wanted = simulated(server.url, model="m", judge=planning.JudgeSpec("llm", "judge", server.url))
+        run_id = planning.plan(sqlite_store, wanted)
         runs.execute(sqlite_store, run_id)
     found = numbers(sqlite_store, run_id)
     assert found["coverage"] == 0

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from judging_worlds import judged_world
 from worlds import add_dataset, add_labels, add_run, ask, records
 
-from cimemories.analysis import gallery
-from cimemories.analysis.basket import Item
-from cimemories.analysis.basket_rows import held, item_of
-from cimemories.analysis.flows import Flows, scope
-from cimemories.analysis.gallery import RANKS, Facet, narrowed, ordered, run_ids, scopes_of, step
-from cimemories.analysis.heatmap import leaks
-from cimemories.analysis.leak_rows import leak_rows
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import scope
+from cimemories.leaks import gallery
+from cimemories.leaks.basket import Item, held, item_of
+from cimemories.leaks.gallery import RANKS, Facet, narrowed, ordered, run_ids, scopes_of, step
+from cimemories.leaks.table import leak_rows
+from cimemories.metrics.heatmap import leaks
 from cimemories.model import Label, Strength
 from cimemories.store import decisions, runs
 from cimemories.store.engine import Store

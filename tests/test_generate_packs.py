@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cimemories.analysis.card import dataset_card
 from cimemories.curation.generating import generate_dataset
+from cimemories.exchange.card import dataset_card
 from cimemories.seeds import SeedError, packs
 from cimemories.store import datasets
 from cimemories.store.engine import Store

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cimemories.evaluation.grounding import fold, ground
+from cimemories.evaluation.matcher import fold, ground
 from cimemories.model import Span
 
 MESSAGE = "Dear Sir,\n\nI earn\u202f$72,000 \u2014 \u201cnet\u201d.  My  rent\u2026 isn\u2019t high. Regards, Ann"

@@ -29,12 +29,13 @@ from worlds import (
     settle_judgement,
 )
 
-from cimemories.analysis import completeness, heatmap, violation
-from cimemories.analysis.accumulation import accumulation
-from cimemories.analysis.cube import IdentifierRule, cube
-from cimemories.analysis.flows import Flows, scope
-from cimemories.analysis.headline import headline
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.flows.arrays import IdentifierRule, cube
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import scope
+from cimemories.metrics import completeness, heatmap, violation
+from cimemories.metrics.accumulation import accumulation
+from cimemories.metrics.headline import headline
 from cimemories.model import DOMAINS, JudgementStatus, Label, ResponseStatus, Strength, WorkStatus
 from cimemories.store import decisions, judgements, tables, work
 from cimemories.store.engine import Store, StoreError

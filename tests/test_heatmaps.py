@@ -10,13 +10,26 @@ import numpy as np
 import pytest
 from worlds import add_labels, add_profiles, add_run, ask, make_profile, records
 
-from cimemories.analysis import heatmap
-from cimemories.analysis.cube import IdentifierRule
-from cimemories.analysis.flows import Flows, scope
-from cimemories.analysis.heatmap import By, Grid, Places
-from cimemories.analysis.heatmap_difference import as_first, difference, difference_frame, flows_of_both
-from cimemories.analysis.heatmap_order import Order, alike, by_value, most_leaked, ordered, ordered_difference
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.arrays import IdentifierRule
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import scope
+from cimemories.metrics import heatmap
+from cimemories.metrics.heatmap import (
+    By,
+    Grid,
+    Order,
+    Places,
+    alike,
+    as_first,
+    by_value,
+    difference,
+    difference_frame,
+    flows_of_both,
+    most_leaked,
+    ordered,
+    ordered_difference,
+)
 from cimemories.model import Context
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store

@@ -15,7 +15,7 @@ from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile,
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import Attribute, Context
 from cimemories.store.engine import Store
-from cimemories.ui import grids
+from cimemories.ui import charts
 
 PAGE = "pages/explore/heatmaps.py"
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
@@ -89,7 +89,7 @@ def test_a_click_opens_the_flows_of_a_cell_and_back_is_the_same_cell(
     page = opened(PAGE, run=run_id, rows="attribute")
     assert "Click a cell" in said(page)
     with monkeypatch.context() as browser:
-        browser.setattr(grids, "clicked", lambda *_: (1, 2))
+        browser.setattr(charts, "clicked_cell", lambda *_: (1, 2))
         page.run()
     assert (page.query_params["key"], page.query_params["context"]) == ("fact_1", str(person.context_ids[2]))
     assert "Violation@5 100.0 % of 1 inappropriate pairs" in said(page)
@@ -112,10 +112,10 @@ def test_a_click_opens_the_flows_of_a_cell_and_back_is_the_same_cell(
 
 @pytest.mark.parametrize("sent", [None, "x", [1], [1, 2, 3], [-1, 0], ["0", "0"], [9, 0], [0, 9], {"a": 1}])
 def test_a_click_that_is_none_changes_nothing(monkeypatch: pytest.MonkeyPatch, sent: object) -> None:
-    monkeypatch.setattr(grids.st, "session_state", {"maps": {"cell": sent}})
-    assert grids.clicked("maps", 9, 9) is None
-    monkeypatch.setattr(grids.st, "session_state", {"maps": {"cell": [8, 0]}})
-    assert grids.clicked("maps", 9, 9) == (8, 0)
+    monkeypatch.setattr(charts.st, "session_state", {"maps": {"cell": sent}})
+    assert charts.clicked_cell("maps", 9, 9) is None
+    monkeypatch.setattr(charts.st, "session_state", {"maps": {"cell": [8, 0]}})
+    assert charts.clicked_cell("maps", 9, 9) == (8, 0)
 
 
 def test_two_runs_as_a_difference(store: Store) -> None:

@@ -15,7 +15,7 @@ from cimemories.model import Label
 from cimemories.store import decisions
 from cimemories.store.engine import Store
 from cimemories.store.tables import run
-from cimemories.ui import garbage
+from cimemories.ui import server
 from pages.start import home_leaders
 
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
@@ -100,7 +100,7 @@ def test_one_goes_on_where_one_left_off(store: Store) -> None:
 def test_libraries_are_kept_out_of_the_collections_after_each_run(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(garbage, "_modules", 0)
+    monkeypatch.setattr(server, "_modules", 0)
     gc.unfreeze()
     opened(HOME)
     assert gc.get_freeze_count() > len(gc.get_objects()), "what the imports made is gone through no more"

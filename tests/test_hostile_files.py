@@ -22,14 +22,13 @@ from paging import opened, said
 from test_importing import RECORD, table
 from worlds import add_dataset
 
-from cimemories.evaluation.importing_files import import_bytes, import_file
-from cimemories.evaluation.sweep_file import check_sweep, read_sweep
-from cimemories.formats import parquet_files
+from cimemories.evaluation.importing import import_bytes, import_file
+from cimemories.evaluation.sweeps import check_sweep, read_sweep
+from cimemories.formats import huggingface
 from cimemories.formats.batch_files import batch_answers
-from cimemories.formats.bundle_files import write_table
-from cimemories.formats.columns import rows
-from cimemories.formats.errors import FormatError
-from cimemories.formats.official import read_profiles
+from cimemories.formats.bundle import write_table
+from cimemories.formats.huggingface import rows
+from cimemories.formats.official import FormatError, read_profiles
 from cimemories.formats.review_events import import_events
 from cimemories.seeds.packs import read_any
 from cimemories.seeds.prompts import read_prompt_file
@@ -249,12 +248,12 @@ def test_columns_hold_flat_texts_and_numbers_alone(tmp_path: Path, cells: pa.Arr
 def test_sizes_in_the_footer_are_looked_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.parquet"
     pq.write_table(pq.read_table(io.BytesIO(table(prompt=["y" * 900_000]))), path, use_dictionary=False)
-    monkeypatch.setattr(parquet_files, "LARGEST_COLUMN", 500_000)
+    monkeypatch.setattr(huggingface, "LARGEST_COLUMN", 500_000)
     assert "the column prompt has 0 MiB when unpacked" in refused(lambda: list(rows(path, parquet=True)))
-    monkeypatch.setattr(parquet_files, "LARGEST_COLUMN", 1 << 30)
-    monkeypatch.setattr(parquet_files, "LARGEST_FILE", 500_000)
+    monkeypatch.setattr(huggingface, "LARGEST_COLUMN", 1 << 30)
+    monkeypatch.setattr(huggingface, "LARGEST_FILE", 500_000)
     assert "when unpacked, more than" in refused(lambda: list(rows(path, parquet=True)))
-    monkeypatch.setattr(parquet_files, "LARGEST_FILE", 1 << 30)
+    monkeypatch.setattr(huggingface, "LARGEST_FILE", 1 << 30)
     assert len(list(rows(path, parquet=True))) == 1
 
 
@@ -263,20 +262,20 @@ def test_texts_that_repeat_come_out_as_they_went_in(tmp_path: Path) -> None:
     pq.write_table(pa.table({"t": texts, "n": list(range(len(texts)))}), tmp_path / "x.parquet")
     for size in (7, 4096):
         with (tmp_path / "x.parquet").open("rb") as stream:
-            batches = list(parquet_files.columns(stream, "x", lambda s: s.names, rows=size, longest=200, hint=""))
+            batches = list(huggingface.columns(stream, "x", lambda s: s.names, rows=size, longest=200, hint=""))
         assert [t for batch in batches for t in batch["t"]] == texts
         assert [n for batch in batches for n in batch["n"]] == list(range(len(texts)))
 
 
 def test_a_bundle_has_no_cell_of_any_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cimemories.formats import bundle_files
-    from cimemories.formats.bundle_tables import columns_of
+    from cimemories.formats import bundle
+    from cimemories.formats.bundle import columns_of
 
     row = {"number": 0, "ordinal": 0, "name": "x" * 2000, "sex": "F", "address": "a", "age": 3}
     write_table(tmp_path, "profiles", [row], "parquet")
-    monkeypatch.setattr(bundle_files, "LONGEST_CELL", 1000)
+    monkeypatch.setattr(bundle, "LONGEST_CELL", 1000)
     with (tmp_path / "profiles.parquet").open("rb") as stream:
-        message = refused(lambda: list(bundle_files._parquet(stream, columns_of("profiles"), "profiles.parquet")))
+        message = refused(lambda: list(bundle._parquet(stream, columns_of("profiles"), "profiles.parquet")))
     assert "name: the text in row 1 is longer than 1,000 bytes" in message
 
 
@@ -382,7 +381,7 @@ def test_profiles_of_a_file_are_counted(sqlite_store: Store) -> None:
 
 def test_many_small_records_take_time_in_proportion(tmp_path: Path) -> None:
     """A megabyte was copied for every record: 40,000 records took minutes."""
-    from cimemories.formats.json_records import elements
+    from cimemories.formats.official import elements
 
     data = b"[" + b",".join([b'{"a": 1}'] * 400_000) + b"]"
     started = time.process_time()

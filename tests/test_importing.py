@@ -21,10 +21,10 @@ from exchanging import counts, profiles_of
 from test_official import RECORD
 from worlds import add_dataset, add_labels
 
-from cimemories.analysis import exporting
-from cimemories.formats.errors import FormatError
+from cimemories.exchange import exporting
+from cimemories.formats.huggingface import recipients_and_tasks
 from cimemories.formats.importing import import_bytes, import_file
-from cimemories.formats.prompt_ends import recipients_and_tasks
+from cimemories.formats.official import FormatError
 from cimemories.store.engine import Store, StoreError, open_store
 
 LABELS = "labels_gpt-5___the_pragmatic__"
@@ -263,11 +263,11 @@ def test_a_bundle_that_is_not_as_it_should_be(fresh: Store, bundle: Path, tmp_pa
 
 def test_an_imported_labelling_asks_for_no_secret(fresh: Store, bundle: Path) -> None:
     """The endpoint of a bundle is somebody else's word: resuming must not send it a key of this machine."""
-    from cimemories.store import labellings
+    from cimemories.store import labellings as store_labellings
 
     import_bytes(fresh, bundle.read_bytes(), "b.zip")
     with fresh.read() as connection:
-        (row,) = labellings.all_rows(connection)
+        (row,) = store_labellings.all_rows(connection)
     assert row.manifest["api_key_env"] == ""
 
 
@@ -275,7 +275,7 @@ LIMIT = 700 << 20
 MEASURE = """
 import resource, sys
 from pathlib import Path
-from cimemories.formats.errors import FormatError
+from cimemories.formats.official import FormatError
 from cimemories.formats.importing import import_file
 from cimemories.store.engine import open_store
 store = open_store(sys.argv[1])

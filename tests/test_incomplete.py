@@ -11,15 +11,14 @@ from hostile import Asked, Reply, completion, error, hostile_server
 from paging import opened
 from worlds import add_dataset, add_run, make_profile
 
-from cimemories.evaluation import runs
-from cimemories.evaluation.again import judge_again
+from cimemories.evaluation import planning, runs
 from cimemories.evaluation.batches import export_batch
-from cimemories.evaluation.spec import JudgeSpec
-from cimemories.llm.simulator import running_simulator
+from cimemories.evaluation.planning import JudgeSpec, judge_again
 from cimemories.model import ResponseStatus, WorkStatus
-from cimemories.store import labellings, outcomes, work
+from cimemories.simulator.server import running_simulator
+from cimemories.store import labellings, work
 from cimemories.store.engine import Store
-from cimemories.store.outcomes import Outcome
+from cimemories.store.work import Outcome
 
 CONTEXTS = 4
 
@@ -90,18 +89,18 @@ def test_a_missing_judgement_of_any_judge_counts(store: Store) -> None:
     """The second judge cannot be read; every message and every judgement of the first is there."""
     add(store, [make_profile(0, 6, CONTEXTS)])
     with hostile_server(lambda asked: completion("no JSON"), ("second",)) as server:
-        run_id = runs.plan(store, simulated())
+        run_id = planning.plan(store, simulated())
         runs.execute(store, run_id)
         planned = row_of(store, run_id).expected
         assert row_of(store, run_id).status == "finished"
         with store.read() as connection:
-            assert outcomes.outcome(connection, run_id) == Outcome(planned, 0, 0)
+            assert work.outcome(connection, run_id) == Outcome(planned, 0, 0)
         judge_again(store, run_id, [JudgeSpec("llm", "second", server.url)])
         with store.read() as connection:
-            assert outcomes.outcome(connection, run_id) == Outcome(planned, planned, 0), "owed, not failed"
+            assert work.outcome(connection, run_id) == Outcome(planned, planned, 0), "owed, not failed"
         runs.execute(store, run_id)
     with store.read() as connection:
-        assert outcomes.outcome(connection, run_id) == Outcome(planned, planned, planned)
+        assert work.outcome(connection, run_id) == Outcome(planned, planned, planned)
     assert row_of(store, run_id).status == "finished with failures"
 
 
@@ -120,7 +119,7 @@ def test_records_from_before_are_read_as_what_they_are(store: Store) -> None:
 def test_a_batch_with_failed_answers_ends_with_3(sqlite_store: Store, tmp_path: Path, failed: int, code: int) -> None:
     """Calls that only wait for the next file are no failure."""
     add(sqlite_store, [make_profile(0, 6, CONTEXTS)])
-    run_id = runs.plan(sqlite_store, simulated("batch", model="m", judge=JudgeSpec("llm", "m", "batch"), samples=1))
+    run_id = planning.plan(sqlite_store, simulated("batch", model="m", judge=JudgeSpec("llm", "m", "batch"), samples=1))
     with sqlite_store.write() as connection:
         work.finish(connection, run_id, WorkStatus.PAUSED)
     export_batch(sqlite_store, run_id, tmp_path / "owed.jsonl")

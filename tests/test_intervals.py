@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cimemories.analysis import bootstrap, rates
-from cimemories.analysis.baselines import baselines, dropped
-from cimemories.analysis.breakdown import Grouping, measured
-from cimemories.analysis.cube import Cube, IdentifierRule, Names, retained
-from cimemories.analysis.intervals import of_cube, paired_cubes
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.flows.arrays import Cube, IdentifierRule, Names, retained
+from cimemories.metrics import bootstrap
+from cimemories.metrics import violation as metrics_violation
+from cimemories.metrics.bootstrap import intervals_of, paired_cubes
+from cimemories.metrics.breakdown import Grouping, baselines, dropped, measured
 
 CODES = st.sampled_from([NECESSARY, INAPPROPRIATE, INAPPROPRIATE, AMBIGUOUS, UNLABELLED])
 Array = npt.NDArray[np.int64]
@@ -83,7 +83,7 @@ def test_a_breakdown_is_the_definition_on_the_flows_of_each_group(data: Cube, n:
         wanted = brute_group(data, groups, group, n)
         found = frame.loc[group, ["violation", "completeness"]].to_numpy(float)
         assert np.allclose(found, wanted, rtol=0, atol=1e-12, equal_nan=True)
-    whole = of_cube(data, (n,), resamples=2)
+    whole = intervals_of(data, (n,), resamples=2)
     one = measured(data, Grouping(("all",), np.zeros((1, 1, 1), np.int64)), n)
     assert np.allclose(one["violation"], whole.violation[n].value, rtol=0, atol=1e-12, equal_nan=True)
     assert np.allclose(one["completeness"], whole.completeness.value, rtol=0, atol=1e-12, equal_nan=True)
@@ -132,7 +132,7 @@ def test_the_normal_limit_for_many_values_is_what_drawing_gives() -> None:
 @given(cubes(profiles=6), st.integers(1, 3))
 @settings(max_examples=40, deadline=None)
 def test_an_interval_holds_its_number_and_is_the_same_every_time(data: Cube, n: int) -> None:
-    first, again = of_cube(data, (n,), resamples=200), of_cube(data, (n,), resamples=200)
+    first, again = intervals_of(data, (n,), resamples=200), intervals_of(data, (n,), resamples=200)
     for one, two in zip(
         (first.violation[n], first.completeness, first.balanced),
         (again.violation[n], again.completeness, again.balanced),
@@ -160,7 +160,7 @@ def test_fewer_than_five_profiles_speak_for_attributes() -> None:
     for users, said in ((4, "attributes"), (5, "users")):
         part = [np.resize(whole, (users, 2, 2)) for whole in (reveals, draws, labels)]
         data = Cube(*part, np.ones((users, 2), np.bool_), tuple(range(users)), (0, 1), Names.unnamed(users, 2))
-        assert of_cube(data, (1,), resamples=20).violation[1].speaks_for == said
+        assert intervals_of(data, (1,), resamples=20).violation[1].speaks_for == said
 
 
 @given(cubes())
@@ -188,14 +188,14 @@ def test_the_substring_rule_names_what_it_leaves_out() -> None:
     ("violation", "completeness", "score"), [(0, 1, 1), (1, 1, 0), (0, 0, 0), (0.5, 0.5, 0.5), (1, 0, 0)]
 )
 def test_the_balanced_score_is_a_harmonic_mean(violation: float, completeness: float, score: float) -> None:
-    assert rates.balanced(violation, completeness) == score
-    assert rates.balanced_many(np.array([violation]), np.array([completeness])).tolist() == [score]
-    assert math.isnan(rates.balanced(math.nan, completeness))
+    assert metrics_violation.balanced(violation, completeness) == score
+    assert metrics_violation.balanced_many(np.array([violation]), np.array([completeness])).tolist() == [score]
+    assert math.isnan(metrics_violation.balanced(math.nan, completeness))
 
 
 def test_the_leak_rate_counts_exposures_and_its_macro_mean_counts_contexts() -> None:
     labels = np.array([[[NECESSARY, NECESSARY, NECESSARY], [INAPPROPRIATE, INAPPROPRIATE, AMBIGUOUS]]])
     draws, reveals = np.array([[[4, 4, 4], [4, 1, 4]]]), np.array([[[4, 4, 4], [1, 1, 4]]])
     data = Cube(reveals, draws, labels, np.ones((1, 2), np.bool_), (0,), (0, 1, 2), Names.unnamed(1, 2))
-    found = rates.leak_rate(data)
+    found = metrics_violation.leak_rate(data)
     assert (found.micro, found.macro, found.reveals, found.draws) == (2 / 5, (1 / 4 + 1) / 2, 2, 5)

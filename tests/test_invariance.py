@@ -13,11 +13,11 @@ from evaluating import add_labelled, assert_whole, numbers, simulated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cimemories.evaluation import runs
-from cimemories.llm.simulator import running_simulator
+from cimemories.evaluation import planning, runs
 from cimemories.llm.worker import WorkError, perform
+from cimemories.simulator.server import running_simulator
 from cimemories.store import judgements
-from cimemories.store import runs as run_rows
+from cimemories.store import runs as store_runs
 from cimemories.store.engine import Store, open_store
 
 PROFILES, CONTEXTS, SAMPLES = 2, 3, 2
@@ -32,9 +32,9 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
     with running_simulator() as url:
         store = open_store(folder / "planned")
         add_labelled(store, PROFILES, CONTEXTS)
-        judge = runs.JudgeSpec("llm", "sim-judge", url, split=25)
-        more = (runs.JudgeSpec(),)
-        run_id = runs.plan(
+        judge = planning.JudgeSpec("llm", "sim-judge", url, split=25)
+        more = (planning.JudgeSpec(),)
+        run_id = planning.plan(
             store, simulated(url, samples=SAMPLES, judge=judge, more_judges=more, mitigation="gate", check="model")
         )
         store.close()
@@ -56,7 +56,7 @@ def test_numbers_do_not_depend_on_concurrency_order_or_worker(
         shutil.copytree(source, Path(name) / "copy")
         store = open_store(Path(name) / "copy")
         with store.read() as connection:
-            row = run_rows.named(connection, run_id)
+            row = store_runs.named(connection, run_id)
             seats = [*judgements.of_run(connection, run_id), *judgements.checkers_of_run(connection, run_id)]
         for _ in range(data.draw(st.integers(0, 2), label="workers that stop on the way")):
             limit = data.draw(st.integers(1, 25), label="after so many answers")

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score, f1_score
 from worlds import add_dataset, add_judge, add_labels, add_profiles, add_run, make_profile, records, settle_judgement
 
-from cimemories.analysis import judge_audit, judge_correction
-from cimemories.analysis.audit_drawing import NOT_REVEALED, draw, draw_slice, plan, population
-from cimemories.analysis.flows import Flows, Scope, scope
-from cimemories.analysis.judge_audit import Counted, column
-from cimemories.analysis.judge_correction import CHANCE, NO_EXPOSURE, NO_REVEAL, corrected, rogan_gladen
+from cimemories.agreement import judge_audit
+from cimemories.agreement.judge_audit import CHANCE, NO_EXPOSURE, NO_REVEAL, Counted, column, corrected, rogan_gladen
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Scope, scope
 from cimemories.model import JudgementStatus, Strength
-from cimemories.store import audits, judgements, slices
+from cimemories.review.sampling import NOT_REVEALED, audit_plan, audit_population, draw, draw_audit_slice
+from cimemories.store import audits, judgements
 from cimemories.store.audits import AuditVerdict, Said
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
@@ -45,7 +45,7 @@ def drawn_world(store: Store) -> tuple[Flows, Scope]:
 
 def test_a_slice_is_drawn_of_everything_judged_and_speaks_for_it(sqlite_store: Store) -> None:
     flows, asked = drawn_world(sqlite_store)
-    found = population(flows, asked)
+    found = audit_population(flows, asked)
     assert found.items == (2 * 4 * 3 - 1) * 7  # every judged response times every attribute but the name
     items = draw(flows, asked, 60, seed=5, claimed=0.5)
     assert items == draw(flows, asked, 60, seed=5, claimed=0.5) != draw(flows, asked, 60, seed=6, claimed=0.5)
@@ -63,13 +63,13 @@ def test_a_slice_is_drawn_of_everything_judged_and_speaks_for_it(sqlite_store: S
 
 def test_asking_for_more_than_there_is_draws_all_of_it_once(sqlite_store: Store) -> None:
     flows, asked = drawn_world(sqlite_store)
-    found = population(flows, asked)
+    found = audit_population(flows, asked)
     items = draw(flows, asked, 10_000, seed=0, claimed=1.0)
     assert len({(i.response, i.attribute) for i in items}) == len(items) == found.items
     assert {i.weight for i in items} == {1.0}
     for size, share in ((0, 0.5), (10, 1.5)):
         with pytest.raises(StoreError):
-            plan(found, size, share)
+            audit_plan(found, size, share)
 
 
 def test_every_item_of_a_stratum_is_as_likely_as_every_other(sqlite_store: Store) -> None:
@@ -80,7 +80,7 @@ def test_every_item_of_a_stratum_is_as_likely_as_every_other(sqlite_store: Store
         items = draw(flows, asked, 50, seed=seed)
         hits.update((item.response, item.attribute) for item in items)
         chance |= {(item.response, item.attribute): 1 / item.weight for item in items}
-    assert len(hits) == population(flows, asked).items
+    assert len(hits) == audit_population(flows, asked).items
     for item, often in hits.items():
         spread = np.sqrt(rounds * chance[item] * (1 - chance[item]))
         assert abs(often - rounds * chance[item]) <= 5 * spread + 1e-9
@@ -91,7 +91,7 @@ def test_every_item_of_a_stratum_is_as_likely_as_every_other(sqlite_store: Store
 def test_a_plan_spends_what_it_is_given_and_no_stratum_more_than_it_has(size: int, share: float) -> None:
     sizes = {("full", "a"): 40, ("full", "b"): 3, ("implied", "a"): 1, (NOT_REVEALED, "a"): 200, (NOT_REVEALED, "b"): 9}
     found = judge_population(sizes)
-    spread = plan(found, size, share)
+    spread = audit_plan(found, size, share)
     assert spread.items == min(size, 253)
     assert all(spread.drawn[s] <= n for s, n in sizes.items())
     claims = sum(n for s, n in spread.drawn.items() if s[0] != NOT_REVEALED)
@@ -99,9 +99,9 @@ def test_a_plan_spends_what_it_is_given_and_no_stratum_more_than_it_has(size: in
 
 
 def judge_population(sizes: dict[tuple[str, str], int]) -> object:
-    from cimemories.analysis.audit_drawing import Population
+    from cimemories.review.sampling import AuditPopulation
 
-    return Population(pd.DataFrame(), pd.DataFrame(), sizes)
+    return AuditPopulation(pd.DataFrame(), pd.DataFrame(), sizes)
 
 
 def frame(rows: list[tuple[str, float, str | None, str]]) -> pd.DataFrame:
@@ -165,14 +165,14 @@ def test_baselines_and_a_judge_without_judgements_say_what_is_undefined(sqlite_s
     flows, asked = drawn_world(sqlite_store)
     with sqlite_store.write() as connection:
         judgements.assign(connection, asked.run.id, [add_judge(connection, "late")])
-    slice_id = draw_slice(flows, asked, size=40, seed=1, claimed=0.5, name="s", annotator="Ada")
+    slice_id = draw_audit_slice(flows, asked, size=40, seed=1, claimed=0.5, name="s", annotator="Ada")
     other = scope(sqlite_store, add_run(sqlite_store, asked.run.dataset, 1, {}))
     with pytest.raises(StoreError, match="was drawn of"):
         judge_audit.judge_audit(flows, other, slice_id)
     empty = judge_audit.judge_audit(flows, asked, slice_id)
     assert (empty.audited, empty.spoken, empty.judges[0].precision.value) == (0, 0.0, None)
     with sqlite_store.write() as connection:
-        items = slices.items_of(connection, slice_id)
+        items = audits.slice_items(connection, slice_id)
         said = [Said(i.response, i.attribute, FULL if i.stratum.startswith("full") else NONE) for i in items]
         audits.add_all(connection, asked.run.dataset, "Ada", said)
     asked = scope(sqlite_store, asked.run.id)
@@ -213,7 +213,7 @@ def audited_runs(draw_: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
     return truth, says
 
 
-def whole(truth: np.ndarray, says: np.ndarray) -> judge_correction.Correction:
+def whole(truth: np.ndarray, says: np.ndarray) -> judge_audit.Correction:
     """All of a run audited: each item stands for itself, in strata by the judge's claim."""
     rows = [("C" if s else "S", 1.0, "full" if t else "none", "full" if s else "none")
             for t, s in zip(truth.ravel(), says.ravel(), strict=True)]  # fmt: skip
@@ -293,19 +293,19 @@ def test_the_rate_is_of_inappropriate_pairs_in_retained_contexts_alone(sqlite_st
     add_labels(sqlite_store, data.id, [[[X, X, N], [X, X, X], [N, N, A]]])
     run_id = add_run(sqlite_store, data.id, 5, [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]])
     flows, asked = Flows(sqlite_store), scope(sqlite_store, run_id)
-    slice_id = draw_slice(flows, asked, size=1000, seed=1, claimed=0.5, name="all", annotator="Ada")
+    slice_id = draw_audit_slice(flows, asked, size=1000, seed=1, claimed=0.5, name="all", annotator="Ada")
     with sqlite_store.write() as connection:
         second = add_judge(connection, "blind judge")
         judgements.assign(connection, run_id, [second])
         for row in connection.execute(sa.select(response.c.id)).all():
             settle_judgement(connection, row.id, second, None, [], strength=Strength.PARTIAL)
-        items = slices.items_of(connection, slice_id)
+        items = audits.slice_items(connection, slice_id)
         claims = judgements.claims(connection, asked.judge.id, [i.response for i in items])
         said = [Said(i.response, i.attribute, FULL if i.attribute in claims[i.response] else NONE) for i in items]
         audits.add_all(connection, data.id, "Ada", said)
     asked = scope(sqlite_store, run_id)
     found = judge_audit.judge_audit(flows, asked, slice_id)
-    first, blind = (judge_correction.correction(flows, asked, found, j.judge) for j in found.judges)
+    first, blind = (judge_audit.correction(flows, asked, found, j.judge) for j in found.judges)
     assert (first.exposures, first.audited) == (25, 25)
     assert (first.observed.value, first.corrected.value) == pytest.approx((8 / 25, 8 / 25))
     assert (blind.observed.value, blind.sensitivity.value, blind.corrected.why) == (0.0, 0.0, CHANCE)

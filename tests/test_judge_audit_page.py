@@ -9,13 +9,13 @@ import pytest
 from paging import button, opened, said
 from worlds import add_dataset, add_judge, add_labels, add_profiles, add_run, make_profile, records
 
-from cimemories.analysis.audit_drawing import draw_slice
-from cimemories.analysis.flows import Flows, scope
-from cimemories.analysis.judge_audit import judge_audit
-from cimemories.analysis.judge_correction import correction
+from cimemories.agreement.judge_audit import correction, judge_audit
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import scope
 from cimemories.model import Profile
-from cimemories.store import audits, comments, judgements, slices
+from cimemories.review.sampling import draw_audit_slice
+from cimemories.store import audits, judgements, reviews
 from cimemories.store.audits import AuditVerdict, Said
 from cimemories.store.engine import Store
 from cimemories.ui import workbench
@@ -51,7 +51,7 @@ def world(store: Store, **names: Any) -> tuple[int, str]:
 
 def slice_of(store: Store, run_id: str, size: int = 45) -> int:
     flows, asked = Flows(store), scope(store, run_id)
-    return draw_slice(flows, asked, size=size, seed=1, claimed=0.5, name=f"{size}", annotator="Ada")
+    return draw_audit_slice(flows, asked, size=size, seed=1, claimed=0.5, name=f"{size}", annotator="Ada")
 
 
 def event(kind: Any, card: str, says: str | None, uid: str, **more: Any) -> Event:
@@ -83,8 +83,8 @@ def test_drawing_needs_a_name_and_keeps_what_it_drew(store: Store, bench: dict[s
     button(page, "Draw the slice").click().run()
     assert not page.exception
     with store.read() as connection:
-        (row,) = slices.all_rows(connection, data)
-        assert len(slices.items_of(connection, row.id)) == 30
+        (row,) = audits.all_slices(connection, data)
+        assert len(audits.slice_items(connection, row.id)) == 30
     assert (row.annotator, row.manifest["run"], row.manifest["population"]) == ("Ada", run_id, 45)
     assert "30 items are drawn and none is audited yet" in said(page)
     cards, given = bench["drawn"]
@@ -114,7 +114,7 @@ def test_what_is_said_is_recorded_once_and_undone_in_turn(store: Store, bench: d
     assert stands() == {first: "full", second: "none"}
     with store.read() as connection:
         assert len(audits.history(connection, data)) == 2
-        (note,) = comments.of_dataset(connection, data)
+        (note,) = reviews.comments_of_dataset(connection, data)
     assert note.text == f"odd wording (response {first.split('.')[0]})"
     drawn, given = bench["drawn"]
     assert given["done"] == 2 and first not in {c.id for c in drawn} and drawn[-1].id == third
@@ -130,7 +130,7 @@ def test_a_verdict_on_another_slice_of_before_is_not_lost(store: Store, bench: d
     data, run_id = world(store)
     old = slice_of(store, run_id)
     with store.read() as connection:
-        wanted = slices.items_of(connection, old)
+        wanted = audits.slice_items(connection, old)
     page = named(opened(PAGE, run=run_id, slice=slice_of(store, run_id, size=3)))
     shown = {card.id for card in bench["drawn"][0]}
     other = next(f"{i.response}.{i.attribute}" for i in wanted if f"{i.response}.{i.attribute}" not in shown)
@@ -160,7 +160,7 @@ def test_the_figures_are_the_analysis_layers(store: Store, bench: dict[str, Any]
     slice_id = slice_of(store, run_id)
     with store.write() as connection:
         judgements.assign(connection, run_id, [add_judge(connection, "second")])
-        items = slices.items_of(connection, slice_id)
+        items = audits.slice_items(connection, slice_id)
         claims = judgements.claims(connection, scope(store, run_id).judge.id, [i.response for i in items])
         told = [Said(i.response, i.attribute, FULL if i.attribute in claims[i.response] else NONE) for i in items]
         wrong = next(n for n, s in enumerate(told) if s.verdict == FULL)
@@ -198,7 +198,7 @@ def test_hostile_text_is_only_text(store: Store, bench: dict[str, Any]) -> None:
     run_id = add_run(store, data.id, 2, [[[1], [2]]], judge=TEXT)
     slice_id = slice_of(store, run_id, 4)
     with store.write() as connection:
-        items = slices.items_of(connection, slice_id)
+        items = audits.slice_items(connection, slice_id)
         audits.add_all(connection, data.id, TEXT, [Said(i.response or 0, i.attribute, FULL) for i in items])
     page = opened(PAGE, "judge_audit.box.draw", run=run_id)
     assert "<img src=http" not in said(page) and "&lt;img src=http" in said(page)

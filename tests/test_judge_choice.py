@@ -15,17 +15,23 @@ from paging import button, opened, said
 from streamlit.testing.v1 import AppTest
 from worlds import make_profile
 
-from cimemories.evaluation import runs, sweeps
-from cimemories.evaluation.again import command_of, judge_again, spec_of
+from cimemories.evaluation import planning, runs, sweeps
 from cimemories.evaluation.batches import export_batch
 from cimemories.evaluation.estimates import estimate
-from cimemories.evaluation.planning import judge_limit
-from cimemories.evaluation.servers import Server
-from cimemories.evaluation.spec import JUDGE_TOKENS, JudgeSpec, RunSpec
-from cimemories.evaluation.sweep_file import check_sweep
-from cimemories.llm.simulator import running_simulator
+from cimemories.evaluation.planning import (
+    JUDGE_TOKENS,
+    JudgeSpec,
+    RunSpec,
+    Server,
+    command_of,
+    judge_again,
+    judge_limit,
+    spec_of,
+)
+from cimemories.evaluation.sweeps import check_sweep
+from cimemories.simulator.server import running_simulator
 from cimemories.store import judgements
-from cimemories.store import runs as run_rows
+from cimemories.store import runs as store_runs
 from cimemories.store.engine import Store, StoreError
 
 RUNS = "pages/evaluate/runs.py"
@@ -64,9 +70,9 @@ def test_a_simulated_judge_of_real_messages_is_refused_everywhere(store: Store, 
     with running_simulator() as url:
         for judge in (SIMULATED_JUDGE, JudgeSpec("llm", "sim-judge", url)):
             with pytest.raises(StoreError, match=said_):
-                runs.plan(store, spec(real.url, judge=judge))
+                planning.plan(store, spec(real.url, judge=judge))
     with pytest.raises(StoreError, match=said_):
-        runs.plan(store, spec("batch", judge=SIMULATED_JUDGE))
+        planning.plan(store, spec("batch", judge=SIMULATED_JUDGE))
     content = {
         "name": "s",
         "dataset": "small",
@@ -80,8 +86,8 @@ def test_a_simulated_judge_of_real_messages_is_refused_everywhere(store: Store, 
     done = cli_inside(outside(), "run", "-d", "small", "-m", "m", "--base-url", real.url, *by, *place)
     assert done.returncode == 1 and "simulated judge" in done.stderr
     with store.read() as connection:
-        assert run_rows.all_rows(connection) == []
-    run_id = runs.plan(store, spec(real.url))
+        assert store_runs.all_rows(connection) == []
+    run_id = planning.plan(store, spec(real.url))
     runs.execute(store, run_id)
     with pytest.raises(StoreError, match=said_):
         judge_again(store, run_id, [SIMULATED_JUDGE])
@@ -89,13 +95,13 @@ def test_a_simulated_judge_of_real_messages_is_refused_everywhere(store: Store, 
     assert not row_of(store, run_id).simulated
     app = opened(RUNS, "runs.box.judge", run=run_id)
     assert "simulated" not in app.selectbox(key=f"runs.again.{run_id}.judge.0.kind").options
-    simulated_run = runs.plan(store, simulated(samples=1, judge=JudgeSpec()))
+    simulated_run = planning.plan(store, simulated(samples=1, judge=JudgeSpec()))
     runs.execute(store, simulated_run)
     judge_again(store, simulated_run, [SIMULATED_JUDGE])
 
 
 def test_a_real_run_does_not_move_to_a_simulator(store: Store, real: Any) -> None:
-    run_id = runs.plan(store, spec(real.url, judge=JudgeSpec("llm", "m", real.url)))
+    run_id = planning.plan(store, spec(real.url, judge=JudgeSpec("llm", "m", real.url)))
     for moved in ({"base_url": "simulator"}, {"judge_base_url": "simulator"}):
         with pytest.raises(StoreError, match="is a simulator, and m in run-"):
             runs.execute(store, run_id, **moved)
@@ -215,7 +221,7 @@ def test_a_judge_has_room_for_reasoning_and_its_prompt(context: int | None, limi
 
 def test_a_task_check_by_a_model_has_the_room_of_its_judge(store: Store, real: Any) -> None:
     """64 tokens cut what a model that thinks first has to say."""
-    run_id = runs.plan(store, spec(real.url, judge=JudgeSpec("llm", "m", real.url), check="model"))
+    run_id = planning.plan(store, spec(real.url, judge=JudgeSpec("llm", "m", real.url), check="model"))
     with store.read() as connection:
         (checker,) = judgements.checkers_of_run(connection, run_id)
     assert checker.parameters["max_tokens"] == JUDGE_TOKENS
@@ -223,6 +229,6 @@ def test_a_task_check_by_a_model_has_the_room_of_its_judge(store: Store, real: A
 
 
 def test_a_batch_run_has_the_bodies_of_its_limits(store: Store, tmp_path: Path) -> None:
-    run_id = runs.plan(store, spec("batch", judge=JudgeSpec("llm", "m", "batch"), max_tokens=None))
+    run_id = planning.plan(store, spec("batch", judge=JudgeSpec("llm", "m", "batch"), max_tokens=None))
     export_batch(store, run_id, tmp_path / "owed.jsonl")
     assert "max_tokens" not in (tmp_path / "owed.jsonl").read_text()

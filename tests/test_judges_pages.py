@@ -11,9 +11,10 @@ from paging import opened, said
 from typer.testing import CliRunner
 from worlds import add_run
 
-from cimemories.analysis.flows import Flows, scope
-from cimemories.analysis.headline import headline
 from cimemories.cli import cli
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import scope
+from cimemories.metrics.headline import headline
 from cimemories.store.engine import WORKSPACE, Store, shared_store
 
 HEATMAPS, LEAKS, AUDIT = "pages/explore/heatmaps.py", "pages/explore/leaks.py", "pages/evaluate/judge_audit.py"

@@ -13,13 +13,12 @@ from sklearn.metrics import cohen_kappa_score
 from worlds import add_dataset, add_labels, add_run, ask, records
 
 from cimemories import seeds
-from cimemories.analysis.flows import Flows, scope
-from cimemories.analysis.headline import headline
-from cimemories.analysis.judges_agreement import judges_agreement
-from cimemories.analysis.leaks import leak_view
-from cimemories.analysis.task_check import task_checks
-from cimemories.analysis.warnings import comparison_warnings, run_warnings
+from cimemories.agreement.judges import judges_agreement
 from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import scope
+from cimemories.leaks.message import leak_view
+from cimemories.metrics.headline import comparison_warnings, headline, run_warnings, task_checks
 from cimemories.model import JudgementStatus
 from cimemories.store import judgements, runs, tables, work
 from cimemories.store.engine import Store

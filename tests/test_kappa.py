@@ -11,8 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
-from cimemories.analysis import kappa
-from cimemories.analysis.kappa import alpha, cohen_kappa, compare, confusion, gwet_ac1, interval, krippendorff_alpha
+from cimemories.agreement import statistics
+from cimemories.agreement.statistics import (
+    alpha,
+    cohen_kappa,
+    compare,
+    confusion,
+    gwet_ac1,
+    interval,
+    krippendorff_alpha,
+)
 
 # 100 patients classified by two abstractors: `cont3x3abstractors` of Gwet's own R package irrCAC, whose documentation
 # ("Computing agreement coefficients from contingency tables") prints kappa 0.7964094, AC1 0.8493305 and 89 % agreement.
@@ -104,7 +112,7 @@ def test_alpha_is_the_packages_in_every_resample(rows: list[list[int]], seed: in
     assert krippendorff_alpha(counts) == krippendorff.alpha(value_counts=counts, level_of_measurement="nominal")
     patterns, number = np.unique(usable, axis=0, return_counts=True)
     drawn = np.random.default_rng(seed).multinomial(len(usable), number / len(usable), size=3)
-    for times, ours in zip(drawn, kappa._alphas(patterns, drawn), strict=True):
+    for times, ours in zip(drawn, statistics._alphas(patterns, drawn), strict=True):
         theirs = krippendorff_alpha(np.repeat(patterns, times, axis=0))
         assert np.isnan(ours) if theirs is None else ours == pytest.approx(theirs)
 
@@ -112,9 +120,9 @@ def test_alpha_is_the_packages_in_every_resample(rows: list[list[int]], seed: in
 @pytest.mark.parametrize(
     ("first", "second", "kappa_value", "ac1_value", "why"),
     [
-        ([], [], None, None, kappa.TOO_FEW),
-        ([1], [1], None, None, kappa.TOO_FEW),
-        ([2, 2, 2], [2, 2, 2], None, 1.0, kappa.ONE_ANSWER),
+        ([], [], None, None, statistics.TOO_FEW),
+        ([1], [1], None, None, statistics.TOO_FEW),
+        ([2, 2, 2], [2, 2, 2], None, 1.0, statistics.ONE_ANSWER),
         ([1, 1], [2, 2], 0.0, -1 / 3, ""),  # never the same answer: e = (1/4 + 1/4) / 2
         ([0, 1, 2], [0, 1, 2], 1.0, 1.0, ""),
         ([1, 1, 1, 1], [1, 1, 2, 2], 0.0, (0.5 - 3 / 16) / (1 - 3 / 16), ""),
@@ -131,16 +139,16 @@ def test_what_is_undefined_is_no_number(
     if kappa_value is None:
         assert (found.kappa.low, found.kappa.high, found.kappa.why) == (None, None, why)
     if len(first) > 1 and len(set(zip(first, second, strict=True))) == 1:  # resamples are all alike
-        assert (found.ac1.low, found.agreement.low, found.agreement.why) == (None, None, kappa.NO_SPREAD)
+        assert (found.ac1.low, found.agreement.low, found.agreement.why) == (None, None, statistics.NO_SPREAD)
 
 
 @pytest.mark.parametrize(
     ("counts", "why"),
     [
-        (np.zeros((0, 3)), kappa.NO_OVERLAP),
-        ([[1, 0, 0], [0, 1, 0], [0, 0, 1]], kappa.NO_OVERLAP),  # one annotator, or no overlap
-        ([[1, 1, 0], [0, 1, 0]], kappa.NO_OVERLAP),
-        ([[0, 2, 0], [0, 3, 0], [1, 0, 0]], kappa.ONE_ANSWER),
+        (np.zeros((0, 3)), statistics.NO_OVERLAP),
+        ([[1, 0, 0], [0, 1, 0], [0, 0, 1]], statistics.NO_OVERLAP),  # one annotator, or no overlap
+        ([[1, 1, 0], [0, 1, 0]], statistics.NO_OVERLAP),
+        ([[0, 2, 0], [0, 3, 0], [1, 0, 0]], statistics.ONE_ANSWER),
     ],
 )
 def test_alpha_without_overlap_or_spread_says_why(counts: list[list[int]], why: str) -> None:
@@ -164,7 +172,7 @@ def test_no_interval_where_resamples_are_undefined_or_alike() -> None:
     assert interval(lambda at: 1.0, 5) is None and interval(lambda at: float(at.mean()), 1) is None
     assert interval(lambda at: None if at.max() < 4 else float(at.mean()), 5) is None
     rare = compare([0] * 9 + [1], [0] * 10, 2)  # a third of the resamples have one answer alone
-    assert rare.kappa.value == 0 and (rare.kappa.low, rare.kappa.why) == (None, kappa.OFTEN_UNDEFINED)
+    assert rare.kappa.value == 0 and (rare.kappa.low, rare.kappa.why) == (None, statistics.OFTEN_UNDEFINED)
     assert rare.agreement.low == pytest.approx(0.7) and rare.agreement.high == 1
 
 

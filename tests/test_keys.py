@@ -20,12 +20,20 @@ from typer.testing import CliRunner
 from worlds import make_profile
 
 from cimemories.cli import cli
-from cimemories.evaluation import runs
-from cimemories.evaluation.sweep_file import check_sweep
-from cimemories.llm import address
-from cimemories.llm.address import allow_key
-from cimemories.llm.client import Client, Endpoint, EndpointError, probe
-from cimemories.llm.redact import IN_ANSWERS, IN_ERRORS, PLACEHOLDER, Redactor
+from cimemories.evaluation import planning, runs
+from cimemories.evaluation.sweeps import check_sweep
+from cimemories.llm import endpoint
+from cimemories.llm.client import Client
+from cimemories.llm.endpoint import (
+    IN_ANSWERS,
+    IN_ERRORS,
+    PLACEHOLDER,
+    Endpoint,
+    EndpointError,
+    Redactor,
+    allow_key,
+    probe,
+)
 from cimemories.llm.worker import WorkError
 from cimemories.model import ChatRequest
 from cimemories.seeds import SeedError
@@ -109,12 +117,12 @@ def test_a_key_that_a_server_sends_back_is_nowhere_in_the_record(sqlite_store: S
 
     with hostile_server(echo) as server:
         allow_key("CANARY_API_KEY", server.url)
-        spec = runs.RunSpec("world", "m", server.url, samples=1, api_key_env="CANARY_API_KEY")
-        runs.execute(sqlite_store, runs.plan(sqlite_store, spec))
+        spec = planning.RunSpec("world", "m", server.url, samples=1, api_key_env="CANARY_API_KEY")
+        runs.execute(sqlite_store, planning.plan(sqlite_store, spec))
         with hostile_server(lambda asked: error(401, f"bad key {asked.authorization}")) as closed:
             allow_key("CANARY_API_KEY", closed.url)
-            run_id = runs.plan(
-                sqlite_store, runs.RunSpec("world", "m", server.url, samples=2, api_key_env="CANARY_API_KEY")
+            run_id = planning.plan(
+                sqlite_store, planning.RunSpec("world", "m", server.url, samples=2, api_key_env="CANARY_API_KEY")
             )
             with pytest.raises(WorkError) as caught:
                 runs.execute(sqlite_store, run_id, base_url=closed.url)
@@ -147,7 +155,7 @@ def test_a_key_that_a_server_sends_back_is_nowhere_in_the_record(sqlite_store: S
 def test_an_address_that_holds_a_key_is_refused_without_repeating_it(address: str, sqlite_store: Store) -> None:
     add(sqlite_store, [make_profile(0, 3, 4)], "world")
     with pytest.raises(EndpointError, match="--api-key-env") as caught:
-        runs.plan(sqlite_store, runs.RunSpec("world", "m", address))
+        planning.plan(sqlite_store, planning.RunSpec("world", "m", address))
     assert "http://127.0.0.1:1/v1" in str(caught.value)
     assert not holds_key("".join(traceback.format_exception(caught.value)))
     assert not [text for text in everything(sqlite_store) if holds_key(text)]
@@ -223,7 +231,7 @@ def test_no_other_variable_than_one_of_a_key_is_read(name: str, sqlite_store: St
     add(sqlite_store, [make_profile(0, 3, 4)], "world")
     with hostile_server() as server:
         with pytest.raises(EndpointError, match="_API_KEY or _TOKEN"):
-            runs.plan(sqlite_store, runs.RunSpec("world", "m", server.url, api_key_env=name))
+            planning.plan(sqlite_store, planning.RunSpec("world", "m", server.url, api_key_env=name))
         with pytest.raises(EndpointError, match="_API_KEY or _TOKEN"):
             allow_key(name, server.url)
         assert not server.chats
@@ -256,8 +264,8 @@ def test_a_run_from_elsewhere_sends_no_key_when_it_is_resumed(sqlite_store: Stor
     """The record names the variable and the address, and both may have been written by somebody else."""
     add(sqlite_store, [make_profile(0, 3, 4)], "world")
     with hostile_server() as server:
-        run_id = runs.plan(
-            sqlite_store, runs.RunSpec("world", "m", server.url, samples=1, api_key_env="CANARY_API_KEY")
+        run_id = planning.plan(
+            sqlite_store, planning.RunSpec("world", "m", server.url, samples=1, api_key_env="CANARY_API_KEY")
         )
         runs.execute(sqlite_store, run_id)
         assert {asked.authorization for asked in server.chats} == {"Bearer no-key-needed"}
@@ -265,24 +273,24 @@ def test_a_run_from_elsewhere_sends_no_key_when_it_is_resumed(sqlite_store: Stor
 
 def test_the_settings_file_names_servers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = tmp_path / "settings.toml"
-    monkeypatch.setenv(address.SETTINGS, str(settings))
-    assert not address.may_send("LAB_API_KEY", "https://llm.lab.example/v1")
+    monkeypatch.setenv(endpoint.SETTINGS, str(settings))
+    assert not endpoint.may_send("LAB_API_KEY", "https://llm.lab.example/v1")
     settings.write_text('[keys]\nLAB_API_KEY = ["https://llm.lab.example", "http://localhost:8000/v1"]\n')
-    assert address.may_send("LAB_API_KEY", "https://llm.lab.example:443/v1")
-    assert address.may_send("LAB_API_KEY", "http://LOCALHOST:8000/v1/")
+    assert endpoint.may_send("LAB_API_KEY", "https://llm.lab.example:443/v1")
+    assert endpoint.may_send("LAB_API_KEY", "http://LOCALHOST:8000/v1/")
     for url in ("http://llm.lab.example/v1", "https://llm.lab.example:8443", "https://llm.lab.example.evil.example"):
-        assert not address.may_send("LAB_API_KEY", url)
-    assert not address.may_send("OTHER_API_KEY", "https://llm.lab.example/v1")
+        assert not endpoint.may_send("LAB_API_KEY", url)
+    assert not endpoint.may_send("OTHER_API_KEY", "https://llm.lab.example/v1")
     for wrong in ('[keys]\nAWS_SECRET = "https://x.example"\n', "[keys]\nLAB_API_KEY = [3]\n", "keys = 3", "keys = ["):
         settings.write_text(wrong)
         with pytest.raises(EndpointError, match="settings"):
-            address.may_send("LAB_API_KEY", "https://llm.lab.example/v1")
+            endpoint.may_send("LAB_API_KEY", "https://llm.lab.example/v1")
 
 
 def test_the_makers_of_the_presets_get_their_own_keys_alone() -> None:
-    assert address.may_send("OPENAI_API_KEY", "https://api.openai.com/v1")
-    assert address.may_send("ANTHROPIC_API_KEY", "https://api.anthropic.com/v1/")
-    assert not address.may_send("ANTHROPIC_API_KEY", "https://api.openai.com/v1")
+    assert endpoint.may_send("OPENAI_API_KEY", "https://api.openai.com/v1")
+    assert endpoint.may_send("ANTHROPIC_API_KEY", "https://api.anthropic.com/v1/")
+    assert not endpoint.may_send("ANTHROPIC_API_KEY", "https://api.openai.com/v1")
 
 
 def test_a_command_allows_what_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +300,7 @@ def test_a_command_allows_what_it_names(tmp_path: Path, monkeypatch: pytest.Monk
         told = ["--model", "m", "--base-url", server.url, "--api-key-env", "CANARY_API_KEY", "-w", str(tmp_path)]
         outcome = CliRunner().invoke(cli, ["run", "-d", "world", *told])
         assert "refuses the key in $CANARY_API_KEY" in str(outcome.exception)
-        monkeypatch.setenv(address.KEYS, "")
+        monkeypatch.setenv(endpoint.KEYS, "")
         sweep = tmp_path / "sweep.yaml"
         sweep.write_text(
             f"name: s\ndataset: world\nsamples: 1\nmodels: [{{model: m, base_url: '{server.url}', "
@@ -303,7 +311,7 @@ def test_a_command_allows_what_it_names(tmp_path: Path, monkeypatch: pytest.Monk
         allowed = f"CANARY_API_KEY={server.url}"
         outcome = CliRunner().invoke(cli, ["sweep", str(sweep), "--allow-key", allowed, "-w", str(tmp_path)])
         assert "refuses the key in $CANARY_API_KEY" in str(outcome.exception)
-        assert os.environ[address.KEYS] == allowed.removesuffix("/v1")
+        assert os.environ[endpoint.KEYS] == allowed.removesuffix("/v1")
         outcome = CliRunner().invoke(cli, ["sweep", str(sweep), "--allow-key", "HOME=/", "-w", str(tmp_path)])
         assert outcome.exit_code == 2
 

@@ -10,11 +10,12 @@ import pytest
 from evaluating import cli_inside
 from worlds import add_labels, add_profiles, add_run, make_profile, records
 
-from cimemories.analysis.flows import Flows, Labels, scope
-from cimemories.analysis.headline import headline
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Labels, scope
+from cimemories.metrics.headline import headline
 from cimemories.model import Label
-from cimemories.store import decisions, rules
+from cimemories.store import decisions, labellings
 from cimemories.store.engine import Store, StoreError, open_store
 
 A, N, X = AMBIGUOUS, NECESSARY, INAPPROPRIATE
@@ -37,7 +38,7 @@ def world(store: Store) -> str:
             annotator="ann",
             label=Label.NECESSARY,
         )
-        rules.add(
+        labellings.add_rule(
             connection,
             dataset.id,
             "the unconcerned first",

@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cimemories.curation import labelling
-from cimemories.curation.ballots import Ballot, read_ballot, write_ballot
-from cimemories.curation.labelling import LabellingSpec
-from cimemories.evaluation.judge import read_judgement
-from cimemories.llm.answers import AnswerError
+from cimemories.curation.labelling import Ballot, LabellingSpec, read_ballot, write_ballot
+from cimemories.evaluation.judging import read_judgement
+from cimemories.llm.client import AnswerError
 from cimemories.model import Span, Strength, Verdict
 from cimemories.seeds import load_personas
 from cimemories.store import labellings

@@ -10,10 +10,10 @@ from paging import button, nodes, opened, said
 from streamlit.testing.v1 import AppTest
 from worlds import PERSONAS, add_dataset, add_labels, add_profiles, add_run, records
 
-from cimemories.analysis.pairs import pairs
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.labels.votes import pairs
 from cimemories.model import Attribute, Context, Label, Profile, WorkStatus
-from cimemories.store import decisions, imported, labellings, rules, work
+from cimemories.store import decisions, labellings, work
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store
 
@@ -148,7 +148,7 @@ def test_the_current_rule_is_the_one_that_is_explained(store: Store, labelled: t
     person = records(store, dataset.id)[0]
     priors = {"fundamentalist": 0.1, "pragmatic": 0.1, "unconcerned": 0.8}
     with store.write() as connection:
-        rules.add(connection, dataset.id, "bold", threshold=0.8, priors=priors, annotator="Ada", use=True)
+        labellings.add_rule(connection, dataset.id, "bold", threshold=0.8, priors=priors, annotator="Ada", use=True)
     app = opened(LABELS, dataset=dataset.id, attribute=person.attribute_ids[2], context=person.context_ids[0])
     assert by_pair(drawing(app), "cells")["fact_2", "Recipient 0"] == "N"
     assert "80 % of the mixture says necessary; the threshold is 80 %: consensus." in said(app)
@@ -342,7 +342,7 @@ def test_an_imported_labelling_is_shown_by_its_shares(store: Store) -> None:
     dataset = add_dataset(store, profiles=1, attributes=2, contexts=1)
     (person,) = records(store, dataset.id)
     with store.write() as connection:
-        ids = labellings.persona_ids(connection, "test", PERSONAS)
+        ids = labellings.personas_of(connection, "test", PERSONAS)
         labelling = labellings.add(
             connection,
             identity="imported",
@@ -355,7 +355,7 @@ def test_an_imported_labelling_is_shown_by_its_shares(store: Store) -> None:
             manifest={"personas": ids},
         )
         shares = [(person.attribute_ids[0], 1.0, 0.0), (person.attribute_ids[1], 0.97, 0.03)]
-        imported.write_shares(
+        labellings.write_shares(
             connection,
             [
                 {

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -18,24 +20,35 @@ from cimemories.seeds import SEEDS
 
 ROOT = Path(__file__).resolve().parents[1]
 APP = "app.py"
-TOP, UI = 6, -1
+TOP, UI = 20, -1
 RANKS = {
     "model": 0,
     "images": 0,
-    "access": 0,
     "texts": 0,
     "files": 0,
+    "access": 0,
     "seeds": 1,
     "store": 1,
-    "formats": 2,
-    "llm": 2,
-    "curation": 3,
-    "evaluation": 3,
-    "analysis": 4,
-    "report": 5,
-    **dict.fromkeys(("cli", "serving", "demo", "demo_real", "launch", "uploads", "__main__", "pages", "app"), TOP),
+    "simulator": 2,
+    "formats": 3,
+    "llm": 3,
+    "curation": 4,
+    "evaluation": 4,
+    "flows": 5,
+    "labels": 6,
+    "agreement": 7,
+    "exchange": 7,
+    "metrics": 8,
+    "review": 9,
+    "leaks": 9,
+    "compare": 9,
+    "charts": 10,
+    "report": 11,
+    **dict.fromkeys(("cli", "serving", "demo", "launch", "uploads", "__main__", "pages", "app"), TOP),
     "ui": UI,
 }
+ANALYSIS = ("flows", "labels", "metrics", "agreement", "review", "compare", "leaks")
+MOST_FILES = 15  # of one folder, __init__.py not counted
 FORBIDDEN_IN_APP = {"sqlalchemy", "duckdb", "numpy", "openai"}
 # What renders its first argument as markdown or HTML and so fetches an image without a click.
 TEXTS = "markdown write table metric toast chat_message caption info warning error success title header subheader html"
@@ -114,7 +127,7 @@ def texts(file: str) -> Iterator[tuple[str, int]]:
 def test_every_part_of_the_house_has_a_rank() -> None:
     parts = {part_of(file) for file in sources()}
     assert parts - {"__init__"} <= RANKS.keys()
-    assert {"model", "store", "llm", "curation", "evaluation", "analysis", "ui", "pages", "app", "cli"} <= parts
+    assert {"model", "store", "llm", "curation", "evaluation", "flows", "metrics", "ui", "pages", "app", "cli"} <= parts
 
 
 def test_imports_point_one_way() -> None:
@@ -125,6 +138,27 @@ def test_imports_point_one_way() -> None:
         if part_of(file) != "__init__" and not allowed(part_of(file), there)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_module_is_imported_in_a_circle() -> None:
+    """Imports inside functions count too: a circle that is hidden there is one all the same."""
+    modules = {
+        Path(file).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__"): file for file in sources()
+    }
+    graph = {
+        name: {
+            found
+            for item, _ in imported(file)
+            if (found := item if item in modules else item.rpartition(".")[0]) in modules and found != name
+        }
+        for name, file in modules.items()
+    }
+    TopologicalSorter(graph).prepare()  # raises CycleError, with the circle
+
+
+def test_a_folder_is_no_cupboard() -> None:
+    files = Counter(str(Path(file).parent) for file in sources() if Path(file).name != "__init__.py")
+    assert {folder: count for folder, count in files.items() if count > MOST_FILES and "versions" not in folder} == {}
 
 
 def test_streamlit_stays_in_the_app_and_vllm_and_sql_outside_of_it() -> None:
@@ -138,7 +172,7 @@ def test_streamlit_stays_in_the_app_and_vllm_and_sql_outside_of_it() -> None:
             if package == "vllm":
                 wrong.append(f"{file}:{line}: vLLM is asked over HTTP and never imported")
             if package in FORBIDDEN_IN_APP and part_of(file) in ("pages", "app"):
-                wrong.append(f"{file}:{line}: {package} has no place on a page; ask the analysis layer")
+                wrong.append(f"{file}:{line}: {package} has no place on a page; ask the library")
     assert not wrong, "\n".join(wrong)
 
 
@@ -195,9 +229,9 @@ def test_only_written_text_is_rendered_as_markdown() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_sql_text_is_in_the_store_and_the_analysis_alone() -> None:
+def test_sql_text_is_in_the_store_and_the_rooms_of_analysis_alone() -> None:
     wrong = []
-    for file in (f for f in sources() if part_of(f) not in ("store", "analysis")):
+    for file in (f for f in sources() if part_of(f) not in ("store", *ANALYSIS)):
         wrong += [f"{file}:{line}: {text[:60]!r}" for text, line in texts(file) if SQL.search(text)]
         wrong += [f"{file}:{line}: {name}" for name, line in imported(file) if name == "sqlalchemy.text"]
         wrong += [
@@ -206,7 +240,7 @@ def test_sql_text_is_in_the_store_and_the_analysis_alone() -> None:
             if isinstance(node, ast.Attribute) and ast.unparse(node) in ("sa.text", "sqlalchemy.text")
         ]
     assert not wrong, "\n".join(wrong)
-    in_store = [text for file in sources() if part_of(file) == "analysis" for text, _ in texts(file)]
+    in_store = [text for file in sources() if part_of(file) in ANALYSIS for text, _ in texts(file)]
     assert any(SQL.search(text) for text in in_store)
 
 
@@ -244,8 +278,8 @@ def test_the_lint_for_hostile_text_sees_what_it_should(monkeypatch: pytest.Monke
 
 
 def test_the_arrows_are_what_they_are_said_to_be() -> None:
-    assert allowed("analysis", "curation")
-    assert allowed("cli", "analysis")
+    assert allowed("flows", "curation")
+    assert allowed("cli", "metrics")
     assert allowed("pages", "ui")
     assert allowed("ui", "model")
     for here, there in [
@@ -255,7 +289,9 @@ def test_the_arrows_are_what_they_are_said_to_be() -> None:
         ("model", "seeds"),
         ("ui", "store"),
         ("cli", "ui"),
-        ("analysis", "ui"),
+        ("metrics", "ui"),
+        ("flows", "metrics"),
+        ("metrics", "compare"),
         ("cli", "pages"),
         ("store", "seeds"),
     ]:

@@ -15,15 +15,23 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, add_run
 
-from cimemories.analysis.compare_figures import domains, sweep
-from cimemories.analysis.difference import difference
-from cimemories.analysis.flows import Flows
-from cimemories.analysis.leaderboard import Leaderboard, Line, leaderboard, names, scopes_of
-from cimemories.analysis.leaderboard_text import latex, markdown, rows, takeaway
-from cimemories.analysis.plane_figure import plane
-from cimemories.analysis.sweep_figures import SweepFigure, size_of, sweep_figures
+from cimemories.charts.comparison import domains, plane, sweep
 from cimemories.cli import cli
+from cimemories.compare.difference import difference
+from cimemories.compare.leaderboard import (
+    Leaderboard,
+    Line,
+    leaderboard,
+    leaderboard_latex,
+    leaderboard_markdown,
+    leaderboard_rows,
+    leaderboard_takeaway,
+    names,
+    scopes_of,
+)
+from cimemories.compare.sweeps import SweepFigure, size_of, sweep_figures
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.flows import Flows
 from cimemories.model import ResponseStatus
 from cimemories.seeds.published import Axis
 from cimemories.store.engine import Store, StoreError, open_store
@@ -101,13 +109,13 @@ def test_lines_hold_mean_spread_and_interval_best_first(world: tuple[Store, list
 
 def test_the_paper_stands_beside_the_same_model_at_the_same_samples(world: tuple[Store, list[str]]) -> None:
     store, (leaky, _) = world
-    told = [row.cells for row in rows(board_of(store)) if row.kind == "published"]
+    told = [row.cells for row in leaderboard_rows(board_of(store)) if row.kind == "published"]
     assert [(cells[0], cells[1], cells[2]) for cells in told] == [("GPT-5, published", "25.1 % (Abstract)", "")]
-    assert any("9.6 %" in row.cells[1] for row in rows(board_of(store, n=1)) if row.kind == "published")
-    assert not [row for row in rows(board_of(store, n=2)) if row.kind == "published"]
+    assert any("9.6 %" in row.cells[1] for row in leaderboard_rows(board_of(store, n=1)) if row.kind == "published")
+    assert not [row for row in leaderboard_rows(board_of(store, n=2)) if row.kind == "published"]
     call(store, leaky, simulated=True)
-    assert not [row for row in rows(board_of(store)) if row.kind == "published"]
-    assert "simulated responses" in markdown(board_of(store))
+    assert not [row for row in leaderboard_rows(board_of(store)) if row.kind == "published"]
+    assert "simulated responses" in leaderboard_markdown(board_of(store))
 
 
 def test_runs_that_do_the_same_are_not_told_apart(world: tuple[Store, list[str]]) -> None:
@@ -116,7 +124,7 @@ def test_runs_that_do_the_same_are_not_told_apart(world: tuple[Store, list[str]]
     board = leaderboard(Flows(store), scopes_of(store, alike))
     first = board.lines[0]
     violation, balanced = (f"{100 * found.value:.1f} %" for found in (first.violation, first.balanced))
-    assert takeaway(board) == f"Violation@5 is {violation} in all 2 runs, the balanced score {balanced}."
+    assert leaderboard_takeaway(board) == f"Violation@5 is {violation} in all 2 runs, the balanced score {balanced}."
 
 
 def test_a_run_that_is_not_whole_is_warned_of_and_not_held_up(world: tuple[Store, list[str]]) -> None:
@@ -127,18 +135,18 @@ def test_a_run_that_is_not_whole_is_warned_of_and_not_held_up(world: tuple[Store
     board = board_of(store)
     line = next(line for line in board.lines if line.run.id == best)
     assert not line.covered
-    assert "only 93.3% of the planned responses" in markdown(board)
-    assert "best" not in takeaway(board).split(";")[0]
-    assert "(best)" not in takeaway(board)
+    assert "only 93.3% of the planned responses" in leaderboard_markdown(board)
+    assert "best" not in leaderboard_takeaway(board).split(";")[0]
+    assert "(best)" not in leaderboard_takeaway(board)
     assert {row["run"] for row in board.as_json()["runs"]} == {*ids, best}  # type: ignore[index, union-attr]
 
 
 def test_tables_for_papers_escape_what_runs_are_called(board: Leaderboard) -> None:
-    lines = markdown(board).splitlines()
+    lines = leaderboard_markdown(board).splitlines()
     columns = lines[0].replace("\\|", "").count("|")
     assert all(line.replace("\\|", "").count("|") == columns for line in lines if line.startswith("|"))
-    assert "<img" not in markdown(board).replace("\\<img", "")
-    table = latex(board)
+    assert "<img" not in leaderboard_markdown(board).replace("\\<img", "")
+    table = leaderboard_latex(board)
     assert r"100\%\_\&" in table
     assert table.count(r"\begin{tabular}") == 1
     assert all(line.count("&") - line.count(r"\&") == 11 for line in table.splitlines() if line.endswith(r"\\"))
@@ -173,7 +181,7 @@ def test_the_command_line_says_the_same(world: tuple[Store, list[str]]) -> None:
         return done.stdout
 
     assert json.loads(out("leaderboard", "--json")) == json.loads(json.dumps(board_of(store).as_json()))
-    assert out("leaderboard", "--markdown").strip() == markdown(board_of(store)).strip()
+    assert out("leaderboard", "--markdown").strip() == leaderboard_markdown(board_of(store)).strip()
     apart = json.loads(out("compare", one, two, "--json"))["differences"][0]
     found = difference(Flows(store), *scopes_of(store, [one, two]))
     assert apart == json.loads(json.dumps(found.as_json()))

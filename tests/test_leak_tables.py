@@ -15,11 +15,11 @@ from markdown_it import MarkdownIt
 from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, add_run, records
 
-from cimemories.analysis import basket, latex, leak_table
-from cimemories.analysis.basket import Item
-from cimemories.analysis.leak_rows import AROUND, CUT, LONGEST, LeakRow, Piece, excerpt
 from cimemories.cli import cli
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.leaks import basket, table
+from cimemories.leaks.basket import Item
+from cimemories.leaks.table import AROUND, CUT, LONGEST, LeakRow, Piece, excerpt
 from cimemories.store.engine import Store, StoreError
 
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
@@ -76,7 +76,7 @@ def read(piece: str) -> str:
 @example(HOSTILE)
 @example("naïve Ångström Ş ﬁ 😀 Ω é \u202e \ud800 '' -- ---")
 def test_every_text_is_escaped_to_pieces_that_compile_and_reads_the_same(text: str) -> None:
-    escaped = latex.escaped(text)
+    escaped = table.latex_escaped(text)
     found = pieces(escaped)
     assert not [piece for piece in found if piece.startswith("not allowed")]
     assert escaped.isascii() and "\n" not in escaped
@@ -143,7 +143,7 @@ def test_no_text_changes_the_shape_of_a_table(text: str) -> None:
     hostile = dict.fromkeys(("model", "judge", "profile", "task", "recipient", "key", "statement", "note"), text)
     rows = [row(**hostile, excerpt=(Piece(text, False), Piece(text or "x", True)), simulated=("responses",)), row()]
     plain = [row(**dict.fromkeys(hostile, "x"), simulated=("responses",)), row()]
-    written = leak_table.as_latex(rows)
+    written = table.as_latex(rows)
 
     def commands(source: str) -> list[str]:
         return re.findall(
@@ -152,11 +152,11 @@ def test_no_text_changes_the_shape_of_a_table(text: str) -> None:
 
     assert written.isascii()
     bare = [re.sub(r"caption.*", "caption", command) for command in commands(written)]
-    assert bare == [re.sub(r"caption.*", "caption", command) for command in commands(leak_table.as_latex(plain))]
-    body = re.sub(r"\\[{}]", "", written.split(latex.OTHER, 1)[1])
+    assert bare == [re.sub(r"caption.*", "caption", command) for command in commands(table.as_latex(plain))]
+    body = re.sub(r"\\[{}]", "", written.split(table.LATEX_OTHER, 1)[1])
     assert body.count("{") == body.count("}")
     assert not re.findall(r"(?<!\\)%", written.split("\n", 2)[2])
-    html = MarkdownIt("js-default").enable("table").render(leak_table.as_markdown(rows))
+    html = MarkdownIt("js-default").enable("table").render(table.as_markdown(rows))
     assert html.count("<tr>") == 3 and html.count("<td>") == 12
     assert "<img" not in html and "<a " not in html and "<script" not in html
 
@@ -167,13 +167,13 @@ def test_a_table_says_what_every_row_rests_on() -> None:
         row(excerpt=(Piece("B", True),), in_message=False, simulated=("responses", "labels")),
         row(excerpt=(), in_message=False, sample=None),
     ]
-    for text in (leak_table.as_markdown(rows), leak_table.as_latex(rows)):
+    for text in (table.as_markdown(rows), table.as_latex(rows)):
         assert "decided by a person" in text and "note: the worst" in text and "by all judges in one message" in text
         assert "(simulated)" in text.replace(r"\emph{(simulated)}", "(simulated)")
         assert "not found in the message" in text and "people found it" in text
         assert "1 of 3 rows" in text
-    assert "<b>B</b>" in leak_table.as_markdown(rows)
-    assert r"My blood type is \cileaked{B}." in leak_table.as_latex(rows)
+    assert "<b>B</b>" in table.as_markdown(rows)
+    assert r"My blood type is \cileaked{B}." in table.as_latex(rows)
 
 
 def test_a_basket_survives_tabs_orders_and_broken_files(sqlite_store: Store) -> None:

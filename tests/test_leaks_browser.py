@@ -10,9 +10,10 @@ from playwright.sync_api import Page, expect
 from serving import chromium, open_page, require_chromium, running_app
 from worlds import add_dataset, add_labels, add_run
 
-from cimemories.analysis import basket, gallery
-from cimemories.analysis.flows import Flows, scope
 from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import scope
+from cimemories.leaks import basket, gallery
 from cimemories.store.engine import open_store
 
 pytestmark = pytest.mark.browser

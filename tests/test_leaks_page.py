@@ -10,9 +10,10 @@ from paging import button, nodes, opened, said
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_run, records
 
-from cimemories.analysis import basket, gallery
-from cimemories.analysis.flows import Flows, scope
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import scope
+from cimemories.leaks import basket, gallery
 from cimemories.model import Label
 from cimemories.store import decisions
 from cimemories.store.engine import Store

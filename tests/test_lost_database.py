@@ -22,11 +22,11 @@ from test_sweeps import planned as planned_sweep
 from worlds import make_profile
 
 from cimemories.curation import authoring, labelling
-from cimemories.evaluation import runs, sweeps
+from cimemories.evaluation import planning, runs, sweeps
 from cimemories.llm.worker import WorkError
 from cimemories.model import WorkStatus
 from cimemories.store import engine, work
-from cimemories.store import runs as run_rows
+from cimemories.store import runs as store_runs
 from cimemories.store.engine import DATABASE_URL, DatabaseLost, Store, open_store
 from cimemories.store.tables import call, dataset
 from cimemories.ui.url import PAGES
@@ -81,7 +81,7 @@ def test_a_run_waits_for_the_database_and_loses_nothing(
     contexts, samples = 16, 3
     add(lost_store, [make_profile(0, 6, contexts)], "world")
     with hostile_server(answering, MODELS) as server:
-        run_id = runs.plan(lost_store, run_spec(server.url))
+        run_id = planning.plan(lost_store, run_spec(server.url))
         with restarted(cluster, mode) as restart, caplog.at_level(logging.WARNING, engine.__name__):
             runs.execute(lost_store, run_id, concurrency=4, on_progress=restart)
         asked = [str(chat.body) for chat in server.chats if not is_judging(chat)]
@@ -122,7 +122,7 @@ def test_a_sweep_waits_for_the_database(cluster: Cluster, lost_store: Store) -> 
         sweeps.execute(lost_store, sweep_id, concurrency=2, begin=begin)
     assert status(lost_store, sweep_id) == (WorkStatus.FINISHED, None)
     with lost_store.read() as connection:
-        assert {row.status for row in run_rows.of_sweep(connection, sweep_id)} == {WorkStatus.FINISHED}
+        assert {row.status for row in store_runs.of_sweep(connection, sweep_id)} == {WorkStatus.FINISHED}
 
 
 def test_a_database_that_stays_away_ends_the_work_in_one_line(
@@ -152,7 +152,7 @@ def test_a_commit_that_was_cut_off_is_done_again_as_a_whole(
     """The commit took place but its confirmation was lost: what follows from it must follow all the same."""
     contexts, samples = 4, 3
     add(lost_store, [make_profile(0, 6, contexts)], "world")
-    right, cut = run_rows.settle, threading.Event()
+    right, cut = store_runs.settle, threading.Event()
 
     @contextmanager
     def lossy(self: Store, **options: bool) -> Iterator[sa.Connection]:
@@ -168,9 +168,9 @@ def test_a_commit_that_was_cut_off_is_done_again_as_a_whole(
 
     write, settled = Store.write, threading.Event()
     monkeypatch.setattr(Store, "write", lossy)
-    monkeypatch.setattr(run_rows, "settle", settling)
+    monkeypatch.setattr(store_runs, "settle", settling)
     with hostile_server(answering, MODELS) as server:
-        run_id = runs.plan(lost_store, run_spec(server.url))
+        run_id = planning.plan(lost_store, run_spec(server.url))
         runs.execute(lost_store, run_id, concurrency=2)
     assert cut.is_set()
     assert_whole(lost_store, run_id, contexts * samples)

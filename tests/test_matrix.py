@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from worlds import PERSONAS, add_call, add_dataset, add_labels, add_profiles, make_profile, records
 
-from cimemories.analysis.labels import consensus_labels
-from cimemories.analysis.matrix import Differs, Matrix, differing, matrix, row_order, view
-from cimemories.analysis.pairs import pairs
 from cimemories.curation.consensus import AMBIGUOUS, CODES, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.flows.labels import consensus_labels
+from cimemories.labels.matrix import Differs, Matrix, differing, matrix, row_order, view
+from cimemories.labels.votes import pairs
 from cimemories.model import Attribute, Context, Label, Profile, Verdict
 from cimemories.store import decisions, labellings, work
 from cimemories.store.datasets import ProfileRecord
@@ -51,7 +51,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def vote(store: Store, record: ProfileRecord, votes: Votes) -> str:
     """A labelling of exactly these votes."""
     with store.write() as connection:
-        ids = labellings.persona_ids(connection, "test", PERSONAS)
+        ids = labellings.personas_of(connection, "test", PERSONAS)
         labelling = labellings.add(
             connection,
             identity=f"votes of {record.id}",

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_official import OFFICIAL, needs_official
 
-from cimemories.analysis import accumulation, completeness, violation
-from cimemories.analysis.cube import IdentifierRule, is_identifier, retained
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.flows.arrays import IdentifierRule, is_identifier, retained
 from cimemories.formats.official import read_profiles
+from cimemories.metrics import accumulation, completeness, violation
 from cimemories.model import is_bio
 
 A, N, X, U = AMBIGUOUS, NECESSARY, INAPPROPRIATE, UNLABELLED

@@ -10,20 +10,20 @@ import numpy as np
 import pandas as pd
 from worlds import add_dataset, add_labels, add_run, records, settle_judgement
 
-from cimemories.analysis import accumulation, heatmap
-from cimemories.analysis.breakdown import By, breakdown
-from cimemories.analysis.difference import difference
-from cimemories.analysis.flows import Flows, scope
-from cimemories.analysis.gallery import gallery
-from cimemories.analysis.gallery import scopes_of as all_scopes
-from cimemories.analysis.headline import headline
-from cimemories.analysis.intervals import intervals
-from cimemories.analysis.leaderboard import leaderboard, scopes_of
-from cimemories.analysis.one_user import one_user, users
-from cimemories.analysis.spoken_for import spoken_for
+from cimemories.compare.difference import difference
+from cimemories.compare.leaderboard import leaderboard, scopes_of
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import scope
+from cimemories.leaks.gallery import gallery
+from cimemories.leaks.gallery import scopes_of as all_scopes
+from cimemories.metrics import accumulation, heatmap
+from cimemories.metrics.bootstrap import intervals
+from cimemories.metrics.breakdown import By, breakdown, spoken_for
+from cimemories.metrics.headline import headline
+from cimemories.metrics.one_user import one_user, users
 from cimemories.model import JudgementStatus, Label
-from cimemories.store import decisions, judgements, rules, runs, work
+from cimemories.store import decisions, judgements, labellings, runs, work
 from cimemories.store.engine import Store
 
 SAMPLES = 2
@@ -92,7 +92,7 @@ def test_who_has_asked_before_is_answered_as_who_has_just_come(sqlite_store: Sto
     def rule() -> None:
         priors = {"fundamentalist": 0.1, "pragmatic": 0.1, "unconcerned": 0.8}
         with store.write() as connection:
-            rules.add(connection, dataset.id, "new", threshold=0.7, priors=priors, annotator="ann", use=True)
+            labellings.add_rule(connection, dataset.id, "new", threshold=0.7, priors=priors, annotator="ann", use=True)
 
     def another_run() -> None:
         add_run(store, dataset.id, SAMPLES, random.integers(0, SAMPLES + 1, shape))

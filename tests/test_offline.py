@@ -20,8 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cimemories import seeds
-from cimemories.curation.offline import generate_profiles
-from cimemories.curation.values import Drawn, ExpressionError, Source, parse, spoken_date
+from cimemories.curation.offline import Drawn, ExpressionError, Source, generate_profiles, parse, spoken_date
 from cimemories.model import DOMAINS, GENERAL, Attribute, Profile, is_bio
 from cimemories.seeds import SeedError
 

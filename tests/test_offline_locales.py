@@ -14,8 +14,7 @@ from evaluating import cli_inside, outside
 from faker import Faker
 from faker.config import AVAILABLE_LOCALES
 
-from cimemories.curation.locales import FAMILY_NAME_FIRST, LOCALES, known_locale
-from cimemories.curation.offline import generate_profiles
+from cimemories.curation.offline import FAMILY_NAME_FIRST, LOCALES, generate_profiles, known_locale
 from cimemories.model import Profile
 from cimemories.seeds import SeedError
 from cimemories.store import datasets

@@ -17,9 +17,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from evaluating import cli_inside, outside
 
-from cimemories.analysis.labels import default_labelling, vote_counts
+from cimemories.flows.labels import default_labelling, vote_counts
 from cimemories.model import Label
-from cimemories.store import datasets, decisions, migrate, tables
+from cimemories.store import datasets, decisions, engine, tables
 from cimemories.store.engine import SQLITE_FILE, Store, StoreError, open_store
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -75,4 +75,4 @@ def test_a_newer_schema_is_refused_and_left_as_it_is(store: Store) -> None:
     with pytest.raises(StoreError, match="newer version of CIMemories Studio .schema 9001.* Update") as caught:
         open_store(store.workspace, store.engine.url.render_as_string(hide_password=False))
     assert "\n" not in str(caught.value)
-    assert migrate.current(store.engine) == "9001"
+    assert engine.current_schema(store.engine) == "9001"

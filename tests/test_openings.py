@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from test_executor import eventually
 from worlds import make_profile
 
-from cimemories.evaluation import runs
+from cimemories.evaluation import planning, runs
 from cimemories.llm import worker
-from cimemories.llm.openings import AHEAD, LONG, Openings, opening_of
+from cimemories.llm.executor import AHEAD, LONG, Openings, opening_of
 from cimemories.store import work
 from cimemories.store.engine import Store
 
@@ -37,8 +37,8 @@ def people(store: Store, profiles: int) -> None:
     add(store, long, "world")
 
 
-def spec(url: str, judge: runs.JudgeSpec) -> runs.RunSpec:
-    return runs.RunSpec("world", "m", url, samples=SAMPLES, judge=judge, seed=0, timeout=20.0)
+def spec(url: str, judge: planning.JudgeSpec) -> planning.RunSpec:
+    return planning.RunSpec("world", "m", url, samples=SAMPLES, judge=judge, seed=0, timeout=20.0)
 
 
 def beginning(asked: Asked) -> str:
@@ -81,7 +81,7 @@ def test_the_first_request_of_a_profile_is_asked_alone_and_profiles_do_not_wait_
     people(store, 3)
     watched = Watched()
     with hostile_server(watched, ("m", "judge")) as server:
-        run_id = runs.plan(store, spec(server.url, runs.JudgeSpec("llm", "judge", server.url)))
+        run_id = planning.plan(store, spec(server.url, planning.JudgeSpec("llm", "judge", server.url)))
         runs.execute(store, run_id, concurrency=8)
     assert watched.early == []
     assert len(watched.begun) == 6, "three profiles, each read by the model and by the judge"
@@ -105,9 +105,11 @@ def test_a_judge_does_not_wait_for_another_that_reads_the_same(
         return completion(*(f"{told} {sample}" for sample in range(asked.n)))
 
     with hostile_server(slow, ("m", "slow", "judge")) as server:
-        judges = [runs.JudgeSpec("llm", name, server.url) for name in ("slow", "judge")]
-        asked = runs.RunSpec("world", "m", server.url, samples=SAMPLES, judge=judges[0], more_judges=tuple(judges[1:]))
-        run_id = runs.plan(store, asked)
+        judges = [planning.JudgeSpec("llm", name, server.url) for name in ("slow", "judge")]
+        asked = planning.RunSpec(
+            "world", "m", server.url, samples=SAMPLES, judge=judges[0], more_judges=tuple(judges[1:])
+        )
+        run_id = planning.plan(store, asked)
         working = beside(runs.execute, store, run_id, concurrency=8)
         try:
             other = lambda: sum(a.body["model"] == "judge" for a in server.chats)  # noqa: E731
@@ -127,7 +129,7 @@ def test_where_the_first_request_fails_the_others_go_on(store: Store) -> None:
         return error(400, "no") if first else None
 
     with hostile_server(Watched(spoil), ("m",)) as server:
-        run_id = runs.plan(store, spec(server.url, runs.JudgeSpec("matcher", "", "")))
+        run_id = planning.plan(store, spec(server.url, planning.JudgeSpec("matcher", "", "")))
         runs.execute(store, run_id, concurrency=4)
     assert row_of(store, run_id).responses == {"ok": (CONTEXTS - 1) * SAMPLES, "failed": SAMPLES}
 
@@ -150,7 +152,7 @@ def test_pausing_leaves_those_that_wait_owed_and_resuming_asks_for_them(
         return texts_of(asked)
 
     with hostile_server(waits, ("m",)) as server:
-        run_id = runs.plan(store, spec(server.url, runs.JudgeSpec("matcher", "", "")))
+        run_id = planning.plan(store, spec(server.url, planning.JudgeSpec("matcher", "", "")))
         working = beside(runs.execute, store, run_id, concurrency=4)
         try:
             assert eventually(lambda: server.under_way == 1)
@@ -171,7 +173,7 @@ def test_what_the_record_holds_is_served_without_waiting(store: Store) -> None:
     people(store, 1)
     with hostile_server(answering, ("m",)) as server:
         for _ in range(2):
-            run_id = runs.plan(store, spec(server.url, runs.JudgeSpec("matcher", "", "")))
+            run_id = planning.plan(store, spec(server.url, planning.JudgeSpec("matcher", "", "")))
             runs.execute(store, run_id, concurrency=4)
     assert len(server.chats) == CONTEXTS
     assert_whole(store, run_id, CONTEXTS * SAMPLES)

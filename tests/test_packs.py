@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from cimemories import seeds
 from cimemories.curation import labelling
-from cimemories.curation.adding_packs import Added, add_pack
+from cimemories.curation.generating import Added, add_pack
 from cimemories.curation.labelling import LabellingSpec
 from cimemories.model import Context
 from cimemories.seeds import SeedError, packs
-from cimemories.store import datasets, edits, labellings
+from cimemories.store import datasets, labellings, versions
 from cimemories.store.engine import Store, StoreError
 
 CONTEXT = {"task": "Ask for a key", "recipient": "Janitor", "sphere": "housing"}
@@ -243,7 +243,7 @@ class TestAdding:
         assert add_pack(store, "small", "germany", annotator="Ada") == Added("small", "germany", 0, 31)
         assert shown(store) == after
         with store.read() as connection:
-            told = edits.history(connection, datasets.named(connection, "small").id)
+            told = versions.history(connection, datasets.named(connection, "small").id)
         assert {(row.edit.action, row.annotator, row.reason) for row in told} == {("add", "Ada", "pack germany")}
         assert len(told) == 31
 

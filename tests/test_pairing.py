@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from cimemories.analysis.cube import Cube, Names
-from cimemories.analysis.difference import in_words
-from cimemories.analysis.intervals import Interval, paired_cubes
-from cimemories.analysis.pairing import by_domain, changes, common
-from cimemories.analysis.pareto import MARK, front, place
+from cimemories.compare.difference import in_words
+from cimemories.compare.ranking import MARK, front, place
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.arrays import Cube, Names
+from cimemories.metrics.bootstrap import Interval, by_domain, changes, common, paired_cubes
 
 SHAPE = (2, 3, 3)
 DOMAINS = np.array([["finance", "health", "finance"]] * 2, object)

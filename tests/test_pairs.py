@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from worlds import PERSONAS, add_dataset, add_labels, add_run, records
 
-from cimemories.analysis.pair_runs import PairRun, pair_runs
-from cimemories.analysis.pairs import PersonaVotes, explain, pairs
 from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
+from cimemories.labels.votes import PairRun, PersonaVotes, explain, pair_runs, pairs
 from cimemories.model import JudgementStatus, Label, ResponseStatus, Verdict
-from cimemories.store import rules
+from cimemories.store import labellings
 from cimemories.store.engine import Store, StoreError
 
 N, X, Q = Verdict.NECESSARY, Verdict.INAPPROPRIATE, Verdict.ABSTAIN
@@ -67,7 +66,7 @@ def test_the_current_rule_gives_label_mixture_and_words(store: Store) -> None:
     assert (before.consensus, before.rule and before.rule.is_paper) == (Label.AMBIGUOUS, True)
     priors = {"fundamentalist": 0.0, "pragmatic": 0.0, "unconcerned": 1.0}
     with store.write() as connection:
-        rules.add(connection, data.id, "bold", threshold=0.9, priors=priors, annotator="Ada", use=True)
+        labellings.add_rule(connection, data.id, "bold", threshold=0.9, priors=priors, annotator="Ada", use=True)
     (after,) = pairs(*where)
     assert (after.consensus, after.mixture) == (Label.NECESSARY, (1.0, 0.0, 0.0))
     assert [v.prior for v in after.votes] == [0.0, 0.0, 1.0]

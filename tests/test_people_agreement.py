@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 from worlds import add_dataset, add_labels, records
 
-from cimemories.analysis import kappa, people
-from cimemories.analysis.draws_agreement import draws_agreement, majorities
-from cimemories.analysis.kappa import krippendorff_alpha
-from cimemories.analysis.pair_groups import GroupBy
-from cimemories.analysis.people_agreement import answered, cell_pairs, people_agreement
+from cimemories.agreement import people, statistics
+from cimemories.agreement.models import draws_agreement, majorities
+from cimemories.agreement.people import answered, cell_pairs, people_agreement
+from cimemories.agreement.statistics import krippendorff_alpha
 from cimemories.curation.consensus import AMBIGUOUS, CODES, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.labels.votes import GroupBy
 from cimemories.model import Label
-from cimemories.store import decisions, slices
+from cimemories.store import audits, decisions
+from cimemories.store.audits import SliceItem
 from cimemories.store.decisions import Said
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.slices import SliceItem
 
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
 NEC, INA, AMB = Label.NECESSARY, Label.INAPPROPRIATE, Label.AMBIGUOUS
@@ -118,15 +118,15 @@ def test_together_people_say_what_most_say_and_on_a_tie_what_was_said_last(world
 def test_one_annotator_and_no_overlap_are_said_and_no_number(world: World) -> None:
     empty = people_agreement(world.store, world.data, world.labelling)
     assert (empty.answered, empty.among.pairs, empty.among.alpha.value) == (0, 0, None)
-    assert empty.against[0].comparison.kappa.why == kappa.TOO_FEW and math.isnan(empty.among.share)
+    assert empty.against[0].comparison.kappa.why == statistics.TOO_FEW and math.isnan(empty.among.share)
     world.say("Ada", {0: INA, 1: INA, 9: NEC})
     world.say("Bob", {2: NEC})
     found = people_agreement(world.store, world.data, world.labelling)
-    assert (found.among.alpha.value, found.among.alpha.why) == (None, kappa.NO_OVERLAP)
+    assert (found.among.alpha.value, found.among.alpha.why) == (None, statistics.NO_OVERLAP)
     everyone, ada, bob = found.against
     assert (everyone.answered, everyone.unlabelled, everyone.comparison.items) == (4, 1, 3)
-    assert ada.comparison.kappa.why == kappa.ONE_ANSWER and ada.comparison.ac1.value == 1
-    assert (bob.who, bob.comparison.ac1.value, bob.comparison.ac1.why) == ("Bob", None, kappa.TOO_FEW)
+    assert ada.comparison.kappa.why == statistics.ONE_ANSWER and ada.comparison.ac1.value == 1
+    assert (bob.who, bob.comparison.ac1.value, bob.comparison.ac1.why) == ("Bob", None, statistics.TOO_FEW)
     without = people_agreement(world.store, world.data, None)
     assert without.against[0].unlabelled == 4 and without.rule is None
 
@@ -167,7 +167,7 @@ def test_blind_only_leaves_out_what_was_said_with_the_votes_in_sight(world: Worl
 
 def keep(world: World, items: Sequence[SliceItem]) -> int:
     with world.store.write() as connection:
-        return slices.add(connection, world.data, "labels", "slice", 0, {}, "Ada", items)
+        return audits.add_slice(connection, world.data, "labels", "slice", 0, {}, "Ada", items)
 
 
 def test_a_slice_speaks_for_its_population(world: World) -> None:
@@ -210,8 +210,8 @@ def test_draws_and_personas_are_measured_apart(store: Store) -> None:
     assert (found.pairs, found.same) == (5, 3)
     assert found.personas.value == pytest.approx(krippendorff_alpha(counts))
     single = draws_agreement(store, add_labels(store, data, [[[X, X], [X, X], [X, X]]], name="single"))
-    assert all(item.alpha.why == kappa.NO_OVERLAP and item.pairs == 0 for item in single.draws)
-    assert single.personas.why == kappa.ONE_ANSWER
+    assert all(item.alpha.why == statistics.NO_OVERLAP and item.pairs == 0 for item in single.draws)
+    assert single.personas.why == statistics.ONE_ANSWER
 
 
 def test_a_majority_is_more_than_half() -> None:

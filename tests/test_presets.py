@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cimemories.analysis import families
-from cimemories.llm.vllm_program import ServerSpec, command
+from cimemories.llm.vllm import ServerSpec, server_command
+from cimemories.metrics import headline
 from cimemories.seeds import SeedError
 from cimemories.seeds.presets import Kind, Preset, load_presets, preset
 
@@ -30,13 +30,13 @@ def test_the_models_of_the_paper_are_there() -> None:
 @pytest.mark.parametrize("item", load_presets(), ids=lambda item: item.key)
 def test_every_preset_agrees_with_its_name_and_can_be_served(item: Preset) -> None:
     found = preset(item.key)
-    assert found.family in families.families(found.name)
+    assert found.family in headline.families(found.name)
     if found.kind == Kind.HOSTED:
         assert found.base_url and found.base_url.startswith("https://") and found.gpus is None
         return
     assert found.serve is not None and found.gpus
     spec = ServerSpec(found.name, tensor_parallel=found.serve.tensor_parallel, extra=found.serve.extra)
-    assert command(Path("vllm"), spec, 8000)[2] == found.name
+    assert server_command(Path("vllm"), spec, 8000)[2] == found.name
 
 
 def test_thinking_is_switched_by_fields_of_the_request() -> None:

@@ -20,13 +20,14 @@ from hypothesis import given
 from hypothesis import strategies as some
 from worlds import add_dataset, add_labels, add_run
 
-from cimemories.analysis import basket, gallery
-from cimemories.analysis.flows import Flows, scope
 from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import scope
+from cimemories.leaks import basket, gallery
 from cimemories.store.engine import open_store
 from cimemories.ui import presses
-from pages.explore import leaks_steps
-from pages.explore.leaks_scope import Browsed
+from pages.explore import leaks_gallery
+from pages.explore.leaks_message import Browsed
 
 KEYS = "jjskjsjjsskjs"
 World = tuple[Browsed, pd.DataFrame]
@@ -87,18 +88,18 @@ class Session:
 
     def press(self, keys: str) -> None:
         self.log = self.log + [{"seq": next(self.numbers), "key": key} for key in keys]
-        self.state.data[leaks_steps.KEY] = {"log": {"tab": "tab", "sent": next(self.sends), "presses": self.log}}
+        self.state.data[leaks_gallery.KEY] = {"log": {"tab": "tab", "sent": next(self.sends), "presses": self.log}}
 
     def run(self, ends: int = -1) -> bool:
         """One run; whether it came to its end. ends: the number of the touch that it is ended at."""
         self.touches, self.ends, self.runner = 0, ends, threading.current_thread()  # one that runs still is over
         try:
-            self.at = leaks_steps.current(self.found, self.examples, self.ids)
+            self.at = leaks_gallery.current(self.found, self.examples, self.ids)
         except Ended:
             return False
         finally:
             self.ends = -1
-        acked = self.state.data[f"{leaks_steps.KEY}.held"].acked.get("tab", 0)
+        acked = self.state.data[f"{leaks_gallery.KEY}.held"].acked.get("tab", 0)
         self.log = [press for press in self.log if press["seq"] > acked]
         return True
 
@@ -131,7 +132,7 @@ def session(world: World) -> Iterator[Session]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(st, "session_state", own.state)
         patch.setattr(st, "query_params", own.address)
-        patch.setattr(leaks_steps.leaks_basket, "name", lambda: own.state.get("whose", "basket"))
+        patch.setattr(leaks_gallery, "name", lambda: own.state.get("whose", "basket"))
         assert own.run()
         yield own
 
@@ -167,7 +168,7 @@ def test_so_does_any_row_of_runs_that_are_ended_anywhere(world: World, pressed: 
         first = own.address.to_dict()
         for keys, ends, button in pressed:
             if button and keys:
-                presses.press(leaks_steps.KEY, keys[0])
+                presses.press(leaks_gallery.KEY, keys[0])
                 own.run(ends)
                 keys = keys[1:]
             if keys:

@@ -15,9 +15,8 @@ import pytest
 import sqlalchemy as sa
 from evaluating import add_labelled, cli, cli_inside, outside, simulated
 
-from cimemories.evaluation import runs
-from cimemories.store.engine import SQLITE_FILE, Store, StoreError, open_store
-from cimemories.store.problems import explained
+from cimemories.evaluation import planning, runs
+from cimemories.store.engine import SQLITE_FILE, Store, StoreError, explained, open_store
 
 
 def refused(*arguments: object) -> str:
@@ -85,7 +84,7 @@ def test_damaged_pages_are_one_line(sqlite_store: Store) -> None:
 
 def test_a_damaged_cache_is_built_anew(sqlite_store: Store) -> None:
     add_labelled(sqlite_store)
-    run_id = runs.plan(sqlite_store, simulated())
+    run_id = planning.plan(sqlite_store, simulated())
     runs.execute(sqlite_store, run_id)
     first = cli_inside(outside(), "metrics", run_id, "--json", "-w", sqlite_store.workspace)
     caches = list((sqlite_store.workspace / "cache").glob("*.parquet"))
@@ -155,7 +154,7 @@ def test_each_kind_of_failure_has_its_words() -> None:
 
 def test_a_read_only_workspace_is_read_and_says_why_nothing_is_written(sqlite_store: Store) -> None:
     add_labelled(sqlite_store)
-    run_id = runs.plan(sqlite_store, simulated())
+    run_id = planning.plan(sqlite_store, simulated())
     runs.execute(sqlite_store, run_id)
     sqlite_store.close()
     workspace = sqlite_store.workspace

@@ -15,7 +15,7 @@ from streamlit.runtime.scriptrunner import ScriptRunner
 from streamlit.testing.v1 import AppTest
 from test_problems import read_only_mount
 
-from cimemories.evaluation import runs
+from cimemories.evaluation import planning, runs
 from cimemories.store import engine
 from cimemories.store.engine import SQLITE_FILE, WORKSPACE, Store, StoreError, open_store
 from cimemories.ui.url import PAGES
@@ -26,7 +26,7 @@ from pages.start import failure
 def read_only_app(sqlite_store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, str]]:
     """A workspace with a run, read-only, that the app opens; and the run's id."""
     add_labelled(sqlite_store)
-    run_id = runs.plan(sqlite_store, simulated())
+    run_id = planning.plan(sqlite_store, simulated())
     runs.execute(sqlite_store, run_id)
     sqlite_store.close()
     monkeypatch.setenv(WORKSPACE, str(sqlite_store.workspace))

@@ -15,14 +15,14 @@ from playwright.sync_api import expect
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_profiles, make_profile, records
 
-from cimemories.analysis.profile_labels import ambiguous_shares, profile_labels
 from cimemories.curation import editing
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.labels.matrix import ambiguous_shares, profile_labels
 from cimemories.model import Attribute, Context, Label, Profile
-from cimemories.store import datasets, decisions, edits, profile_lists
+from cimemories.store import datasets, decisions, versions
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, open_store
-from cimemories.ui.strips import distribution, strip
+from cimemories.ui.matrix import distribution, strip
 
 PROFILES = "pages/curate/profiles.py"
 HOSTILE = "![x](http://127.0.0.1:1/a.png) <img src=x onerror=alert(1)>"
@@ -56,7 +56,7 @@ def test_search_finds_what_reading_every_statement_finds(store: Store, statement
         number = len(datasets.all_rows(connection))
     data = add_profiles(store, [Profile("Zoë", "F", "here", 30, attributes)], f"world {number}")
     with store.read() as connection:
-        hits, total = profile_lists.search(connection, data.id, wanted)
+        hits, total = datasets.search_profiles(connection, data.id, wanted)
     terms = wanted.casefold().split()
     expected = [
         a.statement for a in attributes if all(term in f"{a.statement}\n{a.key}\nZoë".casefold() for term in terms)
@@ -72,15 +72,15 @@ def test_a_search_is_counted_whole_and_shown_in_part(store: Store) -> None:
     data = add_dataset(store, profiles=3, attributes=4)
     people = records(store, data.id)
     with store.read() as connection:
-        hits, total = profile_lists.search(connection, data.id, "statement FACT", limit=5)
+        hits, total = datasets.search_profiles(connection, data.id, "statement FACT", limit=5)
         assert (len(hits), total) == (5, 12)
         assert [h.attribute for h in hits] == [*people[0].attribute_ids, people[1].attribute_ids[0]]
         domain = people[0].profile.attributes[1].domain
-        hits, total = profile_lists.search(
+        hits, total = datasets.search_profiles(
             connection, data.id, "says", domains=[domain], profiles=[people[1].id, people[2].id]
         )
         assert [h.attribute for h in hits] == [people[1].attribute_ids[1], people[2].attribute_ids[1]]
-        assert profile_lists.search(connection, data.id, "100% _") == ([], 0)
+        assert datasets.search_profiles(connection, data.id, "100% _") == ([], 0)
 
 
 def test_summaries_say_what_the_whole_profiles_say(store: Store) -> None:
@@ -89,7 +89,7 @@ def test_summaries_say_what_the_whole_profiles_say(store: Store) -> None:
     data = add_profiles(store, [replace(first, attributes=tuple(own)), Profile("Nobody", "M", "", 20)])
     people = [record.profile for record in records(store, data.id)]
     with store.read() as connection:
-        rows = profile_lists.summaries(connection, data.id)
+        rows = datasets.profile_summaries(connection, data.id)
     assert [(r.name, r.age, r.events, r.attributes) for r in rows] == [
         (p.name, p.age, p.events, len(p.attributes)) for p in people
     ]
@@ -187,7 +187,7 @@ def test_an_edit_is_reviewed_saved_as_a_version_shown_and_taken_back(labelled: D
     assert "Saved as &#x27;small world v2&#x27;" in said(app)
     with workspace.read() as connection:
         new = datasets.named(connection, "small world v2")
-        (row,) = edits.history(connection, new.id)
+        (row,) = versions.history(connection, new.id)
     assert (row.annotator, row.reason, row.edit.after["statement"]) == ("Ada", "the bank wrote", "I owe $200.")
     assert app.query_params["dataset"] == str(new.id)
     assert records(workspace, labelled.id)[0] == person
@@ -205,7 +205,7 @@ def test_an_edit_is_reviewed_saved_as_a_version_shown_and_taken_back(labelled: D
     save(app)
     assert records(workspace, new.id)[0].profile == person.profile
     with workspace.read() as connection:
-        assert [r.reason for r in edits.history(connection, new.id)] == [
+        assert [r.reason for r in versions.history(connection, new.id)] == [
             "the bank wrote",
             f"takes change {row.id} back",
         ]
@@ -239,7 +239,7 @@ def test_attributes_contexts_and_biography_are_added_and_removed(workspace: Stor
     save(review(app))
     assert records(workspace, data.id)[0].profile.age == 44
     with workspace.read() as connection:
-        assert [r.edit.kind for r in edits.history(connection, data.id, 0)] == [
+        assert [r.edit.kind for r in versions.history(connection, data.id, 0)] == [
             "attribute", "attribute", "context", "bio",
         ]  # fmt: skip
 
@@ -372,7 +372,7 @@ def test_a_statement_is_edited_in_the_browser_and_lands_on_the_next_version(serv
     store = open_store(folder)
     with store.read() as connection:
         rows = {row.name: row.id for row in datasets.all_rows(connection)}
-        history = edits.history(connection, rows["mine v2"])
+        history = versions.history(connection, rows["mine v2"])
         statements = {
             name: datasets.profile_record(connection, datasets.profile_ids(connection, i)[0])
             .profile.attributes[0]

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cimemories.seeds import SEEDS
-from cimemories.seeds.published import FILE, Axis, Measure, load_published
+from cimemories.seeds.published import FILE, Axis, PublishedMeasure, load_published
 from cimemories.seeds.reading import SeedError
 
 PAPER = Path(__file__).resolve().parents[1].parent / "shared" / "paper" / "cimemories-paper.md"
@@ -52,7 +52,7 @@ def test_every_figure_stands_where_it_is_said_to_stand() -> None:
 def test_what_ships_says_something_of_every_axis() -> None:
     file = load_published()
     assert {trend.axis for trend in file.trends} == set(Axis)
-    assert all(item.figure(Measure.COMPLETENESS) or item.name == "GPT-5" for item in file.models)
+    assert all(item.figure(PublishedMeasure.COMPLETENESS) or item.name == "GPT-5" for item in file.models)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_model_is_found_by_its_name_and_no_other_is_taken_for_it(name: str, fo
 def test_a_figure_stands_beside_ours_only_at_the_same_number_of_samples() -> None:
     model = load_published().model("gpt-5")
     assert model is not None
-    at = {n: model.figure(Measure.VIOLATION, n) for n in (1, 2, 5)}
+    at = {n: model.figure(PublishedMeasure.VIOLATION, n) for n in (1, 2, 5)}
     assert at[1] is not None
     assert at[5] is not None
     assert at[1].value < at[5].value

@@ -7,14 +7,15 @@ import pytest
 from judging_worlds import JudgedWorld, judged_world
 from worlds import add_run, ask
 
-from cimemories.analysis import completeness, heatmap, violation
-from cimemories.analysis.audit_drawing import NOT_REVEALED, draw, population
-from cimemories.analysis.cube import cube, retained
-from cimemories.analysis.flows import Combine, Flows, Scope, scope
-from cimemories.analysis.headline import headline
-from cimemories.analysis.leaks import leak_view
-from cimemories.analysis.pair_runs import pair_runs
 from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
+from cimemories.flows.arrays import cube, retained
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Combine, Scope, scope
+from cimemories.labels.votes import pair_runs
+from cimemories.leaks.message import leak_view
+from cimemories.metrics import completeness, heatmap, violation
+from cimemories.metrics.headline import headline
+from cimemories.review.sampling import NOT_REVEALED, audit_population, draw
 from cimemories.store.engine import Store, StoreError
 
 WAYS = [(None, 1), ("judge 1", 1), (Combine.ANY, 1), (Combine.MAJORITY, 2), (Combine.ALL, 3)]
@@ -101,7 +102,7 @@ def test_messages_show_the_claims_that_are_counted_and_who_makes_them(sqlite_sto
 def test_an_audit_draws_only_what_a_message_could_reveal(sqlite_store: Store) -> None:
     world = judged_world(sqlite_store, seed=3)
     flows, asked = ask(sqlite_store, world.run_id)
-    found = population(flows, asked)
+    found = audit_population(flows, asked)
     draws, _ = world.counts(world.judges[:1], 1, grounded=False)
     assert found.items == draws.sum()
     items = draw(flows, asked, found.items, seed=1)

@@ -15,21 +15,20 @@ from markdown_it import MarkdownIt
 from reports import Page
 from worlds import add_dataset, add_judge, add_labels, add_run, ask, plan_run, records, settle_judgement
 
-from cimemories.analysis.cube import IdentifierRule
-from cimemories.analysis.difference import difference
-from cimemories.analysis.flows import Flows, scope, shared_flows
-from cimemories.analysis.intervals import intervals
-from cimemories.analysis.judges_agreement import judges_agreement
-from cimemories.analysis.leaderboard_text import bounds, percent
+from cimemories.agreement.judges import judges_agreement
+from cimemories.compare.difference import difference
+from cimemories.compare.leaderboard import bounds_text, percent
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.arrays import IdentifierRule
+from cimemories.flows.flows import Flows, shared_flows
+from cimemories.flows.scope import scope
+from cimemories.metrics.bootstrap import intervals
 from cimemories.model import Label, ResponseStatus
 from cimemories.report.collect import collect
 from cimemories.report.document import Report
-from cimemories.report.html import as_html
-from cimemories.report.markdown import as_markdown
+from cimemories.report.render import as_html, as_markdown
 from cimemories.store import decisions, judgements, work
-from cimemories.store.engine import Store, StoreError, open_store
-from cimemories.store.ids import canonical_json
+from cimemories.store.engine import Store, StoreError, canonical_json, open_store
 from cimemories.store.tables import labelling, response, run
 
 CLOCK = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -79,9 +78,9 @@ def test_the_numbers_are_those_of_the_worked_example(still: tuple[Store, str, st
     page = Page(as_html(made(store, first)))
     told = page.table("Numbers of test-model")
     found = intervals(*ask(store, first))
-    assert told["Violation@1"][:2] == ["60.0 %", bounds(found.violation[1])]
+    assert told["Violation@1"][:2] == ["60.0 %", bounds_text(found.violation[1])]
     assert told["Violation@5"][0] == "100.0 %"
-    assert told["Completeness"][:2] == ["80.0 %", bounds(found.completeness)]
+    assert told["Completeness"][:2] == ["80.0 %", bounds_text(found.completeness)]
     assert told["Leak rate"][3] == "8 of 25 exposures"
     curve = page.table("Expected share of attributes")
     rows = next(rows for caption, rows in page.tables if "so many tasks" in caption)

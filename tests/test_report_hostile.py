@@ -17,15 +17,15 @@ from paging import button, opened, said
 from reports import Page
 from worlds import add_labels, add_profiles, add_run, make_profile
 
-from cimemories.analysis.flows import scope, shared_flows
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.flows import shared_flows
+from cimemories.flows.scope import scope
 from cimemories.model import Context
-from cimemories.report import writing
+from cimemories.report import render
 from cimemories.report.collect import collect
 from cimemories.report.document import Report
-from cimemories.report.drawing import Canvas, as_file, spread
-from cimemories.report.html import as_html
-from cimemories.report.markdown import as_markdown
+from cimemories.report.figures import Canvas, as_file, spread
+from cimemories.report.render import as_html, as_markdown
 from cimemories.store import work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import dataset, judge, reveal, run
@@ -131,17 +131,17 @@ def test_a_file_is_written_whole_or_stays_as_it_was(
 ) -> None:
     report = report_of(sqlite_store, simple(sqlite_store))
     page, text, folder = tmp_path / "r.html", tmp_path / "r.md", tmp_path / "r-figures"
-    assert writing.write(report, page) == [page]
+    assert render.write_report(report, page) == [page]
     assert page.read_text() == as_html(report)
     assert (page.stat().st_mode & 0o777) == 0o666 & ~_umask()
-    written = writing.write(report, text)
+    written = render.write_report(report, text)
     assert sorted(written[1:]) == sorted(folder.iterdir())
     for path in (page, text):
         path.write_text("mine")
         with pytest.raises(StoreError, match="stays as it is"):
-            writing.write(report, path)
+            render.write_report(report, path)
         assert path.read_text() == "mine"
-        writing.write(report, path, force=True)
+        render.write_report(report, path, force=True)
         assert path.read_text() != "mine"
     before = sorted(tmp_path.rglob("*"))
     page.write_text("mine")
@@ -152,15 +152,15 @@ def test_a_file_is_written_whole_or_stays_as_it_was(
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", full)
         with pytest.raises(OSError, match="no space"):
-            writing.write(report, page, force=True)
+            render.write_report(report, page, force=True)
     assert page.read_text() == "mine"
     assert sorted(tmp_path.rglob("*")) == before
     (folder / "notes.txt").write_text("mine")
     with pytest.raises(StoreError, match="holds other things"):
-        writing.write(report, text, force=True)
+        render.write_report(report, text, force=True)
     for wrong, why in ((tmp_path / "r.pdf", "neither"), (tmp_path / "no" / "r.html", "no folder"), (folder, "neither")):
         with pytest.raises(StoreError, match=why):
-            writing.check(wrong, force=True)
+            render.check_report(wrong, force=True)
 
 
 def _umask() -> int:

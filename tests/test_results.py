@@ -16,17 +16,15 @@ from exchanging import counts
 from paging import button, opened, said
 from worlds import add_dataset, add_labels, add_profiles, add_run, ask, make_profile, records
 
-from cimemories.analysis.cube import IdentifierRule
-from cimemories.analysis.exporting_results import export_run
-from cimemories.analysis.headline import headline
-from cimemories.evaluation.again import judge_again
-from cimemories.evaluation.importing_files import import_bytes, import_file
-from cimemories.evaluation.importing_results import import_results
+from cimemories.evaluation.importing import import_bytes, import_file, import_results
+from cimemories.evaluation.planning import judge_again
 from cimemories.evaluation.runs import JudgeSpec, execute
-from cimemories.formats.errors import FormatError
-from cimemories.formats.official import record_of
+from cimemories.exchange.exporting import export_run
+from cimemories.flows.arrays import IdentifierRule
+from cimemories.formats.official import FormatError, record_of
+from cimemories.metrics.headline import headline
 from cimemories.model import JudgementStatus, Profile, ResponseStatus
-from cimemories.store import datasets, freezes, judgements, memories, runs
+from cimemories.store import datasets, judgements, runs, versions
 from cimemories.store.engine import WORKSPACE, Store, StoreError, open_store, shared_store
 from cimemories.store.tables import response
 
@@ -224,7 +222,7 @@ def test_each_number_of_attributes_not_to_share_is_a_run_with_the_memory_of_ever
     with sqlite_store.read() as connection:
         rows = [runs.named(connection, run_id) for run_id in found.runs]
         planned = connection.execute(sa.select(response).order_by(response.c.id)).mappings().all()
-        held = memories.of_hashes(connection, {row["memory"] for row in planned})
+        held = datasets.memories_of(connection, {row["memory"] for row in planned})
     assert [(r.composition, r.samples, r.expected, r.judged) for r in rows] == [
         ("full", 2, 4, 2),
         ("necessary+0", 1, 1, 1),
@@ -311,7 +309,7 @@ def test_runs_join_the_dataset_that_holds_their_profiles_and_a_frozen_one_keeps_
     alone = add_profiles(other, [make_profile(i, 4, 2) for i in range(3)])
     add_labels(other, alone.id, np.ones((3, 4, 2), dtype=int))
     with other.write() as connection:
-        freezes.add(connection, alone.id, digest="0", labelling_id=None, rule={}, counts={}, annotator="ann")
+        versions.add_freeze(connection, alone.id, digest="0", labelling_id=None, rule={}, counts={}, annotator="ann")
     assert "is frozen" in " ".join(import_file(other, path).notes)
     assert counts(other)["labelling"] == 1
 

@@ -32,12 +32,13 @@ from evaluating import (
 from hostile import hostile_server, texts_of
 from worlds import make_profile
 
-from cimemories.analysis.flows import Flows, scope
-from cimemories.analysis.headline import headline
-from cimemories.evaluation import runs
+from cimemories.evaluation import planning, runs
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import scope
 from cimemories.formats.official import write_profiles
+from cimemories.metrics.headline import headline
 from cimemories.store import datasets
-from cimemories.store import runs as run_rows
+from cimemories.store import runs as store_runs
 from cimemories.store.engine import Store, open_store
 
 CONTEXTS, SAMPLES = 12, 3
@@ -101,7 +102,7 @@ def undisturbed(folder: Path, contexts: int = CONTEXTS) -> dict[str, object]:
     """The numbers of the same run, made in one go in another workspace."""
     store = open_store(folder)
     add_labelled(store, contexts=contexts)
-    run_id = runs.plan(store, simulated())
+    run_id = planning.plan(store, simulated())
     runs.execute(store, run_id)
     found = numbers(store, run_id)
     store.close()
@@ -141,7 +142,7 @@ def test_killed_at_random_moments(
         after = counts(opened)
         assert all(after[name] >= before[name] for name in after), "what was recorded stays"
         with opened.read() as connection:
-            planned = run_rows.all_rows(connection)
+            planned = store_runs.all_rows(connection)
         if not planned:
             continue  # killed while it looked the servers up: nothing was begun
         (row,) = planned
@@ -184,7 +185,7 @@ def test_two_evaluations_an_import_and_a_reader_at_once(
                 clock = time.monotonic()
                 with opened.read() as connection:
                     datasets.all_rows(connection)
-                    there = run_rows.all_rows(connection)
+                    there = store_runs.all_rows(connection)
                 for row in there:
                     coverage = headline(flows, scope(opened, row.id)).coverage
                     assert 0 <= coverage <= 1
@@ -215,7 +216,7 @@ def test_a_run_has_one_worker_at_a_time(database: Database, opened: Store) -> No
     """A second process is told who is at it, and changes nothing; the first one leaves in good order when told to."""
     add(opened, [make_profile(0, 6, 20)])
     with hostile_server(lambda asked: replace(texts_of(asked), wait=1.0)) as server:
-        run_id = runs.plan(opened, runs.RunSpec("small", "m", server.url, samples=SAMPLES))
+        run_id = planning.plan(opened, planning.RunSpec("small", "m", server.url, samples=SAMPLES))
         first = subprocess.Popen(
             command("resume", run_id, "--concurrency", "1", "--workspace", database.workspace),
             env=database.environment,
@@ -246,7 +247,7 @@ def test_no_room_on_the_disk(tmp_path: Path, slow_simulator: SlowSimulator) -> N
     """The process may write files only up to a size, as on a full disk: one clear line, then a resume with room."""
     store = open_store(tmp_path)
     add_labelled(store)
-    run_id = runs.plan(store, simulated(slow_simulator.url))
+    run_id = planning.plan(store, simulated(slow_simulator.url))
     with store.engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
     before = counts(store)

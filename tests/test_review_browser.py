@@ -15,10 +15,10 @@ from worlds import add_dataset, add_labels, add_run, records
 
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import Label
-from cimemories.store import audits, comments, decisions, marks
+from cimemories.store import audits, decisions, reviews
 from cimemories.store.decisions import Said
 from cimemories.store.engine import Connection, Store, open_store
-from cimemories.store.marks import Kind
+from cimemories.store.reviews import MarkKind
 
 PROFILES, ATTRIBUTES, CONTEXTS = 2, 42, 6
 PAIRS = PROFILES * ATTRIBUTES * CONTEXTS
@@ -268,17 +268,19 @@ def test_keys_do_not_fire_while_typing_and_comments_skips_and_flags_are_kept(
     expect(page.locator(".bench .help")).to_be_visible()
     saved(page)
     with record.read() as connection:
-        assert [c.text for c in comments.of_dataset(connection, record.id)] == ["nice <img src=x onerror=alert(1)> inz"]
-        assert marks.standing(connection, record.id, Kind.SKIP) == {tuple(map(int, first.split(".")))}
-        assert marks.standing(connection, record.id, Kind.FLAG) == {tuple(map(int, second.split(".")))}
+        assert [c.text for c in reviews.comments_of_dataset(connection, record.id)] == [
+            "nice <img src=x onerror=alert(1)> inz"
+        ]
+        assert reviews.standing_marks(connection, record.id, MarkKind.SKIP) == {tuple(map(int, first.split(".")))}
+        assert reviews.standing_marks(connection, record.id, MarkKind.FLAG) == {tuple(map(int, second.split(".")))}
         assert decisions.history(connection, record.id) == []
     page.keyboard.press("z")
     page.keyboard.press("z")
     saved(page)
     with record.read() as connection:
         assert (
-            marks.standing(connection, record.id, Kind.SKIP)
-            == marks.standing(connection, record.id, Kind.FLAG)
+            reviews.standing_marks(connection, record.id, MarkKind.SKIP)
+            == reviews.standing_marks(connection, record.id, MarkKind.FLAG)
             == set()
         )
     page.context.close()

@@ -10,11 +10,10 @@ from paging import button, said
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_profiles, add_run, records
 
-from cimemories.analysis.review_batches import batches, last_single
-from cimemories.analysis.review_index import pair_index
-from cimemories.analysis.review_proposals import Axis, proposals
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import Attribute, Context, Label, Profile
+from cimemories.review.bulk import Axis, batches, last_single, proposals
+from cimemories.review.index import pair_index
 from cimemories.store import decisions
 from cimemories.store.engine import Store, StoreError
 
@@ -36,20 +35,20 @@ def bulk_part(domain: str | None) -> None:
     """The part alone, as the page draws it; runs inside the AppTest, so everything it needs is imported here."""
     import streamlit as st
 
-    from cimemories.analysis.labels import default_labelling
-    from cimemories.analysis.review_index import pair_index
-    from cimemories.analysis.review_select import Filters, Order, select
-    from cimemories.store import datasets
+    from cimemories.flows.labels import default_labelling
+    from cimemories.review.index import pair_index
+    from cimemories.review.queue import Filters, Order, select
+    from cimemories.store import datasets as store_datasets
     from cimemories.store.engine import shared_store
-    from pages.curate import review_bulk
+    from pages.curate import review_bulk as curate_review_bulk
 
     store = shared_store()
     with store.read() as connection:
-        dataset = datasets.all_rows(connection)[0]
+        dataset = store_datasets.all_rows(connection)[0]
     labelling = default_labelling(store, dataset.id)
     index = pair_index(store, dataset.id, labelling.id if labelling else None)
     positions = select(store, index, Filters(domain=domain), Order.EFFECT)
-    st.session_state["takeaway"] = review_bulk.draw(store, dataset, labelling, index, positions)
+    st.session_state["takeaway"] = curate_review_bulk.draw(store, dataset, labelling, index, positions)
 
 
 def opened(name: str = "Ada", *folds: str, domain: str | None = None) -> AppTest:
@@ -135,9 +134,9 @@ def test_without_a_name_nothing_can_be_applied_and_nothing_matches_says_so(store
 
 
 def test_many_pairs_are_one_batch_and_one_undo(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pages.curate import review_bulk
+    from pages.curate import review_bulk as curate_review_bulk
 
-    monkeypatch.setattr(review_bulk, "PIECE", 7)
+    monkeypatch.setattr(curate_review_bulk, "PIECE", 7)
     data = add_dataset(store, 1, 20, 25)
     app = opened()
     app.radio[0].set_value(Label.INAPPROPRIATE)

@@ -17,11 +17,10 @@ from test_store_concurrency import together
 from worlds import add_dataset, records
 
 from cimemories.model import Label
-from cimemories.store import claims, decisions
-from cimemories.store.claims import Plan
+from cimemories.store import decisions, reviews
 from cimemories.store.engine import Store, StoreError, open_store
-from cimemories.store.review_tables import claim
-from cimemories.store.tables import decision
+from cimemories.store.reviews import Plan
+from cimemories.store.tables import claim, decision
 
 if TYPE_CHECKING:
     from conftest import Database
@@ -40,7 +39,9 @@ def ask(
     store: Store, dataset_id: int, who: str, wanted: list[Pair], count: int = 4, session: str = "", lease: float = 300
 ) -> list[Pair]:
     with store.write() as connection:
-        return claims.hand_out(connection, dataset_id, who, session or f"tab of {who}", iter(wanted), count, lease)
+        return reviews.hand_out_pairs(
+            connection, dataset_id, who, session or f"tab of {who}", iter(wanted), count, lease
+        )
 
 
 def decide(store: Store, dataset_id: int, who: str, pairs: list[Pair], label: Label | None = Label.NECESSARY) -> None:
@@ -58,7 +59,9 @@ def annotate(
     ends = time.monotonic() + 60
     while time.monotonic() < ends and len(done) < most:
         with store.write() as connection:
-            given = claims.hand_out(connection, dataset_id, who, f"tab of {who}", iter(pairs), min(3, most - len(done)))
+            given = reviews.hand_out_pairs(
+                connection, dataset_id, who, f"tab of {who}", iter(pairs), min(3, most - len(done))
+            )
             for pair in given:
                 at = claim.c.attribute == pair[0], claim.c.context == pair[1]
                 held = sa.select(sa.func.count(claim.c.annotator.distinct())).where(*at)
@@ -92,7 +95,7 @@ def test_people_in_several_processes_share_the_pairs_as_planned(database: Databa
     store = open_store(database.workspace, database.url)
     dataset_id, pairs = build(store)
     with store.write() as connection:
-        claims.set_plan(connection, dataset_id, Plan(float(people > 1), people, 5), "Ada")
+        reviews.set_overlap_plan(connection, dataset_id, Plan(float(people > 1), people, 5), "Ada")
     names = ["Ada", "Bea", "Cem", "Dor"]
     # For one person a pair, everybody is to do a quarter: a process that is slow to get the lock must find its own.
     most = len(pairs) // len(names) if people == 1 else 10**6
@@ -125,7 +128,7 @@ def test_a_pair_is_in_one_persons_hands_until_it_is_decided_given_up_or_lapsed(s
     decide(store, dataset_id, "Ada", pairs[:1], None)  # taken back: it is anybody's again
     assert ask(store, dataset_id, "Cem", pairs[:3]) == pairs[:1]
     with store.write() as connection:
-        claims.release(connection, "tab of Bea")
+        reviews.release_pairs(connection, "tab of Bea")
     assert ask(store, dataset_id, "Cem", pairs[:5], lease=0.05) == [pairs[0], pairs[4]]
     time.sleep(0.1)
     assert ask(store, dataset_id, "Bea", pairs[:5]) == [pairs[0], pairs[4]]
@@ -150,7 +153,7 @@ def test_another_tab_of_the_same_person_gets_other_pairs_while_there_are_any(sto
     decide(store, dataset_id, "Ada", pairs[4:6])
     assert ask(store, dataset_id, "Ada", pairs[:6], session="second") == pairs[:4]  # nothing else is left
     with store.write() as connection:
-        claims.release(connection, "first")
+        reviews.release_pairs(connection, "first")
     assert ask(store, dataset_id, "Bea", pairs[:4]) == []
 
 
@@ -158,10 +161,10 @@ def test_a_share_of_the_pairs_is_for_several_people_and_the_others_for_one(store
     dataset_id, pairs = build(store)
     plan = Plan(0.4, 3, 11)
     with store.write() as connection:
-        assert claims.plan(connection, dataset_id) == Plan()
-        claims.set_plan(connection, dataset_id, Plan(0.1, 2, 1), "Ada")
-        claims.set_plan(connection, dataset_id, plan, "Ada")
-        assert claims.plan(connection, dataset_id) == plan
+        assert reviews.overlap_plan(connection, dataset_id) == Plan()
+        reviews.set_overlap_plan(connection, dataset_id, Plan(0.1, 2, 1), "Ada")
+        reviews.set_overlap_plan(connection, dataset_id, plan, "Ada")
+        assert reviews.overlap_plan(connection, dataset_id) == plan
     shared = [pair for pair in pairs if plan.people_of(pair) == 3]
     assert 10 <= len(shared) <= 38
     handed = [ask(store, dataset_id, name, pairs, count=len(pairs)) for name in ("A", "B", "C", "D")]
@@ -182,20 +185,20 @@ def test_a_queue_that_others_have_worked_through_is_passed_over_and_no_more_is_r
             yield pair
 
     with store.write() as connection:
-        assert claims.hand_out(connection, data.id, "Ada", "tab", wanted(), 5) == pairs[1310:1315]
+        assert reviews.hand_out_pairs(connection, data.id, "Ada", "tab", wanted(), 5) == pairs[1310:1315]
     assert read == 1316
     read = 0
     with store.write() as connection:
-        assert claims.hand_out(connection, data.id, "Bea", "tab", wanted(), 5) == pairs[1315:1320]
+        assert reviews.hand_out_pairs(connection, data.id, "Bea", "tab", wanted(), 5) == pairs[1315:1320]
     with store.write() as connection:
-        assert claims.hand_out(connection, data.id, "Cem", "tab", [], 5) == []
+        assert reviews.hand_out_pairs(connection, data.id, "Cem", "tab", [], 5) == []
 
 
 @pytest.mark.parametrize("plan", [Plan(1.2), Plan(-0.1), Plan(0.5, 0), Plan(float("nan"))])
 def test_a_plan_that_is_none_is_refused(sqlite_store: Store, plan: Plan) -> None:
     dataset_id, _ = build(sqlite_store)
     with pytest.raises(StoreError), sqlite_store.write() as connection:
-        claims.set_plan(connection, dataset_id, plan, "Ada")
+        reviews.set_overlap_plan(connection, dataset_id, plan, "Ada")
 
 
 @given(share=st.floats(0, 1), seed=st.integers(0, 2**31))

@@ -14,17 +14,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from worlds import add_dataset, add_labels, add_run, make_profile, records
 
-from cimemories.analysis import exporting
+from cimemories.exchange import exporting
 from cimemories.formats import importing
-from cimemories.formats.bundle_tables import VERSION, columns_of, line_of
-from cimemories.formats.review_events import Filters, export_events, import_events
-from cimemories.formats.review_events_files import FORMS, Form
+from cimemories.formats.bundle import VERSION, columns_of, line_of
+from cimemories.formats.review_events import FORMS, Filters, Form, export_events, import_events
 from cimemories.model import Label
-from cimemories.store import audits, comments, datasets, decisions, marks, review_merge
+from cimemories.store import audits, datasets, decisions, reviews
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.decisions import Said
-from cimemories.store.engine import Store, StoreError, open_store
-from cimemories.store.ids import content_hash
+from cimemories.store.engine import Store, StoreError, content_hash, open_store
 from cimemories.store.tables import decision
 
 N, X, A = Label.NECESSARY, Label.INAPPROPRIATE, Label.AMBIGUOUS
@@ -46,13 +44,15 @@ def reviewed(store: Store, name: str = "small world") -> tuple[DatasetRow, str]:
         decisions.add_all(connection, row.id, "Ada", said)
         decisions.add_all(connection, row.id, "'Bob", [Said(b, d, A, source="adjudicated", cause="slip", batch="b")])
         decisions.undo(connection, row.id, "Ada", "d2", "d3")
-        marks.add_all(connection, row.id, "Ada", [marks.Mark(b, d, marks.Kind.FLAG, "m1", "-1 is no age", 1.0)])
-        marks.add_all(connection, row.id, "Ada", [marks.Mark(b, d, marks.Kind.CLEAR, "m2")])
-        comments.add(connection, row.id, "Ada", a, c, HOSTILE, uid="c1")
-        comments.add(connection, row.id, "Bob", b, d, "left open", uid="c2")
-        (one,) = (item for item in comments.of_dataset(connection, row.id) if item.uid == "c1")
-        comments.resolve(connection, row.id, "Bob", one.id, "see the guideline", uid="c3")
-        response = review_merge.responses(connection, row.id)[run_id, 0, c, "full", 0]
+        reviews.add_marks(
+            connection, row.id, "Ada", [reviews.Mark(b, d, reviews.MarkKind.FLAG, "m1", "-1 is no age", 1.0)]
+        )
+        reviews.add_marks(connection, row.id, "Ada", [reviews.Mark(b, d, reviews.MarkKind.CLEAR, "m2")])
+        reviews.add_comment(connection, row.id, "Ada", a, c, HOSTILE, uid="c1")
+        reviews.add_comment(connection, row.id, "Bob", b, d, "left open", uid="c2")
+        (one,) = (item for item in reviews.comments_of_dataset(connection, row.id) if item.uid == "c1")
+        reviews.resolve_comment(connection, row.id, "Bob", one.id, "see the guideline", uid="c3")
+        response = decisions.event_responses(connection, row.id)[run_id, 0, c, "full", 0]
         full = audits.Said(response, a, audits.AuditVerdict.FULL, uid="a1", blind=True)
         audits.add_all(connection, row.id, "Ada", [full])
         audits.undo(connection, row.id, "Ada", "a1", "a2")
@@ -61,14 +61,14 @@ def reviewed(store: Store, name: str = "small world") -> tuple[DatasetRow, str]:
 
 def events(store: Store, dataset_id: int) -> dict[str, list[dict[str, Any]]]:
     with store.read() as connection:
-        return {kind: list(review_merge.events(connection, dataset_id, kind)) for kind in review_merge.KINDS}
+        return {kind: list(decisions.review_events(connection, dataset_id, kind)) for kind in decisions.EVENT_KINDS}
 
 
 def forget(store: Store, dataset_id: int) -> None:
     """As if nobody had said anything: events come back from files alone."""
     with store.write() as connection:
         for table in ("audit", "comment", "mark", "decision"):
-            connection.execute(sa.delete(review_merge._TABLES[table]))
+            connection.execute(sa.delete(decisions._TABLES[table]))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -88,7 +88,7 @@ def test_what_goes_out_comes_back_whole_and_once(store: Store, tmp_path: Path, f
         assert events(store, row.id) == before
         assert supersedes(store) == links
     with store.read() as connection:
-        assert [c.open for c in comments.of_dataset(connection, row.id)] == [False, True]
+        assert [c.open for c in reviews.comments_of_dataset(connection, row.id)] == [False, True]
         assert audits.standing(audits.history(connection, row.id)) == {}
 
 
@@ -144,7 +144,7 @@ def state(store: Store, row: DatasetRow) -> tuple[Any, ...]:
         places = {i: n for r in datasets.profile_records(connection, row.id) for n, i in enumerate(r.attribute_ids)}
         own = {who: decisions.standing([d for d in history if d.annotator == who]) for who in people}
         effective = decisions.standing(history)
-        said = [(c.uid, c.resolved_by, c.resolution) for c in comments.of_dataset(connection, row.id)]
+        said = [(c.uid, c.resolved_by, c.resolution) for c in reviews.comments_of_dataset(connection, row.id)]
     heads = {d.id for d in history} - {d.supersedes for d in history}
     per_pair = [(d.annotator, d.attribute, d.context) for d in history if d.id in heads]
     assert len(per_pair) == len(set(per_pair))

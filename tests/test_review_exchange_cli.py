@@ -10,13 +10,13 @@ import pytest
 from test_review_exchange import reviewed
 from typer.testing import CliRunner
 
-from cimemories.cli import base
-from cimemories.cli import review as _registered
-from cimemories.formats.errors import FormatError
+from cimemories import model
+from cimemories.cli import base, curate
+from cimemories.formats.official import FormatError
 from cimemories.store import decisions
 from cimemories.store.engine import Store, StoreError
 
-assert _registered.review.info.name == "review"
+assert curate.review.info.name == "review"
 
 
 def ran(store: Store, *arguments: object, code: int = 0) -> str:
@@ -85,7 +85,7 @@ def test_status_counts_people_labels_sources_and_what_is_open(sqlite_store: Stor
     with sqlite_store.read() as connection:
         first = decisions.history(connection, row.id)[0]
     with sqlite_store.write() as connection:
-        said = [decisions.Said(first.attribute, first.context, decisions.Label.INAPPROPRIATE)]
+        said = [decisions.Said(first.attribute, first.context, model.Label.INAPPROPRIATE)]
         decisions.add_all(connection, row.id, "Bob", said)
     assert {k: shown(sqlite_store, "status", row.name)[k] for k in ("shared", "disputed")} == {
         "shared": 1,

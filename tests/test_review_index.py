@@ -15,12 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from worlds import PERSONAS, add_call, add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
-from cimemories.analysis.review_index import TIE, PairIndex, divided, pair_index
-from cimemories.analysis.review_items import items
-from cimemories.analysis.review_select import Filters, Order, select
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.model import Label, Verdict, WorkStatus
-from cimemories.store import datasets, decisions, labellings, marks, rules, work
+from cimemories.review.index import TIE, PairIndex, divided, pair_index
+from cimemories.review.queue import Filters, Order, items, select
+from cimemories.store import datasets, decisions, labellings, reviews, work
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, open_store
 
@@ -79,14 +78,14 @@ def build(store: Store, random: Any, *, decided: int = 14) -> World:
             decisions.add_all(connection, data.id, who, [decisions.Said(*pair, label)])
         for pair in random.sample(everything, 3):
             flags.add(pair)
-            marks.add_all(connection, data.id, "A", [marks.Mark(*pair, marks.Kind.FLAG)])
+            reviews.add_marks(connection, data.id, "A", [reviews.Mark(*pair, reviews.MarkKind.FLAG)])
     return World(store, data.id, labelling, pairs, people, votes, reveals, said, flags)
 
 
 def cast(store: Store, dataset_id: int, people: list[ProfileRecord], votes: dict[Any, Any]) -> str:
     """A labelling of exactly these votes."""
     with store.write() as connection:
-        ids = labellings.persona_ids(connection, "test", PERSONAS)
+        ids = labellings.personas_of(connection, "test", PERSONAS)
         labelling = labellings.add(
             connection,
             identity=f"votes of {dataset_id}",
@@ -308,7 +307,7 @@ def test_an_index_is_kept_until_votes_runs_or_the_rule_change(sqlite_store: Stor
     assert second.reveals.tolist() == [2, 0, 1, 0] and second.draws.tolist() == [2] * 4
     assert second.shape is first.shape
     with sqlite_store.write() as connection:
-        rules.add(
+        labellings.add_rule(
             connection,
             data.id,
             "lenient",

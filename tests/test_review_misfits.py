@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from worlds import add_dataset, make_profile
 
-from cimemories.formats.errors import FormatError
-from cimemories.formats.review_events import import_events
-from cimemories.formats.review_events_fields import moment
+from cimemories.formats.official import FormatError
+from cimemories.formats.review_events import import_events, moment
 from cimemories.store import decisions
 from cimemories.store.engine import Store
 

@@ -14,7 +14,7 @@ from worlds import add_dataset, add_labels, add_profiles, make_profile, records
 
 from cimemories.curation.consensus import AMBIGUOUS, NECESSARY
 from cimemories.model import Label
-from cimemories.store import claims, decisions, saved_views
+from cimemories.store import decisions, reviews
 from cimemories.store.decisions import Said
 from cimemories.store.engine import Store, StoreError
 from cimemories.ui import workbench
@@ -82,7 +82,7 @@ def test_what_the_browser_says_is_recorded_once_whatever_it_sends_again(store: S
     assert app.session_state["review.handled"] == {"uid-5": True, "uid-6": False}
     with store.read() as connection:
         history = decisions.history(connection, dataset)
-        held = claims.plan(connection, dataset)
+        held = reviews.overlap_plan(connection, dataset)
     assert [(d.uid, d.label, d.blind, d.seconds) for d in history] == [
         ("uid-1", Label.NECESSARY, False, 1.5),
         ("uid-2", Label.INAPPROPRIATE, True, 1.5),
@@ -152,7 +152,7 @@ def test_a_view_is_saved_with_its_filters(store: Store) -> None:
     next(t for t in app.text_input if t.label == "Name of this view").set_value("money first")
     button(app, "Save this view").click().run()
     with store.read() as connection:
-        (view,) = saved_views.of_page(connection, "review")
+        (view,) = reviews.views_of_page(connection, "review")
     assert (view.name, view.annotator) == ("money first", "Ada")
     assert {k: view.query.get(k) for k in ("domain", "order")} == {"domain": "finance", "order": "entropy"}
 

@@ -10,11 +10,10 @@ import pytest
 import sqlalchemy as sa
 from worlds import add_dataset, add_labels, add_profiles, make_profile
 
-from cimemories.analysis.review_index import pair_index
-from cimemories.analysis.review_items import items, sample, undecided
-from cimemories.analysis.review_select import Filters, Order, open_to, select
 from cimemories.model import Label
-from cimemories.store import decisions, slices
+from cimemories.review.index import pair_index
+from cimemories.review.queue import Filters, Order, items, open_to, sample, select, undecided
+from cimemories.store import audits, decisions
 from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.tables import decision
 
@@ -77,7 +76,9 @@ def test_a_slice_a_sample_and_what_is_not_there(sqlite_store: Store) -> None:
     index = pair_index(sqlite_store, data.id, None)
     a, c = index.pairs(np.array([4]))[0]
     with sqlite_store.write() as connection:
-        drawn = slices.add(connection, data.id, "labels", "s", 0, {}, "A", [slices.SliceItem(a, c, None, "x", 1.0)])
+        drawn = audits.add_slice(
+            connection, data.id, "labels", "s", 0, {}, "A", [audits.SliceItem(a, c, None, "x", 1.0)]
+        )
     assert select(sqlite_store, index, Filters(slice=drawn), Order.EFFECT).tolist() == [4]
     assert not len(select(sqlite_store, index, Filters(slice=drawn + 1), Order.EFFECT))
     assert not len(select(sqlite_store, index, Filters(dissenter="nobody"), Order.EFFECT))

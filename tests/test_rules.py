@@ -9,15 +9,13 @@ import pytest
 import sqlalchemy as sa
 from worlds import add_dataset, add_labels, add_run, ask
 
-from cimemories.analysis.headline import headline
-from cimemories.analysis.labels import consensus_labels
-from cimemories.analysis.rule import PAPER_NAME, rule_of
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.store import rules
-from cimemories.store.curation_tables import freeze
-from cimemories.store.engine import Store, StoreError
-from cimemories.store.ids import now
+from cimemories.flows.labels import PAPER_NAME, consensus_labels, rule_of
+from cimemories.metrics.headline import headline
+from cimemories.store import labellings
+from cimemories.store.engine import Store, StoreError, now
 from cimemories.store.labellings import personas
+from cimemories.store.tables import freeze
 
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
 WESTIN = {"fundamentalist": 0.26, "pragmatic": 0.64, "unconcerned": 0.10}
@@ -28,12 +26,12 @@ LOUD_THIRD = {"fundamentalist": 0.1, "pragmatic": 0.1, "unconcerned": 0.8}
 def add(store: Store, dataset_id: int, name: str, *, use: bool = False, **changes: object) -> int:
     values = {"threshold": 0.75, "priors": LOUD_THIRD, "annotator": "Ada"} | changes
     with store.write() as connection:
-        return rules.add(connection, dataset_id, name, use=use, **values)  # type: ignore[arg-type]
+        return labellings.add_rule(connection, dataset_id, name, use=use, **values)  # type: ignore[arg-type]
 
 
 def names(store: Store, dataset_id: int) -> dict[str, bool]:
     with store.read() as connection:
-        return {row.name: row.current for row in rules.all_rows(connection, dataset_id)}
+        return {row.name: row.current for row in labellings.all_rules(connection, dataset_id)}
 
 
 def test_labels_and_flows_follow_the_current_rule_and_come_back(store: Store) -> None:
@@ -44,13 +42,13 @@ def test_labels_and_flows_follow_the_current_rule_and_come_back(store: Store) ->
     add(store, data.id, "third is loud")
     assert consensus_labels(store, labelling).equals(before)  # saved is not yet current
     with store.write() as connection:
-        rules.make_current(connection, data.id, "third is loud")
+        labellings.make_current_rule(connection, data.id, "third is loud")
     after = consensus_labels(store, labelling)
     assert after["label"].tolist() == [N if code == A else code for code in before["label"]]
     assert headline(*ask(store, run)).completeness != exposure
     assert rule_of(store, labelling).name == "third is loud"
     with store.write() as connection:
-        rules.make_current(connection, data.id, rules.PAPER)
+        labellings.make_current_rule(connection, data.id, labellings.PAPER_RULE)
     assert consensus_labels(store, labelling).equals(before)
     assert headline(*ask(store, run)).completeness == exposure
     assert names(store, data.id) == {"third is loud": False}
@@ -64,10 +62,10 @@ def test_a_current_rule_that_is_deleted_leaves_the_papers(store: Store) -> None:
     assert names(store, data.id) == {"one": False, "two": True}
     assert consensus_labels(store, labelling)["label"].tolist() == [N, X]
     with store.write() as connection:
-        rules.delete(connection, data.id, "two")
+        labellings.delete_rule(connection, data.id, "two")
     assert consensus_labels(store, labelling)["label"].tolist() == [A, X]
     with store.write() as connection, pytest.raises(StoreError, match="'one'"):
-        rules.delete(connection, data.id, "two")
+        labellings.delete_rule(connection, data.id, "two")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +101,7 @@ def test_two_people_at_once_cannot_make_two_rules_current(store: Store) -> None:
     def use(number: int) -> None:
         for turn in range(3):
             with store.write() as connection:
-                rules.make_current(connection, data.id, f"rule {(number + turn) % 8}")
+                labellings.make_current_rule(connection, data.id, f"rule {(number + turn) % 8}")
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(use, range(8)))

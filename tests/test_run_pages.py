@@ -13,18 +13,19 @@ from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_run, plan_run
 
 from cimemories import launch
-from cimemories.analysis import run_table
-from cimemories.analysis.progress import CHECK, GATE, JUDGE, MESSAGES, run_progress
+from cimemories.compare import leaderboard
 from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
-from cimemories.evaluation import runs as working
-from cimemories.evaluation import sweeps as sweeping
+from cimemories.evaluation import planning, runs, sweeps
+from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.estimates import estimate
-from cimemories.evaluation.prices import Prices
-from cimemories.evaluation.sweep_file import check_sweep
-from cimemories.llm.client import DEFAULT_KEY_ENV
+from cimemories.evaluation.sweeps import check_sweep
+from cimemories.flows.progress import CHECK, GATE, JUDGE, MESSAGES, run_progress
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV
 from cimemories.llm.worker import WorkError
+from cimemories.metrics import headline
 from cimemories.model import ResponseStatus
-from cimemories.store import runs, sweeps, work
+from cimemories.store import runs as store_runs
+from cimemories.store import work
 from cimemories.store.engine import Store
 from cimemories.store.tables import run as run_rows
 
@@ -43,15 +44,15 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What would be started in a process of its own is done before the page goes on."""
 
     def launched(store: Store, work_id: str) -> None:
-        do = sweeping.execute if work_id.startswith("sweep-") else working.execute
+        do = sweeps.execute if work_id.startswith("sweep-") else runs.execute
         do(store, work_id)
 
     monkeypatch.setattr(launch, "launch", launched)
 
 
-def rows(store: Store) -> list[runs.RunRow]:
+def rows(store: Store) -> list[store_runs.RunRow]:
     with store.read() as connection:
-        return runs.all_rows(connection)
+        return store_runs.all_rows(connection)
 
 
 def step_two(app: AppTest) -> AppTest:
@@ -107,8 +108,8 @@ def test_a_memory_by_labels_is_refused_where_nothing_is_labelled(store: Store) -
 
 def test_judged_again_only_judges_and_a_repetition_is_the_same(store: Store, at_once: None) -> None:
     add(store, small_profiles(1, PLACES))
-    run_id = working.plan(store, simulated(samples=SAMPLES))
-    working.execute(store, run_id)
+    run_id = planning.plan(store, simulated(samples=SAMPLES))
+    runs.execute(store, run_id)
     before = run_progress(store, run_id)
     app = opened(RUNS, "runs.box.judge", "runs.box.repeat", run=run_id)
     button(app, "Judge").click().run()
@@ -150,12 +151,12 @@ def test_pause_and_cancel_reach_the_worker(store: Store) -> None:
 
 def test_a_cap_that_is_reached_is_raised_on_the_page(store: Store, at_once: None) -> None:
     add(store, small_profiles(1, 4))
-    spec = simulated(samples=SAMPLES, judge=working.JudgeSpec(), prices=Prices.read("2/0.5/8 EUR"))
+    spec = simulated(samples=SAMPLES, judge=planning.JudgeSpec(), prices=Prices.read("2/0.5/8 EUR"))
     whole = estimate(store, spec).cost_least
     assert whole is not None
-    run_id = working.plan(store, replace(spec, cap=whole / 2))
+    run_id = planning.plan(store, replace(spec, cap=whole / 2))
     with pytest.raises(WorkError, match="Raise it to go on"):
-        working.execute(store, run_id, concurrency=1)
+        runs.execute(store, run_id, concurrency=1)
     app = opened(RUNS, run=run_id)
     assert "Resume" not in [item.label for item in app.button], "it would stop at once"
     assert "Raise the cap to" in app.number_input(key=f"runs.cap.{run_id}").label
@@ -179,15 +180,15 @@ def test_the_cap_of_a_sweep_is_raised_on_its_page_and_holds_for_its_runs(store: 
         "models": [entry],
         "memory": ["full", "random-5"],
     }
-    whole = sweeping.estimate_sweep(store, check_sweep(content, Path("sweep.yaml"))).total.cost_least
+    whole = sweeps.estimate_sweep(store, check_sweep(content, Path("sweep.yaml"))).total.cost_least
     assert whole is not None
     capped = check_sweep({**content, "cap": whole / 2}, Path("sweep.yaml"))
-    sweep_id = sweeping.plan(store, capped)
+    sweep_id = sweeps.plan(store, capped)
     with pytest.raises(WorkError, match="Raise it to go on"):
-        sweeping.execute(store, sweep_id, concurrency=1)
+        sweeps.execute(store, sweep_id, concurrency=1)
     owing = next(row for row in rows(store) if row.responses.get("owed"))
     with pytest.raises(WorkError, match=f"resume {sweep_id} --cap"):
-        working.execute(store, owing.id)
+        runs.execute(store, owing.id)
     app = opened(RUNS, run=owing.id)
     assert "The cap on cost of its sweep is reached" in said(app)
     app = opened(RUNS, tab="sweeps", sweep=sweep_id)
@@ -195,7 +196,7 @@ def test_the_cap_of_a_sweep_is_raised_on_its_page_and_holds_for_its_runs(store: 
     button(app, "Raise the cap and resume").click().run()
     assert not app.exception
     with store.read() as connection:
-        assert sweeps.named(connection, sweep_id).status == "finished"
+        assert store_runs.sweep_named(connection, sweep_id).status == "finished"
     assert all(row.responses == {"ok": 4 * SAMPLES} for row in rows(store))
 
 
@@ -228,13 +229,13 @@ def test_the_table_is_read_from_memory_the_second_time(store: Store, monkeypatch
     data = add_dataset(store, profiles=1, attributes=3, contexts=3)
     ids = [add_run(store, data.id, 2, {}) for _ in range(3)]
     asked: list[str] = []
-    real = run_table.headline
+    real = headline.headline
 
     def counted(flows: object, scope: object) -> object:
         asked.append(scope.run.id)  # type: ignore[attr-defined]
         return real(flows, scope)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(run_table, "headline", counted)
+    monkeypatch.setattr(leaderboard, "headline", counted)
     opened(RUNS)
     assert sorted(asked) == sorted(ids)
     opened(RUNS)
@@ -270,7 +271,7 @@ def test_a_sweep_from_its_form_to_its_table(store: Store, at_once: None) -> None
     button(app, "Start the sweep").click().run()
     assert not app.exception
     with store.read() as connection:
-        (row,) = sweeps.all_rows(connection)
+        (row,) = store_runs.all_sweeps(connection)
     assert (row.status, row.cells) == ("finished", 2)
     cells = next(d.value for d in app.dataframe if "level" in d.value)
     assert cells["memory"].tolist() == ["full", "random-5"]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cimemories import seeds
-from cimemories.curation.values import parse
+from cimemories.curation.offline import parse
 from cimemories.model import DOMAINS, canonical_event
 from cimemories.seeds import Prompt, SeedError
 

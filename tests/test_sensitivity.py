@@ -12,18 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import PERSONAS, add_dataset, add_labels, add_run, records
 
-from cimemories.analysis import completeness
-from cimemories.analysis.counted import asked_for
-from cimemories.analysis.cube import IdentifierRule, mean_or_nan, retained
-from cimemories.analysis.flows import Flows, Labels, Scope, scope
-from cimemories.analysis.headline import headline
-from cimemories.analysis.rates import balanced
-from cimemories.analysis.relabel import levels, numbers, shares_of
-from cimemories.analysis.sensitivity import Setting, Study, study
-from cimemories.analysis.tally import tally
+from cimemories.compare.relabel import levels, numbers, shares_of
+from cimemories.compare.sensitivity import Setting, Study, study
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED, consensus
+from cimemories.flows.arrays import IdentifierRule, asked_for, mean_or_nan, retained
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Labels, Scope, scope
+from cimemories.metrics import completeness
+from cimemories.metrics.headline import headline
+from cimemories.metrics.violation import balanced, tally
 from cimemories.model import Label
-from cimemories.store import decisions, rules, work
+from cimemories.store import decisions, labellings, work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import judgement, response, reveal
 
@@ -109,7 +108,7 @@ def world(store: Store) -> list[str]:
                 annotator="Ada",
                 label=label,
             )
-        rules.add(
+        labellings.add_rule(
             connection,
             data.id,
             "looser",

@@ -11,10 +11,11 @@ from streamlit.testing.v1 import AppTest
 from test_sensitivity import world as two_runs
 from worlds import add_dataset, add_run
 
-from cimemories.analysis.flows import Flows, scope
-from cimemories.analysis.headline import headline
-from cimemories.analysis.spoken_for import spoken_for
-from cimemories.store import rules
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import scope
+from cimemories.metrics.breakdown import spoken_for
+from cimemories.metrics.headline import headline
+from cimemories.store import labellings
 from cimemories.store.engine import Store
 from cimemories.store.tables import run
 
@@ -54,7 +55,7 @@ def test_moving_a_slider_gives_the_numbers_of_that_rule(app_store: Store, runs: 
     assert (app.query_params["threshold"], app.query_params["priors"]) == ("70", "10-20-70")
     text = said(app)
     with app_store.read() as connection:
-        assert rules.current(connection, scope(app_store, runs[0]).run.dataset) is None  # nothing is changed
+        assert labellings.current_rule(connection, scope(app_store, runs[0]).run.dataset) is None  # nothing is changed
     for run_id in runs:
         then = scope(app_store, run_id, rule="looser")
         numbers = headline(Flows(app_store), then)

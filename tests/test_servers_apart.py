@@ -16,28 +16,25 @@ import sqlalchemy as sa
 from evaluating import DATASET, add, cli_inside, outside, row_of, simulated, small_profiles
 from hostile import Asked, Reply, Server, completion, hostile_server
 
-from cimemories.analysis.warnings import run_warnings
 from cimemories.curation import labelling
-from cimemories.evaluation import runs
+from cimemories.evaluation import planning, runs
 from cimemories.evaluation.estimates import estimate
-from cimemories.evaluation.servers import look_up, told_apart
-from cimemories.evaluation.sweep_file import check_sweep
-from cimemories.evaluation.sweeps import estimate_sweep
+from cimemories.evaluation.planning import look_up, told_apart
+from cimemories.evaluation.sweeps import check_sweep, estimate_sweep
 from cimemories.evaluation.sweeps import execute as execute_sweep
 from cimemories.evaluation.sweeps import plan as plan_sweep
-from cimemories.formats.calls_archive import read_calls, write_calls
-from cimemories.llm import vllm_state
-from cimemories.llm.client import EndpointError
-from cimemories.llm.endpoint import ServerInfo
+from cimemories.formats.batch_files import read_calls, write_calls
+from cimemories.llm import vllm
+from cimemories.llm.endpoint import EndpointError, ServerInfo
 from cimemories.llm.executor import Progress
 from cimemories.llm.identity import flags_of, server_id
-from cimemories.llm.simulator import running_simulator
-from cimemories.llm.vllm_state import Phase, ServerState, process
+from cimemories.llm.vllm import Phase, ServerState, process_of
 from cimemories.llm.worker import WorkError
-from cimemories.store import provenance, servers
-from cimemories.store.engine import Store, StoreError, open_store
-from cimemories.store.ids import canonical_json
-from cimemories.store.servers import NOT_KNOWN, ServerId, address_of
+from cimemories.metrics.headline import run_warnings
+from cimemories.simulator.server import running_simulator
+from cimemories.store import calls
+from cimemories.store.calls import NOT_KNOWN, ServerId, address_of
+from cimemories.store.engine import Store, StoreError, canonical_json, open_store
 from cimemories.store.tables import call, run, run_judge
 
 MESSAGES = 4  # 2 contexts, 2 samples each
@@ -59,12 +56,12 @@ def serving(text: str = "hello", root: str | None = None) -> Iterator[Server]:
         yield server
 
 
-def spec(url: str, **changes: Any) -> runs.RunSpec:
-    return runs.RunSpec(DATASET, "m", url, **{"samples": 2, "judge": runs.JudgeSpec(), **changes})
+def spec(url: str, **changes: Any) -> planning.RunSpec:
+    return planning.RunSpec(DATASET, "m", url, **{"samples": 2, "judge": planning.JudgeSpec(), **changes})
 
 
 def done(store: Store, url: str, **changes: Any) -> tuple[str, Progress]:
-    run_id = runs.plan(store, spec(url, **changes))
+    run_id = planning.plan(store, spec(url, **changes))
     return run_id, runs.execute(store, run_id)
 
 
@@ -140,7 +137,7 @@ def test_a_simulator_is_the_same_at_every_port_and_another_with_another_seed(sma
     asked = []
     for seed in (0, 0, 1):
         with running_simulator(seed=seed) as url:
-            run_id = runs.plan(small, simulated(url, samples=2, judge=runs.JudgeSpec()))
+            run_id = planning.plan(small, simulated(url, samples=2, judge=planning.JudgeSpec()))
             asked.append(runs.execute(small, run_id).asked)
     assert asked == [MESSAGES, 0, MESSAGES]
 
@@ -166,14 +163,14 @@ def test_the_address_of_a_managed_server_leads_to_what_it_serves(small: Store) -
         started_by="test",
         keep=False,
         created=time.time(),
-        supervisor=process(os.getpid()),
+        supervisor=process_of(os.getpid()),
         phase=Phase.READY,
     )
-    path = vllm_state.path_of(small.workspace, state.id)
+    path = vllm.state_path(small.workspace, state.id)
     assert server_id(url, info, small).text == "http://localhost:8123/v1, root maker/m"
-    vllm_state.save(path, state)
+    vllm.save_state(path, state)
     assert server_id(url, info, small).text == "http://localhost:8123/v1, root maker/m", "a file that nobody stands for"
-    lock = vllm_state.open_lock(vllm_state.lock_of(path))
+    lock = vllm.open_lock(vllm.lock_of(path))
     try:
         assert server_id(url, info, small).text == "vllm serve maker/m --quantization fp8"
         assert server_id("http://127.0.0.1:8124/v1", info, small).text == "http://localhost:8124/v1, root maker/m"
@@ -198,7 +195,7 @@ def test_what_a_server_reports_is_cut_to_one_plain_line(small: Store) -> None:
 
 def test_a_resumed_run_notes_who_answers_now(small: Store) -> None:
     with serving("first", "maker/model") as server:
-        run_id = runs.plan(small, spec(server.url))
+        run_id = planning.plan(small, spec(server.url))
         with pytest.raises(WorkError):
             runs.execute(small, run_id, concurrency=1, stop_when=lambda progress: "enough")
         server.models, server.chat = card("maker/other"), saying("second")
@@ -217,7 +214,7 @@ def test_a_resumed_run_notes_who_answers_now(small: Store) -> None:
 
 def test_a_simulator_does_not_go_on_with_a_run_of_a_real_model(small: Store) -> None:
     with serving() as server:
-        run_id = runs.plan(small, spec(server.url))
+        run_id = planning.plan(small, spec(server.url))
         listed = {"id": "m", "object": "model", "created": 0, "owned_by": "cimemories-simulator"}
         server.models = Reply(body={"object": "list", "data": [listed]})
         with pytest.raises(WorkError, match="is a simulator, and this was planned with a real model"):
@@ -232,9 +229,9 @@ def test_two_addresses_share_answers_for_as_long_as_a_person_says_so(small: Stor
     with serving("old", "maker/model") as one, serving("new", "maker/model") as other:
         done(small, one.url)
         with small.write() as connection:
-            servers.tie(connection, one.url, other.url, "Ada")
-            servers.tie(connection, other.url, one.url, "Ada")  # said twice, in the other order
-            (tie,) = servers.ties(connection)
+            calls.tie(connection, one.url, other.url, "Ada")
+            calls.tie(connection, other.url, one.url, "Ada")  # said twice, in the other order
+            (tie,) = calls.ties(connection)
         assert tie.author == "Ada" and {tie.first, tie.second} == {address_of(one.url), address_of(other.url)}
         run_id, progress = done(small, other.url)
         assert (progress.asked, progress.reused, texts(small, run_id)) == (0, MESSAGES, {"old"})
@@ -242,7 +239,7 @@ def test_two_addresses_share_answers_for_as_long_as_a_person_says_so(small: Stor
         assert done(small, other.url)[1].asked == MESSAGES, "what it reports speaks against it"
         other.models = card("maker/model")
         with small.write() as connection:
-            servers.untie(connection, other.url, one.url)
+            calls.untie(connection, other.url, one.url)
         assert done(small, other.url)[1].asked == MESSAGES
 
 
@@ -253,10 +250,10 @@ def test_only_what_can_be_an_address_is_tied(small: Store) -> None:
             ("http://a/v1", "nonsense", "no address and no server"),
         ):
             with pytest.raises(StoreError, match=what):
-                servers.tie(connection, one, other, "Ada")
+                calls.tie(connection, one, other, "Ada")
         with pytest.raises(StoreError, match="nobody said"):
-            servers.untie(connection, "http://a/v1", "http://b/v1")
-        assert servers.ties(connection) == []
+            calls.untie(connection, "http://a/v1", "http://b/v1")
+        assert calls.ties(connection) == []
 
 
 # ---- records from before servers were told apart
@@ -274,7 +271,7 @@ def as_before(store: Store, run_id: str) -> None:
 
 def test_a_run_that_began_before_goes_on_with_its_own_keys(small: Store) -> None:
     with serving("before") as server:
-        run_id = runs.plan(small, spec(server.url))
+        run_id = planning.plan(small, spec(server.url))
         as_before(small, run_id)
         with pytest.raises(WorkError):
             runs.execute(small, run_id, concurrency=1, stop_when=lambda progress: "enough")
@@ -284,7 +281,7 @@ def test_a_run_that_began_before_goes_on_with_its_own_keys(small: Store) -> None
         progress = runs.execute(small, run_id)
         assert progress.reused == 2 * asked, "what was recorded before serves"
         with small.read() as connection:
-            assert servers.counts(connection) == {NOT_KNOWN: MESSAGES}
+            assert calls.counts(connection) == {NOT_KNOWN: MESSAGES}
         found = estimate(small, spec(server.url))
         assert found.recorded == 0 and "4 of these calls are answered" in "".join(found.notes)
         assert done(small, server.url)[1].asked == MESSAGES, "nobody said that this server gave them"
@@ -292,12 +289,12 @@ def test_a_run_that_began_before_goes_on_with_its_own_keys(small: Store) -> None
 
 def test_answers_of_before_serve_where_a_person_says_whose_they_are(small: Store) -> None:
     with serving("before") as server, serving("other") as other:
-        old = runs.plan(small, spec(server.url))
+        old = planning.plan(small, spec(server.url))
         as_before(small, old)
         runs.execute(small, old)
         with small.write() as connection:
-            servers.tie(connection, server.url, NOT_KNOWN, "Ada")
-            servers.tie(connection, other.url, NOT_KNOWN, "Ada")
+            calls.tie(connection, server.url, NOT_KNOWN, "Ada")
+            calls.tie(connection, other.url, NOT_KNOWN, "Ada")
         assert estimate(small, spec(server.url)).requests == 0
         run_id, progress = done(small, server.url)
         assert (progress.asked, texts(small, run_id)) == (0, {"before"})
@@ -310,7 +307,7 @@ def test_answers_of_before_serve_where_a_person_says_whose_they_are(small: Store
 def test_a_fresh_run_takes_no_answer_of_others_and_resumes_with_its_own(small: Store) -> None:
     with serving() as server:
         done(small, server.url)
-        run_id = runs.plan(small, spec(server.url, fresh=True))
+        run_id = planning.plan(small, spec(server.url, fresh=True))
         assert estimate(small, spec(server.url, fresh=True)).recorded == 0
         with pytest.raises(WorkError):
             runs.execute(small, run_id, concurrency=1, stop_when=lambda progress: "enough")
@@ -333,9 +330,9 @@ def test_a_plan_at_the_address_of_a_simulator_finds_what_the_run_then_takes(smal
     """The plan took an address for no simulator, so it counted with a seed and keys that the run did not have."""
     with running_simulator() as url:
         asked = simulated(url, samples=2)
-        runs.execute(small, runs.plan(small, asked))
+        runs.execute(small, planning.plan(small, asked))
         found = estimate(small, asked)
-        progress = runs.execute(small, runs.plan(small, asked))
+        progress = runs.execute(small, planning.plan(small, asked))
     assert (found.requests, found.recorded) == (0, found.draws)
     assert progress.asked == 0
 
@@ -351,7 +348,7 @@ def test_a_plan_says_where_a_server_could_not_be_asked(small: Store) -> None:
     found = estimate(small, spec("http://127.0.0.1:9/v1"))
     assert found.recorded == 0 and "none of it is counted" in found.unreachable[0]
     with pytest.raises(EndpointError):
-        runs.plan(small, spec("http://127.0.0.1:9/v1"))
+        planning.plan(small, spec("http://127.0.0.1:9/v1"))
     assert row_of(small, run_id).responses == {"ok": MESSAGES}
 
 
@@ -375,7 +372,7 @@ def test_labels_of_another_server_are_another_labelling(small: Store) -> None:
         assert second != first and len(other.chats) == len(one.chats) // 2
         with small.write() as connection:
             connection.execute(sa.text("DELETE FROM labelling WHERE id = :id"), {"id": second})
-            servers.tie(connection, one.url, other.url, "Ada")
+            calls.tie(connection, one.url, other.url, "Ada")
         assert planned(other.url) == first
 
 
@@ -389,7 +386,7 @@ def test_a_run_says_where_its_answers_come_from(small: Store) -> None:
             connection.execute(sa.update(call).values(server=None))
         second, _ = done(small, server.url)
     with small.read() as connection:
-        found = provenance.origins(connection, [first, second, "run-imported"])
+        found = calls.origins(connection, [first, second, "run-imported"])
     assert [source.words() for source in found[first]] == ["2 of 2 messages are of a server not known"]
     assert [source.words() for source in found[second]] == [
         f"2 of 4 messages come from {address_of(server.url)}, root maker/m",
@@ -478,4 +475,4 @@ def test_who_answered_goes_along_with_recorded_calls_and_bundles(small: Store, t
     ended = cli_inside(environment, "import", packed, "--dataset", "again", "--workspace", tmp_path / "other")
     assert ended.returncode == 0, ended.stderr
     with other.read() as connection:
-        assert servers.counts(connection)[answering] == 6
+        assert calls.counts(connection)[answering] == 6

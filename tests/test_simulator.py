@@ -30,9 +30,9 @@ from simulating import (
     texts,
 )
 
-from cimemories.llm import policy, simulator
-from cimemories.llm.simulator import running_simulator
 from cimemories.model import DOMAINS, GENERAL, Strength, Verdict
+from cimemories.simulator import answers, policy, server
+from cimemories.simulator.server import running_simulator
 
 WORDS = st.text("abcdefghijklmnopqrstuvwxyz", min_size=3, max_size=9).filter(
     lambda word: word not in policy.load_policy().small_words
@@ -219,13 +219,13 @@ def test_personas_are_ordered(chat: Chat) -> None:
     ],
 )
 def test_persona_is_recognised_from_its_text(text: str, persona: str) -> None:
-    assert simulator.persona_of(text) == persona
+    assert answers.persona_of(text) == persona
 
 
 def test_personas_of_the_westin_pack_are_recognised() -> None:
-    path = Path(simulator.__file__).parents[2] / "seeds" / "personas.yaml"
+    path = Path(server.__file__).parents[2] / "seeds" / "personas.yaml"
     for persona in yaml.safe_load(path.read_text())["personas"]:
-        assert simulator.persona_of(persona["description"]) == persona["key"]
+        assert answers.persona_of(persona["description"]) == persona["key"]
 
 
 def test_other_wordings_of_a_prompt_are_understood(chat: Chat) -> None:

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import add_dataset, add_labels, records
 
-from cimemories.analysis.labels import consensus_labels
-from cimemories.analysis.slice_drawing import (
+from cimemories.curation.consensus import CODES, UNLABELLED
+from cimemories.flows.labels import consensus_labels
+from cimemories.model import Label
+from cimemories.review.sampling import (
     LEVELS,
     Plan,
     allocation,
@@ -23,12 +25,10 @@ from cimemories.analysis.slice_drawing import (
     population,
     progress,
 )
-from cimemories.curation.consensus import CODES, UNLABELLED
-from cimemories.model import Label
-from cimemories.store import datasets, decisions, slices
+from cimemories.store import audits, datasets, decisions
+from cimemories.store.audits import SliceItem
 from cimemories.store.decisions import Said
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.slices import SliceItem
 
 
 def drawn(store: Store, dataset_id: int) -> list[SliceItem]:
@@ -41,35 +41,35 @@ def keep(store: Store, dataset_id: int, name: str = "first", **changes: object) 
     values = {"kind": "labels", "seed": 7, "manifest": {"b": 1, "a": [2]}, "annotator": "Ada"} | changes
     values.setdefault("items", drawn(store, dataset_id))
     with store.write() as connection:
-        return slices.add(connection, dataset_id, name=name, **values)  # type: ignore[arg-type]
+        return audits.add_slice(connection, dataset_id, name=name, **values)  # type: ignore[arg-type]
 
 
 def test_a_slice_comes_back_as_it_was_drawn(store: Store) -> None:
     data, other = add_dataset(store).id, add_dataset(store, name="other").id
     first, second = keep(store, data), keep(store, data, "second", items=drawn(store, data)[:3])
     with store.read() as connection:
-        rows = slices.all_rows(connection, data)
+        rows = audits.all_slices(connection, data)
         assert [(row.id, row.name, row.seed, row.items, row.annotator) for row in rows] == [
             (first, "first", 7, 24, "Ada"),
             (second, "second", 7, 3, "Ada"),
         ]
         assert rows[0].manifest == {"a": [2], "b": 1} and rows[0].kind == "labels" and rows[0].dataset == data
-        assert slices.items_of(connection, first) == drawn(store, data)  # in this very order
-        assert slices.one(connection, second) == rows[1]
-        assert slices.all_rows(connection, other) == [] == slices.all_rows(connection, data, "judgements")
+        assert audits.slice_items(connection, first) == drawn(store, data)  # in this very order
+        assert audits.slice_row(connection, second) == rows[1]
+        assert audits.all_slices(connection, other) == [] == audits.all_slices(connection, data, "judgements")
 
 
 def test_deleting_a_slice_takes_its_items_alone_and_a_dataset_takes_its_slices(store: Store) -> None:
     data = add_dataset(store).id
     first, second = keep(store, data), keep(store, data, "second")
     with store.write() as connection:
-        slices.delete(connection, first)
-        assert [row.id for row in slices.all_rows(connection, data)] == [second]
-        assert slices.items_of(connection, first) == [] and len(slices.items_of(connection, second)) == 24
+        audits.delete_slice(connection, first)
+        assert [row.id for row in audits.all_slices(connection, data)] == [second]
+        assert audits.slice_items(connection, first) == [] and len(audits.slice_items(connection, second)) == 24
         with pytest.raises(StoreError, match="no slice"):
-            slices.one(connection, first)
+            audits.slice_row(connection, first)
         datasets.delete(connection, data)
-        assert slices.all_rows(connection, data) == [] == slices.items_of(connection, second)
+        assert audits.all_slices(connection, data) == [] == audits.slice_items(connection, second)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_what_is_no_slice_is_refused_and_nothing_is_written(
     with pytest.raises(StoreError, match=said):
         keep(sqlite_store, data, **changes)  # type: ignore[arg-type]
     with sqlite_store.read() as connection:
-        assert [row.name for row in slices.all_rows(connection, data)] == ["taken"]
+        assert [row.name for row in audits.all_slices(connection, data)] == ["taken"]
 
 
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=30), st.data())
@@ -192,7 +192,7 @@ def test_a_drawn_slice_is_kept_and_its_progress_counted(store: Store) -> None:
     data, labelling = wide(store)
     made = draw_slice(store, labelling, size=50, seed=9, name="audit", annotator="Ada")
     with store.read() as connection:
-        row, items = slices.one(connection, made), slices.items_of(connection, made)
+        row, items = audits.slice_row(connection, made), audits.slice_items(connection, made)
     assert items == drawn_items(population(store, labelling), 50, 9)
     assert (row.kind, row.seed, row.items, row.manifest["population"]) == ("labels", 9, 50, 239)
     assert progress(store, data, items) == {}

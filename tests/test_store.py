@@ -33,13 +33,13 @@ from cimemories.model import (
     canonical_event,
     is_bio,
 )
-from cimemories.store import curation_tables, datasets, decisions, review_tables, run_tables, runs, servers, tables
+from cimemories.store import calls, datasets, decisions, runs, tables
 from cimemories.store.engine import MOST_PARAMETERS, Store, StoreError, insert_rows, open_store
 
 # One record serves all cases of a property: each case writes under a name of its own.
 one_record = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 numbers = itertools.count()
-assert curation_tables.edit.metadata is tables.metadata
+assert tables.edit.metadata is tables.metadata
 
 
 def count(connection: sa.Connection, table: sa.Table) -> int:
@@ -198,7 +198,7 @@ def test_the_hash_of_a_dataset_is_of_its_content(store: Store) -> None:
 
 def fill_curation_tables(store: Store, dataset: int, parent: int, attribute: int, context: int) -> None:
     """A row in each: here it only matters that they go with their dataset."""
-    t, by = curation_tables, {"annotator": "me", "created": "2026-01-01"}
+    t, by = tables, {"annotator": "me", "created": "2026-01-01"}
     with store.write() as connection:
         labelling, persona = connection.execute(
             sa.select(tables.labelling.c.id, tables.ballot.c.persona)
@@ -223,7 +223,7 @@ def fill_curation_tables(store: Store, dataset: int, parent: int, attribute: int
 
 
 def fill_review_tables(store: Store, dataset: int, attribute: int, context: int) -> None:
-    t, by = review_tables, {"annotator": "me", "created": "2026-01-01"}
+    t, by = tables, {"annotator": "me", "created": "2026-01-01"}
     event = {"uid": "u", "dataset": dataset, "attribute": attribute, **by}
     pair = {"attribute": attribute, "context": context}
     with store.write() as connection:
@@ -249,7 +249,7 @@ def fill_review_tables(store: Store, dataset: int, attribute: int, context: int)
 
 
 def fill_run_tables(store: Store, dataset: int) -> None:
-    t = run_tables
+    t = tables
     with store.write() as connection:
         profile = connection.execute(sa.select(tables.profile.c.id).where(tables.profile.c.dataset == dataset)).scalar()
         wording = {"kind": "judge", "level": "base", "template": "t", "answers": "numbers", "source": "seeds"}
@@ -266,8 +266,8 @@ def fill_run_tables(store: Store, dataset: int) -> None:
         for table, values in rows:
             more = {"created": "2026-01-01"} if table in (t.sweep, t.server, t.same_server) else {}
             connection.execute(sa.insert(table).values(**values, **more))
-        servers.remember(connection, ["http://a/v1"])
-        servers.tie(connection, "http://a/v1", "http://b/v1", "Ada")
+        calls.remember(connection, ["http://a/v1"])
+        calls.tie(connection, "http://a/v1", "http://b/v1", "Ada")
 
 
 def test_deleting_a_dataset_takes_its_rows_and_leaves_the_calls(store: Store) -> None:

@@ -29,7 +29,7 @@ import sqlalchemy as sa
 from worlds import add_dataset, add_profiles, add_run, answer, dead_pid, make_profile, records
 
 from cimemories.model import ChatRequest, Label, WorkStatus
-from cimemories.store import calls, datasets, decisions, migrate, runs, tables, work
+from cimemories.store import calls, datasets, decisions, engine, runs, tables, work
 from cimemories.store.engine import Store, StoreError, open_store
 
 # Every process is forked from a clean one that has only imported what they all need: it holds no lock, no connection.
@@ -97,7 +97,7 @@ def test_four_processes_that_open_a_new_workspace_at_once_all_succeed(bare_datab
     assert together(bare_database, [(open_and_look, ())] * 4, opened=False) == [[]] * 4
     store = open_store(bare_database.workspace, bare_database.url)
     with store.read() as connection:
-        assert connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalars().all() == [migrate.HEAD]
+        assert connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalars().all() == [engine.HEAD]
     store.close()
 
 

@@ -222,7 +222,7 @@ def test_planning_ballots_again_changes_nothing_and_planning_more_adds(store: St
 
     def plan(draws: int) -> None:
         with store.write() as connection:
-            ids = labellings.persona_ids(connection, "test", PERSONAS)
+            ids = labellings.personas_of(connection, "test", PERSONAS)
             contexts = list(people[0].context_ids)
             labellings.plan(connection, labelling_id, [p.id for p in people], contexts, ids, draws)
 

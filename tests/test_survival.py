@@ -12,17 +12,16 @@ from hypothesis import strategies as st
 from test_whatif import priors_, thresholds, votes
 from worlds import PERSONAS, add_dataset, add_labels, records
 
-from cimemories.analysis import survival as parts
-from cimemories.analysis.labellings_agreement import ORDER, agreement, agreements, confusion, kappa
-from cimemories.analysis.pair_groups import NO_SPHERE, GroupBy
-from cimemories.analysis.rule import custom_rule, paper_rule
-from cimemories.analysis.survival import contexts, dissent, survival
-from cimemories.analysis.table2 import table2
+from cimemories.agreement.models import ORDER, agreement, agreements, confusion, kappa
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED, consensus
+from cimemories.flows.labels import custom_rule, paper_rule
+from cimemories.labels import survival as labels_survival
+from cimemories.labels.survival import contexts, dissent, survival, table2
+from cimemories.labels.votes import NO_SPHERE, GroupBy
 from cimemories.model import Label, Persona
-from cimemories.store import decisions, labellings, rules, work
-from cimemories.store.curation_tables import imported_vote
+from cimemories.store import decisions, labellings, work
 from cimemories.store.engine import Store, StoreError
+from cimemories.store.tables import imported_vote
 
 X, N, A, U = INAPPROPRIATE, NECESSARY, AMBIGUOUS, UNLABELLED
 KEYS = [p.key for p in PERSONAS]
@@ -72,7 +71,7 @@ def test_people_are_counted_apart_and_change_no_share(store: Store) -> None:
     decide(store, data.id, second.attribute_ids[0], places[1], Label.AMBIGUOUS)  # X: taken out, against
     decide(store, data.id, first.attribute_ids[2], places[1], Label.INAPPROPRIATE)  # nobody voted
     found = survival(store, labelling)
-    assert found.decisions == parts.Decided(pairs=5, agree=1, settled=1, against=2, alone=1)
+    assert found.decisions == labels_survival.Decided(pairs=5, agree=1, settled=1, against=2, alone=1)
     assert (found.share, found.pairs) == (before.share, before.pairs)
     by_context = {(r["user"], r["context"]): r for r in contexts(store, labelling).frame.to_dict("records")}
     assert by_context["Person 1", places[0]]["necessary"] == 1  # by the person alone
@@ -88,13 +87,17 @@ def test_contexts_are_discarded_for_their_reason(store: Store) -> None:
     rows = [(r["user"][-1], r["name"][10], r["reason"]) for r in found.frame.to_dict("records")]
     assert rows == [
         ("0", "0", ""),
-        ("0", "1", parts.NO_INAPPROPRIATE),
-        ("0", "2", parts.NEITHER),
-        ("1", "0", parts.NO_NECESSARY),
+        ("0", "1", labels_survival.NO_INAPPROPRIATE),
+        ("0", "2", labels_survival.NEITHER),
+        ("1", "0", labels_survival.NO_NECESSARY),
         ("1", "2", ""),  # context 1 of the second profile has no label at all: neither retained nor discarded
     ]
     assert found.retained == 2
-    assert found.discarded == {parts.NO_NECESSARY: 1, parts.NO_INAPPROPRIATE: 1, parts.NEITHER: 1}
+    assert found.discarded == {
+        labels_survival.NO_NECESSARY: 1,
+        labels_survival.NO_INAPPROPRIATE: 1,
+        labels_survival.NEITHER: 1,
+    }
     lines = {line.name: line for line in table2(store, labelling)}
     kept = lines["Contexts a profile, retained"]
     assert (kept.mean, kept.sd, kept.over) == (1.0, 0.0, 2)
@@ -110,18 +113,18 @@ ALL_N, ALL_X, ALL_A, NONE = (10, 0, 0), (0, 10, 0), (0, 0, 10), (0, 0, 0)
 @pytest.mark.parametrize(
     ("ballots", "who", "how"),
     [
-        ((ALL_N, ALL_N, ALL_X), "unconcerned", parts.OPPOSITE),
-        ((ALL_X, ALL_N, ALL_N), "fundamentalist", parts.OPPOSITE),
-        ((ALL_N, (0, 4, 6), ALL_N), "pragmatic", parts.ABSTAINS),
-        ((ALL_X, (1, 9, 0), ALL_X), "pragmatic", parts.DIVIDED),
-        ((ALL_X, (4, 3, 3), ALL_X), "pragmatic", parts.DIVIDED),
-        ((ALL_X, (5, 5, 0), ALL_X), "pragmatic", parts.DIVIDED),
-        ((ALL_X, ALL_X, NONE), "unconcerned", parts.NO_VOTE),
-        ((ALL_A, ALL_A, ALL_A), parts.ALL_ABSTAIN, ""),
-        ((ALL_A, ALL_A, NONE), parts.ALL_ABSTAIN, ""),
-        ((ALL_N, ALL_A, ALL_A), parts.SEVERAL, ""),
-        ((ALL_N, ALL_X, ALL_A), parts.SEVERAL, ""),
-        (((9, 1, 0), (9, 1, 0), ALL_N), parts.SEVERAL, ""),
+        ((ALL_N, ALL_N, ALL_X), "unconcerned", labels_survival.OPPOSITE),
+        ((ALL_X, ALL_N, ALL_N), "fundamentalist", labels_survival.OPPOSITE),
+        ((ALL_N, (0, 4, 6), ALL_N), "pragmatic", labels_survival.ABSTAINS),
+        ((ALL_X, (1, 9, 0), ALL_X), "pragmatic", labels_survival.DIVIDED),
+        ((ALL_X, (4, 3, 3), ALL_X), "pragmatic", labels_survival.DIVIDED),
+        ((ALL_X, (5, 5, 0), ALL_X), "pragmatic", labels_survival.DIVIDED),
+        ((ALL_X, ALL_X, NONE), "unconcerned", labels_survival.NO_VOTE),
+        ((ALL_A, ALL_A, ALL_A), labels_survival.ALL_ABSTAIN, ""),
+        ((ALL_A, ALL_A, NONE), labels_survival.ALL_ABSTAIN, ""),
+        ((ALL_N, ALL_A, ALL_A), labels_survival.SEVERAL, ""),
+        ((ALL_N, ALL_X, ALL_A), labels_survival.SEVERAL, ""),
+        (((9, 1, 0), (9, 1, 0), ALL_N), labels_survival.SEVERAL, ""),
     ],
 )
 def test_who_dissents_by_hand(ballots: tuple, who: str, how: str) -> None:
@@ -138,14 +141,14 @@ def test_with_a_lower_threshold_either_of_two_may_be_the_one_too_many() -> None:
     counts = np.array([[(10, 0, 0), (6, 4, 0), (6, 4, 0)]])  # mixture 0.76; without one of the last two 0.83
     labels = consensus(counts, rule.priors, rule.threshold)
     assert labels.tolist() == [A]
-    assert dissent(counts, rule, labels)["who"].tolist() == [parts.ANY_OF_SEVERAL]
+    assert dissent(counts, rule, labels)["who"].tolist() == [labels_survival.ANY_OF_SEVERAL]
 
 
 def test_a_persona_without_weight_is_not_asked_who_dissents() -> None:
     rule = custom_rule(PERSONAS, "r", 1.0, dict(zip(KEYS, (0.5, 0.5, 0.0), strict=True)))
     counts = np.array([[ALL_N, (9, 0, 1), ALL_X]])
     labels = consensus(counts, rule.priors)
-    assert dissent(counts, rule, labels)[["who", "how"]].to_numpy().tolist() == [["pragmatic", parts.DIVIDED]]
+    assert dissent(counts, rule, labels)[["who", "how"]].to_numpy().tolist() == [["pragmatic", labels_survival.DIVIDED]]
 
 
 @given(votes(), thresholds, priors_)
@@ -166,7 +169,7 @@ def test_imported_shares_are_labelled_like_votes_and_marked(store: Store) -> Non
         [(0.0, 1.0, 0.0), (0.0, 1.0, 0.0), (1 / 3, 2 / 3, 0.0)],
     ]
     with store.write() as connection:
-        ids = labellings.persona_ids(connection, "test", PERSONAS)
+        ids = labellings.personas_of(connection, "test", PERSONAS)
         labelling_id = labellings.add(
             connection,
             identity="a file",
@@ -189,7 +192,7 @@ def test_imported_shares_are_labelled_like_votes_and_marked(store: Store) -> Non
     assert (found.necessary, found.inappropriate, found.ambiguous) == (1, 0, 2)
     assert sorted(found.dissent["who"]) == ["pragmatic", "unconcerned"]
     with store.write() as connection:
-        rules.add(
+        labellings.add_rule(
             connection,
             data.id,
             "softer",
@@ -277,4 +280,4 @@ def test_packs_of_one_persona_dissent_with_themselves() -> None:
     counts = np.array([[(1, 1, 0)], [(0, 0, 2)]])
     rule = paper_rule(alone)
     found = dissent(counts, rule, consensus(counts, rule.priors))
-    assert set(found["who"]) == {parts.SEVERAL, parts.ALL_ABSTAIN}
+    assert set(found["who"]) == {labels_survival.SEVERAL, labels_survival.ALL_ABSTAIN}

@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner
 from worlds import add_dataset, add_labels
 
-from cimemories.analysis.labellings_agreement import agreement
-from cimemories.analysis.survival import survival
+from cimemories.agreement.models import agreement
 from cimemories.cli import cli
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.store import rules
+from cimemories.labels.survival import survival
+from cimemories.store import labellings
 from cimemories.store.engine import Store, StoreError
 
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
@@ -52,14 +52,14 @@ def test_a_rule_is_tried_saved_used_left_and_deleted(sqlite_store: Store) -> Non
     def listed() -> dict[str, bool]:
         return {r["name"]: r["current"] for r in json.loads(run(sqlite_store, "rules", *DATA, "--json"))}
 
-    assert listed() == {rules.PAPER: True}
+    assert listed() == {labellings.PAPER_RULE: True}
     run(sqlite_store, "rule", *wanted, *loud, "--use", "--annotator", "Ada")
-    assert listed() == {rules.PAPER: False, "loud": True}
+    assert listed() == {labellings.PAPER_RULE: False, "loud": True}
     assert survival(sqlite_store, labelling).share == 1
     run(sqlite_store, "rule", *DATA, "--name", "paper", "--use")
     assert survival(sqlite_store, labelling).ambiguous == 4
     run(sqlite_store, "rule", *DATA, "--name", "loud", "--delete")
-    assert listed() == {rules.PAPER: True}
+    assert listed() == {labellings.PAPER_RULE: True}
 
 
 @pytest.mark.parametrize(
@@ -85,4 +85,4 @@ def test_a_command_that_makes_no_sense_says_why_and_saves_nothing(
     with pytest.raises(StoreError, match=said):
         run(sqlite_store, "rule", *DATA, *words)
     with sqlite_store.read() as connection:
-        assert rules.all_rows(connection, data.id) == []
+        assert labellings.all_rules(connection, data.id) == []

@@ -9,11 +9,11 @@ import sqlalchemy as sa
 from paging import FOLDS, button, opened, said
 from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
-from cimemories.analysis.rule import PAPER_NAME, rule_of
-from cimemories.analysis.survival import survival
-from cimemories.analysis.whatif import what_if
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.store import rules
+from cimemories.flows.labels import PAPER_NAME, rule_of
+from cimemories.labels.survival import survival
+from cimemories.labels.whatif import what_if
+from cimemories.store import labellings
 from cimemories.store.engine import Store
 from cimemories.store.tables import labelling as labelling_table
 
@@ -145,7 +145,9 @@ def test_hostile_names_stay_text(store: Store) -> None:
     with store.write() as connection:
         connection.execute(sa.update(labelling_table).values(model=TEXTS[1][:60]))
         priors = rule_of(store, labelling).prior_by_key
-        rules.add(connection, data.id, TEXTS[2][:60], threshold=1.0, priors=priors, annotator=TEXTS[0][:60], use=True)
+        labellings.add_rule(
+            connection, data.id, TEXTS[2][:60], threshold=1.0, priors=priors, annotator=TEXTS[0][:60], use=True
+        )
     for part in ("shares", "whatif", "contexts", "agreement", "models"):
         markup = said(opened(PAGE, *FOLDS, part=part, by="profile"))
         assert "<img" not in markup and "<script" not in markup

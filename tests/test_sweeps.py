@@ -17,17 +17,16 @@ import yaml
 from evaluating import DATASET, ROOT, add, cli_inside, command, outside, small_profiles
 from hostile import Reply, hostile_server
 
-from cimemories.analysis.effective_labels import effective_labels
-from cimemories.analysis.sweep_table import sweep_table
+from cimemories.compare.sweeps import sweep_table
 from cimemories.evaluation import costs, sweeps
-from cimemories.evaluation.sweep_file import SweepSpec, check_sweep, read_sweep
-from cimemories.llm.client import Endpoint, EndpointError
+from cimemories.evaluation.sweeps import SweepSpec, check_sweep, read_sweep
+from cimemories.labels.whatif import effective_labels
+from cimemories.llm.endpoint import Endpoint, EndpointError
 from cimemories.llm.executor import Progress
 from cimemories.llm.worker import WorkError
 from cimemories.model import WorkStatus
 from cimemories.seeds.reading import SeedError
 from cimemories.store import runs, work
-from cimemories.store import sweeps as rows
 from cimemories.store.engine import Store
 from cimemories.store.tables import response, run
 
@@ -60,7 +59,7 @@ def planned(store: Store, **changes: object) -> str:
 
 def status(store: Store, sweep_id: str) -> tuple[WorkStatus, str | None]:
     with store.read() as connection:
-        row = rows.named(connection, sweep_id)
+        row = runs.sweep_named(connection, sweep_id)
     return row.status, row.error
 
 
@@ -128,7 +127,7 @@ def test_a_sweep_is_planned_as_a_whole_or_not_at_all(sqlite_store: Store) -> Non
     with pytest.raises(Exception, match="labels"):  # the last cell alone cannot be planned
         sweeps.plan(sqlite_store, spec(memory=["full", "necessary+3"]))
     with sqlite_store.read() as connection:
-        assert rows.all_rows(connection) == []
+        assert runs.all_sweeps(connection) == []
         assert connection.execute(sa.select(sa.func.count()).select_from(run)).scalar_one() == 0
 
 

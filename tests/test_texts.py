@@ -17,7 +17,7 @@ from worlds import make_profile
 
 from cimemories.cli import cli, output
 from cimemories.cli.base import main
-from cimemories.store import decisions, freezes, marks, rules, saved_views, slices
+from cimemories.store import audits, decisions, labellings, reviews, versions
 from cimemories.store.engine import DATABASE_URL, Store, StoreError, open_store
 from cimemories.texts import has_control, visible, visible_in, without_credentials
 from cimemories.ui import safe
@@ -87,14 +87,16 @@ def test_no_name_with_control_characters_is_recorded(sqlite_store: Store) -> Non
         with pytest.raises(StoreError, match="holds control characters"), sqlite_store.write() as connection:
             write(connection)  # type: ignore[operator]
 
-    refused(lambda c: rules.add(c, dataset_id, "a\x1bb", threshold=0.5, priors={}, annotator="Ada"))
-    refused(lambda c: rules.add(c, dataset_id, "rule", threshold=0.5, priors={}, annotator="A\u202eda"))
-    refused(lambda c: saved_views.save(c, "v\x9bw", "/labels", {}, "Ada"))
-    refused(lambda c: slices.add(c, dataset_id, "pairs", "s\x1bl", 0, {}, "Ada", []))
+    refused(lambda c: labellings.add_rule(c, dataset_id, "a\x1bb", threshold=0.5, priors={}, annotator="Ada"))
+    refused(lambda c: labellings.add_rule(c, dataset_id, "rule", threshold=0.5, priors={}, annotator="A\u202eda"))
+    refused(lambda c: reviews.save_view(c, "v\x9bw", "/labels", {}, "Ada"))
+    refused(lambda c: audits.add_slice(c, dataset_id, "pairs", "s\x1bl", 0, {}, "Ada", []))
     refused(lambda c: decisions.add_all(c, dataset_id, "A\x1bda", [decisions.Said(1, 1, None)]))
-    refused(lambda c: marks.add_all(c, dataset_id, "A\x1bda", [marks.Mark(1, 1, "flag")]))
+    refused(lambda c: reviews.add_marks(c, dataset_id, "A\x1bda", [reviews.Mark(1, 1, "flag")]))
     refused(
-        lambda c: freezes.add(c, dataset_id, digest="x", labelling_id=None, rule={}, counts={}, annotator="A\x1bda")
+        lambda c: versions.add_freeze(
+            c, dataset_id, digest="x", labelling_id=None, rule={}, counts={}, annotator="A\x1bda"
+        )
     )
 
 
@@ -165,11 +167,12 @@ def test_tables_and_errors_of_the_app_show_them_too() -> None:
     def script() -> None:
         import pandas as pd
 
-        from cimemories.ui import page, tables
+        from cimemories.ui import page as ui_page
+        from cimemories.ui import tables as ui_tables
 
         frame = pd.DataFrame({"name": ["a\u202eb", None, "c"], "share": [0.5, 0.25, 0.0], "odd": ["\x1b", "3", "c"]})
-        tables.table(frame, key="t", columns={"name": "text", "share": "percent", "odd": "text"})
-        page.error("It failed.", "at http://me:hunter2secret@host/v1")
+        ui_tables.table(frame, key="t", columns={"name": "text", "share": "percent", "odd": "text"})
+        ui_page.error("It failed.", "at http://me:hunter2secret@host/v1")
 
     app = AppTest.from_function(script, default_timeout=30).run()
     assert not app.exception
@@ -183,8 +186,8 @@ def test_a_name_given_in_the_app_is_one_that_the_record_takes() -> None:
     def script() -> None:
         import streamlit as st
 
-        from cimemories.ui import annotator
+        from cimemories.ui import annotator as ui_annotator
 
-        st.text(annotator.remember("  A\x1b\u202eda \n Lovelace "))
+        st.text(ui_annotator.remember("  A\x1b\u202eda \n Lovelace "))
 
     assert AppTest.from_function(script).run().text[0].value == "Ada Lovelace"

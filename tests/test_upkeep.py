@@ -14,13 +14,12 @@ from evaluating import add_labelled, cli_inside, counts, numbers, outside, simul
 from worlds import add_call, add_dataset, add_labels, add_run, records
 
 from cimemories import launch
-from cimemories.analysis.labels import default_labelling
-from cimemories.evaluation import runs
+from cimemories.evaluation import planning, runs
+from cimemories.flows.labels import default_labelling
 from cimemories.model import Label, WorkStatus
-from cimemories.store import datasets, decisions, deleting, integrity, purging, sweeps, tables, work
-from cimemories.store import runs as run_rows
-from cimemories.store.engine import SQLITE_FILE, Store, StoreError, open_store
-from cimemories.store.ids import now
+from cimemories.store import datasets, decisions, tables, upkeep, work
+from cimemories.store import runs as store_runs
+from cimemories.store.engine import SQLITE_FILE, Store, StoreError, now, open_store
 
 
 def url_of(store: Store) -> str:
@@ -28,7 +27,7 @@ def url_of(store: Store) -> str:
 
 
 def faults(store: Store) -> set[tuple[str, str]]:
-    return {(fault.kind, fault.table) for fault in integrity.check(store.workspace, url_of(store)).faults}
+    return {(fault.kind, fault.table) for fault in upkeep.check(store.workspace, url_of(store)).faults}
 
 
 def unguarded(store: Store, *statements: str) -> None:
@@ -49,7 +48,7 @@ def calls(store: Store) -> int:
 
 def with_a_run(store: Store) -> str:
     add_labelled(store)
-    run_id = runs.plan(store, simulated())
+    run_id = planning.plan(store, simulated())
     runs.execute(store, run_id)
     return run_id
 
@@ -59,7 +58,7 @@ def with_a_run(store: Store) -> str:
 
 def test_a_sound_record_is_sound_and_counted(store: Store) -> None:
     with_a_run(store)
-    done = integrity.check(store.workspace, url_of(store))
+    done = upkeep.check(store.workspace, url_of(store))
     assert done.sound
     assert done.schema == done.newest
     assert done.counts["judgement"] == counts(store)["judgements"] > 0
@@ -117,19 +116,19 @@ def test_the_command_ends_well_for_a_sound_record(sqlite_store: Store) -> None:
 def test_calls_of_what_was_deleted_go_and_all_others_stay(store: Store) -> None:
     run_id = with_a_run(store)
     kept, before = calls(store), numbers(store, run_id)
-    assert purging.plan(store).nothing
-    other = runs.plan(store, simulated(model="sim-careful"))
+    assert upkeep.plan(store).nothing
+    other = planning.plan(store, simulated(model="sim-careful"))
     runs.execute(store, other)
     added = calls(store) - kept
     with store.read() as connection:
-        planned = deleting.of_work(connection, other)
-    deleting.delete(store, planned)
+        planned = upkeep.of_work(connection, other)
+    upkeep.delete(store, planned)
     assert calls(store) == kept + added, "deleting keeps what was paid for"
-    planned_purge = purging.plan(store)
+    planned_purge = upkeep.plan(store)
     assert (planned_purge.calls, planned_purge.kept) == (added, 0)
     assert planned_purge.bytes > 0
     assert calls(store) == kept + added, "planning removes nothing"
-    assert purging.purge(store).calls == added
+    assert upkeep.purge(store).calls == added
     assert calls(store) == kept
     assert numbers(store, run_id) == before
     assert faults(store) == set()
@@ -143,8 +142,8 @@ def test_the_file_becomes_smaller(sqlite_store: Store) -> None:
             add_call(connection, f"{number} " + "long " * 2000)
         connection.execute(sa.update(tables.call).values(response="long " * 2000))
     file = sqlite_store.workspace / SQLITE_FILE
-    purging.plan(sqlite_store)
-    purging.purge(sqlite_store)
+    upkeep.plan(sqlite_store)
+    upkeep.purge(sqlite_store)
     assert file.stat().st_size < 1_000_000
     assert (sqlite_store.workspace / f"{SQLITE_FILE}-wal").stat().st_size == 0
 
@@ -153,19 +152,19 @@ def test_the_file_becomes_smaller(sqlite_store: Store) -> None:
 def test_what_a_resume_may_ask_for_stays(sqlite_store: Store, status: WorkStatus) -> None:
     """A run is deleted; another one, with the same requests, has not been done: its calls are still answered."""
     run_id = with_a_run(sqlite_store)
-    waiting = runs.plan(sqlite_store, simulated())
+    waiting = planning.plan(sqlite_store, simulated())
     with sqlite_store.write() as connection:
         work.finish(connection, waiting, status)
-        run_rows.delete(connection, run_id)
+        store_runs.delete(connection, run_id)
     before = calls(sqlite_store)
-    planned = purging.plan(sqlite_store)
+    planned = upkeep.plan(sqlite_store)
     assert (planned.calls, planned.unfinished) == (0, (waiting,))
     assert planned.kept > 0
-    purging.purge(sqlite_store)
+    upkeep.purge(sqlite_store)
     assert calls(sqlite_store) == before
     runs.execute(sqlite_store, waiting)
     assert calls(sqlite_store) == before, "every answer came from the record"
-    assert purging.plan(sqlite_store).kept == 0
+    assert upkeep.plan(sqlite_store).kept == 0
 
 
 def test_owed_and_failed_parts_of_finished_work_count_as_unfinished(sqlite_store: Store) -> None:
@@ -173,26 +172,26 @@ def test_owed_and_failed_parts_of_finished_work_count_as_unfinished(sqlite_store
     with sqlite_store.write() as connection:
         add_call(connection, "of nobody", kind="judge")
         add_call(connection, "of nobody either", kind="label")
-    assert purging.plan(sqlite_store).calls == 2
+    assert upkeep.plan(sqlite_store).calls == 2
     with sqlite_store.write() as connection:
         failed = sa.select(sa.func.min(tables.judgement.c.id)).scalar_subquery()
         connection.execute(sa.update(tables.judgement).where(tables.judgement.c.id == failed).values(status="failed"))
-    planned = purging.plan(sqlite_store)
+    planned = upkeep.plan(sqlite_store)
     assert (planned.calls, planned.kept, planned.unfinished) == (1, 1, (run_id,))
     with sqlite_store.write() as connection:
         connection.execute(sa.update(tables.ballot).where(tables.ballot.c.id == 1).values(status="failed"))
-    assert purging.plan(sqlite_store).calls == 0
+    assert upkeep.plan(sqlite_store).calls == 0
 
 
 def test_nothing_is_removed_while_somebody_works(store: Store) -> None:
     add_labelled(store)
-    run_id = runs.plan(store, simulated())
+    run_id = planning.plan(store, simulated())
     with store.write() as connection:
         add_call(connection, "of nobody", kind="label")
         work.claim(connection, run_id)
     before = calls(store)
     with pytest.raises(StoreError, match=f"{run_id} is being worked on"):
-        purging.purge(store)
+        upkeep.purge(store)
     assert calls(store) == before
 
 
@@ -212,8 +211,8 @@ def test_leftover_files_go_and_those_of_living_work_stay(sqlite_store: Store) ->
     ]
     for file in (*stay, *go):
         file.write_text("x")
-    assert purging.plan(sqlite_store).files == len(go)
-    purging.purge(sqlite_store)
+    assert upkeep.plan(sqlite_store).files == len(go)
+    upkeep.purge(sqlite_store)
     assert [file.exists() for file in (*stay, *go)] == [True] * len(stay) + [False] * len(go)
     assert not half.exists()
 
@@ -256,21 +255,21 @@ def test_purging_follows_no_link_and_leaves_folders(sqlite_store: Store, tmp_pat
     before = sorted(elsewhere.rglob("*"))
     for name in ("cache", "logs", ".restore-killed"):
         (sqlite_store.workspace / name).symlink_to(elsewhere)
-    assert purging.plan(sqlite_store).nothing
-    purging.purge(sqlite_store)
-    deleting.remove_files(sqlite_store.workspace, ["run-00000000"])
+    assert upkeep.plan(sqlite_store).nothing
+    upkeep.purge(sqlite_store)
+    upkeep.remove_files(sqlite_store.workspace, ["run-00000000"])
     assert sorted(elsewhere.rglob("*")) == before
     (sqlite_store.workspace / "cache").unlink()
     (sqlite_store.workspace / "cache" / "folder").mkdir(parents=True)
     (sqlite_store.workspace / "cache" / "linked").symlink_to(elsewhere / "thesis.txt")
-    purging.purge(sqlite_store)
+    upkeep.purge(sqlite_store)
     assert [path.name for path in (sqlite_store.workspace / "cache").iterdir()] == ["folder"]
     assert sorted(elsewhere.rglob("*")) == before
 
 
 def test_a_log_that_is_a_link_or_a_pipe_is_neither_written_nor_read(sqlite_store: Store, tmp_path: Path) -> None:
     add_labelled(sqlite_store)
-    run_id = runs.plan(sqlite_store, simulated())
+    run_id = planning.plan(sqlite_store, simulated())
     secret, log = tmp_path / "profile", launch.log_path(sqlite_store, run_id)
     secret.write_text("private")
     log.parent.mkdir(exist_ok=True)
@@ -306,16 +305,16 @@ def test_a_dataset_with_work_on_it_goes_only_with_a_cascade(store: Store) -> Non
     person = records(store, data.id)[0]
     pair = {"attribute": person.attribute_ids[0], "context": person.context_ids[0]}
     with store.read() as connection:
-        assert deleting.of_dataset(connection, "mine").rests == ()
+        assert upkeep.of_dataset(connection, "mine").rests == ()
     labels = {(pair["attribute"], pair["context"]): Label.NECESSARY}
     add_labels(store, data.id, labels)
     add_run(store, data.id, 1, {})
     with store.write() as connection:
         decisions.add(connection, dataset_id=data.id, annotator="Ada", label=Label.NECESSARY, **pair)
     with store.read() as connection:
-        planned = deleting.of_dataset(connection, "mine")
+        planned = upkeep.of_dataset(connection, "mine")
     assert planned.words(planned.rests) == "1 labelling, 1 decision, 1 run"
-    deleting.delete(store, planned)
+    upkeep.delete(store, planned)
     with store.read() as connection:
         assert datasets.all_rows(connection) == []
     assert faults(store) == set()
@@ -348,13 +347,13 @@ def test_the_command_refuses_then_cascades(sqlite_store: Store) -> None:
 
 def test_what_is_being_worked_on_stays(store: Store) -> None:
     add_labelled(store)
-    run_id = runs.plan(store, simulated())
+    run_id = planning.plan(store, simulated())
     with store.write() as connection:
         work.claim(connection, run_id)
-        planned = [deleting.of_dataset(connection, "small"), deleting.of_work(connection, run_id)]
+        planned = [upkeep.of_dataset(connection, "small"), upkeep.of_work(connection, run_id)]
     for one in planned:
         with pytest.raises(StoreError, match="being worked on"):
-            deleting.delete(store, one)
+            upkeep.delete(store, one)
     with store.write() as connection, pytest.raises(StoreError, match="being worked on"):
         datasets.delete(connection, datasets.named(connection, "small").id)
 
@@ -365,7 +364,7 @@ def test_a_frozen_labelling_and_an_origin_stay(sqlite_store: Store) -> None:
     labelled = add_labels(sqlite_store, data.id, {(person.attribute_ids[0], person.context_ids[0]): Label.NECESSARY})
     add_run(sqlite_store, data.id, 1, {})
     with sqlite_store.read() as connection:
-        planned = deleting.of_work(connection, labelled)
+        planned = upkeep.of_work(connection, labelled)
     assert planned.goes
     assert "will have no labels" in planned.note
     freeze = tables.metadata.tables["freeze"]
@@ -378,13 +377,13 @@ def test_a_frozen_labelling_and_an_origin_stay(sqlite_store: Store) -> None:
         connection.execute(sa.insert(generation).values(id="generation-2", name="cut", dataset=None, **made))
     with sqlite_store.read() as connection:
         with pytest.raises(StoreError, match="frozen"):
-            deleting.of_work(connection, labelled)
+            upkeep.of_work(connection, labelled)
         with pytest.raises(StoreError, match="Delete the dataset first"):
-            deleting.of_work(connection, "generation-1")
-        loose = deleting.of_work(connection, "generation-2")
+            upkeep.of_work(connection, "generation-1")
+        loose = upkeep.of_work(connection, "generation-2")
     with pytest.raises(StoreError, match="frozen"):
-        deleting.delete(sqlite_store, planned)
-    deleting.delete(sqlite_store, loose)
+        upkeep.delete(sqlite_store, planned)
+    upkeep.delete(sqlite_store, loose)
     assert default_labelling(sqlite_store, data.id) is not None
 
 
@@ -392,30 +391,30 @@ def test_a_sweep_goes_with_its_runs_and_files(sqlite_store: Store) -> None:
     data = add_dataset(sqlite_store, name="mine")
     run_id = add_run(sqlite_store, data.id, 1, {})
     with sqlite_store.write() as connection:
-        sweep_id = sweeps.add(connection, name="s", dataset_id=data.id, spec={}, plan={}, cap=None)
+        sweep_id = store_runs.add_sweep(connection, name="s", dataset_id=data.id, spec={}, plan={}, cap=None)
         connection.execute(sa.update(tables.run).where(tables.run.c.id == run_id).values(sweep=sweep_id, cell=0))
         work.finish(connection, sweep_id, WorkStatus.FINISHED)
-        planned = deleting.of_work(connection, sweep_id)
+        planned = upkeep.of_work(connection, sweep_id)
     assert planned.rests[0] == (1, "run")
     log = sqlite_store.workspace / "logs" / f"{run_id}.log"
     log.parent.mkdir(exist_ok=True)
     log.write_text("x")
-    deleting.delete(sqlite_store, planned)
+    upkeep.delete(sqlite_store, planned)
     assert not log.exists()
     with sqlite_store.read() as connection:
-        assert run_rows.all_rows(connection) == []
+        assert store_runs.all_rows(connection) == []
     with pytest.raises(StoreError, match="no 'sweep"), sqlite_store.read() as connection:
-        deleting.of_work(connection, sweep_id)
+        upkeep.of_work(connection, sweep_id)
 
 
 def test_a_copy_of_an_older_record_is_checked_as_it_is(tmp_path: Path, sqlite_store: Store) -> None:
     with sqlite_store.write() as connection:
         connection.exec_driver_sql("DROP TABLE run_call")
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0004'")
-    done = integrity.check(sqlite_store.workspace)
+    done = upkeep.check(sqlite_store.workspace)
     assert (done.schema, done.sound) == ("0004", True)
     again = open_store(tmp_path / "new")
     with again.write() as connection:
         connection.exec_driver_sql("DROP TABLE run_call")
     again.close()
-    assert ("table", "run_call") in {(f.kind, f.table) for f in integrity.check(tmp_path / "new").faults}
+    assert ("table", "run_call") in {(f.kind, f.table) for f in upkeep.check(tmp_path / "new").faults}

@@ -14,7 +14,7 @@ from exchanging import counts
 from test_importing import RECORD
 
 from cimemories import uploads
-from cimemories.formats.errors import FormatError
+from cimemories.formats.official import FormatError
 from cimemories.formats.review_events import export_events
 from cimemories.store import datasets
 from cimemories.store.engine import Store, StoreError

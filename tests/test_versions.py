@@ -11,12 +11,12 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
-from cimemories.analysis import freezing
 from cimemories.cli import cli
 from cimemories.curation import editing
 from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
+from cimemories.exchange import freezing
 from cimemories.model import Label, Verdict
-from cimemories.store import curation_tables, datasets, decisions, rules, tables, versions, work
+from cimemories.store import datasets, decisions, labellings, tables, versions, work
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 
@@ -62,7 +62,7 @@ def one(column: sa.Column[int]) -> sa.ScalarSelect[int]:
 
 def use_a_rule(store: Store, dataset_id: int) -> None:
     with store.write() as connection:
-        rules.add(connection, dataset_id, "mine", threshold=0.9, priors=PRIORS, annotator="Ada", use=True)
+        labellings.add_rule(connection, dataset_id, "mine", threshold=0.9, priors=PRIORS, annotator="Ada", use=True)
 
 
 LAST_VOTE = sa.and_(
@@ -195,7 +195,7 @@ def test_named_rules_go_along_to_the_next_version(store: Store, world: tuple[Dat
     use_a_rule(store, data.id)
     new, _ = editing.new_version(store, data.id)
     with store.read() as connection:
-        rule = rules.current(connection, new)
+        rule = labellings.current_rule(connection, new)
     assert rule is not None and (rule.name, rule.threshold, rule.priors) == ("mine", 0.9, PRIORS)
 
 
@@ -203,7 +203,7 @@ def test_that_the_simulator_wrote_the_profiles_stays_known_of_every_version(stor
     data = add_dataset(store, profiles=1, attributes=2, contexts=1)
     with store.write() as connection:
         connection.execute(
-            sa.insert(curation_tables.generation).values(
+            sa.insert(tables.generation).values(
                 id="generation-1",
                 name="x",
                 model="sim",

@@ -16,8 +16,8 @@ from serving import free_port
 from typer.testing import CliRunner
 
 from cimemories.cli import cli
-from cimemories.llm import vllm_program, vllm_server
-from cimemories.llm.vllm_program import ServerSpec, VllmError
+from cimemories.llm import vllm, vllm_server
+from cimemories.llm.vllm import ServerSpec, VllmError
 from cimemories.seeds.presets import preset
 
 
@@ -30,7 +30,7 @@ def workspace(tmp_path: Path) -> Iterator[Path]:
 
 
 def command(workspace: Path, *words: str) -> subprocess.Popen[str]:
-    env = {**os.environ, "COLUMNS": "200", vllm_program.VLLM: str(fake_vllm.install(workspace.parent / "env"))}
+    env = {**os.environ, "COLUMNS": "200", vllm.VLLM: str(fake_vllm.install(workspace.parent / "env"))}
     line = [sys.executable, "-m", "cimemories", *words, "-w", str(workspace)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     # Tests that were started in the background have Ctrl-C switched off, and would hand that on.
@@ -46,7 +46,7 @@ def test_a_kept_server_outlives_the_command_is_listed_and_stopped_by_its_port(wo
     assert (row["status"], row["port"], row["keep"]) == ("ready", int(port), True)
     assert row["figures"]["running"] == 5 and row["figures"]["prefix_cache_hit_rate"] == 0.8
     assert "stopped on request" in CliRunner().invoke(cli, ["stop-server", port, "-w", str(workspace)]).output
-    assert vllm_server.servers(workspace)[0].phase == vllm_server.Phase.STOPPED
+    assert vllm_server.servers(workspace)[0].phase == vllm.Phase.STOPPED
 
 
 def test_ctrl_c_stops_a_server_that_is_in_the_foreground(workspace: Path) -> None:
@@ -55,7 +55,7 @@ def test_ctrl_c_stops_a_server_that_is_in_the_foreground(workspace: Path) -> Non
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=30)
     assert running.returncode == 0 and "stopped on request" in err and "Traceback" not in err
-    assert [s.phase for s in vllm_server.servers(workspace)] == [vllm_server.Phase.STOPPED]
+    assert [s.phase for s in vllm_server.servers(workspace)] == [vllm.Phase.STOPPED]
 
 
 def test_an_end_is_told_with_vllms_own_words(workspace: Path) -> None:

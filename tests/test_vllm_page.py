@@ -12,12 +12,12 @@ from paging import button, said
 from serving import free_port
 from streamlit.testing.v1 import AppTest
 
-from cimemories.llm import vllm_program, vllm_server
-from cimemories.llm.vllm_server import Phase
-from cimemories.store import servers
+from cimemories.llm import vllm, vllm_server
+from cimemories.llm.vllm import Phase
+from cimemories.store import calls
 from cimemories.store.engine import WORKSPACE, open_store
 from cimemories.ui import annotator
-from pages.evaluate import run_servers
+from pages.evaluate import run_servers as evaluate_run_servers
 
 SOON = 20.0
 
@@ -25,16 +25,16 @@ SOON = 20.0
 def script() -> None:
     """The page: what a tab of the Runs page shows."""
     from cimemories.store.engine import shared_store
-    from pages.evaluate import run_servers
+    from pages.evaluate import run_servers as evaluate_run_servers
 
-    run_servers.draw(shared_store())
+    evaluate_run_servers.draw(shared_store())
 
 
 @pytest.fixture
 def panel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[AppTest, Path]]:
     folder = tmp_path / "workspace"
     monkeypatch.setenv(WORKSPACE, str(folder))
-    monkeypatch.setenv(vllm_program.VLLM, str(fake_vllm.install(tmp_path / "env")))
+    monkeypatch.setenv(vllm.VLLM, str(fake_vllm.install(tmp_path / "env")))
     yield AppTest.from_function(script, default_timeout=30), folder
     for state in vllm_server.servers(folder):
         vllm_server.stop(folder, state.id)
@@ -71,10 +71,10 @@ def test_a_server_is_started_watched_offered_and_stopped(panel: tuple[AppTest, P
     assert "50.0 %" in said(app) and "80.0 %" in said(app)  # KV cache in use, prefix cache hits
     [state] = vllm_server.running(folder)
     assert state.started_by == "the app" and not state.keep
-    offered = run_servers.running(open_store(folder))
+    offered = evaluate_run_servers.running(open_store(folder))
     assert offered == [(f"http://127.0.0.1:{state.port}/v1", "org/<b>bold</b>")]
     button(app, "Stop server").click().run()
-    assert vllm_server.named(folder, state.id).phase == Phase.STOPPED
+    assert vllm.state_named(folder, state.id).phase == Phase.STOPPED
     app.session_state["run_servers.box.ended"] = True
     app.run()
     assert "stopped on request" in said(app)
@@ -100,7 +100,7 @@ def test_without_vllm_it_says_how_to_get_one_and_flags_that_cannot_be_meant_star
     app.text_input(key="run_servers.extra.qwen3-0.6b").set_value("--trust-remote-code").run()
     assert "from the command line alone" in said(app)
     assert not [item for item in app.button if item.label == "Start the server"]
-    monkeypatch.setenv(vllm_program.VLLM, "/nowhere")
+    monkeypatch.setenv(vllm.VLLM, "/nowhere")
     app.run()
     assert "CIMEMORIES_VLLM names /nowhere" in said(app) and vllm_server.servers(folder) == []
 
@@ -109,7 +109,7 @@ def test_behind_a_login_servers_are_looked_at_alone(
     panel: tuple[AppTest, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, folder = panel
-    spec = vllm_server.ServerSpec("org/model", port=free_port())
+    spec = vllm.ServerSpec("org/model", port=free_port())
     state = vllm_server.start(folder, spec, started_by="a test")
     vllm_server.wait(folder, state.id, timeout=SOON)
     monkeypatch.setattr(annotator, "runs_the_app", lambda: False)
@@ -130,7 +130,7 @@ def test_two_addresses_are_tied_on_the_page_and_untied_again(panel: tuple[AppTes
     store = open_store(folder)
     hostile = "http://a/v1, root <img src=x onerror=y>"
     with store.write() as connection:
-        servers.remember(connection, [hostile, "http://b/v1"])
+        calls.remember(connection, [hostile, "http://b/v1"])
     app.session_state["run_servers.box.same"] = True
     app.run()
     assert "root &lt;img src=x onerror=y&gt;" in said(app)
@@ -142,10 +142,10 @@ def test_two_addresses_are_tied_on_the_page_and_untied_again(panel: tuple[AppTes
     button(app, "Say so").click().run()
     assert not app.exception and "are the same server" in said(app)
     with store.read() as connection:
-        assert [(tie.first, tie.second) for tie in servers.ties(connection)] == [("http://a/v1", "http://b/v1")]
+        assert [(tie.first, tie.second) for tie in calls.ties(connection)] == [("http://a/v1", "http://b/v1")]
     button(app, "Take it back").click().run()
     with store.read() as connection:
-        assert servers.ties(connection) == []
+        assert calls.ties(connection) == []
 
 
 def test_a_record_of_before_can_be_tied_before_any_server_is_known(panel: tuple[AppTest, Path]) -> None:
@@ -153,4 +153,4 @@ def test_a_record_of_before_can_be_tied_before_any_server_is_known(panel: tuple[
     app.session_state["run_servers.box.same"] = True
     app.run()
     assert not app.exception and "No server is known yet" in said(app)
-    assert servers.NOT_KNOWN in app.selectbox(key="run_servers.same.second").options
+    assert calls.NOT_KNOWN in app.selectbox(key="run_servers.same.second").options

@@ -17,10 +17,9 @@ import psutil
 import pytest
 from serving import free_port
 
-from cimemories.llm import vllm_program, vllm_server, vllm_state
-from cimemories.llm.vllm_program import ServerSpec, VllmError, find_program
-from cimemories.llm.vllm_server import Phase, ServerState
-from cimemories.llm.vllm_supervisor import end
+from cimemories.llm import vllm, vllm_server
+from cimemories.llm.vllm import Phase, ServerSpec, ServerState, VllmError, find_program
+from cimemories.llm.vllm_server import end
 from cimemories.seeds.presets import load_presets
 
 CANARY = "sk-canary-0123456789abcdef"
@@ -30,7 +29,7 @@ SOON = 20.0
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A workspace whose servers are stopped at the end, with a fake vLLM."""
-    monkeypatch.setenv(vllm_program.VLLM, str(fake_vllm.install(tmp_path / "env")))
+    monkeypatch.setenv(vllm.VLLM, str(fake_vllm.install(tmp_path / "env")))
     folder = tmp_path / "workspace"
     yield folder
     for state in vllm_server.servers(folder):
@@ -69,7 +68,7 @@ def test_a_server_starts_says_how_it_stands_and_stops(workspace: Path) -> None:
     assert '--structured-outputs-config {"backend":"xgrammar","disable_any_whitespace":true}' in line
     assert line.endswith(f"--enforce-eager --port {state.port} --served-model-name m --host 127.0.0.1")
     assert "--tensor-parallel-size" not in line
-    assert "Starting to load model" in vllm_server.log_tail(ready)
+    assert "Starting to load model" in vllm_server.server_log_tail(ready)
     assert ready.server is not None and ready.server.alive
     ended = vllm_server.stop(workspace, str(state.port))
     assert (ended.phase, ended.error) == (Phase.STOPPED, "on request")
@@ -97,10 +96,10 @@ def test_it_stops_with_what_started_it_though_that_is_killed_and_its_engines_too
     }
     owner.kill()
     owner.wait()
-    until(lambda: vllm_server.named(workspace, bound.id).phase == Phase.STOPPED)
-    assert vllm_server.named(workspace, bound.id).error == "with what had started it"
+    until(lambda: vllm.state_named(workspace, bound.id).phase == Phase.STOPPED)
+    assert vllm.state_named(workspace, bound.id).error == "with what had started it"
     until(lambda: not lives(engines[bound.id]))
-    assert vllm_server.named(workspace, kept.id).phase == Phase.READY and lives(engines[kept.id])
+    assert vllm.state_named(workspace, kept.id).phase == Phase.READY and lives(engines[kept.id])
     vllm_server.stop(workspace, kept.id)
     until(lambda: not lives(engines[kept.id]))
 
@@ -110,9 +109,9 @@ def test_a_killed_supervisor_takes_its_server_along_and_nothing_is_said_to_be_re
     ready = vllm_server.wait(workspace, state.id, timeout=SOON)
     assert ready.supervisor is not None and ready.server is not None
     os.kill(ready.supervisor.pid, signal.SIGKILL)
-    until(lambda: vllm_server.named(workspace, state.id).phase == Phase.FAILED)
+    until(lambda: vllm.state_named(workspace, state.id).phase == Phase.FAILED)
     assert not ready.server.alive
-    assert "killed" in vllm_server.named(workspace, state.id).error
+    assert "killed" in vllm.state_named(workspace, state.id).error
 
 
 def test_one_that_does_not_end_when_asked_is_killed(workspace: Path) -> None:
@@ -135,7 +134,7 @@ def test_no_key_reaches_the_log_or_the_state_or_vllm(workspace: Path, monkeypatc
     told = json.loads(next(x for x in Path(state.log).read_text().splitlines() if x.startswith("{")))
     assert told["HF_TOKEN"] == "[key]"  # it was handed on, for the weights, and taken out of the log
     assert told["TOKENIZERS_PARALLELISM"] == "false"
-    assert not {"OPENAI_API_KEY", "VLLM_API_KEY", "MY_RECORD", vllm_program.VLLM} & told.keys()
+    assert not {"OPENAI_API_KEY", "VLLM_API_KEY", "MY_RECORD", vllm.VLLM} & told.keys()
     vllm_server.stop(workspace, state.id)
     for path in workspace.rglob("*"):
         assert path.is_dir() or CANARY not in path.read_text(errors="replace"), path
@@ -227,8 +226,8 @@ LOADS = [
 def test_what_loads_code_is_for_the_command_line_alone(typed: str) -> None:
     words = tuple(typed.split())
     with pytest.raises(VllmError, match="from the command line alone"):
-        vllm_program.command(Path("vllm"), ServerSpec("org/model", extra=words), 8000)
-    line = vllm_program.command(Path("vllm"), ServerSpec("org/model", extra=words, trusted=True), 8000)
+        vllm.server_command(Path("vllm"), ServerSpec("org/model", extra=words), 8000)
+    line = vllm.server_command(Path("vllm"), ServerSpec("org/model", extra=words, trusted=True), 8000)
     assert line[-2:] == ["--host", "127.0.0.1"]
     assert set(words) <= set(line)
 
@@ -236,7 +235,7 @@ def test_what_loads_code_is_for_the_command_line_alone(typed: str) -> None:
 def test_every_flag_of_every_preset_is_taken_from_anybody() -> None:
     for item in load_presets():
         if item.serve is not None:
-            line = vllm_program.command(Path("vllm"), ServerSpec("").filled(item), 8000)
+            line = vllm.server_command(Path("vllm"), ServerSpec("").filled(item), 8000)
             assert set(item.serve.extra) <= set(line)
 
 
@@ -245,7 +244,7 @@ def test_every_flag_of_every_preset_is_taken_from_anybody() -> None:
 
 def planted(workspace: Path, server_id: str = "server-0badf00d", **fields: object) -> Path:
     """A state file as an attacker would write it."""
-    path = vllm_state.path_of(workspace, server_id)
+    path = vllm.state_path(workspace, server_id)
     path.parent.mkdir(parents=True, exist_ok=True)
     state = {
         "id": server_id, "host": socket.gethostname(), "model": "m", "served_name": "m", "port": 8000, "command": [],
@@ -260,20 +259,20 @@ def test_a_planted_state_file_reads_and_deletes_nothing_but_its_own(tmp_path: Pa
     victim.write_text("precious")
     planted(tmp_path / "w", phase="stopped", log=str(victim))
     [state] = vllm_server.servers(tmp_path / "w")
-    assert vllm_server.log_tail(state) == ""
+    assert vllm_server.server_log_tail(state) == ""
     vllm_server.forget(tmp_path / "w", state.id)
     assert victim.read_text() == "precious"
     path = planted(tmp_path / "w", phase="stopped", id="../../victim")
     assert vllm_server.servers(tmp_path / "w") == []
     path.unlink()
     path = planted(tmp_path / "w", phase="stopped")
-    log = vllm_state.log_of(path)
+    log = vllm.log_of(path)
     log.parent.mkdir(parents=True)
     log.symlink_to(victim)
-    assert vllm_server.log_tail(state) == ""
+    assert vllm_server.server_log_tail(state) == ""
     log.unlink()
     os.mkfifo(log)
-    assert vllm_server.log_tail(state) == ""
+    assert vllm_server.server_log_tail(state) == ""
     path.unlink()
     os.mkfifo(path)
     assert vllm_server.servers(tmp_path / "w") == []
@@ -300,8 +299,8 @@ def test_a_planted_number_that_no_process_or_date_has_hides_no_other_server(
 def test_a_planted_lock_empties_no_other_file(workspace: Path) -> None:
     victim = workspace.parent / "victim.txt"
     victim.write_text("precious")
-    vllm_state.folder(workspace).mkdir(parents=True)
-    (vllm_state.folder(workspace) / ".lock").symlink_to(victim)
+    vllm.state_folder(workspace).mkdir(parents=True)
+    (vllm.state_folder(workspace) / ".lock").symlink_to(victim)
     with pytest.raises(VllmError, match="symbolic link"):
         started(workspace)
     assert victim.read_text() == "precious"
@@ -318,7 +317,7 @@ def test_a_planted_state_file_signals_no_process(tmp_path: Path, role: str) -> N
             path = planted(tmp_path, **{**others, role: names})
             state = vllm_server.stop(tmp_path, path.stem)
             assert state.phase == Phase.FAILED
-            vllm_state.lock_of(path).symlink_to(its_file)  # which the victim has open
+            vllm.lock_of(path).symlink_to(its_file)  # which the victim has open
             assert vllm_server.stop(tmp_path, path.stem).phase == Phase.FAILED
             assert victim.poll() is None
         finally:
@@ -340,18 +339,18 @@ def test_vllm_is_found_by_its_setting_on_the_path_or_in_the_usual_place(tmp_path
 
 def test_a_state_file_that_cannot_be_read_or_is_of_another_machine_hurts_nobody(workspace: Path) -> None:
     state = started(workspace, "org/never-ready")
-    (vllm_state.folder(workspace) / "server-broken.json").write_text('{"id": 3')
+    (vllm.state_folder(workspace) / "server-broken.json").write_text('{"id": 3')
     elsewhere = state.model_copy(update={"id": "server-far", "host": "another-host", "phase": Phase.READY})
-    vllm_state.save(vllm_state.path_of(workspace, "server-far"), elsewhere)
+    vllm.save_state(vllm.state_path(workspace, "server-far"), elsewhere)
     assert {s.id for s in vllm_server.servers(workspace)} == {state.id, "server-far"}
     assert vllm_server.running(workspace) == []
     with pytest.raises(VllmError, match="another-host"):
         vllm_server.stop(workspace, "server-far")
-    vllm_state.path_of(workspace, "server-far").unlink()
+    vllm.state_path(workspace, "server-far").unlink()
     with pytest.raises(VllmError, match="no managed server 'server-far'"):
-        vllm_server.named(workspace, "server-far")
+        vllm.state_named(workspace, "server-far")
 
 
 def test_the_documentation_lists_every_flag_that_is_taken() -> None:
     page = (Path(__file__).parents[1] / "docs" / "models.md").read_text(encoding="utf-8")
-    assert not [name for names in vllm_program.taken_flags() for name in names if f"`{name}`" not in page]
+    assert not [name for names in vllm.taken_flags() for name in names if f"`{name}`" not in page]

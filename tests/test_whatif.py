@@ -8,13 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import PERSONAS, add_dataset, add_labels, records
 
-from cimemories.analysis.labels import VoteCounts, consensus_labels, vote_counts
-from cimemories.analysis.pair_groups import GroupBy, Groups
-from cimemories.analysis.rule import custom_rule, paper_rule
-from cimemories.analysis.whatif import Pairs, compare, what_if, with_decisions
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, LABELS, NECESSARY, UNLABELLED, consensus
+from cimemories.flows.labels import VoteCounts, consensus_labels, custom_rule, paper_rule, vote_counts
+from cimemories.labels.votes import GroupBy, Groups
+from cimemories.labels.whatif import Pairs, compare, what_if, with_decisions
 from cimemories.model import Label
-from cimemories.store import decisions, rules
+from cimemories.store import decisions, labellings
 from cimemories.store.engine import Store, StoreError
 
 X, N, A, U = INAPPROPRIATE, NECESSARY, AMBIGUOUS, UNLABELLED
@@ -94,7 +93,7 @@ def test_what_is_tried_is_what_a_saved_rule_then_does(store: Store) -> None:
     tried = what_if(store, labelling, 0.6, priors)
     assert tried.changed and consensus_labels(store, labelling).equals(before)
     with store.write() as connection:
-        rules.add(connection, data.id, "saved", threshold=0.6, priors=priors, annotator="Ada", use=True)
+        labellings.add_rule(connection, data.id, "saved", threshold=0.6, priors=priors, annotator="Ada", use=True)
     after = consensus_labels(store, labelling)
     assert (after["label"] != before["label"]).sum() == tried.changed
     assert (after["label"] > A).mean() == pytest.approx(tried.survival_after)

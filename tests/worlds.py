@@ -37,11 +37,11 @@ from cimemories.model import (
 )
 from cimemories.store import calls, datasets, judgements, labellings, runs, work
 from cimemories.store.datasets import DatasetRow, ProfileRecord
-from cimemories.store.engine import Store
-from cimemories.store.ids import now
+from cimemories.store.engine import Store, now
 
 if TYPE_CHECKING:
-    from cimemories.analysis.flows import Flows, Scope
+    from cimemories.flows.flows import Flows
+    from cimemories.flows.scope import Scope
 
 Missing = Mapping[tuple[int, int, int], ResponseStatus | JudgementStatus]
 
@@ -128,7 +128,7 @@ def add_labels(
     people = records(store, dataset_id)
     wanted = _by_pair(people, labels)
     with store.write() as connection:
-        ids = labellings.persona_ids(connection, "test", PERSONAS)
+        ids = labellings.personas_of(connection, "test", PERSONAS)
         labelling_id = labellings.add(
             connection,
             identity=f"{name} of {dataset_id}",
@@ -295,7 +295,8 @@ def settle_judgement(
 
 def ask(store: Store, run_id: str) -> tuple[Flows, Scope]:
     """Fresh flows of a record and the scope of a run as it stands now."""
-    from cimemories.analysis.flows import Flows, scope  # imported late: processes that only write need no DuckDB
+    from cimemories.flows.flows import Flows
+    from cimemories.flows.scope import scope  # imported late: processes that only write need no DuckDB
 
     return Flows(store), scope(store, run_id)
 

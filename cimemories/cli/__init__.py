@@ -5,31 +5,7 @@ clear line, 1 for what could not be done, 2 for a command that was not understoo
 part of what was planned.
 """
 
-from cimemories.cli import (  # each registers its commands
-    accumulating,
-    batch,
-    comparing,
-    curate,
-    evaluate,
-    exchange,
-    explore,
-    generate,
-    labels_report,
-    leaking,
-    packs,
-    pause,
-    ranking,
-    report,
-    review,
-    run,
-    same_server,
-    sensitivity,
-    serve,
-    servers,
-    sweep,
-    upkeep,
-    versions,
-)
+from cimemories.cli import curate, evaluate, explore, same_server, serve, upkeep
 from cimemories.cli.base import cli, main
 
 __all__ = [

@@ -21,9 +21,8 @@ import typer
 
 from cimemories import __version__
 from cimemories.cli import output
-from cimemories.store import private
-from cimemories.store.engine import StoreError
-from cimemories.store.problems import explained, problem
+from cimemories.store import engine
+from cimemories.store.engine import StoreError, explained, problem
 from cimemories.texts import visible, without_credentials
 
 ENDING_SECONDS = 10.0  # how long a command that was interrupted may take to end undisturbed
@@ -40,7 +39,7 @@ cli = typer.Typer(
 
 def _allow_keys(pairs: list[str] | None) -> list[str] | None:
     if pairs:
-        from cimemories.llm.address import EndpointError, allow_pair
+        from cimemories.llm.endpoint import EndpointError, allow_pair
 
         for pair in pairs:
             try:
@@ -108,7 +107,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as of a shell's background job: it stays so
             signal.signal(number, _interrupter())
-    private.adopt_umask()
+    engine.adopt_umask()
     try:
         cli()
     except KeyboardInterrupt:
@@ -148,9 +147,9 @@ def _ignore_interrupts() -> None:
 
 
 def _explained(error: Exception) -> str:
-    from cimemories.llm.client import EndpointError
-    from cimemories.llm.simulator import SimulatorError
+    from cimemories.llm.endpoint import EndpointError
     from cimemories.llm.worker import WorkError
+    from cimemories.simulator.policy import SimulatorError
 
     if isinstance(error, (EndpointError, SimulatorError, WorkError)):
         return str(error)

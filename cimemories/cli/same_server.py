@@ -29,7 +29,7 @@ def same_server(
     """
     import getpass
 
-    from cimemories.store import servers
+    from cimemories.store import calls
 
     if (one is None) != (other is None) or (one is None and undo):
         raise StoreError("give two addresses, or none to list what is known.")
@@ -37,16 +37,16 @@ def same_server(
     if one is not None and other is not None:
         with store.write() as connection:
             if undo:
-                servers.untie(connection, one, other)
+                calls.untie(connection, one, other)
                 output.note(
                     "taken back: answers of one serve runs on the other no longer; runs that have them keep them"
                 )
             else:
-                tie = servers.tie(connection, one, other, by.strip() or getpass.getuser())
+                tie = calls.tie(connection, one, other, by.strip() or getpass.getuser())
                 output.line(f"{tie.first} and {tie.second} are the same server (said by {tie.author})")
         return
     with store.read() as connection:
-        known, counts, ties = servers.known(connection), servers.counts(connection), servers.ties(connection)
+        known, counts, ties = calls.known(connection), calls.counts(connection), calls.ties(connection)
     texts = dict.fromkeys([*(item.text for item in known), *counts])
     if as_json:
         rows = [{"server": text, "answers": counts.get(text, 0)} for text in texts]

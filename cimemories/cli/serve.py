@@ -10,13 +10,58 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cimemories.cli import output
-from cimemories.cli.base import AsJson, Workspace, cli
+from cimemories.cli.base import AllowKeys, AsJson, Workspace, cli
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError
 
 if TYPE_CHECKING:
-    from cimemories.llm.vllm_metrics import ServerFigures
-    from cimemories.llm.vllm_program import ServerSpec, VllmError
-    from cimemories.llm.vllm_server import ServerState
+    from cimemories.llm.vllm import ServerFigures, ServerSpec, ServerState, VllmError
+
+# ---- servers
+#
+# Commands that serve: the simulator and the app.
+
+
+@cli.command()
+def simulate(
+    port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 8100,
+    faults: Annotated[float, typer.Option("--faults", min=0, max=0.99, help="Share of requests that go wrong.")] = 0.0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the leak policy.")] = 0,
+) -> None:
+    """Serve simulated models on loopback; see docs/simulator.md.  Example: cimemories simulate --port 8100"""
+    from cimemories.simulator.server import serve as server_serve
+
+    def ready() -> None:
+        output.note(f"simulated models at http://127.0.0.1:{port}/v1 (stop with Ctrl-C)")
+
+    server_serve(port, seed=seed, faults=faults, ready=ready)
+
+
+@cli.command()
+def app(
+    port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 8501,
+    demo: Annotated[bool, typer.Option(help="Fill an empty workspace with the demo.")] = True,
+    allow_key: AllowKeys = None,
+    token: Annotated[
+        bool | None,
+        typer.Option(
+            "--token/--no-token",
+            help="Ask everybody for the token in the printed address, or nobody: then all who reach the port may read "
+            "and change everything. By default only the user who starts the app comes in, and root.",
+            show_default=False,
+        ),
+    ] = None,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Start the app for the user who starts it, on this machine only (docs/access.md).  Example: cimemories app"""
+    from cimemories.access.guard import Mode
+    from cimemories.serving import serve_app
+
+    mode = {None: Mode.AUTO, True: Mode.TOKEN, False: Mode.ANYONE}[token]
+    serve_app(port, workspace, demo_wanted=demo, mode=mode)
+
+
+# ---- serve
+
 
 FIGURES_SECONDS = 10.0
 LOOK_SECONDS = 0.5
@@ -64,8 +109,8 @@ def serve(
     Example: cimemories serve --preset qwen3-8b
     Example: cimemories serve Qwen/Qwen3-8B --port 8000 --max-model-len 32768 --reasoning-parser qwen3 --keep
     """
-    from cimemories.llm import vllm_server
-    from cimemories.llm.vllm_program import ServerSpec, VllmError, split_extra
+    from cimemories.llm import vllm_server as llm_vllm_server
+    from cimemories.llm.vllm import ServerSpec, VllmError, split_extra
     from cimemories.seeds.presets import load_presets
     from cimemories.seeds.presets import preset as named_preset
 
@@ -92,7 +137,7 @@ def serve(
             spec = spec.filled(named_preset(preset))
         if not spec.model:
             raise StoreError("which model? Give a name or a folder, or --preset KEY; `cimemories serve --list`.")
-        state = vllm_server.start(workspace, spec, started_by="cimemories serve")
+        state = llm_vllm_server.start(workspace, spec, started_by="cimemories serve")
         _attend(workspace, state, spec)
     except VllmError as problem:
         raise _told(problem) from problem
@@ -100,13 +145,14 @@ def serve(
 
 def _attend(workspace: Path, state: ServerState, spec: ServerSpec) -> None:
     """Say how the server comes up, then watch it until it ends; one that is to be kept is left when it is ready."""
-    from cimemories.llm import vllm_server
+    from cimemories.llm import vllm
+    from cimemories.llm import vllm_server as llm_vllm_server
 
-    output.note(f"{state.id}: {vllm_server.shown_command(state)}")
+    output.note(f"{state.id}: {llm_vllm_server.shown_command(state)}")
     output.note(f"log: {state.log}")
     ready: ServerState | None = None
     try:
-        ready = vllm_server.wait(workspace, state.id, on_change=_teller())
+        ready = llm_vllm_server.wait(workspace, state.id, on_change=_teller())
         output.note(f"ready after {(ready.ready or time.time()) - ready.created:.0f} s")
         output.line(ready.base_url)
         if spec.keep:
@@ -120,8 +166,8 @@ def _attend(workspace: Path, state: ServerState, spec: ServerSpec) -> None:
         # Once it is ready, that is how it is meant to end.
     finally:
         if ready is None or not spec.keep:
-            ended = vllm_server.stop(workspace, state.id)
-            if ended.phase == vllm_server.Phase.STOPPED:
+            ended = llm_vllm_server.stop(workspace, state.id)
+            if ended.phase == vllm.Phase.STOPPED:
                 output.note(f"stopped {ended.error}")
 
 
@@ -141,15 +187,15 @@ def _teller() -> Callable[[ServerState], None]:
 
 def _watch(workspace: Path, state: ServerState) -> None:
     """Print the live figures while something happens, until the server ends. Raises VllmError where it failed."""
-    from cimemories.llm import vllm_server
-    from cimemories.llm.vllm_metrics import read_metrics
+    from cimemories.llm import vllm
+    from cimemories.llm.vllm import read_metrics
 
     before, told, looked = read_metrics(state.base_url), True, time.monotonic()
     while True:
         time.sleep(LOOK_SECONDS)
-        now = vllm_server.named(workspace, state.id)
-        if now.phase == vllm_server.Phase.FAILED:
-            raise vllm_server.VllmError(f"{now.served_name} on port {now.port}: {now.error}", now.cause, now.lines)
+        now = vllm.state_named(workspace, state.id)
+        if now.phase == vllm.Phase.FAILED:
+            raise vllm.VllmError(f"{now.served_name} on port {now.port}: {now.error}", now.cause, now.lines)
         if not now.live:
             return
         if time.monotonic() - looked < FIGURES_SECONDS:
@@ -166,7 +212,7 @@ def _watch(workspace: Path, state: ServerState) -> None:
 
 def figures_line(before: ServerFigures | None, after: ServerFigures) -> str:
     """The live figures in one line; the prefix cache since the server started where nothing was looked up just now."""
-    from cimemories.llm.vllm_metrics import figures_between
+    from cimemories.llm.vllm import figures_between
 
     live = figures_between(before, after)
     speed = "–" if live.tokens_per_second is None else f"{live.tokens_per_second:,.0f}"
@@ -187,11 +233,12 @@ def _told(problem: VllmError) -> StoreError:
 @cli.command()
 def servers(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """List the managed vLLM servers, those that ended among them.  Example: cimemories servers --json"""
-    from cimemories.llm import vllm_server
-    from cimemories.llm.vllm_metrics import read_metrics
+    from cimemories.llm import vllm
+    from cimemories.llm import vllm_server as llm_vllm_server
+    from cimemories.llm.vllm import read_metrics
 
-    states = vllm_server.servers(workspace)
-    figures = {s.id: read_metrics(s.base_url) for s in states if s.phase == vllm_server.Phase.READY and s.here}
+    states = llm_vllm_server.servers(workspace)
+    figures = {s.id: read_metrics(s.base_url) for s in states if s.phase == vllm.Phase.READY and s.here}
     if as_json:
         output.line(output.as_json_text([_as_json(state, figures.get(state.id)) for state in states]))
         return
@@ -233,12 +280,13 @@ def stop_server(
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Stop a managed vLLM server.  Example: cimemories stop-server 8000"""
-    from cimemories.llm import vllm_server
+    from cimemories.llm import vllm
+    from cimemories.llm import vllm_server as llm_vllm_server
 
     try:
-        before = vllm_server.named(workspace, server)
-        state = vllm_server.stop(workspace, before.id)
-    except vllm_server.VllmError as problem:
+        before = vllm.state_named(workspace, server)
+        state = llm_vllm_server.stop(workspace, before.id)
+    except vllm.VllmError as problem:
         raise _told(problem) from problem
     had = "" if before.live else "already "
     output.line(f"{state.id} ({state.served_name}, port {state.port}): {had}{state.phase} {state.error}".rstrip())

@@ -69,9 +69,9 @@ def restore(
 @cli.command()
 def check(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """Check the whole record and count it; exit status 1 where anything is wrong.  Example: cimemories check"""
-    from cimemories.store import integrity
+    from cimemories.store import upkeep
 
-    done = integrity.check(workspace)
+    done = upkeep.check(workspace)
     if as_json:
         output.line(output.as_json_text(done.as_json()))
     else:
@@ -98,10 +98,10 @@ def purge(
 
     Example: cimemories purge --dry-run
     """
-    from cimemories.store import purging
+    from cimemories.store import upkeep
 
     store = open_store(workspace)
-    planned = purging.plan(store)
+    planned = upkeep.plan(store)
     if dry_run and as_json:
         output.line(output.as_json_text(planned.as_json()))
         return
@@ -116,7 +116,7 @@ def purge(
         return
     if not planned.nothing:
         _confirm("Remove them? The same requests would have to be asked, and paid for, again.", yes)
-    done = purging.purge(store)
+    done = upkeep.purge(store)
     store.close()
     if as_json:
         output.line(output.as_json_text(done.as_json()))
@@ -141,7 +141,7 @@ def delete(
 
     Example: cimemories delete run-3f9a1c2e
     """
-    from cimemories.store import deleting
+    from cimemories.store import upkeep
 
     if (work_id is None) == (dataset is None):
         raise StoreError(
@@ -149,7 +149,7 @@ def delete(
         )
     store = open_store(workspace)
     with store.read() as connection:
-        planned = deleting.of_dataset(connection, dataset) if dataset else deleting.of_work(connection, str(work_id))
+        planned = upkeep.of_dataset(connection, dataset) if dataset else upkeep.of_work(connection, str(work_id))
     output.note(f"{planned.title}: {planned.words(planned.goes) or 'nothing in it'}")
     if planned.rests:
         output.note(f"resting on it: {planned.words(planned.rests)}")
@@ -165,7 +165,7 @@ def delete(
             "(`cimemories backup FILE`), then delete all of it with --cascade."
         )
     _confirm("Delete it? This cannot be undone.", yes)
-    deleting.delete(store, planned)
+    upkeep.delete(store, planned)
     store.close()
     output.note(f"deleted {planned.title}; its recorded calls stay until `cimemories purge`")
 

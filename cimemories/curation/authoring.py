@@ -8,6 +8,8 @@ asked for again, at most twice. The dataset is made in the transaction that sett
 
 from __future__ import annotations
 
+import hashlib
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,21 +19,394 @@ from importlib.metadata import version
 import sqlalchemy as sa
 
 from cimemories import seeds
-from cimemories.curation import authoring_wording as wording
-from cimemories.curation.authoring_people import Person, people
-from cimemories.curation.authoring_rules import Reason, Review, review
-from cimemories.curation.authoring_spec import ATTEMPTS, AuthoringSpec
-from cimemories.llm import answers, worker
-from cimemories.llm.client import Client, Endpoint, probe
+from cimemories.curation.authoring_rules import LONGEST_TEXT, MOST_ITEMS, Reason, Review, review
+from cimemories.curation.offline import Source, faker_of, known_locale, person_name, postal_address
+from cimemories.llm import client, worker
+from cimemories.llm.client import Client
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, probe
 from cimemories.llm.executor import Job, Progress
 from cimemories.llm.identity import server_id
 from cimemories.model import DOMAINS, GENERAL, Attribute, ChatRequest, Context, Profile, WorkStatus
 from cimemories.seeds import packs
-from cimemories.store import datasets, generations, servers, work
+from cimemories.seeds.prompts import Prompt
+from cimemories.seeds.reading import SeedError
+from cimemories.store import calls, datasets, work
 from cimemories.store.calls import Answer
-from cimemories.store.engine import Store, StoreError
-from cimemories.store.generations import Part
-from cimemories.store.ids import content_hash
+from cimemories.store.datasets import Part
+from cimemories.store.engine import Store, StoreError, content_hash
+
+# ---- authoring people
+#
+# Who is written about: a biography by Faker and the life events to come, seeded, before any model is asked.
+#
+# The paper (Section 4.1.1) draws adults of 21 to 70 with name, sex, address and age, and three events for each.
+
+
+YOUNGEST, OLDEST = 21, 70
+_NAME_TRIES = 500
+_SPOKEN_SEX = {"M": "male", "F": "female"}
+
+
+@dataclass(frozen=True)
+class Person:
+    """A biography, and the events of that life in the order in which they are written."""
+
+    name: str
+    sex: str
+    address: str
+    age: int
+    events: tuple[str, ...]
+
+    def as_json(self) -> dict[str, object]:
+        return {**asdict(self), "events": list(self.events)}
+
+    def biography(self) -> list[Attribute]:
+        """Name, sex, address and age as general attributes, in the sentences of the seeds folder."""
+        sentences = seeds.load_general().bio
+        values: dict[str, str | int] = {"name": self.name, "sex": self.sex, "address": self.address, "age": self.age}
+        spoken = {**values, "sex": _SPOKEN_SEX.get(self.sex, self.sex)}
+        return [
+            Attribute(key, value, GENERAL, GENERAL, sentences[key].replace("{value}", str(spoken[key])))
+            for key, value in values.items()
+        ]
+
+
+def people(count: int, *, seed: int, locale: str, events: int) -> list[Person]:
+    """`count` people, no name twice; the first k of n are the k. The same arguments give the same people.
+
+    `locale` is one of locales.LOCALES. Raises SeedError for another one, for more events than the seeds have, or where
+    the locale has too few names.
+    """
+    names = [event.name for event in seeds.load_events()]
+    if not 1 <= events <= len(names):
+        raise SeedError(
+            f"{events} events for each profile were asked for; the seeds have {len(names)}, take 1 or more."
+        )
+    locale = known_locale(locale)
+    faker = faker_of(locale)
+    found: dict[str, Person] = {}
+    for index in range(count):
+        digest = hashlib.sha256(f"cimemories biography {seed} {index}".encode()).digest()
+        faker.seed_instance(int.from_bytes(digest[:16]))
+        source = Source(random.Random(int.from_bytes(digest[16:])), faker, locale)
+        sex = source.random.choice("MF")
+        name = _new_name(source, sex, found)
+        address = postal_address(source)
+        age = source.random.randint(YOUNGEST, OLDEST)
+        found[name] = Person(name, sex, address, age, tuple(source.random.sample(names, events)))
+    return list(found.values())
+
+
+def _new_name(source: Source, sex: str, taken: dict[str, Person]) -> str:
+    for _ in range(_NAME_TRIES):
+        name = person_name(source, sex)
+        if name not in taken:
+            return name
+    raise SeedError(f"locale '{source.locale}' has too few names for more than {len(taken)} profiles")
+
+
+# ---- authoring wording
+#
+# What a model is sent when it writes attributes, and how its answer is read.
+
+
+NONE = "(none)"
+MOST_REFUSED = 40  # lines; a model that went wrong more often than that is helped no further by reading on
+CHARACTERS_A_TOKEN = 4
+TOKENS_AN_ATTRIBUTE = 40  # of an answer: key, value and sentence, with the JSON around them
+TOKENS_A_MEMORY = 24  # of a prompt: key and sentence
+
+
+def authoring_prompts() -> dict[str, Prompt]:
+    """The wording of both kinds of call, by level."""
+    return {level: seeds.load_prompt("generate", level) for level in ("event", GENERAL)}
+
+
+def request_text(
+    prompt: Prompt,
+    *,
+    biography: Sequence[Attribute],
+    memories: Sequence[Attribute],
+    about: str,
+    wanted: Mapping[str, int],
+    refused: Sequence[Mapping[str, object]],
+) -> str:
+    """One prompt. memories: all that is accepted so far beyond the biography; refused: rejections of this part."""
+    return prompt.render(
+        biography="\n".join(f"- {one_line(item.statement)}" for item in biography),
+        memories="\n".join(f"- {item.key}: {one_line(item.statement)}" for item in memories) or NONE,
+        about=about,
+        wanted="\n".join(f"- {domain}: {count}" for domain, count in wanted.items()),
+        refused="\n".join(_refused(item) for item in refused[-MOST_REFUSED:]) or NONE,
+    )
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _refused(item: Mapping[str, object]) -> str:
+    place = " / ".join(one_line(str(item.get(name) or "")) for name in ("domain", "key") if item.get(name))
+    detail = f" ({one_line(str(item['detail']))})" if item.get("detail") else ""
+    said = f': "{one_line(str(item["said"]))[:LONGEST_TEXT]}"' if item.get("said") else ""
+    return f"- {place or 'the answer'}: {item['reason']}{detail}{said}"
+
+
+def about_event(name: str, descriptions: Mapping[str, str], *, own: Sequence[str]) -> str:
+    """What a call is about: its event with what the seeds say of it; for the general attributes, all events by name."""
+    if name == GENERAL:
+        return f"{GENERAL}: {', '.join(own)}"
+    described = descriptions.get(name)
+    return f"{name}: {described}" if described else name
+
+
+def wanted_of(event: str, *, per_domain: int, general: int) -> dict[str, int]:
+    """How many attributes a part is to have, by domain."""
+    return {GENERAL: general} if event == GENERAL else dict.fromkeys(DOMAINS, per_domain)
+
+
+def answer_schema(wanted: Mapping[str, int]) -> dict[str, object]:
+    """The response_format that holds an answer to lists of attributes, as many for each domain as are wanted.
+
+    Texts have no pattern and no length here: a server has to compile each new schema, and with xgrammar those bounds
+    made that 5 to 20 seconds where it is 0.03 without. The rules look at both anyway.
+    """
+    text: dict[str, object] = {"type": "string"}
+    scalars: list[dict[str, object]] = [text, {"type": "number"}, {"type": "boolean"}]
+    items = {"type": "array", "items": text, "minItems": 1, "maxItems": MOST_ITEMS}
+    attribute = {
+        "type": "object",
+        "properties": {
+            "key": text,
+            "value": {"anyOf": [*scalars, items]},
+            "statement": text,
+        },
+        "required": ["key", "value", "statement"],
+        "additionalProperties": False,
+    }
+    lists = {
+        domain: {"type": "array", "items": attribute, "minItems": count, "maxItems": count}
+        for domain, count in wanted.items()
+    }
+    schema = {"type": "object", "properties": lists, "required": list(lists), "additionalProperties": False}
+    return {"type": "json_schema", "json_schema": {"name": "attributes", "strict": True, "schema": schema}}
+
+
+def unusable(reason: Reason, attempt: int, detail: str) -> dict[str, object]:
+    """The record of an answer of which nothing could be read."""
+    return {"reason": str(reason), "attempt": attempt, "domain": "", "key": "", "said": "", "detail": detail}
+
+
+# ---- authoring spec
+#
+# What a model is to write, and what that will come to before anybody is asked.
+
+
+ATTEMPTS = 3  # the first, and two more for what was turned down
+BIOGRAPHY_TOKENS = 100  # of a prompt: the biography, the event, and how many attributes are wanted
+
+
+@dataclass(frozen=True)
+class AuthoringSpec:
+    """What is to be written: `per_domain` attributes for each of nine domains of each event, and `general` others.
+
+    seed: of the people and their events. model_seed: sent to the server; None sends none to a real server (some refuse
+    it, and vLLM's CPU engine dies of it) and `seed` to the simulator. Prices are for a million tokens, 0 means unknown.
+    """
+
+    name: str
+    profiles: int
+    model: str
+    base_url: str
+    seed: int = 0
+    locale: str = "en_US"
+    per_domain: int = 7
+    events: int = 3
+    general: int = 10
+    contexts: tuple[str, ...] = packs.CORE
+    api_key_env: str = DEFAULT_KEY_ENV
+    temperature: float | None = None
+    max_tokens: int | None = 8192
+    model_seed: int | None = None
+    timeout: float = 300.0
+    price_in: float = 0.0
+    price_out: float = 0.0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a generation will come to if nothing is turned down; tokens are rough."""
+
+    calls: int
+    attributes: int
+    prompt_tokens: int
+    completion_tokens: int
+
+    def cost(self, price_in: float, price_out: float) -> float:
+        """In the currency of the prices, which are for a million tokens."""
+        return cost(self.prompt_tokens, self.completion_tokens, price_in, price_out)
+
+    def words(self, price_in: float = 0.0, price_out: float = 0.0) -> str:
+        """One sentence for people; the cost is in it where there are prices."""
+        money = f", about {self.cost(price_in, price_out):,.2f} at these prices" if price_in or price_out else ""
+        return (
+            f"{self.calls:,} calls for {self.attributes:,} attributes, about {self.prompt_tokens:,} prompt and "
+            f"{self.completion_tokens:,} completion tokens{money}; what is turned down is asked for again, at most "
+            f"{ATTEMPTS - 1} times"
+        )
+
+
+def cost(prompt_tokens: int, completion_tokens: int, price_in: float, price_out: float) -> float:
+    """What tokens cost at prices for a million of them."""
+    return (prompt_tokens * price_in + completion_tokens * price_out) / 1_000_000
+
+
+def estimate(spec: AuthoringSpec) -> Estimate:
+    """What a specification comes to: no server is asked, nothing is written. Raises SeedError for bad prompts."""
+    sizes = [spec.general, *[spec.per_domain * len(DOMAINS)] * spec.events]
+    texts = authoring_prompts()
+    fixed = [len(texts[GENERAL if not i else "event"].template) // CHARACTERS_A_TOKEN for i in range(len(sizes))]
+    known = [sum(sizes[:i]) * TOKENS_A_MEMORY for i in range(len(sizes))]
+    return Estimate(
+        calls=spec.profiles * len(sizes),
+        attributes=spec.profiles * sum(sizes),
+        prompt_tokens=spec.profiles * (sum(fixed) + sum(known) + BIOGRAPHY_TOKENS * len(sizes)),
+        completion_tokens=spec.profiles * sum(sizes) * TOKENS_AN_ATTRIBUTE,
+    )
+
+
+# ---- authoring report
+#
+# What came of a generation: what was written, what was turned down and why, what is missing, what it cost.
+
+
+@dataclass(frozen=True)
+class Report:
+    """One generation in numbers. Attributes are those that a model writes, without the four of each biography.
+
+    rejected: how often something was turned down, by reason and over all attempts, so an attribute that took three
+    attempts counts up to three times. left_out: profiles of which nothing could be kept; 0 while parts are owed.
+    """
+
+    id: str
+    name: str
+    model: str
+    simulated: bool
+    status: str
+    error: str | None
+    dataset: int | None
+    dataset_name: str | None
+    parts: dict[str, int]
+    wanted: int
+    kept: int
+    left_out: int
+    rejected: dict[str, int]
+    failures: tuple[tuple[str, str, int], ...]
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    cost: float | None
+
+    @property
+    def missing(self) -> int:
+        return self.wanted - self.kept
+
+    def as_json(self) -> dict[str, object]:
+        """For scripts."""
+        return {**asdict(self), "missing": self.missing}
+
+    def turned_down(self) -> list[tuple[str, int]]:
+        """Why something was asked for again, in words, with how often: what was wrong, and where too little came."""
+        return [
+            ("domains with fewer attributes than asked for" if why == Reason.TOO_FEW else f"turned down: {why}", count)
+            for why, count in self.rejected.items()
+        ]
+
+    def lines(self) -> list[str]:
+        """For people: what there is first, then what there is not and why."""
+        where = f"dataset '{self.dataset_name}'" if self.dataset_name else "no dataset"
+        simulated = " (simulated)" if self.simulated else ""
+        money = "" if self.cost is None else f", cost {self.cost:,.2f}"
+        said = [
+            f"{self.id}: {where}{simulated}, {self.kept:,} of {self.wanted:,} attributes written, "
+            f"{self.prompt_tokens:,} prompt and {self.completion_tokens:,} completion tokens{money}"
+        ]
+        if self.dataset_name and self.dataset_name != self.name:
+            said.append(f"  the name '{self.name}' was taken in the meantime")
+        said += [f"  {count:,} {what}" for what, count in self.turned_down()]
+        said += [f"  parts that are {status}: {count} ({cause})" for status, cause, count in self.failures]
+        if self.left_out:
+            said.append(f"  left out: {self.left_out} profiles of which nothing could be kept")
+        return said
+
+
+def report(store: Store, generation_id: str) -> Report:
+    """A generation as it stands now. Raises StoreError where there is none of that id."""
+    with store.read() as connection:
+        row = datasets.generation_named(connection, generation_id)
+        parts = datasets.parts(connection, generation_id)
+        rejected = datasets.rejections(connection, generation_id)
+        failures = datasets.failures(connection, generation_id)
+        prompt, cached, completion = datasets.tokens(connection, generation_id)
+        names = {item.id: item.name for item in datasets.all_rows(connection)}
+    per_domain, general = int(str(row.manifest["per_domain"])), int(str(row.manifest["general"]))
+    sizes = [wanted_of(part.event, per_domain=per_domain, general=general) for part in parts]
+    empty = {part.profile for part in parts} - {part.profile for part in parts if part.attributes}
+    asked = row.manifest["asked"]
+    prices = (0.0, 0.0)
+    if isinstance(asked, dict):
+        prices = float(asked.get("price_in", 0)), float(asked.get("price_out", 0))
+    return Report(
+        id=row.id,
+        name=row.name,
+        model=row.model,
+        simulated=row.simulated,
+        status=str(row.status),
+        error=row.error,
+        dataset=row.dataset,
+        dataset_name=None if row.dataset is None else names.get(row.dataset),
+        parts=row.parts,
+        wanted=sum(sum(size.values()) for size in sizes),
+        kept=sum(len(part.attributes) for part in parts),
+        left_out=len(empty) if row.settled == row.expected else 0,
+        rejected=rejected,
+        failures=tuple(failures),
+        prompt_tokens=prompt,
+        cached_tokens=cached,
+        completion_tokens=completion,
+        cost=cost(prompt, completion, *prices) if any(prices) else None,
+    )
+
+
+@dataclass(frozen=True)
+class Live:
+    """A generation under way, as it is looked at again and again: cheap, and the same at any size of its answers."""
+
+    settled: int
+    expected: int
+    rejected: dict[str, int]
+    failures: tuple[tuple[str, str, int], ...]
+    prompt_tokens: int
+    completion_tokens: int
+
+
+def live(store: Store, generation_id: str) -> Live:
+    """How far a generation has come."""
+    with store.read() as connection:
+        settled, expected = datasets.progress(connection, generation_id)
+        prompt, _, completion = datasets.tokens(connection, generation_id)
+        return Live(
+            settled=settled,
+            expected=expected,
+            rejected=datasets.rejections(connection, generation_id),
+            failures=tuple(datasets.failures(connection, generation_id)),
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+        )
+
+
+# ---- authoring
+
 
 ORIGIN = "generated"
 _PLACES = {domain: place for place, domain in enumerate(DOMAINS)}
@@ -47,7 +422,7 @@ def plan(store: Store, spec: AuthoringSpec) -> str:
     _check(spec)
     drawn = people(spec.profiles, seed=spec.seed, locale=spec.locale, events=spec.events)
     contexts = packs.contexts_of(spec.contexts, store.workspace)
-    texts = {level: prompt.sha256 for level, prompt in wording.prompts().items()}
+    texts = {level: prompt.sha256 for level, prompt in authoring_prompts().items()}
     with worker.reachable(spec.base_url) as url:
         server = probe(Endpoint(url, spec.api_key_env), spec.model)
     answering = server_id(url, server, store).text
@@ -73,16 +448,16 @@ def plan(store: Store, spec: AuthoringSpec) -> str:
         "faker": version("faker"),
     }
     with store.write() as connection:
-        servers.remember(connection, [answering])
-        there = generations.unfinished(connection, spec.name, str(manifest["identity"]))
+        calls.remember(connection, [answering])
+        there = datasets.unfinished(connection, spec.name, str(manifest["identity"]))
         if there is not None:
-            generations.move(connection, there, spec.base_url)
+            datasets.move(connection, there, spec.base_url)
             return there
         if any(row.name == spec.name for row in datasets.all_rows(connection)):
             raise StoreError(
                 f"a dataset named '{spec.name}' exists already. Give this one another name with --dataset."
             )
-        return generations.add(
+        return datasets.add_generation(
             connection,
             name=spec.name,
             model=spec.model,
@@ -113,7 +488,7 @@ def execute(
     address. Raises what `worker.perform` raises, and WorkError where parts failed (a resume asks again) or where
     nothing that was written could be kept (then there is no dataset)."""
     with store.read() as connection:
-        row = generations.named(connection, generation_id)
+        row = datasets.generation_named(connection, generation_id)
     author = Author(generation_id, row.manifest, row.model)
     with worker.reachable(base_url or row.endpoint) as url:
         asked = author.asked
@@ -138,19 +513,17 @@ def execute(
 def _conclude(store: Store, generation_id: str) -> None:
     """Leave a status that is true: the work ended, but that is no success where there is no dataset."""
     with store.write() as connection:
-        row = generations.named(connection, generation_id)
+        row = datasets.generation_named(connection, generation_id)
         if row.dataset is not None or work.is_claimed(connection, generation_id):
             return  # it has its dataset, or somebody has resumed it since
         open_parts = row.expected - row.settled
-        why = "; ".join(
-            f"{n} {status} ({cause})" for status, cause, n in generations.failures(connection, generation_id)
-        )
+        why = "; ".join(f"{n} {status} ({cause})" for status, cause, n in datasets.failures(connection, generation_id))
         if open_parts:
             status, reason = WorkStatus.INTERRUPTED, f"{open_parts} of {row.expected} parts are not written: {why}"
             after = f"`cimemories resume {generation_id}` asks for them again; what is written is kept."
         else:
             status = WorkStatus.FAILED
-            turned_down = generations.rejections(connection, generation_id)
+            turned_down = datasets.rejections(connection, generation_id)
             counted = ", ".join(f"{count} {reason}" for reason, count in turned_down.items()) or why
             reason = f"nothing that the model wrote could be kept ({counted}), so no dataset was made"
             after = "Look at its answers with another model or a larger --max-tokens; then generate anew."
@@ -174,7 +547,7 @@ class Author:
             raise StoreError(
                 f"the manifest of {generation_id} cannot be read ({error}). Start anew with `cimemories generate`."
             ) from error
-        self.prompts = wording.prompts()
+        self.prompts = authoring_prompts()
         if {level: prompt.sha256 for level, prompt in self.prompts.items()} != manifest["prompts"]:
             raise StoreError(
                 f"the prompts in seeds/prompts/generate.yaml have changed since {generation_id} was planned. Start a "
@@ -187,7 +560,7 @@ class Author:
 
         def owed() -> Sequence[int]:
             with store.write() as connection:
-                owing = generations.owing_profiles(connection, self.generation_id)
+                owing = datasets.owing_profiles(connection, self.generation_id)
                 if not owing:
                     self._finish(connection)
             return owing
@@ -201,7 +574,7 @@ class Author:
 
     def next_jobs(self, connection: sa.Connection, client: Client, ordinal: int) -> list[Job]:
         """The call that a profile owes next, none where all its parts are settled. Parts are written in order."""
-        parts = generations.parts(connection, self.generation_id, ordinal)
+        parts = datasets.parts(connection, self.generation_id, ordinal)
         part = next((p for p in parts if p.open), None)
         if part is None:
             return []
@@ -209,18 +582,18 @@ class Author:
         biography = person.biography()
         held = [item for p in parts if p.position <= part.position for item in p.attributes]
         wanted = self.wanted(part)
-        text = wording.request_text(
+        text = request_text(
             self.prompts[GENERAL if part.event == GENERAL else "event"],
             biography=biography,
             memories=held,
-            about=wording.about_event(part.event, self.descriptions, own=person.events),
+            about=about_event(part.event, self.descriptions, own=person.events),
             wanted=wanted,
             refused=part.rejected,
         )
         request = ChatRequest(
             self.model,
             (("user", text),),
-            {**self.parameters, "response_format": wording.answer_schema(wanted)},
+            {**self.parameters, "response_format": answer_schema(wanted)},
             self.seed,
         )
         settle = _Settle(self, client, part, wanted, (*biography, *held))
@@ -231,19 +604,19 @@ class Author:
         """What a part still lacks, by domain."""
         per_domain, general = self.sizes
         there = Counter(item.domain for item in part.attributes)
-        whole = wording.wanted_of(part.event, per_domain=per_domain, general=general)
+        whole = wanted_of(part.event, per_domain=per_domain, general=general)
         return {domain: count - there[domain] for domain, count in whole.items() if count > there[domain]}
 
     def finish_if_settled(self, connection: sa.Connection) -> None:
         """Make the dataset once no part is open any more, in this very transaction."""
-        settled, expected = generations.progress(connection, self.generation_id)
+        settled, expected = datasets.progress(connection, self.generation_id)
         if settled == expected:
             self._finish(connection)
 
     def _finish(self, connection: sa.Connection) -> None:
-        row = generations.named(connection, self.generation_id)
+        row = datasets.generation_named(connection, self.generation_id)
         written: dict[int, list[Attribute]] = {}
-        for part in generations.parts(connection, self.generation_id):
+        for part in datasets.parts(connection, self.generation_id):
             # What was asked for again came last; a profile goes through the domains in their order.
             in_order = sorted(part.attributes, key=lambda item: _PLACES.get(item.domain, 0))
             written.setdefault(part.profile, []).extend(in_order)
@@ -264,7 +637,7 @@ class Author:
             source_name=f"{row.model}, simulated" if row.simulated else row.model,
             source_hash=content_hash(["generation", row.id]),
         )
-        generations.set_dataset(connection, row.id, dataset_id)
+        datasets.set_dataset(connection, row.id, dataset_id)
 
 
 @dataclass(frozen=True)
@@ -278,7 +651,7 @@ class _Settle:
     def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         answer = outcomes[self.part.attempt]
         if not answer.ok and answer.status != FOR_GOOD:
-            generations.fail(connection, self.part.id, answer.status, answer.key)
+            datasets.fail(connection, self.part.id, answer.status, answer.key)
             return ()
         self._write(connection, answer)
         following = self.author.next_jobs(connection, self.client, self.part.profile)
@@ -292,14 +665,14 @@ class _Settle:
             accepted, refused = self._read(answer)
             again = bool(refused) and part.attempt + 1 < ATTEMPTS and len(accepted) < sum(self.wanted.values())
             missing = sum(self.wanted.values()) - len(accepted)
-            status, cause = (generations.OK, None) if not missing else (generations.SHORT, "attributes are missing")
+            status, cause = (datasets.OK, None) if not missing else (datasets.SHORT, "attributes are missing")
         else:
             accepted, refused, again = (), [], False
-            status, cause = generations.REFUSED, f"the server refuses the request: {answer.error}"[:300]
-        generations.settle(
+            status, cause = datasets.REFUSED, f"the server refuses the request: {answer.error}"[:300]
+        datasets.settle(
             connection,
             part.id,
-            status=generations.OWED if again else status,
+            status=datasets.OWED if again else status,
             attempt=part.attempt + 1 if again else part.attempt,
             cause=None if again else cause,
             call_key=answer.key,
@@ -310,13 +683,13 @@ class _Settle:
     def _read(self, answer: Answer) -> tuple[Sequence[Attribute], list[dict[str, object]]]:
         """What an answer adds, and what it is refused for; an answer that cannot be read adds nothing."""
         attempt = self.part.attempt
-        if answers.truncated(answer):
+        if client.truncated(answer):
             detail = "write shorter statements, so that the whole object fits"
-            return (), [wording.unusable(Reason.CUT, attempt, detail)]
+            return (), [unusable(Reason.CUT, attempt, detail)]
         try:
-            value = answers.read_object(answer.content)
-        except answers.AnswerError as error:
-            return (), [wording.unusable(Reason.UNREADABLE, attempt, str(error))]
+            value = client.read_object(answer.content)
+        except client.AnswerError as error:
+            return (), [unusable(Reason.UNREADABLE, attempt, str(error))]
         found: Review = review(value, self.wanted, self.part.event, self.held, attempt)
         return found.accepted, [item.as_json() for item in found.rejected]
 

@@ -11,17 +11,268 @@ only for what changed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
 
 import sqlalchemy as sa
 
-from cimemories.curation import editing_fields as fields
-from cimemories.curation.edit_plan import Needs, Plan
-from cimemories.model import Attribute, Context, Profile
-from cimemories.store import changes, datasets, edits, labellings, versions
-from cimemories.store.edits import Edit
-from cimemories.store.engine import Store, StoreError
+from cimemories.model import DOMAINS, GENERAL, Attribute, Context, Profile, Value, canonical_event
+from cimemories.store import datasets, labellings, versions
+from cimemories.store.engine import Store, StoreError, storable
 from cimemories.store.labellings import LabellingRow
+from cimemories.store.versions import Edit, Kind, Rests, Side
+
+# ---- edit plan
+#
+# What saving a change by hand would do, and how that is said to the person who is about to save it.
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a change leaves without votes: the pairs of all attributes of some profiles with some contexts."""
+
+    profiles: int
+    attributes: int  # of all these profiles together
+    contexts: int
+
+    @property
+    def pairs(self) -> int:
+        return self.attributes * self.contexts
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What saving a change would do. `target`: the name of the dataset that will hold it; `imported`: labellings whose
+    shares came from a file; `who`: the profile's name, or 'all profiles'; `calls`: what a labelling like the newest one
+    would ask for, None where there is none to go by."""
+
+    dataset: str
+    target: str
+    rests: Rests
+    imported: int
+    newer: tuple[str, ...]  # versions that were made from this one already
+    kind: Kind
+    who: str
+    profiles: int
+    needs: Needs
+    draws: int | None
+    calls: int | None
+
+    @property
+    def in_place(self) -> bool:
+        return self.target == self.dataset
+
+    @property
+    def sentences(self) -> list[str]:
+        """What a person should know before saving, one sentence each."""
+        name = f"'{self.dataset}'"
+        if self.in_place:
+            return [f"Nothing rests on {name} yet: your change is made in it, and its history keeps both sides."]
+        resting = _resting(self.rests)
+        said = [f"{name} is frozen and stays as it is."] if self.rests.frozen else []
+        if resting:
+            said.append(f"{resting} on {name} and {'keeps' if _is_one(self.rests) else 'keep'} it as it is.")
+        if self.newer:
+            made = "was" if len(self.newer) == 1 else "were"
+            names = _listed([f"'{n}'" for n in self.newer])
+            said.append(f"{names} {made} made from {name} and will not have your change.")
+        said.append(f"Your change is saved as '{self.target}'{_votes(self)}.")
+        if self.imported:
+            said.append(f"Labels that were imported from a file stay with {name}: '{self.target}' begins without them.")
+        if self.rests.decisions:
+            said.append("Decisions on pairs that stay the same go along.")
+        return said
+
+
+def _is_one(rests: Rests) -> bool:
+    return rests.labellings + rests.runs + rests.decisions == 1
+
+
+def _resting(rests: Rests) -> str:
+    """'2 labellings and 3 runs rest'; empty where nothing does."""
+    numbers = (
+        (rests.labellings, "labelling", "labellings"),
+        (rests.runs, "run", "runs"),
+        (rests.decisions, "human decision", "human decisions"),
+    )
+    found = [f"{n:,} {one if n == 1 else many}" for n, one, many in numbers if n]
+    return f"{_listed(found)} {'rests' if _is_one(rests) else 'rest'}" if found else ""
+
+
+def _votes(plan: Plan) -> str:
+    """What a labelling of the new version would have to ask for."""
+    needs = plan.needs
+    if plan.draws is None:
+        return ""
+    if not needs.pairs:
+        return "; no pair of it needs new votes, a labelling by the same model is answered from the record"
+    calls = f"{plan.calls:,} {'call' if plan.calls == 1 else 'calls'} at {plan.draws} draws"
+    if plan.kind == "context":
+        where = f"{needs.profiles:,} profiles" if needs.profiles != 1 else plan.who
+        pairs = f"the {needs.pairs:,} pairs of the new context in {where} need votes ({calls})"
+        return f"; there {pairs}, all others are answered from the record"
+    rest = plan.profiles - needs.profiles
+    others = f", the other {rest:,} {'profile is' if rest == 1 else 'profiles are'} answered from the record"
+    pairs = f"all {needs.attributes:,} x {needs.contexts} pairs of {plan.who} need new votes ({calls})"
+    return f"; there {pairs}{others if rest else ''}"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(words[:-1]) + f" and {words[-1]}" if len(words) > 1 else "".join(words)
+
+
+# ---- editing fields
+#
+# The fields of a change by hand: what may stand in them, and how a typed value is written in one line of text.
+
+
+KNOWN_DOMAINS = (GENERAL, *DOMAINS)
+LONGEST_KEY = 120
+LONGEST_TEXT = 4000
+OLDEST = 130
+
+
+def edit_line(text: str) -> str:
+    """One line of text as it is stored: runs of space are one, characters that no engine can hold are replaced."""
+    return " ".join(storable(text).split())
+
+
+def attribute_side(item: Attribute | None) -> Side | None:
+    if item is None:
+        return None
+    names = ("key", "value", "domain", "event", "statement")
+    return {name: getattr(item, name) for name in names}
+
+
+def context_side(item: Context | None) -> Side | None:
+    return None if item is None else {"task": item.task, "recipient": item.recipient, "sphere": item.sphere}
+
+
+def bio_side(item: Profile) -> Side:
+    return {"name": item.name, "sex": item.sex, "address": item.address, "age": item.age}
+
+
+def value_text(value: Value) -> str:
+    """A typed value as one writes it: text as it is, everything else as JSON; text that would be read as something else
+    (a number, a word like true) in quotes. `parse_value` reads it back to the same value."""
+    if not isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    as_written = value == value.strip() and value and parse_value(value) == value
+    return value if as_written else json.dumps(value, ensure_ascii=False)
+
+
+def parse_value(text: str) -> Value:
+    """What somebody wrote as a value: JSON where it is JSON (1450, true, null, ["a", "b"], "1450"), else text.
+
+    Raises StoreError for JSON that no attribute can hold: an object, or lists deeper than one of flat objects.
+    """
+    written = storable(text.strip())
+    try:
+        value = json.loads(written, parse_constant=_no_number)
+        json.dumps(value, allow_nan=False)  # 1e999 is read as infinity
+    except (ValueError, RecursionError):
+        return written
+    if not _fits(value):
+        raise StoreError(
+            "a value can be text, a number, true, false, null or a list of those (or of flat objects). "
+            'Write anything else as text in quotes, e.g. "{like this}".'
+        )
+    return cast(Value, value)
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(name)
+
+
+def _fits(value: object) -> bool:
+    if isinstance(value, list):
+        return all(_scalar(item) or (isinstance(item, dict) and all(map(_scalar, item.values()))) for item in value)
+    return _scalar(value)
+
+
+def _scalar(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, str | int | bool)
+
+
+def checked_value(edit: Edit) -> Edit:
+    """The change with its new side brought into shape. Raises StoreError that names the first field that cannot be, or
+    says that nothing would change."""
+    if edit.after is None:
+        return edit
+    before: Mapping[str, object] = edit.before or {}
+    shape = {"attribute": _attribute, "context": _context, "bio": _bio}[edit.kind]
+    after = {**edit.after, **shape(edit.after, before)}
+    names = [name for name in after if name not in ("ordinal", "places")]
+    if edit.before is not None and all(_same(after[name], before.get(name)) for name in names):
+        raise StoreError("nothing would change: both sides are the same. Change a field, or leave it.")
+    return replace(edit, after=after)
+
+
+def _same(one: object, other: object) -> bool:
+    return json.dumps(one) == json.dumps(other)  # 1, 1.0 and true are three values
+
+
+def _attribute(side: Side, before: Side) -> dict[str, object]:
+    domain = str(side["domain"])
+    if domain not in KNOWN_DOMAINS and domain != before.get("domain"):
+        raise StoreError(f"domain: '{domain}' is none of {', '.join(KNOWN_DOMAINS)}. Choose one of them.")
+    if not _fits(side["value"]):
+        raise StoreError("value: it can be text, a number, true, false, null or a list of those.")
+    size = len(value_text(cast(Value, side["value"])))
+    if size > LONGEST_TEXT and not _same(side["value"], before.get("value")):
+        raise StoreError(f"value: this has {size:,} characters, the most is {LONGEST_TEXT:,}. Shorten it.")
+    event = _kept(side, before, "event", lambda text: canonical_event(storable(text)) or GENERAL)
+    return {
+        "key": _required(side, before, "key", "a key", LONGEST_KEY),
+        "value": side["value"],
+        "domain": domain,
+        "event": event,
+        "statement": _required(side, before, "statement", "a memory statement, in the first person", LONGEST_TEXT),
+    }
+
+
+def _context(side: Side, before: Side) -> dict[str, object]:
+    sphere = side.get("sphere")
+    return {
+        "task": _required(side, before, "task", "a task", LONGEST_TEXT),
+        "recipient": _required(side, before, "recipient", "a recipient", LONGEST_TEXT),
+        "sphere": edit_line(str(sphere)) or None if sphere is not None else None,
+    }
+
+
+def _bio(side: Side, before: Side) -> dict[str, object]:
+    age = side["age"]
+    if not isinstance(age, int) or isinstance(age, bool) or not 0 <= age <= OLDEST:
+        raise StoreError(f"age: give whole years from 0 to {OLDEST}.")
+    return {
+        "name": _required(side, before, "name", "a name", LONGEST_KEY),
+        "sex": _kept(side, before, "sex", edit_line),
+        "address": _kept(side, before, "address", lambda text: storable(text.strip())),
+        "age": age,
+    }
+
+
+def _required(side: Side, before: Side, name: str, what: str, longest: int) -> str:
+    text = _kept(side, before, name, edit_line)
+    if not text:
+        raise StoreError(f"{name}: {what} is needed. Fill it in and save again.")
+    if len(text) > longest and text != before.get(name):
+        raise StoreError(f"{name}: this has {len(text):,} characters, the most is {longest:,}. Shorten it.")
+    return text
+
+
+def _kept(side: Side, before: Side, name: str, shape: Callable[[str], str]) -> str:
+    """A field in shape; one that nobody touched stays to the byte, however it was imported."""
+    text = str(side[name])
+    return text if text == before.get(name) else shape(text)
+
+
+# ---- editing
 
 
 @dataclass(frozen=True)
@@ -38,27 +289,27 @@ class Saved:
 
 def attribute_edit(profile: int, before: Attribute | None, after: Attribute | None) -> Edit:
     """Add (no before), change or remove (no after) an attribute of the profile with that ordinal."""
-    return _edit("attribute", profile, fields.attribute_side(before), fields.attribute_side(after))
+    return _edit("attribute", profile, attribute_side(before), attribute_side(after))
 
 
 def context_edit(profile: int | None, before: Context | None, after: Context | None) -> Edit:
     """The same for a context of one profile, or of all (None)."""
-    return _edit("context", profile, fields.context_side(before), fields.context_side(after))
+    return _edit("context", profile, context_side(before), context_side(after))
 
 
 def bio_edit(profile: int, before: Profile, after: Profile) -> Edit:
     """Change name, sex, address or age; attributes and contexts of the two do not matter."""
-    return _edit("bio", profile, fields.bio_side(before), fields.bio_side(after))
+    return _edit("bio", profile, bio_side(before), bio_side(after))
 
 
-def _edit(kind: edits.Kind, profile: int | None, before: edits.Side | None, after: edits.Side | None) -> Edit:
-    action: edits.Action = "add" if before is None else "remove" if after is None else "change"
+def _edit(kind: versions.Kind, profile: int | None, before: versions.Side | None, after: versions.Side | None) -> Edit:
+    action: versions.Action = "add" if before is None else "remove" if after is None else "change"
     return Edit(kind, action, profile, before, after)
 
 
 def plan(store: Store, dataset_id: int, edit: Edit) -> Plan:
     """What saving this change would do. Raises StoreError for a change that is not valid, or a dataset that is gone."""
-    checked = fields.checked(edit)
+    checked = checked_value(edit)
     with store.read() as connection:
         return _plan(connection, dataset_id, checked)
 
@@ -72,20 +323,20 @@ def save(
     or frozen in the meantime) nothing is written. Raises StoreError then, for a change that is not valid, that changes
     nothing, or whose `before` is not what stands there, and where nobody's name is given.
     """
-    who = fields.line(annotator)
+    who = edit_line(annotator)
     if not who:
         raise StoreError("a change needs the name of who makes it. Give yours and save again.")
-    checked = fields.checked(edit)
+    checked = checked_value(edit)
     with store.write() as connection:
         versions.lock(connection, dataset_id)
-        return _save(connection, dataset_id, checked, who, fields.line(reason), expected)
+        return _save(connection, dataset_id, checked, who, edit_line(reason), expected)
 
 
 def undo(store: Store, dataset_id: int, edit_id: int, *, annotator: str, expected: Plan | None = None) -> Saved:
     """Take a change of the history back, which is one more change. Raises StoreError as `save` does, also where what
     that change made has been changed again since."""
     with store.read() as connection:
-        row = edits.named(connection, edit_id)
+        row = versions.named(connection, edit_id)
     reason = f"takes change {edit_id} back"
     return save(store, dataset_id, row.edit.inverse, annotator=annotator, reason=reason, expected=expected)
 
@@ -110,13 +361,13 @@ def _save(
             f"not as '{expected.target}'. Nothing was saved: look at its versions, then decide."
         )
     if now.in_place:
-        done = changes.apply(connection, dataset_id, edit)
-        row = edits.add(connection, dataset_id, done, annotator=who, reason=reason)
+        done = versions.apply_edit(connection, dataset_id, edit)
+        row = versions.add(connection, dataset_id, done, annotator=who, reason=reason)
         return Saved(dataset_id, now.target, row, True, 0, 0)
     _, number = versions.next_name(connection, dataset_id)
     new = versions.copy(connection, dataset_id, now.target, number)
-    done = changes.apply(connection, new, edit)
-    row = edits.add(connection, new, done, annotator=who, reason=reason)
+    done = versions.apply_edit(connection, new, edit)
+    row = versions.add(connection, new, done, annotator=who, reason=reason)
     carried, left_behind = versions.carry_decisions(connection, dataset_id, new)
     return Saved(new, now.target, row, False, carried, left_behind)
 

@@ -6,28 +6,144 @@ prompt, and calls are made by profile, context and persona, so that a server's p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import groupby
 
 import sqlalchemy as sa
 
 from cimemories import seeds
-from cimemories.curation.ballots import answer_schema, read_ballot
-from cimemories.llm import answers, worker
-from cimemories.llm.client import DEFAULT_KEY_ENV, Client, Endpoint, probe
-from cimemories.llm.executor import Job, Progress
+from cimemories.llm import client as llm_client
+from cimemories.llm import worker
+from cimemories.llm.client import Client
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, probe
+from cimemories.llm.executor import Job, Progress, opening_of
 from cimemories.llm.identity import server_id
-from cimemories.llm.openings import opening_of
-from cimemories.model import ChatRequest
+from cimemories.model import ChatRequest, Verdict
 from cimemories.seeds import packs
-from cimemories.store import datasets, labellings, servers, work
-from cimemories.store.calls import Answer
+from cimemories.store import calls, datasets, labellings, work
+from cimemories.store.calls import Answer, address_of
 from cimemories.store.datasets import ProfileRecord
-from cimemories.store.engine import Store, StoreError
-from cimemories.store.ids import content_hash
+from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.labellings import Settled
-from cimemories.store.servers import address_of
+
+# ---- ballots
+#
+# What one answer of a persona says: numbers of attributes in two lists, read into a verdict for each attribute.
+#
+#     {"necessary": [3, "12-14"], "inappropriate": [1, "20-31"]}
+#
+# To leave a number out is to abstain; a number in both lists is a conflict, a number that does not exist is unknown:
+# both are recorded as what they are and counted, never folded into abstain.
+
+
+LISTS = (Verdict.NECESSARY, Verdict.INAPPROPRIATE)
+SHORTEST_RANGE = 3
+_RANGE = re.compile(r"\s*(\d{1,9})\s*[-\u2013]\s*(\d{1,9})\s*")
+
+
+@dataclass(frozen=True)
+class Ballot:
+    """What one answer says: verdicts by position of the attribute, and what could not be used.
+
+    conflicts: attributes named in both lists. unknown: entries that are no number, or name one that does not exist.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    conflicts: int
+    unknown: int
+
+
+def read_ballot(text: str | None, attributes: int) -> Ballot:
+    """Votes on `attributes` attributes, numbered from 1. An entry is a number or a range 'FIRST-LAST', both included;
+    of a range that leaves 1..attributes the numbers that exist are named, and the entry counts as unknown too.
+
+    Raises answers.AnswerError where the answer is no ballot.
+    """
+    value = llm_client.read_object(text)
+    named: dict[Verdict, set[int]] = {}
+    unknown = 0
+    for verdict in LISTS:
+        entries = [_span(item) for item in llm_client.read_list(value, verdict)]
+        unknown += sum(1 for span in entries if span is None or span[0] < 1 or span[1] > attributes)
+        named[verdict] = {
+            n for span in entries if span is not None for n in range(max(span[0], 1), min(span[1], attributes) + 1)
+        }
+    necessary, inappropriate = named[Verdict.NECESSARY], named[Verdict.INAPPROPRIATE]
+    verdicts = [Verdict.ABSTAIN] * attributes
+    for verdict in LISTS:
+        for number in named[verdict]:
+            verdicts[number - 1] = verdict
+    conflicts = necessary & inappropriate
+    for number in conflicts:
+        verdicts[number - 1] = Verdict.CONFLICT
+    return Ballot(tuple(verdicts), len(conflicts), unknown)
+
+
+def write_ballot(verdicts: Sequence[Verdict]) -> str:
+    """The answer that says these verdicts, in the form that the prompt asks for; `read_ballot` gives them back. A
+    conflict is written into both lists."""
+    return json.dumps(
+        {
+            str(verdict): list(
+                _with_ranges(n for n, said in enumerate(verdicts, start=1) if said in (verdict, Verdict.CONFLICT))
+            )
+            for verdict in LISTS
+        }
+    )
+
+
+def answer_schema(attributes: int) -> dict[str, object]:
+    """The response_format that holds an answer to lists of attribute numbers and ranges of them."""
+    entries = {
+        "type": "array",
+        "items": {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": attributes},
+                {"type": "string", "pattern": "^[0-9]{1,4}-[0-9]{1,4}$"},
+            ]
+        },
+        "maxItems": attributes,
+    }
+    return {
+        "type": "json_schema",
+        "json_schema": {
+            "name": "votes",
+            "strict": True,
+            "schema": {
+                "type": "object",
+                "properties": {str(verdict): entries for verdict in LISTS},
+                "required": [str(verdict) for verdict in LISTS],
+                "additionalProperties": False,
+            },
+        },
+    }
+
+
+def _span(item: object) -> tuple[int, int] | None:
+    """The first and the last number of an entry; None where it is neither a number nor a range that rises."""
+    number = llm_client.read_number(item)
+    if number is not None:
+        return number, number
+    hit = _RANGE.fullmatch(item) if isinstance(item, str) else None
+    if hit is None or int(hit[1]) > int(hit[2]):
+        return None
+    return int(hit[1]), int(hit[2])
+
+
+def _with_ranges(numbers: Iterable[int]) -> Iterator[int | str]:
+    for _, group in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        row = [number for _, number in group]
+        if len(row) < SHORTEST_RANGE:
+            yield from row
+        else:
+            yield f"{row[0]}-{row[-1]}"
+
+
+# ---- labelling
 
 
 @dataclass(frozen=True)
@@ -75,8 +191,8 @@ def plan(store: Store, spec: LabellingSpec) -> str:
         dataset = datasets.named(connection, spec.dataset)
         profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
         context_ids = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
-        persona_ids = labellings.persona_ids(connection, pack.name, pack.personas)
-        servers.remember(connection, [answering])
+        persona_ids = labellings.personas_of(connection, pack.name, pack.personas)
+        calls.remember(connection, [answering])
         identity = [dataset.id, spec.model, server.simulated, prompt.sha256, persona_ids, parameters, seed]
         labelling_id = labellings.add(
             connection,
@@ -110,7 +226,7 @@ def _identity(connection: sa.Connection, content: list[object], answering: str, 
     Votes of another server are another labelling, unless a person says that the servers are the same. A labelling from
     before servers were told apart is extended by the address that it was asked at.
     """
-    same = servers.same(connection, answering)
+    same = calls.same(connection, answering)
     for server in (answering, *same.servers):
         identity = content_hash([*content, server])
         if labellings.with_identity(connection, identity) is not None:
@@ -171,7 +287,7 @@ def _jobs(store: Store, labelling_id: str, manifest: Mapping[str, object], model
         owing = labellings.owing_profiles(connection, labelling_id)
     for profile_id in owing:
         record, groups = store.retry(partial(_owed_by_profile, store, labelling_id, profile_id))
-        facts = answers.numbered([a.statement for a in record.profile.attributes])
+        facts = llm_client.numbered([a.statement for a in record.profile.attributes])
         for group in groups:
             context = record.profile.contexts[record.context_ids.index(group.context)]
             persona = personas[group.persona]
@@ -223,11 +339,11 @@ class _Settle:
     def _one(self, ballot_id: int, answer: Answer) -> Settled:
         if not answer.ok:
             return Settled(ballot_id, "failed", answer.status, answer.key)
-        if answers.truncated(answer):
+        if llm_client.truncated(answer):
             return Settled(ballot_id, "truncated", "the answer was cut at the token limit", answer.key)
         try:
             ballot = read_ballot(answer.content, len(self.attribute_ids))
-        except answers.AnswerError as error:
+        except llm_client.AnswerError as error:
             return Settled(ballot_id, "unparsed", str(error), answer.key)
         votes = list(zip(self.attribute_ids, ballot.verdicts, strict=True))
         return Settled(ballot_id, "ok", None, answer.key, votes, ballot.conflicts, ballot.unknown)

@@ -22,14 +22,14 @@ import sqlalchemy as sa
 
 from cimemories.evaluation.runs import jobs_of
 from cimemories.formats.batch_files import BatchAnswer, BatchAnswers, batch_answers, request_line
-from cimemories.llm.client import Client, Endpoint
+from cimemories.llm.client import Client
+from cimemories.llm.endpoint import Endpoint
 from cimemories.llm.executor import Job
 from cimemories.llm.identity import origin_of
 from cimemories.model import ChatRequest, WorkStatus
-from cimemories.store import calls, judgements, outcomes, runs, servers, work
+from cimemories.store import calls, judgements, runs, work
 from cimemories.store.calls import Answer, Exchange, Origin, Wanted, request_body
-from cimemories.store.engine import Store, StoreError
-from cimemories.store.ids import canonical_json, content_hash, now
+from cimemories.store.engine import Store, StoreError, canonical_json, content_hash, now
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 from cimemories.store.tables import call
@@ -238,7 +238,7 @@ def _origin(store: Store, endpoint: Endpoint, simulated: bool) -> Origin:
     planned = origin_of(store, simulated, endpoint.server, endpoint.fresh)
     if planned.server is None:
         return planned
-    return replace(planned, server=servers.BATCH, same=(planned.server, *planned.same))
+    return replace(planned, server=calls.BATCH, same=(planned.server, *planned.same))
 
 
 def _commit(store: Store, run_id: str, outcomes: list[tuple[Job, dict[int, Answer], list[Answer]]]) -> Iterator[Job]:
@@ -257,7 +257,7 @@ def _commit(store: Store, run_id: str, outcomes: list[tuple[Job, dict[int, Answe
     ]
     after: list[Job] = []
     with store.write(relaxed=True) as connection:
-        servers.remember(connection, {exchange.server for exchange in exchanges if exchange.answers})
+        calls.remember(connection, {exchange.server for exchange in exchanges if exchange.answers})
         settled = calls.record_all(connection, exchanges)
         for (job, held, _), answers in zip(outcomes, settled, strict=True):
             all_of_it = {**held, **answers}
@@ -299,4 +299,4 @@ def _finish(store: Store, run_id: str, owed: int) -> None:
         if owed:
             work.finish(connection, run_id, WorkStatus.INTERRUPTED, f"{OWED}: {owed:,} calls are owed")
         else:
-            outcomes.finish(connection, run_id)
+            work.finish_by_outcome(connection, run_id)

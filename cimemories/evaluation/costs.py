@@ -7,18 +7,103 @@ planned is behind its numbers, but was not paid for it.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
 from cimemories.evaluation.judging import LLM
-from cimemories.evaluation.prices import Prices, money
-from cimemories.llm.progress import Progress
-from cimemories.store import run_costs, runs, work
+from cimemories.llm.executor import Progress
+from cimemories.store import calls, runs, work
+from cimemories.store.calls import ModelCalls
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.run_costs import ModelCalls
+
+# ---- prices
+#
+# What tokens cost: prices for a million of them, in any unit of money. Nothing is guessed: no prices, no cost.
+#
+# Prices.read("0.15/0.075/0.60 USD").cost(prompt=1_000_000, cached=400_000, completion=50_000) # 0.15
+
+
+MILLION = 1_000_000
+_CURRENCY = r"[^\W\d_]{0,10}|[$€£¥]"
+_FORM = "PROMPT/CACHED/COMPLETION or PROMPT/COMPLETION for a million tokens, for example 0.15/0.075/0.60 or '2/6 EUR'"
+
+
+@dataclass(frozen=True)
+class Prices:
+    """For a million tokens each. cached: of prompt tokens that the server had in its cache. currency: a word, or empty.
+
+    Raises StoreError for a price that is negative or no number.
+    """
+
+    prompt: float
+    cached: float
+    completion: float
+    currency: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("prompt", "cached", "completion"):
+            value = getattr(self, name)
+            if not math.isfinite(value) or value < 0:
+                raise StoreError(f"the {name} price is {value}: a price is a number of 0 or more for a million tokens.")
+
+    @classmethod
+    def read(cls, text: str) -> Prices:
+        """Prices as an option gives them; with two numbers cached tokens cost as much as others."""
+        numbers, _, currency = text.strip().partition(" ")
+        parts = numbers.split("/")
+        try:
+            values = [float(part) for part in parts]
+        except ValueError:
+            values = []
+        if len(values) not in (2, 3):
+            raise StoreError(f"prices are {_FORM}; this is '{text}'.")
+        if not re.fullmatch(_CURRENCY, currency.strip()):
+            raise StoreError(f"a currency is one word, such as EUR; this is '{currency.strip()}'.")
+        return cls(values[0], values[1] if len(values) == 3 else values[0], values[-1], currency.strip())
+
+    @classmethod
+    def of(cls, held: object) -> Prices | None:
+        """Prices as a manifest keeps them; None where it has none, or none that can be read: manifests are imported
+        too."""
+        if not isinstance(held, Mapping):
+            return None
+        values: Mapping[str, Any] = held
+        currency = str(values.get("currency") or "")
+        try:
+            prompt, cached, completion = (float(values[name]) for name in ("prompt", "cached", "completion"))
+            return cls(prompt, cached, completion, currency if re.fullmatch(_CURRENCY, currency) else "")
+        except (KeyError, TypeError, ValueError, OverflowError, StoreError):
+            return None
+
+    def as_json(self) -> dict[str, object]:
+        return asdict(self)
+
+    def words(self) -> str:
+        """As `read` takes them."""
+        numbers = "/".join(f"{value:g}" for value in (self.prompt, self.cached, self.completion))
+        return f"{numbers} {self.currency}".strip()
+
+    def cost(self, prompt: float, cached: float, completion: float) -> float:
+        """What so many tokens cost. cached: those of `prompt` that are paid at the cached price."""
+        fresh = max(0.0, prompt - cached)
+        return (fresh * self.prompt + min(cached, prompt) * self.cached + completion * self.completion) / MILLION
+
+
+def money(amount: float | None, currency: str = "") -> str:
+    """An amount for people: two digits after the point, or as many as show something of a small one."""
+    if amount is None:
+        return "not known"
+    digits = 2 if amount >= 0.1 or amount == 0 else min(8, 1 - math.floor(math.log10(amount)))
+    return f"{amount:,.{digits}f} {currency}".strip()
+
+
+# ---- costs
+
 
 JUDGE_KINDS = frozenset({"judge", "check"})
 MODEL, JUDGE = "model", "judge"
@@ -92,7 +177,7 @@ def run_cost(store: Store, run_id: str) -> Cost:
     """What a run has cost so far. Raises StoreError for a run that is not there."""
     with store.read() as connection:
         row = runs.named(connection, run_id)
-        return _cost(connection, [run_id], [row.manifest], row.created, run_costs.cap_of(connection, run_id))
+        return _cost(connection, [run_id], [row.manifest], row.created, calls.cap_of(connection, run_id))
 
 
 def sweep_cost(store: Store, sweep_id: str) -> Cost:
@@ -145,8 +230,8 @@ def _cost(
     cap: float | None,
 ) -> Cost:
     prices, unpriced = price_list(manifests)
-    stages = tuple(StageCost(u, amount(u, prices)) for u in run_costs.calls_by_model(connection, run_ids))
-    new = run_costs.calls_by_model(connection, run_ids, since)
+    stages = tuple(StageCost(u, amount(u, prices)) for u in calls.calls_by_model(connection, run_ids))
+    new = calls.calls_by_model(connection, run_ids, since)
     known = sum(stage.amount or 0.0 for stage in stages)
     missing = [s.used.model for s in stages if s.amount is None]
     unknown = tuple(dict.fromkeys((*unpriced, *missing)))
@@ -181,7 +266,7 @@ def raise_cap(store: Store, work_id: str, cap: float) -> None:
             "would not let anything start: give a higher one."
         )
     with store.write() as connection:
-        run_costs.set_cap(connection, work_id, cap)
+        calls.set_cap(connection, work_id, cap)
 
 
 def cost_of(store: Store, work_id: str) -> Cost:

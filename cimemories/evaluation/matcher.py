@@ -30,12 +30,454 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 
-from cimemories.evaluation.grounding import fold
-from cimemories.evaluation.spellings import SMALL, Mention, Token, mentions, token_of
-from cimemories.evaluation.wording import COMMON, NEGATIONS, STOP, TOKEN, voices, word_of, words
+from rapidfuzz import fuzz
+
 from cimemories.model import Attribute, Reveal, Scalar, Span, Value, is_bio
+
+# ---- grounding
+#
+# Where a judge's quote stands in a message, and the folding of text that makes this and the matcher possible.
+#
+#     ground("i earn $72,000...", "Dear Sir, I earn $72,000.")  ->  Span(start=10, end=24)
+#
+# Folding ignores case, runs of white space, and typographic quotes, dashes and ellipses, and remembers for every folded
+# character where it came from, so that a span found in folded text is exact in the original.
+
+
+FUZZY_CUTOFF = 90
+FUZZY_MIN_LENGTH = 12
+# The alignment takes time in proportion to both lengths; a longer quote is no sentence of a message any more.
+_FUZZY_MAX_LENGTH = 1_000
+# A longer quote is hardly found inside another word, and the bounded search would cost length times length.
+_BOUNDED_MAX_LENGTH = 200
+_NUMBERS = re.compile(r"\d+")
+
+_SAME_CHARACTER = {
+    **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u02bc\u00b4`", "'"),
+    **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", '"'),
+    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d", "-"),
+    **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u00ad", ""),
+    "\u2026": "...",
+}
+
+
+class _Folds(dict[str, str]):
+    def __missing__(self, character: str) -> str:
+        folded = _SAME_CHARACTER.get(character)
+        if folded is None:
+            folded = " " if character.isspace() else character.casefold()
+        self[character] = folded
+        return folded
+
+
+_FOLDS = _Folds()
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Folded text; `starts[i]` and `ends[i]` tell which characters of the original the i-th folded one stands for."""
+
+    text: str
+    starts: list[int]
+    ends: list[int]
+
+    def span(self, start: int, end: int) -> Span:
+        """The original's span of text[start:end]; needs start < end."""
+        return Span(self.starts[start], self.ends[end - 1])
+
+
+def fold(text: str) -> Folded:
+    """The text for comparison: no case, single spaces, plain quotes and dashes, '...', nothing of no width.
+
+    White space at the two ends stays (as one space): offsets count from the start of the original.
+    """
+    characters: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    folds = _FOLDS
+    after_space = False
+    for position, character in enumerate(text):
+        folded = folds[character]
+        if folded == " ":
+            if after_space:
+                ends[-1] = position + 1
+                continue
+            after_space = True
+        elif folded:
+            after_space = False
+        for part in folded:
+            characters.append(part)
+            starts.append(position)
+            ends.append(position + 1)
+    return Folded("".join(characters), starts, ends)
+
+
+def ground(quote: str, message: str) -> Span | None:
+    """Where the quote stands in the message, or None where it does not; never an empty span.
+
+    Three attempts: word for word; folded, without a full stop or ellipsis at the quote's end; then, for quotes of at
+    least 12 characters, the best alignment of at least 90 (rapidfuzz partial ratio), widened to whole words. A place
+    where the quote is not part of a longer word or number goes before one where it is ('12' before the one in '2012').
+    The third attempt forgives a few characters, but no digit: $950 is never found on $900.
+    """
+    wanted = quote.strip()
+    if not wanted:
+        return None
+    if (found := _find(wanted, message)) is not None:
+        return Span(found, found + len(wanted))
+    folded_message = _folded(message)
+    folded_quote = fold(wanted).text.strip()
+    needle = folded_quote.rstrip(". ") or folded_quote
+    if not needle:
+        return None
+    if (found := _find(needle, folded_message.text)) is not None:
+        return folded_message.span(found, found + len(needle))
+    return _fuzzy(needle, folded_message)
+
+
+@lru_cache(maxsize=4)
+def _folded(message: str) -> Folded:
+    """Of one message many quotes are looked up, one after the other."""
+    return fold(message)
+
+
+def _find(needle: str, text: str) -> int | None:
+    first = text.find(needle)
+    if first < 0:
+        return None
+    if _stands_alone(text, first, first + len(needle)):
+        return first
+    if len(needle) <= _BOUNDED_MAX_LENGTH and (bounded := re.search(rf"(?<!\w){re.escape(needle)}(?!\w)", text)):
+        return bounded.start()
+    return first
+
+
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    """Whether text[start:end] has no letter, digit or underscore right before or after it."""
+    around = text[start - 1 : start] if start else ""
+    return not any(c.isalnum() or c == "_" for c in (*around, *text[end : end + 1]))
+
+
+def _fuzzy(needle: str, message: Folded) -> Span | None:
+    """The best alignment of the needle. A message much shorter than the quote is refused: it would align as a whole."""
+    if not FUZZY_MIN_LENGTH <= len(needle) <= _FUZZY_MAX_LENGTH or len(message.text) * 100 < len(needle) * FUZZY_CUTOFF:
+        return None
+    alignment = fuzz.partial_ratio_alignment(needle, message.text, score_cutoff=FUZZY_CUTOFF)
+    if alignment is None or alignment.score < FUZZY_CUTOFF:
+        return None
+    text, start, end = message.text, alignment.dest_start, alignment.dest_end
+    while start < end and text[start].isspace():
+        start += 1
+    while end > start and text[end - 1].isspace():
+        end -= 1
+    if start >= end:
+        return None
+    while start > 0 and text[start - 1].isalnum() and text[start].isalnum():
+        start -= 1
+    while end < len(text) and text[end].isalnum() and text[end - 1].isalnum():
+        end += 1
+    if _NUMBERS.findall(needle) != _NUMBERS.findall(text[start:end]):
+        return None
+    return message.span(start, end)
+
+
+# ---- spellings
+#
+# Numbers, percentages, dates and times in their spellings, as values that can be compared.
+#
+#     mentions("On April 12th, 2023 I paid $72k.")  ->  ("date", 2023, 4, 12) at 3:19, ("money", 72000) at 26:30
+#
+# All works on folded text (grounding.fold). A numeral that is part of something longer (a word, a grouped number, a
+# range, a ratio, a reference such as CR-2024-0189) is no mention. Slashed dates are read as in the United States, month
+# first, unless only day first is possible. Every repetition in the patterns is bounded or possessive, so the time is
+# linear. Not read: 72.000 or 72 000 for 72,000, Roman numerals, 'a hundred', one and zero in words, relative dates.
+
+
+Token = tuple[str, int | Decimal] | tuple[str, int, int] | tuple[str, int, int, int]
+
+_MONTH = (
+    "(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
+    "|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
+)
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DATE = re.compile(
+    rf"""(?<![\w.])(?<!\w[-/])(?:
+      (?P<iso_year>\d{{4}})(?P<iso>[-/.])(?P<iso_month>\d{{1,2}})(?P=iso)(?P<iso_day>\d{{1,2}})
+    | (?P<short_year>\d{{4}})-(?P<short_month>\d{{1,2}})
+    | (?P<first>\d{{1,2}})(?P<cut>[-/.])(?P<second>\d{{1,2}})(?P=cut)(?P<us_year>\d{{4}}|\d\d)
+    | (?P<slash_month>\d{{1,2}})/(?P<slash_year>\d{{4}})
+    | (?P<name_a>{_MONTH})\.?\ ?(?P<day_a>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\ (?P<year_a>\d{{4}}))?
+    | (?P<day_b>\d{{1,2}})(?:st|nd|rd|th)?(?:\ of)?[ -](?P<name_b>{_MONTH})\.?(?:,?[ -](?P<year_b>\d{{4}}))?
+    | (?P<name_c>{_MONTH})\.?,?(?:\ of)?\ (?P<year_c>\d{{4}})
+    )(?!\w|[-/.:]\d)""",
+    re.VERBOSE,
+)
+_TIME = re.compile(
+    r"(?<![\w:])(?<!\d[.,/])(?:(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::\d\d)?(?:\ ?(?P<half>[ap])\.?\ ?m\b)?"
+    r"|(?P<bare_hour>\d{1,2})\ ?(?P<bare_half>[ap])\.?\ ?m\b)(?![\w:])"
+)
+_PERCENT = r"(?P<percent>\ ?%|[ -]per\ ?cent(?!\w))"
+_NUMBER = re.compile(
+    rf"""(?<![\w#.])(?<!\d[,/:])(?<!\w-)(?:(?P<currency>[$€£]|usd)\ ?|(?P<sign>-))?
+    (?P<body>\d++(?:[.,]\d++)*+)
+    (?>(?P<letter>(?:k|mn?|bn?)(?!\w))|[ -](?P<scale>hundred|thousand|grand|million|billion)(?!\w)|{_PERCENT}
+      |(?:kg|lbs?|mg|g|ml|cm|km|mins?|hrs?|h|usd)(?!\w))?+
+    (?!\w|[-/.,:]\d)""",
+    re.VERBOSE,
+)
+_BODY = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?|(?:0|[1-9]\d*)(?:\.\d+)?")
+_SCALES = {
+    "k": 3,
+    "m": 6,
+    "mn": 6,
+    "b": 9,
+    "bn": 9,
+    "hundred": 2,
+    "thousand": 3,
+    "grand": 3,
+    "million": 6,
+    "billion": 9,
+}
+_TO_NINETEEN = re.findall(
+    r"\w+",
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen",
+)
+_TENS = re.findall(r"\w+", "twenty thirty forty fifty sixty seventy eighty ninety")
+_UNITS = {word: number for number, word in enumerate(_TO_NINETEEN, 1)}
+_UNITS |= {word: 10 * number for number, word in enumerate(_TENS, 2)}
+_WORD = "(?:" + "|".join(sorted([*_UNITS, *(s for s in _SCALES if len(s) > 2)], key=len, reverse=True)) + r")(?!\w)"
+_WORDS = re.compile(rf"(?<![\w-]){_WORD}(?:(?:[ -]|(?<=hundred) and |(?<=thousand) and ){_WORD})*+(?:{_PERCENT})?")
+_MAX_DIGITS = 24
+# Below this a number stands for too many things to be told by its size alone.
+SMALL = 1000
+
+
+@dataclass(frozen=True)
+class Mention:
+    """One number, date or time in folded text.
+
+    `vague` ones say little without company: numbers under 1000, percentages, bare years, days without year, times.
+    """
+
+    token: Token
+    start: int
+    end: int
+    vague: bool = False
+
+
+def mentions(text: str) -> list[Mention]:
+    """All numbers, percentages, dates and times of a folded text, none inside another; order: dates, times, numbers.
+
+    Tokens: ("date", year, month, day), ("month", year, month), ("day", month, day), ("time", minutes since midnight),
+    ("number", value), ("money", value) with a currency sign, ("percent", value). Impossible dates and times, and
+    malformed numerals, give nothing.
+    """
+    found: list[Mention] = []
+    taken = bytearray(len(text))
+    for reader in (_dates, _times, _numerals, _number_words):
+        for mention in reader(text):
+            if not any(taken[mention.start : mention.end]):
+                taken[mention.start : mention.end] = b"x" * (mention.end - mention.start)
+                found.append(mention)
+    return found
+
+
+def token_of(value: Scalar) -> Token | None:
+    """What a value states as a whole ('$1,200' a sum, 'April 12, 2023' a date); None where it states something else.
+
+    Booleans, null, NaN and infinity, and texts that hold more than the one number, date or time give None.
+    """
+    if value is None or isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        number = Decimal(repr(value))
+        return ("number", number) if number.is_finite() else None
+    text = fold(value).text.strip().rstrip(".")
+    if len(text) > 2 * _MAX_DIGITS:
+        return None
+    found = mentions(text)
+    whole = len(found) == 1 and (found[0].start, found[0].end) == (0, len(text))
+    return found[0].token if whole else None
+
+
+def _dates(text: str) -> Iterator[Mention]:
+    for match in _DATE.finditer(text):
+        part = match.groupdict()
+        name = part["name_a"] or part["name_b"] or part["name_c"]
+        year = part["iso_year"] or part["short_year"] or part["us_year"] or part["slash_year"]
+        year = year or part["year_a"] or part["year_b"] or part["year_c"]
+        day = part["iso_day"] or part["day_a"] or part["day_b"]
+        month = part["iso_month"] or part["short_month"] or part["slash_month"]
+        number = _MONTHS.index(name[:3]) + 1 if name else int(month or 0)
+        if part["first"]:
+            number, day = int(part["first"]), part["second"]
+            if number > 12:
+                number, day = int(day), part["first"]
+        token = _date_token(_full_year(year) if year else None, number, int(day) if day else None)
+        if token:
+            yield Mention(token, match.start(), match.end(), vague=token[0] == "day")
+
+
+def _full_year(year: str) -> int:
+    """Two digits are of this century up to 49, of the last one from 50."""
+    return int(year) if len(year) == 4 else int(year) + (2000 if int(year) < 50 else 1900)
+
+
+def _date_token(year: int | None, month: int, day: int | None) -> Token | None:
+    if not 1 <= month <= 12 or (day is not None and not 1 <= day <= 31):
+        return None
+    if year is None:
+        return None if day is None else ("day", month, day)
+    return ("month", year, month) if day is None else ("date", year, month, day)
+
+
+def _times(text: str) -> Iterator[Mention]:
+    for match in _TIME.finditer(text):
+        hour = int(match["hour"] or match["bare_hour"])
+        minute = int(match["minute"] or 0)
+        half = match["half"] or match["bare_half"]
+        if minute > 59 or hour > 23 or (half and not 1 <= hour <= 12):
+            continue
+        if half:
+            hour = hour % 12 + (12 if half == "p" else 0)
+        yield Mention(("time", 60 * hour + minute), match.start(), match.end(), vague=True)
+
+
+def _numerals(text: str) -> Iterator[Mention]:
+    for match in _NUMBER.finditer(text):
+        body = match["body"]
+        if len(body) > _MAX_DIGITS or not _BODY.fullmatch(body):
+            continue
+        value = Decimal(body.replace(",", "")).scaleb(_SCALES.get(match["letter"] or match["scale"] or "", 0))
+        bare = not (match["currency"] or match["letter"] or match["scale"])
+        year = bare and len(body) == 4 and body.isdigit() and 1900 <= value <= 2099
+        kind = "percent" if match["percent"] else "money" if match["currency"] else "number"
+        yield _number(kind, match, -value if match["sign"] else value, year)
+
+
+def _number_words(text: str) -> Iterator[Mention]:
+    for match in _WORDS.finditer(text):
+        words = re.findall(_WORD, match[0])
+        value = _value_of_words(words)
+        if value is not None and words != ["one"]:
+            yield _number("percent" if match["percent"] else "number", match, Decimal(value))
+
+
+def _number(kind: str, match: re.Match[str], value: Decimal, year: bool = False) -> Mention:
+    vague = kind == "percent" or year or abs(value) < SMALL
+    return Mention((kind, value), match.start(), match.end(), vague)
+
+
+def _value_of_words(words: list[str]) -> int | None:
+    """The number that the words spell, or None where they spell none ('two three', 'hundred', 'million two')."""
+    total = below = 0
+    limit = 10**12
+    for word in words:
+        unit = _UNITS.get(word)
+        if unit is not None:
+            if below % 10 ** len(str(unit)):
+                return None
+            below += unit
+            continue
+        scale = 10 ** _SCALES[word]
+        if not below or scale >= limit or (scale == 100 and below > 99):
+            return None
+        if scale == 100:
+            below *= 100
+        else:
+            total, below, limit = total + below * scale, 0, scale
+    return total + below
+
+
+# ---- wording
+#
+# Words for the matcher: which say little, how a plural or a negation is seen, and a statement in another person.
+
+
+TOKEN = re.compile(r"[^\W_]+(?:'[a-z]+)?")
+_IRREGULAR = {"children": "child", "men": "man", "women": "woman", "feet": "foot", "lives": "life", "wives": "wife"}
+_FIRST_PERSON = {"is": "am", "has": "have", "does": "do", "was": "was", "goes": "go"}
+
+
+def _listed(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", text))
+
+
+STOP = _listed(
+    """a about after all also an and any are as at be because been before being but by can could did do does doing
+    during each for from get had has have having he her hers him himself his how i if in into is it its just like m
+    may me more most my myself of on one or other our out over per she should so some such than that the their them
+    then there these they this those through to too under until up us very was we were what when where which while who
+    will with would
+    you your yours"""
+)
+NEGATIONS = frozenset({"no", "not", "never", "none", "without", "neither", "nor", "cannot"})
+# Words that many attributes share: as a value they state nothing by themselves, beside a number they say nothing of it.
+COMMON = _listed(
+    """active actively adequate age aged annual annually approved approximately available average away bad bi biweekly
+    center completed complete consistent cost current currently daily date day days dear decreased denied developed due
+    elevated excellent extra fair female financial first five four friday friends full general generally good half high
+    highly home hour hours identified improved increase increased increasing kind last less level limited little long
+    low lower male mild mildly minimal minute minutes moderate moderately monday month monthly morning much name need
+    negative new next normal normally now number occasional occasionally often ongoing only open operational own paid
+    part partially pending people person poor positive present quarterly ratio reduced reduction regular regularly
+    retired required reviewed saturday scheduled second secure service session set severe severely significant
+    significantly since single slight slightly some spouse stable still strong sunday supportive support this three
+    thursday time times today total tuesday two type unchanged used usd value wednesday week weekly weeks well work
+    working year yearly years yes married divorced separated evening afternoon late early amount status dollar dollars
+    percent percentage thousand million kg lbs lb mg mmhg dl ok okay na"""
+)
+
+
+def voices(statement: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The statement (folded) as written, and as said by the user or of the user; only the subject's verb is changed."""
+    name = "|".join(map(re.escape, names)) or "he"
+    own = re.sub(rf"\b(?:his|her|their|(?:{name})'s)(?!\w)", "my", statement)
+    own = re.sub(rf"^(?:he|she|{name}) (\w+)", lambda found: f"i {_plain_wording(found[1])}", own)
+    voices = [statement, own]
+    if not re.search(r"\b(?:i|me|we|our)\b", statement) and re.search(r"\bmy\b", statement):
+        voices += [re.sub(r"\bmy\b", whose, statement) for whose in ("his", "her", "their")]
+    voices += [voice.replace("i am ", "i'm ", 1) for voice in voices if voice.startswith("i am ")]
+    return tuple(dict.fromkeys(voices))
+
+
+def _plain_wording(verb: str) -> str:
+    """A verb as it goes with 'I': 'has' gives 'have', 'pays' 'pay'; a past tense stays."""
+    if verb in _FIRST_PERSON:
+        return _FIRST_PERSON[verb]
+    return _singular(verb) if verb.endswith("s") else verb
+
+
+def words(text: str) -> frozenset[str]:
+    """The different words of a text or key, folded, without possessive or plural ending."""
+    return frozenset(word_of(token)[0] for token in TOKEN.findall(fold(text.replace("_", " ")).text))
+
+
+@lru_cache(maxsize=32_768)
+def word_of(token: str) -> tuple[str, bool]:
+    """The word without "'s" or plural, and whether it negates."""
+    negation = token in NEGATIONS or token.endswith("n't")
+    return _singular(token.partition("'")[0]), negation
+
+
+def _singular(word: str) -> str:
+    if word in _IRREGULAR:
+        return _IRREGULAR[word]
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    if word.endswith(("sses", "shes", "ches", "xes", "zes")):
+        return word[:-2]
+    if word.endswith("s") and len(word) > 3 and not word.endswith(("ss", "us", "is")):
+        return word[:-1]
+    return word
+
+
+# ---- matcher
+
 
 _SHARE = 0.9
 _MIN_WORDS = 3

@@ -5,9 +5,11 @@ The manifest and the wording that is kept with it are all that carrying out need
 
 from __future__ import annotations
 
+import json
 import platform
+import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import openai
@@ -15,16 +17,293 @@ import sqlalchemy as sa
 
 import cimemories
 from cimemories import seeds
-from cimemories.evaluation.checking import CHECK, CHECK_RULES
-from cimemories.evaluation.compositions import Composition, Labels, held
-from cimemories.evaluation.judging import LLM
-from cimemories.evaluation.mitigations import Mitigation
-from cimemories.evaluation.servers import Server, look_up, told_apart
-from cimemories.evaluation.spec import JUDGE_TOKENS, JudgeSpec, RunSpec
-from cimemories.seeds import Prompt
+from cimemories.evaluation.costs import Prices
+from cimemories.evaluation.judging import CHECK, CHECK_RULES, LLM, MATCHER
+from cimemories.evaluation.respond import Composition, Labels, Mitigation, composition, held
+from cimemories.llm import worker
+from cimemories.llm.capabilities import find_out
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, ServerInfo
+from cimemories.llm.identity import server_id
 from cimemories.seeds.presets import preset
-from cimemories.store import datasets, judgements, memories, prompts, runs, servers, work
-from cimemories.store.engine import Store, StoreError
+from cimemories.seeds.prompts import FROM_SEEDS, Prompt
+from cimemories.store import calls, datasets, judgements, runs, work
+from cimemories.store.engine import Store, StoreError, canonical_json, plain_name
+from cimemories.store.judgements import MESSAGE
+from cimemories.store.runs import RunRow
+from cimemories.store.tables import run as run_table
+
+# ---- servers
+#
+# What a run has to know of a server before it is planned: found out by one probe, and worked around where it lacks.
+
+
+BATCH = "batch"  # the word for no server at all: calls go out and come back as batch files
+
+
+@dataclass(frozen=True)
+class Server:
+    """n: takes several samples a request. schema: the form of response_format that it holds to. seed: takes one; None:
+    nobody asked. token_limit: its name of the token limit. notes: what is worked around, in words. root, revision: of
+    the model, as it reports them. identity: which server it is, as in the keys of its calls; None where it has not been
+    told yet, and in work from before servers were told apart."""
+
+    simulated: bool
+    n: bool = True
+    schema: str = "json_schema"
+    seed: bool | None = None
+    token_limit: str = "max_tokens"
+    version: str | None = None
+    max_model_len: int | None = None
+    notes: tuple[str, ...] = ()
+    root: str | None = None
+    revision: str | None = None
+    identity: str | None = None
+
+    def as_json(self) -> dict[str, object]:
+        return {**asdict(self), "notes": list(self.notes)}
+
+
+def look_up(
+    base_url: str, key_env: str, model: str, samples: int, wants_schema: bool, seed: int | None, *, retries: int = 3
+) -> Server:
+    """Ask a server what it serves and can do. Raises EndpointError where it cannot be used.
+
+    For the word `batch` nobody is asked: one request a sample, and a JSON schema, as batch servers take them.
+    """
+    if base_url == BATCH:
+        return Server(
+            simulated=False,
+            n=False,
+            notes=("nobody was asked what it can do: calls go by batch files",),
+            identity=calls.BATCH,
+        )
+    with worker.reachable(base_url) as url:
+        found = find_out(
+            Endpoint(url, key_env),
+            model,
+            schema_wanted=wants_schema,
+            seed_wanted=seed is not None,
+            samples=samples,
+            retries=retries,
+        )
+    return Server(
+        simulated=found.simulated,
+        n=found.n,
+        schema=found.schema,
+        seed=found.seed,
+        token_limit=found.token_limit,
+        version=found.version,
+        max_model_len=found.max_model_len,
+        notes=found.notes,
+        root=found.root,
+        revision=found.revision,
+    )
+
+
+def told_apart(store: Store, base_url: str, server: Server) -> Server:
+    """The same with its identity, where it has none yet."""
+    if server.identity is not None:
+        return server
+    info = ServerInfo((), server.simulated, server.max_model_len, server.root, server.revision)
+    return replace(server, identity=server_id(base_url, info, store).text)
+
+
+# ---- spec
+#
+# What a run is to be: the model, its memory, sampling and mitigation, and who judges it.
+#
+# RunSpec(dataset="demo", model="qwen3-32b", base_url="http://localhost:8000/v1", memory=Memory("necessary+20"))
+
+
+THINKING = ("default", "on", "off", "low", "medium", "high")
+CHECKS = ("rules", "model", "none")
+# Fields of a request that the tool itself decides about; the others may be set by hand.
+RESERVED = frozenset({"model", "messages", "n", "seed", "stream", "response_format", "max_tokens"})
+MESSAGE_TOKENS = 1024
+# A judge's limit has to leave room for reasoning: 2,048 tokens cut what models like DeepSeek-R1 answer.
+JUDGE_TOKENS = 16_384
+SIMULATED_JUDGE_TOKENS = 2048  # the simulator does not think first; as in the recorded calls of the demo
+SERVERS_LIMIT = "server"  # the word for no limit of ours: what the server allows
+SAMPLING = ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
+
+
+@dataclass(frozen=True)
+class JudgeSpec:
+    """A judge that is asked for. kind 'matcher' needs nothing else; 'llm' needs a model and where it is served.
+
+    max_tokens: limit of one answer; None sends none, so that the server's own holds; JUDGE_TOKENS becomes half of the
+    server's context where that is less. channel: message, or reasoning (what a reasoning model thought before it).
+    split: at most so many attributes a call.
+    fields: further fields of the request body. schema: how its answers are held to their form (json_schema,
+    json_object, none); None: as the server can. prompt: another wording than that of seeds/prompts/judge.yaml. prices:
+    of its tokens; None: not known.
+    """
+
+    kind: str = MATCHER
+    model: str = MATCHER
+    base_url: str = ""
+    api_key_env: str = DEFAULT_KEY_ENV
+    max_tokens: int | None = JUDGE_TOKENS
+    channel: str = MESSAGE
+    split: int | None = None
+    fields: Mapping[str, object] = field(default_factory=dict)
+    prompt: Prompt | None = None
+    schema: str | None = None
+    timeout: float | None = None
+    prices: Prices | None = None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is held of a user, and how it is written into the prompt. template: of seeds/prompts/memory.yaml, where the
+    run brings no wording of its own."""
+
+    composition: str = "full"
+    order: str = "fixed"
+    seed: int = 0
+    template: str = "bullets"
+
+    def read(self) -> Composition:
+        return composition(self.composition, self.order, self.seed)
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """What a run is to be. `profiles` and `contexts` limit it to the first so many; None means all.
+
+    base_url: an OpenAI-compatible server, or the word `simulator`. sampling: fields of the request as sent; empty: the
+    model's defaults, and recorded as that choice. temperature stands for the field of that name. Seed None sends none
+    to a real server (some refuse it, and vLLM's CPU engine dies of it) and 0 to the simulator. thinking: default sends
+    nothing; on and off set the chat template's switch; low, medium, high the reasoning effort.
+    check: whether a message does its task, by rules, by the first judge's model, or not at all. prompts: wording by
+    kind (respond, memory, gate, rewrite, check) that goes before that of the seeds. prices: of the model's tokens;
+    None: not known. max_tokens: limit of one message; None sends none. cap: what the
+    run may cost, in the unit of the prices, which then have to be known.
+    """
+
+    dataset: str
+    model: str
+    base_url: str
+    samples: int = 5
+    profiles: int | None = None
+    contexts: int | None = None
+    judge: JudgeSpec = JudgeSpec()
+    more_judges: tuple[JudgeSpec, ...] = ()
+    api_key_env: str = DEFAULT_KEY_ENV
+    temperature: float | None = None
+    sampling: Mapping[str, object] = field(default_factory=dict)
+    max_tokens: int | None = MESSAGE_TOKENS
+    seed: int | None = None
+    prompt_level: str = "base"
+    prompts: Mapping[str, Prompt] = field(default_factory=dict)
+    memory: Memory = Memory()
+    thinking: str = "default"
+    mitigation: str = Mitigation.NONE
+    check: str = "rules"
+    preset: str | None = None
+    timeout: float = 120.0
+    name: str | None = None
+    prices: Prices | None = None
+    cap: float | None = None
+    fresh: bool = False
+
+    @property
+    def judges(self) -> tuple[JudgeSpec, ...]:
+        return (self.judge, *self.more_judges)
+
+    def checked(self) -> RunSpec:
+        """The spec itself. Raises StoreError or CompositionError for what can be seen to be wrong without a server."""
+        if self.samples < 1:
+            raise StoreError("a run needs at least one sample for each context: --samples 1 or more.")
+        for name in (self.model, *(judge.model for judge in self.judges)):
+            plain_name(name, "model")
+        self.memory.read()
+        _one_of("thinking", self.thinking, THINKING)
+        _one_of("mitigation", self.mitigation, tuple(Mitigation))
+        _one_of("check", self.check, CHECKS)
+        for settings in (self.sampling, *(judge.fields for judge in self.judges)):
+            reserved = sorted(RESERVED & set(settings))
+            if reserved:
+                raise StoreError(f"the tool itself sets {', '.join(reserved)} in a request; it cannot be set by hand.")
+        for judge in self.judges:
+            if judge.kind not in (LLM, MATCHER):
+                raise StoreError(f"there is no judge of the kind '{judge.kind}': {LLM} or {MATCHER}.")
+            if judge.schema is not None:
+                _one_of("judge-schema", judge.schema, ("json_schema", "json_object", "none"))
+            if judge.split is not None and judge.split < 1:
+                raise StoreError("a judge needs at least one attribute a call: --judge-split 1 or more.")
+        if self.check == "model" and not any(judge.kind == LLM for judge in self.judges):
+            raise StoreError("the task check by a model is asked of the first judge's model, and no judge is a model.")
+        self._check_money()
+        return self
+
+    def _check_money(self) -> None:
+        models = [judge for judge in self.judges if judge.kind == LLM]
+        priced = [item for item in (self.prices, *(judge.prices for judge in models)) if item is not None]
+        currencies = sorted({item.currency for item in priced})
+        if len(currencies) > 1:
+            raise StoreError(
+                f"prices of one run are in one unit of money, and these are in {' and '.join(currencies)}."
+            )
+        by_model: dict[str, Prices] = {}
+        for judge in models:
+            if judge.prices is not None and by_model.setdefault(judge.model, judge.prices) != judge.prices:
+                raise StoreError(
+                    f"the judge {judge.model} has two prices: give the same one, its calls are counted by model."
+                )
+        if self.cap is None:
+            return
+        if not self.cap > 0:
+            raise StoreError(f"a cap on cost is more than 0: --cap {self.cap:g} would not let anything start.")
+        unpriced = [self.model] * (self.prices is None) + [j.model for j in models if j.model not in by_model]
+        if unpriced:
+            raise StoreError(
+                f"a cap needs the prices of all that costs, and those of {', '.join(unpriced)} are not given. Give "
+                "them, 0 for what is free (on the command line: --price for the model, --judge-price for a judge)."
+            )
+
+    def parameters(self, limit_field: str, preset_thinking: Mapping[str, Any] | None = None) -> dict[str, object]:
+        """The further fields of each request, as sent. limit_field: what the server calls the token limit."""
+        limit = {} if self.max_tokens is None else {limit_field: self.max_tokens}
+        sent: dict[str, object] = {**limit, **self.sampling}
+        if self.temperature is not None:
+            sent["temperature"] = self.temperature
+        return {**sent, **thinking_fields(self.thinking, preset_thinking)}
+
+    def asked(self) -> dict[str, object]:
+        """What was asked for, as the manifest keeps it; prompts by hash, since their wording is kept apart."""
+        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
+
+
+def thinking_fields(thinking: str, preset: Mapping[str, Any] | None = None) -> dict[str, object]:
+    """Body fields that switch a model's thinking; a preset's own way where it has one."""
+    if thinking == "default":
+        return {}
+    if preset and thinking in preset:
+        return dict(preset[thinking])
+    if thinking in ("on", "off"):
+        return {"chat_template_kwargs": {"enable_thinking": thinking == "on"}}
+    return {"reasoning_effort": thinking}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Prompt):
+        return {"level": value.level, "source": value.source, "sha256": value.sha256}
+    if isinstance(value, JudgeSpec):
+        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Memory | Prices):
+        return asdict(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return {name: _plain(item) for name, item in value.items()} if isinstance(value, Mapping) else value
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise StoreError(f"--{name} is one of {', '.join(known)}, not '{value}'.")
+
+
+# ---- planning
 
 
 @dataclass(frozen=True)
@@ -133,7 +412,7 @@ def write(
     for prompt in (wording.respond, wording.lines, wording.before, *(prompt for _, _, prompt in seats)):
         if prompt is not None:
             keep(connection, prompt)
-    servers.remember(connection, [server.identity, *(s.identity for _, s, _ in seats if s is not None)])
+    calls.remember(connection, [server.identity, *(s.identity for _, s, _ in seats if s is not None)])
     run_id = runs.add(
         connection,
         {
@@ -241,7 +520,7 @@ def wording_of(spec: RunSpec) -> Wording:
 
 def keep(connection: sa.Connection, prompt: Prompt) -> str:
     """Keep the wording of a prompt in the record; returns its hash."""
-    return prompts.keep(
+    return runs.keep_prompts(
         connection,
         digest=prompt.sha256,
         kind=prompt.kind,
@@ -376,7 +655,7 @@ def _memories(
                 continue
             if positions not in hashes:
                 ids = [record.attribute_ids[p] for p in positions]
-                hashes[positions] = memories.remember(connection, profile_id, ids)
+                hashes[positions] = datasets.keep_memories(connection, profile_id, ids)
             found[profile_id, context] = hashes[positions]
     return found
 
@@ -385,3 +664,196 @@ def thinking_of(key: str | None) -> dict[str, Any]:
     """How a preset switches thinking, {on, off: fields of the body}; empty without a preset."""
     thinking = preset(key).thinking if key else None
     return {name: fields for name in ("on", "off") if (fields := getattr(thinking, name, None)) is not None}
+
+
+# ---- again
+#
+# A run once more: read by another judge, repeated as it was, or described as the command that repeats it.
+
+
+def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check: bool = False) -> list[int]:
+    """Give a run further judges; returns their ids. `resume` then asks for their judgements and for nothing else.
+
+    check: the first model among them also says whether each message does its task. Raises StoreError where a judge
+    reads this run already, or where somebody is at work on it, and EndpointError where a judge cannot be reached.
+    """
+    seats = []
+    for judge in judges:
+        model = judge.kind == LLM
+        server = None
+        if model:
+            answer = look_up(judge.base_url, judge.api_key_env, judge.model, 1, True, None)
+            server = told_apart(store, judge.base_url, answer)
+        seats.append((judge, server, (judge.prompt or seeds.load_prompt("judge")) if model else None))
+    with store.write() as connection:
+        row = runs.named(connection, run_id)
+        if work.is_alive(work.load(connection, run_id)):
+            raise StoreError(f"{run_id} is at work. Wait for it, or pause it, then give it another judge.")
+        refuse_simulated_judges(messages_simulated(row), [(judge, server) for judge, server, _ in seats])
+        unpriced = [judge.model for judge in judges if judge.kind == LLM and judge.prices is None]
+        if row.manifest.get("cap") is not None and unpriced:
+            raise StoreError(
+                f"{run_id} has a cap on cost: give the prices of {', '.join(unpriced)}, 0 for what is free (on the "
+                "command line: --judge-price)."
+            )
+        calls.remember(connection, [server.identity for _, server, _ in seats if server is not None])
+        before = _judges(connection, run_id)
+        ids = [add_judge(connection, run_id, *seat) for seat in seats]
+        there = [judge.model for judge, i in zip(judges, ids, strict=True) if i in before]
+        if there:
+            raise StoreError(f"{', '.join(there)} judges {run_id} already, with this wording and these parameters.")
+        if check:
+            first = next((seat for seat in seats if seat[1] is not None), None)
+            if first is None:
+                raise StoreError("the task check by a model needs a judge that is one.")
+            judge, server, _ = first
+            add_judge(connection, run_id, replace(judge, split=None), server, seeds.load_prompt("check"), kind=CHECK)
+        manifest = dict(row.manifest)
+        held: Any = manifest.get("judges") or [manifest[name] for name in ("judge",) if name in manifest]
+        manifest["judges"] = [*held, *(seat_of(*seat) for seat in seats)]
+        simulated = row.simulated or any(server is not None and server.simulated for _, server, _ in seats)
+        values = {"manifest": canonical_json(manifest), "simulated": simulated}
+        connection.execute(sa.update(run_table).where(run_table.c.id == run_id).values(**values))
+        work.queue(connection, run_id)
+    return ids
+
+
+def messages_simulated(row: RunRow) -> bool:
+    """Whether a simulator wrote the messages of a run. Its mark may also come from a judge alone."""
+    model = row.manifest.get("model")
+    return bool(model.get("simulated", row.simulated)) if isinstance(model, Mapping) else row.simulated
+
+
+def _judges(connection: sa.Connection, run_id: str) -> set[int]:
+    from cimemories.store.tables import run_judge
+
+    return set(connection.execute(sa.select(run_judge.c.judge).where(run_judge.c.run == run_id)).scalars())
+
+
+def spec_of(store: Store, run_id: str) -> RunSpec:
+    """What to plan to repeat a run exactly: its own wording, whatever the seeds say now.
+
+    Raises StoreError for a run that was imported, and for one whose wording was not kept and has changed since.
+    """
+    with store.read() as connection:
+        row = runs.named(connection, run_id)
+        manifest: Mapping[str, Any] = row.manifest
+        asked = manifest.get("asked")
+        if asked is None:
+            raise StoreError(f"{run_id} was imported from a file: what it was asked with is not known.")
+        memory, mitigation = manifest.get("memory") or {}, manifest.get("mitigation") or {}
+        wording = {"respond": _kept(connection, run_id, manifest["prompt"])}
+        if memory.get("template"):
+            wording["memory"] = _kept(connection, run_id, memory["template"])
+        if mitigation.get("prompt"):
+            wording[str(mitigation["kind"])] = _kept(connection, run_id, mitigation["prompt"])
+        judges = tuple(_judge(connection, run_id, item) for item in _asked_judges(manifest))
+    plain = {name: asked[name] for name in _PLAIN if name in asked}
+    return RunSpec(
+        **plain,
+        judge=judges[0],
+        more_judges=judges[1:],
+        memory=Memory(**asked["memory"]) if asked.get("memory") else Memory(),
+        prompts=wording,
+        prices=Prices.of(asked.get("prices")),
+    )
+
+
+_PLAIN = frozenset(item.name for item in fields(RunSpec)) - {
+    "judge",
+    "more_judges",
+    "memory",
+    "prompts",
+    "name",
+    "prices",
+}
+
+
+def _asked_judges(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The judges that a run began with, each with what the manifest says of it now."""
+    seats: list[Mapping[str, Any]] = manifest.get("judges") or [manifest["judge"]]
+    return seats[: 1 + len(manifest["asked"].get("more_judges") or ())]
+
+
+def _judge(connection: sa.Connection, run_id: str, seat: Mapping[str, Any]) -> JudgeSpec:
+    named = seat.get("prompt") or (
+        {"kind": "judge", "level": "base", "sha256": seat["prompt_sha256"]} if seat.get("prompt_sha256") else None
+    )
+    sent = {name: value for name, value in seat.get("parameters", {}).items() if not name.startswith("max_")}
+    return JudgeSpec(
+        kind=seat["kind"],
+        model=seat["model"],
+        base_url=seat["base_url"],
+        api_key_env=seat["api_key_env"],
+        max_tokens=seat["max_tokens"],
+        channel=seat.get("channel", "message"),
+        split=seat.get("split"),
+        schema=seat.get("schema"),
+        fields={name: value for name, value in sent.items() if (name, value) != ("temperature", 0.0)},
+        prompt=_kept(connection, run_id, named) if named else None,
+        prices=Prices.of(seat.get("prices")),
+    )
+
+
+def _kept(connection: sa.Connection, run_id: str, named: Mapping[str, Any]) -> Prompt:
+    kept = runs.kept_prompts(connection, str(named["sha256"]))
+    if kept is not None:
+        return seeds.prompts.recorded(kept.kind, kept.level, kept.template, kept.answers, kept.source)
+    current = seeds.load_prompt(str(named["kind"]), str(named["level"]))
+    if current.sha256 != named["sha256"]:
+        raise StoreError(f"the {named['kind']} prompt of {run_id} was not kept and has changed since.")
+    return current
+
+
+def command_of(spec: RunSpec) -> str:
+    """The command line that asks for the same run, as far as options can say it; wording of a file by its name."""
+    words: list[object] = ["cimemories", "run", "--dataset", spec.dataset, "--model", spec.model]
+    words += ["--base-url", spec.base_url]
+    usual = RunSpec(spec.dataset, spec.model, spec.base_url)
+    for name in ("samples", "profiles", "contexts", "api_key_env", "temperature", "seed", "timeout"):
+        words += _option(name, getattr(spec, name), getattr(usual, name))
+    words += _option("max_tokens", _limit(spec.max_tokens), usual.max_tokens)
+    for name in ("prompt_level", "thinking", "mitigation", "check", "preset"):
+        words += _option(name, getattr(spec, name), getattr(usual, name))
+    respond = spec.prompts.get("respond")
+    if respond is not None and respond.source != FROM_SEEDS:
+        words += ["--prompt-file", respond.source]
+    words += _option("memory", spec.memory.composition, "full")
+    for name in ("order", "seed", "template"):
+        words += _option(f"memory_{name}", getattr(spec.memory, name), getattr(usual.memory, name))
+    for name, value in spec.sampling.items():
+        words += ["--set", f"{name}={json.dumps(value)}"]
+    if spec.prices is not None:
+        words += ["--price", spec.prices.words()]
+    words += _option("cap", spec.cap, None)
+    words += ["--fresh"] if spec.fresh else []
+    for judge in spec.judges:
+        words += _judge_words(judge)
+    return " ".join(shlex.quote(str(word)) for word in words)
+
+
+def _limit(limit: int | None) -> int | str:
+    return SERVERS_LIMIT if limit is None else limit
+
+
+def _option(name: str, value: object, usual: object) -> list[object]:
+    return [] if value == usual or value is None else [f"--{name.replace('_', '-')}", value]
+
+
+def _judge_words(judge: JudgeSpec) -> list[object]:
+    if judge.kind != LLM:
+        return ["--judge", judge.kind]
+    if judge.channel != "message":
+        return ["--judge-reasoning"]
+    words: list[object] = ["--judge-model", judge.model, "--judge-base-url", judge.base_url]
+    usual = JudgeSpec()
+    for name in ("api_key_env", "split"):
+        words += _option(f"judge_{name}", getattr(judge, name), getattr(usual, name))
+    words += _option("judge_max_tokens", _limit(judge.max_tokens), None)  # the default depends on the server
+    for name, value in judge.fields.items():
+        words += ["--judge-set", f"{name}={json.dumps(value)}"]
+    if judge.prompt is not None and judge.prompt.source != FROM_SEEDS:
+        words += ["--judge-prompt", f"{judge.prompt.source}:{judge.prompt.level}"]
+    if judge.prices is not None:
+        words += ["--judge-price", judge.prices.words()]
+    return words

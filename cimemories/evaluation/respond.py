@@ -7,25 +7,236 @@ gate or draft went wrong is missing with that cause.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from hashlib import blake2b
 
 import sqlalchemy as sa
 
-from cimemories.evaluation.compositions import part
-from cimemories.evaluation.judge import response_format
-from cimemories.evaluation.judging import Judge, Read, judge_response
-from cimemories.evaluation.memory import memory_lines
-from cimemories.evaluation.mitigations import Mitigation, gate_schema, read_gate
-from cimemories.llm import answers
-from cimemories.llm.client import Client
-from cimemories.llm.executor import Job
-from cimemories.llm.openings import opening_of
-from cimemories.model import ChatRequest, Context, ResponseStatus
-from cimemories.seeds import Prompt
-from cimemories.store import memories, runs
+from cimemories.evaluation.judging import Judge, Read, judge_response, response_format
+from cimemories.llm import client
+from cimemories.llm.client import Client, one_line
+from cimemories.llm.executor import Job, opening_of
+from cimemories.model import Attribute, ChatRequest, Context, Label, ResponseStatus, is_bio
+from cimemories.seeds.prompts import Prompt
+from cimemories.store import datasets, runs
 from cimemories.store.calls import Answer
 from cimemories.store.datasets import ProfileRecord
+
+# ---- compositions
+#
+# Memory compositions: what the assistant holds of a user in one context (paper, Section 5.2.3 and Figure 5).
+#
+#     full              all attributes
+#     necessary+20      what is necessary in the context, and 20 of the attributes that are inappropriate there
+#     inappropriate+5   what is inappropriate in the context, and 5 of the necessary ones
+#     random-50         50 attributes of the user, the same in every context
+#
+# Which ones are taken, and the order where it is shuffled, follow from one seeded order of a user's attributes. So a
+# smaller memory is always a part of the larger one of the same kind and seed, and what contexts share stands first in
+# the same order, where a server can cache it. Identifiers (name, address ...) that are not necessary are left out of
+# the two compositions that go by labels: no message with them counts as a violation.
+
+
+Labels = Mapping[tuple[int, int], Label]  # by (attribute id, context id)
+_LABEL = re.compile(r"(?P<kind>necessary|inappropriate)\+(?P<with>\d{1,6})|random-(?P<size>\d{1,6})|full")
+
+
+class CompositionError(ValueError):
+    """A composition that is none, or that needs labels which are not there; the message says what to do."""
+
+
+class Kind(StrEnum):
+    FULL = "full"
+    NECESSARY = "necessary"
+    INAPPROPRIATE = "inappropriate"
+    RANDOM = "random"
+
+
+class Order(StrEnum):
+    """fixed: as the profile has them. shuffled: in the seeded order of the user, the same in every context."""
+
+    FIXED = "fixed"
+    SHUFFLED = "shuffled"
+
+
+@dataclass(frozen=True)
+class Composition:
+    """What is held. number: of the other kind (necessary, inappropriate), or of all (random); 0 for full."""
+
+    kind: Kind = Kind.FULL
+    number: int = 0
+    order: Order = Order.FIXED
+    seed: int = 0
+
+    @property
+    def label(self) -> str:
+        """As responses carry it and `composition` reads it; order and seed are not in it."""
+        if self.kind == Kind.FULL:
+            return "full"
+        return f"random-{self.number}" if self.kind == Kind.RANDOM else f"{self.kind}+{self.number}"
+
+    @property
+    def needs_labels(self) -> bool:
+        return self.kind in (Kind.NECESSARY, Kind.INAPPROPRIATE)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is all attributes in their order, in every context."""
+        return self.kind == Kind.FULL and self.order == Order.FIXED
+
+
+def composition(text: str, order: str = Order.FIXED, seed: int = 0) -> Composition:
+    """The composition that a label names. Raises CompositionError for any other text."""
+    found = _LABEL.fullmatch(text.strip())
+    if found is None:
+        raise CompositionError(
+            f"there is no memory composition '{text}'. There are: full, necessary+K (all necessary, K inappropriate), "
+            "inappropriate+K (all inappropriate, K necessary), random-K (K of all)."
+        )
+    if order not in tuple(Order):
+        raise CompositionError(f"the memory's order is fixed or shuffled, not '{order}'.")
+    held = Composition(order=Order(order), seed=seed)
+    if found["size"]:
+        if int(found["size"]) < 1:
+            raise CompositionError("a random memory needs at least one attribute: random-1 or more.")
+        return replace(held, kind=Kind.RANDOM, number=int(found["size"]))
+    return held if found["kind"] is None else replace(held, kind=Kind(found["kind"]), number=int(found["with"]))
+
+
+def seeded_order(record: ProfileRecord, seed: int) -> list[int]:
+    """Positions of a user's attributes in an order that the seed, the user's place in the dataset and the keys give."""
+
+    def rank(position: int) -> bytes:
+        key = record.profile.attributes[position].key
+        return blake2b(f"{seed}\0{record.ordinal}\0{position}\0{key}".encode(), digest_size=16).digest()
+
+    return sorted(range(len(record.attribute_ids)), key=rank)
+
+
+def held(what: Composition, record: ProfileRecord, labels: Labels | None = None) -> dict[int, tuple[int, ...]]:
+    """What is held in each context: {context id: positions of attributes, in the order of the prompt}.
+
+    With a composition that goes by labels only the contexts are there that are retained (something necessary and
+    something inappropriate among all attributes); where fewer attributes are there than asked for, all of them are
+    held. Raises CompositionError where it goes by labels and there are none.
+    """
+    shuffled = seeded_order(record, what.seed)
+    if what.needs_labels:
+        if labels is None:
+            raise CompositionError(
+                f"the memory '{what.label}' goes by labels, and the dataset has none. Label it first "
+                "(`cimemories label`), or use full or random-K."
+            )
+        return {
+            context: _arranged(chosen, what, shuffled)
+            for context in record.context_ids
+            if (chosen := _by_labels(what, record, context, labels, shuffled)) is not None
+        }
+    chosen = shuffled[: what.number] if what.kind == Kind.RANDOM else shuffled
+    arranged = _arranged(chosen, what, shuffled)
+    return dict.fromkeys(record.context_ids, arranged)
+
+
+def _by_labels(
+    what: Composition, record: ProfileRecord, context: int, labels: Labels, shuffled: Sequence[int]
+) -> list[int] | None:
+    by_label: dict[Label | None, list[int]] = {label: [] for label in Label}
+    for position in shuffled:
+        by_label.setdefault(labels.get((record.attribute_ids[position], context)), []).append(position)
+    necessary, inappropriate = by_label[Label.NECESSARY], by_label[Label.INAPPROPRIATE]
+    if not necessary or not inappropriate:
+        return None
+    private = [p for p in inappropriate if not is_bio(*_key(record, p))]
+    if what.kind == Kind.NECESSARY:
+        return [*necessary, *private[: what.number]]
+    return [*private, *necessary[: what.number]]
+
+
+def _key(record: ProfileRecord, position: int) -> tuple[str, str]:
+    item = record.profile.attributes[position]
+    return item.key, item.domain
+
+
+def _arranged(chosen: Sequence[int], what: Composition, shuffled: Sequence[int]) -> tuple[int, ...]:
+    if what.order == Order.FIXED:
+        return tuple(sorted(chosen))
+    places = {position: place for place, position in enumerate(shuffled)}
+    return tuple(sorted(chosen, key=places.__getitem__))
+
+
+def part(record: ProfileRecord, attribute_ids: Sequence[int]) -> ProfileRecord:
+    """The profile with these attributes alone, in this order. Raises KeyError for one that it does not have."""
+    places = {attribute: place for place, attribute in enumerate(record.attribute_ids)}
+    positions = [places[attribute] for attribute in attribute_ids]
+    profile = replace(record.profile, attributes=tuple(record.profile.attributes[p] for p in positions))
+    return replace(record, profile=profile, attribute_ids=tuple(attribute_ids))
+
+
+# ---- memory
+#
+# MEM: a user's attributes as the memory part of a prompt (paper, Section 3).
+
+
+def memory_lines(template: Prompt, attributes: Sequence[Attribute]) -> str:
+    """One line a memory statement by the template, in the order given, each on one line whatever it holds.
+
+    template: of the kind `memory`; {number} counts from 1, {key} and {domain} are the attribute's.
+    """
+    return "\n".join(
+        template.render(
+            statement=one_line(item.statement), number=str(number), key=one_line(item.key), domain=one_line(item.domain)
+        )
+        for number, item in enumerate(attributes, start=1)
+    )
+
+
+# ---- mitigations
+#
+# Mitigations to compare a plain model with: what happens around the writing of a message.
+#
+# gate the model is first asked which memories the task needs; only those go into the prompt of the message rewrite the
+# message is written with all memories, and then rewritten without what its recipient should not know
+#
+# Both belong to the system under test: its memory stays the whole memory, so its flows are those of the plain run.
+
+
+class Mitigation(StrEnum):
+    NONE = "none"
+    GATE = "gate"
+    REWRITE = "rewrite"
+
+
+def gate_schema(attributes: int) -> dict[str, object]:
+    """The response_format that holds a gate to numbers of notes."""
+    number = {"type": "integer", "minimum": 1, "maximum": attributes}
+    return {
+        "type": "json_schema",
+        "json_schema": {
+            "name": "needed",
+            "strict": True,
+            "schema": {
+                "type": "object",
+                "properties": {"needed": {"type": "array", "maxItems": attributes, "items": number}},
+                "required": ["needed"],
+                "additionalProperties": False,
+            },
+        },
+    }
+
+
+def read_gate(text: str | None, attributes: int) -> tuple[int, ...]:
+    """Positions (from 0, in order of the prompt) of the notes that a gate lets through; numbers out of range are left
+    out. Raises answers.AnswerError where the answer is no such list."""
+    items: Sequence[object] = client.read_list(client.read_object(text), "needed")
+    numbers = {number for item in items if (number := client.read_number(item)) is not None}
+    return tuple(sorted(number - 1 for number in numbers if 1 <= number <= attributes))
+
+
+# ---- respond
+
 
 _REFUSALS = frozenset({"content_filter", "refusal"})
 RESPOND, GATE, REWRITE = "respond", "gate", "rewrite"
@@ -62,8 +273,8 @@ class Place:
 
     def words(self) -> dict[str, str]:
         return {
-            "recipient": answers.one_line(self.context.recipient),
-            "task": answers.one_line(self.context.task),
+            "recipient": client.one_line(self.context.recipient),
+            "task": client.one_line(self.context.task),
         }
 
 
@@ -71,7 +282,7 @@ def response_job(writer: Writer, place: Place) -> Job:
     """The first call for all samples that are owed in one place: the message itself, or what a mitigation asks."""
     if writer.mitigation == Mitigation.GATE and writer.before is not None:
         attributes = place.held.profile.attributes
-        memories_shown = answers.numbered([a.statement for a in attributes])
+        memories_shown = client.numbered([a.statement for a in attributes])
         text = writer.before.render(memories=memories_shown, **place.words())
         request = writer.request(text, response_format(gate_schema(len(attributes)), writer.schema))
         samples, opening = tuple(sorted(place.responses)), opening_of(text, memories_shown)
@@ -92,7 +303,7 @@ def response_status(answer: Answer) -> tuple[ResponseStatus, str | None]:
     """What an answer is as a response, and why where it cannot be judged."""
     if not answer.ok:
         return ResponseStatus.FAILED, answer.status
-    if answers.truncated(answer):
+    if client.truncated(answer):
         return ResponseStatus.TRUNCATED, "cut at the token limit"
     if answer.finish_reason in _REFUSALS:
         return ResponseStatus.REFUSED, "refused by the server"
@@ -165,7 +376,7 @@ class _SettleGate:
             if status == ResponseStatus.OK:
                 try:
                     positions = read_gate(answer.content, len(held.attribute_ids))
-                except answers.AnswerError as error:
+                except client.AnswerError as error:
                     status, cause = ResponseStatus.UNPARSED, str(error)
                 else:
                     chosen.setdefault(positions, {})[sample] = answer.key
@@ -176,7 +387,7 @@ class _SettleGate:
     def _message(self, connection: sa.Connection, positions: tuple[int, ...], keys: Mapping[int, str]) -> Job:
         held = self.place.held
         shown = part(held, [held.attribute_ids[p] for p in positions])
-        digest = memories.remember(connection, held.id, shown.attribute_ids)
+        digest = datasets.keep_memories(connection, held.id, shown.attribute_ids)
         settle = _Settle(self.writer, self.place, digest, keys)
         return _message(self.writer, self.place, shown, tuple(sorted(keys)), settle)
 

@@ -14,20 +14,17 @@ from typing import Any
 import sqlalchemy as sa
 
 from cimemories import seeds
-from cimemories.evaluation.compositions import part
 from cimemories.evaluation.costs import CapWatch
 from cimemories.evaluation.judging import LLM, Judge, Read, judge_response, judgement_job
-from cimemories.evaluation.mitigations import Mitigation
-from cimemories.evaluation.planning import FindLabels, LabelSource, plan
-from cimemories.evaluation.respond import Place, Writer, response_job
-from cimemories.evaluation.servers import BATCH
-from cimemories.evaluation.spec import JudgeSpec, Memory, RunSpec
+from cimemories.evaluation.planning import BATCH, FindLabels, JudgeSpec, LabelSource, Memory, RunSpec, plan
+from cimemories.evaluation.respond import Mitigation, Place, Writer, part, response_job
 from cimemories.llm import worker
-from cimemories.llm.client import Client, Endpoint, EndpointError, probe
+from cimemories.llm.client import Client
+from cimemories.llm.endpoint import Endpoint, EndpointError, probe
 from cimemories.llm.executor import Job, Progress
 from cimemories.model import Context
 from cimemories.seeds import Prompt
-from cimemories.store import datasets, judgements, memories, prompts, runs
+from cimemories.store import datasets, judgements, runs
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
@@ -238,7 +235,7 @@ def _owed_by_profile(store: Store, run_id: str, profile_id: int, judges: Sequenc
         unjudged = [(j, item) for j in judges for item in judgements.owed(connection, run_id, j.id, profile_id)]
         groups = runs.owed(connection, run_id, profile_id) if writes else []
         hashes = {item.memory for _, item in unjudged} | {group.memory for group in groups}
-        known = memories.of_hashes(connection, [digest for digest in hashes if digest])
+        known = datasets.memories_of(connection, [digest for digest in hashes if digest])
     return _Owed(record, unjudged, groups, {digest: _held(record, digest, known) for digest in hashes})
 
 
@@ -313,7 +310,7 @@ def _judge(
 
 def _prompt(connection: sa.Connection, run_id: str, named: Mapping[str, Any]) -> Prompt:
     """The wording that a run was planned with. One of before wordings were kept must still be that of the seeds."""
-    kept = prompts.kept(connection, str(named["sha256"]))
+    kept = runs.kept_prompts(connection, str(named["sha256"]))
     if kept is not None:
         return seeds.prompts.recorded(kept.kind, kept.level, kept.template, kept.answers, kept.source)
     current = seeds.load_prompt(str(named["kind"]), str(named["level"]))

@@ -12,26 +12,434 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import sqlalchemy as sa
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from cimemories.evaluation import runs as working
-from cimemories.evaluation.costs import CapWatch
+from cimemories.evaluation import runs
+from cimemories.evaluation.costs import CapWatch, Prices
 from cimemories.evaluation.estimates import Estimate, estimate
-from cimemories.evaluation.planning import FindLabels, LabelSource, LookUp, prepare, write
-from cimemories.evaluation.servers import Server, look_up
-from cimemories.evaluation.spec import RunSpec
-from cimemories.evaluation.sweep_file import SweepSpec
+from cimemories.evaluation.judging import LLM
+from cimemories.evaluation.planning import (
+    JUDGE_TOKENS,
+    MESSAGE_TOKENS,
+    SERVERS_LIMIT,
+    SIMULATED_JUDGE_TOKENS,
+    THINKING,
+    FindLabels,
+    JudgeSpec,
+    LabelSource,
+    LookUp,
+    Memory,
+    RunSpec,
+    Server,
+    look_up,
+    prepare,
+    write,
+)
+from cimemories.evaluation.respond import CompositionError, Mitigation, composition
 from cimemories.llm import worker
-from cimemories.llm.client import EndpointError
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, NO_SERVERS, EndpointError, checked_address, checked_variable
 from cimemories.llm.executor import UNREACHABLE, Progress
-from cimemories.llm.worker import CANCELLED, HEARTBEAT_SECONDS, PAUSED, WorkError, resume_words
+from cimemories.llm.worker import CANCELLED, HEARTBEAT_SECONDS, PAUSED, SIMULATOR, WorkError, resume_words
 from cimemories.model import WorkStatus
-from cimemories.store import datasets, judgements, outcomes, runs, sweeps, work
+from cimemories.seeds.presets import preset
+from cimemories.seeds.prompts import Prompt, levels, read_prompt_file
+from cimemories.seeds.reading import Line, Seed, SeedError, checked, load
+from cimemories.store import datasets, judgements, work
+from cimemories.store import runs as store_runs
 from cimemories.store.engine import DatabaseLost, Store, StoreError
 from cimemories.store.runs import RunRow
+
+# ---- sweep file
+#
+# A sweep as a YAML file (docs/sweeps.md): models x memories x prompt levels x mitigations x thinking, all else shared.
+#
+# read_sweep(Path("small-models.yaml")).runs # one RunSpec a cell, in the order in which they are worked off
+
+
+CELLS_AT_MOST = 500
+NUMBERS_AT_MOST = 200
+AT_MOST = Field(max_length=CELLS_AT_MOST)  # of each list: what follows compares every item with every other
+Scalar = bool | int | float | str | None
+
+
+def _prices(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise ValueError("write prices as PROMPT/CACHED/COMPLETION for a million tokens, such as 0.15/0.075/0.60 EUR")
+    try:
+        return Prices.read(value).words()
+    except StoreError as error:
+        raise ValueError(str(error)) from None
+
+
+def _thinking(value: object) -> object:
+    """YAML reads on and off as true and false."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, str | bool) else value
+
+
+def _composition(text: str) -> str:
+    try:
+        composition(text)
+    except CompositionError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+def _some(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not items:
+        raise ValueError("give at least one")
+    return items
+
+
+def _repeats(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    twice = [item for item in items if items.count(item) > 1]
+    if twice:
+        raise ValueError(f"{twice[0]} is given more than once")
+    return _some(items)
+
+
+def _form(value: object) -> str:
+    """Which of the forms of a field this is, so that an error is said of that one alone."""
+    return "text" if isinstance(value, str | bool) else "mapping" if isinstance(value, dict | Seed) else "list"
+
+
+def _either(value: object) -> str:
+    return "text" if _form(value) == "text" else "mapping"
+
+
+def _number_or_word(value: object) -> str:
+    return "text" if isinstance(value, str) else "number"
+
+
+# A limit on tokens, or the word for none of ours.
+Limit = Annotated[
+    Annotated[int, Field(ge=1), Tag("number")] | Annotated[Literal["server"], Tag("text")],
+    Discriminator(_number_or_word),
+]
+PriceText = Annotated[str | None, BeforeValidator(_prices)]
+Thinking = Annotated[Literal["default", "on", "off", "low", "medium", "high"], BeforeValidator(_thinking)]
+assert set(THINKING) == {"default", "on", "off", "low", "medium", "high"}
+Composed = Annotated[str, AfterValidator(_composition)]
+Count = Annotated[int, Field(ge=0, le=999_999)]
+
+
+def _tokens(limit: int | str) -> int | None:
+    return None if limit == SERVERS_LIMIT else int(limit)
+
+
+class Steps(Seed):
+    """Numbers from one to another, both among them where the step hits the last."""
+
+    first: Count = Field(alias="from")
+    last: Count = Field(alias="to")
+    step: int = Field(ge=1)
+
+    @model_validator(mode="after")
+    def _leads_somewhere(self) -> Steps:
+        if self.last < self.first:
+            raise ValueError(f"`to` ({self.last}) is less than `from` ({self.first})")
+        if (self.last - self.first) // self.step >= NUMBERS_AT_MOST:
+            raise ValueError(f"more than {NUMBERS_AT_MOST} steps")
+        return self
+
+    def numbers(self) -> Iterator[int]:
+        yield from range(self.first, self.last + 1, self.step)
+
+
+def _steps(value: object) -> str:
+    return "steps" if _form(value) == "mapping" else "list"
+
+
+Listed = Annotated[tuple[Count, ...], Field(max_length=NUMBERS_AT_MOST), AfterValidator(_some)]
+Numbers = Annotated[Annotated[Listed, Tag("list")] | Annotated[Steps, Tag("steps")], Discriminator(_steps)]
+
+
+class Compositions(Seed):
+    """The short form: one kind of memory with several numbers."""
+
+    necessary: Numbers | None = None
+    inappropriate: Numbers | None = None
+    random: Numbers | None = None
+
+    @model_validator(mode="after")
+    def _names_one(self) -> Compositions:
+        if sum(item is not None for item in (self.necessary, self.inappropriate, self.random)) != 1:
+            raise ValueError("give one of necessary, inappropriate and random, with its numbers")
+        return self
+
+    def labels(self) -> Iterator[str]:
+        for kind, sign in (("necessary", "+"), ("inappropriate", "+"), ("random", "-")):
+            numbers = getattr(self, kind)
+            if numbers is not None:
+                yield from (f"{kind}{sign}{n}" for n in (numbers.numbers() if isinstance(numbers, Steps) else numbers))
+
+
+def _address(text: str) -> str:
+    try:
+        if text not in NO_SERVERS:
+            checked_address(text)
+    except EndpointError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+def _key_variable(name: str) -> str:
+    try:
+        checked_variable(name)
+    except EndpointError as error:
+        raise ValueError(str(error)) from None
+    return name
+
+
+Address = Annotated[Line, AfterValidator(_address)]
+KeyVariable = Annotated[Line, AfterValidator(_key_variable)]
+
+
+class ModelEntry(Seed):
+    """One model under test. preset: what seeds/models.yaml knows of it; it fills in what is not given here."""
+
+    model: Line | None = None
+    preset: Line | None = None
+    base_url: Address | None = None
+    api_key_env: KeyVariable | None = None
+    thinking: Annotated[tuple[Thinking, ...], BeforeValidator(_listed), AT_MOST, AfterValidator(_repeats)] | None = None
+    prices: PriceText = None
+    sampling: dict[Line, Scalar] | None = None
+    max_tokens: Limit | None = None
+
+    @model_validator(mode="after")
+    def _can_be_asked(self) -> ModelEntry:
+        known = preset(self.preset) if self.preset else None
+        if self.model is None and known is None:
+            raise ValueError("give `model`, the name under which it is served, or a `preset`")
+        if self.base_url is None and (known is None or known.base_url is None):
+            raise ValueError("give `base_url`, where it is served (or the word simulator)")
+        return self
+
+
+class JudgeEntry(Seed):
+    """A model that judges. channel: message, or reasoning."""
+
+    model: Line
+    base_url: Address
+    api_key_env: KeyVariable = DEFAULT_KEY_ENV
+    max_tokens: Limit | None = None
+    channel: Literal["message", "reasoning"] = "message"
+    split: int | None = Field(default=None, ge=1)
+    fields: dict[Line, Scalar] = Field(default_factory=dict)
+    prices: PriceText = None
+
+    def spec(self) -> JudgeSpec:
+        prices = Prices.read(self.prices) if self.prices else None
+        usual = SIMULATED_JUDGE_TOKENS if self.base_url == SIMULATOR else JUDGE_TOKENS
+        limit = usual if self.max_tokens is None else _tokens(self.max_tokens)
+        return JudgeSpec(kind=LLM, **{**self.model_dump(), "prices": prices, "max_tokens": limit})
+
+
+MemoryEntry = Annotated[
+    Annotated[Composed, Tag("text")] | Annotated[Compositions, Tag("mapping")], Discriminator(_either)
+]
+Judging = Annotated[
+    Annotated[Literal["matcher"], Tag("text")] | Annotated[JudgeEntry, Tag("mapping")], Discriminator(_either)
+]
+
+
+class SweepFile(Seed):
+    """The file as a whole. What is a list spans the grid; everything else is the same in all cells."""
+
+    name: Line
+    dataset: Line
+    models: Annotated[tuple[ModelEntry, ...], AT_MOST, AfterValidator(_some)]
+    memory: Annotated[tuple[MemoryEntry, ...], AT_MOST, AfterValidator(_some)] = ("full",)
+    memory_order: Literal["fixed", "shuffled"] = "fixed"
+    memory_seed: int = 0
+    memory_template: Line = "bullets"
+    prompt_levels: Annotated[tuple[Line, ...], AT_MOST, AfterValidator(_repeats)] = ("base",)
+    prompt_file: Line | None = None
+    mitigations: Annotated[tuple[Mitigation, ...], AT_MOST, AfterValidator(_repeats)] = (Mitigation.NONE,)
+    thinking: Annotated[tuple[Thinking, ...], AT_MOST, AfterValidator(_repeats)] = ("default",)
+    samples: int = Field(default=5, ge=1, le=100)
+    profiles: int | None = Field(default=None, ge=1)
+    contexts: int | None = Field(default=None, ge=1)
+    sampling: dict[Line, Scalar] = Field(default_factory=dict)
+    max_tokens: Limit = MESSAGE_TOKENS
+    seed: int | None = None
+    timeout: float = Field(default=120.0, ge=1)
+    judges: Annotated[tuple[Judging, ...], AT_MOST, AfterValidator(_some)] = ("matcher",)
+    check: Literal["rules", "model", "none"] = "rules"
+    cap: float | None = Field(default=None, gt=0)
+    fresh: bool = False
+
+
+@dataclass(frozen=True)
+class SweepSpec:
+    """A sweep that can be planned: its runs in the order of their cells, and the file as it was understood."""
+
+    name: str
+    dataset: str
+    runs: tuple[RunSpec, ...]
+    cap: float | None
+    source: dict[str, Any]
+
+
+def read_sweep(path: Path, *, uploaded: bool = False) -> SweepSpec:
+    """The sweep that a file describes. Raises SeedError that names the file, each field and what is wrong with it.
+
+    uploaded: the file comes from a browser, which must not name files of this machine: a prompt file is refused."""
+    return check_sweep(load(path), path, None if uploaded else path.parent)
+
+
+def check_sweep(content: object, path: Path, prompt_folder: Path | None = None) -> SweepSpec:
+    """The same of content that did not come from a file, a form's say; `path` is what errors call it. prompt_folder:
+    where a prompt file must stand, in it or below; None: none may be named."""
+    file = checked(path, content, SweepFile)
+    wording = _wording(file, path, prompt_folder)
+    memories = _memories(file, path)
+    grid = len(memories) * len(file.prompt_levels) * len(file.mitigations)
+    cells = sum(grid * len(_thoughts(file, entry)) for entry in file.models)
+    if cells > CELLS_AT_MOST:
+        raise SeedError(f"{path}: the grid has {cells:,} cells, more than {CELLS_AT_MOST}: make several sweeps")
+    runs = tuple(
+        _run(file, entry, memory, level, mitigation, thinking, wording.get(level, {}))
+        for entry in file.models
+        for memory, level, mitigation, thinking in product(
+            memories, file.prompt_levels, file.mitigations, _thoughts(file, entry)
+        )
+    )
+    _check(path, file, runs)
+    return SweepSpec(file.name, file.dataset, runs, file.cap, file.model_dump(mode="json", by_alias=True))
+
+
+def _thoughts(file: SweepFile, entry: ModelEntry) -> tuple[str, ...]:
+    return file.thinking if entry.thinking is None else entry.thinking
+
+
+def _memories(file: SweepFile, path: Path) -> list[str]:
+    found = [label for item in file.memory for label in ([item] if isinstance(item, str) else item.labels())]
+    seen: set[str] = set()
+    for label in found:
+        if label in seen:
+            raise SeedError(f"{path}: memory: {label} is given more than once")
+        seen.add(label)
+        try:
+            composition(label)
+        except CompositionError as error:
+            raise SeedError(f"{path}: memory: {error}") from None
+    return found
+
+
+def _wording(file: SweepFile, path: Path, folder: Path | None) -> dict[str, dict[str, Prompt]]:
+    """The prompts of a user's file by level; empty where the levels are those of the seeds."""
+    if file.prompt_file is None:
+        known = levels("respond")
+        for number, level in enumerate(file.prompt_levels):
+            if level not in known:
+                raise SeedError(f"{path}: prompt_levels[{number}]: there is no '{level}'; there are {', '.join(known)}")
+        if file.memory_template not in levels("memory"):
+            raise SeedError(f"{path}: memory_template: there are {', '.join(levels('memory'))}")
+        return {}
+    if folder is None:
+        raise SeedError(
+            f"{path}: prompt_file: a sweep in the app cannot name a file of this machine; start the sweep from the "
+            "command line (cimemories sweep FILE), or use prompt_levels that ship"
+        )
+    given = read_prompt_file(_below(path, folder, file.prompt_file))
+    own = (
+        {"memory": given.prompt("memory", file.memory_template)}
+        if file.memory_template in given.levels("memory")
+        else {}
+    )
+    try:
+        return {level: {"respond": given.prompt("respond", level), **own} for level in file.prompt_levels}
+    except SeedError as error:
+        raise SeedError(f"{path}: prompt_levels: {error}") from None
+
+
+def _below(path: Path, folder: Path, name: str) -> Path:
+    """The file of that name in the folder or below it, wherever links lead. Raises SeedError for any other place."""
+    try:
+        base = folder.resolve()
+        target = (base / name).resolve()
+    except (OSError, ValueError, RuntimeError):
+        raise SeedError(f"{path}: prompt_file: this is no path that can be used") from None
+    if not target.is_relative_to(base):
+        raise SeedError(f"{path}: prompt_file: must stand in the folder of the sweep's file or below it; copy it there")
+    return target
+
+
+def _run(
+    file: SweepFile,
+    entry: ModelEntry,
+    memory: str,
+    level: str,
+    mitigation: Mitigation,
+    thinking: str,
+    wording: dict[str, Prompt],
+) -> RunSpec:
+    known = preset(entry.preset) if entry.preset else None
+    judges = [JudgeSpec() if isinstance(item, str) else item.spec() for item in file.judges]
+    return RunSpec(
+        dataset=file.dataset,
+        model=entry.model or (known.name if known else ""),
+        base_url=entry.base_url or (known.base_url if known else None) or "",
+        samples=file.samples,
+        profiles=file.profiles,
+        contexts=file.contexts,
+        judge=judges[0],
+        more_judges=tuple(judges[1:]),
+        api_key_env=entry.api_key_env or (known.api_key_env if known else None) or DEFAULT_KEY_ENV,
+        sampling=entry.sampling if entry.sampling is not None else file.sampling,
+        max_tokens=_tokens(entry.max_tokens or file.max_tokens),
+        seed=file.seed,
+        prompt_level=level,
+        prompts=wording,
+        memory=Memory(memory, file.memory_order, file.memory_seed, file.memory_template),
+        thinking=thinking,
+        mitigation=mitigation,
+        check=file.check,
+        preset=entry.preset,
+        timeout=file.timeout,
+        prices=Prices.read(entry.prices) if entry.prices else None,
+        fresh=file.fresh,
+    )
+
+
+def _check(path: Path, file: SweepFile, runs: tuple[RunSpec, ...]) -> None:
+    """What can be seen to be wrong of single cells and of all together."""
+    seen: set[tuple[object, ...]] = set()
+    prices: dict[str, Prices] = {}
+    for spec in runs:
+        try:
+            replace(spec, cap=file.cap).checked()
+        except StoreError as error:
+            raise SeedError(f"{path}: {error}") from None
+        cell = spec.model, spec.base_url, spec.memory, spec.prompt_level, spec.mitigation, spec.thinking
+        # Two entries of one model that differ in their sampling alone are two cells.
+        whole = (*cell, spec.max_tokens, tuple(sorted((k, str(v)) for k, v in spec.sampling.items())), spec.preset)
+        if whole in seen:
+            raise SeedError(f"{path}: models: {spec.model} is given more than once with the same settings")
+        seen.add(whole)
+        if spec.prices is not None and prices.setdefault(spec.model, spec.prices) != spec.prices:
+            raise SeedError(f"{path}: models: {spec.model} has two prices; the same call is paid once, at one price")
+    units = {price.currency for spec in runs for price in (spec.prices, *(j.prices for j in spec.judges)) if price}
+    if len(units) > 1:
+        raise SeedError(f"{path}: prices of one sweep are in one unit of money, not in {' and '.join(sorted(units))}")
+
+
+# ---- sweeps
+
 
 Report = Callable[[Progress], None]
 Begin = Callable[[RunRow, int, int], AbstractContextManager[Report | None]]
@@ -102,7 +510,7 @@ def plan(
     prepared = [prepare(store, run, ask) for run in spec.runs]
     with store.write() as connection:
         dataset = datasets.named(connection, spec.dataset)
-        sweep_id = sweeps.add(
+        sweep_id = store_runs.add_sweep(
             connection,
             name=spec.name,
             dataset_id=dataset.id,
@@ -256,7 +664,7 @@ class _Heart:
 def _work_off(store: Store, sweep_id: str, heart: _Heart, concurrency: int, begin: Begin | None) -> list[str]:
     """Do the runs that owe something; returns what failed, in words."""
     with store.read() as connection:
-        rows = runs.of_sweep(connection, sweep_id)
+        rows = store_runs.of_sweep(connection, sweep_id)
     failed: list[str] = []
     gone: set[tuple[str, str]] = set()  # (model, address) that refuse us: their other cells would fail as well
     for number, row in enumerate(rows, start=1):
@@ -273,7 +681,7 @@ def _work_off(store: Store, sweep_id: str, heart: _Heart, concurrency: int, begi
         try:
             with begin(row, number, len(rows)) if begin else nullcontext() as report:
                 stop = partial(_stop_when, heart, watch)
-                working.execute(store, row.id, concurrency=concurrency, on_progress=report, stop_when=stop)
+                runs.execute(store, row.id, concurrency=concurrency, on_progress=report, stop_when=stop)
         except WorkError as error:
             heart.check()
             reason = _why(store, row, error, watch)
@@ -320,11 +728,11 @@ def _status(store: Store, run_id: str) -> tuple[WorkStatus, str | None]:
 
 def _is_done(store: Store, row: RunRow) -> bool:
     """Whether a run has ended and owes nothing, failures included."""
-    if not row.status.is_finished or any(row.responses.get(status) for status in runs.RETRIABLE):
+    if not row.status.is_finished or any(row.responses.get(status) for status in store_runs.RETRIABLE):
         return False
     with store.read() as connection:
         judges = judgements.of_run(connection, row.id) + judgements.checkers_of_run(connection, row.id)
-        profiles = runs.profile_ids(connection, row.id)
+        profiles = store_runs.profile_ids(connection, row.id)
         return not any(judgements.owed(connection, row.id, j.id, p) for j in judges for p in profiles)
 
 
@@ -334,7 +742,7 @@ def _finish(store: Store, sweep_id: str, status: WorkStatus | None, reason: str 
     try:
         with store.write() as connection:
             if status is None:
-                outcomes.finish(connection, sweep_id)
+                work.finish_by_outcome(connection, sweep_id)
             else:
                 work.finish(connection, sweep_id, status, reason)
             work.bump(connection, sweep_id)

@@ -7,22 +7,636 @@ name and prompt are one context. What the file does not have is not invented: va
 
 from __future__ import annotations
 
+import codecs
+import csv
+import hashlib
+import io
+import math
+import re
 from array import array
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 
-from cimemories.formats.biography import biography
-from cimemories.formats.columns import Row, file_hash, rows
-from cimemories.formats.errors import FormatError
 from cimemories.formats.labelled import LabelledFile
-from cimemories.formats.official_records import MOST_PROFILES, shown
-from cimemories.formats.prompt_ends import ends, recipients_and_tasks
-from cimemories.model import GENERAL, Attribute, Context, Profile
-from cimemories.store.imported import STAND_IN, SharedLabels
+from cimemories.formats.official import MOST_PROFILES, FormatError, forbidden, kind, opened, shown, too_long
+from cimemories.model import (
+    DOMAINS,
+    GENERAL,
+    LONGEST_NAME,
+    LONGEST_STATEMENT,
+    Attribute,
+    Context,
+    Profile,
+    canonical_domain,
+    canonical_event,
+)
+from cimemories.store.labellings import STAND_IN, SharedLabels
+
+# ---- biography
+#
+# A biography out of memory statements, for files that have none of their own.
+#
+# What is not told is not invented: sex and address become "unknown", and the age 0, which no adult of the benchmark
+# has.
+
+
+UNKNOWN = "unknown"
+UNKNOWN_AGE = 0
+_AGE = re.compile(r"\b(1[0-4]\d|[1-9]\d?)\b")
+_ADDRESS = re.compile(
+    r"(?i)\b(?:address (?:is|was)|(?:live|lives|living|reside|resides) (?:at|in)):?\s+(\S.*)", re.DOTALL
+)
+_SEX = re.compile(r"(?i)\b(female|male|woman|man|non-?binary)\b")
+
+
+@dataclass(frozen=True)
+class Biography:
+    """`guessed`: which fields were read out of a statement; the others are unknown."""
+
+    sex: str
+    address: str
+    age: int
+    guessed: tuple[str, ...]
+
+
+def biography(statements: Mapping[str, str]) -> Biography:
+    """From statements by attribute key; a leading `general_` or `current_` of a key does not count."""
+    by_key = {re.sub(r"^(general_|current_)", "", key.strip().lower()): text for key, text in statements.items()}
+    sex = _first_name(_SEX, by_key, ("sex", "gender"))
+    age = _first_name(_AGE, by_key, ("age",))
+    address = _first_name(_ADDRESS, by_key, ("address",))
+    known = {"sex": sex, "address": address, "age": age}
+    return Biography(
+        sex=sex or UNKNOWN,
+        address=(address or UNKNOWN).strip().rstrip("."),
+        age=int(age) if age else UNKNOWN_AGE,
+        guessed=tuple(name for name, value in known.items() if value),
+    )
+
+
+def _first_name(pattern: re.Pattern[str], by_key: Mapping[str, str], keys: Sequence[str]) -> str:
+    for key in keys:
+        match = pattern.search(by_key.get(key, ""))
+        if match:
+            return match[1]
+    return ""
+
+
+# ---- parquet files
+#
+# Rows of a Parquet file that somebody else may have written, in memory that its cells allow.
+#
+# A few kilobytes of Parquet can stand for gigabytes: one long text in every row is kept once and named by number. So
+# text is read as dictionaries, sizes are looked up in the footer before anything is unpacked, and no cell is longer
+# than its format needs. A footer can lie, which only a limit on the process catches (cimemories.uploads).
+
+
+MOST_ROWS = 50_000_000
+LARGEST_COLUMN = 2 << 30  # bytes of one column of one row group, unpacked
+LARGEST_FILE = 64 << 30  # bytes of all columns that are read, unpacked; they are read as a stream
+BATCH_BYTES = 64 << 20  # of a batch, by the sizes in the footer
+
+_Choose = Callable[[pa.Schema], Sequence[str]]
+
+
+def columns(
+    stream: BinaryIO, name: str, choose: _Choose, *, rows: int, longest: int, hint: str
+) -> Iterator[dict[str, list[Any]]]:
+    """The chosen columns as lists of Python values, up to `rows` rows at a time; equal texts of a batch are one object.
+
+    choose: names of the columns to read; may raise FormatError. longest: bytes that a text may have. hint: what to do
+    with a file that is not whole. Raises FormatError that begins with `name`.
+    """
+    try:
+        file = pq.ParquetFile(stream, arrow_extensions_enabled=False)
+        wanted = list(choose(file.schema_arrow))
+        texts = [field for field in wanted if _is_text(file.schema_arrow.field(field).type)]
+        for field in wanted:
+            _refuse_type(file.schema_arrow.field(field), name)
+        size = _rows_at_once(file.metadata, wanted, rows, name)
+        stream.seek(0)
+        file = pq.ParquetFile(stream, read_dictionary=texts, arrow_extensions_enabled=False)
+        number = 0
+        for batch in file.iter_batches(batch_size=size, columns=wanted, use_threads=False):
+            yield {field: _values(batch.column(field), f"{name}: {field}", number, longest) for field in wanted}
+            number += batch.num_rows
+    except (pa.ArrowException, OSError, ValueError, KeyError, NotImplementedError) as error:
+        if isinstance(error, FormatError):
+            raise
+        first = (str(error).strip().splitlines() or ["no reason given"])[0]
+        raise FormatError(f"{name}: not a whole Parquet file ({shown(first, 120)}); {hint}") from None
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    held = type_.value_type if pa.types.is_dictionary(type_) else type_
+    return bool(pa.types.is_string(held) or pa.types.is_large_string(held))
+
+
+def _refuse_type(field: pa.Field, name: str) -> None:
+    """Only flat values: a list or a binary value of any length would be unpacked in every row."""
+    plain = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_null)
+    if not (_is_text(field.type) or any(is_plain(field.type) for is_plain in plain)):
+        raise FormatError(
+            f"{name}: the column {shown(field.name)} is of type {shown(field.type, 40)}; text, numbers, true and false "
+            "are read"
+        )
+
+
+def _rows_at_once(metadata: pq.FileMetaData, wanted: Sequence[str], rows: int, name: str) -> int:
+    """How many rows fit a batch, by the footer. Raises FormatError where it tells of more than is read."""
+    if metadata.num_rows > MOST_ROWS:
+        raise FormatError(f"{name}: {metadata.num_rows:,} rows are more than the {MOST_ROWS:,} allowed")
+    total, widest = 0, 1
+    for group in (metadata.row_group(number) for number in range(metadata.num_row_groups)):
+        held = 0
+        for column in (group.column(number) for number in range(group.num_columns)):
+            if column.path_in_schema not in wanted:
+                continue
+            size = max(column.total_uncompressed_size, 0)
+            if size > LARGEST_COLUMN:
+                raise FormatError(
+                    f"{name}: the column {shown(column.path_in_schema)} has {size >> 20:,} MiB when unpacked, more "
+                    f"than the {LARGEST_COLUMN >> 20:,} of one row group; write it with smaller row groups"
+                )
+            held += size
+        total += held
+        widest = max(widest, held // max(group.num_rows, 1))
+    if total > LARGEST_FILE:
+        raise FormatError(f"{name}: {total >> 30:,} GiB when unpacked, more than the {LARGEST_FILE >> 30} allowed")
+    return max(1, min(rows, BATCH_BYTES // widest))
+
+
+def _values(column: Any, place: str, before: int, longest: int) -> list[Any]:
+    """One column of a batch; `before`: rows of the file ahead of it."""
+    if not pa.types.is_dictionary(column.type):
+        listed: list[Any] = column.to_pylist()
+        return listed
+    # The dictionary is that of a whole row group: only what this batch names is looked at.
+    named = column.indices.drop_null().unique()
+    texts = column.dictionary.take(named)
+    if _is_text(texts.type):
+        too_long = pc.index(pc.greater(pc.binary_length(texts), longest), True).as_py()
+        if too_long >= 0:
+            row = before + pc.index(column.indices, named[too_long]).as_py() + 1
+            raise FormatError(f"{place}: the text in row {row} is longer than {longest:,} bytes; shorten it")
+    by_number = dict(zip(named.to_pylist(), texts.to_pylist(), strict=True))
+    return [None if number is None else by_number[number] for number in column.indices.to_pylist()]
+
+
+# ---- columns
+#
+# Rows of the columns file (formats.md, section 4) from Parquet or CSV, checked one by one, a few thousand in memory.
+#
+#     name | attribute | memory_statement | label | prompt | adv_reveal_prompt
+#     Ann Lee | rent | My rent is $1,450. | 0.0 | ...my memories... to Landlord for ... | ...
+#
+# Our own export has more columns, which are read where they are there: profile, recipient, task, sphere,
+# information_domain, event, label_source, label_rule, simulated.
+
+
+NEEDED = ("name", "attribute", "memory_statement", "label", "prompt")
+OWN = (
+    *("profile", "recipient", "task", "sphere", "information_domain", "event"),
+    *("label_source", "label_rule", "simulated"),
+)
+COLUMNS = (*NEEDED, "adv_reveal_prompt", *OWN)
+SOURCES = ("consensus", "person", "none")
+LONGEST_CELL = 1 << 20  # bytes; prompts, the longest, have some tens of thousands
+PROMPT_END = 8000  # characters of a prompt that are kept: recipient and purpose stand at its end
+_BATCH = 4096
+_KEPT = 2000  # texts
+_DOMAINS = (*DOMAINS, GENERAL)
+_CSV_BLOCK = 16 << 20
+_TRUTH = {"true": True, "false": False, "1": True, "0": False}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One pair. `label` 1.0 necessary, 0.0 inappropriate, None ambiguous; `prompt` is a digest of the whole of it."""
+
+    profile: int | None
+    name: str
+    attribute: str
+    statement: str
+    domain: str
+    event: str
+    event_spelling: str
+    label: float | None
+    prompt: bytes
+    prompt_end: str
+    recipient: str
+    task: str
+    sphere: str | None
+    source: str
+    rule: str
+    simulated: bool
+
+
+def is_header(line: str) -> bool:
+    """Whether a CSV file of this format can begin with this line."""
+    names = {name.strip().strip('"') for name in line.removeprefix("\ufeff").split(",")}
+    return {"memory_statement", "label"} <= names
+
+
+def rows(path: Path, *, parquet: bool) -> Iterator[Row]:
+    """Every row in its order. Raises FormatError that names the row (from 1, the header not counted) and the column."""
+    name = shown(path.name or path)
+    number, reader = 0, _Rows()
+    for columns in _parquet(path, name) if parquet else _csv(path, name):
+        for cells in zip(*columns.values(), strict=True):
+            number += 1
+            yield reader.row(dict(zip(columns, cells, strict=True)), f"{name}: row {number}")
+    if not number:
+        raise FormatError(f"{name}: there are no rows; a file of this format has one a profile, context and attribute")
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of the file's bytes."""
+    digest = hashlib.sha256()
+    with opened(path) as stream:
+        while data := stream.read(1 << 20):
+            digest.update(data)
+    return digest.hexdigest()
+
+
+def _parquet(path: Path, name: str) -> Iterator[dict[str, list[Any]]]:
+    def choose(schema: pa.Schema) -> list[str]:
+        _check_names(schema.names, name)
+        return _wanted(schema.names)
+
+    with opened(path) as stream:
+        yield from columns(stream, name, choose, rows=_BATCH, longest=LONGEST_CELL, hint="export or fetch it again")
+
+
+def _csv(path: Path, name: str) -> Iterator[dict[str, list[Any]]]:
+    _check_whole(path, name)
+    try:
+        with opened(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
+            names = next(csv.reader(text), [])
+        _check_names(names, name)
+        wanted = _wanted(names)
+        reader = pa_csv.open_csv(
+            path,
+            read_options=pa_csv.ReadOptions(block_size=_CSV_BLOCK),
+            parse_options=pa_csv.ParseOptions(newlines_in_values=True),
+            convert_options=pa_csv.ConvertOptions(
+                column_types=dict.fromkeys(wanted, pa.string()), include_columns=wanted, strings_can_be_null=False
+            ),
+        )
+        for batch in reader:
+            yield {field: batch.column(field).to_pylist() for field in batch.schema.names}
+    except (pa.ArrowException, UnicodeDecodeError, KeyError, csv.Error) as error:
+        raise FormatError(f"{name}: not a whole CSV file ({_first_row(error)}); export or fetch it again") from None
+
+
+def _check_whole(path: Path, name: str) -> None:
+    """UTF-8 throughout, and no quotation mark without its partner: that file was cut, and the CSV reader would take
+    what there is."""
+    marks = position = 0
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with opened(path) as stream:
+        while data := stream.read(1 << 20):
+            marks += data.count(b'"')
+            try:
+                decoder.decode(data)
+            except UnicodeDecodeError:
+                raise FormatError(f"{name}: not UTF-8 after byte {position}; save the file as UTF-8") from None
+            position += len(data)
+    if marks % 2 or decoder.getstate()[0]:
+        raise FormatError(f"{name}: a quoted field has no end; the file was cut off, fetch it again")
+
+
+def _check_names(names: list[str], name: str) -> None:
+    missing = [field for field in NEEDED if field not in names]
+    if missing:
+        raise FormatError(f"{name}: the column {missing[0]} is missing; needed are {', '.join(NEEDED)}")
+    twice = [field for field in COLUMNS if names.count(field) > 1]
+    if twice:
+        raise FormatError(f"{name}: the column {twice[0]} stands twice; remove one")
+
+
+def _wanted(names: list[str]) -> list[str]:
+    return [field for field in names if field in COLUMNS and field != "adv_reveal_prompt"]
+
+
+class _Rows:
+    """Cells as rows. Texts stand in thousands of rows, so what was found of one is kept for a while."""
+
+    def __init__(self) -> None:
+        self._good: set[tuple[str, str]] = set()
+        self._prompts: dict[str, tuple[bytes, str]] = {}
+
+    def row(self, found: dict[str, Any], place: str) -> Row:
+        key, prompt = self._text(found, "attribute", place), self._text(found, "prompt", place)
+        if "".join(key.splitlines()) != key:
+            raise FormatError(f"{place}: attribute holds a line break; it is a key")
+        if prompt not in self._prompts:
+            if len(self._prompts) > _KEPT:
+                self._prompts.clear()
+            self._prompts[prompt] = hashlib.sha256(prompt.encode()).digest(), prompt[-PROMPT_END:]
+        name, statement = self._text(found, "name", place), self._text(found, "memory_statement", place)
+        if len(statement) > LONGEST_STATEMENT:
+            raise FormatError(
+                f"{place}: '{shown(name)}', attribute '{shown(key)}': memory_statement "
+                f"{too_long(len(statement), LONGEST_STATEMENT)}"
+            )
+        digest, end = self._prompts[prompt]
+        source = self._optional(found, "label_source", place)
+        if source and source not in SOURCES:
+            raise FormatError(f"{place}: label_source '{shown(source)}' is none of {', '.join(SOURCES)}")
+        label = _label(found["label"], place)
+        if source == "none" and label is not None:
+            raise FormatError(f"{place}: there is a label, and label_source says that there is none")
+        event = self._optional(found, "event", place)
+        return Row(
+            profile=_whole(found["profile"], place) if "profile" in found else None,
+            name=name,
+            attribute=key,
+            statement=statement,
+            domain=_domain(self._optional(found, "information_domain", place) or GENERAL, place),
+            event=canonical_event(event) or GENERAL,
+            event_spelling=event,
+            label=label,
+            prompt=digest,
+            prompt_end=end,
+            recipient=self._optional(found, "recipient", place),
+            task=self._optional(found, "task", place),
+            sphere=self._optional(found, "sphere", place) or None,
+            source=source,
+            rule=self._optional(found, "label_rule", place),
+            simulated=_truth(found.get("simulated"), place),
+        )
+
+    def _optional(self, found: dict[str, Any], field: str, place: str) -> str:
+        return "" if found.get(field) in (None, "") else self._text(found, field, place)
+
+    def _text(self, found: dict[str, Any], field: str, place: str) -> str:
+        value = found[field]
+        if isinstance(value, str) and (field, value) in self._good:
+            return value
+        if value is None or value == "":
+            raise FormatError(f"{place}: {field} is missing")
+        if not isinstance(value, str):
+            raise FormatError(f"{place}: {field} must be text, not {kind(value)}")
+        if not value.strip():
+            raise FormatError(f"{place}: {field} is blank; write a text")
+        if len(value) > LONGEST_NAME and field not in ("prompt", "memory_statement"):
+            raise FormatError(f"{place}: {field} {too_long(len(value), LONGEST_NAME)}")
+        if forbidden(value):
+            raise FormatError(f"{place}: {field} holds control characters; remove them")
+        if len(self._good) > _KEPT:
+            self._good.clear()
+        self._good.add((field, value))
+        return value
+
+
+def _domain(text: str, place: str) -> str:
+    domain = _canonical_domain(text)
+    if domain not in _DOMAINS:
+        raise FormatError(f"{place}: information_domain '{shown(domain)}' is none of {', '.join(_DOMAINS)}")
+    return domain
+
+
+_canonical_domain = lru_cache(maxsize=256)(canonical_domain)
+
+
+def _label(value: object, place: str) -> float | None:
+    if isinstance(value, str):
+        try:
+            value = float(value) if value.strip() else None
+        except ValueError:
+            raise FormatError(f"{place}: label must be 1.0, 0.0 or nothing, not '{shown(value)}'") from None
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None  # pandas writes a missing number as nan
+    if isinstance(value, bool) or not isinstance(value, int | float) or value not in (0, 1):
+        raise FormatError(f"{place}: label must be 1.0, 0.0 or nothing, not '{shown(value)}'")
+    return float(value)
+
+
+def _whole(value: object, place: str) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**9:
+        raise FormatError(f"{place}: profile must be a number from 0, not '{shown(value)}'")
+    return value
+
+
+def _truth(value: object, place: str) -> bool:
+    if isinstance(value, str) and value:
+        value = _TRUTH.get(value.lower(), value)
+    if value in (None, ""):
+        return False
+    if not isinstance(value, bool):
+        raise FormatError(f"{place}: simulated must be true or false, not '{shown(value)}'")
+    return value
+
+
+def _first_row(error: Exception) -> str:
+    return shown((str(error).strip().splitlines() or ["no reason given"])[0], 120)
+
+
+# ---- columns writer
+#
+# Writing the published columns (see formats.columns), Parquet or CSV, one profile after the other.
+
+
+NECESSARY, INAPPROPRIATE, UNLABELLED = 1, 2, -1
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+_TYPES = {"label": pa.float64(), "profile": pa.int32(), "simulated": pa.bool_()}
+SCHEMA = pa.schema([pa.field(name, _TYPES.get(name, _TEXT)) for name in COLUMNS])
+_PLAIN = pa.schema([pa.field(name, _TYPES.get(name, pa.string())) for name in COLUMNS])
+
+
+@dataclass(frozen=True)
+class Settled:
+    """One profile with its labels: codes [attributes, contexts], UNLABELLED for none, and whether a person decided.
+
+    prompts: one a context. adversary: the prompt that asks what a message reveals.
+    """
+
+    profile: Profile
+    labels: npt.NDArray[np.int8]
+    decided: npt.NDArray[np.bool_]
+    prompts: Sequence[str]
+    adversary: str
+
+
+def write_columns(path: Path, people: Iterable[Settled], rule: str, *, simulated: bool, parquet: bool) -> None:
+    """Write all rows, context by context. `rule`: how the labels by consensus were made, in words."""
+    with ExitStack() as stack:
+        if parquet:
+            writer = stack.enter_context(pq.ParquetWriter(path, SCHEMA, compression="zstd"))
+        else:
+            writer = stack.enter_context(pa_csv.CSVWriter(path, _PLAIN))
+        for number, person in enumerate(people):
+            tables = [_rows(number, person, c, rule, simulated) for c in range(len(person.profile.contexts))]
+            if parquet and tables:
+                writer.write_table(pa.concat_tables(tables).unify_dictionaries())
+            elif not parquet:
+                for rows in tables:
+                    writer.write_table(rows.cast(_PLAIN))
+
+
+def _rows(number: int, person: Settled, context: int, rule: str, simulated: bool) -> pa.Table:
+    attributes, place = person.profile.attributes, person.profile.contexts[context]
+    codes, decided = person.labels[:, context], person.decided[:, context]
+    count = len(attributes)
+    sources = np.where(codes == UNLABELLED, "none", np.where(decided, "person", "consensus")).tolist()
+    labels = [1.0 if code == NECESSARY else 0.0 if code == INAPPROPRIATE else None for code in codes.tolist()]
+    columns: dict[str, object] = {
+        "name": _same(person.profile.name, count),
+        "attribute": _texts([a.key for a in attributes]),
+        "memory_statement": _texts([a.statement for a in attributes]),
+        "label": pa.array(labels, pa.float64()),
+        "prompt": _same(person.prompts[context], count),
+        "adv_reveal_prompt": _same(person.adversary, count),
+        "profile": pa.array([number] * count, pa.int32()),
+        "recipient": _same(place.recipient, count),
+        "task": _same(place.task, count),
+        "sphere": _same(place.sphere, count),
+        "information_domain": _texts([a.domain for a in attributes]),
+        "event": _texts([a.spelled_event for a in attributes]),
+        "label_source": _texts(sources),
+        "label_rule": _texts([rule if source == "consensus" else None for source in sources]),
+        "simulated": pa.array([simulated] * count, pa.bool_()),
+    }
+    return pa.table([columns[name] for name in COLUMNS], schema=SCHEMA)
+
+
+def _same(text: str | None, count: int) -> pa.DictionaryArray:
+    """One text in every row, kept once."""
+    if text is None:
+        return pa.DictionaryArray.from_arrays(pa.array([None] * count, pa.int32()), pa.array([], pa.string()))
+    return pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array([text], pa.string()))
+
+
+def _texts(texts: Sequence[str | None]) -> pa.DictionaryArray:
+    return pa.array(texts, pa.string()).dictionary_encode().cast(_TEXT)
+
+
+# ---- prompt ends
+#
+# Recipient and purpose out of the end of a prompt, whose wording is the file's and not known beforehand.
+#
+#     "... - My rent is $1,450.\n\nWrite a message to: Landlord\nPurpose: Renew a lease\n\nThe message alone."
+#
+# Three ways, in this order: lines that name the two; what differs between the prompts of one profile (all else in them
+# is the same); a sentence of the kind "a message to X for the purpose of Y".
+
+
+Found = tuple[str, str] | None  # recipient, task
+LONGEST = 300
+_MOST_WORDS = 200  # of recipient and purpose together, white space counted
+_FEWEST = 3  # prompts that tell what differs from what does not
+_RECIPIENT = re.compile(r"(?im)^.*\b(?:recipient|to)\b[^:\n]{0,20}:[ \t]*(\S.*?)[ \t]*$")
+_TASK = re.compile(r"(?im)^.*\b(?:purpose|task|goal)\b[^:\n]{0,40}:[ \t]*(\S.*?)[ \t]*$")
+_SENTENCE = re.compile(
+    r"(?is)\b(?:message|letter|e-?mail|note|reply)\s+to\s+(?:the\s+|your\s+)?(?P<recipient>\S.{0,200}?)[,:]?\s+"
+    r"(?:(?:for|with|serving)\s+the\s+(?:following\s+)?purpose(?:\s+of)?|for\s+the\s+task(?:\s+of)?|in\s+order\s+to|"
+    r"so\s+as\s+to|for)\s*:?\s+(?P<task>\S[^\n]{0,300}?)\s*(?:[.\n]|$)"
+)
+_QUOTES = "\"'“”‘’`*<>[]{} \t"
+
+
+def ends(prompts: Sequence[str], statements: Sequence[str]) -> list[str]:
+    """What stands after the memories in each prompt of one profile; the whole prompt where no statement is found."""
+    cut = []
+    for prompt in prompts:
+        last = max((prompt.rfind(s) + len(s) for s in statements if s in prompt), default=0)
+        cut.append(prompt[last:])
+    return cut
+
+
+def recipients_and_tasks(tails: Sequence[str]) -> list[Found]:
+    """One answer for each prompt of a profile; None where recipient or purpose cannot be told."""
+    named = [_named(tail) for tail in tails]
+    if _usable(named):
+        return named
+    differing = _differing(tails) if len(set(tails)) >= _FEWEST else []
+    if differing and _usable(differing):
+        return differing
+    said = [_said(tail) for tail in tails]
+    return said if _usable(said) else [None] * len(tails)
+
+
+def _usable(found: Sequence[Found]) -> bool:
+    """Every prompt tells both, and no two prompts the same: else the wording was misread."""
+    return all(found) and len(set(found)) == len(found)
+
+
+def _named(tail: str) -> Found:
+    recipient, task = _RECIPIENT.search(tail), _TASK.search(tail)
+    if recipient is None or task is None or recipient.start() == task.start():
+        return None
+    return _pair(recipient[1], task[1])
+
+
+def _said(tail: str) -> Found:
+    match = _SENTENCE.search(tail)
+    return _pair(match["recipient"], match["task"]) if match else None
+
+
+def _differing(tails: Sequence[str]) -> list[Found]:
+    """Beginning and end that all share are cut off; what all the middles share divides recipient from purpose."""
+    words = [re.findall(r"\s+|[^\s]+", tail) for tail in tails]
+    before = _agreeing(words)
+    after = _agreeing([line[before:][::-1] for line in words])
+    middles = [line[before : len(line) - after] for line in words]
+    glue = _shared(middles)
+    if not glue:
+        return []
+    found: list[Found] = []
+    for middle in middles:
+        at = next(i for i in range(len(middle)) if middle[i : i + len(glue)] == glue)
+        found.append(_pair("".join(middle[:at]), "".join(middle[at + len(glue) :])))
+    return found
+
+
+def _agreeing(lines: Sequence[Sequence[str]]) -> int:
+    """How many words all begin with."""
+    return next((i for i, column in enumerate(zip(*lines, strict=False)) if len(set(column)) > 1), min(map(len, lines)))
+
+
+def _shared(middles: Sequence[Sequence[str]]) -> list[str]:
+    """The longest run of words that stands in every middle, neither at its beginning nor at its end."""
+    shortest = min(middles, key=len)
+    best: list[str] = []
+    if len(shortest) > _MOST_WORDS:
+        return best
+    for start in range(1, len(shortest)):
+        for end in range(len(shortest) - 1, start + len(best), -1):
+            run = list(shortest[start:end])
+            if "".join(run).strip() and all(_inside(middle, run) for middle in middles):
+                best = run
+                break
+    return best
+
+
+def _inside(middle: Sequence[str], run: Sequence[str]) -> bool:
+    return any(list(middle[i : i + len(run)]) == run for i in range(1, len(middle) - len(run)))
+
+
+def _pair(recipient: str, task: str) -> Found:
+    texts = (" ".join(recipient.split()).strip(_QUOTES).rstrip(".,;:"), " ".join(task.split()).strip(_QUOTES))
+    if not all(texts) or any(len(text) > LONGEST for text in texts):
+        return None
+    return texts[0], texts[1].rstrip(".") or texts[1]
+
+
+# ---- huggingface
+
 
 _CODES = {1.0: 0, 0.0: 1, None: 2}  # of necessary, inappropriate, abstain
 _NONE = 3

@@ -20,14 +20,11 @@ import sqlalchemy as sa
 
 from cimemories.files import uploaded
 from cimemories.formats import bundle
-from cimemories.formats.bundle_files import MANIFEST, opened_bundle
-from cimemories.formats.columns import file_hash, is_header
-from cimemories.formats.errors import FormatError
-from cimemories.formats.huggingface import read_columns
+from cimemories.formats.bundle import MANIFEST, opened_bundle
+from cimemories.formats.huggingface import file_hash, is_header, read_columns
 from cimemories.formats.labelled import LabelledFile, read_labelled
-from cimemories.formats.official import opened, read_profiles
-from cimemories.formats.official_records import shown
-from cimemories.store import datasets, imported, restoring
+from cimemories.formats.official import FormatError, opened, read_profiles, shown
+from cimemories.store import archive, datasets, labellings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store
 
@@ -191,18 +188,18 @@ def with_one_sphere(file: LabelledFile, name: str) -> LabelledFile:
 def add_labels(connection: sa.Connection, dataset_id: int, file: LabelledFile) -> None:
     records = datasets.profile_records(connection, dataset_id)
     for labels in file.labels:
-        imported.add(connection, dataset_id, records, labels)
+        labellings.add_imported(connection, dataset_id, records, labels)
 
 
 def _import_bundle(store: Store, path: Path, name: str | None) -> Imported:
     with opened_bundle(path) as found:
         checked = bundle.check(found)
         with store.write() as connection:
-            known = restoring.with_content(connection, checked.content, checked.tables["edits"].rows)
+            known = archive.with_content(connection, checked.content, checked.tables["edits"].rows)
             if known is not None:
                 return Imported(known, False, (), "bundle")
             wanted = name or checked.name
-            _, lost = restoring.restore(
+            _, lost = archive.restore(
                 connection,
                 wanted,
                 lambda table: found.rows(table, checked.encoding, checked.tables[table]),

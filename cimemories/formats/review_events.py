@@ -9,23 +9,266 @@ events hold the same and come to the same labels, whoever began.
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Literal, get_args
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-from cimemories.formats.errors import FormatError
-from cimemories.formats.official_records import shown
-from cimemories.formats.review_events_fields import completed, moment, problem_of
-from cimemories.formats.review_events_files import Event, Form, read, write
-from cimemories.store import datasets, review_merge
+from cimemories.formats import huggingface
+from cimemories.formats.bundle import Column, columns, complaint_of, schema_of
+from cimemories.formats.official import FormatError, forbidden, loads, opened, shown, too_long
+from cimemories.model import LONGEST_STATEMENT, Label
+from cimemories.store import datasets, decisions
+from cimemories.store.audits import AuditVerdict
 from cimemories.store.datasets import DatasetRow
+from cimemories.store.decisions import EVENT_KINDS, SAID, Merged, Nameless, Places
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.review_merge import KINDS, Merged, Nameless, Places
+from cimemories.store.reviews import MarkKind
+
+# ---- review events fields
+#
+# The fields of a review event, and what each may be. One layout for JSON lines, CSV and Parquet.
+#
+#     {"event": "decision", "uid": "3f9a...", "dataset": "official", "profile": 0, "attribute": "rent",
+#      "task": "Renew the lease", "recipient": "Landlord", "annotator": "Ada", "label": "necessary", "created": "..."}
+#
+# What an event needs: event, profile (its ordinal, from 0), attribute, task, recipient, annotator, created and what it
+# says (label, kind, text or verdict). All else may be left out.
+
+
+_WHERE = columns(
+    "event:text uid:text? dataset:text? dataset_hash:text? simulated:truth? profile:integer profile_name:text? "
+    "attribute:text domain:text? statement:text? task:text recipient:text annotator:text"
+)
+_OWN = {
+    "decision": (
+        "label:text? reason:text? seconds:real? source:text? batch:text? blind:truth? guideline:text? cause:text?"
+    ),
+    "mark": "kind:text reason:text? seconds:real?",
+    "comment": "text:text resolves:text?",
+    "audit": "run:text level:text? sample:integer verdict:text? reason:text? seconds:real? blind:truth?",
+}
+FIELDS: dict[str, tuple[Column, ...]] = {
+    kind: (*_WHERE, *columns(_OWN[kind] + " created:text")) for kind in EVENT_KINDS
+}
+# Empty is a statement of its own here, so it must be written down.
+_SAID = {"decision": "label", "audit": "verdict"}
+_CHOICES = {"label": tuple(Label), "kind": tuple(MarkKind), "verdict": tuple(AuditVerdict)}
+_NOT_BLANK = ("uid", "attribute", "task", "recipient", "annotator")
+_DEFAULTS = {"reason": "", "source": "single", "blind": False, "level": "full"}
+LONGEST_NAME = 200
+
+
+def problem_of(row: Any) -> str:
+    """What is wrong with an event by itself, naming the field; '' where nothing is."""
+    kind = row.get("event") if isinstance(row, dict) else None
+    if not isinstance(row, dict) or kind not in EVENT_KINDS:
+        return f"event must be one of {', '.join(EVENT_KINDS)}, not '{shown(kind)}'"
+    said = _SAID.get(str(kind))
+    if said and said not in row:
+        return f"{said} is missing; null takes back what was said before"
+    fields = FIELDS[str(kind)]
+    problem = complaint_of(fields, _completed(fields, row))
+    if problem:
+        return problem
+    for name, text in row.items():
+        if isinstance(text, str) and len(text) > LONGEST_STATEMENT:
+            return f"{name} {too_long(len(text), LONGEST_STATEMENT)}"
+    for name in _NOT_BLANK:
+        value = row.get(name)
+        if value is not None and (not value.strip() or (name in ("uid", "annotator") and len(value) > LONGEST_NAME)):
+            return f"{name} is blank or longer than {LONGEST_NAME} characters"
+        if value is not None and name in ("uid", "annotator") and (forbidden(value) or len(value.splitlines()) > 1):
+            return f"{name} must be one line without control characters"
+    if kind == "comment" and not row["text"].strip() and not row.get("resolves"):
+        return "text is blank; a comment needs a word"
+    for name, choices in _CHOICES.items():
+        if row.get(name) is not None and name in SAID[str(kind)] and row[name] not in choices:
+            return f"{name} '{shown(row[name])}' is none of {', '.join(choices)}"
+    if row.get("seconds") is not None and row["seconds"] < 0:
+        return "seconds must not be below 0"
+    return "" if moment(row["created"]) else f"created '{shown(row['created'])}' is no time, e.g. 2026-01-31T10:00:00Z"
+
+
+def completed(row: dict[str, Any]) -> dict[str, Any]:
+    """An event without a problem, with every field: what was left out is None or its default, the time in our form."""
+    fields = FIELDS[row["event"]]
+    found: dict[str, Any] = {column.name: row.get(column.name) for column in fields}
+    for column in fields:
+        if found[column.name] in (None, ""):
+            found[column.name] = _DEFAULTS.get(column.name, "" if not column.null else None)
+    if found.get("seconds") is not None:
+        found["seconds"] = float(found["seconds"])
+    found["created"] = moment(row["created"])
+    return found
+
+
+def _completed(fields: tuple[Column, ...], row: dict[str, Any]) -> dict[str, Any]:
+    if hasattr(row, "repeated"):
+        return row
+    return {**{column.name: None for column in fields if column.null}, **row}
+
+
+def moment(text: str) -> str:
+    """A time as the record writes it, in UTC to the millisecond; '' for what is none. Without a zone it is UTC; a date
+    alone is its first moment."""
+    try:
+        found = datetime.fromisoformat(text.strip())
+        found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return ""
+    return found.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# ---- review events files
+#
+# Review events on disk: JSON lines with all kinds in one file, or CSV and Parquet with one file a kind in a folder.
+#
+#     review.jsonl              {"event": "decision", ...}
+#     review/decisions.csv      event,uid,dataset,...
+#
+# What a file is, is told by its content. In CSV an empty cell is nothing, and a text that a spreadsheet would run as a
+# formula is written with an apostrophe before it, which is taken off again.
+
+
+Form = Literal["jsonl", "csv", "parquet"]
+LONGEST_EVENT = 1 << 20  # bytes of a line, or of a text in Parquet
+FORMS: tuple[Form, ...] = get_args(Form)
+NAMES = {kind: f"{kind}s" for kind in EVENT_KINDS}
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
+_TRUTH = {"true": True, "false": False, "1": True, "0": False}
+Event = dict[str, Any]
+
+
+def write(path: Path, form: Form, events: Mapping[str, Sequence[Event]]) -> None:
+    """Write the events of each kind to a path that is not there yet: a file for JSON lines, else a folder."""
+    if form == "jsonl":
+        with path.open("w", encoding="utf-8", newline="\n") as stream:
+            for kind in events:
+                for event in events[kind]:
+                    ordered = {column.name: event.get(column.name) for column in FIELDS[kind]}
+                    stream.write(json.dumps(ordered, ensure_ascii=False, allow_nan=False) + "\n")
+        return
+    path.mkdir()
+    for kind, found in events.items():
+        columns = FIELDS[kind]
+        if form == "parquet":
+            rows = [{column.name: event.get(column.name) for column in columns} for event in found]
+            pq.write_table(pa.Table.from_pylist(rows, schema_of(columns)), path / f"{NAMES[kind]}.parquet")
+            continue
+        with (path / f"{NAMES[kind]}.csv").open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow([column.name for column in columns])
+            writer.writerows([_cell(column, event.get(column.name)) for column in columns] for event in found)
+
+
+def _cell(column: Column, value: Any) -> Any:
+    if value is None:
+        return ""
+    if column.kind == "truth":
+        return "true" if value else "false"
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def read(path: Path) -> Iterator[tuple[str, Any]]:
+    """Every event of a file, or of the files of a folder that are named as ours are, with its place in words ('x.jsonl:
+    line 3'). Raises FormatError for what cannot be read; whether an event makes sense is not looked at."""
+    name = shown(path.name or path)
+    if path.is_dir():
+        known = [path / f"{NAMES[kind]}.{form}" for kind in EVENT_KINDS for form in FORMS]
+        files = [file for file in known if file.is_file()]
+        if not files:
+            raise FormatError(f"{name}: there is no file in this folder that is named as ours, e.g. decisions.csv")
+        for file in files:
+            yield from read(file)
+        return
+    with opened(path) as stream:
+        start = stream.read(4096)
+        stream.seek(0)
+        if start.startswith(b"PAR1"):
+            yield from _parquet(stream, name)
+        elif not start.strip() or start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
+            yield from _lines(stream, name)
+        else:
+            yield from _csv(stream, name)
+
+
+def _lines(stream: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
+    number = 0
+    while line := stream.readline(LONGEST_EVENT + 1):
+        number += 1
+        place = f"{name}: line {number}"
+        if len(line) > LONGEST_EVENT:
+            raise FormatError(f"{place}: longer than {LONGEST_EVENT >> 20} MiB; that is no event")
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if line.strip():
+            yield place, loads(line, place)
+
+
+def _csv(stream: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
+    try:
+        with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
+            reader = csv.reader(text, strict=True)
+            header = next(reader, [])
+            if "event" not in header or len(set(header)) < len(header):
+                raise FormatError(f"{name}: line 1: the columns must have names, each once, and 'event' among them")
+            for cells in reader:
+                place = f"{name}: line {reader.line_num}"
+                if len(cells) != len(header):
+                    raise FormatError(f"{place}: has {len(cells)} cells, and the first line {len(header)}")
+                yield place, _event(dict(zip(header, cells, strict=True)), place)
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{name}: not UTF-8 at byte {error.start} of a part; save the file as UTF-8") from None
+    except csv.Error as error:
+        raise FormatError(f"{name}: not a whole CSV file ({shown(error)}); export it again") from None
+
+
+def _event(cells: dict[str, str], place: str) -> Event:
+    kinds = {column.name: column for column in FIELDS.get(cells["event"], ())}
+    found: Event = {}
+    for name, text in cells.items():
+        column = kinds.get(name, Column(name, "text", True))
+        if text == "" and column.null:
+            found[name] = None
+            continue
+        try:
+            match column.kind:
+                case "integer":
+                    found[name] = int(text)
+                case "real":
+                    found[name] = float(text)
+                case "truth":
+                    found[name] = _TRUTH[text.lower()]
+                case _:
+                    found[name] = text[1:] if text[:1] == "'" and text[1:].startswith(_FORMULA) else text
+        except (ValueError, KeyError):
+            wanted = {"integer": "a whole number", "real": "a number", "truth": "true or false"}[column.kind]
+            raise FormatError(f"{place}: {name} must be {wanted}, not '{shown(text)}'") from None
+    return found
+
+
+def _parquet(stream: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
+    number = 0
+    for batch in huggingface.columns(
+        stream, name, lambda schema: schema.names, rows=2000, longest=LONGEST_EVENT, hint="export it again"
+    ):
+        for cells in zip(*batch.values(), strict=True):
+            number += 1
+            yield f"{name}: row {number}", dict(zip(batch, cells, strict=True))
+
+
+# ---- review events
 
 
 @dataclass(frozen=True)
@@ -92,7 +335,7 @@ def export_events(
     with store.read() as connection:
         row = datasets.named(connection, dataset)
         digest = datasets.dataset_hash(connection, row.id)
-        found = {kind: _outgoing(connection, row, digest, kind, asked) for kind in KINDS}
+        found = {kind: _outgoing(connection, row, digest, kind, asked) for kind in EVENT_KINDS}
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=".export-", dir=path.parent))
     try:
@@ -107,7 +350,7 @@ def export_events(
 
 
 def _outgoing(connection: sa.Connection, row: DatasetRow, digest: str, kind: str, filters: Filters) -> list[Event]:
-    every = list(review_merge.events(connection, row.id, kind))
+    every = list(decisions.review_events(connection, row.id, kind))
     kept = {event["uid"] for event in every if not event.get("resolves") and filters.keeps(event)}
     return [
         {
@@ -141,7 +384,7 @@ def import_events(store: Store, path: Path, dataset: str | None = None, *, skip_
     is not here: then nothing is imported, unless skip_unknown leaves the latter out.
     """
     checked: list[Event] = []
-    nameless = {kind: Nameless(kind) for kind in KINDS}
+    nameless = {kind: Nameless(kind) for kind in EVENT_KINDS}
     for place, raw in read(path):
         problem = problem_of(raw)
         if problem:
@@ -154,11 +397,11 @@ def import_events(store: Store, path: Path, dataset: str | None = None, *, skip_
         if problems and not skip_unknown:
             more = f" ({len(problems):,} of {len(checked):,} events match nothing here)" if len(problems) > 1 else ""
             raise FormatError(f"{problems[0]}{more}; nothing was imported. Leave such events out with --skip-unknown")
-        totals = dict.fromkeys(KINDS, Merged(0, 0, 0))
+        totals = dict.fromkeys(EVENT_KINDS, Merged(0, 0, 0))
         for target in targets:
-            for kind in KINDS:
+            for kind in EVENT_KINDS:
                 mine = [event for event in target.events if event["event"] == kind]
-                done = review_merge.merge(connection, target.row.id, kind, mine) if mine else Merged(0, 0, 0)
+                done = decisions.merge_events(connection, target.row.id, kind, mine) if mine else Merged(0, 0, 0)
                 totals[kind] = Merged(*(a + b for a, b in zip(_counts(totals[kind]), _counts(done), strict=True)))
     other = sum(item.other for item in totals.values())
     if other:
@@ -197,7 +440,7 @@ def _matched(
             continue
         if row.id not in targets:
             digest = digests.get(row.id) or datasets.dataset_hash(connection, row.id)
-            targets[row.id] = _Incoming(row, review_merge.places(connection, row.id), digest)
+            targets[row.id] = _Incoming(row, decisions.event_positions(connection, row.id), digest)
         target = targets[row.id]
         problem = _placed(connection, target, event)
         if problem:
@@ -250,7 +493,7 @@ def _placed(connection: sa.Connection, target: _Incoming, event: Event) -> str:
     event |= {"attribute_id": attribute, "context_id": context}
     if event["event"] == "audit":
         if target.responses is None:
-            target.responses = review_merge.responses(connection, target.row.id)
+            target.responses = decisions.event_responses(connection, target.row.id)
         flow = (event["run"], number, context, event["level"], event["sample"])
         if flow not in target.responses:
             return f"run '{shown(event['run'])}' has no sample {event['sample']} of this profile and context here"
@@ -264,7 +507,7 @@ def _unsettled(connection: sa.Connection, target: _Incoming) -> list[str]:
     if not asked:
         return []
     comments = {e["uid"] for e in target.events if e["event"] == "comment" and not e["resolves"]}
-    there = review_merge.comment_uids(connection, target.row.id) | comments
+    there = decisions.comment_uids(connection, target.row.id) | comments
     lost = {event["uid"] for event in asked if event["resolves"] not in there}
     target.events = [event for event in target.events if not (event.get("resolves") and event["uid"] in lost)]
     return [

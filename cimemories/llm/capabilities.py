@@ -18,10 +18,8 @@ import httpx2
 import openai
 from openai import AsyncOpenAI
 
-from cimemories.llm.address import EndpointError
 from cimemories.llm.client import split_thought
-from cimemories.llm.endpoint import Endpoint, ServerInfo, look_up, sdk
-from cimemories.llm.transport import AnswerRefused
+from cimemories.llm.endpoint import AnswerRefused, Endpoint, EndpointError, ServerInfo, look_up, sdk
 from cimemories.seeds import load_prompt
 
 Schema = Literal["json_schema", "json_object", "none"]

@@ -1,31 +1,412 @@
-"""Where a model is asked, the SDK set up for it, and what a server says of itself before any work is planned on it."""
+"""An OpenAI-compatible server: its checked address, its key, and answers of bounded size and time."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
+import math
 import os
-from collections.abc import Sequence
+import re
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from email.utils import mktime_tz, parsedate_tz
 from functools import cached_property
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote, urlsplit
 
+import aiohttp
 import httpx2
 import openai
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAioHttpClient
 
-from cimemories.llm.address import (
-    DEFAULT_KEY_ENV,
-    NO_SERVERS,
-    EndpointError,
-    checked_address,
-    checked_variable,
-    may_send,
-    why_not,
-)
-from cimemories.llm.redact import Redactor, guard_logs
-from cimemories.llm.transport import AnswerRefused, BoundedClient
+from cimemories.files import open_regular
+from cimemories.seeds.presets import load_presets
 from cimemories.store.engine import storable
-from cimemories.texts import without_credentials
+from cimemories.texts import has_control, visible, without_credentials
+
+# ---- address
+#
+# Addresses of servers: what one may hold, and which key may be sent there.
+#
+# Pages, sweep files and workspaces from somebody else name both an address and an environment variable; whoever follows
+# both sends any secret of this machine to any server. A key is therefore sent only to a server that it was named for:
+#
+# - by a command that names both (`run --base-url URL --api-key-env NAME`) or by `--allow-key NAME=URL`; - in the
+# settings file, ~/.config/cimemories/settings.toml or what CIMEMORIES_SETTINGS names:
+#
+#       [keys]
+#       LAB_API_KEY = ["https://llm.lab.example", "http://localhost:8000"]
+#
+# - for the makers of seeds/models.yaml, whose variables go to their own servers.
+#
+# Nothing in a workspace counts. What a command allows it passes to the workers that it starts in CIMEMORIES_KEYS.
+
+
+DEFAULT_KEY_ENV = "OPENAI_API_KEY"
+KEYS = "CIMEMORIES_KEYS"
+SETTINGS = "CIMEMORIES_SETTINGS"
+SETTINGS_FILE = "~/.config/cimemories/settings.toml"
+NO_SERVERS = ("", "simulator", "batch", "imported")  # words that stand where an address is expected
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:_API_KEY|_TOKEN)", re.ASCII)
+_LARGEST_SETTINGS = 1_000_000  # bytes
+_PORTS = {"http": 80, "https": 443}
+
+
+class EndpointError(Exception):
+    """A server cannot be used. The message is for people: what, where, what to do next."""
+
+
+def checked_address(address: str) -> None:
+    """Raises EndpointError for an address that holds more than host, port and path, or nothing that names a host:
+    addresses are recorded and shown, and a secret in one would be too."""
+    plain = _decoded(address)
+    if has_control(plain) or any(sign in plain for sign in ";?&=#@\\"):
+        raise EndpointError(
+            "the address of the server holds more than host and path. Addresses are recorded and shown, so write "
+            f"{_bare(plain)} and put the key into an environment variable, named by --api-key-env."
+        )
+    if origin(address) is None or " " in address:
+        raise EndpointError(f"'{_bare(plain)}' is no address of a server: write http://host:port/v1. Check --base-url.")
+
+
+def _decoded(address: str) -> str:
+    """The address without percent-encoding, however often it was applied: a server or a proxy may decode it again."""
+    for _ in range(len(address)):
+        plain = unquote(address)
+        if plain == address:
+            break
+        address = plain
+    return address
+
+
+def _bare(address: str) -> str:
+    """What of a refused address may be shown: scheme, host and path, and a port only where it is a number."""
+    scheme = re.match(r"https?://", address)
+    kept = re.split(r"[;?&=#\s\\]", address.removeprefix(scheme[0] if scheme else "").rpartition("@")[2], maxsplit=1)[0]
+    kept = re.sub(r"^(\[[^\]]*\]|[^/:\[]*):(?!\d{1,5}(?:/|$))[^/]*", r"\1", kept)
+    return visible(f"{scheme[0] if scheme else 'http://'}{kept or 'host/v1'}")
+
+
+def checked_variable(variable: str) -> None:
+    """Raises EndpointError for a name that no key variable has: pages and files must not reach other secrets."""
+    if not _VARIABLE.fullmatch(variable):
+        raise EndpointError(
+            f"'{without_credentials(variable)[:80]}' is no variable of a key: only variables whose names end in "
+            "_API_KEY or _TOKEN are read. Put the key into one, and name it with --api-key-env."
+        )
+
+
+def origin(address: str) -> str | None:
+    """Scheme, host and port of an address as one text, `https://host:443`; None for what is no http address."""
+    try:
+        parts = urlsplit(address.strip())
+        port = parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in _PORTS or not parts.hostname:
+        return None
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}:{_PORTS[parts.scheme] if port is None else port}"
+
+
+def allow_key(variable: str, address: str) -> None:
+    """From now on the key in this variable may be sent to this server, by this process and those that it starts.
+
+    Raises EndpointError where either cannot be meant. The words `simulator` and `batch` need no key.
+    """
+    if address in NO_SERVERS:
+        return
+    checked_variable(variable)
+    checked_address(address)
+    pairs = os.environ.get(KEYS, "").split()
+    pair = f"{variable}={origin(address)}"
+    if pair not in pairs:
+        os.environ[KEYS] = " ".join([*pairs, pair])
+
+
+def allow_pair(text: str) -> None:
+    """`allow_key` for NAME=ADDRESS as it is typed."""
+    variable, sign, address = text.partition("=")
+    if not sign or address.strip() in NO_SERVERS:
+        raise EndpointError("--allow-key is NAME=ADDRESS, for example LAB_API_KEY=https://llm.lab.example.")
+    allow_key(variable.strip(), address.strip())
+
+
+def may_send(variable: str, address: str) -> bool:
+    """Whether the key in this variable may be sent to this server. Raises EndpointError for settings that cannot be
+    read: what they allow is then not known."""
+    there = origin(address)
+    return there is not None and any((variable, there) == pair for pair in _allowed())
+
+
+def why_not(variable: str, address: str) -> str:
+    """What to tell a person whose server got no key: how to allow it."""
+    return (
+        f"no key was sent: ${variable} is not allowed for this server. Allow it with --allow-key "
+        f"{variable}={(origin(address) or address).removesuffix(':443').removesuffix(':80')} (of this command, or of "
+        f"`cimemories app`), or under [keys] in {_settings_path()}"
+    )
+
+
+def _allowed() -> Iterator[tuple[str, str | None]]:
+    for pair in os.environ.get(KEYS, "").split():
+        variable, _, address = pair.partition("=")
+        yield variable, origin(address)
+    for preset in load_presets():
+        if preset.api_key_env and preset.base_url:
+            yield preset.api_key_env, origin(preset.base_url)
+    yield from _of_settings()
+
+
+def _settings_path() -> Path:
+    home = os.environ.get("XDG_CONFIG_HOME")
+    usual = Path(home, "cimemories", "settings.toml") if home else Path(SETTINGS_FILE).expanduser()
+    return Path(os.environ[SETTINGS]) if os.environ.get(SETTINGS) else usual
+
+
+def _of_settings() -> Iterator[tuple[str, str | None]]:
+    path = _settings_path()
+    try:
+        with open_regular(path) as stream:
+            settings = tomllib.loads(stream.read(_LARGEST_SETTINGS).decode("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except (OSError, ValueError) as error:
+        raise EndpointError(f"the settings in {path} cannot be read ({error}). Mend or remove the file.") from None
+    keys = settings.get("keys", {})
+    if not isinstance(keys, dict):
+        raise EndpointError(f"{path}: [keys] is a table of variables, each with the addresses that it may be sent to.")
+    for variable, addresses in keys.items():
+        for address in [addresses] if isinstance(addresses, str) else addresses:
+            if not isinstance(address, str) or origin(address) is None or not _VARIABLE.fullmatch(variable):
+                raise EndpointError(
+                    f'{path}: write [keys] {variable} = "https://host" with a name that ends in _API_KEY or _TOKEN.'
+                )
+            yield variable, origin(address)
+
+
+# ---- redact
+#
+# Keys taken out of whatever is written down or said: errors, logs, and the text of servers that echo what they got.
+#
+# A key that a text cuts through is found by its parts: every stretch of `least` characters of it that stands in the
+# text goes. So is one that was escaped on its way, as JSON, as an address or as Python's bytes do it.
+
+
+PLACEHOLDER = "[key]"
+IN_ERRORS = 6
+IN_ANSWERS = 12  # a model's own words stay what they are: only what no text shares with a key by chance is taken out
+LOGGERS = (
+    "openai",
+    "openai._base_client",
+    "openai._response",
+    "openai._legacy_response",
+    "httpx2",
+    "httpcore2",
+    "httpcore2.connection",
+    "httpcore2.http11",
+    "httpcore2.http2",
+    "httpcore2.proxy",
+    "httpcore2.socks",
+)
+
+
+class Redactor:
+    """Takes one key out of texts; does nothing where there is none."""
+
+    def __init__(self, key: str | None) -> None:
+        spellings = {key, json.dumps(key)[1:-1], quote(key, safe=""), repr(key)[1:-1]} if key else set()
+        self._spellings = sorted(spellings, key=lambda text: (-len(text), text))
+
+    def error(self, text: str) -> str:
+        """A text about something that went wrong. A short key goes where it stands as a whole."""
+        return self._without(text, IN_ERRORS)
+
+    def answer(self, text: str) -> str:
+        """A text that a model is said to have written. A key that is too short to tell from a word stays."""
+        return self._without(text, IN_ANSWERS, whole=False)
+
+    def _without(self, text: str, least: int, *, whole: bool = True) -> str:
+        for spelling in self._spellings:
+            if whole:
+                text = text.replace(spelling, PLACEHOLDER)
+            for start in range(len(spelling) - least + 1):
+                part = spelling[start : start + least]
+                if part in text and part not in PLACEHOLDER:
+                    text = _without_stretches(text, spelling, least)
+                    break
+        return text
+
+
+def _without_stretches(text: str, key: str, least: int) -> str:
+    """Text without every stretch of at least so many characters that it shares with the key."""
+    parts = {key[start : start + least] for start in range(len(key) - least + 1)}
+    found = re.compile("|".join(f"(?=({re.escape(part)}))" for part in sorted(parts)))
+    kept: list[str] = []
+    end = 0
+    for hit in found.finditer(text):
+        if hit.start() > end or not kept:
+            kept += [text[end : hit.start()], PLACEHOLDER]
+        end = max(end, hit.start() + least)
+    return "".join([*kept, text[end:]])
+
+
+class _LogFilter(logging.Filter):
+    """Takes all keys that this process uses out of what the libraries below log, where somebody lets them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.redactors: dict[str, Redactor] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        for redactor in self.redactors.values():
+            text = redactor.error(text)
+        record.msg, record.args = text, ()
+        return True
+
+
+_filter = _LogFilter()
+
+
+def guard_logs(key: str) -> None:
+    """From now on nothing that the HTTP libraries log holds this key, at whatever level."""
+    _filter.redactors.setdefault(key, Redactor(key))
+    for name in LOGGERS:
+        logging.getLogger(name).addFilter(_filter)
+
+
+# ---- transport
+#
+# The HTTP client below the openai SDK: bounds what a server may send back, and where a request may go.
+#
+# The SDK's own limit is the time between two bytes, so a server that drips a byte a second is waited for without end,
+# and a body of any size is read into memory. Here every try has a total deadline and every body a largest size.
+
+
+LARGEST_BODY = 8_000_000  # bytes; twenty samples of 32,000 tokens are below 6 MB
+WHOLE_FACTOR = 5.0  # some makers hold a request open by blank lines while it waits for its turn
+PATIENCE = 2.0
+PATIENCE_SECONDS = 1800.0
+MOST_REDIRECTS = 3
+LONGEST_RETRY_AFTER = 120.0  # the SDK's own limit: of a longer Retry-After it makes no retry at all
+
+
+class AnswerRefused(openai.OpenAIError):
+    """The exchange was ended on our side, and another try would end the same way. `cause` is the outcome's status."""
+
+    def __init__(self, cause: str, message: str) -> None:
+        super().__init__(message)
+        self.cause = cause
+        self.message = message
+
+
+class BoundedClient(DefaultAioHttpClient):
+    """Sends one request at a time for the SDK, and reads its answer within the bounds of this module.
+
+    Waits longer at each retry: a server that lost a request gets it again soon, one that is slow gets its time. Raises
+    AnswerRefused for an answer that is too large, compressed (a bound on bytes sent bounds nothing then) or not whole
+    in time, and for a redirect to another origin: the request holds prompts and a key.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        super().__init__(limits=httpx2.Limits(max_connections=None))
+        self._first_try = timeout
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        options |= {"stream": True, "follow_redirects": False}
+        seconds = max(WHOLE_FACTOR * self._first_try, _patience(request))
+        try:
+            async with asyncio.timeout(seconds):
+                for _ in range(MOST_REDIRECTS + 1):
+                    request.headers["accept-encoding"] = "identity"
+                    response = await super().send(request, **options)
+                    try:
+                        if response.next_request is None:
+                            return await _read(response)
+                    finally:
+                        await response.aclose()
+                    if _origin(response.next_request.url) != _origin(request.url):
+                        raise AnswerRefused(
+                            "redirected",
+                            f"the server sends requests on to {_origin(response.next_request.url)} (HTTP "
+                            f"{response.status_code}), and prompts are sent to no other server than the one that was "
+                            "named. If that is where the model is, use it as the base URL",
+                        )
+                    request = response.next_request
+        except TimeoutError:
+            raise AnswerRefused("timeout", f"the answer was not whole after {seconds:g} s (see --timeout)") from None
+        except aiohttp.ClientError as error:
+            # What the SDK's transport does not translate: headers that are no HTTP, or too long. Chained to nothing:
+            # the error holds the request with its key.
+            reason = getattr(error, "message", "") or str(error)
+            raise httpx2.RemoteProtocolError(f"the answer is no HTTP: {reason[:200]}", request=request) from None
+        raise AnswerRefused("redirected", f"the server redirects more than {MOST_REDIRECTS} times")
+
+
+def _patience(request: httpx2.Request) -> float:
+    """Set the longest silence of this try, and return it; 0 where there is no limit."""
+    retry = int(request.headers.get("x-stainless-retry-count", 0))
+    limits: dict[str, float | None] = request.extensions["timeout"]
+    if retry and limits.get("read") is not None:
+        limits["read"] = min(float(limits["read"] or 0) * PATIENCE**retry, PATIENCE_SECONDS)
+    return limits.get("read") or 0.0
+
+
+async def _read(response: httpx2.Response) -> httpx2.Response:
+    """The response with its body read."""
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise AnswerRefused("malformed", f"the answer is compressed ({encoding[:40]}), which was not asked for")
+    body = bytearray()
+    if not response.headers.get("content-length", "").isdigit() or _length(response) <= LARGEST_BODY:
+        async for piece in response.aiter_raw():
+            body += piece
+            if len(body) > LARGEST_BODY:
+                break
+        else:
+            return httpx2.Response(
+                response.status_code,
+                headers=response.headers,
+                content=bytes(body),
+                request=response.request,
+                extensions=response.extensions,
+            )
+    raise AnswerRefused("too large", f"the answer is larger than {LARGEST_BODY // 1_000_000} MB, which no message is")
+
+
+def _length(response: httpx2.Response) -> int:
+    return int(response.headers["content-length"][:20])
+
+
+def _origin(url: httpx2.URL) -> str:
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    return f"{url.scheme}://{host}{'' if url.port is None else f':{url.port}'}"
+
+
+def retry_after(headers: httpx2.Headers) -> float | None:
+    """Seconds that a server asks to be left alone, given as seconds, milliseconds or a date; None where it does not."""
+    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
+        try:
+            seconds = float(headers[name]) / unit
+        except (KeyError, ValueError):
+            continue
+        return seconds if seconds > 0 and not math.isnan(seconds) else None
+    try:
+        date = parsedate_tz(headers.get("retry-after", ""))
+        return None if date is None else max(0.0, mktime_tz(date) - time.time()) or None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+# ---- endpoint
+#
+# Where a model is asked, the SDK set up for it, and what a server says of itself before any work is planned on it.
+
 
 SIMULATOR_OWNER = "cimemories-simulator"
 NO_KEY = "no-key-needed"

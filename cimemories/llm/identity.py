@@ -15,13 +15,11 @@ from dataclasses import replace
 from functools import partial
 from urllib.parse import urlsplit
 
-from cimemories.llm import vllm_state
-from cimemories.llm.address import EndpointError
-from cimemories.llm.endpoint import Endpoint, ServerInfo, look_up
-from cimemories.store import servers
-from cimemories.store.calls import Origin
+from cimemories.llm import vllm
+from cimemories.llm.endpoint import Endpoint, EndpointError, ServerInfo, look_up
+from cimemories.store import calls
+from cimemories.store.calls import Origin, ServerId, address_of, is_loopback
 from cimemories.store.engine import Store
-from cimemories.store.servers import ServerId, address_of, is_loopback
 
 # Flags of vLLM that move or speed up a server, and leave what it answers alone. All others are a part of its identity.
 _PLACEMENT = frozenset(
@@ -41,7 +39,7 @@ def server_id(base_url: str, info: ServerInfo, store: Store) -> ServerId:
     Where the record is a database that several machines share, an address of this machine is told by its name too.
     """
     if info.simulated:
-        return ServerId(servers.SIMULATED.address, info.root, info.revision)
+        return ServerId(calls.SIMULATED.address, info.root, info.revision)
     address = address_of(base_url)
     if is_loopback(address):
         managed = _managed(address, store)
@@ -55,7 +53,7 @@ def server_id(base_url: str, info: ServerInfo, store: Store) -> ServerId:
 def _managed(address: str, store: Store) -> ServerId | None:
     """The managed vLLM that listens at an address of this machine, by its command; None where there is none."""
     port = urlsplit(address).port
-    for state in vllm_state.all_states(store.workspace):
+    for state in vllm.all_states(store.workspace):
         if state.live and state.here and state.port == port:
             return ServerId(" ".join(["vllm serve", state.model, *flags_of(state.command, state.model)]))
     return None
@@ -80,7 +78,7 @@ def origin_of(store: Store, simulated: bool, server: str | None, fresh: str | No
     if server is None:
         return Origin(simulated)
     with store.read() as connection:
-        same = servers.same(connection, server)
+        same = calls.same(connection, server)
     return Origin(simulated, server, fresh, same.servers, same.before)
 
 
@@ -113,7 +111,7 @@ def _recorded(store: Store, endpoint: Endpoint, info: ServerInfo, planned: Origi
     if found == was:
         return planned
     with store.write(relaxed=True) as connection:
-        servers.remember(connection, [found.text])
+        calls.remember(connection, [found.text])
     current = origin_of(store, planned.simulated, found.text, planned.fresh)
     # Work that goes on where its server has moved to has answers from before the move; from another build it has none.
     return replace(current, same=(was.text, *current.same)) if found.may_be(was) else current

@@ -1,33 +1,246 @@
-"""vLLM servers that this project starts, watches and stops. Each has a supervisor of its own (vllm_supervisor).
+"""Managed vLLM servers: starting, watching and stopping one, and the supervisor that outlives the app.
 
-    state = start(workspace, ServerSpec("Qwen/Qwen3-8B", max_model_len=32768), started_by="cimemories serve")
-    state = wait(workspace, state.id)          # ready, or VllmError with the cause and vLLM's own last lines
-    stop(workspace, state.id)
-
-A server stops with the process that started it, unless its spec says `keep`.
+One detached supervisor a server writes its state; whoever wants to know reads the state file.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import http.client
 import os
 import shlex
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import IO
 
 import psutil
 
-from cimemories.llm import vllm_state
-from cimemories.llm.vllm_program import HOST, ServerSpec, VllmError, command, find_program, is_path
-from cimemories.llm.vllm_state import Phase, ServerState, all_states, named, process
-from cimemories.llm.vllm_supervisor import GRACE_SECONDS, PACKAGE, tail
-from cimemories.store.ids import new_id
+from cimemories.llm import vllm
+from cimemories.llm.vllm import (
+    HOST,
+    Phase,
+    ServerSpec,
+    ServerState,
+    VllmError,
+    all_states,
+    explain,
+    find_program,
+    is_path,
+    load_state,
+    lock_of,
+    log_of,
+    open_lock,
+    process_of,
+    read_regular,
+    save_state,
+    secrets,
+    server_command,
+    server_environment,
+    start_step,
+    state_named,
+    without_secrets,
+)
+from cimemories.store import engine
+from cimemories.store.engine import new_id
 from cimemories.texts import visible
+
+# ---- vllm supervisor
+#
+# `python -m cimemories.llm.vllm_supervisor STATE`: one process a managed server, which starts vLLM and watches it.
+#
+# It writes vLLM's words to the log without any key, says in the state file how the server stands, and stops vLLM when
+# it is told to (SIGTERM) or when the process that asked for the server is gone, whatever ended that. Should it be
+# killed itself, the kernel ends vLLM (on Linux).
+
+
+PACKAGE = Path(__file__).resolve().parents[2]
+HEALTH_SECONDS = 0.5
+GRACE_SECONDS = 20.0
+LARGEST_LOG = 20_000_000  # bytes; what is older goes to one file beside it, then is gone
+LONGEST_PIECE = 65_536
+TAIL = 200_000  # bytes of the log that an explanation is looked for in
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+
+
+class Supervisor:
+    """Watches one server from its start to its end; `run` is all there is to call."""
+
+    def __init__(self, path: Path, state: ServerState) -> None:
+        self.path = path
+        self.state = state
+        self.log = log_of(path)
+        self.lock = lock_of(path)
+        self.stopping = ""
+
+    def run(self) -> None:
+        """Start vLLM and stay until it has ended. The state file says everything that can go wrong."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: self._stop_because("on request"))
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        held = open_lock(self.lock)  # until this process ends
+        self._say(supervisor=process_of(os.getpid()))
+        program = Path(self.state.command[0])
+        try:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            server = subprocess.Popen(
+                self.state.command,
+                env=server_environment(program, os.environ, PACKAGE),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=(held,),
+                umask=engine.users_umask(),  # caches of models may be shared with other users
+                preexec_fn=_die_with_parent,
+            )
+        except OSError as error:
+            reason = f"{program} cannot be run ({error.strerror}). Look at it, or name another in CIMEMORIES_VLLM."
+            self._say(phase=Phase.FAILED, cause="no vllm", error=reason, ended=time.time())
+            return
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self._say(server=process_of(server.pid))
+        assert server.stdout is not None
+        pump = threading.Thread(target=_pump, args=(server.stdout, self.log, secrets(os.environ)), daemon=True)
+        pump.start()
+        self._watch(server)
+        pump.join(timeout=2)  # a child that outlived the server could hold the pipe open
+        self._say(**self._end(server.returncode))
+
+    def _watch(self, server: subprocess.Popen[bytes]) -> None:
+        looked = 0.0
+        while server.poll() is None:
+            if self.state.owner is not None and not self.state.owner.alive:
+                self._stop_because("with what had started it")
+            if self.stopping:
+                break
+            if self.state.phase == Phase.STARTING and time.monotonic() - looked > HEALTH_SECONDS:
+                looked = time.monotonic()
+                self._look()
+            time.sleep(LOOK_SECONDS)
+        end(server)
+
+    def _look(self) -> None:
+        if healthy(self.state.port):
+            self._say(phase=Phase.READY, ready=time.time(), step="")
+            return
+        doing = start_step(tail(self.log))
+        if doing != self.state.step:
+            self._say(step=doing)
+
+    def _end(self, exit_code: int | None) -> dict[str, object]:
+        now: dict[str, object] = {"ended": time.time(), "exit_code": exit_code, "step": ""}
+        if self.stopping:
+            return {**now, "phase": Phase.STOPPED, "error": self.stopping}
+        failure = explain(tail(self.log), exit_code, was_ready=self.state.ready is not None)
+        return {
+            **now,
+            "phase": Phase.FAILED,
+            "cause": failure.cause,
+            "error": failure.message,
+            "lines": failure.lines,
+        }
+
+    def _stop_because(self, reason: str) -> None:
+        self.stopping = self.stopping or reason
+
+    def _say(self, **changes: object) -> None:
+        self.state = self.state.model_copy(update=changes)
+        with contextlib.suppress(OSError):  # a full disk is no reason to leave vLLM alone
+            save_state(self.path, self.state)
+
+
+def healthy(port: int) -> bool:
+    """Whether the server on this port says that it can answer."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=2)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def end(server: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> None:
+    """End a server and all that it started: asked first, killed after `grace` seconds."""
+    children: list[psutil.Process] = []
+    with contextlib.suppress(psutil.Error):
+        children = psutil.Process(server.pid).children(recursive=True)
+    if server.poll() is None:
+        server.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(grace)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(server.pid, signal.SIGKILL)  # it leads the group that its engines are in
+    for child in children:
+        with contextlib.suppress(psutil.Error):
+            child.kill()
+    server.wait()
+
+
+def tail(log: Path, size: int = TAIL) -> str:
+    """The end of a log; '' where there is none."""
+    try:
+        return read_regular(log, size, end=True).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _pump(source: IO[bytes], log: Path, hidden: tuple[bytes, ...]) -> None:
+    """Write what vLLM says to the log, whole lines at a time, so that no key is cut in two and so missed."""
+    rest, written = b"", 0
+    output = log.open("wb")
+    while True:
+        piece = os.read(source.fileno(), LONGEST_PIECE)
+        rest += piece
+        # Progress bars end their lines with a carriage return.
+        cut = max(rest.rfind(b"\n"), rest.rfind(b"\r")) + 1
+        if not piece or len(rest) > 4 * LONGEST_PIECE:
+            cut = len(rest)
+        clean = without_secrets(rest[:cut], hidden)
+        rest = rest[cut:]
+        with contextlib.suppress(OSError):  # a full disk must not stop vLLM, whose pipe would fill
+            output.write(clean)
+            output.flush()
+        written += len(clean)
+        if written > LARGEST_LOG:
+            output.close()
+            os.replace(log, log.with_name(f"{log.name}.1"))
+            output, written = log.open("wb"), 0
+        if not piece:
+            output.close()
+            return
+
+
+def _die_with_parent() -> None:
+    """Runs in vLLM's process before vLLM does."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGTERM)
+
+
+def main(path: str) -> None:
+    state = load_state(Path(path))
+    if state is not None:
+        Supervisor(Path(path), state).run()
+
+
+# ---- vllm server
+#
+# vLLM servers that this project starts, watches and stops. Each has a supervisor of its own (vllm_supervisor).
+#
+#     state = start(workspace, ServerSpec("Qwen/Qwen3-8B", max_model_len=32768), started_by="cimemories serve")
+#     state = wait(workspace, state.id)          # ready, or VllmError with the cause and vLLM's own last lines
+#     stop(workspace, state.id)
+#
+# A server stops with the process that started it, unless its spec says `keep`.
+
 
 FIRST_PORT, LAST_PORT = 8000, 8099
 LOOK_SECONDS = 0.2
@@ -46,24 +259,24 @@ def start(
     if is_path(spec.model) and not Path(spec.model).expanduser().exists():
         raise VllmError(f"there is no model at {spec.model}: no such file or folder.", "missing model")
     workspace = workspace.absolute()
-    with vllm_state.reserving(workspace):
+    with vllm.reserving(workspace):
         port = _port(spec.port, _taken(workspace))
         server_id = new_id("server")
-        path = vllm_state.path_of(workspace, server_id)
+        path = vllm.state_path(workspace, server_id)
         state = ServerState(
             id=server_id,
             host=socket.gethostname(),
             model=spec.model,
             served_name=spec.name,
             port=port,
-            command=tuple(command(program, spec, port)),
+            command=tuple(server_command(program, spec, port)),
             started_by=started_by,
             keep=spec.keep,
             created=time.time(),
-            owner=None if spec.keep else process(os.getpid()),
-            log=str(vllm_state.log_of(path)),
+            owner=None if spec.keep else process_of(os.getpid()),
+            log=str(vllm.log_of(path)),
         )
-        vllm_state.save(path, state)
+        vllm.save_state(path, state)
     _launch(path, state, environ)
     return state
 
@@ -82,7 +295,7 @@ def _launch(path: Path, state: ServerState, environ: Mapping[str, str]) -> None:
     python_path = os.pathsep.join(filter(None, [str(PACKAGE), environ.get("PYTHONPATH")]))
     try:
         subprocess.Popen(
-            [sys.executable, "-m", "cimemories.llm.vllm_supervisor", str(path)],
+            [sys.executable, "-m", "cimemories.llm.vllm_server", str(path)],
             env={**environ, "PYTHONPATH": python_path},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -91,7 +304,7 @@ def _launch(path: Path, state: ServerState, environ: Mapping[str, str]) -> None:
         )
     except OSError as error:
         reason = f"the process that watches over the server could not be started ({error.strerror})."
-        vllm_state.save(path, state.model_copy(update={"phase": Phase.FAILED, "error": reason, "ended": time.time()}))
+        vllm.save_state(path, state.model_copy(update={"phase": Phase.FAILED, "error": reason, "ended": time.time()}))
         raise VllmError(reason, "no supervisor") from error
 
 
@@ -145,7 +358,7 @@ def wait(
     end = None if timeout is None else time.monotonic() + timeout
     before = None
     while True:
-        state = named(workspace, server_id)
+        state = state_named(workspace, server_id)
         if state != before and on_change is not None:
             on_change(state)
         before = state
@@ -166,14 +379,14 @@ def stop(workspace: Path, name: str) -> ServerState:
     One that has ended already is left as it is. Raises VllmError for an unknown one, and for one on another machine.
     """
     workspace = workspace.absolute()
-    state = named(workspace, name)
+    state = state_named(workspace, name)
     if not state.live:
         return state
     if not state.here:
         raise VllmError(
             f"{state.id} runs on {state.host}. Stop it there: cimemories stop-server {state.id}", "elsewhere"
         )
-    lock = vllm_state.lock_of(vllm_state.path_of(workspace, state.id))
+    lock = vllm.lock_of(vllm.state_path(workspace, state.id))
     patience = time.monotonic() + GRACE_SECONDS + 10
     asked = False
     while time.monotonic() < patience:
@@ -184,7 +397,7 @@ def stop(workspace: Path, name: str) -> ServerState:
         elif state.supervisor is not None:
             break
         time.sleep(LOOK_SECONDS / 2)
-        state = named(workspace, state.id)
+        state = state_named(workspace, state.id)
         if not state.live:
             return state
     # The supervisor is gone or does not act: end the server without it.
@@ -193,18 +406,18 @@ def stop(workspace: Path, name: str) -> ServerState:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(left.pid, signal.SIGKILL)
     last = state.model_copy(update={"phase": Phase.STOPPED, "error": "by force", "ended": time.time(), "step": ""})
-    vllm_state.save(vllm_state.path_of(workspace, state.id), last)
+    vllm.save_state(vllm.state_path(workspace, state.id), last)
     return last
 
 
 def forget(workspace: Path, server_id: str) -> None:
     """Remove the state and the logs of a server that has ended. Raises VllmError while it lives, or where it is not."""
-    state = named(workspace, server_id)
+    state = state_named(workspace, server_id)
     if state.live:
         raise VllmError(f"{state.id} is {state.phase}. Stop it first.", "still alive")
-    path = vllm_state.path_of(workspace, state.id)
-    log = vllm_state.log_of(path)
-    _remove([path, vllm_state.lock_of(path), log, log.with_name(f"{log.name}.1")])
+    path = vllm.state_path(workspace, state.id)
+    log = vllm.log_of(path)
+    _remove([path, vllm.lock_of(path), log, log.with_name(f"{log.name}.1")])
 
 
 def _remove(paths: Iterable[Path]) -> None:
@@ -227,7 +440,7 @@ def running(workspace: Path) -> list[ServerState]:
     return [state for state in all_states(workspace) if state.phase == Phase.READY and state.here]
 
 
-def log_tail(state: ServerState, lines: int = 12) -> str:
+def server_log_tail(state: ServerState, lines: int = 12) -> str:
     """The last lines of a server's log as vLLM wrote them, keys taken out; '' where there are none."""
     return visible("\n".join(tail(Path(state.log), 32_768).splitlines()[-lines:]))
 
@@ -242,20 +455,5 @@ def joined(words: Iterable[str]) -> str:
     return shlex.join(words)
 
 
-__all__ = [
-    "Phase",
-    "ServerSpec",
-    "ServerState",
-    "VllmError",
-    "forget",
-    "joined",
-    "log_tail",
-    "named",
-    "next_port",
-    "running",
-    "servers",
-    "shown_command",
-    "start",
-    "stop",
-    "wait",
-]
+if __name__ == "__main__":
+    main(sys.argv[1])

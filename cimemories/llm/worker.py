@@ -14,14 +14,14 @@ from typing import NoReturn
 
 import sqlalchemy as sa
 
-from cimemories.llm.client import Client, Endpoint
+from cimemories.llm.client import Client
+from cimemories.llm.endpoint import Endpoint
 from cimemories.llm.executor import Executor, Job, Progress, Stopped
 from cimemories.llm.identity import confirmed, origin_of
-from cimemories.llm.simulator import running_simulator
 from cimemories.model import WorkStatus
-from cimemories.store import outcomes, work
-from cimemories.store.engine import DatabaseLost, Store, StoreError
-from cimemories.store.problems import cause
+from cimemories.simulator.server import running_simulator
+from cimemories.store import work
+from cimemories.store.engine import DatabaseLost, Store, StoreError, cause
 from cimemories.store.work import Claim, ClaimLost
 from cimemories.texts import without_credentials
 
@@ -140,7 +140,7 @@ def _finish(store: Store, work_id: str, status: WorkStatus | None, error: str | 
     def finished() -> None:
         with store.write() as connection:
             if status is None:
-                outcomes.finish(connection, work_id)
+                work.finish_by_outcome(connection, work_id)
             else:
                 work.finish(connection, work_id, status, error)
             work.bump(connection, work_id)

@@ -6,23 +6,23 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from cimemories import __version__
-from cimemories.analysis.cube import IdentifierRule
-from cimemories.analysis.flows import Flows, Scope
-from cimemories.report import ground, methods, record, results
-from cimemories.report.basis import Basis, basis, listed, several
-from cimemories.report.document import Report, Section
+from cimemories.flows.arrays import IdentifierRule
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Scope
+from cimemories.report import methods, record, results
+from cimemories.report.document import Basis, Report, Section, basis, listed, several
 
 PARTS: tuple[tuple[str, Callable[[Basis], Section | None]], ...] = (
-    ("headline numbers", results.headline),
+    ("headline numbers", results.headline_section),
     ("comparison", results.comparison),
     ("breakdowns", results.breakdowns),
     ("heatmaps", results.heatmaps),
     ("accumulation", results.accumulated),
     ("examples", results.examples),
-    ("labels", ground.labels),
-    ("judges", ground.judges),
-    ("coverage", ground.coverage),
-    ("identifiers", ground.identifiers),
+    ("labels", results.labels_section),
+    ("judges", results.judges_section),
+    ("coverage", results.coverage_section),
+    ("identifiers", results.identifiers_section),
     ("methods", methods.methods),
     ("manifest", record.manifest),
     ("commands", record.repeat),

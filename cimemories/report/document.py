@@ -5,11 +5,28 @@ Every text in a block is plain, whoever wrote it: it is escaped where it is turn
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
-from cimemories.analysis.leak_rows import LeakRow
+import pandas as pd
+
+from cimemories.compare.leaderboard import Leaderboard, Line, bounds_text, leaderboard, names, percent
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.flows.arrays import IdentifierRule
+from cimemories.flows.flows import Flows
+from cimemories.flows.labels import AppliedRule, rule_of
+from cimemories.flows.scope import Labels, Scope
+from cimemories.labels.survival import by_group, dissent
+from cimemories.labels.votes import GroupBy
+from cimemories.labels.whatif import labelled_pairs
+from cimemories.leaks.table import LeakRow
+from cimemories.metrics.bootstrap import Interval, Intervals, intervals
+from cimemories.model import Persona
+from cimemories.store import labellings
+from cimemories.store.engine import StoreError
+from cimemories.store.labellings import LabellingRow
 
 
 @dataclass(frozen=True)
@@ -124,3 +141,169 @@ class Report:
     def figures(self) -> Iterator[Figure]:
         for section in self.sections:
             yield from (block for block in section.blocks if isinstance(block, Figure))
+
+
+# ---- basis
+#
+# What a report is made of: the runs, how they are read, what they are called, and how its tables are made.
+
+
+SIMULATED = " (simulated)"
+
+
+@dataclass(frozen=True)
+class Basis:
+    """scopes: the runs in the order in which they were asked for; the first is what others are held against. texts:
+    whether messages, memories and names of users may be shown."""
+
+    flows: Flows
+    scopes: tuple[Scope, ...]
+    rule: IdentifierRule
+    board: Leaderboard
+    texts: bool
+
+    @property
+    def lines(self) -> list[Line]:
+        """A line a run, in the order in which they were asked for."""
+        by_id = {line.run.id: line for line in self.board.lines}
+        return [by_id[asked.run.id] for asked in self.scopes]
+
+    @property
+    def called(self) -> dict[str, str]:
+        """What each run is called, by its id; a simulated one says so wherever it is named."""
+        plain = names(self.board.lines)
+        return {line.run.id: plain[line.run.id] + marked(line.scope.simulated) for line in self.lines}
+
+    @property
+    def several(self) -> bool:
+        return len(self.scopes) > 1
+
+    def intervals(self, asked: Scope) -> Intervals:
+        return intervals(self.flows, asked, self.rule)
+
+
+def marked(parts: Sequence[str]) -> str:
+    """What is put behind the name of a run of which these parts are simulated: where its messages are, just that."""
+    if not parts:
+        return ""
+    return SIMULATED if "responses" in parts else f" (simulated {listed(list(parts))})"
+
+
+def basis(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule, *, texts: bool) -> Basis:
+    """Raises StoreError without a run, for runs of several datasets, and for one run in it twice."""
+    if not scopes:
+        raise StoreError("a report is about one run or more. `cimemories runs` lists them.")
+    ids = [asked.run.id for asked in scopes]
+    if len(set(ids)) < len(ids):
+        raise StoreError("a report has each run once. Name different runs.")
+    return Basis(flows, tuple(scopes), rule, leaderboard(flows, scopes, rule), texts)
+
+
+def table(
+    caption: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str] | Row],
+    *,
+    simulated: bool = False,
+    folded: bool = False,
+    words: Sequence[int] = (0,),
+) -> Table:
+    """A table; words: positions of the columns that hold words, all others hold numbers."""
+    made = tuple(row if isinstance(row, Row) else Row(tuple(row)) for row in rows)
+    titles = tuple((title, place not in words) for place, title in enumerate(columns))
+    return Table(caption, titles, made, simulated, folded)
+
+
+def measured(found: Interval) -> str:
+    """'12.4 % [10.1, 14.9]'; a dash where it is undefined."""
+    return f"{percent(found.value)} {bounds_text(found)}".strip()
+
+
+def points(value: float) -> str:
+    """A share as percentage points of a spread: '3.1'; a dash where it is undefined."""
+    return "–" if math.isnan(value) else f"{100 * value:.1f}"
+
+
+def several(count: int, what: str) -> str:
+    """'1 profile', '1,200 profiles'."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """'a', 'a and b', 'a, b and c'."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""
+
+
+def sentence(text: str) -> str:
+    """A remark as a sentence begins and ends."""
+    said = text.strip()
+    return f"{said[:1].upper()}{said[1:]}" + ("" if said.endswith((".", "!", "?")) else ".") if said else ""
+
+
+# ---- label facts
+#
+# What the labels of a run rest on, counted once for the section on labels and for the words of the methods.
+
+
+@dataclass(frozen=True)
+class LabelFacts:
+    """One labelling under the rule that a scope uses. Counts are (attribute, context) pairs with a counted vote;
+    decided: pairs with a standing decision of a person. missing: (status, cause, count) of ballots. domains: as of
+    survival.by_group; dissent: as of survival.dissent. before: whether decisions go before the consensus."""
+
+    row: LabellingRow
+    rule: AppliedRule
+    personas: tuple[Persona, ...]
+    pairs: int
+    necessary: int
+    inappropriate: int
+    ambiguous: int
+    decided: int
+    before: bool
+    ballots: int
+    missing: tuple[tuple[str, str, int], ...]
+    domains: pd.DataFrame
+    dissent: pd.DataFrame
+
+    @property
+    def share(self) -> float:
+        """Survival: pairs with a label that is agreed on, over all pairs with a vote; nan without one."""
+        return (self.necessary + self.inappropriate) / self.pairs if self.pairs else float("nan")
+
+
+def label_facts(flows: Flows, asked: Scope) -> LabelFacts | None:
+    """None where nothing is labelled."""
+    row = asked.labelling
+    if row is None:
+        return None
+    rule = asked.rule or rule_of(flows.store, row.id)
+    pairs = labelled_pairs(flows.store, row.id)
+    labels = pairs.counts.labels(rule)
+    with flows.store.read() as connection:
+        missing = labellings.failures(connection, row.id)
+        personas = tuple(labellings.personas(connection, row.id).values())
+    return LabelFacts(
+        row=row,
+        rule=rule,
+        personas=personas,
+        pairs=int((labels != UNLABELLED).sum()),
+        necessary=int((labels == NECESSARY).sum()),
+        inappropriate=int((labels == INAPPROPRIATE).sum()),
+        ambiguous=int((labels == AMBIGUOUS).sum()),
+        decided=int(pairs.decided.sum()),
+        before=asked.labels == Labels.DECISIONS,
+        ballots=int(row.ballots.get(labellings.OK, 0)),
+        missing=tuple(missing),
+        domains=by_group(pairs.groups[GroupBy.DOMAIN], labels),
+        dissent=dissent(pairs.counts.votes, rule, labels),
+    )
+
+
+def all_label_facts(flows: Flows, scopes: tuple[Scope, ...]) -> list[LabelFacts]:
+    """Of every labelling that the scopes are held against, each once."""
+    found: dict[tuple[str, str], LabelFacts] = {}
+    for asked in scopes:
+        facts = label_facts(flows, asked)
+        if facts is not None:
+            found.setdefault((facts.row.id, facts.rule.digest), facts)
+    return list(found.values())

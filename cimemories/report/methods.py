@@ -8,16 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cimemories import __version__
-from cimemories.analysis.baselines import dropped
-from cimemories.analysis.bootstrap import LEAST_USERS, RESAMPLES, SEED
-from cimemories.analysis.cube import IdentifierRule, cube
-from cimemories.analysis.flows import Combine, Verdicts
-from cimemories.analysis.leaderboard import Line, mitigation, thinking
-from cimemories.analysis.leaderboard_text import percent
-from cimemories.analysis.run_table import memory_words
-from cimemories.report.basis import Basis, listed, several
-from cimemories.report.document import Block, Heading, Points, Section, Text
-from cimemories.report.label_facts import LabelFacts, all_label_facts
+from cimemories.compare.leaderboard import Line, memory_words, mitigation, percent, thinking
+from cimemories.flows.arrays import IdentifierRule, cube
+from cimemories.flows.scope import Combine, Verdicts
+from cimemories.metrics.bootstrap import LEAST_USERS, RESAMPLES, SEED
+from cimemories.metrics.breakdown import dropped
+from cimemories.report.document import (
+    Basis,
+    Block,
+    Heading,
+    LabelFacts,
+    Points,
+    Section,
+    Text,
+    all_label_facts,
+    listed,
+    several,
+)
 from cimemories.report.record import part, sent
 from cimemories.seeds.published import load_published
 

@@ -8,20 +8,18 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from cimemories import __version__
-from cimemories.analysis.card import dataset_card
-from cimemories.analysis.cube import IdentifierRule
-from cimemories.analysis.flows import Combine, Labels, Scope
-from cimemories.analysis.leaderboard import Line
-from cimemories.analysis.run_table import memory_words
-from cimemories.evaluation.again import command_of, spec_of
-from cimemories.evaluation.compositions import CompositionError
-from cimemories.report.basis import SIMULATED, Basis, sentence
-from cimemories.report.document import Block, Code, Facts, Heading, Markdown, Section, Text
+from cimemories.compare.leaderboard import Line, memory_words
+from cimemories.evaluation.planning import command_of, spec_of
+from cimemories.evaluation.respond import CompositionError
+from cimemories.exchange.card import dataset_card
+from cimemories.flows.arrays import IdentifierRule
+from cimemories.flows.scope import Combine, Labels, Scope
+from cimemories.report.document import SIMULATED, Basis, Block, Code, Facts, Heading, Markdown, Section, Text, sentence
 from cimemories.seeds import SeedError
-from cimemories.store import provenance
-from cimemories.store.contents import PRIVATE, address
+from cimemories.store import calls
+from cimemories.store.archive import PRIVATE, shown_address
+from cimemories.store.calls import Source
 from cimemories.store.engine import StoreError
-from cimemories.store.provenance import Source
 
 NOT_RECORDED = "not recorded"
 # Of what a labelling was asked with, each also the name of an option of `cimemories label`.
@@ -34,7 +32,7 @@ def manifest(made: Basis) -> Section:
     for line in made.lines:
         blocks += [Heading(made.called[line.run.id])] if made.several else []
         with made.flows.store.read() as connection:
-            sources = provenance.origins(connection, [line.run.id])[line.run.id]
+            sources = calls.origins(connection, [line.run.id])[line.run.id]
         blocks.append(Facts(_facts(line, sources)))
         text = json.dumps(public(line.run.manifest), indent=1, sort_keys=True, ensure_ascii=False)
         blocks.append(Code(text, f"The whole manifest of {line.run.id}", folded=True))
@@ -48,7 +46,7 @@ def public(value: object) -> object:
         return {str(name): public(item) for name, item in value.items() if name not in private}
     if isinstance(value, list | tuple):
         return [public(item) for item in value]
-    return address(value) if isinstance(value, str) else value
+    return shown_address(value) if isinstance(value, str) else value
 
 
 def part(manifest: Mapping[str, object], name: str) -> Mapping[str, object]:
@@ -76,8 +74,8 @@ def _facts(line: Line, sources: Sequence[Source]) -> tuple[tuple[str, str], ...]
         ("Run", f"{run.id}, {run.name}"),
         ("Status", f"{run.status}, made {run.created[:10]}"),
         ("Model", f"{run.model}{SIMULATED if run.simulated else ''}"),
-        ("Endpoint", address(run.endpoint)),
-        ("Answers", "; ".join(address(source.words()) for source in sources) or NOT_RECORDED),
+        ("Endpoint", shown_address(run.endpoint)),
+        ("Answers", "; ".join(shown_address(source.words()) for source in sources) or NOT_RECORDED),
         ("Server", str(versions.get("server") or server.get("version") or NOT_RECORDED)),
         ("Versions", ", ".join(f"{k} {v}" for k, v in sorted(versions.items())) or NOT_RECORDED),
         ("Prompt", f"level {run.prompt_level}, SHA-256 {prompt.get('sha256', NOT_RECORDED)}"),
@@ -113,7 +111,7 @@ def repeat(made: Basis) -> Section:
 
 def _shown(command: str) -> str:
     """A command without what is of this workspace: passwords in addresses, names of variables with keys."""
-    return re.sub(r" --(judge-)?api-key-env \S+", "", address(command))
+    return re.sub(r" --(judge-)?api-key-env \S+", "", shown_address(command))
 
 
 def _labelled(made: Basis) -> list[str]:

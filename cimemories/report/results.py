@@ -6,31 +6,236 @@ import math
 
 import pandas as pd
 
-from cimemories.analysis import leaderboard_text
-from cimemories.analysis.accumulation import Accumulation, accumulation, baseline
-from cimemories.analysis.breakdown import By, breakdown
-from cimemories.analysis.difference import difference
-from cimemories.analysis.gallery import SEVERITY, gallery
-from cimemories.analysis.heatmap import By as Side
-from cimemories.analysis.heatmap import as_frame, grid
-from cimemories.analysis.leaderboard import Line
-from cimemories.analysis.leaderboard_text import percent
-from cimemories.analysis.leak_rows import leak_rows
-from cimemories.report import figures, maps
-from cimemories.report.basis import Basis, listed, points, sentence, several, table
-from cimemories.report.document import Block, Examples, Figure, Heading, Points, Row, Section, Table, Text
+from cimemories.agreement.judges import judges_agreement
+from cimemories.agreement.statistics import Figure as Statistic
+from cimemories.compare import leaderboard
+from cimemories.compare.difference import difference
+from cimemories.compare.leaderboard import Line, percent
+from cimemories.flows.arrays import IdentifierRule, cube
+from cimemories.leaks.gallery import SEVERITY, gallery
+from cimemories.leaks.table import leak_rows
+from cimemories.metrics.accumulation import Accumulation, accumulation, baseline
+from cimemories.metrics.breakdown import By, breakdown, dropped
+from cimemories.metrics.headline import headline
+from cimemories.metrics.heatmap import By as Side
+from cimemories.metrics.heatmap import as_frame, grid
+from cimemories.report import figures
+from cimemories.report.document import (
+    SIMULATED,
+    Basis,
+    Block,
+    Examples,
+    Facts,
+    Figure,
+    Heading,
+    LabelFacts,
+    Points,
+    Row,
+    Section,
+    Table,
+    Text,
+    all_label_facts,
+    listed,
+    points,
+    sentence,
+    several,
+    table,
+)
+
+# ---- ground
+#
+# Sections on what the results rest on: labels, judges, what is missing, and which attributes only sign.
+
+
+def labels_section(made: Basis) -> Section:
+    """What became of the labelled pairs: survival overall and by domain, the rule, the personas, decisions."""
+    found = all_label_facts(made.flows, made.scopes)
+    if not found:
+        said = "The dataset has no labels, so violation and completeness are undefined."
+        return Section("labels", "Labels", (Text(said),))
+    blocks: list[Block] = []
+    for facts in found:
+        blocks += [Heading(facts.row.id)] if len(found) > 1 else []
+        blocks += _labelling(facts)
+    return Section("labels", "Labels and what share of them survives", tuple(blocks))
+
+
+def _labelling(facts: LabelFacts) -> list[Block]:
+    row, simulated = facts.row, facts.row.simulated
+    missing = sum(count for _, _, count in facts.missing)
+    ballots = "imported as shares, without ballots" if row.imported else f"{facts.ballots:,} of {row.expected:,}"
+    order = "go before the consensus" if facts.before else "are left out of these numbers"
+    pairs = (
+        ("Labelling", row.id),
+        ("Voted by", f"{row.model}{SIMULATED if simulated else ''}"),
+        ("Draws a persona", "–" if row.imported else str(row.draws)),
+        ("Ballots counted", ballots),
+        ("Ballots missing", f"{missing:,}"),
+        ("Rule", f"{facts.rule.name}: {facts.rule.words}"),
+        ("Decisions of people", f"{facts.decided:,} pairs; they {order}" if facts.decided else "none"),
+    )
+    personas = table(
+        "The personas that vote",
+        ("Persona", "Prior"),
+        [(p.name, f"{facts.rule.prior_by_key.get(p.key, p.prior):.4g}") for p in facts.personas],
+    )
+    domains: list[tuple[str, ...]] = [
+        (
+            str(item["name"]).replace("_", " "),
+            f"{item['pairs']:,}",
+            percent(item["survival"]),
+            f"{item['necessary']:,}",
+            f"{item['inappropriate']:,}",
+            f"{item['ambiguous']:,}",
+        )
+        for item in facts.domains.to_dict("records")
+    ]
+    whole = (facts.pairs, facts.necessary, facts.inappropriate, facts.ambiguous)
+    cells = [f"{n:,}" for n in whole]
+    domains.append(("all", cells[0], percent(facts.share), *cells[1:]))
+    columns = ("Domain", "Labelled pairs", "Survive", "necessary", "inappropriate", "ambiguous")
+    people = f" and for the {facts.decided:,} that people decided" if facts.decided and facts.before else ""
+    said = (
+        f"Of {facts.pairs:,} labelled pairs of an attribute and a context {percent(facts.share)} have a label that is "
+        f"agreed on; the headline speaks for these{people}. Ambiguous, and in neither violation "
+        f"nor completeness, are {facts.ambiguous:,}."
+    )
+    found: list[Block] = [
+        Text(said),
+        Facts(pairs),
+        personas,
+        table("Survival of labels by domain", columns, domains, simulated=simulated),
+    ]
+    if len(facts.dissent):
+        rows = [
+            (f"{item['who']} {item['how']}".strip(), f"{item['pairs']:,}", percent(item["share"]))
+            for item in facts.dissent.to_dict("records")
+        ]
+        caption = "Who stands in the way of a label that is agreed on"
+        found.append(table(caption, ("Persona", "Pairs", "of the ambiguous"), rows, simulated=simulated))
+    if facts.missing:
+        rows_ = [(status, cause, f"{count:,}") for status, cause, count in facts.missing]
+        found.append(table("Ballots that are missing", ("Status", "Cause", "Ballots"), rows_, words=(0, 1)))
+    return found
+
+
+def judges_section(made: Basis) -> Section:
+    """The judges of each run, how many of their quotes stand in the text, and how far they agree."""
+    blocks: list[Block] = []
+    for line in made.lines:
+        name = made.called[line.run.id]
+        blocks += [Heading(name)] if made.several else []
+        blocks.append(Text(sentence(f"Counted is the word of {line.scope.judge_words}")))
+        found = judges_agreement(made.flows, line.run.id, grounded=line.scope.grounded)
+        rows = [
+            (
+                item.title + (SIMULATED if item.judge.simulated else ""),
+                item.judge.kind,
+                item.judge.channel,
+                f"{item.judged:,}",
+                f"{item.claims:,}",
+                f"{item.ungrounded:,}",
+                percent(item.ungrounded_share),
+                (item.judge.prompt_hash or "–")[:12],
+            )
+            for item in found.judges
+        ]
+        columns = ("Judge", "Kind", "Reads", "Judged", "Full claims", "Quote not in the text", "Share", "Prompt")
+        simulated = line.simulated or any(item.judge.simulated for item in found.judges)
+        caption = f"Judges of {name}"
+        blocks.append(table(caption, columns, rows, simulated=simulated, words=(0, 1, 2, 7)))
+        pairs = [
+            (
+                f"{pair.first.title} and {pair.second.title}",
+                f"{pair.messages:,}",
+                f"{pair.places:,}",
+                f"{pair.table[1][1]:,}",
+                f"{pair.table[1][0]:,}",
+                f"{pair.table[0][1]:,}",
+                _statistic(pair.agreement),
+                _statistic(pair.kappa),
+                _statistic(pair.ac1),
+            )
+            for pair in found.pairs
+        ]
+        if pairs:
+            heads = ("Judges", "Messages", "Places", "Revealed by both", "first alone", "second alone", "Agreement")
+            caption = f"Agreement of the judges of {name}"
+            blocks.append(table(caption, (*heads, "Cohen's kappa", "Gwet's AC1"), pairs, simulated=simulated))
+        else:
+            blocks.append(Text("One judge alone reads these texts, so there is no agreement of judges to report."))
+    return Section("judges", "Judges", tuple(blocks))
+
+
+def _statistic(found: Statistic) -> str:
+    return f"undefined: {found.why}" if found.value is None else f"{found.value:.3f}"
+
+
+def coverage_section(made: Basis) -> Section:
+    """What is missing of every run, by stage and cause; a failed call is no zero."""
+    rows, causes = [], []
+    for line in made.lines:
+        numbers, name = line.numbers, made.called[line.run.id]
+        rows.append((name, f"{line.run.expected:,}", f"{numbers.judged:,}", percent(numbers.coverage)))
+        causes += [(name, stage, status, cause, f"{count:,}") for stage, status, cause, count in numbers.missing]
+    simulated = made.board.simulated
+    caption, columns = "Responses judged, by run", ("Run", "Planned", "Judged", "Coverage")
+    blocks: list[Block] = [table(caption, columns, rows, simulated=simulated)]
+    if causes:
+        heads = ("Run", "Stage", "Status", "Cause", "Count")
+        blocks.append(table("What is missing", heads, causes, simulated=simulated, words=(0, 1, 2, 3)))
+    else:
+        blocks.append(Text("No call is recorded as failed."))
+    blocks.append(Text("What is missing enters no number as a zero: it is in no denominator."))
+    return Section("coverage", "Coverage and failures", tuple(blocks))
+
+
+def identifiers_section(made: Basis) -> Section:
+    """The identifier rules side by side, and what the substring rule leaves out beyond the biography."""
+    rows, lost = [], list[str]()
+    for line in made.lines:
+        n = line.run.samples
+        for rule in IdentifierRule:
+            found = headline(made.flows, line.scope, rule)
+            used = "used here" if rule == made.rule else ""
+            name = made.called[line.run.id]
+            rows.append((name, str(rule), percent(found.violation[n]), f"{found.attributes:,}", used))
+        lost += dropped(cube(made.flows, line.scope, made.rule), IdentifierRule.SUBSTRING)
+    said = (
+        "A message has to be signed, so attributes that repeat the biography never count as violations. The rule "
+        "“exact” goes by the very key; “substring” drops every key that contains name, address, sex or age, as the "
+        "authors' script does; “none” drops nothing."
+    )
+    columns = ("Run", "Rule", "Violation at all samples", "attributes", "")
+    caption = "Violation under each identifier rule"
+    blocks: list[Block] = [Text(said), table(caption, columns, rows, simulated=made.board.simulated, words=(0, 1, 4))]
+    keys = sorted(set(lost))
+    if keys:
+        blocks.append(Text(f"Beyond the biography the substring rule would leave out {several(len(keys), 'key')}:"))
+        blocks.append(Points(tuple(keys)))
+    else:
+        blocks.append(Text("Beyond the biography the substring rule would leave out nothing of these runs."))
+    return Section("identifiers", "Identifier rule", tuple(blocks))
+
+
+# ---- results
+
 
 EXAMPLES = 6  # of leaks, of all runs together
 NUMBERS = 6  # columns of the leaderboard with the name and its numbers; the others say what they rest on
 STEPS = (1, 2, 5, 10, 20, 30, 40)  # numbers of tasks that the table of accumulation gives
 
 
-def headline(made: Basis) -> Section:
+def headline_section(made: Basis) -> Section:
     """The table of the paper's form with what is published, every number of every run, and what speaks against them."""
     board = made.board
-    blocks: list[Block] = [Text(leaderboard_text.takeaway(board))]
+    blocks: list[Block] = [Text(leaderboard.leaderboard_takeaway(board))]
     blocks += _leaderboard(made)
-    told = [text for text in map(sentence, leaderboard_text.notes(board)) if text not in map(sentence, board.warnings)]
+    told = [
+        text
+        for text in map(sentence, leaderboard.leaderboard_notes(board))
+        if text not in map(sentence, board.warnings)
+    ]
     blocks.append(Points(tuple(told)))
     for line in made.lines:
         name = made.called[line.run.id]
@@ -46,10 +251,10 @@ def _leaderboard(made: Basis) -> list[Table]:
     """The table of the paper's form in two, so that it fits on a page: numbers, and what they rest on."""
     called, waiting = made.called, [line.run.id for line in made.board.lines]
     rows = []
-    for row in leaderboard_text.rows(made.board):
+    for row in leaderboard.leaderboard_rows(made.board):
         cells = (called[waiting.pop(0)], *row.cells[1:]) if row.kind == "run" else row.cells
         rows.append(Row(cells, "" if row.kind == "run" else row.kind))
-    head, simulated = leaderboard_text.header(made.board), made.board.simulated
+    head, simulated = leaderboard.header_row(made.board), made.board.simulated
     said = "Runs, the best balanced score first" if made.several else "The run"
     numbers = [Row(row.cells[:NUMBERS], row.kind) for row in rows]
     caption = f"{said}, beside what the paper states of the same model, and constant strategies"
@@ -69,7 +274,7 @@ def _numbers(made: Basis, line: Line) -> Table:
         (
             f"Violation@{n}",
             percent(item.value),
-            leaderboard_text.bounds(item),
+            leaderboard.bounds_text(item),
             points(numbers.spread.violation) if n == most else "",
             attributes,
         )
@@ -81,14 +286,14 @@ def _numbers(made: Basis, line: Line) -> Table:
         (
             "Completeness",
             percent(found.completeness.value),
-            leaderboard_text.bounds(found.completeness),
+            leaderboard.bounds_text(found.completeness),
             points(numbers.spread.completeness),
             contexts,
         ),
         (
             "Balanced score",
             percent(found.balanced.value),
-            leaderboard_text.bounds(found.balanced),
+            leaderboard.bounds_text(found.balanced),
             "",
             f"harmonic mean of completeness and 1 − violation@{most}",
         ),
@@ -199,7 +404,7 @@ def heatmaps(made: Basis) -> Section | None:
     for line in made.lines:
         found = grid(made.flows, line.scope, Side.CONTEXT, Side.DOMAIN, line.run.samples, made.rule)
         name = made.called[line.run.id]
-        drawn = maps.heatmap(found, name, line.run.id, simulated=line.simulated)
+        drawn = figures.heatmap(found, name, line.run.id, simulated=line.simulated)
         if drawn is None:
             continue
         blocks += [Heading(name)] if made.several else []
@@ -265,22 +470,22 @@ def _curves(made: Basis, runs: list[tuple[Line, Accumulation]]) -> Figure | None
     users = f"{several(item.curves.profiles, 'profile')}; the area is a 95 % band"
     if len(runs) == 1:
         n = line.run.samples
-        lines = maps.of_run(item, baseline(made.flows, line.scope, n, made.rule))
+        lines = figures.of_run(item, baseline(made.flows, line.scope, n, made.rule))
         half = item.half_way(n)
         name = made.called[line.run.id]
         title = f"{name}: after {item.most} tasks {percent(item.at(n, item.most))} of attributes are out"
         if half:
             title += f", half of them after {half}"
         subtitle = f"{several(item.attributes, 'attribute')}, {several(item.flows, 'inappropriate flow')}, {users}"
-        return maps.curves("figure-accumulation", lines, title, subtitle, simulated=line.simulated)
+        return figures.curves("figure-accumulation", lines, title, subtitle, simulated=line.simulated)
     ends = sorted(
         ((float(i.mean[-1, -1]), made.called[one.run.id]) for one, i in runs if i.most), key=lambda end: end[0]
     )
     (least, who), (most, whom) = ends[0], ends[-1]
     title = f"After all tasks {who} has given away {percent(least)} of the attributes, {whom} {percent(most)}"
-    lines = maps.of_runs([(made.called[one.run.id], i) for one, i in runs])
+    lines = figures.of_runs([(made.called[one.run.id], i) for one, i in runs])
     simulated = any(one.simulated for one, _ in runs)
-    return maps.curves("figure-accumulation", lines, title, f"All samples of each run, {users}", simulated=simulated)
+    return figures.curves("figure-accumulation", lines, title, f"All samples of each run, {users}", simulated=simulated)
 
 
 def examples(made: Basis) -> Section | None:

@@ -26,7 +26,7 @@ _DATE = re.compile(r"[-_@]?20\d\d[-_]?\d\d[-_]?\d\d$")
 _PRINTED = re.compile(r"(\d+(?:\.\d+)?) ?%")
 
 
-class Measure(StrEnum):
+class PublishedMeasure(StrEnum):
     """What a figure measures, by the paper's Definitions 3.1 and 3.2."""
 
     VIOLATION = "violation"
@@ -54,7 +54,7 @@ class Figure(Seed):
     """One figure of one model. value: a share, 0 to 1. n: samples, of a violation. tasks: after so many; None: all of
     the setting. domain, context: of a cell of Figure 3."""
 
-    measure: Measure
+    measure: PublishedMeasure
     value: Share
     printed: Line
     where: Line
@@ -68,7 +68,7 @@ class Figure(Seed):
 
     @model_validator(mode="after")
     def _is_of_one_thing(self) -> Figure:
-        if (self.n is None) != (self.measure == Measure.COMPLETENESS):
+        if (self.n is None) != (self.measure == PublishedMeasure.COMPLETENESS):
             raise ValueError("a violation needs n, the number of samples, and completeness has none")
         if (self.domain is None) != (self.context is None) or (self.domain is None) != (self.beside != Beside.HEATMAP):
             raise ValueError("domain and context go together, with a figure beside a heatmap and with no other")
@@ -92,7 +92,7 @@ class Published(Seed):
     aliases: tuple[Line, ...] = ()
     figures: tuple[Figure, ...] = Field(min_length=1)
 
-    def figure(self, measure: Measure, n: int | None = None) -> Figure | None:
+    def figure(self, measure: PublishedMeasure, n: int | None = None) -> Figure | None:
         """The one that stands beside a leaderboard; None where the paper's text has none at this n."""
         fitting = (f for f in self.figures if f.beside == Beside.LEADERBOARD and f.measure == measure and f.n == n)
         return next(fitting, None)
@@ -101,7 +101,7 @@ class Published(Seed):
 class Range(Seed):
     """What is said of all models together: from low to high, shares of 0 to 1; equal where one figure is given."""
 
-    measure: Measure
+    measure: PublishedMeasure
     low: Share
     high: Share
     printed: tuple[Line, ...] = Field(min_length=1, max_length=2)

@@ -11,19 +11,303 @@ before servers were told apart have none; work that was begun with such keys goe
 
 from __future__ import annotations
 
+import ipaddress
+import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any
+from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
 from cimemories.model import ChatRequest
-from cimemories.store.engine import insert_ignore, storable
-from cimemories.store.ids import canonical_json, content_hash, text_hash
-from cimemories.store.run_tables import run_call
-from cimemories.store.servers import address_of
-from cimemories.store.tables import call, request
+from cimemories.store import work
+from cimemories.store.engine import (
+    StoreError,
+    canonical_json,
+    content_hash,
+    insert_ignore,
+    now,
+    plain_name,
+    storable,
+    text_hash,
+)
+from cimemories.store.tables import call, request, run, run_call, same_server, server, sweep
+
+# ---- experience
+#
+# What recorded calls teach about calls to come: lengths, tokens and seconds of one kind of call to one model.
+#
+# Read through the calls of the newest runs, so that a record of millions of calls answers as fast as a small one.
+
+
+CALLS_AT_MOST = 2000
+TEXTS_AT_MOST = 20
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Means over recorded answers. completion_tokens: a draw; seconds: an exchange; characters: of an answer's text."""
+
+    draws: int
+    completion_tokens: float
+    seconds: float
+    characters: float
+
+
+def manifests(connection: sa.Connection, limit: int = 40) -> list[tuple[str, dict[str, Any]]]:
+    """The newest runs as (id, manifest), the newest first."""
+    rows = connection.execute(sa.select(run.c.id, run.c.manifest).order_by(run.c.created.desc()).limit(limit))
+    return [(row.id, json.loads(row.manifest)) for row in rows]
+
+
+def learned(
+    connection: sa.Connection, run_ids: Sequence[str], kind: str, model: str, simulated: bool
+) -> Learned | None:
+    """What the answers of this kind and model in these runs teach; None where there is none."""
+    some = (
+        sa.select(call.c.completion_tokens, call.c.seconds, sa.func.length(call.c.response).label("characters"))
+        .join(run_call, run_call.c.call == call.c.key)
+        .where(
+            run_call.c.run.in_(run_ids),
+            call.c.kind == kind,
+            call.c.model == model,
+            call.c.simulated == simulated,
+            call.c.status == "ok",
+        )
+        .limit(CALLS_AT_MOST)
+        .subquery()
+    )
+    exchange = some.c.completion_tokens.is_not(None)  # what an exchange used stands on its first draw
+    row = connection.execute(
+        sa.select(
+            sa.func.count().label("draws"),
+            sa.func.sum(some.c.completion_tokens).label("tokens"),
+            sa.func.avg(sa.case((exchange, some.c.seconds))).label("seconds"),
+            sa.func.avg(sa.func.coalesce(some.c.characters, 0)).label("characters"),
+        )
+    ).one()
+    if not row.draws or row.tokens is None:
+        return None
+    return Learned(int(row.draws), float(row.tokens) / row.draws, float(row.seconds), float(row.characters))
+
+
+def characters_a_token(connection: sa.Connection, run_ids: Sequence[str], model: str, simulated: bool) -> float | None:
+    """Characters of a prompt over its tokens, as this model's server counted a few; None where nothing is recorded."""
+    rows = connection.execute(
+        sa.select(request.c.body, call.c.prompt_tokens)
+        .join(call, call.c.request == request.c.hash)
+        .join(run_call, run_call.c.call == call.c.key)
+        .where(
+            run_call.c.run.in_(run_ids),
+            call.c.model == model,
+            call.c.simulated == simulated,
+            call.c.prompt_tokens > 0,
+        )
+        .limit(TEXTS_AT_MOST)
+    ).all()
+    characters = sum(len(message["content"]) for row in rows for message in json.loads(row.body)["messages"])
+    tokens = sum(int(row.prompt_tokens) for row in rows)
+    return characters / tokens if tokens else None
+
+
+# ---- servers
+#
+# The servers whose answers the record holds, and which of them a person says are the same server.
+#
+#     ServerId("http://gpu1:8000/v1", root="Qwen/Qwen3-8B").text == "http://gpu1:8000/v1, root Qwen/Qwen3-8B"
+#
+# The text is part of the key of every call, so answers of two servers are never taken for each other, even where both
+# serve a model under one name. Two addresses that a person ties together share answers: where a run at one of them
+# finds nothing of its own in the record, it looks for the other's. Nothing is rewritten, so a tie can be taken back.
+
+
+NOT_KNOWN = "server not known"  # whose answers were recorded before servers were told apart
+BATCH = "batch files"
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True)
+class ServerId:
+    """What tells servers apart. address: a normalised base URL, or what stands for one (a managed vLLM by its model and
+    flags, the simulator); root, revision: of the model, as the server reports them in /v1/models; None where it does
+    not."""
+
+    address: str
+    root: str | None = None
+    revision: str | None = None
+
+    @property
+    def text(self) -> str:
+        parts = [self.address]
+        parts += [f"root {self.root}"] if self.root else []
+        parts += [f"revision {self.revision}"] if self.revision else []
+        return ", ".join(parts)
+
+    @property
+    def shown(self) -> str:
+        """For people."""
+        return f"the {self.text}" if self.address == "simulator" else self.text
+
+    @classmethod
+    def read(cls, text: str) -> ServerId:
+        """The server that such a text names."""
+        rest, _, revision = text.partition(", revision ")
+        address, _, root = rest.partition(", root ")
+        return cls(address, root or None, revision or None)
+
+    def may_be(self, other: ServerId) -> bool:
+        """Whether what both report of the model agrees; what one of them does not report is no difference."""
+        pairs = ((self.root, other.root), (self.revision, other.revision))
+        return all(mine is None or theirs is None or mine == theirs for mine, theirs in pairs)
+
+
+# The simulator answers by its policy and seed alone, whatever its port. The number goes up when the policy's answers
+# change.
+SIMULATOR_ROOT = "cimemories-simulator-1"
+SIMULATED = ServerId("simulator", SIMULATOR_ROOT, "seed-0")
+
+
+@lru_cache(maxsize=4096)
+def address_of(base_url: str) -> str:
+    """A base URL in one spelling: lower case, no default port, no slash at the end, one name for this machine."""
+    try:
+        parts = urlsplit(base_url.strip())
+        host, port = (parts.hostname or "").rstrip("."), parts.port
+    except ValueError:
+        return base_url.strip()
+    if not host or not parts.scheme:
+        return base_url.strip()
+    path = re.sub("/+", "/", parts.path).rstrip("/")
+    shown = "" if port is None or port == _DEFAULT_PORTS.get(parts.scheme) else f":{port}"
+    return f"{parts.scheme}://{_host(host)}{shown}{path}"
+
+
+def _host(host: str) -> str:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return "localhost" if host.endswith(".localhost") else host
+    if address.is_loopback or address.is_unspecified:
+        return "localhost"
+    return f"[{address}]" if address.version == 6 else str(address)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a normalised address is of this machine."""
+    return bool(re.match(r"https?://localhost(?=[:/]|$)", address))
+
+
+def remember(connection: sa.Connection, texts: Iterable[str | None]) -> None:
+    """Note servers that work was planned on or answered by; those that are noted stay."""
+    rows = [{"id": text, "created": now()} for text in sorted({text for text in texts if text})]
+    if rows:
+        connection.execute(insert_ignore(connection, server), rows)
+
+
+@dataclass(frozen=True)
+class Tie:
+    """Two addresses that a person says are one server. `second` may be NOT_KNOWN: then answers of before servers were
+    told apart, recorded at the first address, are its own."""
+
+    first: str
+    second: str
+    author: str
+    created: str
+
+
+def known(connection: sa.Connection) -> list[ServerId]:
+    """The servers that work was planned on, by address."""
+    return [ServerId.read(text) for text in connection.execute(sa.select(server.c.id).order_by(server.c.id)).scalars()]
+
+
+def counts(connection: sa.Connection) -> dict[str, int]:
+    """How many answers the record holds of each server, by its text. Reads the whole record."""
+    query = sa.select(call.c.server, sa.func.count()).where(call.c.status == "ok").group_by(call.c.server)
+    return {text or NOT_KNOWN: int(number) for text, number in connection.execute(query)}
+
+
+def ties(connection: sa.Connection) -> list[Tie]:
+    """What people said, oldest first."""
+    rows = connection.execute(sa.select(same_server).order_by(same_server.c.created, same_server.c.first)).mappings()
+    return [Tie(**row) for row in rows]
+
+
+def tie(connection: sa.Connection, one: str, other: str, author: str) -> Tie:
+    """Say that two addresses are the same server. Saying it twice changes nothing.
+
+    Raises StoreError where both are the same address already, and where one is no address and no server of the record.
+    """
+    first, second = _pair(connection, one, other)
+    if first == second:
+        raise StoreError(f"{one} and {other} are one address already ({first}): there is nothing to say.")
+    statement = insert_ignore(connection, same_server)
+    connection.execute(
+        statement.values(first=first, second=second, author=plain_name(author, "annotator"), created=now())
+    )
+    return next(item for item in ties(connection) if (item.first, item.second) == (first, second))
+
+
+def untie(connection: sa.Connection, one: str, other: str) -> None:
+    """Take it back: from now on neither is served the other's answers. Raises StoreError where it was not said."""
+    first, second = _pair(connection, one, other)
+    where = same_server.c.first == first, same_server.c.second == second
+    if not connection.execute(sa.delete(same_server).where(*where)).rowcount:
+        raise StoreError(f"nobody said that {first} and {second} are the same server.")
+
+
+def _pair(connection: sa.Connection, one: str, other: str) -> tuple[str, str]:
+    """Both normalised, in an order of their own; NOT_KNOWN is always the second."""
+    there = {item.address for item in known(connection)}
+    found = []
+    for text in (one, other):
+        address = address_of(ServerId.read(text.strip()).address)
+        if address not in (NOT_KNOWN, *there) and not re.match("https?://[^/]", address):
+            raise StoreError(
+                f"'{text}' is no address and no server of this record. Give a base URL, or what "
+                "`cimemories same-server` lists."
+            )
+        found.append(address)
+    first, second = sorted(found, key=lambda address: (address == NOT_KNOWN, address))
+    return first, second
+
+
+@dataclass(frozen=True)
+class Same:
+    """Who else may answer for a server. servers: their texts; before: addresses at which answers of servers that are
+    not known count as its own."""
+
+    servers: tuple[str, ...] = ()
+    before: frozenset[str] = frozenset()
+
+
+def same(connection: sa.Connection, text: str) -> Same:
+    """What a person said to be the same server as this one, through others too. Of another address only servers count
+    that report no other root or revision of the model."""
+    said = ties(connection)
+    if not said:
+        return Same()
+    mine = ServerId.read(text)
+    addresses, grown = {mine.address}, True
+    while grown:
+        new = {
+            end
+            for item in said
+            if item.second != NOT_KNOWN and {item.first, item.second} & addresses
+            for end in (item.first, item.second)
+        }
+        grown = not new <= addresses
+        addresses |= new
+    others = (item for item in known(connection) if item.address in addresses - {mine.address} and item.may_be(mine))
+    known_before = any(item.second == NOT_KNOWN and item.first in addresses for item in said)
+    return Same(tuple(item.text for item in others), frozenset(addresses) if known_before else frozenset())
+
+
+# ---- calls
+
 
 OK = "ok"
 KEYS_AT_ONCE = 5000  # below what either engine takes as parameters of one statement
@@ -373,3 +657,157 @@ def _answer(row: sa.RowMapping) -> Answer:
         attempts=row["attempts"],
         endpoint=row["endpoint"],
     )
+
+
+# ---- provenance
+#
+# Where the answers behind runs come from: how many each server gave, and how many of them earlier work had asked for.
+#
+# origins(connection, ["run-1"])["run-1"][0].words() == "480 of 480 messages come from http://gpu1:8000/v1"
+
+
+# What the answers to each kind of call are called, in the order in which they are shown.
+ANSWERS = {
+    "gate": "gate answers",
+    "respond": "messages",
+    "rewrite": "rewritten messages",
+    "judge": "judgements",
+    "check": "task checks",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """What one server gave of the answers of one kind by one model.
+
+    server: the text of its ServerId, or NOT_KNOWN. answers: of it; of: by all servers together. recorded: of `answers`,
+    those that were in the record before the run was planned.
+    """
+
+    kind: str
+    model: str
+    server: str
+    answers: int
+    of: int
+    recorded: int
+
+    def words(self) -> str:
+        """For people: '360 of 480 messages come from http://gpu1:8000/v1 (120 of them were in the record)'."""
+        name = ANSWERS.get(self.kind, f"{self.kind} answers")
+        known = (
+            "are of a server not known" if self.server == NOT_KNOWN else f"come from {ServerId.read(self.server).shown}"
+        )
+        before = f" ({self.recorded:,} of them were in the record)" if self.recorded else ""
+        return f"{self.answers:,} of {self.of:,} {name} {known}{before}"
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "kind": self.kind,
+            "model": self.model,
+            "server": None if self.server == NOT_KNOWN else self.server,
+            "answers": self.answers,
+            "of": self.of,
+            "recorded": self.recorded,
+        }
+
+
+def origins(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, list[Source]]:
+    """By run, who gave its answers: kinds in the order of ANSWERS, within each the server of the most answers first.
+    Failed calls are no answers. Empty for a run without calls, as one that was imported."""
+    before = sa.case((call.c.started < run.c.created, 1), else_=0)
+    columns = (run_call.c.run, call.c.kind, call.c.model, call.c.server)
+    query = (
+        sa.select(*columns, sa.func.count().label("answers"), sa.func.sum(before).label("recorded"))
+        .join(call, call.c.key == run_call.c.call)
+        .join(run, run.c.id == run_call.c.run)
+        .where(run_call.c.run.in_(run_ids), call.c.status == OK)
+        .group_by(*columns)
+    )
+    rows = connection.execute(query).all()
+    totals: dict[tuple[str, str, str], int] = {}
+    for row in rows:
+        totals[row.run, row.kind, row.model] = totals.get((row.run, row.kind, row.model), 0) + row.answers
+    found: dict[str, list[Source]] = {run_id: [] for run_id in run_ids}
+    for row in rows:
+        of = totals[row.run, row.kind, row.model]
+        source = Source(row.kind, row.model, row.server or NOT_KNOWN, int(row.answers), of, int(row.recorded))
+        found[row.run].append(source)
+    order = list(ANSWERS)
+    for sources in found.values():
+        sources.sort(key=lambda s: (order.index(s.kind) if s.kind in order else 99, s.model, -s.answers, s.server))
+    return found
+
+
+# ---- run costs
+#
+# What the calls behind runs used, by kind and model, each call once however many runs share it; and caps on cost.
+
+
+@dataclass(frozen=True)
+class ModelCalls:
+    """The calls of one kind to one model: how many, how many failed, their tokens, and the seconds that they took one
+    after the other (an exchange that served several draws counts once)."""
+
+    kind: str
+    model: str
+    calls: int
+    failed: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    seconds: float
+
+
+def calls_by_model(connection: sa.Connection, run_ids: Sequence[str], since: str | None = None) -> list[ModelCalls]:
+    """What these runs used, by kind and model. since: only what they asked themselves, so that answers which the record
+    had already are left out; where that was not noted, what was asked at or after that time."""
+    asked = sa.func.max(sa.case((run_call.c.asked.is_(True), 1), (run_call.c.asked.is_(False), 0))).label("asked")
+    used = sa.select(run_call.c.call, asked).where(run_call.c.run.in_(run_ids)).group_by(run_call.c.call).subquery()
+    first = call.c.prompt_tokens.is_not(None)  # token counts of an exchange stand on its first draw
+    query = (
+        sa.select(
+            call.c.kind,
+            call.c.model,
+            sa.func.count().label("calls"),
+            sa.func.sum(sa.case((call.c.status != "ok", 1), else_=0)).label("failed"),
+            sa.func.coalesce(sa.func.sum(call.c.prompt_tokens), 0).label("prompt_tokens"),
+            sa.func.coalesce(sa.func.sum(call.c.cached_tokens), 0).label("cached_tokens"),
+            sa.func.coalesce(sa.func.sum(call.c.completion_tokens), 0).label("completion_tokens"),
+            sa.func.coalesce(sa.func.sum(sa.case((first, call.c.seconds), else_=0.0)), 0.0).label("seconds"),
+        )
+        .join(used, used.c.call == call.c.key)
+        .group_by(call.c.kind, call.c.model)
+        .order_by(call.c.kind, call.c.model)
+    )
+    if since is not None:
+        query = query.where(sa.or_(used.c.asked == 1, sa.and_(used.c.asked.is_(None), call.c.started >= since)))
+    return [
+        ModelCalls(
+            kind=str(row["kind"]),
+            model=str(row["model"]),
+            calls=int(row["calls"]),
+            failed=int(row["failed"]),
+            prompt_tokens=int(row["prompt_tokens"]),
+            cached_tokens=int(row["cached_tokens"]),
+            completion_tokens=int(row["completion_tokens"]),
+            seconds=float(row["seconds"]),
+        )
+        for row in connection.execute(query).mappings()
+    ]
+
+
+def cap_of(connection: sa.Connection, work_id: str) -> float | None:
+    """What a run or a sweep may cost; None where there is no cap. Raises StoreError for work that is not there."""
+    row = work.load(connection, work_id)
+    value = json.loads(row["manifest"]).get("cap") if work.table_of(work_id) is run else row["cap"]
+    return None if value is None else float(value)
+
+
+def set_cap(connection: sa.Connection, work_id: str, cap: float) -> None:
+    """Give a run or a sweep another cap; what it was asked with stays in its manifest."""
+    row = work.load(connection, work_id)
+    if work.table_of(work_id) is run:
+        manifest = canonical_json({**json.loads(row["manifest"]), "cap": cap})
+        connection.execute(sa.update(run).where(run.c.id == work_id).values(manifest=manifest))
+    else:
+        connection.execute(sa.update(sweep).where(sweep.c.id == work_id).values(cap=cap))

@@ -3,18 +3,527 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import sqlalchemy as sa
 
-from cimemories.model import Attribute, Context, Profile, is_bio
+from cimemories.model import GENERAL, Attribute, Context, Profile, WorkStatus, is_bio
 from cimemories.store import work
-from cimemories.store.curation_tables import dataset_version, edit, freeze, generation
-from cimemories.store.engine import StoreError, insert_ignore, plain_name
-from cimemories.store.ids import content_hash, new_id, now
-from cimemories.store.run_tables import sweep
-from cimemories.store.tables import attribute, context, dataset, labelling, profile, profile_context, run
+from cimemories.store.engine import StoreError, canonical_json, content_hash, insert_ignore, new_id, now, plain_name
+from cimemories.store.tables import (
+    attribute,
+    call,
+    context,
+    dataset,
+    dataset_version,
+    edit,
+    freeze,
+    generation,
+    generation_part,
+    labelling,
+    memory,
+    profile,
+    profile_context,
+    run,
+    sweep,
+)
+
+# ---- generations
+#
+# Generations: profiles being written by a model. A part is one event of one profile, or its general attributes.
+#
+# The dataset of a generation is made when all its parts are settled. Its row stays afterwards as the provenance of that
+# dataset: who was asked for what in which words, what was turned down and why.
+
+
+OWED, FAILED = "owed", "failed"
+OK = "ok"
+SHORT = "short"  # settled, and some attributes that were wanted are missing
+REFUSED = "refused"  # settled: the server will not take this request, however often it is asked
+# What a resume asks for: failures of the way to the server too, but never what was answered three times.
+RETRIABLE = (OWED, FAILED)
+
+
+@dataclass(frozen=True)
+class GenerationRow:
+    """One generation in a list. `parts` counts them by status; `dataset` is None until it is made, or once deleted."""
+
+    id: str
+    name: str
+    model: str
+    endpoint: str
+    simulated: bool
+    manifest: dict[str, object]
+    dataset: int | None
+    status: WorkStatus
+    error: str | None
+    created: str
+    finished: str | None
+    revision: int
+    parts: dict[str, int]
+
+    @property
+    def expected(self) -> int:
+        return sum(self.parts.values())
+
+    @property
+    def settled(self) -> int:
+        """Parts that no call is owed for any more."""
+        return sum(count for status, count in self.parts.items() if status not in RETRIABLE)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part as it stands. `attempt` is the one that is owed, or the last that was made; `rejected` are records."""
+
+    id: int
+    generation: str
+    profile: int
+    position: int
+    event: str
+    attempt: int
+    status: str
+    cause: str | None
+    attributes: tuple[Attribute, ...]
+    rejected: tuple[dict[str, object], ...]
+    call: str | None
+
+    @property
+    def open(self) -> bool:
+        return self.status in RETRIABLE
+
+
+def add_generation(
+    connection: sa.Connection,
+    *,
+    name: str,
+    model: str,
+    endpoint: str,
+    simulated: bool,
+    manifest: Mapping[str, object],
+    events: Sequence[Sequence[str]],
+) -> str:
+    """A new generation whose parts are all owed: for each profile the `events` of its parts, in their order."""
+    generation_id = new_id("generation")
+    connection.execute(
+        sa.insert(generation).values(
+            id=generation_id,
+            name=plain_name(name, "dataset"),
+            model=plain_name(model, "model"),
+            endpoint=endpoint,
+            simulated=simulated,
+            manifest=canonical_json(manifest),
+            status=WorkStatus.QUEUED,
+            created=now(),
+        )
+    )
+    connection.execute(
+        sa.insert(generation_part),
+        [
+            {"generation": generation_id, "profile": ordinal, "position": position, "event": event, "status": OWED}
+            for ordinal, own in enumerate(events)
+            for position, event in enumerate(own)
+        ],
+    )
+    return generation_id
+
+
+def unfinished(connection: sa.Connection, name: str, identity: str) -> str | None:
+    """The id of a generation without a dataset that was asked for the very same, if any: its manifest's `identity`."""
+    rows = connection.execute(
+        sa.select(generation.c.id, generation.c.manifest)
+        .where(generation.c.name == name, generation.c.dataset.is_(None))
+        .order_by(generation.c.created.desc())
+    )
+    return next((row.id for row in rows if json.loads(row.manifest).get("identity") == identity), None)
+
+
+def move(connection: sa.Connection, generation_id: str, endpoint: str) -> None:
+    """Note where its server is now."""
+    connection.execute(sa.update(generation).where(generation.c.id == generation_id).values(endpoint=endpoint))
+
+
+def all_generations(connection: sa.Connection) -> list[GenerationRow]:
+    """Every generation with its parts counted by status, oldest first."""
+    counts: dict[str, dict[str, int]] = {}
+    for name, status, count in connection.execute(
+        sa.select(generation_part.c.generation, generation_part.c.status, sa.func.count()).group_by(
+            generation_part.c.generation, generation_part.c.status
+        )
+    ):
+        counts.setdefault(name, {})[status] = count
+    rows = connection.execute(work.select(generation).order_by(generation.c.created, generation.c.id)).mappings()
+    return [
+        GenerationRow(
+            id=row["id"],
+            name=row["name"],
+            model=row["model"],
+            endpoint=row["endpoint"],
+            simulated=row["simulated"],
+            manifest=json.loads(row["manifest"]),
+            dataset=row["dataset"],
+            status=work.shown_status(row, sum(n for s, n in counts.get(row["id"], {}).items() if s != OK)),
+            error=row["error"],
+            created=row["created"],
+            finished=row["finished"],
+            revision=row["revision"],
+            parts=counts.get(row["id"], {}),
+        )
+        for row in rows
+    ]
+
+
+def generation_named(connection: sa.Connection, generation_id: str) -> GenerationRow:
+    """The generation of that id. Raises StoreError where there is none."""
+    found = next((row for row in all_generations(connection) if row.id == generation_id), None)
+    if found is None:
+        raise StoreError(f"there is no '{generation_id}' in this workspace. `cimemories generations` lists them.")
+    return found
+
+
+def progress(connection: sa.Connection, generation_id: str) -> tuple[int, int]:
+    """(parts settled, parts in all)."""
+    settled = sa.case((generation_part.c.status.in_(RETRIABLE), 0), else_=1)
+    row = connection.execute(
+        sa.select(sa.func.coalesce(sa.func.sum(settled), 0), sa.func.count()).where(
+            generation_part.c.generation == generation_id
+        )
+    ).one()
+    return int(row[0]), int(row[1])
+
+
+def parts(connection: sa.Connection, generation_id: str, profile: int | None = None) -> list[Part]:
+    """The parts of a generation, or of one of its profiles (an ordinal), in their order."""
+    query = (
+        sa.select(generation_part)
+        .where(generation_part.c.generation == generation_id)
+        .order_by(generation_part.c.profile, generation_part.c.position)
+    )
+    if profile is not None:
+        query = query.where(generation_part.c.profile == profile)
+    return [
+        Part(
+            id=row["id"],
+            generation=row["generation"],
+            profile=row["profile"],
+            position=row["position"],
+            event=row["event"],
+            attempt=row["attempt"],
+            status=row["status"],
+            cause=row["cause"],
+            attributes=tuple(Attribute(**item) for item in json.loads(row["attributes"])),
+            rejected=tuple(json.loads(row["rejected"])),
+            call=row["call"],
+        )
+        for row in connection.execute(query).mappings()
+    ]
+
+
+def owing_profiles(connection: sa.Connection, generation_id: str) -> list[int]:
+    """The ordinals of the profiles of which a part is owed, in order."""
+    return list(
+        connection.execute(
+            sa.select(generation_part.c.profile)
+            .where(generation_part.c.generation == generation_id, generation_part.c.status.in_(RETRIABLE))
+            .distinct()
+            .order_by(generation_part.c.profile)
+        ).scalars()
+    )
+
+
+def settle(
+    connection: sa.Connection,
+    part_id: int,
+    *,
+    status: str,
+    attempt: int,
+    cause: str | None,
+    call_key: str,
+    attributes: Sequence[Attribute],
+    rejected: Sequence[Mapping[str, object]],
+) -> None:
+    """Write how a part stands now: all that is accepted and rejected so far. One that is settled is left as it is."""
+    connection.execute(
+        sa.update(generation_part)
+        .where(generation_part.c.id == part_id, generation_part.c.status.in_(RETRIABLE))
+        .values(
+            status=status,
+            attempt=attempt,
+            cause=cause,
+            call=call_key,
+            attributes=json.dumps([vars(item) for item in attributes], ensure_ascii=False),
+            rejected=json.dumps(list(rejected), ensure_ascii=False),
+        )
+    )
+
+
+def fail(connection: sa.Connection, part_id: int, cause: str, call_key: str) -> None:
+    """Note that a part could not be asked for; a resume asks again."""
+    connection.execute(
+        sa.update(generation_part)
+        .where(generation_part.c.id == part_id, generation_part.c.status.in_(RETRIABLE))
+        .values(status=FAILED, cause=cause, call=call_key)
+    )
+
+
+def delete_generation(connection: sa.Connection, generation_id: str) -> None:
+    """Forget a generation with what was written for it. Its dataset, if there is one, and the recorded calls stay."""
+    connection.execute(sa.delete(generation).where(generation.c.id == generation_id))
+
+
+def set_dataset(connection: sa.Connection, generation_id: str, dataset_id: int) -> None:
+    """Note which dataset a generation has become."""
+    connection.execute(sa.update(generation).where(generation.c.id == generation_id).values(dataset=dataset_id))
+
+
+def failures(connection: sa.Connection, generation_id: str) -> list[tuple[str, str, int]]:
+    """Why parts are missing or short: (status, cause, count), the most frequent first."""
+    rows = connection.execute(
+        sa.select(generation_part.c.status, sa.func.coalesce(generation_part.c.cause, ""), sa.func.count().label("n"))
+        .where(generation_part.c.generation == generation_id, generation_part.c.status.not_in((OK, OWED)))
+        .group_by(generation_part.c.status, generation_part.c.cause)
+        .order_by(sa.desc("n"), generation_part.c.cause)
+    )
+    return [(status, cause, count) for status, cause, count in rows]
+
+
+def rejections(connection: sa.Connection, generation_id: str) -> dict[str, int]:
+    """How often something that a model wrote was turned down, by reason and over all attempts, the most frequent
+    reason first."""
+    counted = Counter(str(item["reason"]) for _, rejected in _refused(connection, generation_id) for item in rejected)
+    return dict(counted.most_common())
+
+
+def _refused(connection: sa.Connection, generation_id: str) -> list[tuple[str | None, list[dict[str, object]]]]:
+    """The last call of each part and what was turned down of it, without the attributes, which are far more."""
+    rows = connection.execute(
+        sa.select(generation_part.c.call, generation_part.c.rejected).where(
+            generation_part.c.generation == generation_id
+        )
+    )
+    return [(row.call, json.loads(row.rejected)) for row in rows]
+
+
+def tokens(connection: sa.Connection, generation_id: str) -> tuple[int, int, int]:
+    """Prompt, cached and completion tokens of all calls of a generation, those of earlier attempts among them."""
+    refused = _refused(connection, generation_id)
+    keys = {key for key, _ in refused if key} | {str(item["call"]) for _, rejected in refused for item in rejected}
+    total = [0, 0, 0]
+    wanted = sorted(keys)
+    for start in range(0, len(wanted), 500):
+        row = connection.execute(
+            sa.select(
+                sa.func.coalesce(sa.func.sum(call.c.prompt_tokens), 0),
+                sa.func.coalesce(sa.func.sum(call.c.cached_tokens), 0),
+                sa.func.coalesce(sa.func.sum(call.c.completion_tokens), 0),
+            ).where(call.c.key.in_(wanted[start : start + 500]))
+        ).one()
+        total = [before + int(more) for before, more in zip(total, row, strict=True)]
+    return total[0], total[1], total[2]
+
+
+def of_dataset(connection: sa.Connection, dataset_id: int) -> GenerationRow | None:
+    """The generation that a dataset, or the first version of it, was made by; None where no model wrote it."""
+    rows = {row.dataset: row for row in all_generations(connection) if row.dataset is not None}
+    parents = _parents(connection)
+    seen: set[int] = set()
+    current: int | None = dataset_id
+    while current is not None and current not in seen:
+        if current in rows:
+            return rows[current]
+        seen.add(current)
+        current = parents.get(current)
+    return None
+
+
+def simulated_datasets(connection: sa.Connection) -> frozenset[int]:
+    """The ids of all datasets that the simulator wrote, later versions of such datasets among them."""
+    made = set(
+        connection.execute(
+            sa.select(generation.c.dataset).where(generation.c.simulated, generation.c.dataset.is_not(None))
+        ).scalars()
+    )
+    parents = _parents(connection)
+    while more := {child for child, parent in parents.items() if parent in made and child not in made}:
+        made |= more
+    return frozenset(made)
+
+
+def _parents(connection: sa.Connection) -> dict[int, int | None]:
+    rows = connection.execute(sa.select(dataset_version.c.dataset, dataset_version.c.parent))
+    return {row.dataset: row.parent for row in rows}
+
+
+# ---- memories
+#
+# What an assistant holds, or was shown, in one context: attributes of a profile in the order of the prompt.
+#
+# Responses name it by its hash, so that the memory of thousands of them is written once.
+
+
+CHUNK = 500
+
+
+def memory_hash(profile_id: int, attribute_ids: Sequence[int]) -> str:
+    """The name of these attributes of a profile in this order. Ids are of one workspace, and so is the hash."""
+    return content_hash([int(profile_id), [int(a) for a in attribute_ids]])
+
+
+def keep_memories(connection: sa.Connection, profile_id: int, attribute_ids: Sequence[int]) -> str:
+    """Write a memory of this profile where it is new; returns its hash. An empty one is a memory too.
+
+    The attributes must be the profile's own: nobody checks it here.
+    """
+    digest = memory_hash(profile_id, attribute_ids)
+    connection.execute(
+        insert_ignore(connection, memory).values(
+            hash=digest, profile=profile_id, attributes=json.dumps([int(a) for a in attribute_ids])
+        )
+    )
+    return digest
+
+
+def memories_of(connection: sa.Connection, hashes: Collection[str]) -> dict[str, tuple[int, ...]]:
+    """Attribute ids of each memory, in the order of the prompt. A hash that is unknown is left out."""
+    found: dict[str, tuple[int, ...]] = {}
+    wanted = list(dict.fromkeys(hashes))
+    for start in range(0, len(wanted), CHUNK):
+        rows = connection.execute(
+            sa.select(memory.c.hash, memory.c.attributes).where(memory.c.hash.in_(wanted[start : start + CHUNK]))
+        )
+        found.update((row.hash, tuple(json.loads(row.attributes))) for row in rows)
+    return found
+
+
+# ---- profile lists
+#
+# Profiles in lists: counts and search without reading any profile whole, however many there are.
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One profile in a list; `events` in order of first mention, `general` left out."""
+
+    id: int
+    ordinal: int
+    name: str
+    age: int
+    events: tuple[str, ...]
+    attributes: int
+
+
+@dataclass(frozen=True)
+class Hit:
+    """An attribute that matches a search."""
+
+    profile: int
+    attribute: int
+    name: str
+    statement: str
+    domain: str
+
+
+def profile_summaries(connection: sa.Connection, dataset_id: int) -> list[Summary]:
+    """Every profile of a dataset in its order, with what a list says of it."""
+    events: dict[int, list[str]] = {}
+    counts: dict[int, int] = {}
+    for profile_id, event, count in connection.execute(
+        sa.select(attribute.c.profile, attribute.c.event, sa.func.count())
+        .join(profile, attribute.c.profile == profile.c.id)
+        .where(profile.c.dataset == dataset_id)
+        .group_by(attribute.c.profile, attribute.c.event)
+        .order_by(attribute.c.profile, sa.func.min(attribute.c.ordinal))
+    ):
+        counts[profile_id] = counts.get(profile_id, 0) + count
+        # Grouped by the database as the file spelled them: two spellings are one event.
+        if event != GENERAL and event not in events.setdefault(profile_id, []):
+            events[profile_id].append(event)
+    rows = connection.execute(
+        sa.select(profile.c.id, profile.c.ordinal, profile.c.name, profile.c.age)
+        .where(profile.c.dataset == dataset_id)
+        .order_by(profile.c.ordinal)
+    )
+    return [Summary(r.id, r.ordinal, r.name, r.age, tuple(events.get(r.id, ())), counts.get(r.id, 0)) for r in rows]
+
+
+def domains_of(connection: sa.Connection, dataset_id: int) -> dict[str, int]:
+    """How many attributes each domain of a dataset has."""
+    rows = connection.execute(
+        sa.select(attribute.c.domain, sa.func.count())
+        .join(profile, attribute.c.profile == profile.c.id)
+        .where(profile.c.dataset == dataset_id)
+        .group_by(attribute.c.domain)
+        .order_by(attribute.c.domain)
+    )
+    return {row.domain: int(row[1]) for row in rows}
+
+
+@cache
+def _cases() -> dict[str, str]:
+    """All letters beyond ASCII that are one and the same when case is folded, by what they fold to."""
+    found: dict[str, str] = {}
+    for letter in map(chr, range(128, 0x1F000)):
+        found[letter.casefold()] = found.get(letter.casefold(), "") + letter
+    return found
+
+
+def search_profiles(
+    connection: sa.Connection,
+    dataset_id: int,
+    wanted: str,
+    *,
+    domains: Collection[str] = (),
+    profiles: Sequence[int] | None = None,
+    limit: int = 200,
+) -> tuple[list[Hit], int]:
+    """Attributes in whose statement, key or owner's name every word of `wanted` occurs, whatever its case.
+
+    In `domains` where given, of these profiles (ids) where given. Returns the first `limit`, in order, and how many
+    there are. The engines fold the case of ASCII letters alone, so words with others are looked at here.
+    """
+    words = wanted.casefold().split()
+    query = (
+        sa.select(
+            attribute.c.profile,
+            attribute.c.id.label("attribute"),
+            profile.c.name,
+            attribute.c.statement,
+            attribute.c.domain,
+            attribute.c.key,
+        )
+        .join(profile, attribute.c.profile == profile.c.id)
+        .where(profile.c.dataset == dataset_id)
+    )
+    if domains:
+        query = query.where(attribute.c.domain.in_(domains))
+    if profiles is not None:
+        query = query.where(attribute.c.profile.in_(profiles))
+    columns = (attribute.c.statement, attribute.c.key, profile.c.name)
+    for piece in (piece for word in words for piece in re.findall(r"[\x21-\x7e]+", word)):
+        query = query.where(sa.or_(*(column.icontains(piece, autoescape=True) for column in columns)))
+    for letter in (letter for word in words for letter in re.findall(r"[^\x00-\x7f]", word)[:1]):
+        query = query.where(sa.or_(*(c.contains(cased) for c in columns for cased in _cases().get(letter, letter))))
+    ordered = query.order_by(profile.c.ordinal, attribute.c.ordinal)
+    if all(word.isascii() for word in words):
+        rows = connection.execute(ordered.limit(limit)).all()
+        total = len(rows)
+        if total == limit:
+            total = int(connection.execute(sa.select(sa.func.count()).select_from(query.subquery())).scalar_one())
+    else:
+        rows = [
+            row
+            for row in connection.execute(ordered)
+            if all(word in f"{row.statement}\n{row.key}\n{row.name}".casefold() for word in words)
+        ]
+        total = len(rows)
+    return [Hit(r.profile, r.attribute, r.name, r.statement, r.domain) for r in rows[:limit]], total
+
+
+# ---- datasets
 
 
 @dataclass(frozen=True)
@@ -412,3 +921,44 @@ def _bequeath(connection: sa.Connection, table: sa.Table, source: int, child: in
         if table is generation:
             values["id"] = new_id("generation")
         connection.execute(sa.insert(table).values(values))
+
+
+# ---- same profiles
+#
+# Which dataset holds these very profiles already, so that what comes later of them is kept beside what is there.
+
+
+def profile_hash(item: Profile) -> str:
+    """A hash over biography, attributes and contexts in their order; spheres are no part of it, as of no run."""
+    return content_hash(
+        [
+            [item.name, item.sex, item.address, item.age],
+            [[a.key, json.dumps(a.value), a.domain, a.event, a.statement] for a in item.attributes],
+            [[c.task, c.recipient] for c in item.contexts],
+        ]
+    )
+
+
+def dataset_with(
+    connection: sa.Connection, profiles: Sequence[Profile], name: str | None = None
+) -> tuple[DatasetRow, list[ProfileRecord]] | None:
+    """The dataset that holds all of these profiles, with their records in the order given; None where none does.
+
+    It may hold more. Of several the one of this name, else the one with the fewest profiles, else the oldest.
+    """
+    wanted = [profile_hash(item) for item in profiles]
+    if len(set(wanted)) < len(wanted):
+        return None
+    names = {item.name for item in profiles}
+    rows = [row for row in all_rows(connection) if row.profiles >= len(wanted)]
+    for row in sorted(rows, key=lambda row: (row.name != name, row.profiles, row.id)):
+        ids = connection.execute(
+            sa.select(profile.c.id, profile.c.name).where(profile.c.dataset == row.id).order_by(profile.c.ordinal)
+        ).all()
+        if not names <= {r.name for r in ids}:
+            continue
+        records = [profile_record(connection, r.id) for r in ids if r.name in names]
+        by_hash = {profile_hash(record.profile): record for record in records}
+        if all(digest in by_hash for digest in wanted):
+            return row, [by_hash[digest] for digest in wanted]
+    return None

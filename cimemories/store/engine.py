@@ -9,15 +9,21 @@ cut off in the middle. Everybody else gets DatabaseLost at once.
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import json
 import logging
 import os
 import re
+import secrets
 import sqlite3
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,10 +31,374 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.compiler import compiles
 
-from cimemories.store import migrate, private
-from cimemories.store.problems import REACH, cause, first_line, problem
+from cimemories.store.tables import metadata
 from cimemories.texts import has_control, visible, without_credentials
+
+# ---- ids
+#
+# Names and times that the record gives out.
+#
+# What is compared between machines (heartbeats, leases) goes by the clock of the database, `database_clock`, never by
+# that of whoever asks: the clocks of two machines differ by minutes more often than one thinks.
+
+
+def new_id(kind: str) -> str:
+    """A short id that no other workspace has given out either, e.g. 'run-3f9a1c2e'."""
+    return f"{kind}-{secrets.token_hex(4)}"
+
+
+def now() -> str:
+    """The time in UTC as ISO 8601 text, to the millisecond; sorts as text."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def later_than(before: str, moment: str) -> str:
+    """The moment, or the first one after `before` (may be empty) where that is later: what was written last is newest
+    also where the clock of who wrote before was ahead."""
+    if moment > before:
+        return moment
+    later = datetime.fromisoformat(before) + timedelta(milliseconds=1)
+    return later.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class database_clock(sa.sql.functions.FunctionElement[float]):
+    """SQL: seconds since 1970 by the database's clock, at the moment of the statement. A SQLite file has the clock of
+    its one machine."""
+
+    type = sa.Double()
+    inherit_cache = True
+
+
+class database_started(sa.sql.functions.FunctionElement[float]):
+    """SQL: when the database server was started, by its own clock; 0 for a SQLite file, which is always there."""
+
+    type = sa.Double()
+    inherit_cache = True
+
+
+@compiles(database_clock, "sqlite")
+def _sqlite_clock(_element: Any, _compiler: Any, **_options: Any) -> str:
+    return "((julianday('now') - 2440587.5) * 86400.0)"
+
+
+@compiles(database_clock, "postgresql")
+def _postgres_clock(_element: Any, _compiler: Any, **_options: Any) -> str:
+    return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"
+
+
+@compiles(database_started, "sqlite")
+def _sqlite_started(_element: Any, _compiler: Any, **_options: Any) -> str:
+    return "0.0"
+
+
+@compiles(database_started, "postgresql")
+def _postgres_started(_element: Any, _compiler: Any, **_options: Any) -> str:
+    return "CAST(EXTRACT(EPOCH FROM pg_postmaster_start_time()) AS DOUBLE PRECISION)"
+
+
+def canonical_json(value: object) -> str:
+    """One text for one value: keys sorted, no spaces, characters as they are."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def content_hash(value: object) -> str:
+    """SHA-256 (first 32 hex digits, 128 bits) of a value's canonical JSON."""
+    return text_hash(canonical_json(value))
+
+
+def text_hash(text: str) -> str:
+    """The same of a text that is canonical JSON already."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+# ---- migrate
+#
+# Schema migrations by Alembic, run on open. Two processes that open a new workspace at once take turns.
+
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+HEAD = "0008"
+VERSION_TABLE = "alembic_version"
+_ADVISORY_LOCK = 7_023_511_493
+
+
+class SchemaError(Exception):
+    """The schema cannot be used as it is. The message goes on from 'the database X' and says what to do next."""
+
+
+def upgrade_schema(engine: sa.Engine) -> None:
+    """Bring the schema to HEAD; returns at once where it already is there.
+
+    Raises SchemaError where the schema is newer than this version knows, and sqlalchemy's errors unchanged.
+    """
+    if _at_head(engine):
+        return
+    from alembic import command  # imported late: it costs 0.2 s, and a current workspace does not need it
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    with engine.connect() as connection:
+        connection = connection.execution_options(cimemories_write=True)
+        with connection.begin():
+            if connection.dialect.name == "postgresql":
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+
+def require_current_schema(engine: sa.Engine) -> None:
+    """Raises SchemaError where the schema is not the one of this version and cannot be brought up to date, because the
+    database is read-only."""
+    if not _at_head(engine):
+        found = current_schema(engine)
+        state = f"has the older schema {found}" if found else "holds no tables yet"
+        raise SchemaError(
+            f"{state} and is read-only, so it cannot be brought up to date. Copy the workspace to a folder that can be "
+            "written, and open it there."
+        )
+
+
+def _at_head(engine: sa.Engine) -> bool:
+    found = current_schema(engine)
+    if found in (None, HEAD):
+        return found == HEAD
+    if found not in known_schemas():
+        raise SchemaError(
+            f"was written by a newer version of CIMemories Studio (schema {found}; this one knows up to {HEAD}). "
+            "Update this installation, or choose another workspace. Nothing was changed."
+        )
+    return False
+
+
+def known_schemas() -> frozenset[str]:
+    """The schemas that can be opened and brought up to date."""
+    return frozenset(file.name[:4] for file in (MIGRATIONS / "versions").glob("[0-9]*.py"))
+
+
+def tables_of(schema: str) -> tuple[frozenset[str], ...]:
+    """The names of all tables of a known schema, alembic's own among them: one set for each form that it had.
+
+    Older schemas are made in memory, which takes a moment.
+    """
+    if schema == HEAD:
+        return (frozenset({*metadata.tables, VERSION_TABLE}),)
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    engine = sa.create_engine("sqlite://")
+    try:
+        with engine.connect() as connection, connection.begin():
+            config.attributes["connection"] = connection
+            command.upgrade(config, schema)
+            names = frozenset(sa.inspect(connection).get_table_names())
+    finally:
+        engine.dispose()
+    # For a few hours schema 0001 had the tables of 0002 as well.
+    return (names, *tables_of("0002")) if schema == "0001" else (names,)
+
+
+def current_schema(engine: sa.Engine) -> str | None:
+    """The schema that a database stands at; None where it has no tables of ours."""
+    with engine.connect() as connection, connection.begin():
+        if not sa.inspect(connection).has_table("alembic_version"):
+            return None
+        return connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
+
+
+# ---- private
+#
+# Files that only the person who runs the project may read: folders 0700, files 0600, whatever the umask.
+#
+# The workspace and the record are made so on opening. Everything else in it is private by the umask of our processes;
+# what a person has written to a place of their own has the modes that their umask gives.
+
+
+UMASK = 0o077
+OTHERS = 0o077  # the mode bits of group and others
+USERS_UMASK = "CIMEMORIES_UMASK"  # the user's own, in octal: processes that ours start inherit ours
+
+
+def adopt_umask() -> None:
+    """Make what this process and those that it starts write private; the user's own umask is remembered."""
+    users = os.umask(UMASK)
+    os.environ.setdefault(USERS_UMASK, f"{users:o}")
+
+
+def users_umask() -> int:
+    """The umask that the user had set; the process's own where `adopt_umask` was not called."""
+    try:
+        return int(os.environ[USERS_UMASK], 8) & 0o777
+    except (KeyError, ValueError):
+        current = os.umask(UMASK)
+        os.umask(current)
+        return current
+
+
+@contextmanager
+def written_for_user(path: Path, workspace: Path) -> Iterator[None]:
+    """A block that writes what the user asked for at `path`: with their umask, unless it is in the workspace. For
+    processes that write nothing else meanwhile: a umask is for all threads."""
+    if path.resolve().is_relative_to(workspace.resolve()):
+        yield
+        return
+    ours = os.umask(users_umask())
+    try:
+        yield
+    finally:
+        os.umask(ours)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a private folder, or one that is there private with all that is in it. Raises OSError where there is none
+    and none can be made.
+
+    One that is private already is not gone through again. Left as they are: links and what they lead to, what belongs
+    to another user, a folder shared by the whole machine (/tmp), the home folder itself, and everything on a file
+    system that cannot be written or knows no modes.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    mode = folder.stat().st_mode
+    if not mode & OTHERS or mode & stat.S_ISVTX or folder.resolve() in (Path.home(), Path("/")):
+        return
+    _close(folder)
+    for path in _below(folder):
+        _close(path)
+
+
+def make_file(path: Path) -> None:
+    """Make an empty private file where there is none. Whoever opens it next says what hinders it."""
+    with suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def _close(path: Path) -> None:
+    with suppress(OSError):
+        mode = path.lstat().st_mode
+        if mode & OTHERS and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            path.chmod(stat.S_IMODE(mode) & ~OTHERS)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            yield Path(entry.path)
+            if entry.is_dir(follow_symlinks=False):
+                yield from _below(Path(entry.path))
+
+
+# ---- problems
+#
+# What it means for a person when a database or a disk fails: full, read-only, damaged, locked, out of reach.
+
+
+RESTORE = "`cimemories check` says what is damaged; `cimemories restore FILE --replace` brings a backup back."
+FREE_SPACE = "Free some space, then do it again; everything saved before is kept."
+WRITABLE = "Copy the workspace to a folder that can be written, or change its rights."
+REACH = "See that the database server runs and that CIMEMORIES_DATABASE_URL is right, then do it again."
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`what` is one clause without a full stop, `next` one or two sentences about what to do. damage: the content of
+    the database is not what was written."""
+
+    what: str
+    next: str
+    damage: bool = False
+
+
+FULL = Problem("the disk of the workspace is full", FREE_SPACE)
+# Prefixes of the names of SQLite's result codes, see https://sqlite.org/rescode.html
+_SQLITE = {
+    "SQLITE_FULL": FULL,
+    "SQLITE_CORRUPT": Problem("the database file is damaged", RESTORE, damage=True),
+    "SQLITE_NOTADB": Problem("the database file is damaged, or is no SQLite database", RESTORE, damage=True),
+    "SQLITE_READONLY": Problem("the workspace is read-only", WRITABLE),
+    "SQLITE_BUSY": Problem("another process keeps the database locked", "Wait until it is done, then do it again."),
+    "SQLITE_CANTOPEN": Problem(
+        "the database file cannot be opened", "Check its folder, its rights and the free disk space."
+    ),
+    # What SQLite says as well where the disk is so full that it cannot make its files beside the database.
+    "SQLITE_IOERR": Problem(
+        "the disk of the workspace is full or reports an error",
+        "Free some space or check the disk, then do it again; everything saved before is kept.",
+    ),
+}
+# Prefixes of SQLSTATE, see https://www.postgresql.org/docs/current/errcodes-appendix.html
+_POSTGRES = {
+    "53100": Problem("the disk of the database server is full", FREE_SPACE),
+    "25006": Problem("the database is read-only", "Use an address that may write, or the server's primary."),
+    "42501": Problem("the database user may not do this", "Give it the rights, or use another in the address."),
+    "XX001": Problem("a table of the database is damaged", RESTORE, damage=True),
+    "XX002": Problem("an index of the database is damaged", "REINDEX DATABASE repairs indexes.", damage=True),
+    "08": Problem("the connection to the database was lost", REACH),
+    "57P": Problem("the database server is stopping or restarting", "Do it again once it is back."),
+    "53": Problem("the database server has no resources left", "Do it again when it is less busy."),
+}
+_LOST = Problem("the connection to the database was lost", REACH)
+
+
+def problem(error: BaseException) -> Problem | None:
+    """What failed, for an error of the database or of the disk; None for every other error (a broken constraint, say:
+    that is a bug, not a condition of the machine)."""
+    if isinstance(error, sa.exc.DBAPIError):
+        known = _by_code(error.orig)
+        # psycopg gives no SQLSTATE where the server was never reached.
+        never = isinstance(error, sa.exc.OperationalError) and _codes(error.orig) == (None, None)
+        return known or (_LOST if error.connection_invalidated or never else None)
+    if isinstance(error, sqlite3.Error):
+        return _by_code(error)
+    if isinstance(error, OSError):
+        return _of_disk(error)
+    return None
+
+
+def first_line(error: object) -> str:
+    """The first line of an error's text, without a full stop: what follows is SQL and its values."""
+    return (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
+
+
+def cause(error: BaseException) -> str:
+    """What failed, as one clause, for any error of the database or of the disk."""
+    known = problem(error)
+    return known.what if known else first_line(error.orig if isinstance(error, sa.exc.DBAPIError) else error)
+
+
+def explained(error: BaseException) -> str:
+    """What failed and what to do next, in one line."""
+    known = problem(error)
+    return f"{known.what}. {known.next}" if known else f"{cause(error)}."
+
+
+def _codes(error: BaseException | None) -> tuple[str | None, str | None]:
+    """SQLite's name of a result code, and PostgreSQL's SQLSTATE."""
+    return getattr(error, "sqlite_errorname", None), getattr(error, "sqlstate", None)
+
+
+def _by_code(error: BaseException | None) -> Problem | None:
+    for code, table in zip(_codes(error), (_SQLITE, _POSTGRES), strict=True):
+        for prefix, known in table.items():
+            if code and code.startswith(prefix):
+                return known
+    return None
+
+
+def _of_disk(error: OSError) -> Problem | None:
+    where = f" ({error.filename})" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Problem(f"the disk is full{where}", FREE_SPACE)
+    if error.errno == errno.EROFS:
+        return Problem(f"the file system is read-only{where}", "Choose a folder that can be written.")
+    return None
+
+
+# ---- engine
+
 
 Connection = sa.Connection  # what read() and write() give, for those who may not import it from where it comes
 DATABASE_URL = "CIMEMORIES_DATABASE_URL"
@@ -187,7 +557,7 @@ def open_store(workspace: Path | str = DEFAULT_WORKSPACE, url: str | None = None
     """
     folder = Path(workspace)
     try:
-        private.make_folder(folder)
+        make_folder(folder)
     except OSError as error:
         raise StoreError(
             f"workspace {folder}: the folder cannot be made ({error.strerror}). Choose another with --workspace."
@@ -196,14 +566,14 @@ def open_store(workspace: Path | str = DEFAULT_WORKSPACE, url: str | None = None
     file = sqlite_path(address)
     read_only = file is not None and file.exists() and not _writable(file)
     if file is not None and not read_only:
-        private.make_file(file)  # SQLite gives the files that it makes beside it the same mode
+        make_file(file)  # SQLite gives the files that it makes beside it the same mode
     engine = _engine(address, read_only=read_only)
     try:
         if read_only:
-            migrate.require_current(engine)
+            require_current_schema(engine)
         else:
-            migrate.upgrade(engine)
-    except migrate.SchemaError as error:
+            upgrade_schema(engine)
+    except SchemaError as error:
         engine.dispose()
         raise StoreError(f"the database {_shown(engine.url)} {error}") from error
     except sa.exc.DBAPIError as error:

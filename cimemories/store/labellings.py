@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from cimemories.model import Persona, Verdict, WorkStatus
-from cimemories.store import ended, work
-from cimemories.store.curation_tables import imported_vote
-from cimemories.store.engine import insert_ignore, insert_rows, plain_name
-from cimemories.store.ids import canonical_json, content_hash, new_id, now
-from cimemories.store.tables import attribute, ballot, call, context, labelling, persona, profile, profile_context, vote
+from cimemories.store import work
+from cimemories.store.datasets import ProfileRecord
+from cimemories.store.engine import (
+    StoreError,
+    canonical_json,
+    content_hash,
+    insert_ignore,
+    insert_rows,
+    new_id,
+    now,
+    plain_name,
+    storable,
+)
+from cimemories.store.tables import (
+    attribute,
+    ballot,
+    call,
+    context,
+    dataset,
+    freeze,
+    imported_vote,
+    labelling,
+    persona,
+    profile,
+    profile_context,
+    rule,
+    vote,
+)
 
 IMPORTED = "imported"  # the endpoint of a labelling whose shares came from a file, without votes
 OWED = "owed"
@@ -28,6 +53,10 @@ _SETTLE = (
     .where(ballot.c.id == sa.bindparam("of"))
     .values({name: sa.bindparam(f"new_{name}") for name in ("status", "cause", "call", "conflicts", "unknown")})
 )
+
+if TYPE_CHECKING:  # numpy takes a fifth of the time in which a command starts
+    import numpy as np
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True)
@@ -69,7 +98,7 @@ class BallotGroup:
     ballots: dict[int, int]  # draw -> ballot id
 
 
-def persona_ids(connection: sa.Connection, pack: str, personas: Sequence[Persona]) -> list[int]:
+def personas_of(connection: sa.Connection, pack: str, personas: Sequence[Persona]) -> list[int]:
     """The ids of these personas, written where they are new; a changed wording or prior is another persona."""
     ids = []
     for item in personas:
@@ -180,7 +209,7 @@ def all_rows(connection: sa.Connection, dataset_id: int | None = None) -> list[L
         query = query.where(labelling.c.dataset == dataset_id)
     rows = connection.execute(query).mappings().all()
     own = ballot.c.labelling, ballot.c.status
-    counts = ended.by_work(connection, "ballots", rows, lambda ids: ended.by_status(connection, *own, ids))
+    counts = work.counts_by_work(connection, "ballots", rows, lambda ids: work.counts_by_status(connection, *own, ids))
     return [
         LabellingRow(
             id=row["id"],
@@ -364,3 +393,230 @@ def attribute_count(connection: sa.Connection, labelling_id: str) -> int:
             )
         ).scalar_one()
     )
+
+
+# ---- imported
+#
+# Labels that a file brought without their votes: shares by persona, which stand where votes would.
+
+
+CHUNK = 5000
+STAND_IN = Persona(
+    IMPORTED,
+    "The imported label",
+    1.0,
+    "Stands for whoever labelled the file that was imported: it gives labels, and not who voted for them.",
+)
+
+
+@dataclass(frozen=True)
+class SharedLabels:
+    """One model's shares. Arrays of one length n; positions are those of profiles, of attributes and contexts inside
+    their profile, and of `personas`. `shares` [n, 3]: necessary, inappropriate, abstain, adding up to 1.
+
+    `told`: what the manifest says of where they come from.
+    """
+
+    model: str
+    pack: str
+    personas: tuple[Persona, ...]
+    profile: npt.NDArray[np.int32]
+    attribute: npt.NDArray[np.int32]
+    context: npt.NDArray[np.int32]
+    persona: npt.NDArray[np.int32]
+    shares: npt.NDArray[np.float64]
+    simulated: bool
+    told: Mapping[str, object]
+
+
+def add_imported(
+    connection: sa.Connection, dataset_id: int, records: Sequence[ProfileRecord], labels: SharedLabels
+) -> str:
+    """Write them as a finished labelling of the dataset, whose profiles are `records`; returns its id."""
+    persona_ids = personas_of(connection, labels.pack, labels.personas)
+    labelling_id = add(
+        connection,
+        identity=content_hash([IMPORTED, dataset_id, labels.model, persona_ids, labels.told]),
+        dataset_id=dataset_id,
+        model=labels.model,
+        endpoint=IMPORTED,
+        simulated=labels.simulated,
+        pack=labels.pack,
+        draws=0,
+        manifest={"personas": persona_ids, "imported": dict(labels.told)},
+    )
+    write_shares(connection, _rows(labelling_id, records, labels, persona_ids))
+    work.finish(connection, labelling_id, WorkStatus.FINISHED)
+    work.bump(connection, labelling_id)
+    return labelling_id
+
+
+def write_shares(connection: sa.Connection, rows: Iterable[Mapping[str, object]]) -> None:
+    """Rows of the table imported_vote, a few thousand at a time."""
+    waiting = iter(rows)
+    while chunk := list(islice(waiting, CHUNK)):
+        connection.execute(sa.insert(imported_vote), chunk)
+
+
+def _rows(
+    labelling_id: str, records: Sequence[ProfileRecord], labels: SharedLabels, persona_ids: Sequence[int]
+) -> Iterator[dict[str, object]]:
+    positions = zip(
+        labels.profile.tolist(),
+        labels.attribute.tolist(),
+        labels.context.tolist(),
+        labels.persona.tolist(),
+        labels.shares.tolist(),
+        strict=True,
+    )
+    for p, a, c, who, (necessary, inappropriate, abstain) in positions:
+        yield {
+            "labelling": labelling_id,
+            "attribute": records[p].attribute_ids[a],
+            "context": records[p].context_ids[c],
+            "persona": persona_ids[who],
+            "necessary": necessary,
+            "inappropriate": inappropriate,
+            "abstain": abstain,
+        }
+
+
+# ---- rules
+#
+# Named rules for turning votes into labels: a threshold and the personas' priors. At most one of a dataset is current;
+# where none is, the paper's rule holds (threshold 1, and the priors that the labelling was planned with).
+
+
+PAPER_RULE = "paper"  # the name by which the paper's rule is asked for; no other rule can have it
+LONGEST_NAME = 80
+PRIOR_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class RuleRow:
+    """One named rule of a dataset. `priors`: persona key -> share in the mixture, adding up to 1."""
+
+    id: int
+    dataset: int
+    name: str
+    threshold: float
+    priors: dict[str, float]
+    current: bool
+    annotator: str
+    created: str
+
+
+def all_rules(connection: sa.Connection, dataset_id: int) -> list[RuleRow]:
+    """The named rules of a dataset, oldest first; the paper's rule is not among them."""
+    rows = connection.execute(sa.select(rule).where(rule.c.dataset == dataset_id).order_by(rule.c.id)).mappings()
+    return [RuleRow(**{**row, "priors": json.loads(row["priors"])}) for row in rows]
+
+
+def current_rule(connection: sa.Connection, dataset_id: int) -> RuleRow | None:
+    """The rule that labels of a dataset rest on; None for the paper's."""
+    return next((row for row in all_rules(connection, dataset_id) if row.current), None)
+
+
+def rule_named(connection: sa.Connection, dataset_id: int, name: str) -> RuleRow:
+    """The rule of that name. Raises StoreError that lists what there is."""
+    rows = all_rules(connection, dataset_id)
+    for row in rows:
+        if row.name == name:
+            return row
+    there = ", ".join(f"'{row.name}'" for row in rows) or "none yet"
+    raise StoreError(f"there is no rule named '{name}' here. Named rules of this dataset: {there}.")
+
+
+def check_rule(threshold: float, priors: Mapping[str, float]) -> None:
+    """Raises StoreError for a threshold that is not above 0.5 and at most 1, or priors that are no shares of a whole:
+    none given, one below 0 or no number, or a sum that is not 1 (within 1e-6)."""
+    if not 0.5 < threshold <= 1.0:  # written so that nan is refused too
+        raise StoreError(f"the threshold must lie above 0.5 and not above 1, this is {threshold:g}.")
+    if not priors:
+        raise StoreError(
+            "a rule needs a prior for every persona, e.g. fundamentalist 0.26, pragmatic 0.64, unconcerned 0.1."
+        )
+    for key, prior in priors.items():
+        if not (math.isfinite(prior) and prior >= 0):
+            raise StoreError(f"the prior of '{key}' must be a share from 0 to 1, this is {prior:g}.")
+    total = math.fsum(priors.values())
+    if abs(total - 1) > PRIOR_TOLERANCE:
+        raise StoreError(
+            f"the priors of the personas must add up to 1, these add up to {total:.6g}. Change one of them."
+        )
+
+
+def add_rule(
+    connection: sa.Connection,
+    dataset_id: int,
+    name: str,
+    *,
+    threshold: float,
+    priors: Mapping[str, float],
+    annotator: str,
+    use: bool = False,
+) -> int:
+    """Write a new rule, and make it current where `use` says so; returns its id.
+
+    Raises StoreError for an empty, too long or taken name, a missing annotator, or numbers that `check` refuses.
+    """
+    wanted, who = plain_name(_line(name), "rule"), plain_name(_line(annotator), "annotator")
+    if not wanted or len(wanted) > LONGEST_NAME:
+        raise StoreError(f"a rule needs a name of 1 to {LONGEST_NAME} characters.")
+    if wanted.lower() == PAPER_RULE:
+        raise StoreError(f"'{wanted}' stands for the paper's rule. Choose another name.")
+    if not who:
+        raise StoreError("a rule needs the name of who sets it.")
+    check_rule(threshold, priors)
+    values = {
+        "dataset": dataset_id,
+        "name": wanted,
+        "threshold": float(threshold),
+        "priors": canonical_json({key: float(prior) for key, prior in priors.items()}),
+        "current": False,
+        "annotator": who[:LONGEST_NAME],
+        "created": now(),
+    }
+    row = connection.execute(insert_ignore(connection, rule).values(**values).returning(rule.c.id)).first()
+    if row is None:
+        raise StoreError(f"a rule named '{wanted}' exists already. Choose another name, or delete that one first.")
+    if use:
+        _make_current(connection, dataset_id, int(row[0]))
+    return int(row[0])
+
+
+def make_current_rule(connection: sa.Connection, dataset_id: int, name: str) -> None:
+    """From now on the labels of the dataset rest on the rule of that name; 'paper' goes back to the paper's rule.
+    Raises StoreError for a name that is not there, or a frozen dataset."""
+    _make_current(
+        connection, dataset_id, None if name.lower() == PAPER_RULE else rule_named(connection, dataset_id, name).id
+    )
+
+
+def delete_rule(connection: sa.Connection, dataset_id: int, name: str) -> None:
+    """Remove a rule; where it was current, the paper's rule holds again. Raises StoreError as make_current does."""
+    row = rule_named(connection, dataset_id, name)
+    if row.current:
+        _make_current(connection, dataset_id, None)
+    connection.execute(sa.delete(rule).where(rule.c.id == row.id))
+
+
+def _make_current(connection: sa.Connection, dataset_id: int, rule_id: int | None) -> None:
+    before = current_rule(connection, dataset_id)
+    if (before.id if before else None) == rule_id:
+        return
+    if connection.execute(sa.select(freeze.c.dataset).where(freeze.c.dataset == dataset_id)).first():
+        raise StoreError(
+            "this dataset is frozen with the rule that holds now, so another one cannot be made current. "
+            "Try other rules on its next version; what they would do can be looked at here."
+        )
+    # The revision is what everything computed from labels is held under. Raised first: its row is also the lock
+    # without which two people at once could make two rules current.
+    connection.execute(sa.update(dataset).where(dataset.c.id == dataset_id).values(revision=dataset.c.revision + 1))
+    connection.execute(sa.update(rule).where(rule.c.dataset == dataset_id).values(current=False))
+    if rule_id is not None:
+        connection.execute(sa.update(rule).where(rule.c.id == rule_id).values(current=True))
+
+
+def _line(text: str) -> str:
+    return " ".join(storable(text).split())

@@ -3,18 +3,283 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
+from typing import Any
 
 import sqlalchemy as sa
 
-from cimemories.model import JudgementStatus, ResponseStatus, WorkStatus
-from cimemories.store import calls, ended, run_costs, work
-from cimemories.store.engine import StoreError, insert_ignore, plain_name
-from cimemories.store.ids import canonical_json, new_id, now
-from cimemories.store.run_tables import run_call
-from cimemories.store.tables import call, context, judgement, profile, profile_context, response, run
+from cimemories.model import JudgementStatus, ResponseStatus, Reveal, WorkStatus
+from cimemories.store import calls, work
+from cimemories.store.engine import StoreError, canonical_json, insert_ignore, new_id, now, plain_name, storable
+from cimemories.store.tables import (
+    call,
+    context,
+    judgement,
+    profile,
+    profile_context,
+    prompt,
+    request,
+    response,
+    reveal,
+    run,
+    run_call,
+    sweep,
+)
+
+# ---- imported runs
+#
+# Runs that came from a file: written whole, with no calls behind them, and nothing that could be asked again.
+
+
+IMPORTED = "imported"  # the endpoint of a run or a judge that came from a file
+IMPORT_CHUNK = 2000
+
+
+@dataclass(frozen=True)
+class ImportedResponse:
+    """One response with what one judge says of it. memory: its hash. A judgement that is `owed` is not written."""
+
+    run: str
+    profile: int
+    context: int
+    level: str
+    sample: int
+    status: ResponseStatus
+    cause: str | None
+    text: str | None
+    memory: str | None
+    judgement: JudgementStatus
+    judgement_cause: str | None
+    reveals: Sequence[Reveal]  # attributes by the record's id
+
+
+def runs_with_file(connection: sa.Connection, sha256: str) -> list[str]:
+    """The ids of the runs that were imported from these very bytes."""
+    rows = connection.execute(sa.select(run.c.id, run.c.manifest).where(run.c.endpoint == IMPORTED).order_by(run.c.id))
+    return [row.id for row in rows if json.loads(row.manifest).get("imported", {}).get("sha256") == sha256]
+
+
+def add_responses(connection: sa.Connection, judges: dict[str, int], found: Sequence[ImportedResponse]) -> None:
+    """Write responses with their judgements and reveals. judges: the judge's id by run."""
+    for start in range(0, len(found), IMPORT_CHUNK):
+        part = found[start : start + IMPORT_CHUNK]
+        ids = _inserted(
+            connection,
+            response,
+            [
+                {
+                    "run": r.run,
+                    "profile": r.profile,
+                    "context": r.context,
+                    "level": r.level,
+                    "sample": r.sample,
+                    "status": r.status,
+                    "cause": None if r.cause is None else storable(r.cause),
+                    "text": None if r.text is None else storable(r.text),
+                    "memory": r.memory,
+                }
+                for r in part
+            ],
+        )
+        judged = [(i, r) for i, r in zip(ids, part, strict=True) if r.judgement is not JudgementStatus.OWED]
+        judgement_ids = _inserted(
+            connection,
+            judgement,
+            [
+                {
+                    "response": i,
+                    "judge": judges[r.run],
+                    "status": r.judgement,
+                    "cause": None if r.judgement_cause is None else storable(r.judgement_cause),
+                }
+                for i, r in judged
+            ],
+        )
+        rows = [
+            {
+                "judgement": i,
+                "attribute": item.attribute,
+                "quote": storable(item.quote),
+                "start": item.span.start if item.span else None,
+                "end": item.span.end if item.span else None,
+                "grounded": item.grounded,
+                "strength": str(item.strength),
+            }
+            for i, (_, r) in zip(judgement_ids, judged, strict=True)
+            for item in r.reveals
+        ]
+        if rows:
+            connection.execute(sa.insert(reveal), rows)
+
+
+def _inserted(connection: sa.Connection, table: sa.Table, rows: Sequence[dict[str, object]]) -> list[int]:
+    """Ids of new rows, in the order given."""
+    if not rows:
+        return []
+    statement = sa.insert(table).returning(table.c.id, sort_by_parameter_order=True)
+    return [int(i) for i in connection.execute(statement, list(rows)).scalars()]
+
+
+# ---- prompts
+#
+# The wording of prompts that runs were planned with, kept by the hash of the template.
+
+
+def keep_prompts(
+    connection: sa.Connection, *, digest: str, kind: str, level: str, template: str, answers: str, source: str
+) -> str:
+    """Write a wording where it is new; returns its hash. The same template under another name stays what it was."""
+    connection.execute(
+        insert_ignore(connection, prompt).values(
+            hash=digest, kind=kind, level=level, template=template, answers=answers, source=source, created=now()
+        )
+    )
+    return digest
+
+
+def kept_prompts(connection: sa.Connection, digest: str) -> sa.Row | None:
+    """The row of a wording; None for one of before wordings were kept."""
+    return connection.execute(sa.select(prompt).where(prompt.c.hash == digest)).first()
+
+
+# ---- run contents
+#
+# What a run consists of, profile by profile, as an export of it needs it.
+
+
+CONTENT_CHUNK = 200
+
+
+def run_responses(connection: sa.Connection, run_id: str, judge_id: int, profile_id: int) -> list[sa.RowMapping]:
+    """The responses of one profile, contexts in the order of their ids, with what one judge made of them: columns id,
+    context, level, sample, status, cause, text, memory, judgement, judgement_cause, request (of the recorded call)."""
+    judged = sa.and_(judgement.c.response == response.c.id, judgement.c.judge == judge_id)
+    query = (
+        sa.select(
+            response.c.id,
+            response.c.context,
+            response.c.level,
+            response.c.sample,
+            response.c.status,
+            response.c.cause,
+            response.c.text,
+            response.c.memory,
+            judgement.c.status.label("judgement"),
+            judgement.c.cause.label("judgement_cause"),
+            call.c.request,
+        )
+        .outerjoin(judgement, judged)
+        .outerjoin(call, response.c.call == call.c.key)
+        .where(response.c.run == run_id, response.c.profile == profile_id)
+        .order_by(response.c.context, response.c.level, response.c.sample)
+    )
+    return list(connection.execute(query).mappings())
+
+
+def sent_prompts(connection: sa.Connection, request_hashes: Collection[str]) -> dict[str, str]:
+    """What was sent in each of these requests, as one text: the messages' contents with a blank line between them."""
+    wanted, found = sorted(request_hashes), {}
+    for start in range(0, len(wanted), CONTENT_CHUNK):
+        rows = connection.execute(sa.select(request).where(request.c.hash.in_(wanted[start : start + CONTENT_CHUNK])))
+        for row in rows:
+            messages = json.loads(row.body).get("messages", [])
+            found[row.hash] = "\n\n".join(str(message.get("content", "")) for message in messages)
+    return found
+
+
+# ---- sweeps
+#
+# Sweeps: runs that were planned together, and are worked off one after the other as one piece of work.
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """One sweep in a list. spec: the file it was planned from; plan: what it was estimated at; cells: its runs."""
+
+    id: str
+    name: str
+    dataset: int
+    spec: dict[str, Any]
+    plan: dict[str, Any]
+    cap: float | None
+    status: WorkStatus
+    error: str | None
+    created: str
+    finished: str | None
+    revision: int
+    cells: int
+
+
+def add_sweep(
+    connection: sa.Connection,
+    *,
+    name: str,
+    dataset_id: int,
+    spec: Mapping[str, object],
+    plan: Mapping[str, object],
+    cap: float | None,
+) -> str:
+    """Write a new sweep; returns its id. It waits for its worker."""
+    sweep_id = new_id("sweep")
+    connection.execute(
+        sa.insert(sweep).values(
+            id=sweep_id,
+            name=plain_name(name, "sweep"),
+            dataset=dataset_id,
+            spec=canonical_json(spec),
+            plan=canonical_json(plan),
+            cap=cap,
+            status=WorkStatus.QUEUED,
+            created=now(),
+        )
+    )
+    work.queue(connection, sweep_id)
+    return sweep_id
+
+
+def all_sweeps(connection: sa.Connection) -> list[SweepRow]:
+    """Every sweep, oldest first."""
+    return _sweep_rows(connection, work.select(sweep).order_by(sweep.c.created, sweep.c.id))
+
+
+def sweep_named(connection: sa.Connection, sweep_id: str) -> SweepRow:
+    """One sweep by its id. Raises StoreError that says where to look."""
+    rows = _sweep_rows(connection, work.select(sweep).where(sweep.c.id == sweep_id))
+    if not rows:
+        raise StoreError(f"there is no sweep '{sweep_id}' in this workspace. `cimemories sweeps` lists them.")
+    return rows[0]
+
+
+def _sweep_rows(connection: sa.Connection, query: sa.Select) -> list[SweepRow]:
+    counts: dict[str, int] = {
+        row.sweep: row.cells
+        for row in connection.execute(
+            sa.select(run.c.sweep, sa.func.count().label("cells")).where(run.c.sweep.is_not(None)).group_by(run.c.sweep)
+        )
+    }
+    return [
+        SweepRow(
+            id=row["id"],
+            name=row["name"],
+            dataset=row["dataset"],
+            spec=json.loads(row["spec"]),
+            plan=json.loads(row["plan"]),
+            cap=row["cap"],
+            status=work.shown_status(row),
+            error=row["error"],
+            created=row["created"],
+            finished=row["finished"],
+            revision=row["revision"],
+            cells=counts.get(row["id"], 0),
+        )
+        for row in connection.execute(query).mappings()
+    ]
+
+
+# ---- runs
+
 
 RETRIABLE = (ResponseStatus.OWED, ResponseStatus.FAILED)
 _SETTLED = ("status", "cause", "text", "reasoning", "finish_reason", "call", "before", "shown")
@@ -184,8 +449,10 @@ def _rows(connection: sa.Connection, query: sa.Select) -> list[RunRow]:
 
     rows = connection.execute(query).mappings().all()
     own = response.c.run, response.c.status
-    responses = ended.by_work(connection, "responses", rows, lambda ids: ended.by_status(connection, *own, ids))
-    judged = ended.by_work(connection, "judgements", rows, lambda ids: counts_by_run(connection, ids))
+    responses = work.counts_by_work(
+        connection, "responses", rows, lambda ids: work.counts_by_status(connection, *own, ids)
+    )
+    judged = work.counts_by_work(connection, "judgements", rows, lambda ids: counts_by_run(connection, ids))
     return [
         RunRow(
             id=row["id"],
@@ -337,7 +604,7 @@ class StageCalls:
 def calls_by_kind(connection: sa.Connection, run_id: str) -> dict[str, StageCalls]:
     """What each kind of call (respond, judge, gate, rewrite, check) has cost a run so far, over all models asked."""
     found: dict[str, StageCalls] = {}
-    for part in run_costs.calls_by_model(connection, [run_id]):
+    for part in calls.calls_by_model(connection, [run_id]):
         own = {item.name: getattr(part, item.name) for item in fields(StageCalls)}
         held = found.get(part.kind)
         found[part.kind] = StageCalls(

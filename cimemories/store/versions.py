@@ -6,15 +6,36 @@ keep their ordinals through all of them, so that 'profile 3' is the same person 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import sqlalchemy as sa
 
-from cimemories.store.curation_tables import dataset_version, freeze, rule
-from cimemories.store.engine import StoreError
-from cimemories.store.ids import now
-from cimemories.store.tables import attribute, context, dataset, decision, labelling, profile, profile_context, run
+from cimemories.model import Verdict, canonical_event, is_bio
+from cimemories.store import datasets, decisions, labellings
+from cimemories.store.engine import StoreError, canonical_json, insert_ignore, now, plain_name
+from cimemories.store.tables import (
+    attribute,
+    ballot,
+    context,
+    dataset,
+    dataset_version,
+    decision,
+    edit,
+    freeze,
+    imported_vote,
+    labelling,
+    persona,
+    profile,
+    profile_context,
+    rule,
+    run,
+    vote,
+)
 
 # Said at the end of the reason of a decision that was made on an earlier version, once, however often it is carried.
 _ORIGIN = re.compile(r"\[decided on '.*'\]$", re.DOTALL)
@@ -247,3 +268,534 @@ def carry_decisions(connection: sa.Connection, source: int, target: int) -> tupl
 
 def _with_origin(reason: str, name: str) -> str:
     return reason if _ORIGIN.search(reason) else f"{reason} [decided on '{name}']".strip()
+
+
+# ---- edits
+#
+# The history of changes by hand: append-only, one row a change, with what stood there before and after.
+#
+# A change is of an attribute, of a context or of the biography of one profile, or of a context in all profiles. Its two
+# sides are plain JSON objects:
+#
+#     attribute   {"key", "value", "domain", "event", "statement", "ordinal"}
+#     context     {"task", "recipient", "sphere", "ordinal", "places": {profile ordinal: position}}
+#     bio         {"name", "sex", "address", "age"}
+#
+# `ordinal` and `places` are where it stands; the record fills them in, so that taking a change back puts it there
+# again.
+
+
+Kind = Literal["attribute", "context", "bio"]
+Action = Literal["add", "change", "remove"]
+Side = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One change. `profile`: the ordinal of the profile that it is of, None for a context of all profiles. `before` is
+    None where something is added, `after` where it is removed."""
+
+    kind: Kind
+    action: Action
+    profile: int | None
+    before: Side | None
+    after: Side | None
+
+    @property
+    def inverse(self) -> Edit:
+        """The change that takes this one back."""
+        opposite: dict[Action, Action] = {"add": "remove", "remove": "add", "change": "change"}
+        return replace(self, action=opposite[self.action], before=self.after, after=self.before)
+
+
+@dataclass(frozen=True)
+class EditRow:
+    """A change in the history: on which dataset it was made, by whom, why and when."""
+
+    id: int
+    dataset: int
+    edit: Edit
+    annotator: str
+    reason: str
+    created: str
+
+    @property
+    def words(self) -> str:
+        """The change in a few words: 'changed attribute rent of profile 3'; profiles are counted from 1."""
+        verb = {"add": "added", "change": "changed", "remove": "removed"}[self.edit.action]
+        side = self.edit.after or self.edit.before or {}
+        what = {
+            "attribute": f"attribute {side.get('key')}",
+            "context": f"context {side.get('recipient')}: {side.get('task')}",
+            "bio": "the biography",
+        }[self.edit.kind]
+        whose = "all profiles" if self.edit.profile is None else f"profile {self.edit.profile + 1}"
+        return f"{verb} {what} of {whose}"
+
+
+def add(connection: sa.Connection, dataset_id: int, item: Edit, *, annotator: str, reason: str) -> int:
+    """Append a change to the history of a dataset; returns its id."""
+    return int(
+        connection.execute(
+            sa.insert(edit)
+            .values(
+                dataset=dataset_id,
+                profile=item.profile,
+                kind=item.kind,
+                action=item.action,
+                before=_text(item.before),
+                after=_text(item.after),
+                annotator=plain_name(annotator, "annotator"),
+                reason=reason,
+                created=now(),
+            )
+            .returning(edit.c.id)
+        ).scalar_one()
+    )
+
+
+def history(connection: sa.Connection, dataset_id: int, profile: int | None = None) -> list[EditRow]:
+    """Every change that led to a dataset, those of the versions before it included, oldest first.
+
+    With `profile` (an ordinal) those of that profile and those of contexts that all profiles share.
+    """
+    query = sa.select(edit).where(edit.c.dataset.in_(lineage(connection, dataset_id)))
+    if profile is not None:
+        query = query.where(sa.or_(edit.c.profile == profile, edit.c.profile.is_(None)))
+    rows = connection.execute(query.order_by(edit.c.created, edit.c.id)).mappings()
+    return [_row(row) for row in rows]
+
+
+def named(connection: sa.Connection, edit_id: int) -> EditRow:
+    """One change of the history. Raises StoreError where there is none of that id."""
+    row = connection.execute(sa.select(edit).where(edit.c.id == edit_id)).mappings().first()
+    if row is None:
+        raise StoreError(f"there is no change {edit_id} in the history. It went with its dataset, or never was.")
+    return _row(row)
+
+
+def _row(row: sa.RowMapping) -> EditRow:
+    item = Edit(row["kind"], row["action"], row["profile"], _side(row["before"]), _side(row["after"]))
+    return EditRow(row["id"], row["dataset"], item, row["annotator"], row["reason"], row["created"])
+
+
+def _text(side: Side | None) -> str | None:
+    # Keys keep their order: a value that holds an object must come back as it was, to the byte.
+    return None if side is None else json.dumps(side, ensure_ascii=False)
+
+
+def _side(text: str | None) -> Side | None:
+    if text is None:
+        return None
+    side: dict[str, object] = json.loads(text)
+    places = side.get("places")
+    if isinstance(places, dict):
+        side["places"] = {int(ordinal): position for ordinal, position in places.items()}
+    return side
+
+
+# ---- changes
+#
+# Making a change in a dataset, in place. Whether that is allowed is decided above (curation.editing).
+#
+# A change says what it believes to stand there. Where something else does by now, nothing is written and StoreError
+# says so: of two people who change the same thing at once, the second learns of the first.
+
+
+BIO = ("name", "sex", "address", "age")
+CONTENT = ("key", "value", "domain", "event", "statement")
+Places = dict[int, int]  # profile ordinal -> position of the context in that profile
+
+
+def apply_edit(connection: sa.Connection, dataset_id: int, item: Edit) -> Edit:
+    """Make one change; returns it with the places where things stood and stand. Raises StoreError and writes nothing
+    where it does not fit what is there."""
+    done = {"attribute": _attribute, "context": _context, "bio": _bio}[item.kind](connection, dataset_id, item)
+    connection.execute(sa.update(dataset).where(dataset.c.id == dataset_id).values(revision=dataset.c.revision + 1))
+    return done
+
+
+def _changed(what: str) -> StoreError:
+    return StoreError(
+        f"{what} has been changed by somebody else since you looked at it. Nothing was saved: look again, then decide."
+    )
+
+
+def _person(connection: sa.Connection, dataset_id: int, ordinal: int | None) -> sa.RowMapping:
+    row = (
+        connection.execute(sa.select(profile).where(profile.c.dataset == dataset_id, profile.c.ordinal == ordinal))
+        .mappings()
+        .first()
+    )
+    if row is None:
+        raise StoreError(f"this dataset has no profile number {ordinal}. Choose one that is listed.")
+    return row
+
+
+def _bio(connection: sa.Connection, dataset_id: int, item: Edit) -> Edit:
+    person = _person(connection, dataset_id, item.profile)
+    if item.before is None or item.after is None:
+        raise StoreError("a biography can be changed, not added or removed.")
+    if any(person[name] != item.before[name] for name in BIO):
+        raise _changed(f"the biography of '{person['name']}'")
+    connection.execute(
+        sa.update(profile).where(profile.c.id == person["id"]).values({name: item.after[name] for name in BIO})
+    )
+    return item
+
+
+# --- attributes ---
+
+
+def _attribute(connection: sa.Connection, dataset_id: int, item: Edit) -> Edit:
+    person = _person(connection, dataset_id, item.profile)
+    rows = connection.execute(sa.select(attribute).where(attribute.c.profile == person["id"])).mappings().all()
+    by_key = {row["key"]: row for row in rows}
+    wanted = None if item.after is None else _columns(item.after)
+    there = None
+    if item.before is not None:
+        there = by_key.get(str(item.before["key"]))
+        if there is None or any(there[name] != value for name, value in _columns(item.before).items()):
+            raise _changed(f"the attribute '{item.before['key']}' of '{person['name']}'")
+    if wanted is not None and wanted["key"] in by_key and by_key[wanted["key"]] is not there:
+        raise StoreError(
+            f"'{person['name']}' has an attribute '{wanted['key']}' already. Give this one another key, or change that."
+        )
+    if there is None:
+        taken = {int(row["ordinal"]) for row in rows}
+        ordinal = int(str((item.after or {}).get("ordinal", -1)))
+        if ordinal < 0 or ordinal in taken:
+            ordinal = max(taken, default=-1) + 1
+        connection.execute(sa.insert(attribute).values(profile=person["id"], ordinal=ordinal, **(wanted or {})))
+    else:
+        ordinal = int(there["ordinal"])
+        this = attribute.c.id == there["id"]
+        if wanted is not None and wanted["event"] == there["event"]:
+            del wanted["event"]  # the same event stays as its file spelled it
+        connection.execute(
+            sa.delete(attribute).where(this) if wanted is None else sa.update(attribute).where(this).values(wanted)
+        )
+    return _with(item, ordinal=ordinal)
+
+
+def _columns(side: Side) -> dict[str, object]:
+    """The columns of an attribute."""
+    values: dict[str, object] = {name: side[name] for name in CONTENT}
+    values["event"] = canonical_event(str(side["event"]))  # as it is read; the file's spelling is compared nowhere
+    values["value"] = json.dumps(side["value"], ensure_ascii=False)
+    values["bio"] = is_bio(str(side["key"]), str(side["domain"]))
+    return values
+
+
+def _with(item: Edit, **more: object) -> Edit:
+    def side(value: Side | None) -> Side | None:
+        return None if value is None else {**value, **more}
+
+    return replace(item, before=side(item.before), after=side(item.after))
+
+
+# --- contexts ---
+
+
+def _context(connection: sa.Connection, dataset_id: int, item: Edit) -> Edit:
+    people = _people(connection, dataset_id, item.profile)
+    if item.before is None:
+        return _add_context(connection, dataset_id, item, people)
+    there = _find(connection, dataset_id, item.before)
+    if there is None or there["sphere"] != item.before.get("sphere"):
+        raise _changed(_said(item.before))
+    using = _places(connection, int(there["id"]))
+    places = {o: p for o, p in using.items() if o in _wanted(item.before, using if item.profile is None else people)}
+    if not places or set(_wanted(item.before, places)) - set(places):
+        raise _changed(_said(item.before))
+    if item.after is None:
+        _unlink(connection, int(there["id"]), places, people)
+        return _with(item, ordinal=there["ordinal"], places=places)
+    return _change_context(connection, dataset_id, item, there, using, places, people)
+
+
+def _add_context(connection: sa.Connection, dataset_id: int, item: Edit, people: Mapping[int, int]) -> Edit:
+    side = item.after or {}
+    there = _find(connection, dataset_id, side)
+    using = _places(connection, int(there["id"])) if there else {}
+    wanted = _wanted(side, people)
+    missing = [ordinal for ordinal in wanted if ordinal not in using]
+    if not missing or (isinstance(side.get("places"), dict) and len(missing) < len(wanted)):
+        raise StoreError(f"{_said(side)} is there already. Change its task or its recipient.")
+    if there is None:
+        context_id, ordinal = _insert(connection, dataset_id, side)
+    else:
+        context_id, ordinal = int(there["id"]), int(there["ordinal"])
+        side = {**side, "sphere": there["sphere"]}
+    taken = _positions(connection, dataset_id)
+    given = side.get("places")
+    places: Places = {}
+    for person in missing:
+        there_already = taken.get(person, set())
+        position = int(given[person]) if isinstance(given, dict) else -1
+        free = position >= 0 and position not in there_already
+        places[person] = position if free else max(there_already, default=-1) + 1
+    _link(connection, context_id, places, people)
+    return _with(replace(item, after=side), ordinal=ordinal, places=places)
+
+
+def _change_context(
+    connection: sa.Connection,
+    dataset_id: int,
+    item: Edit,
+    there: sa.RowMapping,
+    using: Places,
+    places: Places,
+    people: Mapping[int, int],
+) -> Edit:
+    """Another wording for some or all of the profiles that have it; a wording that is known already is shared."""
+    after = item.after or {}
+    same_wording = (after["task"], after["recipient"]) == (there["task"], there["recipient"])
+    values = {name: after.get(name) for name in ("task", "recipient", "sphere")}
+    known = None if same_wording else _find(connection, dataset_id, after)
+    if known is None and set(places) == set(using):
+        connection.execute(sa.update(context).where(context.c.id == there["id"]).values(values))
+        return _with(item, ordinal=there["ordinal"], places=places)
+    if same_wording:
+        raise StoreError("the sphere of a context is the same in all profiles. Change it for all of them.")
+    if known is None:
+        target, _ = _insert(connection, dataset_id, {**after, "ordinal": -1})
+    else:
+        target = int(known["id"])
+        after = {**after, "sphere": known["sphere"]}
+        if set(_places(connection, target)) & set(places):
+            raise StoreError(f"{_said(after)} is there already. Change its task or its recipient.")
+    _unlink(connection, int(there["id"]), places, people)
+    _link(connection, target, places, people)
+    return _with(replace(item, after=after), ordinal=there["ordinal"], places=places)
+
+
+def _said(side: Side) -> str:
+    return f"the context '{side['recipient']}: {side['task']}'"
+
+
+def _people(connection: sa.Connection, dataset_id: int, ordinal: int | None) -> dict[int, int]:
+    """Profile ids by ordinal: of all profiles, or of the one."""
+    if ordinal is not None:
+        return {ordinal: int(_person(connection, dataset_id, ordinal)["id"])}
+    rows = connection.execute(sa.select(profile.c.ordinal, profile.c.id).where(profile.c.dataset == dataset_id))
+    return {row.ordinal: row.id for row in rows}
+
+
+def _wanted(side: Side, otherwise: Mapping[int, int]) -> list[int]:
+    """The profiles that a side names, or else those that it is about."""
+    places = side.get("places")
+    return list(places) if isinstance(places, dict) else list(otherwise)
+
+
+def _find(connection: sa.Connection, dataset_id: int, side: Side) -> sa.RowMapping | None:
+    return (
+        connection.execute(
+            sa.select(context).where(
+                context.c.dataset == dataset_id,
+                context.c.task == side["task"],
+                context.c.recipient == side["recipient"],
+            )
+        )
+        .mappings()
+        .first()
+    )
+
+
+def _places(connection: sa.Connection, context_id: int) -> Places:
+    rows = connection.execute(
+        sa.select(profile.c.ordinal, profile_context.c.ordinal)
+        .join(profile, profile_context.c.profile == profile.c.id)
+        .where(profile_context.c.context == context_id)
+        .order_by(profile.c.ordinal)
+    )
+    return {int(row[0]): int(row[1]) for row in rows}
+
+
+def _positions(connection: sa.Connection, dataset_id: int) -> dict[int, set[int]]:
+    """The positions of contexts that are taken, by profile."""
+    found: dict[int, set[int]] = {}
+    for person, position in connection.execute(
+        sa.select(profile.c.ordinal, profile_context.c.ordinal)
+        .join(profile, profile_context.c.profile == profile.c.id)
+        .where(profile.c.dataset == dataset_id)
+    ):
+        found.setdefault(person, set()).add(position)
+    return found
+
+
+def _insert(connection: sa.Connection, dataset_id: int, side: Side) -> tuple[int, int]:
+    ordinal = int(str(side.get("ordinal", -1)))
+    if ordinal < 0:
+        last = connection.execute(sa.select(sa.func.max(context.c.ordinal)).where(context.c.dataset == dataset_id))
+        highest = last.scalar()
+        ordinal = 0 if highest is None else int(highest) + 1
+    values = {name: side.get(name) for name in ("task", "recipient", "sphere")}
+    new = connection.execute(
+        sa.insert(context).values(dataset=dataset_id, ordinal=ordinal, **values).returning(context.c.id)
+    )
+    return int(new.scalar_one()), ordinal
+
+
+def _link(connection: sa.Connection, context_id: int, places: Places, people: Mapping[int, int]) -> None:
+    rows = [{"profile": people[o], "context": context_id, "ordinal": position} for o, position in places.items()]
+    connection.execute(sa.insert(profile_context), rows)
+
+
+def _unlink(connection: sa.Connection, context_id: int, places: Places, people: Mapping[int, int]) -> None:
+    """Take a context from some profiles; one that nobody has any more goes."""
+    own = [people[ordinal] for ordinal in places]
+    connection.execute(
+        sa.delete(profile_context).where(profile_context.c.context == context_id, profile_context.c.profile.in_(own))
+    )
+    if connection.execute(sa.select(profile_context).where(profile_context.c.context == context_id)).first() is None:
+        connection.execute(sa.delete(context).where(context.c.id == context_id))
+
+
+# ---- freezes
+#
+# Frozen datasets, and the rows that a freeze covers, in an order and wording that no other workspace changes.
+
+
+_LETTERS = {str(Verdict.NECESSARY): "N", str(Verdict.INAPPROPRIATE): "X", str(Verdict.ABSTAIN): "?"}
+_NO_VOTE, _CONFLICT = "-", "C"
+
+
+@dataclass(frozen=True)
+class FreezeRow:
+    """A frozen dataset. `rule`: name, threshold and priors; `counts`: what the hash covers, in numbers, and `content`,
+    the hash of profiles and contexts alone, which runs name."""
+
+    dataset: int
+    hash: str
+    labelling: str | None
+    rule: dict[str, object]
+    counts: dict[str, int | str]
+    annotator: str
+    created: str
+
+
+def freeze_of(connection: sa.Connection, dataset_id: int) -> FreezeRow | None:
+    """The freeze of a dataset; None for an open one."""
+    row = connection.execute(sa.select(freeze).where(freeze.c.dataset == dataset_id)).mappings().first()
+    if row is None:
+        return None
+    return FreezeRow(**{**row, "rule": json.loads(row["rule"]), "counts": json.loads(row["counts"])})
+
+
+def add_freeze(
+    connection: sa.Connection,
+    dataset_id: int,
+    *,
+    digest: str,
+    labelling_id: str | None,
+    rule: Mapping[str, object],
+    counts: Mapping[str, int | str],
+    annotator: str,
+) -> None:
+    """Freeze a dataset, once and for all. Raises StoreError where it is frozen already."""
+    written = connection.execute(
+        insert_ignore(connection, freeze)
+        .values(
+            dataset=dataset_id,
+            hash=digest,
+            labelling=labelling_id,
+            rule=canonical_json(rule),
+            counts=canonical_json(counts),
+            annotator=plain_name(annotator, "annotator"),
+            created=now(),
+        )
+        .returning(freeze.c.dataset)
+    ).first()
+    there = freeze_of(connection, dataset_id)
+    if written is None and there is not None:
+        raise StoreError(
+            f"this dataset was frozen by {there.annotator} on {there.created[:10]} as {there.hash[:8]}. What is frozen "
+            "stays so: make its next version, and freeze that."
+        )
+    connection.execute(sa.update(dataset).where(dataset.c.id == dataset_id).values(revision=dataset.c.revision + 1))
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Where rows stand: attributes and contexts by their position in their profile, profiles by that in the dataset."""
+
+    profiles: dict[int, int]
+    attributes: dict[int, tuple[int, int]]
+    contexts: dict[int, str]
+    personas: dict[int, str]
+
+
+def positions(connection: sa.Connection, dataset_id: int) -> Positions:
+    """The positions of everything in a dataset, by id; contexts by their wording, personas by their hash."""
+    profiles: dict[int, int] = {}
+    attributes: dict[int, tuple[int, int]] = {}
+    for number, (profile_id, own) in enumerate(datasets.attribute_ids(connection, dataset_id).items()):
+        profiles[profile_id] = number
+        attributes |= {attribute_id: (number, place) for place, attribute_id in enumerate(own)}
+    contexts = {
+        r.id: canonical_json([r.context.task, r.context.recipient]) for r in datasets.contexts(connection, dataset_id)
+    }
+    personas = {row.id: row.hash for row in connection.execute(sa.select(persona.c.id, persona.c.hash))}
+    return Positions(profiles, attributes, contexts, personas)
+
+
+def votes_hash(connection: sa.Connection, labelling_id: str, places: Positions) -> tuple[str, int]:
+    """A hash over every vote of a labelling, or every share of an imported one, and how many there are.
+
+    One vote more, less or other gives another hash; the order in which they came, and the ids they got, do not matter.
+    """
+    endpoint = connection.execute(sa.select(labelling.c.endpoint).where(labelling.c.id == labelling_id)).scalar()
+    digest, count = hashlib.sha256(), 0
+    lines = (
+        [_shares(connection, labelling_id, places)]
+        if endpoint == labellings.IMPORTED
+        else (_ballots(connection, labelling_id, i, places) for i in places.profiles)
+    )
+    for chunk in lines:
+        for text, votes in sorted(chunk):
+            digest.update(f"{text}\n".encode("utf-8", "surrogatepass"))
+            count += votes
+    return digest.hexdigest()[:32], count
+
+
+def _ballots(
+    connection: sa.Connection, labelling_id: str, profile_id: int, places: Positions
+) -> Iterator[tuple[str, int]]:
+    """One line a ballot of a profile that has votes: where it stands, and a letter for each attribute."""
+    rows = connection.execute(
+        sa.select(ballot.c.context, ballot.c.persona, ballot.c.draw, vote.c.attribute, vote.c.verdict)
+        .join(ballot, vote.c.ballot == ballot.c.id)
+        .where(ballot.c.labelling == labelling_id, ballot.c.profile == profile_id)
+    )
+    width = sum(1 for number, _ in places.attributes.values() if number == places.profiles[profile_id])
+    found: dict[tuple[int, int, int], list[str]] = {}
+    for context_id, persona_id, draw, attribute_id, verdict in rows:
+        letters = found.setdefault((context_id, persona_id, draw), [_NO_VOTE] * width)
+        letters[places.attributes[attribute_id][1]] = _LETTERS.get(verdict, _CONFLICT)
+    for (context_id, persona_id, draw), letters in found.items():
+        where = [places.profiles[profile_id], places.contexts[context_id], places.personas[persona_id], draw]
+        yield canonical_json([*where, "".join(letters)]), width - letters.count(_NO_VOTE)
+
+
+def _shares(connection: sa.Connection, labelling_id: str, places: Positions) -> Iterator[tuple[str, int]]:
+    for row in connection.execute(sa.select(imported_vote).where(imported_vote.c.labelling == labelling_id)):
+        where = [*places.attributes[row.attribute], places.contexts[row.context], places.personas[row.persona]]
+        yield canonical_json([*where, row.necessary, row.inappropriate, row.abstain]), 1
+
+
+def decision_lines(connection: sa.Connection, dataset_id: int, places: Positions) -> list[object]:
+    """Every decision ever made on a dataset, those taken back too, in their order."""
+    return [
+        [
+            *places.attributes[d.attribute],
+            places.contexts[d.context],
+            d.annotator,
+            None if d.label is None else str(d.label),
+            d.reason,
+            d.source,
+            bool(d.blind),
+            d.created,
+        ]
+        for d in decisions.history(connection, dataset_id)
+    ]

@@ -13,7 +13,9 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Iterable
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,12 +24,19 @@ from typing import Any
 import psutil
 import sqlalchemy as sa
 
-from cimemories.model import WorkStatus
-from cimemories.store.curation_tables import generation
-from cimemories.store.engine import PATIENCE_SECONDS, StoreError
-from cimemories.store.ids import database_clock, database_started, now
-from cimemories.store.run_tables import sweep
-from cimemories.store.tables import labelling, run
+from cimemories.model import JudgementStatus, ResponseStatus, WorkStatus
+from cimemories.store.engine import PATIENCE_SECONDS, StoreError, database_clock, database_started, now
+from cimemories.store.tables import (
+    ballot,
+    generation,
+    generation_part,
+    judgement,
+    labelling,
+    response,
+    run,
+    run_judge,
+    sweep,
+)
 
 STALE_SECONDS = 30.0
 ACTIVE = (WorkStatus.QUEUED, WorkStatus.RUNNING, WorkStatus.PAUSING, WorkStatus.CANCELLING)
@@ -310,3 +319,158 @@ def shown_status(row: Row, missing: int = 0) -> WorkStatus:
     if row["status"] == WorkStatus.FINISHED and missing:
         return WorkStatus.FINISHED_WITH_FAILURES
     return WorkStatus(row["status"])
+
+
+# ---- ended
+#
+# Counts of work that has ended, held in memory: a page that lists runs must not count millions of rows each time.
+
+
+HELD = 8192
+Counts = Mapping[str, int]
+
+_held: OrderedDict[tuple[object, ...], Counts] = OrderedDict()
+_lock = threading.Lock()
+
+
+def counts_by_work(
+    connection: sa.Connection,
+    kind: str,
+    rows: Sequence[sa.RowMapping],
+    count: Callable[[Sequence[str]], Mapping[str, Counts]],
+) -> dict[str, Counts]:
+    """Counts by status of each of these runs or labellings. count: makes those of some ids; who has none is left out.
+
+    What has ended is counted once for each of its revisions, which every write of content raises. kind: what is
+    counted.
+    """
+    address = connection.engine.url
+    keys = {
+        row["id"]: (address, kind, row["id"], row["revision"], row["created"], row["finished"])
+        for row in rows
+        if row["status"] in ENDED
+    }
+    with _lock:
+        found = {name: _held[key] for name, key in keys.items() if key in _held}
+    missing = [row["id"] for row in rows if row["id"] not in found]
+    if not missing:
+        return found
+    counted = count(missing)
+    fresh = {name: counted.get(name, {}) for name in missing}
+    with _lock:
+        for name in missing:
+            if name in keys:
+                _held[keys[name]] = fresh[name]
+        while len(_held) > HELD:
+            _held.popitem(last=False)
+    return found | fresh
+
+
+def counts_by_status(
+    connection: sa.Connection, of: sa.Column[str], status: sa.Column[str], ids: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    """Rows counted by status, of each of these ids. of: the column that says whose a row is."""
+    counts: dict[str, dict[str, int]] = {}
+    for name, state, count in connection.execute(
+        sa.select(of, status, sa.func.count()).where(of.in_(ids)).group_by(of, status)
+    ):
+        counts.setdefault(name, {})[state] = count
+    return counts
+
+
+# ---- outcomes
+#
+# What a piece of work was to bring and what of it is missing, and the status that follows when it ends.
+#
+# with store.read() as connection:
+#     outcome(connection, "run-3f9a1c2e")     # Outcome(planned=90, missing=78, failed=78)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """planned: responses of a run or sweep, ballots of a labelling, parts of a generation. missing: of these, how many
+    are not there whole. failed: of the missing, those that were tried; the others are still owed.
+
+    A response is there whole when it has a message, a judgement by every judge and, where asked for, a task check.
+    """
+
+    planned: int
+    missing: int
+    failed: int
+
+    @property
+    def share(self) -> float:
+        """Missing over planned, 0 to 1; 0 where nothing is planned."""
+        return self.missing / self.planned if self.planned else 0.0
+
+    @property
+    def failed_share(self) -> float:
+        """Failed over planned, 0 to 1; 0 where nothing is planned."""
+        return self.failed / self.planned if self.planned else 0.0
+
+
+def outcome(connection: sa.Connection, work_id: str) -> Outcome:
+    """How much of a run, sweep, labelling or generation is there. Raises StoreError for an id of nothing of these."""
+    table = table_of(work_id)
+    if table is run:
+        return _of_runs(connection, [work_id])
+    if table is labelling:
+        return _by_status(connection, ballot.c.labelling, ballot.c.status, work_id)
+    if table.name == "generation":
+        return _by_status(connection, generation_part.c.generation, generation_part.c.status, work_id)
+    ids = connection.execute(sa.select(run.c.id).where(run.c.sweep == work_id)).scalars().all()
+    return _of_runs(connection, ids)
+
+
+def finish_by_outcome(connection: sa.Connection, work_id: str) -> None:
+    """Set the status of work that has come to its end: finished, with failures where anything planned is missing."""
+    missing = outcome(connection, work_id).missing
+    finish(connection, work_id, WorkStatus.FINISHED_WITH_FAILURES if missing else WorkStatus.FINISHED)
+
+
+def _of_runs(connection: sa.Connection, run_ids: Sequence[str]) -> Outcome:
+    parts = [_of_run(connection, run_id) for run_id in run_ids]
+    return Outcome(*(sum(getattr(part, name) for part in parts) for name in ("planned", "missing", "failed")))
+
+
+def _of_run(connection: sa.Connection, run_id: str) -> Outcome:
+    own = response.c.run == run_id
+    answered = response.c.status == ResponseStatus.OK
+    planned = connection.execute(sa.select(sa.func.count()).select_from(response).where(own)).scalar_one()
+    judges = connection.execute(sa.select(run_judge.c.judge).where(run_judge.c.run == run_id)).scalars().all()
+    unanswered = (ResponseStatus.OK, ResponseStatus.OWED)
+    failed = connection.execute(
+        sa.select(sa.func.count()).select_from(response).where(own, response.c.status.not_in(unanswered))
+    ).scalar_one()
+    if not judges:
+        whole = connection.execute(sa.select(sa.func.count()).select_from(response).where(own, answered)).scalar_one()
+        return Outcome(planned, planned - whole, failed)
+    # Counted over judgements rather than by a subquery for each response: a run may have a million of them.
+    judged = (
+        sa.select(
+            sa.func.sum(sa.case((judgement.c.status == JudgementStatus.OK, 1), else_=0)).label("good"),
+            sa.func.sum(
+                sa.case((judgement.c.status.not_in((JudgementStatus.OK, JudgementStatus.OWED)), 1), else_=0)
+            ).label("bad"),
+        )
+        .select_from(judgement.join(response, judgement.c.response == response.c.id))
+        .where(own, answered, judgement.c.judge.in_(judges))
+        .group_by(judgement.c.response)
+        .subquery()
+    )
+    whole, spoiled = connection.execute(
+        sa.select(
+            sa.func.coalesce(sa.func.sum(sa.case((judged.c.good == len(judges), 1), else_=0)), 0),
+            sa.func.coalesce(sa.func.sum(sa.case((judged.c.bad > 0, 1), else_=0)), 0),
+        )
+    ).one()
+    return Outcome(planned, planned - int(whole), failed + int(spoiled))
+
+
+def _by_status(connection: sa.Connection, of: sa.Column[str], status: sa.Column[str], work_id: str) -> Outcome:
+    counts = {
+        str(row[0]): int(row[1])
+        for row in connection.execute(sa.select(status, sa.func.count()).where(of == work_id).group_by(status))
+    }
+    planned, whole = sum(counts.values()), counts.get("ok", 0)
+    return Outcome(planned, planned - whole, planned - whole - counts.get("owed", 0))

@@ -2,16 +2,199 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import streamlit as st
 from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+from cimemories.model import Verdict
 from cimemories.texts import without_credentials
 from cimemories.ui import safe, url
+from cimemories.ui.safe import Html, join, show, tag
+
+# ---- rule sliders
+#
+# Sliders for a rule that is tried: its threshold and the weights of the personas, as the URL says.
+
+
+LEAST, MOST = 51, 100  # percent
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What a person has moved. threshold: 0 to 1, None as long as nobody has moved it. weights: 0 to 100 each, in the
+    order of the personas, only their proportions count; None where nobody has moved them, or where all stand at 0."""
+
+    threshold: float | None
+    weights: tuple[int, ...] | None
+    all_zero: bool
+
+    @property
+    def any(self) -> bool:
+        return self.threshold is not None or self.weights is not None or self.all_zero
+
+
+def rule_sliders(page: str, threshold: float, keys: Sequence[str], priors: Sequence[float]) -> Moved:
+    """Draw the sliders, which stand at these numbers of a rule until somebody moves them. page: what the keys of the
+    widgets begin with. keys, priors: of the personas, in one order."""
+    moved = _threshold(f"{page}.threshold", threshold)
+    weights = _weights(len(keys))
+    shown = weights or [round(100 * prior) for prior in priors]
+    for number, (key, weight) in enumerate(zip(keys, shown, strict=True)):
+        _weight(f"{page}.weight", number, key, weight, len(shown))
+    all_zero = weights is not None and not any(weights)
+    return Moved(moved, tuple(weights) if weights and not all_zero else None, all_zero)
+
+
+def _threshold(key: str, now: float) -> float | None:
+    asked = url.get_int("threshold")
+    moved = asked if asked is not None and LEAST <= asked <= MOST else None
+    st.session_state[key] = moved or min(max(round(100 * now), LEAST), MOST)
+    st.slider(
+        "Consensus threshold in percent",
+        LEAST,
+        MOST,
+        key=key,
+        on_change=lambda: url.put(threshold=st.session_state[key]),
+        help="A verdict becomes the label where its share in the mixture of the personas reaches this. At 100 every "
+        "counted vote has to agree, as in the paper; the priors then matter only where one of them is 0.",
+    )
+    return moved / 100 if moved else None
+
+
+def _weight(prefix: str, number: int, key: str, weight: int, count: int) -> None:
+    name = f"{prefix}.{number}"
+    st.session_state[name] = weight
+
+    def changed() -> None:
+        url.put(priors="-".join(str(st.session_state[f"{prefix}.{n}"]) for n in range(count)))
+
+    # A persona's name is data and the label of a widget is markdown, so the name stands above and the label is ours.
+    safe.inline(f"Weight of the {key}")
+    st.slider(
+        "Weight of the first persona"
+        if number == 0
+        else "Weight of the second persona"
+        if number == 1
+        else "Weight of the third persona"
+        if number == 2
+        else "Weight of a further persona",
+        0,
+        100,
+        key=name,
+        on_change=changed,
+        label_visibility="collapsed",
+    )
+
+
+def _weights(count: int) -> list[int] | None:
+    """The weights that the URL has; None where it has none that fit."""
+    parts = (url.get("priors") or "").split("-")
+    if len(parts) != count or not all(part.isascii() and part.isdigit() and len(part) <= 3 for part in parts):
+        return None
+    return [min(int(part), 100) for part in parts]
+
+
+# ---- samples
+#
+# Several messages beside each other: which of them reveals what, an attribute a row and a message a column.
+
+
+SampleMark = Literal["leaked", "silent", "missing"]
+
+
+def sample_style() -> None:
+    """The classes of this module, once a script run."""
+    st.html(
+        """<style>
+.ci-mark.ci-plain { color: inherit; font-weight: 400; opacity: .7; }
+.ci-grid.ci-samples td:first-child { width: auto; }
+.ci-grid.ci-samples th:nth-child(2), .ci-grid.ci-samples td:nth-child(2) { white-space: nowrap; }
+</style>"""
+    )
+
+
+def sample_grid(
+    title: str, numbers: Sequence[int], rows: Sequence[tuple[str, str, Sequence[SampleMark], str, bool]]
+) -> Html:
+    """A table. numbers: of the messages. rows: (name, what a hover says, a mark for each message, words at the right,
+    whether it is the one looked at)."""
+    head = [tag("span", str(number), cls="ci-mark ci-plain", title=f"sample {number}") for number in numbers]
+    body = [
+        tag(
+            "tr",
+            tag("td", name, title=said),
+            tag("td", *(_mark(mark, number) for mark, number in zip(marks, numbers, strict=True))),
+            tag("td", words, cls="ci-number"),
+            cls="ci-chosen" if chosen else "",
+        )
+        for name, said, marks, words, chosen in rows
+    ]
+    top = tag("tr", tag("th", title), tag("th", *head), tag("th", ""))
+    return tag("table", tag("thead", top), tag("tbody", *body), cls="ci-grid ci-samples")
+
+
+def _mark(mark: SampleMark, number: int) -> Html:
+    if mark == "leaked":
+        return tag("span", "X", cls="ci-mark ci-inappropriate", title=f"sample {number}: leaks it")
+    if mark == "missing":
+        return tag("span", "–", cls="ci-mark ci-missing", title=f"sample {number}: missing")
+    return tag("span", "·", cls="ci-mark ci-plain", title=f"sample {number}: does not reveal it")
+
+
+# ---- votes
+#
+# Votes as a person reads them: one row of coloured marks a persona, glyph in each, missing ones outlined.
+
+
+_MARKS = {
+    str(Verdict.NECESSARY): ("N", "ci-necessary"),
+    str(Verdict.INAPPROPRIATE): ("X", "ci-inappropriate"),
+    str(Verdict.ABSTAIN): ("?", "ci-abstain"),
+}
+
+
+def mark(draw: str, number: int) -> Html:
+    """One draw: a verdict's glyph, or a dash for a vote that is missing; hover says which draw and what it is."""
+    glyph, cls = _MARKS.get(draw, ("–", "ci-missing"))
+    said = draw if draw in _MARKS else f"missing: {draw}"
+    return tag("span", glyph, cls=f"ci-mark {cls}", title=f"draw {number}: {said}")
+
+
+def vote_rows(rows: Iterable[tuple[str, float, Sequence[str]]]) -> None:
+    """Rows of (persona, prior, draws in order), each with its marks."""
+    shown = [_row(persona, prior, [mark(draw, n) for n, draw in enumerate(draws, 1)]) for persona, prior, draws in rows]
+    show(tag("table", tag("tbody", *shown), cls="ci-votes"))
+
+
+def vote_shares(rows: Iterable[tuple[str, float, tuple[float, float, float]]]) -> None:
+    """Rows of (persona, prior, shares of necessary, inappropriate and abstain), for labels that came without votes."""
+    shown = []
+    for persona, prior, parts in rows:
+        named = [
+            join([tag("span", glyph, cls=f"ci-mark {cls}", title=verdict), f"\u00a0{share * 100:.0f}\u00a0% "])
+            for (verdict, (glyph, cls)), share in zip(_MARKS.items(), parts, strict=True)
+            if share
+        ]
+        shown.append(_row(persona, prior, named or [tag("span", "nothing given", cls="ci-muted")]))
+    show(tag("table", tag("tbody", *shown), cls="ci-votes"))
+
+
+def _row(persona: str, prior: float, marks: Sequence[Html]) -> Html:
+    return tag(
+        "tr",
+        tag("td", persona),
+        tag("td", f"{prior * 100:.0f} %", cls="ci-number", title="share of this persona in the mixture"),
+        tag("td", *marks),
+    )
+
+
+# ---- page
+
 
 T = TypeVar("T")
 Option = TypeVar("Option", int, str)

@@ -8,7 +8,9 @@ imported, or whoever comes first would wait for them.
 
 from __future__ import annotations
 
+import atexit
 import base64
+import gc
 import hashlib
 import importlib
 import os
@@ -30,12 +32,41 @@ from cimemories.access.guard import Gate, Guard, Mode, Site
 from cimemories.access.peers import hold_ipv6
 from cimemories.ui import login
 
+# ---- garbage
+#
+# Keeps Python's collector away from the libraries: Streamlit has it go through everything after each run of a page.
+#
+# That took 200 ms of every run here (some 260,000 objects, nearly all of them functions and classes of libraries), in
+# which the process answers nobody: the next press, or another person's page, waited for it.
+
+
+_modules = 0
+atexit.register(gc.unfreeze)  # or DuckDB complains of everything that was left out when the process ends
+
+
+def spare_libraries() -> None:
+    """Leave out of collections to come whatever is there now; done again only once more modules have been imported.
+
+    What is freed by counting references still is. Cycles that are garbage are collected first; one that becomes garbage
+    later, and was there at such a moment, stays: that is a few sessions' worth at most, since modules come only while
+    pages are opened for the first time.
+    """
+    global _modules
+    if len(sys.modules) > _modules:
+        _modules = len(sys.modules)
+        gc.collect()
+        gc.freeze()
+
+
+# ---- server
+
+
 HEAVY = (
     "pandas",
     "pyarrow",
     "plotly.graph_objects",
     "scipy.stats",
-    "cimemories.analysis.headline",
+    "cimemories.metrics.headline",
     "cimemories.llm.worker",
     "cimemories.ui.charts",
 )

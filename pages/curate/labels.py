@@ -12,16 +12,16 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 import streamlit as st
 
-from cimemories.analysis.labels import default_labelling
-from cimemories.analysis.matrix import Flags, Matrix, differing, matrix, view
-from cimemories.analysis.pairs import PairView, pairs, profile_names
+from cimemories.flows.labels import default_labelling
+from cimemories.labels.matrix import Flags, Matrix, differing, matrix, view
+from cimemories.labels.votes import PairView, pairs, profile_names
 from cimemories.store import datasets, labellings
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.labellings import LabellingRow
 from cimemories.ui import page, safe, tables, url
-from pages.curate import label_filters, label_matrix, labelling_work, pair_panel
-from pages.curate.label_filters import Filters, word
+from pages.curate import label_matrix, pair_panel
+from pages.curate.label_matrix import Filters, word
 from pages.curate.profile_view import words
 
 MATRIX, CONTEXT, COUNTS = "matrix", "context", "counts"
@@ -43,7 +43,7 @@ def _scope(store: Store, rows: list[DatasetRow]) -> tuple[DatasetRow, LabellingR
     order = sorted(newest_first, key=lambda i: default is None or i != default.id)
     with columns[1]:
         labelling = page.select(
-            "Labelling", order, lambda i: labelling_work.named(labelled[i]), "labels.labelling", "labelling"
+            "Labelling", order, lambda i: label_matrix.named(labelled[i]), "labels.labelling", "labelling"
         )
     names = profile_names(store, dataset.id)
     with columns[2]:
@@ -158,7 +158,7 @@ def _one_context(
 def _takeaway(views: Sequence[PairView]) -> str:
     counts = Counter(word(v.effective) for v in views)
     decided = sum(v.decision is not None for v in views)
-    parts = [f"{counts[kind]} {kind}" for kind in label_filters.KINDS if counts[kind]]
+    parts = [f"{counts[kind]} {kind}" for kind in label_matrix.KINDS if counts[kind]]
     people = f"; {decided} decided by people" if decided else ""
     return (
         f"Of {len(views)} attributes towards '{safe.option(views[0].context.recipient)}': {', '.join(parts)}{people}."
@@ -181,7 +181,7 @@ def _matrix(
         said, button = st.columns([6, 1], vertical_alignment="center")
         with said:
             safe.inline(label_matrix.said(seen, found, filters), muted=True)
-        button.button("Clear", icon=":material/filter_alt_off:", key="labels.clear", on_click=label_filters.clear)
+        button.button("Clear", icon=":material/filter_alt_off:", key="labels.clear", on_click=label_matrix.clear)
     cursor = label_matrix.draw(found, seen, filters)
     if cursor is None:
         return None
@@ -204,7 +204,7 @@ def _profile(store: Store, labelling: LabellingRow | None, found: Matrix, shown:
     with top:
         totals = found.totals if context is None else found.context_totals(context)
         counts = {word(label): number for label, number in totals.items()}
-        filters = label_filters.draw(found.record.profile, counts, spheres=context is None)
+        filters = label_matrix.draw_filters(found.record.profile, counts, spheres=context is None)
     flags = differing(store, found, labelling.id if labelling else None, filters.differs) if filters.differs else None
     with left:
         if views is None:
@@ -231,9 +231,9 @@ def main() -> None:
         return
     top = st.container()
     dataset, labelling, profile, shown = _scope(store, rows)
-    labelling_work.watch(store, labelling)
+    label_matrix.watch(store, labelling)
     if labelling is None:
-        labelling_work.start(store, dataset, labelling)
+        label_matrix.start(store, dataset, labelling)
     simulated = labelling is not None and labelling.simulated
     said = []
 
@@ -249,7 +249,7 @@ def main() -> None:
         if not said:
             say("Nothing is shown.")
     if labelling is not None:
-        labelling_work.start(store, dataset, labelling)
+        label_matrix.start(store, dataset, labelling)
 
 
 def _shown(store: Store, labelling: LabellingRow | None, profile: int | None, shown: str, say: Say) -> None:

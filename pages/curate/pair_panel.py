@@ -3,20 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import pandas as pd
 import streamlit as st
 
-from cimemories.analysis.pair_runs import PairRun, pair_runs
-from cimemories.analysis.pairs import PairView
+from cimemories.labels.votes import PairRun, PairView, pair_runs
 from cimemories.model import Label
 from cimemories.store import decisions
-from cimemories.store.datasets import ProfileRecord
+from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.decisions import Decision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
-from cimemories.ui import page, safe, tables, url, votes
+from cimemories.ui import page, safe, tables, url
 from cimemories.ui.safe import Html, join, tag
 from pages.curate.profile_view import spoken, words
+
+# ---- pair rows
+#
+# What tables of pairs share: the columns that say which pair a row is about, and the way to it.
+
+
+PAIR_COLUMNS: dict[str, tables.Column | tuple[tables.Column, str]] = {
+    "user": ("text", "Profile"),
+    "key": ("text", "Attribute"),
+    "recipient": ("text", "Recipient"),
+    "statement": ("wide", "Memory statement"),
+    "domain": ("text", "Domain"),
+}
+
+
+def go_to_pair(dataset: DatasetRow, labelling: LabellingRow, row: pd.Series[Any]) -> None:
+    """To the Labels page at the pair, or at the context where `row` has no attribute."""
+    url.go(
+        "labels",
+        dataset=dataset.id,
+        labelling=labelling.id,
+        profile=int(row["profile"]),
+        context=int(row["context"]),
+        attribute=int(row["attribute"]) if "attribute" in row else None,
+    )
+
+
+# ---- pair panel
+
 
 _ANNOTATOR = "annotator"
 MOST_RUNS = 3  # that stand there at once; the browser takes its time for each
@@ -70,10 +100,10 @@ def _votes(view: PairView, labelling: LabellingRow | None) -> None:
         return
     if labelling is not None and labelling.imported:
         safe.heading("Shares, imported without votes")
-        votes.shares((v.persona.key, v.prior, v.shares or (0.0, 0.0, 0.0)) for v in view.votes)
+        page.vote_shares((v.persona.key, v.prior, v.shares or (0.0, 0.0, 0.0)) for v in view.votes)
     else:
         safe.heading("Votes")
-        votes.votes((v.persona.key, v.prior, v.draws) for v in view.votes)
+        page.vote_rows((v.persona.key, v.prior, v.draws) for v in view.votes)
     said = []
     if view.mixture is not None:
         necessary, inappropriate, abstain = (tables.percent(share).replace(" ", "\u00a0") for share in view.mixture)

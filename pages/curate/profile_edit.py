@@ -5,19 +5,226 @@ A form proposes a change; what it would make stale is said, and only then can it
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
+import pandas as pd
 import streamlit as st
 
 from cimemories.curation import editing
-from cimemories.curation.editing_fields import KNOWN_DOMAINS, LONGEST_KEY, OLDEST, parse_value, value_text
+from cimemories.curation.editing import KNOWN_DOMAINS, LONGEST_KEY, OLDEST, Plan, parse_value, value_text
 from cimemories.model import GENERAL, Attribute, Context
+from cimemories.store import datasets, versions
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store, StoreError
-from cimemories.ui import page, safe, url
-from pages.curate import profile_review
+from cimemories.store.versions import Edit, EditRow, Side
+from cimemories.ui import page, safe, tables, url
+from cimemories.ui.safe import Html, tag
 from pages.curate.profile_view import words
+
+# ---- profile review
+#
+# Part of the Profiles page: a change that is proposed, what it makes stale, saving it, and the history of all.
+
+
+ANNOTATOR = "annotator"  # shared with the Labels page
+_PENDING = "profiles.pending"
+_SAVED = "profiles.saved"
+_UNDO = "profiles.undo"
+_HIDDEN = ("ordinal", "places")
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A change that waits for a word. `undo`: the change of the history that it takes back."""
+
+    dataset: int
+    edit: Edit
+    plan: Plan
+    undo: int | None
+
+
+def propose(store: Store, dataset: DatasetRow, edit: Edit, undo: int | None = None) -> None:
+    """Put a change up for review; one that cannot be is refused in one line."""
+    drop()
+    try:
+        plan = editing.plan(store, dataset.id, edit)
+    except StoreError as problem:
+        page.error("This change cannot be saved.", str(problem))
+        return
+    st.session_state[_PENDING] = _Pending(dataset.id, edit, plan, undo)
+
+
+def drop() -> None:
+    """Forget the change that waits, if any."""
+    st.session_state.pop(_PENDING, None)
+
+
+def show_saved() -> None:
+    """What the last save came to; said once, after the rerun that it caused."""
+    for line in st.session_state.pop(_SAVED, []):
+        page.notice(line)
+
+
+def draw(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
+    """The change that waits, both sides of it, what it makes stale, and the buttons."""
+    pending: _Pending | None = st.session_state.get(_PENDING)
+    if pending is None or pending.dataset != dataset.id or pending.edit.profile not in (None, record.ordinal):
+        return
+    with st.container(border=True, key="review"):
+        st.subheader("Before you save", anchor=False)
+        safe.show(_both_sides(pending.edit))
+        page.notice(" ".join(pending.plan.sentences))
+        with st.form("profiles.save", enter_to_submit=False, border=False):
+            left, right = st.columns(2)
+            with left:
+                known = st.session_state.get(ANNOTATOR, "")
+                name = st.text_input("Your name", value=known, max_chars=80, key="profiles.save.name")
+            with right:
+                reason = st.text_input("Reason", max_chars=500, key="profiles.save.reason", disabled=bool(pending.undo))
+            save = st.form_submit_button("Save the change", type="primary", icon=":material/save:")
+        st.button("Leave it as it was", icon=":material/close:", key="profiles.discard", on_click=drop, type="tertiary")
+    if save:
+        _save(store, dataset, record, pending, name, reason)
+
+
+def _save(store: Store, dataset: DatasetRow, record: ProfileRecord, pending: _Pending, name: str, reason: str) -> None:
+    try:
+        if pending.undo is not None:
+            saved = editing.undo(store, dataset.id, pending.undo, annotator=name, expected=pending.plan)
+        else:
+            saved = editing.save(store, dataset.id, pending.edit, annotator=name, reason=reason, expected=pending.plan)
+    except StoreError as problem:
+        page.error("Nothing was saved.", str(problem))
+        return
+    drop()
+    st.session_state[ANNOTATOR] = " ".join(name.split())
+    with store.read() as connection:
+        profiles = datasets.profile_ids(connection, saved.dataset)
+        row = versions.named(connection, saved.edit)
+        there = datasets.profile_record(connection, profiles[record.ordinal])
+    said = [f"Saved in '{saved.name}': {row.words}."]
+    if not saved.in_place:
+        said = [f"Saved as '{saved.name}', which is shown now: {row.words}. '{dataset.name}' is as it was."]
+    if saved.carried or saved.left_behind:
+        left = f"; {saved.left_behind:,} stand on pairs that are no longer the same" if saved.left_behind else ""
+        said.append(f"{saved.carried:,} human decisions went along{left}.")
+    if not saved.in_place and pending.plan.rests.labellings:
+        said.append(f"'{saved.name}' has no labels of its own yet: start a labelling on the Labels page.")
+    st.session_state[_SAVED] = [" ".join(said)]
+    url.put(dataset=saved.dataset, profile=there.id, attribute=_attribute(there, row), context=None, labelling=None)
+    st.rerun()
+
+
+def _attribute(record: ProfileRecord, row: EditRow) -> int | None:
+    """The attribute that a change was of, as it is in the dataset that holds it now."""
+    if row.edit.kind != "attribute" or row.edit.after is None:
+        return None
+    keys = [a.key for a in record.profile.attributes]
+    key = row.edit.after["key"]
+    return record.attribute_ids[keys.index(str(key))] if key in keys else None
+
+
+def _both_sides(edit: Edit) -> Html:
+    """What stands there and what would, field by field; fields that stay are left out of a change."""
+    names = [name for name in (edit.after or edit.before or {}) if name not in _HIDDEN]
+    rows = []
+    for name in names:
+        before, after = _spoken(edit.before, name), _spoken(edit.after, name)
+        if before != after or edit.action != "change":
+            rows.append(tag("tr", tag("td", name), tag("td", before), tag("td", tag("b", after) if after else "")))
+    head = tag("thead", tag("tr", *(tag("th", title) for title in ("", "Before", "After"))))
+    return tag("table", head, tag("tbody", *rows), cls="ci-grid ci-change")
+
+
+def _spoken(side: Side | None, name: str) -> str:
+    if side is None:
+        return ""
+    value = side.get(name)
+    if name == "value":
+        return value_text(value)  # type: ignore[arg-type]
+    return "" if value is None else str(value)
+
+
+# --- history ---
+
+
+def history(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
+    """Every change of this profile and of what it shares, the newest first; one can be taken back."""
+    with store.read() as connection:
+        rows = versions.history(connection, dataset.id, record.ordinal)[::-1]
+        names = {row.id: row.name for row in datasets.all_rows(connection)}
+    if not rows:
+        page.empty(
+            "No changes yet",
+            "Whatever is changed by hand is kept here with both sides, who changed it, when and why. "
+            "Change something under Edit attributes, Edit contexts or Edit biography.",
+        )
+        return
+    asked = st.session_state.pop(_UNDO, None)
+    for row in rows:
+        if row.id == asked:
+            propose(store, dataset, row.edit.inverse, row.id)
+    rows = _of_one_attribute(rows)
+    chosen = _history_table(rows, names)
+    if chosen is None:
+        safe.inline("Click a change to see both sides, and to take it back.", muted=True)
+        return
+    row = rows[chosen]
+    safe.heading(f"Change {row.id}: {row.words}")
+    safe.show(_both_sides(row.edit))
+    st.button(
+        "Take this change back",
+        icon=":material/undo:",
+        key=f"profiles.undo.{row.id}",
+        on_click=lambda: st.session_state.update({_UNDO: row.id}),
+    )
+
+
+def _of_one_attribute(rows: list[EditRow]) -> list[EditRow]:
+    """Limited to one attribute, where more than one was changed and somebody wants that."""
+    keys = sorted({_key(row) for row in rows} - {""})
+    if len(keys) < 2:
+        return rows
+    wanted = st.selectbox(
+        "Of",
+        ["", *keys],
+        format_func=lambda key: safe.option(key) if key else "everything of this profile",
+        key="profiles.history.of",
+    )
+    return [row for row in rows if _key(row) == wanted] if wanted else rows
+
+
+def _key(row: EditRow) -> str:
+    return str((row.edit.after or row.edit.before or {}).get("key", ""))
+
+
+def _history_table(rows: Sequence[EditRow], names: dict[int, str]) -> int | None:
+    frame = pd.DataFrame(
+        [
+            {
+                "when": row.created[:16].replace("T", " "),
+                "who": row.annotator,
+                "what": row.words,
+                "why": row.reason,
+                "on": names.get(row.dataset, ""),
+            }
+            for row in rows
+        ],
+        index=[row.id for row in rows],
+    )
+    return tables.table(
+        frame,
+        key="profiles.history",
+        columns={"when": "text", "who": "text", "what": "wide", "why": "text", "on": "text"},
+        on_select="row",
+        alt="Changes by hand, the newest first",
+    )
+
+
+# ---- profile edit
+
 
 NEW = 0  # stands for a new attribute or context where ids are chosen from
 EVERYONE, THIS_ONE = "all profiles that have it", "this profile only"
@@ -71,7 +278,7 @@ def attributes(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None
         except StoreError as problem:
             page.error("The value cannot be stored.", str(problem))
             return
-        profile_review.propose(store, dataset, editing.attribute_edit(record.ordinal, before, after))
+        propose(store, dataset, editing.attribute_edit(record.ordinal, before, after))
 
 
 def _choose(what: Literal["Attribute", "Context"], names: dict[int, str], current: int) -> int:
@@ -81,7 +288,7 @@ def _choose(what: Literal["Attribute", "Context"], names: dict[int, str], curren
 
     def changed() -> None:
         url.put(**{param: st.session_state[key]})
-        profile_review.drop()
+        drop()
 
     st.session_state[key] = current
     return st.selectbox(what, list(names), format_func=lambda i: safe.option(names[i]), key=key, on_change=changed)
@@ -112,7 +319,7 @@ def contexts(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
     )
     if review or removed:
         after = None if removed else Context(task, recipient, sphere.strip() or None)
-        profile_review.propose(store, dataset, editing.context_edit(whose, before, after))
+        propose(store, dataset, editing.context_edit(whose, before, after))
 
 
 def _scope_words(scope: str) -> str:
@@ -140,4 +347,4 @@ def biography(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         review = st.form_submit_button("Review the change", type="primary", icon=":material/preview:")
     if review:
         after = replace(profile, name=name, sex=sex, address=address, age=int(age))
-        profile_review.propose(store, dataset, editing.bio_edit(record.ordinal, profile, after))
+        propose(store, dataset, editing.bio_edit(record.ordinal, profile, after))

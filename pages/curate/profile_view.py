@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from cimemories.analysis.profile_labels import ProfileLabels
+import pandas as pd
+import streamlit as st
+
+from cimemories.labels.matrix import ProfileLabels
 from cimemories.model import GENERAL, Attribute, Profile, Scalar, Value
-from cimemories.store.datasets import ProfileRecord
-from cimemories.ui import page, safe, strips, url
+from cimemories.store import datasets
+from cimemories.store.datasets import Hit, ProfileRecord, Summary
+from cimemories.store.engine import Store
+from cimemories.ui import matrix, page, safe, tables, url
 from cimemories.ui.safe import Html, tag
 
 
@@ -45,7 +50,7 @@ def person(profile: Profile) -> None:
         moments = [
             (event, f"{len(held)} attributes in {len({a.domain for a in held})} domains") for event, held in own.items()
         ]
-        safe.show(strips.timeline(moments))
+        safe.show(matrix.timeline(moments))
 
 
 def by_domain(
@@ -70,7 +75,7 @@ def draw(
     person(record.profile)
     own = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))
     if labels is not None:
-        safe.show(strips.distribution(labels.counts()))
+        safe.show(matrix.distribution(labels.counts()))
         people = f" {labels.decided:,} of them decided by people." if labels.decided else ""
         safe.inline(
             f"A cell is one of its {len(record.context_ids)} contexts, in the same order in every line; hover to see "
@@ -96,7 +101,7 @@ def draw(
         safe.heading(f"{words(domain).capitalize()} ({len(rows)})")
         safe.show(_attribute_table(rows, labels, attribute_id))
     if labels is not None:
-        strips.colour([context.recipient for context in record.profile.contexts])
+        matrix.colour([context.recipient for context in record.profile.contexts])
 
 
 def _attribute_table(rows: Sequence[tuple[int, Attribute]], labels: ProfileLabels | None, chosen: int | None) -> Html:
@@ -106,6 +111,225 @@ def _attribute_table(rows: Sequence[tuple[int, Attribute]], labels: ProfileLabel
         below = tag("div", safe.folded(f"{item.key}: {spoken(item.value)}{event}"), cls="ci-muted")
         cells = [tag("td", safe.folded(item.statement), below)]
         if labels is not None:
-            cells.append(tag("td", strips.strip(labels.strips.get(attribute_id, ""))))
+            cells.append(tag("td", matrix.strip(labels.strips.get(attribute_id, ""))))
         body.append(tag("tr", *cells, cls="ci-chosen" if attribute_id == chosen else ""))
     return tag("div", tag("table", tag("tbody", *body), cls="ci-grid ci-memory"), cls="ci-far")
+
+
+# ---- profile compare
+#
+# Part of the Profiles page: two profiles side by side.
+
+
+Group = list[tuple[int, Attribute]]
+
+
+def other_select(names: Mapping[int, str], first: int) -> int | None:
+    """Which profile stands at the right; None where there is no other."""
+    others = [profile_id for profile_id in names if profile_id != first]
+    return page.select("Beside it", others, lambda i: names[i], "profiles.other", "other")
+
+
+def draw_compare(
+    pair: tuple[ProfileRecord, ProfileRecord],
+    labels: tuple[ProfileLabels | None, ProfileLabels | None],
+    domains: Collection[str],
+    events: Collection[str],
+) -> None:
+    """Both as a person would read them, domain by domain in the same lines."""
+    sides = [by_domain(record, domains, events) for record in pair]
+    for column, record, found in zip(st.columns(2, gap="medium"), pair, labels, strict=True):
+        with column:
+            person(record.profile)
+            if found is not None:
+                safe.show(matrix.distribution(found.counts()))
+    common = {a.key for a in pair[0].profile.attributes} & {a.key for a in pair[1].profile.attributes}
+    safe.inline(f"{len(common)} keys are in both; they are marked in bold.", muted=True)
+    names = list(dict.fromkeys([*sides[0], *sides[1]]))
+    for domain in names:
+        for column, groups, found in zip(st.columns(2, gap="medium"), sides, labels, strict=True):
+            with column:
+                _domain(domain, groups.get(domain, []), found, common)
+    if not names:
+        page.notice("Neither has an attribute in the chosen domains and events.")
+
+
+def _domain(domain: str, rows: Group, labels: ProfileLabels | None, common: Collection[str]) -> None:
+    safe.heading(f"{words(domain).capitalize()} ({len(rows)})")
+    if labels is not None and rows:
+        counts = labels.counts([attribute_id for attribute_id, _ in rows])
+        safe.inline(", ".join(f"{matrix.WORDS[glyph]} {n:,}" for glyph, n in counts.items() if n), muted=True)
+    body = [
+        tag(
+            "tr",
+            tag(
+                "td",
+                safe.folded(item.statement),
+                tag(
+                    "div",
+                    tag("b", item.key) if item.key in common else item.key,
+                    safe.folded(f": {spoken(item.value)}"),
+                    cls="ci-muted",
+                ),
+            ),
+        )
+        for _, item in rows
+    ]
+    safe.show(tag("table", tag("tbody", *body), cls="ci-grid"))
+
+
+# ---- profile search
+#
+# Part of the Profiles page: the list at the left, with search and filters that all stand in the URL.
+
+
+HITS = 200
+_BETWEEN = "|"
+
+
+def chosen(param: str, options: Sequence[str]) -> list[str]:
+    """What the URL says of a filter with several values, as far as there are such values."""
+    asked = (url.get(param) or "").split(_BETWEEN)
+    return [name for name in asked if name in options]
+
+
+def _filter(label: str, param: str, options: Sequence[str], key: str) -> list[str]:
+    def changed() -> None:
+        url.put(**{param: _BETWEEN.join(st.session_state[key]) or None})
+
+    st.session_state[key] = chosen(param, options)
+    # The label is one of two literals below.
+    if label == "Domains":
+        return st.multiselect("Domains", options, key=key, format_func=words, on_change=changed)
+    return st.multiselect("Events", options, key=key, format_func=safe.option, on_change=changed)
+
+
+def filters(domains: Sequence[str], events: Sequence[str]) -> tuple[str, list[str], list[str]]:
+    """The search and the two filters: (what is searched, domains, events)."""
+
+    def changed() -> None:
+        url.put(search=st.session_state["profiles.search"].strip() or None)
+
+    st.session_state["profiles.search"] = url.get("search") or ""
+    wanted = st.text_input(
+        "Search in statements, keys and names",
+        key="profiles.search",
+        icon=":material/search:",
+        placeholder="rent",
+        on_change=changed,
+    )
+    left, right = st.columns(2)
+    with left:
+        chosen_domains = _filter("Domains", "domains", domains, "profiles.domains")
+    with right:
+        chosen_events = _filter("Events", "events", events, "profiles.events")
+    return wanted.strip(), chosen_domains, chosen_events
+
+
+def profile_table(rows: Sequence[Summary], ambiguous: Mapping[int, float], current: int | None) -> int | None:
+    """The profiles; returns the one that is clicked, else `current`."""
+    frame = pd.DataFrame(
+        [
+            {
+                "name": r.name,
+                "age": r.age,
+                "attributes": r.attributes,
+                "ambiguous": ambiguous.get(r.id),
+                "events": ", ".join(r.events),
+            }
+            for r in rows
+        ],
+        index=[r.id for r in rows],
+    )
+    columns: dict[str, tables.Column | tuple[tables.Column, str]] = {
+        "name": "text",
+        "age": "number",
+        "attributes": "count",
+        **({"ambiguous": "percent"} if ambiguous else {}),
+        "events": "text",
+    }
+    ids = [r.id for r in rows]
+    position = tables.table(
+        frame,
+        key="profiles.table",
+        columns=columns,
+        on_select="row",
+        selected=ids.index(current) if current in ids else None,
+        alt="The profiles of this dataset",
+    )
+    return None if position is None else ids[position]
+
+
+def hits_table(hits: Sequence[Hit], total: int, current: int | None) -> Hit | None:
+    """The statements that match; returns the one that is clicked, else that of the attribute `current`."""
+    what = "statement" if total == 1 else "statements"
+    safe.inline(f"{tables.count(total)} {what} found" + (f", the first {len(hits)} shown" if total > len(hits) else ""))
+    frame = pd.DataFrame(
+        [{"profile": h.name, "statement": h.statement, "domain": words(h.domain)} for h in hits],
+        columns=["profile", "statement", "domain"],
+        index=[h.attribute for h in hits],
+    )
+    ids = [h.attribute for h in hits]
+    position = tables.table(
+        frame,
+        key="profiles.hits",
+        columns={"profile": "text", "domain": "text", "statement": "wide"},
+        on_select="row",
+        selected=ids.index(current) if current in ids else None,
+        alt="Statements that match the search",
+    )
+    return None if position is None else hits[position]
+
+
+def browse(
+    store: Store, dataset_id: int, rows: Sequence[Summary], domains: Sequence[str], ambiguous: Mapping[int, float]
+) -> tuple[int | None, list[str], list[str]]:
+    """The list with its filters; returns the chosen profile, and the domains and events that are to be shown of it."""
+    events = sorted({event for row in rows for event in row.events})
+    wanted, chosen_domains, chosen_events = filters(domains, events)
+    asked, attribute = url.get_int("profile"), url.get_int("attribute")
+    known = {row.id for row in rows}
+    if asked is not None and asked not in known:
+        page.notice(f"Profile {asked} of the link is not in this dataset. Choose one from the list.")
+        asked = attribute = None
+        url.put(profile=None, attribute=None)
+    shown = [row for row in rows if set(chosen_events) <= set(row.events)]
+    if not shown:
+        page.notice("No profile has these events." if rows else "This dataset has no profiles.")
+    elif wanted:
+        asked = _found(store, dataset_id, wanted, chosen_domains, shown if chosen_events else None, asked, attribute)
+    else:
+        remembered = url.remembered("profile") or ""
+        current = asked or (int(remembered) if remembered.isdigit() else None)
+        if current not in known:
+            current = shown[0].id
+        clicked = profile_table(shown, ambiguous, current)
+        if clicked is not None and clicked != asked:
+            url.put(profile=clicked, attribute=None)
+            asked = clicked
+        asked = asked or current
+    return asked, chosen_domains, chosen_events
+
+
+def _found(
+    store: Store,
+    dataset_id: int,
+    wanted: str,
+    domains: Sequence[str],
+    shown: Sequence[Summary] | None,
+    asked: int | None,
+    attribute: int | None,
+) -> int | None:
+    ids = None if shown is None else [row.id for row in shown]
+    with store.read() as connection:
+        hits, total = datasets.search_profiles(
+            connection, dataset_id, wanted, domains=domains, profiles=ids, limit=HITS
+        )
+    if not hits:
+        page.notice("No statement, key or name matches. Try fewer words or other filters.")
+        return asked
+    hit = hits_table(hits, total, attribute)
+    if hit is not None and hit.attribute != attribute:
+        url.put(profile=hit.profile, attribute=hit.attribute)
+        return hit.profile
+    return asked or hits[0].profile

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import streamlit as st
 
-from cimemories.analysis.labels import default_labelling
-from cimemories.analysis.profile_labels import ProfileLabels, ambiguous_shares, profile_labels
-from cimemories.store import datasets, profile_lists
-from cimemories.store.datasets import DatasetRow, ProfileRecord
+from cimemories.flows.labels import default_labelling
+from cimemories.labels.matrix import ProfileLabels, ambiguous_shares, profile_labels
+from cimemories.store import datasets
+from cimemories.store.datasets import DatasetRow, ProfileRecord, Summary
 from cimemories.store.engine import Store, shared_store
 from cimemories.store.labellings import LabellingRow
-from cimemories.store.profile_lists import Summary
-from cimemories.ui import page, safe, strips, tables, url
-from pages.curate import (
-    dataset_versions,
-    new_profiles,
-    profile_compare,
-    profile_edit,
-    profile_files,
-    profile_review,
-    profile_search,
-    profile_view,
-)
+from cimemories.ui import matrix, page, safe, tables, url
+from pages.curate import datasets as curate_datasets
+from pages.curate import profile_edit, profile_view
 
 VIEWS = {
     "read": "Read",
@@ -40,8 +31,8 @@ def _summaries(
     _store: Store, workspace: str, dataset_id: int, created: str, revision: int
 ) -> tuple[list[Summary], list[str]]:
     with _store.read() as connection:
-        domains = list(profile_lists.domains(connection, dataset_id))
-        return profile_lists.summaries(connection, dataset_id), domains
+        domains = list(datasets.domains_of(connection, dataset_id))
+        return datasets.profile_summaries(connection, dataset_id), domains
 
 
 # The revision of a dataset counts changes of its rule too, that of a labelling its votes.
@@ -57,30 +48,32 @@ def _manage(store: Store, current: DatasetRow | None) -> None:
         "Import a file",
         ":material/upload_file:",
         "profiles.box.import",
-        lambda: profile_files.import_form(store),
+        lambda: curate_datasets.import_form(store),
         expanded=current is None,
     )
-    page.fold("New profiles", ":material/person_add:", "profiles.box.new", lambda: new_profiles.draw(store))
+    page.fold("New profiles", ":material/person_add:", "profiles.box.new", lambda: curate_datasets.draw(store))
     if current is None:
         return
     page.fold(
         "Versions and freezing",
         ":material/history:",
         "profiles.box.versions",
-        lambda: dataset_versions.draw(store, current),
+        lambda: curate_datasets.draw_versions(store, current),
     )
     page.fold(
         "Dataset card",
         ":material/description:",
         "profiles.box.card",
-        lambda: dataset_versions.card_form(store, current),
+        lambda: curate_datasets.card_form(store, current),
     )
-    page.fold("Export", ":material/download:", "profiles.box.export", lambda: profile_files.export_form(store, current))
+    page.fold(
+        "Export", ":material/download:", "profiles.box.export", lambda: curate_datasets.export_form(store, current)
+    )
     page.fold(
         "Delete this dataset",
         ":material/delete:",
         "profiles.box.delete",
-        lambda: profile_files.delete_form(store, current),
+        lambda: curate_datasets.delete_form(store, current),
     )
 
 
@@ -89,7 +82,7 @@ def _view() -> str:
 
     def changed() -> None:
         url.put(view=st.session_state["profiles.view"], other=None)
-        profile_review.drop()
+        profile_edit.drop()
 
     asked = url.get("view")
     current = asked if asked in VIEWS else READ
@@ -116,7 +109,7 @@ def _profile(
     """The right side: one profile in the view that is asked for."""
     with store.read() as connection:
         record = datasets.profile_record(connection, chosen)
-    profile_review.show_saved()
+    profile_edit.show_saved()
     view = _view()
     if view == "compare":
         _compare(store, labelling, rows, record, filters)
@@ -128,10 +121,10 @@ def _profile(
             "attributes": profile_edit.attributes,
             "contexts": profile_edit.contexts,
             "biography": profile_edit.biography,
-            "history": profile_review.history,
+            "history": profile_edit.history,
         }[view]
         draw(store, dataset, record)
-        profile_review.draw(store, dataset, record)
+        profile_edit.draw(store, dataset, record)
 
 
 def _labels(store: Store, labelling: LabellingRow | None, record: ProfileRecord) -> ProfileLabels | None:
@@ -149,23 +142,23 @@ def _compare(
     names = {row.id: row.name for row in rows}
     if url.get_int("other") == record.id:
         url.put(other=None)
-    other = profile_compare.other_select(names, record.id)
+    other = profile_view.other_select(names, record.id)
     if other is None:
         page.empty("Nobody to compare with", "This dataset has one profile only.")
         return
     with store.read() as connection:
         beside = datasets.profile_record(connection, other)
     pair = (record, beside)
-    profile_compare.draw(pair, (_labels(store, labelling, record), _labels(store, labelling, beside)), *filters)
+    profile_view.draw_compare(pair, (_labels(store, labelling, record), _labels(store, labelling, beside)), *filters)
 
 
 def main() -> None:
     store = shared_store()
-    strips.style()
+    matrix.style()
     with store.read() as connection:
         rows = datasets.all_rows(connection)
     top = st.container()
-    profile_files.show_outcome()
+    curate_datasets.show_outcome()
     if not rows:
         with top:
             page.head("Profiles", "There are no profiles yet.")
@@ -189,7 +182,7 @@ def main() -> None:
     with top:
         page.head("Profiles", _takeaway(current), simulated=current.simulated)
     with left:
-        profile, *filters = profile_search.browse(store, current.id, people, domains, ambiguous)
+        profile, *filters = profile_view.browse(store, current.id, people, domains, ambiguous)
         if labelling is not None and not url.get("search"):
             safe.inline(f"Ambiguous: of the pairs that {labelling.model} labelled.", muted=True)
     with right:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 
 import streamlit as st
 
-from cimemories.analysis.labels import default_labelling
-from cimemories.analysis.review_index import pair_index
-from cimemories.analysis.review_items import undecided
-from cimemories.analysis.review_select import select
+from cimemories.flows.labels import default_labelling
+from cimemories.review.index import pair_index
+from cimemories.review.queue import select, undecided
 from cimemories.store import datasets, labellings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.labellings import LabellingRow
 from cimemories.ui import annotator, page, tables, url
-from pages.curate import review_filters, review_queue
-from pages.curate.labelling_work import named
+from pages.curate import review_queue
+from pages.curate.label_matrix import named
 
 QUEUE, BULK, GUIDELINE = "queue", "bulk", "guideline"
 TABS = {
@@ -34,8 +32,31 @@ TABS = {
 
 def _drawn(tab: str) -> Callable[..., str | None]:
     """What draws a tab. Imported when it is looked at: the statistics and proposals behind some take a second."""
-    draw: Callable[..., str | None] = import_module(f"pages.curate.review_{tab}").draw
-    return draw
+    match tab:
+        case "bulk":
+            from pages.curate import review_bulk
+
+            return review_bulk.draw
+        case "agreement":
+            from pages.curate import review_agreement
+
+            return review_agreement.draw
+        case "adjudication":
+            from pages.curate import review_adjudication
+
+            return review_adjudication.draw
+        case "comments":
+            from pages.curate import review_comments
+
+            return review_comments.draw
+        case "guideline":
+            from pages.curate import review_comments
+
+            return review_comments.draw_guideline
+        case _:
+            from pages.curate import review_comments
+
+            return review_comments.draw_exchange
 
 
 def _scope(store: Store, rows: list[DatasetRow]) -> tuple[DatasetRow, LabellingRow | None, str]:
@@ -80,7 +101,7 @@ def _pairs(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, ta
     if not index.shape.pairs:
         page.empty("No pairs", "This dataset has no attribute that meets a context, so there is nothing to decide.")
         return "There is nothing to decide in this dataset."
-    filters, order, seed = review_filters.draw(store, dataset, index, me)
+    filters, order, seed = review_queue.draw_filters(store, dataset, index, me)
     if tab == BULK:
         positions = select(store, index, filters, order, seed)
         return _drawn(tab)(store, dataset, labelling, index, positions) or ""

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import streamlit as st
 
-from cimemories.analysis.adjudication import Cause, Disputed, Disputes, disputes, pseudonyms, settle
-from cimemories.analysis.pairs import pairs
+from cimemories.labels.votes import pairs
 from cimemories.model import Label
+from cimemories.review.adjudication import Cause, Disputed, Disputes, disputes, pseudonyms, settle
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.decisions import Decision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
-from cimemories.ui import annotator, page, safe, tables, url, votes
+from cimemories.ui import annotator, page, safe, tables, url
 from cimemories.ui.safe import tag
 from pages.curate.profile_view import words
 
@@ -169,9 +169,9 @@ def _history(said: Sequence[Decision], names: Names) -> None:
 def _votes(store: Store, labelling: LabellingRow, item: Disputed) -> None:
     (view,) = pairs(store, labelling.id, item.profile, item.context, item.attribute)
     if labelling.imported:
-        votes.shares((v.persona.key, v.prior, v.shares or (0.0, 0.0, 0.0)) for v in view.votes)
+        page.vote_shares((v.persona.key, v.prior, v.shares or (0.0, 0.0, 0.0)) for v in view.votes)
     else:
-        votes.votes((v.persona.key, v.prior, v.draws) for v in view.votes)
+        page.vote_rows((v.persona.key, v.prior, v.draws) for v in view.votes)
     safe.inline(view.explanation, muted=True)
 
 

@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import streamlit as st
 
-from cimemories.analysis.review_batches import Batch, Last, batches, last_single
-from cimemories.analysis.review_index import PairIndex
-from cimemories.analysis.review_items import Item, items, sample, undecided
-from cimemories.analysis.review_proposals import Axis, Proposal, proposals
 from cimemories.model import Label
-from cimemories.store import decisions, guidelines
+from cimemories.review.bulk import Axis, Batch, Last, Proposal, batches, last_single, proposals
+from cimemories.review.index import PairIndex
+from cimemories.review.queue import Item, items, sample, undecided
+from cimemories.store import decisions, reviews
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.ui import annotator, page, safe, tables
 
 if TYPE_CHECKING:
-    from cimemories.analysis.review_shape import Ints
+    from cimemories.review.index import Ints
 
 PREVIEWED = 20
 PIECE = 1000  # decisions of one transaction: others get their turn between two
@@ -104,7 +103,7 @@ def _record(
     bar = st.progress(0.0)
     try:
         with store.read() as connection:
-            guideline = guidelines.current(connection).hash
+            guideline = reviews.current_guideline(connection).hash
         for start in range(0, len(pairs), PIECE):
             piece = [
                 decisions.Said(a, c, label, reason=reason, source=source, batch=batch, guideline=guideline)

@@ -2,15 +2,217 @@
 
 from __future__ import annotations
 
+import difflib
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+
 import pandas as pd
 import streamlit as st
 
-from cimemories.analysis.review_comments import Remark, remarks
-from cimemories.store import comments
+from cimemories import uploads
+from cimemories.formats.official import FormatError
+from cimemories.formats.review_events import FORMS, Exported, Filters, Form, export_events
+from cimemories.review.queue import Remark, remarks
+from cimemories.store import datasets, decisions, reviews
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
+from cimemories.store.reviews import Guideline
 from cimemories.ui import annotator, page, safe, tables, url
+from cimemories.ui.safe import Html, join, tag
+from pages.curate.profile_view import words
+
+# ---- review exchange
+#
+# Part of the Review page: take along what people said, and bring in what they said elsewhere.
+
+
+_READY, _OUTCOME = "review.exchange.ready", "review.exchange.outcome"
+EVERYBODY_OPTION = "everybody"
+NAMES: dict[Form, str] = {"jsonl": "JSONL, one event a line", "csv": "CSV tables", "parquet": "Parquet tables"}
+
+
+def draw_exchange(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> str:
+    """Export at the left, import at the right; returns the page's takeaway."""
+    for line in st.session_state.pop(_OUTCOME, []):
+        page.notice(line)
+    left, right = st.columns(2, gap="large")
+    with left:
+        safe.heading("Export")
+        _export(store, dataset)
+    with right:
+        safe.heading("Import")
+        _import(store, dataset)
+    return (
+        "What people said are events: two workspaces can be merged in any order, and the same file twice adds nothing."
+    )
+
+
+def _export(store: Store, dataset: DatasetRow) -> None:
+    with store.read() as connection:
+        people = sorted({d.annotator for d in decisions.history(connection, dataset.id)})
+        domains = sorted(datasets.domains_of(connection, dataset.id))
+    form = st.selectbox("Format", list(FORMS), format_func=lambda key: NAMES[key], key="review.exchange.format")
+    who = st.selectbox(
+        "Said by", [EVERYBODY_OPTION, *people], format_func=lambda name: safe.option(name), key="review.exchange.who"
+    )
+    domain = st.selectbox(
+        "Domain", ["", *domains], format_func=lambda name: safe.option(words(name)) if name else "all domains"
+    )
+    blind = st.toggle("Only what was said blind", key="review.exchange.blind")
+    filters = Filters(annotator=None if who == EVERYBODY_OPTION else who, domain=domain or None, blind=blind)
+    asked = (dataset.id, dataset.revision, form, filters)
+    if st.button("Prepare the file", icon=":material/inventory_2:"):
+        try:
+            with st.spinner("Writing the events"):
+                st.session_state[_READY] = (asked, *_written(store, dataset, form, filters))
+        except (FormatError, StoreError) as problem:
+            st.session_state.pop(_READY, None)
+            page.error("The events could not be exported.", str(problem))
+    ready = st.session_state.get(_READY)
+    if ready is not None and ready[0] == asked:
+        _, name, data, done = ready
+        st.download_button(
+            "Download", data=data, file_name=name, type="primary", icon=":material/download:", on_click="ignore"
+        )
+        counted = ", ".join(f"{tables.count(number)} {kind}" for kind, number in done.counts.items())
+        safe.inline(f"{name}: {counted or 'nothing matches'}", muted=True)
+        if done.simulated:
+            page.badge_simulated()
+
+
+def _written(store: Store, dataset: DatasetRow, form: Form, filters: Filters) -> tuple[str, bytes, Exported]:
+    """The file's name and content; tables, which are several files, as one zip."""
+    name = "".join(c if c.isalnum() or c in "-_" else "-" for c in dataset.name)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / (f"{name}-review.jsonl" if form == "jsonl" else f"{name}-review")
+        done = export_events(store, dataset.name, path, form, filters)
+        if done.path.is_file():
+            return done.path.name, done.path.read_bytes(), done
+        packed = BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            for file in sorted(done.path.iterdir()):
+                archive.writestr(file.name, file.read_bytes())
+        return f"{name}-review-{form}.zip", packed.getvalue(), done
+
+
+def _import(store: Store, dataset: DatasetRow) -> None:
+    upload = st.file_uploader("A JSONL file of review events", type=["jsonl"], key="review.exchange.upload")
+    skip = st.toggle("Leave out events whose pair or run is not here", key="review.exchange.skip")
+    if not st.button("Import", type="primary", disabled=upload is None, icon=":material/upload_file:") or not upload:
+        return
+    try:
+        with st.spinner("Checking and importing the events", show_time=True):
+            done = uploads.review_upload(
+                store,
+                upload.getbuffer(),
+                "events.jsonl",
+                dataset.name,
+                skip_unknown=skip,
+                wanted=page.session_check(),
+            )
+    except (FormatError, StoreError) as problem:
+        page.error("These events cannot be imported.", f"{problem}", "Nothing was kept of them.")
+        return
+    new, known = sum(done.new.values()), sum(done.known.values())
+    lines = [f"{tables.count(new)} events are new, {tables.count(known)} were here already."]
+    lines += [f"{note[:1].upper()}{note[1:]}." for note in done.notes]
+    if done.skipped:
+        lines.append(f"{tables.count(len(done.skipped))} left out, the first: {done.skipped[0]}")
+    st.session_state[_OUTCOME] = lines
+    st.rerun()
+
+
+# ---- review guideline
+#
+# Part of the Review page: what annotators go by, its versions, and the form that writes the next one.
+
+
+MOST_DIFF_LINES = 400
+
+
+def draw_guideline(store: Store) -> None:
+    """The current guideline, the form for a new version, and every version with what it changed."""
+    with store.read() as connection:
+        versions = reviews.guideline_versions(connection)
+    now = versions[-1]
+    safe.inline(said(now), muted=True)
+    safe.show(safe.document(now.text))
+    page.fold("Write the next version", ":material/edit:", "review.box.guideline", lambda: _form(store, now))
+    page.fold(f"Versions ({len(versions)})", ":material/history:", "review.box.versions", lambda: _versions(versions))
+
+
+def said(item: Guideline) -> str:
+    """'Version 2, by Ada, 2026-01-31 10:00'."""
+    when = item.created[:16].replace("T", " ") if item.created else "as shipped"
+    return f"Version {item.version}, by {item.annotator}, {when}"
+
+
+def _form(store: Store, now: Guideline) -> None:
+    key = f"review.guideline.{now.version}"
+    who = annotator.ask()
+    with st.form(key, enter_to_submit=False, border=False):
+        text = st.text_area(
+            "Guideline", value=now.text, height=420, max_chars=reviews.LONGEST_GUIDELINE, key=f"{key}.text"
+        )
+        saved = st.form_submit_button("Save as a new version", type="primary", icon=":material/save:")
+    safe.inline("Earlier versions stay, and decisions go on naming the one that they were made by.", muted=True)
+    if not saved:
+        return
+    if not who:
+        page.error("Nothing was saved.", "A version needs the name of who wrote it.", "Give yours and save again.")
+        return
+    try:
+        with store.write() as connection:
+            newest = reviews.current_guideline(connection)
+            if newest.version != now.version:
+                raise StoreError(
+                    f"{newest.annotator} has saved version {newest.version} since you opened this one. Copy your text, "
+                    "reload the page and bring both together."
+                )
+            after = reviews.save_guideline(connection, text, who)
+    except StoreError as problem:
+        page.error("Nothing was saved.", str(problem))
+        return
+    if after.version == now.version:
+        page.notice("The text is the same, so there is no new version.")
+        return
+    st.rerun()
+
+
+def _versions(versions: Sequence[Guideline]) -> None:
+    before: list[Guideline | None] = [None, *versions[:-1]]
+    for item, earlier in reversed(list(zip(versions, before, strict=True))):
+        safe.inline(said(item), strong=True)
+        if earlier is None:
+            safe.inline(f"The first: {len(item.text.splitlines())} lines. Its hash is {item.hash}.", muted=True)
+            continue
+        safe.inline(f"Its hash is {item.hash}.", muted=True)
+        safe.show(_diff(earlier.text, item.text))
+
+
+def _diff(old: str, new: str) -> Html:
+    """Lines taken out and put in, each named so, with one line around them."""
+    found = list(difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=1))[2:]
+    rows = []
+    for line in found[:MOST_DIFF_LINES]:
+        sign, text = line[:1], line[1:]
+        if sign == "@":
+            rows.append(tag("tr", tag("td", "…", cls="ci-muted"), tag("td", "")))
+            continue
+        word = {"+": "added", "-": "removed"}.get(sign, "")
+        shown = tag("b", text) if sign == "+" else tag("span", text, cls="ci-muted" if sign == "-" else "")
+        rows.append(tag("tr", tag("td", word), tag("td", shown)))
+    if len(found) > MOST_DIFF_LINES:
+        rows.append(tag("tr", tag("td", "…"), tag("td", f"{len(found) - MOST_DIFF_LINES:,} more lines")))
+    return join([tag("table", tag("tbody", *rows), cls="ci-grid")])
+
+
+# ---- review comments
+
 
 OPEN, ALL = "open", "all"
 LONGEST_REASON = 500
@@ -157,7 +359,7 @@ def _resolve(store: Store, dataset: DatasetRow, item: Remark) -> None:
         return
     try:
         with store.write() as connection:
-            comments.resolve(connection, dataset.id, who, item.comment.id, why.strip())
+            reviews.resolve_comment(connection, dataset.id, who, item.comment.id, why.strip())
     except StoreError as problem:
         page.error("Nothing was resolved.", str(problem))
         return

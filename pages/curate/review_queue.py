@@ -2,36 +2,260 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 import streamlit as st
 
-from cimemories.analysis.review_index import PairIndex, pair_index
-from cimemories.analysis.review_items import Item, items
-from cimemories.analysis.review_select import Filters, Order, open_to, select
-from cimemories.analysis.review_shape import Positions
 from cimemories.curation.consensus import LABELS
 from cimemories.model import Label
-from cimemories.store import claims, comments, decisions, guidelines, marks
+from cimemories.review.index import Facet, PairIndex, Positions, pair_index
+from cimemories.review.queue import UNLABELLED_NAME, Filters, Item, Order, items, open_to, select
+from cimemories.store import audits, decisions, reviews
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.engine import Store
-from cimemories.store.ids import content_hash
+from cimemories.store.decisions import Said
+from cimemories.store.engine import Connection, Store, StoreError, content_hash
 from cimemories.store.labellings import LabellingRow
-from cimemories.store.marks import Kind
-from cimemories.ui import page, safe, style, url, workbench
+from cimemories.store.reviews import Mark, MarkKind, Plan
+from cimemories.ui import page, safe, tables, url, workbench
 from cimemories.ui.safe import tag
-from cimemories.ui.workbench import Card, Key
+from cimemories.ui.workbench import Card, Event, Key
+from pages.curate.label_matrix import choice
 from pages.curate.pair_panel import decision_row
 from pages.curate.profile_view import spoken, words
-from pages.curate.review_recording import Pair, card_id, pair_of, record
 from pages.start import failure
+
+# ---- review filters
+#
+# Part of the Review page: which pairs come, in what order, who sees them; all of it in the URL, or under a name.
+
+
+ORDERS = {
+    Order.EFFECT: "effect on results",
+    Order.ENTROPY: "divided votes first",
+    Order.CONTEXT: "one recipient at a time",
+    Order.ATTRIBUTE: "one attribute at a time",
+    Order.RANDOM: "at random",
+}
+LABEL_OPTIONS = (*map(str, Label), UNLABELLED_NAME)
+YES_NO = {"yes": True, "no": False}
+PARAMETERS = (
+    *("profile", "domain", "event", "sphere", "label", "dissenter", "undecided", "others", "revealed", "flagged"),
+    *("slice", "order", "seed", "blind"),
+)
+
+
+def draw_filters(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -> tuple[Filters, Order, int]:
+    """The filters and the order that the URL asks for, with the controls that change them."""
+    first, second, third, fourth, fifth = st.columns([3, 3, 3, 3, 3], vertical_alignment="bottom")
+    with first:
+        # A slice that is left half done is a sample still only where its pairs came at random.
+        first_order = Order.RANDOM if url.get("slice") else Order.EFFECT
+        orders = [str(o) for o in sorted(Order, key=lambda o: o is not first_order)]
+        order = choice("Order", "order", orders, lambda o: ORDERS[Order(o)], None)
+    names = index.shape.names
+    with second:
+        domain = choice("Domain", "domain", sorted(names[Facet.DOMAIN]), words, "all domains")
+    with third:
+        label = choice("Current label", "label", list(LABEL_OPTIONS), _label, "all labels")
+    with fourth:
+        undecided = choice("Decided", "undecided", ["no"], lambda _: "by me too", "not by me yet")
+    with fifth, st.popover("More filters, views, overlap", icon=":material/tune:", width="stretch"):
+        event = choice("Event", "event", sorted(names[Facet.EVENT]), words, "all events")
+        spheres = sorted(name for name in names[Facet.SPHERE] if name)
+        sphere = choice("Sphere", "sphere", spheres, words, "all spheres")
+        profile = _profile(index)
+        dissenter = None
+        if index.rule is not None:
+            dissenter = choice("Dissenting persona", "dissenter", list(index.rule.keys), str, "any or none")
+        others = choice("Decided differently by others", "others", ["yes"], str, "does not matter")
+        revealed = choice("Revealed in a recorded run", "revealed", list(YES_NO), str, "does not matter")
+        flagged = choice("Flagged as a bad item", "flagged", list(YES_NO), str, "does not matter")
+        chosen_slice = _slice(store, dataset)
+        _views(store, me)
+        _overlap(store, dataset, me)
+    filters = Filters(
+        profile=profile,
+        domain=domain,
+        event=event,
+        sphere=sphere,
+        labels=(label,) if label else (),
+        dissenter=dissenter,
+        undecided_by=me if undecided is None else None,
+        others_differ_from=me if others else None,
+        revealed=YES_NO[revealed] if revealed else None,
+        flagged=YES_NO[flagged] if flagged else None,
+        slice=chosen_slice,
+    )
+    return filters, Order(order or first_order), url.get_int("seed") or 0
+
+
+def _label(name: str) -> str:
+    return "not labelled" if name == UNLABELLED_NAME else safe.glyphed(Label(name))
+
+
+def _profile(index: PairIndex) -> int | None:
+    ids = [str(i) for i in index.shape.profile_ids.tolist()]
+    named = dict(zip(ids, index.shape.names[Facet.PROFILE], strict=True))
+    chosen = choice("Profile", "profile", ids, lambda i: named[i], "all profiles")
+    return None if chosen is None else int(chosen)
+
+
+def _slice(store: Store, dataset: DatasetRow) -> int | None:
+    with store.read() as connection:
+        drawn = {str(row.id): row for row in audits.all_slices(connection, dataset.id, "labels")}
+    chosen = choice("Audit slice", "slice", list(drawn), lambda i: f"{drawn[i].name} ({drawn[i].items})", "none")
+    return None if chosen is None else int(chosen)
+
+
+def _views(store: Store, me: str) -> None:
+    safe.heading("Saved views")
+    with store.read() as connection:
+        views = reviews.views_of_page(connection, "review")
+    for view in views:
+        known = {name: value for name, value in view.query.items() if name in url.PARAMETERS}
+        url.page_link("review", safe.plain_label(view.name), icon=":material/bookmark:", **known)
+    with st.form("review.view", border=False, clear_on_submit=True):
+        name = st.text_input("Name of this view", max_chars=reviews.LONGEST_VIEW_NAME)
+        if st.form_submit_button("Save this view", icon=":material/bookmark_add:"):
+            query = {p: v for p in ("dataset", "labelling", *PARAMETERS) if (v := url.get(p)) is not None}
+            try:
+                with store.write() as connection:
+                    reviews.save_view(connection, name, "review", query, me)
+            except StoreError as problem:
+                page.error("The view was not saved.", str(problem))
+            else:
+                st.rerun()
+
+
+def _overlap(store: Store, dataset: DatasetRow, me: str) -> None:
+    safe.heading("Overlap")
+    with store.read() as connection:
+        now = reviews.overlap_plan(connection, dataset.id)
+    share = tables.percent(now.share)
+    safe.inline(f"{share} of the pairs are given to {now.people} people, the others to one.", muted=True)
+    with st.form("review.overlap", border=False):
+        percent = st.number_input("Share of pairs given to several people, in %", 0, 100, round(100 * now.share))
+        people = st.number_input("How many people see those", 2, 20, max(2, now.people))
+        if st.form_submit_button("Set overlap", icon=":material/group:"):
+            with store.write() as connection:
+                reviews.set_overlap_plan(connection, dataset.id, Plan(percent / 100, int(people), now.seed), me)
+            st.rerun()
+
+
+# ---- review recording
+#
+# Part of the Review page: what was said in the queue becomes events of the record, each once.
+
+
+Pair = tuple[int, int]
+LABEL_TEXTS = frozenset(map(str, Label))
+
+
+def pair_of(card: str) -> Pair | None:
+    """The (attribute id, context id) that a card is about; None where its id names none."""
+    first, _, second = card.partition(".")
+    return (int(first), int(second)) if _is_id(first) and _is_id(second) else None
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 16
+
+
+def card_id(pair: Pair) -> str:
+    """What a card of the queue is known by."""
+    return f"{pair[0]}.{pair[1]}"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """back: the pair that an undo of something said before the page was opened leads back to. new: decisions that the
+    record did not have. gone: uids of events that the record cannot hold: their pair was taken away by an edit or a
+    deletion."""
+
+    back: Pair | None
+    new: int
+    gone: frozenset[str]
+
+
+def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event]) -> Recorded:
+    """Record events of one person and dataset in their order, in one transaction, each once however often it comes.
+
+    Raises StoreError where nothing could be written: then nothing was, and the browser still holds all of it.
+    """
+    back: Pair | None = None
+    new = 0
+    gone: set[str] = set()
+    with store.write() as connection:
+        there = decisions.still_there(
+            connection, dataset_id, {pair for event in events if (pair := pair_of(event.card)) is not None}
+        )
+        waiting: list[Said] = []
+        # Kept with the first decision that names it, so that a later release cannot change what people went by.
+        guideline = reviews.keep_guideline(connection).hash
+        for event in events:
+            pair = pair_of(event.card)
+            if pair is not None and pair not in there:
+                gone.add(event.uid)
+            elif event.kind == "say":
+                if pair is not None and event.says in LABEL_TEXTS:
+                    waiting.append(_said(pair, event, guideline))
+                else:
+                    gone.add(event.uid)
+            else:
+                new += decisions.add_all(connection, dataset_id, annotator, waiting)
+                waiting = []
+                if event.kind == "undo":
+                    back = _undo(connection, dataset_id, annotator, event) or back
+                elif pair is not None:
+                    _other(connection, dataset_id, annotator, pair, event)
+        new += decisions.add_all(connection, dataset_id, annotator, waiting)
+    return Recorded(back, new, frozenset(gone))
+
+
+def _said(pair: Pair, event: Event, guideline: str) -> Said:
+    return Said(
+        *pair,
+        Label(event.says or ""),
+        uid=event.uid,
+        seconds=event.seconds,
+        source="queue",
+        blind=event.blind,
+        guideline=guideline,
+    )
+
+
+def _other(connection: Connection, dataset_id: int, annotator: str, pair: Pair, event: Event) -> None:
+    if event.kind == "comment":
+        reviews.add_comment(connection, dataset_id, annotator, *pair, event.text, event.uid)
+    else:
+        mark = Mark(*pair, MarkKind(event.kind), uid=event.uid, seconds=event.seconds)
+        reviews.add_marks(connection, dataset_id, annotator, [mark])
+
+
+def _undo(connection: Connection, dataset_id: int, annotator: str, event: Event) -> Pair | None:
+    if event.of is not None:
+        if not decisions.undo(connection, dataset_id, annotator, event.of, event.uid):
+            reviews.take_back_mark(connection, dataset_id, annotator, event.of, event.uid)
+        return None
+    if decisions.is_known(connection, dataset_id, event.uid):
+        return None
+    last = decisions.last_said(connection, dataset_id, annotator)
+    if last is None or last.uid is None:
+        return None
+    decisions.undo(connection, dataset_id, annotator, last.uid, event.uid)
+    return last.attribute, last.context
+
+
+# ---- review queue
+
 
 KEY = "review"
 KEYS = (
-    Key("n", "necessary", str(Label.NECESSARY), "N", style.NECESSARY),
-    Key("i", "inappropriate", str(Label.INAPPROPRIATE), "X", style.INAPPROPRIATE),
-    Key("u", "ambiguous", str(Label.AMBIGUOUS), "?", style.AMBIGUOUS),
+    Key("n", "necessary", str(Label.NECESSARY), "N", safe.NECESSARY),
+    Key("i", "inappropriate", str(Label.INAPPROPRIATE), "X", safe.INAPPROPRIATE),
+    Key("u", "ambiguous", str(Label.AMBIGUOUS), "?", safe.AMBIGUOUS),
 )
 # Pairs held by one browser: enough to press on for seconds while the server is away, few enough to leave for others.
 MOST_HELD, LEAST_HELD = 60, 8
@@ -95,7 +319,7 @@ def draw(work: Work) -> None:
 def _queue(work: Work) -> None:
     store, dataset = work.store, work.dataset
     with store.read() as connection:
-        guideline = guidelines.current(connection)
+        guideline = reviews.current_guideline(connection)
     index = pair_index(store, dataset.id, work.labelling.id if work.labelling else None)
     positions = select(store, index, work.filters, work.order, work.seed)
     whole = replace(work.filters, undecided_by=None)
@@ -190,8 +414,8 @@ def _given(work: Work, index: PairIndex, positions: Positions) -> list[Pair]:
     if st.session_state.get(_QUEUE) not in (None, work.name):
         st.session_state.pop(_START, None)  # where to begin was said of the queue before
     with work.store.read() as connection:
-        skipped = marks.standing(connection, dataset, Kind.SKIP, Kind.FLAG, annotator=work.me)
-        plan = claims.plan(connection, dataset)
+        skipped = reviews.standing_marks(connection, dataset, MarkKind.SKIP, MarkKind.FLAG, annotator=work.me)
+        plan = reviews.overlap_plan(connection, dataset)
     start = pair_of(str(st.session_state.get(_START) or ""))
     if start is not None and index.shape.locate([start[0]], [start[1]])[0] < 0:
         start = None
@@ -200,8 +424,8 @@ def _given(work: Work, index: PairIndex, positions: Positions) -> list[Pair]:
     wanted = (pair for pair in index.each(free) if pair not in skipped)
     with work.store.write(relaxed=True) as connection:
         if st.session_state.get(_QUEUE) != work.name:
-            claims.release(connection, session)  # what another filter had reserved is the others' again
-        given = claims.hand_out(connection, dataset, work.me, session, wanted, count, LEASE_SECONDS)
+            reviews.release_pairs(connection, session)  # what another filter had reserved is the others' again
+        given = reviews.hand_out_pairs(connection, dataset, work.me, session, wanted, count, LEASE_SECONDS)
     st.session_state[_QUEUE] = work.name
     return list(dict.fromkeys([*([start] if start else []), *given]))
 
@@ -262,7 +486,7 @@ def _history(store: Store, dataset: DatasetRow, blind: bool) -> None:
         return
     with store.read() as connection:
         said = decisions.history(connection, dataset.id, [pair[0]], pair[1])
-        notes = comments.of_pair(connection, *pair)
+        notes = reviews.comments_of_pair(connection, *pair)
     if blind:
         page.notice("Hidden while you work blind: press b to see what others said.")
         return

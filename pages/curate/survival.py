@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import streamlit as st
 
-from cimemories.analysis import families
-from cimemories.analysis.labels import default_labelling
-from cimemories.analysis.rule import rule_of
+from cimemories.flows.labels import default_labelling, rule_of
+from cimemories.metrics import headline
 from cimemories.seeds import SeedError
 from cimemories.store import datasets, labellings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.labellings import LabellingRow
 from cimemories.ui import page, safe, url
-from pages.curate import survival_agreement, survival_contexts, survival_models, survival_rules, survival_shares
-from pages.curate.labelling_work import named
+from pages.curate import survival_figures
+from pages.curate.label_matrix import named
 
 PARTS = {
-    "shares": ("Shares", survival_shares.draw),
-    "whatif": ("What if", survival_rules.draw),
-    "contexts": ("Contexts and Table 2", survival_contexts.draw),
-    "agreement": ("Agreement of labellings", survival_agreement.draw),
-    "models": ("Labeller and models", survival_models.draw),
+    "shares": ("Shares", survival_figures.draw_shares),
+    "whatif": ("What if", survival_figures.draw),
+    "contexts": ("Contexts and Table 2", survival_figures.draw_contexts),
+    "agreement": ("Agreement of labellings", survival_figures.draw_agreement),
+    "models": ("Labeller and models", survival_figures.draw_models),
 }
 TITLE = "Survival"
 
@@ -88,7 +87,7 @@ def _rule_line(store: Store, labelling: LabellingRow) -> None:
 def _kin(store: Store, labelling: LabellingRow) -> None:
     """The warning where the labeller is kin to a model under test."""
     try:
-        kin = [item for item in families.warnings(store, labelling.id) if item.warning]
+        kin = [item for item in headline.family_warnings(store, labelling.id) if item.warning]
     except SeedError as problem:
         page.error("Whether labeller and models are kin cannot be told.", str(problem))
         return

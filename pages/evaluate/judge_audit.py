@@ -6,20 +6,16 @@ from dataclasses import replace
 
 import streamlit as st
 
-from cimemories.analysis import judge_audit
-from cimemories.analysis.flows import Scope, Verdicts, scope, shared_flows
+from cimemories.agreement import judge_audit
+from cimemories.flows.flows import shared_flows
+from cimemories.flows.scope import Scope, Verdicts, scope
 from cimemories.store import judgements, runs
+from cimemories.store.audits import SliceRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
-from cimemories.store.slices import SliceRow
 from cimemories.ui import annotator, page, safe, tables
-from pages.evaluate import (
-    judge_audit_agreement,
-    judge_audit_drawing,
-    judge_audit_results,
-    judge_audit_work,
-)
+from pages.evaluate import judge_audit_results, judge_audit_work
 from pages.evaluate.judge_audit_results import judge_words
 
 TITLE = "Judge audit"
@@ -81,7 +77,7 @@ def main() -> None:
         with bar[2]:
             chosen = _slice(drawn)
         takeaway = _body(store, asked, chosen, me)
-        judge_audit_agreement.draw(shared_flows(store), asked)
+        judge_audit_results.draw_agreement(shared_flows(store), asked)
     except StoreError as problem:
         with top:
             page.head(TITLE, "This cannot be shown.")
@@ -95,13 +91,13 @@ def _body(store: Store, asked: Scope, chosen: SliceRow | None, me: str) -> str:
     """Everything below the scope bar; returns the page's takeaway."""
     if chosen is None:
         safe.heading("Draw a slice of what the judge said")
-        judge_audit_drawing.draw(store, asked, me)
+        judge_audit_work.draw_slice_form(store, asked, me)
         return f"{asked.run.name}: nobody has audited {judge_words(asked.judge)} yet; draw a slice to begin."
     page.fold(
         "Draw another slice",
         ":material/casino:",
         "judge_audit.box.draw",
-        lambda: judge_audit_drawing.draw(store, asked, me),
+        lambda: judge_audit_work.draw_slice_form(store, asked, me),
     )
     flows = shared_flows(store)
     found = judge_audit.judge_audit(flows, asked, chosen.id)

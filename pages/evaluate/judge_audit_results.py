@@ -2,17 +2,267 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pandas as pd
 import streamlit as st
 
-from cimemories.analysis.flows import Flows, Scope
-from cimemories.analysis.judge_audit import ANSWERS, Counted, JudgeAudit, JudgeFigures, behind, judge_audit
-from cimemories.analysis.judge_correction import Correction, correction
-from cimemories.analysis.kappa import Figure
+from cimemories.agreement.judge_audit import (
+    ANSWERS,
+    Correction,
+    Counted,
+    JudgeAudit,
+    JudgeFigures,
+    behind,
+    correction,
+    judge_audit,
+)
+from cimemories.agreement.judges import JudgePair, JudgesAgreement, judges_agreement
+from cimemories.agreement.statistics import Figure
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Scope
+from cimemories.metrics.headline import KAPPA_WARNING
 from cimemories.store.judgements import JudgeRow
-from cimemories.ui import page, safe, tables, url
+from cimemories.ui import charts, page, safe, tables, url
 from cimemories.ui.safe import Html, join, tag
-from pages.evaluate import judge_audit_charts
+
+# ---- judge audit agreement
+#
+# Part of the Judge audit page: how far the judges of a run agree with each other, whoever is right.
+
+
+def draw_agreement(flows: Flows, asked: Scope) -> None:
+    """The section; nothing for a run of one judge."""
+    found = judges_agreement(flows, asked.run.id)
+    if len(found.judges) < 2:
+        return
+    safe.heading(f"Judges against judges: {_agreement_headline(found)}")
+    _judges(found)
+    if not found.pairs:
+        page.notice("No two judges of this run read the same text, so there is nothing to agree on.")
+        return
+    _pairs(found)
+    _agreement_csv(found)
+    safe.inline(
+        "A place is one attribute of the memory in one message that both have judged; it is revealed where a judge "
+        "claims it in full. Agreement is no proof of being right: that is what people's verdicts above are for. There "
+        "is no interval, since places of one message are not independent of each other.",
+        muted=True,
+    )
+
+
+def _agreement_headline(found: JudgesAgreement) -> str:
+    kappas = [pair.kappa.value for pair in found.pairs if pair.kappa.value is not None]
+    if not kappas:
+        return "their agreement is undefined"
+    low, high = (f"{round(value, 2) + 0.0:.2f}" for value in (min(kappas), max(kappas)))
+    span = f"kappa {low}" if len(kappas) == 1 else f"kappas from {low} to {high}"
+    return f"{span}{', which is much disagreement' if min(kappas) < KAPPA_WARNING else ''}"
+
+
+def _judges(found: JudgesAgreement) -> None:
+    frame = pd.DataFrame(
+        [
+            {
+                "judge": item.title,
+                "reads": item.judge.channel,
+                "judged": item.judged,
+                "reveals": item.reveals,
+                "ungrounded": f"{tables.count(item.ungrounded)} of {tables.count(item.claims)}"
+                + (f" ({tables.percent(item.ungrounded_share)})" if item.claims else ""),
+                "by": "simulator" if item.judge.simulated else "rules" if item.judge.kind == "matcher" else "model",
+            }
+            for item in found.judges
+        ]
+    )
+    tables.table(
+        frame,
+        key=f"judge_audit.judges.{found.run_id}",
+        columns={
+            "judge": ("text", "Judge"),
+            "by": ("text", "Answered by"),
+            "reads": ("text", "Reads"),
+            "judged": ("count", "Messages judged"),
+            "reveals": ("count", "Places revealed"),
+            "ungrounded": ("text", "Quotes not in the text"),
+        },
+        height="content",
+        alt="The judges of this run and how much each says is revealed",
+    )
+
+
+def _pairs(found: JudgesAgreement) -> None:
+    names = ["Both", "First alone", "Second alone", "Neither", "Agreement", "Cohen's kappa", "Gwet's AC1"]
+    head = tag("tr", tag("th", "First and second judge"), *(tag("th", name, cls="ci-number") for name in names))
+    rows: list[Html] = []
+    reasons: dict[str, None] = {}
+    for pair in found.pairs:
+        (neither, second), (first, both) = pair.table
+        on = f"{tables.count(pair.places)} places of {tables.count(pair.messages)} messages"
+        cells = [tag("td", join([pair.first.title, " and ", pair.second.title, tag("div", on, cls="ci-muted")]))]
+        cells += [tag("td", tables.count(n), cls="ci-number") for n in (both, first, second, neither)]
+        for figure in (pair.agreement, pair.kappa, pair.ac1):
+            cells.append(tag("td", _agreement_cell(figure, share=figure is pair.agreement), cls="ci-number"))
+            if figure.value is None:
+                reasons[figure.why] = None
+        rows.append(tag("tr", *cells))
+    safe.show(tag("table", tag("thead", head), tag("tbody", join(rows)), cls="ci-grid"))
+    if reasons:
+        safe.inline(f"Undefined where {'; or where '.join(reasons)}.", muted=True)
+
+
+def _agreement_cell(figure: Figure, *, share: bool) -> Html:
+    if figure.value is None:
+        return tag("span", "undefined", cls="ci-muted", title=figure.why)
+    return tag("b", tables.percent(figure.value) if share else f"{round(figure.value, 2) + 0.0:.2f}")
+
+
+def _agreement_csv(found: JudgesAgreement) -> None:
+    frame = pd.DataFrame([_row(found, pair) for pair in found.pairs])
+    tables.csv_button(frame, f"judges-agreement-{found.run_id}.csv", key="judge_audit.csv.agreement")
+
+
+def _row(found: JudgesAgreement, pair: JudgePair) -> dict[str, object]:
+    (neither, second), (first, both) = pair.table
+    return {
+        "run": found.run_id,
+        "first": pair.first.title,
+        "second": pair.second.title,
+        "simulated": pair.first.judge.simulated or pair.second.judge.simulated,
+        "messages": pair.messages,
+        "places": pair.places,
+        "both": both,
+        "first_alone": first,
+        "second_alone": second,
+        "neither": neither,
+        "agreement": pair.agreement.value,
+        "kappa": pair.kappa.value,
+        "ac1": pair.ac1.value,
+        "why": pair.kappa.why,
+    }
+
+
+# ---- judge audit charts
+#
+# Part of the Judge audit page: figures of the judges with their intervals, drawn.
+
+
+ROW = 46
+LOOKS = {"circle-open": "#808890", "diamond": safe.MODEL}
+Row = tuple[str, Figure]  # the row's name and what is drawn in it
+
+
+def shares(found: JudgeAudit, name: Callable[[JudgeRow], str]) -> None:
+    """Precision and recall of every judge that has any."""
+    judges = [item for item in found.judges if item.judge is not None and item.items]
+    if not judges:
+        return
+    best = max(judges, key=lambda item: -1.0 if item.f1.value is None else item.f1.value)
+    named = [(name(item.judge) if item.judge else item.name, item) for item in judges]
+    title = f"{name(best.judge) if best.judge else best.name} is nearest to people" if len(judges) > 1 else (
+        "How far the judge can be trusted"
+    )  # fmt: skip
+    _intervals(
+        {
+            "precision": ("circle-open", [(words, item.precision) for words, item in named]),
+            "recall": ("diamond", [(words, item.recall) for words, item in named]),
+        },
+        [words for words, _ in named],
+        title=title,
+        subtitle=f"Precision and recall with 95 % intervals, {tables.count(found.audited)} audited items",
+        key="judge_audit.chart.shares",
+        maximum=1.0,
+    )
+
+
+def rates(corrections: list[Correction], name: Callable[[JudgeRow], str]) -> None:
+    """The leak rate under each judge, as judged and corrected."""
+    rows = [name(item.judge) for item in corrections]
+    drawn = [item for item in corrections if item.corrected.value is not None]
+    if not drawn:
+        return
+    far = max(drawn, key=lambda item: abs((item.corrected.value or 0) - (item.observed.value or 0)))
+    ends = [item.corrected.high or item.corrected.value or 0 for item in drawn]
+    _intervals(
+        {
+            "as judged": ("circle-open", [(name(item.judge), item.observed) for item in corrections]),
+            "corrected": ("diamond", [(name(item.judge), item.corrected) for item in corrections]),
+        },
+        rows,
+        title=f"{name(far.judge)}: {tables.percent(far.observed.value)} as judged, "
+        f"{tables.percent(far.corrected.value)} corrected",
+        subtitle=f"Per-exposure leak rate with 95 % intervals, {tables.count(far.exposures)} exposures, "
+        f"{tables.count(far.audited)} of them audited",
+        key="judge_audit.chart.rates",
+        maximum=min(1.0, 1.15 * max([0.01, *ends, *(item.observed.value or 0 for item in corrections)])),
+    )
+
+
+def _intervals(
+    series: dict[str, tuple[str, list[Row]]],
+    rows: list[str],
+    *,
+    title: str,
+    subtitle: str,
+    key: str,
+    maximum: float,
+) -> None:
+    """One row a judge, one mark a figure with its interval as a line; marks of a row stand a little apart."""
+    import plotly.graph_objects as go
+
+    fig = go.Figure()
+    for position, (words, (symbol, figures)) in enumerate(series.items()):
+        known = [(place, figure) for place, (_, figure) in enumerate(figures) if figure.value is not None]
+        fig.add_scatter(
+            x=[figure.value for _, figure in known],
+            y=[place + 0.18 * (2 * position - 1) for place, _ in known],
+            mode="markers",
+            name=words,
+            marker={"symbol": symbol, "size": 11, "color": LOOKS[symbol], "line": {"width": 2}},
+            error_x={
+                "type": "data",
+                "symmetric": False,
+                "array": [_room(figure, figure.high) for _, figure in known],
+                "arrayminus": [_room(figure, figure.low) for _, figure in known],
+                "color": LOOKS[symbol],
+                "thickness": 2,
+                "width": 5,
+            },
+            hovertext=[_hover(rows[place], words, figure) for place, figure in known],
+            hoverinfo="text",
+        )
+    fig.update_layout(charts.layout(title=title, subtitle=subtitle))
+    fig.update_xaxes(range=[-0.01 * maximum, 1.02 * maximum], tickformat=".0%" if maximum > 0.2 else ".1%")
+    fig.update_yaxes(
+        tickmode="array",
+        tickvals=list(range(len(rows))),
+        ticktext=[charts.escaped(row, 34) for row in rows],
+        range=[len(rows) - 0.5, -0.5],
+        showgrid=False,
+        zeroline=False,
+    )
+    left = round(min(34, max(map(len, rows))) * charts.CHARACTER_WIDTH) + 14
+    fig.update_layout(
+        margin={"l": left, "r": 30, "t": 66, "b": 62},
+        height=ROW * len(rows) + 140,
+        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
+        dragmode=False,
+    )
+    charts.show(fig, key=key, alt=f"{title}. {subtitle}. The same numbers are in the table.")
+
+
+def _room(figure: Figure, end: float | None) -> float:
+    return 0.0 if end is None or figure.value is None else abs(end - figure.value)
+
+
+def _hover(row: str, words: str, figure: Figure) -> str:
+    ends = "" if figure.low is None or figure.high is None else f" [{100 * figure.low:.1f}, {100 * figure.high:.1f}]"
+    count = f"{tables.count(figure.items)} items"
+    return f"<b>{charts.escaped(row, 90)}</b><br>{words}: {tables.percent(figure.value)}{ends}, {count}"
+
+
+# ---- judge audit results
+
 
 WORDS = {"full": "revealed", "partial": "partly", "implied": "implied", "none": "not revealed"}
 SHARES = {"precision": "Precision", "recall": "Recall", "f1": "F1", "agreement": "Agreement"}
@@ -31,7 +281,7 @@ def draw(flows: Flows, asked: Scope, found: JudgeAudit) -> str:
     safe.heading(f"{judge_words(asked.judge)} against people: {_headline(own)}")
     _coverage(found)
     _figures(found)
-    judge_audit_charts.shares(found, judge_words)
+    shares(found, judge_words)
     _csv(asked, found, corrections)
     page.fold(
         "The same if any strength counts as a reveal",
@@ -224,7 +474,7 @@ def _correction(asked: Scope, mine: Correction, corrections: list[Correction]) -
     else:
         safe.heading(f"Corrected for its errors, the leak rate is {said(mine.corrected)}")
         safe.inline(correction_words(mine))
-    judge_audit_charts.rates(corrections, judge_words)
+    rates(corrections, judge_words)
     frame = pd.DataFrame(
         [
             {

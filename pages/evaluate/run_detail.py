@@ -2,22 +2,738 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
 import streamlit as st
 
 from cimemories import launch
-from cimemories.analysis.families import labeller_warning
-from cimemories.analysis.progress import ACTIVE, RunProgress, run_progress
-from cimemories.analysis.run_table import memory_words
-from cimemories.analysis.warnings import run_warnings
-from cimemories.model import ResponseStatus
-from cimemories.store import provenance
+from cimemories.compare.leaderboard import memory_words
+from cimemories.evaluation.batches import export_batch
+from cimemories.evaluation.costs import Cost, money, raise_cap, sweep_cost
+from cimemories.evaluation.planning import (
+    BATCH,
+    JUDGE_TOKENS,
+    SIMULATED_JUDGE_TOKENS,
+    JudgeSpec,
+    command_of,
+    judge_again,
+    messages_simulated,
+    plan,
+    spec_of,
+)
+from cimemories.evaluation.respond import CompositionError
+from cimemories.exchange.exporting import export_run
+from cimemories.flows.progress import (
+    ACTIVE,
+    CHECK,
+    DRAFT,
+    GATE,
+    JUDGE,
+    MESSAGES,
+    RESUMABLE,
+    RunProgress,
+    Stage,
+    in_words,
+    run_progress,
+)
+from cimemories.flows.scope import judge_title
+from cimemories.formats.official import FormatError
+from cimemories.labels.whatif import effective_labels
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, EndpointError
+from cimemories.llm.vllm import ServerFigures, figures_between, read_metrics
+from cimemories.llm.worker import SIMULATOR, WorkError
+from cimemories.metrics.headline import labeller_warning, run_warnings
+from cimemories.model import ResponseStatus, WorkStatus
+from cimemories.seeds.reading import SeedError
+from cimemories.simulator.policy import SimulatorError
+from cimemories.store import calls, judgements, runs, upkeep, work
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.imported_runs import IMPORTED
-from cimemories.store.runs import RunRow
-from cimemories.texts import visible_in
-from cimemories.ui import page, safe, tables
-from pages.evaluate import run_actions, run_controls, run_stages
+from cimemories.store.runs import IMPORTED, RunRow
+from cimemories.texts import visible, visible_in
+from cimemories.ui import page, safe, tables, url
+from cimemories.ui.annotator import Draft
 from pages.start import database_lost
+
+# ---- run judges
+#
+# The judges of a run as form fields: several of them, models or the matcher, the reasoning, and the task check.
+
+
+SIM_JUDGE = "sim-judge"
+MATCHER, SIMULATED, SAME, OTHER = "matcher", "simulated", "same", "other"
+JUDGE_KINDS = {
+    MATCHER: "Matcher, no model",
+    SIMULATED: "Simulated judge",
+    SAME: "Model on the same server",
+    OTHER: "Model on another server",
+}
+MOST = 5
+CHECKS = {
+    "rules": "by rules (refusals, a handful of words)",
+    "model": "by the first judge's model",
+    "none": "not at all",
+}
+
+
+def draw_judges(draft: Draft, *, simulated: bool, first: Sequence[str], same: bool = True, model: str = "") -> None:
+    """Fields of all judges, one bordered row each.
+
+    simulated: the messages are; only then a simulated judge may read them. first: kinds of the judges that stand there
+    at first. same: the model under test has a server that a judge may be asked at; model: its name there.
+    """
+    options = [MATCHER, *([SAME] if same and not simulated else []), OTHER, *([SIMULATED] if simulated else [])]
+    if draft.get("judges_first") != list(first):
+        # Judges that were meant for another kind of model are not kept: one of them may be simulated.
+        for i in draft.get("judges") or ():
+            draft.put(f"judge.{i}.kind", None)
+        draft.put("judges", list(range(len(first))))
+        draft.put("judges_first", list(first))
+    ids: list[int] = draft.get("judges")
+    for place, i in enumerate(ids):
+        with st.container(border=True):
+            default = first[place] if place < len(first) and first[place] in options else MATCHER
+            _judge_line(draft, i, options, default, _remover(draft, ids, i) if len(ids) > 1 else None, model)
+    if len(ids) < MOST and st.button("Add a judge", icon=":material/add:", key=f"{draft.name}.judge.add"):
+        draft.keep()
+        draft.put("judges", [*ids, max(ids) + 1])
+        st.rerun()
+
+
+def _remover(draft: Draft, ids: list[int], gone: int) -> Callable[[], None]:
+    def remove() -> None:
+        draft.keep()
+        draft.put("judges", [i for i in ids if i != gone])
+        st.rerun()
+
+    return remove
+
+
+def _judge_line(
+    draft: Draft, i: int, options: list[str], default: str, remove: Callable[[], None] | None, model: str
+) -> None:
+    name = f"judge.{i}"
+    what, who, where, more, out = st.columns([3, 3, 5, 1.3, 0.7], vertical_alignment="bottom")
+    with what:
+        kind = st.selectbox(
+            "Judge",
+            options,
+            format_func=JUDGE_KINDS.__getitem__,
+            key=draft.key(f"{name}.kind", default, options),
+            help="A model reads all attributes at once and says which the message gives away. The matcher finds their "
+            "values word for word, costs nothing, and misses paraphrases.",
+        )
+    if kind in (SAME, OTHER):
+        with who:
+            st.text_input(
+                "Judge model", key=draft.key(f"{name}.model", ""),
+                placeholder=safe.option(model) if kind == SAME and model else "as its server names it",
+                help="Best of another family than the model under test: kin judge kin mildly. Left empty on the same "
+                "server: the model under test itself.",
+            )  # fmt: skip
+    if kind == OTHER:
+        with where:
+            left, right = st.columns(2)
+            with left:
+                st.text_input(
+                    "Judge base URL",
+                    key=draft.key(f"{name}.base_url", ""),
+                    placeholder="http://localhost:8002/v1",
+                    help="Any OpenAI-compatible server",
+                )
+            with right:
+                st.text_input(
+                    "Variable of its key",
+                    key=draft.key(f"{name}.key_env", DEFAULT_KEY_ENV),
+                    help="The name of an environment variable of this app; the key itself is never stored or shown",
+                )
+    if kind != MATCHER:
+        with more, st.popover("More", icon=":material/tune:", width="stretch"):
+            _more(draft, name, real=kind != SIMULATED)
+    if remove is not None:
+        with out:
+            if st.button("", icon=":material/close:", key=f"{draft.name}.{name}.out", help="Leave this judge out"):
+                remove()
+
+
+def _more(draft: Draft, name: str, *, real: bool) -> None:
+    st.toggle(
+        "Read the reasoning too",
+        key=draft.key(f"{name}.reasoning", default=False),
+        help="As a second channel with numbers of its own; only where the server shows what the model thought",
+    )
+    st.number_input(
+        "Attributes a call",
+        1,
+        100_000,
+        value=None,
+        placeholder="all at once",
+        key=draft.key(f"{name}.split", None),
+        help="Long lists can be split for judges that lose track; the parts are asked one after the other",
+    )
+    if real:
+        st.number_input(
+            "Token limit of a judgement",
+            16,
+            131_072,
+            value=None,
+            step=1024,
+            placeholder="the server's",
+            key=draft.key(f"{name}.max_tokens", JUDGE_TOKENS),
+            help=f"Its reasoning included. {JUDGE_TOKENS:,} leaves room for judges that think first, and becomes half "
+            "of the server's context where that is less. Empty: no limit is sent, the server's own holds.",
+        )
+        st.text_input(
+            "Further fields of its requests",
+            key=draft.key(f"{name}.fields", ""),
+            placeholder='{"top_p": 0.9}',
+            help="A JSON object; the temperature is 0 unless it says otherwise",
+        )
+
+
+def any_model(draft: Draft) -> bool:
+    """Whether one of the judges as filled in is a model."""
+    return any(draft.get(f"judge.{i}.kind", MATCHER) != MATCHER for i in draft.get("judges") or [])
+
+
+def specs(draft: Draft, base_url: str, key_env: str, model: str = "") -> list[JudgeSpec]:
+    """The judges as filled in, those of the reasoning behind the others. base_url, key_env, model: of the model under
+    test, which judges on its server where no other name is given. Raises StoreError for what is missing or cannot be
+    read."""
+    found: list[JudgeSpec] = []
+    thoughts: list[JudgeSpec] = []
+    for place, i in enumerate(draft.get("judges") or [0], 1):
+        spec = _spec(draft, f"judge.{i}", place, base_url, key_env, model)
+        found.append(spec)
+        if spec.kind != MATCHER and draft.get(f"judge.{i}.reasoning"):
+            thoughts.append(replace(spec, channel="reasoning"))
+    return [*found, *thoughts]
+
+
+def _spec(draft: Draft, name: str, place: int, base_url: str, key_env: str, same: str) -> JudgeSpec:
+    kind = draft.get(f"{name}.kind", MATCHER)
+    if kind == MATCHER:
+        return JudgeSpec()
+    split = draft.get(f"{name}.split")
+    limit = draft.get(f"{name}.max_tokens", JUDGE_TOKENS)
+    if kind == SIMULATED:
+        return JudgeSpec("llm", SIM_JUDGE, SIMULATOR, max_tokens=SIMULATED_JUDGE_TOKENS, split=split)
+    model = str(draft.get(f"{name}.model") or "").strip() or (same if kind == SAME else "")
+    url = base_url if kind == SAME else str(draft.get(f"{name}.base_url") or "").strip()
+    key = key_env if kind == SAME else str(draft.get(f"{name}.key_env") or DEFAULT_KEY_ENV).strip()
+    if not model or not url:
+        raise StoreError(f"judge {place} needs {'a model' if not model else 'a base URL'}.")
+    fields = fields_of(draft.get(f"{name}.fields"), place)
+    return JudgeSpec("llm", model, url, key, None if limit is None else int(limit), split=split, fields=fields)
+
+
+def fields_of(text: object, place: object = "") -> dict[str, object]:
+    """Further fields of a request from a JSON object; none from an empty text. Raises StoreError for anything else."""
+    if not str(text or "").strip():
+        return {}
+    try:
+        found = json.loads(str(text))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        whose = f" of judge {place}" if place else ""
+        raise StoreError(f'the further fields{whose} are no JSON object, such as {{"top_p": 0.9}}.')
+    return found
+
+
+def check(draft: Draft) -> None:
+    """Whether messages do their task, and who says so."""
+    st.selectbox(
+        "Does a message do its task?",
+        list(CHECKS),
+        format_func=CHECKS.__getitem__,
+        key=draft.key("check", "rules", list(CHECKS)),
+        help="An empty or refusing message gives nothing away and must not shine as private. A model is asked once "
+        "more for each message.",
+    )
+    if draft.get("check") == "model":
+        safe.inline("One short call more for each message.", muted=True)
+
+
+# ---- run actions
+#
+# What can be done with a run that is there: look at it, have it judged again, repeat it, export it, delete it.
+
+
+PROBLEMS = (StoreError, EndpointError, SeedError, SimulatorError, CompositionError)
+_READY = "runs.export.ready"
+
+
+def draw_actions(store: Store, row: RunRow) -> None:
+    """Links to the run's numbers, then one popover an action."""
+    busy = row.status in ACTIVE
+    with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+        url.page_link("heatmaps", "Heatmaps", icon=":material/grid_on:", run=row.id)
+        url.page_link("leaks", "Leaks", icon=":material/format_ink_highlighter:", run=row.id)
+        url.page_link("judge_audit", "Judge audit", icon=":material/gavel:", run=row.id)
+        if row.judged:
+            of = {"runs": row.id, "tab": "report"}
+            url.page_link("compare", "Report", icon=":material/summarize:", dataset=row.dataset, **of)
+        with st.popover("Delete", icon=":material/delete:", disabled=busy):
+            _delete(store, row)
+    if busy:
+        safe.inline("Judging again, exporting and deleting wait until it has ended or is paused.", muted=True)
+    else:
+        page.fold("Judge again", ":material/gavel:", "runs.box.judge", lambda: _judge_again(store, row))
+        page.fold("Export", ":material/download:", "runs.box.export", lambda: _export(store, row))
+    page.fold("Repeat", ":material/replay:", "runs.box.repeat", lambda: _repeat(store, row))
+
+
+def _judge_again(store: Store, row: RunRow) -> None:
+    """Further judges for the messages that are there; costs the judging alone."""
+    safe.inline("Its messages stay as they are: only further judgements are asked for.", muted=True)
+    draft = Draft(f"runs.again.{row.id}")
+    served = row.endpoint not in (SIMULATOR, IMPORTED, BATCH)
+    draw_judges(draft, simulated=messages_simulated(row), first=(MATCHER,), same=served, model=row.model)
+    check = False
+    if any_model(draft):
+        check = st.toggle(
+            "Let the first model also say whether each message does its task",
+            key=draft.key("with_check", default=False),
+            help="One short call more for each message",
+        )
+    asked = row.manifest.get("asked")
+    key_env = str(asked.get("api_key_env", "")) if isinstance(asked, dict) else ""
+    pressed = st.button("Judge", type="primary", icon=":material/gavel:", key=f"runs.again.start.{row.id}")
+    draft.keep()
+    if not pressed:
+        return
+    try:
+        judges = specs(draft, row.endpoint, key_env, row.model)
+        with st.spinner("Looking the judges' servers up"):
+            judge_again(store, row.id, judges, check=check)
+            launch.launch(store, row.id)
+    except PROBLEMS as problem:
+        page.error("It was not judged again.", sentence(problem))
+        return
+    draft.clear()
+    st.rerun()
+
+
+def _repeat(store: Store, row: RunRow) -> None:
+    """The exact command, and the same at a click."""
+    try:
+        spec = spec_of(store, row.id)
+    except PROBLEMS as problem:
+        page.notice(sentence(problem))
+        return
+    safe.inline(
+        "The same once more, as a run of its own, with the wording it had. What is in the record already is taken from "
+        "there, so an exact repetition asks only for what failed. The command:",
+        muted=True,
+    )
+    st.code(visible(command_of(spec)), language=None, wrap_lines=True)
+    safe.inline(f"Or shorter, from this workspace: cimemories repeat {row.id}", muted=True)
+    anew = st.toggle(
+        "Draw anew",
+        value=spec.fresh,
+        key=f"runs.repeat.fresh.{row.id}",
+        help="Takes no answer from the record, and pays for all of them again",
+    )
+    if st.button("Repeat this run", icon=":material/replay:", key=f"runs.repeat.{row.id}"):
+        start(store, lambda: plan(store, replace(spec, fresh=anew), find_labels=effective_labels))
+
+
+def start(store: Store, planned: object) -> None:
+    """Plan a run, start its worker, and show it; a problem is said and nothing is left half done."""
+    assert callable(planned)
+    try:
+        with st.spinner("Looking the servers up and writing the plan"):
+            run_id = str(planned())
+            launch.launch(store, run_id)
+    except PROBLEMS as problem:
+        page.error("The run was not started.", sentence(problem))
+        return
+    url.put(run=run_id, tab=None, beside=None)
+    st.rerun()
+
+
+def sentence(problem: Exception) -> str:
+    """An error as a sentence begins and ends."""
+    text = str(problem).strip()
+    return f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+# ---- files
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A file that was asked for, until the run moves or another is asked for."""
+
+    asked: tuple[object, ...]
+    name: str
+    path: Path
+    notes: tuple[str, ...]
+
+
+def _export(store: Store, row: RunRow) -> None:
+    with store.read() as connection:
+        readers = judgements.of_run(connection, row.id)
+    judges = {judge.id: judge_title(judge, readers) for judge in readers}
+    left, right = st.columns(2, gap="large")
+    with left:
+        safe.inline("The run in the layout of the authors' results, one profile a line.", muted=True)
+        judge = st.selectbox(
+            "Judgements of",
+            list(judges),
+            format_func=lambda i: safe.option(judges[i]),
+            key=f"runs.export.judge.{row.id}",
+            help="The format holds those of one judge",
+        )
+        if judges and st.button("Prepare results.jsonl", icon=":material/inventory_2:", key="runs.export.results"):
+            _prepare(store, row, "results", judge)
+        _offer((row.id, row.revision, "results", judge))
+    with right:
+        safe.inline("Every call that is still owed, for vllm run-batch or OpenAI's Batch API.", muted=True)
+        model = st.text_input(
+            "Only what is asked of this model",
+            key=f"runs.export.model.{row.id}",
+            placeholder="all",
+            help="A batch is answered by one model; a judge's calls go into a file of their own",
+        )
+        owed = None if row.endpoint == IMPORTED and not row.judged else model.strip() or None
+        if st.button("Prepare the batch file", icon=":material/inventory_2:", key="runs.export.batch"):
+            _prepare(store, row, "batch", owed)
+        _offer((row.id, row.revision, "batch", owed))
+        safe.inline(f"The answers come back by: cimemories batch import {row.id} FILE", muted=True)
+
+
+def _prepare(store: Store, row: RunRow, what: str, of: int | str | None) -> None:
+    mark = "simulated-" if row.simulated else ""
+    if isinstance(old := st.session_state.pop(_READY, None), _Ready):
+        shutil.rmtree(old.path.parent, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix="cimemories-export-"))
+    path = folder / f"{mark}{row.id}-{'results' if what == 'results' else 'owed'}.jsonl"
+    notes: tuple[str, ...] = ()
+    try:
+        with st.spinner("Writing the file"):
+            if what == "results":
+                notes = export_run(store, row.id, path, judge_id=int(of) if of is not None else None).notes
+            else:
+                found = export_batch(store, row.id, path, model=str(of) if of else None)
+                if not found.lines:
+                    page.notice(f"{row.name} owes nothing{f' of {of}' if of else ''}, so there is no file to write.")
+                    return
+                kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.kinds.items())
+                notes = (f"{found.lines:,} calls: {kinds}",)
+                if len(found.models) > 1:
+                    notes += (f"several models are asked ({', '.join(found.models)}), and a batch is answered by one",)
+    except (StoreError, FormatError, WorkError) as problem:
+        page.error("The file was not written.", sentence(problem))
+        return
+    # A batch file counts as a change of its own, since what the record held was settled on the way.
+    with store.read() as connection:
+        revision = runs.named(connection, row.id).revision
+    st.session_state[_READY] = _Ready((row.id, revision, what, of), path.name, path, notes)
+    if revision != row.revision:
+        st.rerun()
+
+
+def _offer(asked: tuple[object, ...]) -> None:
+    ready = st.session_state.get(_READY)
+    if not isinstance(ready, _Ready) or ready.asked != asked or not ready.path.is_file():
+        return
+    st.download_button(
+        "Download",
+        data=ready.path.read_bytes,
+        file_name=ready.name,
+        mime="application/jsonl",
+        type="primary",
+        icon=":material/download:",
+        key="runs.export.download",
+        on_click="ignore",
+    )
+    safe.inline(f"{ready.name}, {ready.path.stat().st_size / 1e6:,.2f} MB")
+    if ready.name.startswith("simulated-"):
+        page.badge_simulated()
+    for note in ready.notes:
+        safe.inline(f"{note[:1].upper()}{note[1:]}.", muted=True)
+
+
+def _delete(store: Store, row: RunRow) -> None:
+    safe.inline("The run, its messages and judgements go. Recorded calls stay and would serve a new run.")
+    with store.read() as connection:
+        verdicts = upkeep.verdicts_on(connection, [row.id])
+    if verdicts:
+        safe.inline(f"So do {verdicts:,} verdicts of people on its judgements.")
+    if st.button("Delete this run", type="primary", key=f"runs.delete.{row.id}"):
+        try:
+            with store.read() as connection:
+                planned = upkeep.of_work(connection, row.id)
+            upkeep.delete(store, planned)
+        except StoreError as problem:
+            page.error("The run was not deleted.", str(problem))
+            return
+        url.put(run=None, beside=None)
+        st.rerun()
+
+
+# ---- run controls
+#
+# Pause, cancel, resume, raise a cap on cost, and ask again for what failed.
+
+
+def draw_controls(store: Store, row: RunRow, now: RunProgress) -> None:
+    """The buttons that make sense now; none where nothing is owed."""
+    if now.active:
+        _stop(store, row, now)
+        return
+    if now.cost.cap_reached and now.mendable:
+        raise_and_resume(store, row.id, now.cost)
+    elif now.mendable and row.sweep is not None and sweep_cost(store, row.sweep).cap_reached:
+        safe.inline("The cap on cost of its sweep is reached. Raise it there to go on.")
+        url.page_link("runs", "Go to the sweep", icon=":material/arrow_forward:", tab="sweeps", sweep=row.sweep)
+    elif now.status in RESUMABLE and (not now.imported or now.mendable):
+        _button("Resume", ":material/resume:", f"runs.resume.{row.id}", lambda: launch.launch(store, row.id))
+    elif now.mendable:
+        words, act = st.columns([5, 7], vertical_alignment="center")
+        with act:
+            safe.inline(f"{now.mendable:,} calls failed or are owed; what is there is not asked for again.", muted=True)
+        with words:
+            _button(
+                "Ask again for what failed",
+                ":material/replay:",
+                f"runs.resume.{row.id}",
+                lambda: launch.launch(store, row.id),
+            )
+
+
+def raise_and_resume(store: Store, work_id: str, cost: Cost) -> None:
+    """Where the cap on cost of a run or sweep is reached: a field for a higher one, and the button that goes on."""
+    assert cost.cap is not None
+    safe.inline(
+        f"It has paid {money(cost.paid, cost.currency)}, and its cap on cost is {money(cost.cap, cost.currency)}. What "
+        "is answered is kept; with a higher cap it goes on where it stopped."
+    )
+    field, button = st.columns([2, 9], vertical_alignment="bottom")
+    with field:
+        cap = st.number_input(
+            safe.plain_label(f"Raise the cap to{f' ({cost.currency})' if cost.currency else ''}"),
+            min_value=0.0,
+            value=max(2 * cost.cap, 1.5 * cost.paid),
+            format="%.4g",
+            key=f"runs.cap.{work_id}",
+        )
+
+    def go_on() -> None:
+        raise_cap(store, work_id, float(cap))
+        launch.launch(store, work_id)
+
+    with button:
+        _button("Raise the cap and resume", ":material/resume:", f"runs.resume.{work_id}", go_on)
+
+
+def _stop(store: Store, row: RunRow, now: RunProgress) -> None:
+    def request(how: Callable[..., None]) -> None:
+        with store.write() as connection:
+            how(connection, row.id)
+
+    pause, cancel, why = st.columns([1, 1, 6], vertical_alignment="center")
+    with pause:
+        _button(
+            "Pause",
+            ":material/pause_circle:",
+            f"runs.pause.{row.id}",
+            lambda: request(work.request_pause),
+            disabled=now.status in (WorkStatus.PAUSING, WorkStatus.CANCELLING),
+        )
+    with cancel:
+        _button(
+            "Cancel",
+            ":material/stop_circle:",
+            f"runs.cancel.{row.id}",
+            lambda: request(work.request_cancel),
+            disabled=now.status == WorkStatus.CANCELLING,
+        )
+    with why:
+        safe.inline(
+            {
+                WorkStatus.PAUSING: "Pausing: calls in flight end first, none is lost.",
+                WorkStatus.CANCELLING: "Cancelling: calls in flight are dropped.",
+            }.get(now.status, "Pause lets the calls in flight end; cancel drops them. Both can be resumed."),
+            muted=True,
+        )
+
+
+def _button(label: str, icon: str, key: str, act: Callable[[], None], *, disabled: bool = False) -> None:
+    if not st.button(label, icon=icon, key=key, disabled=disabled):
+        return
+    try:
+        act()
+    except StoreError as problem:
+        page.error("That could not be done.", str(problem))
+        return
+    st.rerun()
+
+
+# ---- run stages
+#
+# Stages of a run with their bars, rate and time left; calls and tokens by kind; the server's own figures.
+
+
+SPAN_SECONDS = 20.0  # what the rate of a run is taken over
+SERVER_SPAN = 10.0  # and a server's: its own counters jump
+SILENT_SECONDS = 30.0  # how long a server that gives no figures is left alone
+TITLES = {GATE: "Gate", DRAFT: "Draft", MESSAGES: "Messages", JUDGE: "Judge", CHECK: "Task check"}
+CALL_KINDS = {
+    "gate": "gate",
+    "respond": "message",
+    "rewrite": "rewrite",
+    "judge": "judgement",
+    "check": "task check",
+}
+
+
+def draw_stages(row: RunRow, now: RunProgress) -> None:
+    """One bar a stage, and under them status, rate and time left in a sentence."""
+    messages = next(stage for stage in now.stages if stage.kind == MESSAGES)
+    frame = pd.DataFrame(
+        [
+            {
+                "stage": TITLES[stage.kind],
+                "by": stage.name or row.model,
+                "share": stage.share * 100,
+                "done": stage.done,
+                "expected": stage.expected,
+                "missing": stage.missing,
+            }
+            for stage in now.stages
+        ],
+        index=pd.Index(range(len(now.stages))),
+    )
+    config = st.column_config
+    st.dataframe(
+        frame,
+        key=f"runs.stages.{row.id}",
+        hide_index=True,
+        height="content",
+        placeholder="",
+        column_config={
+            "stage": config.TextColumn("Stage", width="small"),
+            "by": config.TextColumn("By", width="medium"),
+            "share": config.ProgressColumn("Progress", format="%.0f %%", min_value=0, max_value=100, width="large"),
+            "done": config.NumberColumn("Done", format="localized", width="small"),
+            "expected": config.NumberColumn("Of", format="localized", width="small"),
+            "missing": config.NumberColumn("Missing", format="localized", width="small"),
+        },
+        alt="Stages of the run, with what is done, planned and missing",
+    )
+    words = [f"{messages.done:,} of {messages.expected:,} responses are there"]
+    words += [f"{_judged(stage)} by {stage.name}" for stage in now.stages if stage.kind == JUDGE]
+    safe.inline(f"{now.status}: {'; '.join(words)}{_pace(row, now)}")
+
+
+def _judged(stage: Stage) -> str:
+    missing = f" ({stage.missing:,} missing)" if stage.missing else ""
+    return f"{stage.done:,} judged{missing}"
+
+
+def _pace(row: RunRow, now: RunProgress) -> str:
+    """Rate over the last seconds, and the time that is left at that rate."""
+    if now.status == WorkStatus.QUEUED:
+        return ". Waiting for the worker to begin."
+    if not now.active:
+        return "."
+    key = f"runs.pace.{row.id}"
+    clock = time.monotonic()
+    seen: list[tuple[float, int]] = [s for s in st.session_state.get(key, []) if clock - s[0] <= SPAN_SECONDS]
+    st.session_state[key] = [*seen, (clock, now.settled)]
+    if not seen or clock - seen[0][0] < 2 or now.settled <= seen[0][1]:
+        return f". Measuring the pace; {now.worker}."
+    rate = (now.settled - seen[0][1]) / (clock - seen[0][0])
+    left = max(0, now.to_settle - now.settled) / rate
+    return f". {rate:,.1f} steps a second, about {in_words(left)} left; {now.worker}."
+
+
+def calls_table(now: RunProgress) -> safe.Html:
+    """What each kind of call to each model has used and cost, and what that comes to."""
+    cost = now.cost
+    if not cost.stages:
+        why = "a file" if now.imported else "no call"
+        return safe.tag("div", f"Nothing is known of calls: {why} stands behind this run so far.", cls="ci-muted")
+    several = len({stage.used.model for stage in cost.stages}) > 1
+    titles = ("Calls", "failed", "Prompt tokens", "cached", "Completion tokens", "Cost")
+    heads = [safe.tag("th", "Kind"), *(safe.tag("th", title, cls="ci-number") for title in titles)]
+    rows = [safe.tag("tr", *heads)]
+    for stage in sorted(cost.stages, key=lambda stage: [*CALL_KINDS, stage.used.kind].index(stage.used.kind)):
+        used = stage.used
+        cached = tables.percent(used.cached_tokens / used.prompt_tokens) if used.prompt_tokens else ""
+        values = (
+            tables.count(used.calls),
+            tables.count(used.failed),
+            tables.count(used.prompt_tokens),
+            f"{tables.count(used.cached_tokens)} ({cached})" if used.cached_tokens else "0",
+            tables.count(used.completion_tokens),
+            "no price" if stage.amount is None else money(stage.amount, cost.currency),
+        )
+        cells = [safe.tag("td", value, cls="ci-number") for value in values]
+        name = CALL_KINDS.get(used.kind, used.kind) + (f", {used.model}" if several else "")
+        rows.append(safe.tag("tr", safe.tag("td", name), *cells))
+    return safe.join(
+        [
+            safe.tag("table", *rows, cls="ci-grid"),
+            safe.tag(
+                "div", _money(cost, active=now.active, may_go_on=now.active or now.status in RESUMABLE), cls="ci-muted"
+            ),
+        ]
+    )
+
+
+def _money(cost: Cost, *, active: bool, may_go_on: bool) -> str:
+    """What the calls cost in all, what of that this run paid, and its cap while it can still end the run, or where it
+    was exceeded."""
+    if not cost.known and cost.unpriced:
+        return ""
+    paid = f" This run paid {money(cost.paid, cost.currency)}; the rest was in the record."
+    total = f"Cost{' so far' if active else ''}: {cost.words()}.{paid if cost.paid < cost.known else ''}"
+    if cost.above_cap:
+        return f"{total} It {cost.above_cap_words()}."
+    if may_go_on and cost.cap is not None:
+        return f"{total} It stops once it has paid {money(cost.cap, cost.currency)}."
+    return total
+
+
+def server_figures(row: RunRow) -> None:
+    """How the model's server does right now, where it is a vLLM; nothing where it says nothing."""
+    if row.endpoint in (SIMULATOR, IMPORTED):
+        return
+    key = f"runs.server.{row.endpoint}"
+    held: dict[str, object] = st.session_state.setdefault(key, {"readings": [], "silent": 0.0})
+    if time.monotonic() < float(str(held["silent"])):
+        return
+    after = read_metrics(row.endpoint)
+    if after is None:
+        held["silent"] = time.monotonic() + SILENT_SECONDS
+        return
+    known = held["readings"]
+    readings: list[ServerFigures] = (
+        [r for r in known if after.at - r.at <= SERVER_SPAN] if isinstance(known, list) else []
+    )
+    held["readings"] = [*readings, after]
+    now = figures_between(readings[0] if readings else None, after)
+    parts = [
+        f"{now.running:,} requests running, {now.waiting:,} waiting",
+        "" if now.tokens_per_second is None else f"{now.tokens_per_second:,.0f} tokens a second",
+        f"prefix cache hits {tables.percent(after.hit_rate)} since its start" if after.hit_rate is not None else "",
+        f"KV cache {tables.percent(now.kv_use)} full" if now.kv_use is not None else "",
+    ]
+    safe.inline(f"The server at {row.endpoint}: {', '.join(part for part in parts if part)}.", muted=True)
+
+
+# ---- run detail
+
 
 LOOK = "1s"
 STATUS_WORDS = {
@@ -40,7 +756,7 @@ def draw(store: Store, row: RunRow) -> None:
     _warnings(store, row)
     live = row.status in ACTIVE
     database_lost.fragment(_live, run_every=LOOK if live else None)(store, row, live)
-    run_actions.draw(store, row)
+    draw_actions(store, row)
     page.fold(
         "Manifest: what exactly was run",
         ":material/receipt_long:",
@@ -62,7 +778,7 @@ def _what_it_is(row: RunRow) -> str:
 def _sources(store: Store, row: RunRow) -> safe.Html:
     """Who gave the answers that the run has so far."""
     with store.read() as connection:
-        sources = provenance.origins(connection, [row.id])[row.id]
+        sources = calls.origins(connection, [row.id])[row.id]
     fresh = "Drawn anew: no answer of other work serves it." if row.manifest.get("fresh") else ""
     several = len({source.model for source in sources}) > 1
     lines = [source.words() + (f", by {source.model}" if several else "") + "." for source in sources]
@@ -100,8 +816,8 @@ def _live(store: Store, row: RunRow, was_active: bool) -> None:
         return
     if was_active and not now.active:
         st.rerun()
-    run_stages.draw(row, now)
-    run_controls.draw(store, row, now)
+    draw_stages(row, now)
+    draw_controls(store, row, now)
     safe.show(_sources(store, row))
     if now.error:
         page.error(f"{now.status}:", now.error)
@@ -109,9 +825,9 @@ def _live(store: Store, row: RunRow, was_active: bool) -> None:
     with left:
         safe.show(_statuses(now))
     with right:
-        safe.show(run_stages.calls_table(now))
+        safe.show(calls_table(now))
     if now.active:
-        run_stages.server_figures(row)
+        server_figures(row)
     log = launch.log_tail(store, row.id)
     if log:
         page.fold(

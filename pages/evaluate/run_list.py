@@ -7,9 +7,9 @@ import math
 import pandas as pd
 import streamlit as st
 
-from cimemories.analysis.flows import shared_flows
-from cimemories.analysis.run_table import RunLine, run_lines
-from cimemories.analysis.warnings import comparison_warnings
+from cimemories.compare.leaderboard import RunLine, run_lines
+from cimemories.flows.flows import shared_flows
+from cimemories.metrics.headline import comparison_warnings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import RunRow

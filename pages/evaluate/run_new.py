@@ -2,13 +2,913 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import streamlit as st
 
+from cimemories.evaluation.costs import Prices, money
+from cimemories.evaluation.estimates import Estimate, StageEstimate, estimate
+from cimemories.evaluation.planning import MESSAGE_TOKENS, THINKING, JudgeSpec, Memory, RunSpec, Server, look_up, plan
+from cimemories.files import uploaded
+from cimemories.flows.labels import default_labelling
+from cimemories.flows.progress import in_words
+from cimemories.labels.whatif import effective_labels
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, EndpointError
+from cimemories.llm.worker import SIMULATOR
+from cimemories.seeds.presets import Kind, Preset, Sampling, load_presets
+from cimemories.seeds.prompts import Prompt, PromptFile, levels, read_prompt_file
+from cimemories.seeds.reading import LARGEST_FILE, SeedError
+from cimemories.simulator.policy import SimulatorError
+from cimemories.store import datasets
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.engine import Store
-from cimemories.ui import safe
-from cimemories.ui.draft import Draft
-from pages.evaluate import run_new_experiment, run_new_model, run_new_plan
+from cimemories.store.engine import Store, StoreError
+from cimemories.ui import page, safe, tables, url
+from cimemories.ui.annotator import Draft
+from pages.evaluate import run_detail, run_servers
+from pages.evaluate.run_detail import PROBLEMS, sentence, start
+
+# ---- run new model
+#
+# Step 1 of a new run: where the model is, what is known of it, and whether it answers.
+
+
+MANAGED, ENDPOINT, SIMULATED = "managed", "endpoint", "simulator"
+PLACES = {MANAGED: "Managed vLLM server", ENDPOINT: "Endpoint", SIMULATED: "Simulator"}
+SIMULATED_MODELS = ("sim-average", "sim-careful", "sim-oversharing")
+NO_PRESET = ""
+SAMPLES_TRIED = 2
+FORMS = {
+    "json_schema": "It holds its answers to a JSON schema, which judges and gates rely on.",
+    "json_object": "It does not hold to a JSON schema: judges and gates ask it for JSON objects, and what cannot be "
+    "read counts as missing.",
+    "none": "It holds its answers to no form: the prompt alone asks for JSON, and what cannot be read counts as "
+    "missing.",
+}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The model that is to be run: its name, where, and the variable of its key."""
+
+    model: str
+    base_url: str
+    key_env: str
+
+    @property
+    def simulated(self) -> bool:
+        return self.base_url == SIMULATOR
+
+
+def presets() -> dict[str, Preset]:
+    """What is known of models, by key; nothing where the file cannot be read."""
+    try:
+        return {item.key: item for item in load_presets()}
+    except SeedError:
+        return {}
+
+
+def preset_of(draft: Draft) -> Preset | None:
+    """The preset that was chosen, or that the name of a managed server's model is of."""
+    known = presets()
+    if draft.get("where") == ENDPOINT:
+        return known.get(str(draft.get("preset") or ""))
+    name = chosen(draft).model if draft.get("where") == MANAGED else None
+    return next((item for item in known.values() if item.name == name), None)
+
+
+def chosen(draft: Draft) -> Chosen:
+    """The model as filled in; texts may still be empty."""
+    where = draft.get("where", ENDPOINT)
+    if where == SIMULATED:
+        return Chosen(str(draft.get("simulated") or SIMULATED_MODELS[0]), SIMULATOR, DEFAULT_KEY_ENV)
+    if where == MANAGED:
+        served = draft.get("managed") or ("", "")
+        return Chosen(str(served[1]), str(served[0]), DEFAULT_KEY_ENV)
+    key = str(draft.get("key_env") or DEFAULT_KEY_ENV).strip()
+    return Chosen(str(draft.get("model") or "").strip(), str(draft.get("base_url") or "").strip(), key)
+
+
+def draw_model(store: Store, draft: Draft) -> str:
+    """Draw the step; what is still missing, in words."""
+    served = run_servers.running(store)
+    where = st.segmented_control(
+        "Where is the model?",
+        list(PLACES),
+        format_func=PLACES.__getitem__,
+        key=draft.key("where", MANAGED if served else ENDPOINT, list(PLACES)),
+        required=True,
+    )
+    if where == MANAGED:
+        _managed(draft, served)
+    elif where == SIMULATED:
+        _simulated(draft)
+    else:
+        _endpoint(draft)
+    found = chosen(draft)
+    if not found.base_url:
+        return "" if where == SIMULATED else "Say where the model is served."
+    if not found.model:
+        return "Say which model, as its server names it."
+    return _test(draft, found)
+
+
+def _managed(draft: Draft, served: list[run_servers.Served]) -> None:
+    if not served:
+        page.empty(
+            "No managed server is ready",
+            "Start one on the Servers tab; it is offered here once it answers. A server that you started yourself is "
+            "an endpoint.",
+            _to_servers,
+        )
+        draft.put("managed", None)
+        return
+    options = [tuple(item) for item in served]
+    st.selectbox(
+        "Server",
+        options,
+        format_func=lambda item: safe.option(f"{item[1]} at {item[0]}"),
+        key=draft.key("managed", options[0], options),
+        help="Servers that this app or the command line started and that answer now",
+    )
+
+
+def _to_servers() -> None:
+    if st.button("Servers", icon=":material/dns:", key="run_new.servers"):
+        url.put(tab="servers")
+        st.rerun()
+
+
+def _simulated(draft: Draft) -> None:
+    left, _ = st.columns([1, 2])
+    with left:
+        st.selectbox(
+            "Model",
+            SIMULATED_MODELS,
+            key=draft.key("simulated", SIMULATED_MODELS[0], SIMULATED_MODELS),
+            help="Answers follow docs/simulator.md",
+        )
+    st.caption("A simulated run shows how the tool works. Its numbers say nothing about any real model.")
+
+
+def _endpoint(draft: Draft) -> None:
+    known = presets()
+
+    def fill() -> None:
+        """A preset says what it knows; a field that was written by hand stays where it knows nothing."""
+        preset = known.get(st.session_state.get(key, ""))
+        draft.put("preset", preset.key if preset else NO_PRESET)
+        if preset is None:
+            return
+        draft.put("model", preset.name)
+        draft.put("key_env", preset.api_key_env or DEFAULT_KEY_ENV)
+        draft.put("base_url", preset.base_url or (draft.get("base_url") if preset.kind == Kind.LOCAL else ""))
+
+    left, middle, right, last = st.columns([3, 4, 3, 3])
+    with left:
+        key = draft.key("preset", NO_PRESET, [NO_PRESET, *known])
+        st.selectbox(
+            "Preset",
+            [NO_PRESET, *known],
+            format_func=lambda item: safe.option(known[item].title) if item in known else "none",
+            key=key,
+            on_change=fill,
+            help="What is known of the paper's models: name, address of hosted ones, how thinking is switched, what "
+            "their makers recommend. Everything it fills in can be changed.",
+        )
+    with middle:
+        st.text_input(
+            "Base URL",
+            key=draft.key("base_url", ""),
+            placeholder="http://localhost:8000/v1",
+            help="Any OpenAI-compatible server; it mostly ends in /v1",
+        )
+    with right:
+        st.text_input(
+            "Model",
+            key=draft.key("model", ""),
+            placeholder="as the server names it",
+            help="Test the connection with any name: the error lists what is served",
+        )
+    with last:
+        st.text_input(
+            "Variable that holds the key",
+            key=draft.key("key_env", DEFAULT_KEY_ENV),
+            help="The name of an environment variable of this app; the key itself is never stored or shown",
+        )
+    preset = known.get(str(draft.get("preset") or ""))
+    if preset is not None:
+        hint = f"GPUs, as a hint: {preset.gpus}." if preset.gpus else ""
+        gone = f"Its maker serves it no more since {preset.withdrawn}." if preset.withdrawn else ""
+        safe.inline(" ".join(part for part in (hint, gone, preset.notes or "") if part), muted=True)
+
+
+def is_simulated(draft: Draft) -> bool:
+    """Whether the model is a simulator's, as far as is known: by its address, or by what a test of it found."""
+    found, tested = chosen(draft), draft.get("tested")
+    return found.simulated or bool(
+        tested and tested[0] == found and isinstance(tested[1], Server) and tested[1].simulated
+    )
+
+
+def _test(draft: Draft, found: Chosen) -> str:
+    """Ask the server one question, and say what it can do; what is missing where it cannot be used."""
+    if st.button("Test the connection", icon=":material/network_check:", key="run_new.test"):
+        draft.put("tested", None)
+        try:
+            with st.spinner("Asking the server"):
+                server = look_up(found.base_url, found.key_env, found.model, SAMPLES_TRIED, True, None)
+            draft.put("tested", (found, server))
+        except (EndpointError, SimulatorError) as problem:
+            draft.put("tested", (found, sentence(problem)))
+    tested = draft.get("tested")
+    if not tested or tested[0] != found:
+        return ""
+    if isinstance(tested[1], Server):
+        safe.show(_told(tested[1]))
+        return ""
+    page.error("The model cannot be used yet.", tested[1])
+    return "The connection test failed. Start the server or correct the fields above, then test it again."
+
+
+def _told(server: Server) -> safe.Html:
+    """What a server can do and what is worked around, in words."""
+    who = "The simulator answers." if server.simulated else "It answers."
+    version = f" Its version is {server.version}." if server.version and not server.simulated else ""
+    length = f" Prompt and answer may have {server.max_model_len:,} tokens together." if server.max_model_len else ""
+    lines = [
+        f"{who}{version}{length}",
+        "It takes several samples in one request."
+        if server.n
+        else "It gives one sample a request: samples are asked for one by one, at the same time.",
+        FORMS.get(server.schema, ""),
+        f"The limit on tokens is sent as {server.token_limit}.",
+        *(f"{note[:1].upper()}{note[1:]}." for note in server.notes),
+    ]
+    rows = [safe.tag("div", line, cls="ci-line") for line in dict.fromkeys(lines) if line]
+    return safe.tag("div", *rows, cls="ci-notice")
+
+
+# ---- run new experiment
+#
+# Step 2 of a new run: what is asked of whom, with which memory, how it is sampled, and who judges.
+
+
+OWN = "own"
+LEVELS = {
+    "base": "base: the task alone",
+    "light": "light: one sentence on privacy",
+    "medium": "medium: what not to share",
+    "high": "high: the strictest",
+    OWN: "a file of your own",
+}
+FULL, NECESSARY, INAPPROPRIATE, RANDOM = "full", "necessary", "inappropriate", "random"
+MEMORIES = {
+    FULL: "everything of the user",
+    NECESSARY: "all that is necessary, and K inappropriate",
+    INAPPROPRIATE: "all that is inappropriate, and K necessary",
+    RANDOM: "K of the user's attributes, at random",
+}
+BY_LABELS = (NECESSARY, INAPPROPRIATE)
+ORDERS = {"fixed": "as the profile has them", "shuffled": "shuffled by the seed"}
+DEFAULTS, MAKERS, VALUES = "defaults", "makers", "values"
+SAMPLINGS = {
+    DEFAULTS: "the model's defaults",
+    MAKERS: "what its makers recommend",
+    VALUES: "these values",
+}
+MITIGATIONS = {
+    "none": "none",
+    "gate": "gate: first ask what the task needs",
+    "rewrite": "rewrite: take out what is not needed",
+}
+THOUGHTS = {
+    "default": "the model's default",
+    "on": "on",
+    "off": "off",
+    "low": "little (reasoning_effort low)",
+    "medium": "some (reasoning_effort medium)",
+    "high": "much (reasoning_effort high)",
+}
+
+
+def draw_experiment(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
+    """Draw the step; what is still missing or does not go together, in words."""
+    model = chosen(draft)
+    left, middle, right = st.columns(3, gap="large")
+    with left:
+        safe.heading("What is asked")
+        dataset = _asked(draft, data)
+        missing = _prompt(draft)
+    with middle:
+        safe.heading("Memory")
+        missing = _experiment_memory(store, draft, dataset) or missing
+    with right:
+        safe.heading("The model")
+        missing = _experiment_sampling(draft) or missing
+    safe.heading("Judges")
+    simulated = is_simulated(draft)
+    first = (run_detail.SIMULATED,) if simulated else (run_detail.SAME, run_detail.MATCHER)
+    run_detail.draw_judges(draft, simulated=simulated, first=first, model=model.model)
+    checks, _ = st.columns([1, 2])
+    with checks:
+        run_detail.check(draft)
+    return missing or _experiment_judges(draft, model)
+
+
+def _experiment_judges(draft: Draft, model: Chosen) -> str:
+    try:
+        judges = run_detail.specs(draft, model.base_url, model.key_env, model.model)
+    except StoreError as problem:
+        return sentence(problem)
+    if draft.get("check") == "model" and all(judge.kind != "llm" for judge in judges):
+        return "The task check by a model is asked of the first judge's model, and no judge is a model."
+    return ""
+
+
+def _asked(draft: Draft, data: list[DatasetRow]) -> DatasetRow:
+    by_name = {row.name: row for row in data}
+    name = st.selectbox(
+        "Dataset",
+        list(by_name),
+        format_func=safe.option,
+        key=draft.key("dataset", data[0].name, list(by_name)),
+        help="Whose users the messages are written for",
+    )
+    row = by_name[name]
+    one, two, three = st.columns(3)
+    with one:
+        st.number_input(
+            "Profiles",
+            1,
+            max(row.profiles, 1),
+            key=draft.number(f"profiles.{row.id}", max(row.profiles, 1), 1, max(row.profiles, 1)),
+            help="The first so many of the dataset",
+        )
+    with two:
+        st.number_input(
+            "Contexts",
+            1,
+            max(row.contexts, 1),
+            key=draft.number(f"contexts.{row.id}", max(row.contexts, 1), 1, max(row.contexts, 1)),
+            help="The first so many; each is a task with its recipient",
+        )
+    with three:
+        st.number_input(
+            "Samples n",
+            1,
+            100,
+            key=draft.number("samples", 5, 1, 100),
+            help="Messages a context; Violation@1 to @n follow from them",
+        )
+    return row
+
+
+def _prompt(draft: Draft) -> str:
+    known = [level for level in levels("respond") if level != OWN]
+    level = st.selectbox(
+        "Prompt level",
+        [*known, OWN],
+        format_func=lambda item: LEVELS.get(item, item),
+        key=draft.key("level", "base", [*known, OWN]),
+        help="How much the prompt says about privacy, from nothing to the strictest (after the paper's Figure 8)",
+    )
+    if level != OWN:
+        return ""
+    upload = st.file_uploader(
+        "Prompt file",
+        type=["yaml", "yml"],
+        key="run_new.upload",
+        help="YAML with task_solving (and adversary_reveal, memory), each from a level to a template: docs/formats.md",
+    )
+    if upload is not None and upload.size > LARGEST_FILE:
+        page.error("This prompt file cannot be used.", f"It is larger than {LARGEST_FILE:,} bytes.")
+        return "The prompt file cannot be used."
+    if upload is not None:
+        draft.put("prompt_file", (upload.name, bytes(upload.getvalue())))
+    try:
+        file = prompt_file(draft)
+    except SeedError as problem:
+        page.error("This prompt file cannot be used.", sentence(problem))
+        return "The prompt file cannot be used."
+    if file is None:
+        return "Choose a prompt file, or one of the levels."
+    own = file.levels("respond")
+    if not own:
+        return f"{file.name} has no prompt for messages (task_solving)."
+    st.selectbox(
+        "Level of the file", own, format_func=safe.option, key=draft.key("own_level", own[0], own),
+        help="The levels under task_solving",
+    )  # fmt: skip
+    rest = [word for word, kind in (("judges", "judge"), ("memory", "memory")) if file.levels(kind)]
+    also = f", which has prompts for {' and '.join(rest)} too" if rest else ""
+    safe.inline(f"From {file.name}{also}.", muted=True)
+    if file.levels("judge"):
+        st.toggle(
+            "Judges that are models read with the file's wording",
+            key=draft.key("own_judge", default=False),
+            help="The first level of its adversary_reveal; numbers are then not comparable to those of the usual one",
+        )
+    return ""
+
+
+def prompt_file(draft: Draft) -> PromptFile | None:
+    """The file that was uploaded; None where there is none. Raises SeedError for one that cannot be used."""
+    held = draft.get("prompt_file")
+    if not held:
+        return None
+    name, content = held
+    with uploaded(content, str(name)) as path:
+        try:
+            return read_prompt_file(path)
+        except SeedError as problem:
+            raise SeedError(str(problem).replace(f"{path.parent}/", "")) from None
+
+
+def _experiment_memory(store: Store, draft: Draft, dataset: DatasetRow) -> str:
+    kind = st.selectbox(
+        "What the assistant holds",
+        list(MEMORIES),
+        format_func=MEMORIES.__getitem__,
+        key=draft.key("memory", FULL, list(MEMORIES)),
+        help="What is retained of a user's attributes in each context (the paper's Figure 5 varies K). What it does "
+        "not hold is no flow.",
+    )
+    if kind != FULL:
+        least = 1 if kind == RANDOM else 0
+        st.number_input(
+            "K",
+            least,
+            100_000,
+            key=draft.number("k", 50 if kind == RANDOM else 20, least, 100_000),
+            help="A smaller K of the same seed is always a part of a larger one; several K are a sweep",
+        )
+    order = st.selectbox(
+        "Order",
+        list(ORDERS),
+        format_func=ORDERS.__getitem__,
+        key=draft.key("order", "fixed", list(ORDERS)),
+        help="One order for all contexts of a user, so that servers can cache the beginning",
+    )
+    if kind != FULL or order == "shuffled":
+        st.number_input(
+            "Seed of the memory",
+            0,
+            2**31 - 1,
+            key=draft.number("memory_seed", 0, 0, 2**31 - 1),
+            help="Decides which attributes are taken, and the order where it is shuffled",
+        )
+    templates = list(levels("memory"))
+    st.selectbox(
+        "Each attribute as",
+        templates,
+        format_func=lambda item: MEMORY_LINES.get(item, item),
+        key=draft.key("template", "bullets", templates),
+        help="How one memory stands in the prompt",
+    )
+    if kind in BY_LABELS and default_labelling(store, dataset.id) is None:
+        page.notice(
+            "This memory goes by labels, and the dataset has none: nobody has said yet what is necessary and what is "
+            "inappropriate. Label it first, or choose everything or a random memory."
+        )
+        url.page_link("labels", "Label the dataset", icon=":material/label:", dataset=dataset.id)
+        return "The memory goes by labels, which the dataset does not have."
+    return ""
+
+
+MEMORY_LINES = {
+    "bullets": "- statement",
+    "plain": "statement alone",
+    "numbered": "1. statement",
+    "keyed": "- key: statement",
+    "grouped": "- [domain] statement",
+}
+
+
+def recommended(draft: Draft) -> tuple[Sampling, ...]:
+    """What the makers of the chosen model recommend, for the thinking that is chosen where that matters."""
+    preset = preset_of(draft)
+    if preset is None:
+        return ()
+    thinking = draft.get("thinking", "default")
+    thinks = {"on": True, "off": False}.get(thinking, preset.thinking.default == "on" if preset.thinking else None)
+    return tuple(s for s in preset.sampling if s.thinking is None or thinks is None or s.thinking == thinks)[:1]
+
+
+def _experiment_sampling(draft: Draft) -> str:
+    st.selectbox(
+        "Thinking",
+        THINKING,
+        format_func=lambda item: THOUGHTS.get(item, item),
+        key=draft.key("thinking", "default", THINKING),
+        help="Of models that reason first. What they think is kept apart from the message and not judged unless a "
+        "judge is told to.",
+    )
+    advice = recommended(draft)
+    options = [DEFAULTS, *([MAKERS] if advice else []), VALUES]
+    how = st.selectbox(
+        "Sampling",
+        options,
+        format_func=SAMPLINGS.__getitem__,
+        key=draft.key("sampling", DEFAULTS, options),
+        help="The model's defaults send nothing, and the manifest says so. Anything else is recorded as sent.",
+    )
+    missing = ""
+    if how == MAKERS and advice:
+        safe.inline(f"{_values(advice[0].values)} ({advice[0].source})", muted=True)
+    elif how == VALUES:
+        one, two = st.columns(2)
+        with one:
+            st.number_input(
+                "Temperature", 0.0, 2.0, value=None, step=0.1, format="%.2f", placeholder="default",
+                key=draft.key("temperature", None), help="0 is the likeliest word each time",
+            )  # fmt: skip
+        with two:
+            st.number_input(
+                "Top p", 0.0, 1.0, value=None, step=0.05, format="%.2f", placeholder="default",
+                key=draft.key("top_p", None), help="Only the likeliest words that make up this share",
+            )  # fmt: skip
+        st.text_input(
+            "Further fields",
+            key=draft.key("fields", ""),
+            placeholder='{"top_k": 20, "min_p": 0}',
+            help="A JSON object; its fields go into every request as they stand",
+        )
+        try:
+            run_detail.fields_of(draft.get("fields"))
+        except StoreError as problem:
+            missing = sentence(problem)
+    st.selectbox(
+        "Mitigation",
+        list(MITIGATIONS),
+        format_func=MITIGATIONS.__getitem__,
+        key=draft.key("mitigation", "none", list(MITIGATIONS)),
+        help="Something to compare the plain model with; each asks one call more for every message",
+    )
+    one, two = st.columns(2)
+    with one:
+        st.number_input(
+            "Token limit", 16, 131_072, value=None, step=128, placeholder="the server's",
+            key=draft.key("max_tokens", MESSAGE_TOKENS),
+            help="Of one message, its thinking included. What is cut counts as missing, so models that think need "
+            "more, such as 8192. Empty: no limit is sent, the server's own holds.",
+        )  # fmt: skip
+    with two:
+        st.number_input(
+            "Seed", 0, 2**31 - 1, value=None, placeholder="none", key=draft.key("seed", None),
+            help="Sent with each request where the server takes it. None is right for most: some servers refuse it.",
+        )  # fmt: skip
+    st.number_input(
+        "Patience in seconds",
+        1,
+        3600,
+        step=60,
+        key=draft.number("timeout", 120, 1, 3600),
+        help="How long the first try of a request may take; each retry waits twice as long",
+    )
+    return missing
+
+
+def _values(values: object) -> str:
+    return ", ".join(f"{name} {value}" for name, value in dict(values).items()) if isinstance(values, dict) else ""
+
+
+# ---- run new spec
+#
+# What the steps of a new run were filled in with, as the run that is asked for.
+
+
+PRICES = ("prompt", "cached", "completion")
+
+
+def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
+    """The run as filled in. Raises StoreError, SeedError or CompositionError for what is missing or cannot be."""
+    model = chosen(draft)
+    names = [row.name for row in data]
+    name = draft.get("dataset")
+    if name not in names:
+        raise StoreError(f"the dataset '{name}' is not here any more: go back and choose another.")
+    row = data[names.index(name)]
+    judges = _spec_judges(draft, model)
+    profiles, contexts = (draft.get(f"{what}.{row.id}") for what in ("profiles", "contexts"))
+    wording, level = _wording(draft)
+    preset = preset_of(draft)
+    sampling, temperature = _spec_sampling(draft)
+    limit = draft.get("max_tokens", MESSAGE_TOKENS)
+    return RunSpec(
+        dataset=str(name),
+        model=model.model,
+        base_url=model.base_url,
+        samples=int(draft.get("samples", 5)),
+        profiles=None if profiles in (None, row.profiles) else int(profiles),
+        contexts=None if contexts in (None, row.contexts) else int(contexts),
+        judge=judges[0],
+        more_judges=tuple(judges[1:]),
+        api_key_env=model.key_env,
+        temperature=temperature,
+        sampling=sampling,
+        max_tokens=None if limit is None else int(limit),
+        seed=None if draft.get("seed") is None else int(draft.get("seed")),
+        prompt_level=level,
+        prompts=wording,
+        memory=_spec_memory(draft),
+        thinking=draft.get("thinking", "default"),
+        mitigation=draft.get("mitigation", "none"),
+        check=draft.get("check", "rules"),
+        preset=preset.key if preset else None,
+        timeout=float(draft.get("timeout", 120)),
+        name=str(draft.get("name") or "").strip() or None,
+        prices=prices(draft, "model"),
+        cap=draft.get("cap") or None,
+        fresh=bool(draft.get("fresh")),
+    )
+
+
+def composition_of(draft: Draft) -> str:
+    """The label of the memory that was chosen."""
+    kind = draft.get("memory", FULL)
+    if kind == FULL:
+        return FULL
+    number = int(draft.get("k", 0))
+    return f"{kind}-{number}" if kind == RANDOM else f"{kind}+{number}"
+
+
+def prices(draft: Draft, field: str) -> Prices | None:
+    """The prices of one model as entered; None where none was. A cached price that is left out is that of others."""
+    given = {name: draft.get(f"price.{field}.{name}") for name in PRICES}
+    if all(value is None for value in given.values()):
+        return None
+    prompt, completion = float(given["prompt"] or 0), float(given["completion"] or 0)
+    cached = prompt if given["cached"] is None else float(given["cached"])
+    words = f"{prompt}/{cached}/{completion} {str(draft.get('currency') or '').strip()}"
+    return Prices.read(words)
+
+
+def _spec_judges(draft: Draft, model: Chosen) -> list[JudgeSpec]:
+    found = run_detail.specs(draft, model.base_url, model.key_env, model.model)
+    wording = _judge_wording(draft)
+    judged = []
+    for judge in found:
+        if judge.kind == "llm":
+            own = prices(draft, f"judge.{judge.model}")
+            judge = replace(judge, prompt=wording, prices=own)
+        judged.append(judge)
+    return judged
+
+
+def _judge_wording(draft: Draft) -> Prompt | None:
+    file = prompt_file(draft) if draft.get("level") == OWN and draft.get("own_judge") else None
+    return file.prompt("judge", file.levels("judge")[0]) if file and file.levels("judge") else None
+
+
+def _wording(draft: Draft) -> tuple[dict[str, Prompt], str]:
+    """Wording that the run brings along, and the level of its prompt."""
+    level = str(draft.get("level") or "base")
+    if level != OWN:
+        return {}, level
+    file = prompt_file(draft)
+    if file is None:
+        raise StoreError("there is no prompt file: go back and choose one, or a level.")
+    own = str(draft.get("own_level") or file.levels("respond")[0])
+    found = {"respond": file.prompt("respond", own)}
+    template = str(draft.get("template") or "bullets")
+    if template in file.levels("memory"):
+        found["memory"] = file.prompt("memory", template)
+    return found, own
+
+
+def _spec_sampling(draft: Draft) -> tuple[dict[str, object], float | None]:
+    how = draft.get("sampling", DEFAULTS)
+    if how == MAKERS:
+        advice = recommended(draft)
+        return (dict(advice[0].values) if advice else {}), None
+    if how != VALUES:
+        return {}, None
+    fields = run_detail.fields_of(draft.get("fields"))
+    if draft.get("top_p") is not None:
+        fields = {**fields, "top_p": float(draft.get("top_p"))}
+    temperature = draft.get("temperature")
+    return fields, None if temperature is None else float(temperature)
+
+
+def _spec_memory(draft: Draft) -> Memory:
+    plain = draft.get("memory", FULL) == FULL and draft.get("order", "fixed") == "fixed"
+    seed = 0 if plain else int(draft.get("memory_seed", 0))
+    return Memory(composition_of(draft), draft.get("order", "fixed"), seed, draft.get("template", "bullets"))
+
+
+# ---- run new plan
+#
+# Step 3 of a new run: what it comes to in calls, tokens, money and time, and the start.
+
+
+SUMMED = (
+    "draws",
+    "recorded",
+    "requests",
+    "requests_least",
+    "prompt_tokens",
+    "prompt_tokens_least",
+    "cacheable",
+    "completion_tokens",
+)
+ASKED_SECONDS = 30
+PER = "For a million tokens"
+
+
+def draw_plan(store: Store, draft: Draft) -> None:
+    """What it is, what it costs, and the button that starts it."""
+    with store.read() as connection:
+        data = datasets.all_rows(connection)
+    left, right = st.columns([2, 3], gap="large")
+    try:
+        with right:
+            _money_fields(draft)
+        spec = spec_of(draft, data).checked()
+    except PROBLEMS as problem:
+        page.error("This cannot be planned yet.", sentence(problem))
+        return
+    with left:
+        safe.show(safe.facts(facts(spec)))
+        st.text_input(
+            "Name",
+            key=draft.key("name", ""),
+            placeholder="model on dataset, with what differs from the usual",
+            help="What the run is called in tables",
+        )
+        st.toggle(
+            "Draw anew",
+            key=draft.key("fresh", default=False),
+            help="Takes no answer that other runs have in the record, and pays for all of them again. Resuming the run "
+            "does take its own.",
+        )
+    try:
+        with st.spinner("Counting its calls"):
+            found = estimate(store, spec, find_labels=effective_labels, look_up=asked_lately)
+    except PROBLEMS as problem:
+        page.error("This cannot be planned yet.", sentence(problem))
+        return
+    with right:
+        show(found)
+    if st.button("Start the run", type="primary", icon=":material/play_arrow:", key="run_new.start"):
+        draft.keep()
+        draft.put("step", 1)
+        start(store, lambda: plan(store, spec, find_labels=effective_labels))
+        draft.put("step", 3)  # it was not started
+
+
+@st.cache_data(ttl=ASKED_SECONDS, max_entries=200, show_spinner=False)
+def asked_lately(base_url: str, key_env: str, model: str, samples: int, wants_schema: bool, seed: int | None) -> Server:
+    """What a server says of itself, asked once in a while: the page is drawn at every change of a field."""
+    return look_up(base_url, key_env, model, samples, wants_schema, seed, retries=0)
+
+
+def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
+    """What is asked for, in words."""
+    memory = spec.memory.composition + (", shuffled" if spec.memory.order == "shuffled" else "")
+    limits = [f"{n:,} {what}" for n, what in ((spec.profiles, "profiles"), (spec.contexts, "contexts")) if n]
+    sent = dict(spec.sampling) | ({"temperature": spec.temperature} if spec.temperature is not None else {})
+    judges = [
+        ("matcher" if judge.kind != "llm" else judge.model) + (" on reasoning" if judge.channel != "message" else "")
+        for judge in spec.judges
+    ]
+    own = spec.prompts.get("respond")
+    badge = page.SIMULATED if spec.base_url == "simulator" else ""
+    return [
+        ("Model", safe.join([spec.model, f" at {spec.base_url} " if not badge else " ", badge])),
+        ("Dataset", ", ".join([spec.dataset, *limits])),
+        ("Prompt", f"{spec.prompt_level}, from {own.source}" if own else spec.prompt_level),
+        ("Memory", f"{memory}, each as {spec.memory.template}"),
+        ("Thinking", spec.thinking),
+        ("Sampling", ", ".join(f"{k} {v}" for k, v in sent.items()) or "the model's defaults"),
+        ("Samples", f"{spec.samples}, {tokens_in_words(spec.max_tokens)}"),
+        ("Mitigation", str(spec.mitigation)),
+        ("Judges", ", ".join(judges)),
+        ("Task check", run_detail.CHECKS[spec.check]),
+    ]
+
+
+def tokens_in_words(limit: int | None) -> str:
+    return "with the server's own limit on tokens" if limit is None else f"of at most {limit:,} tokens"
+
+
+def _money_fields(draft: Draft) -> None:
+    """Prices of the model and of each judge that is a model, the currency and the cap; nothing for what is free."""
+    model = chosen(draft)
+    asked = [("model", model.model)]
+    judges = run_detail.specs(draft, model.base_url, model.key_env, model.model)
+    asked += [(f"judge.{name}", name) for name in dict.fromkeys(j.model for j in judges if j.kind == "llm")]
+    key = f"{draft.name}.box.prices"
+    box = st.expander("Prices and cap", icon=":material/payments:", key=key, on_change="rerun")
+    if not box.open:
+        return
+    with box:
+        safe.inline(
+            "Prices of your contract, for a million tokens each; without them the cost is not known. A local server "
+            "costs nothing a token: leave them empty.",
+            muted=True,
+        )
+        for field, name in asked:
+            title, *columns = st.columns([3, 2, 2, 2], vertical_alignment="bottom")
+            with title:
+                safe.inline(name if field == "model" else f"{name} (judge)")
+            for column, part, label in zip(columns, PRICES, ("Prompt", "Cached prompt", "Completion"), strict=True):
+                with column:
+                    _price(draft, f"price.{field}.{part}", label)
+        one, two, _ = st.columns([2, 2, 5])
+        with one:
+            st.text_input(
+                "Currency", key=draft.key("currency", ""), placeholder="USD", help="One word, or none; it is only shown"
+            )
+        with two:
+            st.number_input(
+                "Cap",
+                0.0,
+                value=None,
+                placeholder="none",
+                key=draft.key("cap", None),
+                help="The run ends once it has paid this much. Requests under way then are paid too, so it may be "
+                "exceeded. What is answered stays, and a higher cap goes on. It needs the prices of everything that "
+                "costs.",
+            )
+
+
+def _price(draft: Draft, field: str, label: str) -> None:
+    st.number_input(
+        safe.plain_label(label),
+        0.0,
+        value=None,
+        placeholder="none",
+        key=draft.key(field, None),
+        help=PER,
+        format="%.4g",
+    )
+
+
+def show(found: Estimate) -> None:
+    """Calls by stage, then cost and time, then what they rest on."""
+    titles = ("Calls", "in the record", "Requests", "Prompt tokens", "Completion tokens", "Cost at most")
+    rows = [safe.tag("tr", safe.tag("th", "Stage"), *(safe.tag("th", title, cls="ci-number") for title in titles))]
+    several = len({stage.model for stage in found.stages}) > 1
+    for stage in _merged(found):
+        values = (
+            tables.count(stage.draws),
+            tables.count(stage.recorded),
+            tables.count(stage.requests),
+            tables.count(stage.prompt_tokens),
+            ("" if stage.completion_known or not stage.requests else "at most ")
+            + tables.count(stage.completion_tokens),
+            "no price" if stage.cost_most is None else money(stage.cost_most, found.currency),
+        )
+        name = stage.title + (f", {stage.model}" if several else "")
+        cells = [safe.tag("td", value, cls="ci-number") for value in values]
+        rows.append(safe.tag("tr", safe.tag("td", name), *cells))
+    safe.show(safe.tag("table", *rows, cls="ci-grid"))
+    safe.show(
+        safe.facts(
+            [
+                ("Messages", f"{found.responses:,} in {found.places:,} places of a user and a context"),
+                ("Cost", found.cost_words),
+                ("Time", _time(found)),
+            ]
+        )
+    )
+    if found.warning:
+        page.notice(sentence(ValueError(found.warning)))
+    for text in found.unreachable:
+        page.notice(sentence(ValueError(text)))
+    if found.cap_note:
+        safe.inline(sentence(ValueError(found.cap_note)), muted=True)
+    if found.assumptions and found.requests:
+        said = [safe.tag("div", f"{text[:1].upper()}{text[1:]}.", cls="ci-point") for text in found.assumptions]
+        safe.show(safe.tag("div", "What these numbers rest on:", *said, cls="ci-muted"))
+    safe.inline("The run can be paused, cancelled and resumed at any time.", muted=True)
+
+
+def _merged(found: Estimate) -> list[StageEstimate]:
+    """The stages with those of one kind and model, from several cells of a sweep, as one."""
+    by_kind: dict[tuple[str, str], StageEstimate] = {}
+    for stage in found.stages:
+        key = stage.kind, stage.model
+        there = by_kind.get(key)
+        if there is None:
+            by_kind[key] = stage
+            continue
+        sums = {name: getattr(there, name) + getattr(stage, name) for name in SUMMED}
+        known = there.completion_known and stage.completion_known
+        by_kind[key] = replace(there, **sums, completion_known=known, prices=there.prices or stage.prices)
+    return list(by_kind.values())
+
+
+def _time(found: Estimate) -> str:
+    if not found.requests:
+        return "none: all of it is in the record already"
+    if found.seconds is None:
+        return "not known: calls of some kind are not recorded yet"
+    return f"about {in_words(found.seconds)}, with {found.concurrency} requests at once"
+
+
+# ---- run new
+
 
 MODEL, EXPERIMENT, PLAN = 1, 2, 3
 STEPS = {MODEL: "1 Model", EXPERIMENT: "2 Experiment", PLAN: "3 Plan and start"}
@@ -22,11 +922,11 @@ def draw(store: Store, data: list[DatasetRow]) -> None:
     places = {number: st.empty() for number in STEPS}
     with places[step].container():
         if step == MODEL:
-            ready = run_new_model.draw(store, draft)
+            ready = draw_model(store, draft)
         elif step == EXPERIMENT:
-            ready = run_new_experiment.draw(store, draft, data)
+            ready = draw_experiment(store, draft, data)
         else:
-            run_new_plan.draw(store, draft)
+            draw_plan(store, draft)
             ready = ""
         _moves(draft, step, ready)
     draft.keep()

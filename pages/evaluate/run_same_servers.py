@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from cimemories.store import servers
+from cimemories.store import calls
+from cimemories.store.calls import NOT_KNOWN, Tie
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.servers import NOT_KNOWN, Tie
 from cimemories.ui import annotator, page, safe
 
 EXPLAINED = (
@@ -20,7 +20,7 @@ def draw(store: Store) -> None:
     """The servers, what people said, and the form to say more."""
     safe.inline(EXPLAINED, muted=True)
     with store.read() as connection:
-        known, ties = servers.known(connection), servers.ties(connection)
+        known, ties = calls.known(connection), calls.ties(connection)
     if known:
         safe.show(safe.tag("div", *(safe.tag("div", item.text, cls="ci-line") for item in known)))
     else:
@@ -63,14 +63,14 @@ def _tie(store: Store, tie: Tie) -> None:
     with act:
         if st.button("Take it back", key=f"run_servers.same.undo.{tie.first}.{tie.second}", width="stretch"):
             with store.write() as connection:
-                servers.untie(connection, tie.first, tie.second)
+                calls.untie(connection, tie.first, tie.second)
             st.rerun()
 
 
 def _say(store: Store, first: str, second: str) -> None:
     try:
         with store.write() as connection:
-            servers.tie(connection, first, second, annotator.name() or "the app")
+            calls.tie(connection, first, second, annotator.name() or "the app")
     except StoreError as problem:
         text = str(problem)
         page.error(f"{text[:1].upper()}{text[1:]}")

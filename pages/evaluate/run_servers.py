@@ -10,9 +10,18 @@ from typing import NamedTuple
 import streamlit as st
 
 from cimemories.llm import vllm_server
-from cimemories.llm.vllm_metrics import ServerFigures, figures_between, read_metrics
-from cimemories.llm.vllm_program import ServerSpec, VllmError, command, find_program, split_extra
-from cimemories.llm.vllm_server import Phase, ServerState
+from cimemories.llm.vllm import (
+    Phase,
+    ServerFigures,
+    ServerSpec,
+    ServerState,
+    VllmError,
+    figures_between,
+    find_program,
+    read_metrics,
+    server_command,
+    split_extra,
+)
 from cimemories.seeds import SeedError
 from cimemories.seeds.presets import Kind, Preset, load_presets
 from cimemories.store.engine import Store
@@ -143,7 +152,7 @@ def _figures(state: ServerState) -> safe.Html:
 
 
 def _log(state: ServerState) -> None:
-    st.code(vllm_server.log_tail(state, LOG_LINES) or "nothing yet", language=None, wrap_lines=True)
+    st.code(vllm_server.server_log_tail(state, LOG_LINES) or "nothing yet", language=None, wrap_lines=True)
     safe.inline(f"The whole log: {state.log}", muted=True)
 
 
@@ -221,7 +230,11 @@ def _form(workspace: Path) -> None:
         with st.popover("Flags", icon=":material/tune:"):
             flags = _flags(preset, key)
         spec = flags.of(model.strip(), None if port is None else int(port))
-        line = command(Path(program.name), spec, spec.port or vllm_server.next_port(workspace)) if model.strip() else []
+        line = (
+            server_command(Path(program.name), spec, spec.port or vllm_server.next_port(workspace))
+            if model.strip()
+            else []
+        )
     except VllmError as problem:
         page.error("It cannot be started like this.", _sentence(str(problem)))
         return

@@ -2,23 +2,338 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 import pandas as pd
 import streamlit as st
+import yaml
 
 from cimemories import launch
-from cimemories.analysis.progress import ACTIVE, RESUMABLE
-from cimemories.analysis.sweep_table import SweepTable, sweep_table
-from cimemories.evaluation.prices import money
+from cimemories.compare.sweeps import SweepTable, sweep_table
+from cimemories.evaluation.costs import Prices, money
+from cimemories.evaluation.planning import MESSAGE_TOKENS, SERVERS_LIMIT, THINKING
+from cimemories.evaluation.sweeps import SweepEstimate, SweepSpec, check_sweep, estimate_sweep, plan, read_sweep
+from cimemories.files import uploaded
+from cimemories.flows.progress import ACTIVE, RESUMABLE
+from cimemories.labels.whatif import effective_labels
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV
+from cimemories.llm.worker import SIMULATOR
 from cimemories.model import WorkStatus
-from cimemories.store import sweeps, work
+from cimemories.seeds.prompts import levels
+from cimemories.seeds.reading import LARGEST_FILE, SeedError
+from cimemories.store import runs, work
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.runs import RETRIABLE
-from cimemories.store.sweeps import SweepRow
+from cimemories.store.runs import RETRIABLE, SweepRow
 from cimemories.ui import page, safe, tables, url
-from pages.evaluate import run_controls, run_sweep_form
-from pages.evaluate.run_actions import sentence
+from cimemories.ui.annotator import Draft
+from pages.evaluate import run_detail, run_new, run_servers
+from pages.evaluate.run_detail import PROBLEMS, sentence
+from pages.evaluate.run_new import MITIGATIONS, SIMULATED_MODELS, THOUGHTS
 from pages.start import database_lost
+
+# ---- run sweep form
+#
+# The form of a new sweep: what spans the grid, the file that it makes, what it would come to, and the start.
+
+
+Model = tuple[str, str, str]  # name, address, variable of its key
+FORM, FILE = "form", "file"
+WAYS = {FORM: "Fill in a form", FILE: "Upload a YAML file"}
+NAME = Path("sweep.yaml")
+MEMORIES = (
+    "full",
+    *(f"necessary+{k}" for k in (0, 5, 10, 20, 50)),
+    *(f"inappropriate+{k}" for k in (0, 1, 5)),
+    *(f"random-{k}" for k in (20, 50, 100)),
+)
+
+
+def draw_sweep_form(store: Store, data: list[DatasetRow]) -> None:
+    """From a form or a file, to an estimate, to the start."""
+    draft = Draft("run_sweep")
+    way = st.segmented_control(
+        "How to describe it?",
+        list(WAYS),
+        format_func=WAYS.__getitem__,
+        key=draft.key("way", FORM, list(WAYS)),
+        required=True,
+        label_visibility="collapsed",
+    )
+    spec = None
+    try:
+        spec = _from_file() if way == FILE else _from_form(store, draft, data)
+    except PROBLEMS as problem:
+        page.error("This sweep cannot be planned yet.", sentence(problem))
+    draft.keep()
+    if spec is not None:
+        _plan(store, spec)
+
+
+def _from_file() -> SweepSpec | None:
+    upload = st.file_uploader(
+        "File of the sweep", type=["yaml", "yml"], key="run_sweep.upload", help="As docs/sweeps.md describes it"
+    )
+    if upload is None:
+        return None
+    if upload.size > LARGEST_FILE:
+        raise SeedError(f"{safe.option(upload.name)}: is larger than {LARGEST_FILE:,} bytes")
+    with uploaded(upload.getvalue(), upload.name) as path:
+        try:
+            return read_sweep(path, uploaded=True)
+        except SeedError as problem:
+            raise SeedError(str(problem).replace(f"{path.parent}/", "")) from None
+
+
+def _from_form(store: Store, draft: Draft, data: list[DatasetRow]) -> SweepSpec | None:
+    left, right = st.columns(2, gap="large")
+    with left:
+        models = _models(store, draft)
+        grid = _grid(draft)
+    with right:
+        shared = _shared(draft, data)
+    with st.popover("Judges and task check", icon=":material/gavel:"):
+        simulated = bool(models) and all(model["base_url"] == SIMULATOR for model in models)
+        first = run_detail.SIMULATED if simulated else run_detail.MATCHER
+        run_detail.draw_judges(draft, simulated=simulated, first=(first,), same=False)
+        run_detail.check(draft)
+    if not models:
+        safe.inline("Choose at least one model.", muted=True)
+        return None
+    content = {
+        "name": str(draft.get("name") or "").strip() or safe.option(", ".join(str(m["model"]) for m in models), 60),
+        **shared,
+        "models": models,
+        **grid,
+        "judges": _judges(draft),
+        "check": draft.get("check", "rules"),
+    }
+    with st.popover("YAML", icon=":material/data_object:"):
+        show_yaml(content, "run_sweep.yaml")
+    return check_sweep(content, NAME)
+
+
+def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
+    extra: list[Model] = draft.get("extra") or []
+    known: list[Model] = [(name, SIMULATOR, DEFAULT_KEY_ENV) for name in SIMULATED_MODELS]
+    known += [(served.model, served.base_url, DEFAULT_KEY_ENV) for served in run_servers.running(store)]
+    options = list(dict.fromkeys([*extra, *known]))
+    key = draft.key("models", [])
+    st.session_state[key] = [item for item in st.session_state[key] if item in options]
+    picked: list[Model] = st.multiselect(
+        "Models",
+        options,
+        format_func=lambda item: safe.option(
+            f"{item[0]} at {item[1]}" if item[1] != SIMULATOR else f"{item[0]} (simulated)"
+        ),
+        key=key,
+        placeholder="models under test",
+        help="The simulator's, those of managed servers that answer now, and those that you add",
+    )
+    with st.popover("Add a model at an endpoint", icon=":material/add:"):
+        name = st.text_input("Model", key=draft.key("add.model", ""), placeholder="as the server names it")
+        place = st.text_input("Base URL", key=draft.key("add.url", ""), placeholder="http://localhost:8000/v1")
+        key_env = st.text_input(
+            "Variable that holds the key",
+            key=draft.key("add.key", DEFAULT_KEY_ENV),
+            help="The name of an environment variable of this app; the key itself is never stored or shown",
+        )
+        if st.button("Add", key="run_sweep.add", disabled=not (name.strip() and place.strip())):
+            added = (name.strip(), place.strip(), key_env.strip() or DEFAULT_KEY_ENV)
+            draft.keep()
+            draft.put("extra", [*extra, added])
+            draft.put("models", [*picked, added])
+            draft.put("add.model", "")
+            st.rerun()
+    found = []
+    for number, (model, where, variable) in enumerate(picked):
+        entry: dict[str, object] = {"model": model, "base_url": where}
+        if variable != DEFAULT_KEY_ENV:
+            entry["api_key_env"] = variable
+        if where != SIMULATOR:
+            words = st.text_input(
+                safe.plain_label(f"Prices of {model}"),
+                key=draft.key(f"price.{model}.{number}", ""),
+                placeholder="prompt/cached/completion, such as 0.15/0.075/0.60 USD",
+                help="For a million tokens; empty for a server of your own",
+            )
+            if words.strip():
+                entry["prices"] = Prices.read(words).words()
+        found.append(entry)
+    return found
+
+
+def _grid(draft: Draft) -> dict[str, object]:
+    known = levels("respond")
+    level = st.multiselect(
+        "Prompt levels", known, key=draft.key("levels", ["base"]), help="How much it says of privacy"
+    )
+    memory = st.multiselect(
+        "Memories",
+        list(dict.fromkeys([*MEMORIES, *(draft.get("memories") or [])])),
+        key=draft.key("memories", ["full"]),
+        accept_new_options=True,
+        help="Pick, or type others: necessary+K, inappropriate+K, random-K. The first two need labels.",
+    )
+    mitigation = st.multiselect(
+        "Mitigations",
+        list(MITIGATIONS),
+        format_func=MITIGATIONS.__getitem__,
+        key=draft.key("mitigations", ["none"]),
+        help="Something to compare the plain model with",
+    )
+    thinking = st.multiselect(
+        "Thinking",
+        list(THINKING),
+        format_func=lambda item: THOUGHTS.get(item, item),
+        key=draft.key("thoughts", ["default"]),
+        help="Of models that reason first",
+    )
+    return {"memory": memory, "prompt_levels": level, "mitigations": mitigation, "thinking": thinking}
+
+
+def _shared(draft: Draft, data: list[DatasetRow]) -> dict[str, object]:
+    by_name = {row.name: row for row in data}
+    st.text_input("Name", key=draft.key("name", ""), placeholder="what the sweep is called")
+    name = st.selectbox(
+        "Dataset",
+        list(by_name),
+        format_func=safe.option,
+        key=draft.key("dataset", data[0].name, list(by_name)),
+        help="The same for all runs",
+    )
+    row = by_name[name]
+    found: dict[str, object] = {"dataset": name}
+    columns = st.columns(3)
+    with columns[0]:
+        profiles = st.number_input(
+            "Profiles", 1, max(row.profiles, 1),
+            key=draft.number(f"profiles.{row.id}", max(row.profiles, 1), 1, max(row.profiles, 1)),
+            help="The first so many",
+        )  # fmt: skip
+    with columns[1]:
+        contexts = st.number_input(
+            "Contexts", 1, max(row.contexts, 1),
+            key=draft.number(f"contexts.{row.id}", max(row.contexts, 1), 1, max(row.contexts, 1)),
+            help="The first so many",
+        )  # fmt: skip
+    with columns[2]:
+        samples = st.number_input(
+            "Samples n", 1, 100, key=draft.number("samples", 5, 1, 100), help="Messages a context"
+        )
+    one, two = st.columns(2)
+    with one:
+        limit = st.number_input(
+            "Token limit", 16, 131_072, value=None, step=128, placeholder="the server's",
+            key=draft.key("max_tokens", MESSAGE_TOKENS),
+            help="Of one message, its thinking included. Empty: no limit is sent, the server's own holds.",
+        )  # fmt: skip
+    with two:
+        cap = st.number_input(
+            "Cap on cost", 0.0, value=None, placeholder="none", key=draft.key("cap", None),
+            help="The sweep ends once it has paid this much; requests under way then are paid too, so it may be "
+            "exceeded. It needs the prices of all that costs.",
+        )  # fmt: skip
+    found |= {"samples": int(samples), "max_tokens": SERVERS_LIMIT if limit is None else int(limit)}
+    found |= {"profiles": int(profiles)} if profiles != row.profiles else {}
+    found |= {"contexts": int(contexts)} if contexts != row.contexts else {}
+    fresh = st.toggle(
+        "Draw anew",
+        key=draft.key("fresh", default=False),
+        help="Takes no answer that other work has in the record, and pays for all of them again",
+    )
+    return found | ({"cap": float(cap)} if cap else {}) | ({"fresh": True} if fresh else {})
+
+
+def _judges(draft: Draft) -> list[object]:
+    found: list[object] = []
+    for judge in run_detail.specs(draft, "", ""):
+        if judge.kind != "llm":
+            found.append("matcher")
+            continue
+        entry: dict[str, object] = {"model": judge.model, "base_url": judge.base_url}
+        entry["max_tokens"] = SERVERS_LIMIT if judge.max_tokens is None else judge.max_tokens
+        entry |= {"api_key_env": judge.api_key_env} if judge.api_key_env != DEFAULT_KEY_ENV else {}
+        entry |= {"channel": judge.channel} if judge.channel != "message" else {}
+        entry |= {"split": judge.split} if judge.split else {}
+        entry |= {"fields": dict(judge.fields)} if judge.fields else {}
+        found.append(entry)
+    return found
+
+
+def show_yaml(content: Mapping[str, Any], key: str) -> None:
+    """The file of a sweep, to read and to take along."""
+    text = yaml.safe_dump(_plain(content), sort_keys=False, allow_unicode=True, width=100)
+    st.code(text, language="yaml")
+    st.download_button(
+        "Download", data=text, file_name=NAME.name, mime="application/yaml", icon=":material/download:",
+        key=f"{key}.download", on_click="ignore",
+    )  # fmt: skip
+
+
+def _plain(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in content.items() if value not in (None, {}, [], ())}
+
+
+def _plan(store: Store, spec: SweepSpec) -> None:
+    """What it would come to, once somebody asks, and the start."""
+    cells = f"{len(spec.runs)} run{'s' if len(spec.runs) != 1 else ''}"
+    asked = repr(spec.source)
+    judges = ", ".join("the matcher" if judge.kind != "llm" else judge.model for judge in spec.runs[0].judges)
+    safe.inline(f"{spec.name}: {cells} on {spec.dataset}, judged by {judges}.")
+    if st.button("Estimate", icon=":material/calculate:", key="run_sweep.estimate"):
+        try:
+            with st.spinner("Counting its calls"):
+                found = estimate_sweep(store, spec, find_labels=effective_labels)
+            st.session_state["run_sweep.estimated"] = (asked, found)
+        except PROBLEMS as problem:
+            page.error("This sweep cannot be planned yet.", sentence(problem))
+            return
+    held = st.session_state.get("run_sweep.estimated")
+    if not held or held[0] != asked:
+        safe.inline("The estimate comes first: what it asks, costs and takes.", muted=True)
+        return
+    _estimated(held[1])
+    if st.button("Start the sweep", type="primary", icon=":material/play_arrow:", key="run_sweep.start"):
+        _start(store, spec, held[1])
+
+
+def _estimated(found: SweepEstimate) -> None:
+    titles = [safe.tag("th", title) for title in ("Model", "Memory", "Prompt", "Mitigation", "Thinking")]
+    titles += [safe.tag("th", title, cls="ci-number") for title in ("Messages", "In the record", "Requests", "Cost")]
+    rows = [safe.tag("tr", *titles)]
+    for spec, cell in zip(found.runs, found.cells, strict=True):
+        words = (spec.model, spec.memory.composition, spec.prompt_level, str(spec.mitigation), spec.thinking)
+        numbers = (cell.responses, cell.recorded, cell.requests)
+        cost = "no price" if cell.unpriced else cell.cost_words
+        cells = [safe.tag("td", word) for word in words]
+        if spec.base_url == SIMULATOR:
+            cells[0] = safe.tag("td", spec.model, " ", page.SIMULATED)
+        cells += [safe.tag("td", tables.count(number), cls="ci-number") for number in numbers]
+        rows.append(safe.tag("tr", *cells, safe.tag("td", cost, cls="ci-number")))
+    with st.container(height=260 if len(found.cells) > 6 else "content", border=False):
+        safe.show(safe.tag("table", *rows, cls="ci-grid"))
+    run_new.show(found.total)
+
+
+def _start(store: Store, spec: SweepSpec, found: SweepEstimate) -> None:
+    try:
+        with st.spinner("Looking the servers up and writing the plan"):
+            sweep_id = plan(store, spec, find_labels=effective_labels, estimated=found)
+            launch.launch(store, sweep_id)
+    except PROBLEMS as problem:
+        page.error("The sweep was not started.", sentence(problem))
+        return
+    st.session_state.pop("run_sweep.estimated", None)
+    st.session_state["run_sweeps.box.new"] = False
+    url.put(sweep=sweep_id)
+    st.rerun()
+
+
+# ---- run sweeps
+
 
 LOOK = "3s"
 
@@ -26,7 +341,7 @@ LOOK = "3s"
 def draw(store: Store, data: list[DatasetRow]) -> None:
     """The list, the chosen sweep, and the form of a new one."""
     with store.read() as connection:
-        rows = list(reversed(sweeps.all_rows(connection)))
+        rows = list(reversed(runs.all_sweeps(connection)))
     if not rows:
         safe.inline(
             "No sweep yet. A sweep is many runs planned together, models by prompt levels by memories by mitigations, "
@@ -37,7 +352,7 @@ def draw(store: Store, data: list[DatasetRow]) -> None:
         "New sweep",
         ":material/add:",
         "run_sweeps.box.new",
-        lambda: run_sweep_form.draw(store, data),
+        lambda: draw_sweep_form(store, data),
         expanded=not rows,
     )
     if not rows:
@@ -131,7 +446,7 @@ def _controls(store: Store, found: SweepTable) -> None:
     again = row.status == WorkStatus.FINISHED_WITH_FAILURES and failed > 0
     capped = (row.status in RESUMABLE or again) and found.cost.cap_reached
     if capped:
-        run_controls.raise_and_resume(store, row.id, found.cost)
+        run_detail.raise_and_resume(store, row.id, found.cost)
     with st.container(horizontal=True, gap="small"):
         act = None
         if row.status in ACTIVE:
@@ -157,7 +472,7 @@ def _controls(store: Store, found: SweepTable) -> None:
                 return
             st.rerun()
         with st.popover("YAML", icon=":material/data_object:"):
-            run_sweep_form.show_yaml(row.spec, f"sweeps.yaml.{row.id}")
+            show_yaml(row.spec, f"sweeps.yaml.{row.id}")
     if act is not None:
         with store.write() as connection:
             act(connection, row.id)

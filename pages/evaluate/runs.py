@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 
 import streamlit as st
 
-from cimemories.analysis.progress import ACTIVE
+from cimemories.flows.progress import ACTIVE
 from cimemories.store import datasets, runs
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, shared_store
@@ -59,8 +58,27 @@ def _runs(store: Store, rows: list[RunRow], data: list[DatasetRow]) -> None:
 
 def _drawn(part: str) -> Callable[..., RunRow | None]:
     """What draws a part of the page. Imported when it is looked at, so that a switch to the page stays quick."""
-    draw: Callable[..., RunRow | None] = import_module(f"pages.evaluate.{part}").draw
-    return draw
+    match part:
+        case "run_new":
+            from pages.evaluate import run_new
+
+            return run_new.draw
+        case "run_list":
+            from pages.evaluate import run_list
+
+            return run_list.draw
+        case "run_detail":
+            from pages.evaluate import run_detail
+
+            return run_detail.draw
+        case "run_sweeps":
+            from pages.evaluate import run_sweeps
+
+            return run_sweeps.draw
+        case _:
+            from pages.evaluate import run_servers
+
+            return run_servers.draw
 
 
 def _first() -> None:

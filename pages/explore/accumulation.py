@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from cimemories.analysis.accumulation import Accumulation, accumulation
-from cimemories.analysis.flows import Scope
-from cimemories.analysis.one_user import one_user, users
-from cimemories.analysis.task_order import Order
+from cimemories.flows.scope import Scope
+from cimemories.metrics.accumulation import Accumulation, Order, accumulation
+from cimemories.metrics.one_user import one_user, users
 from cimemories.ui import page, safe, tables, url
-from pages.explore.accumulation_curves import draw_curves, draw_hazard
-from pages.explore.accumulation_first import draw_first_leak
-from pages.explore.accumulation_user import draw_presenter, draw_tasks
+from pages.explore.accumulation_curves import draw_curves, draw_first_leak, draw_hazard, draw_presenter, draw_tasks
 from pages.explore.run_scope import caveats, run_scope
 
 ORDERS = {Order.LISTED: "as listed", Order.WORST: "most leaking first", Order.SHUFFLED: "shuffled"}

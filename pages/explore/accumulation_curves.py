@@ -5,13 +5,14 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from cimemories.analysis.accumulation import Accumulation, baseline
-from cimemories.analysis.curves import hazard
-from cimemories.analysis.flows import Flows, Scope
-from cimemories.analysis.one_user import OneUser
-from cimemories.ui import charts, exports, lines, page, tables
-from cimemories.ui.lines import GREY, Line
-from cimemories.ui.style import INAPPROPRIATE
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Scope
+from cimemories.metrics.accumulation import Accumulation, Clock, Order, Survival, baseline, hazard
+from cimemories.metrics.one_user import OneUser, first_leak
+from cimemories.ui import charts, exports, page, presenter, safe, tables, url
+from cimemories.ui.charts import GREY, Line
+from cimemories.ui.presenter import Dropped, Show, Slide
+from cimemories.ui.safe import INAPPROPRIATE, MODEL
 
 HEIGHT, SMALL = 430, 300
 
@@ -28,7 +29,7 @@ def draw_curves(flows: Flows, asked: Scope, found: Accumulation, ns: list[int], 
     growing = found.curves.growing()
     first_end = int((growing < growing[0]).argmax()) - 1 if growing[-1] < growing[0] else None
     title = _title(found, even[-1], most)
-    fig = lines.figure(
+    fig = charts.figure(
         drawn,
         title=title,
         subtitle=_counts(found),
@@ -67,7 +68,7 @@ def draw_hazard(asked: Scope, found: Accumulation, ns: list[int], user: OneUser 
     if user is not None:
         own = hazard(user.curves[most])
         drawn.append(Line(user.name, range(1, len(own)), list(own[1:]), INAPPROPRIATE, dash="dot", width=1.5))
-    fig = lines.figure(
+    fig = charts.figure(
         drawn,
         title=title,
         subtitle=f"share of the attributes still private that the k-th task reveals, {_people(found)}",
@@ -104,7 +105,7 @@ def _means(frame: pd.DataFrame, ns: list[int], column: str, *, bands: bool = Fal
                 f"n = {n}",
                 part["tasks"].tolist(),
                 value,
-                lines.shade(place, len(ns)),
+                charts.shade(place, len(ns)),
                 low=low if bands else (),
                 high=high if bands else (),
                 end=f"n = {n}, {tables.percent(value[-1])}" if bands else f"n = {n}",
@@ -159,3 +160,202 @@ def _table(frame: pd.DataFrame, asked: Scope) -> None:
     }
     shown = {name: kind for name, kind in columns.items() if name in frame.columns}
     tables.table(frame, key=f"accumulation.table.{asked.run.id}", columns=shown, alt="The curves, one row a point")
+
+
+# ---- accumulation first
+#
+# Part of the Accumulation page: time to the first leak of an attribute, as a Kaplan-Meier curve.
+
+
+CLOCKS = {Clock.TASKS: "tasks done", Clock.EXPOSURES: "tasks where it is private"}
+SHORT = {Clock.TASKS: "all tasks", Clock.EXPOSURES: "where private"}
+
+
+def draw_first_leak(flows: Flows, asked: Scope, user: OneUser | None, way: Order, seed: int, people: int) -> None:
+    chart, (way_of_counting, table, export) = st.container(), st.columns([4, 3, 2], vertical_alignment="bottom")
+    with way_of_counting:
+        clock = _clock()
+    found = first_leak(flows, asked, user.profile if user else None, way, seed, clock)
+    whose = f"of {user.name}" if user else f"of {people} user{'' if people == 1 else 's'}"
+    title = _first_title(found)
+    fig = charts.figure(
+        [
+            Line(
+                "still private",
+                found.times.tolist(),
+                found.silent.tolist(),
+                INAPPROPRIATE if user else MODEL,
+                low=found.low.tolist(),
+                high=found.high.tolist(),
+                steps=True,
+                end=tables.percent(float(found.silent[-1])),
+                note=[
+                    f"[{100 * a:.1f}, {100 * b:.1f}], {number} at risk"
+                    for a, b, number in zip(found.low, found.high, found.at_risk, strict=True)
+                ],
+            )
+        ],
+        title=title,
+        subtitle=(
+            f"Kaplan-Meier, {tables.count(found.attributes)} attributes {whose}, {tables.count(found.leaked)} leak; "
+            "any message of a task; band: attributes taken as independent"
+        ),
+        x_title=CLOCKS[clock],
+        height=SMALL,
+        most=1.0,
+    )
+    key = f"accumulation.first.{asked.run.id}"
+    with chart:
+        charts.show(fig, key=key, alt=f"{title}. A falling line of steps; the numbers are in the table.")
+    frame = pd.DataFrame(
+        {
+            "time": found.times,
+            "private": found.silent,
+            "low": found.low,
+            "high": found.high,
+            "at_risk": found.at_risk,
+        }
+    )
+    with table:
+        page.fold("As a table", ":material/table:", "accumulation.box.first", lambda: _first_table(frame, asked, clock))
+    with export:
+        exports.buttons(
+            f"first-leak-{asked.run.id}",
+            frame.assign(clock=str(clock), order=str(way), user=user.name if user else ""),
+            fig=fig,
+            key=key,
+            simulated=bool(asked.simulated),
+            about=about(asked),
+        )
+
+
+def _clock() -> Clock:
+    key = "accumulation.clock"
+    asked = url.get("clock")
+    st.session_state[key] = Clock(asked) if asked in set(Clock) else Clock.TASKS
+
+    def changed() -> None:
+        url.put(clock=None if st.session_state[key] == Clock.TASKS else st.session_state[key])
+
+    st.segmented_control(
+        "Time counted in",
+        list(Clock),
+        format_func=lambda item: SHORT[item],
+        key=key,
+        on_change=changed,
+        required=True,
+    )
+    return Clock(st.session_state[key] or Clock.TASKS)
+
+
+def _first_title(found: Survival) -> str:
+    if not found.leaked:
+        return "No attribute leaks at any time"
+    after = found.median if found.median is not None else int(found.times[-1])
+    tasks = f"{after} task{'' if after == 1 else 's'}"
+    tasks += " where they are private" if found.clock == Clock.EXPOSURES else ""
+    if found.median is not None:
+        return f"Half of the attributes have leaked after {tasks}"
+    return f"{tables.percent(float(found.silent[-1]))} of the attributes are still private after {tasks}"
+
+
+def _first_table(frame: pd.DataFrame, asked: Scope, clock: Clock) -> None:
+    tables.table(
+        frame,
+        key=f"accumulation.first.table.{asked.run.id}.{clock}",
+        columns={
+            "time": ("count", "After"),
+            "private": ("percent", "Still private"),
+            "low": ("percent", "95 % low"),
+            "high": ("percent", "95 % high"),
+            "at_risk": ("count", "At risk"),
+        },
+        alt="Time to the first leak",
+    )
+
+
+# ---- accumulation user
+#
+# Part of the Accumulation page: the tasks of one user as a table, and presenter's mode.
+
+
+def draw_presenter(asked: Scope, user: OneUser) -> None:
+    """The button that begins, or the presentation itself where the URL says so; in the URL while it is open."""
+    most = max(user.curves)
+    slides = [
+        Slide(
+            step.recipient,
+            step.task,
+            step.share,
+            float(user.expected[most][step.number]),
+            step.judged,
+            [
+                Dropped(
+                    _plain(item.key),
+                    safe.clip(item.statement, safe.FOLD),
+                    f"{item.reveals} of {item.draws} messages",
+                )
+                for item in step.leaks
+            ],
+        )
+        for step in user.steps
+    ]
+    key = f"accumulation.presenter.{asked.run.id}.{user.profile}"
+    show = Show(user.name, asked.run.name, user.attributes, most, slides, "simulated" if asked.simulated else "")
+    begun = presenter.presenter(show, key=key, open_at=url.get_int("present"))
+    if begun is not None:
+        url.put(present=0 if begun else None)
+        if begun:
+            url.put(user=user.profile)
+
+
+def draw_tasks(asked: Scope, user: OneUser) -> None:
+    frame = user.frame()
+    most = max(user.curves)
+    safe.heading(f"{user.name}: {user.leaked} of {user.attributes} private attributes leak in {len(user.steps)} tasks")
+    shown = frame.assign(now=frame[f"share_{most}"])
+    shown.index = pd.Index([f"{user.profile}.{step.context}" for step in user.steps])
+    picked = tables.table(
+        shown,
+        key=f"accumulation.tasks.{asked.run.id}",
+        columns={
+            "task": ("count", "Task"),
+            "recipient": ("text", "Recipient"),
+            "words": ("wide", "What is asked for"),
+            "private": ("count", "Private here"),
+            "judged": ("count", "Judged"),
+            "newly_leaked": ("count", "Newly leaked"),
+            "leaked": ("count", "Leaked so far"),
+            "now": ("percent", f"Share at n = {most}"),
+            "names": ("wide", "Names"),
+        },
+        on_select="row",
+        alt=f"The tasks of {user.name} in their order",
+    )
+    left, right = st.columns([8, 1])
+    with left:
+        safe.inline("Choose a row to read the messages of the task.", muted=True)
+    with right:
+        exports.buttons(
+            f"tasks-{asked.run.id}-{user.profile}",
+            frame.assign(user=user.name, order=str(user.order)),
+            fig=None,
+            key=f"accumulation.tasks.{asked.run.id}.{user.profile}",
+            simulated=bool(asked.simulated),
+            about=about(asked),
+        )
+    if picked is not None:
+        step = user.steps[picked]
+        first = step.leaks[0].attribute if step.leaks else None
+        url.go(
+            "leaks",
+            run=asked.run.id,
+            judge=url.get("judge"),
+            profile=user.profile,
+            context=step.context,
+            attribute=first,
+        )
+
+
+def _plain(key: str) -> str:
+    return key.replace("_", " ")

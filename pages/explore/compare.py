@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 
 import streamlit as st
 
-from cimemories.analysis.leaderboard import judged_runs
+from cimemories.compare.leaderboard import judged_runs
 from cimemories.store import runs
 from cimemories.store.engine import shared_store
 from cimemories.ui import page, url
@@ -19,14 +18,13 @@ KEPT = "compare.kept"
 # What addresses of this page alone say, and what they share with other pages.
 OWN = ("tab", "runs", "against", "axis")
 SHARED = ("dataset", "run", "judge", "n", "labels", "sweep")
-# Address, name, and the module beside this one whose `draw(Compared, Say)` draws it.
 TABS = {
-    LEADERBOARD: ("Leaderboard", "compare_leaderboard"),
-    "plane": ("Plane", "compare_plane"),
-    "difference": ("Difference", "compare_difference"),
-    "sweeps": ("Sweeps", "compare_sweeps"),
-    "sensitivity": ("Sensitivity", "compare_sensitivity"),
-    "report": ("Report", "compare_report"),
+    LEADERBOARD: "Leaderboard",
+    "plane": "Plane",
+    "difference": "Difference",
+    "sweeps": "Sweeps",
+    "sensitivity": "Sensitivity",
+    "report": "Report",
 }
 
 
@@ -71,8 +69,31 @@ def _restore() -> None:
 
 def _drawn(tab: str) -> Callable[[Compared, Say], None]:
     """What draws a tab. Imported when it is looked at, so that a switch to the page stays quick."""
-    found: Callable[[Compared, Say], None] = import_module(f"pages.explore.{TABS[tab][1]}").draw
-    return found
+    match tab:
+        case "leaderboard":
+            from pages.explore import compare_leaderboard
+
+            return compare_leaderboard.draw
+        case "plane":
+            from pages.explore import compare_leaderboard
+
+            return compare_leaderboard.draw_plane
+        case "difference":
+            from pages.explore import compare_difference
+
+            return compare_difference.draw
+        case "sweeps":
+            from pages.explore import compare_sweeps
+
+            return compare_sweeps.draw
+        case "sensitivity":
+            from pages.explore import compare_sensitivity
+
+            return compare_sensitivity.draw
+        case _:
+            from pages.explore import compare_report
+
+            return compare_report.draw
 
 
 def _tab() -> str:
@@ -83,7 +104,7 @@ def _tab() -> str:
     st.segmented_control(
         "Part of the page",
         list(TABS),
-        format_func=lambda tab: TABS[tab][0],
+        format_func=TABS.__getitem__,
         key=key,
         required=True,
         label_visibility="collapsed",

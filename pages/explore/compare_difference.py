@@ -5,15 +5,14 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from cimemories.analysis.compare_figures import domains
-from cimemories.analysis.difference import NEWLY, STOPPED, Difference, difference, paired_on_common
-from cimemories.analysis.flows import Scope
-from cimemories.analysis.intervals import Interval
+from cimemories.charts.comparison import domains
+from cimemories.compare.difference import NEWLY, STOPPED, Difference, difference, paired_on_common
+from cimemories.flows.scope import Scope
+from cimemories.metrics.bootstrap import Interval
 from cimemories.store.engine import StoreError
 from cimemories.ui import exports, page, safe, tables, url
 from pages.explore import compare_scope
-from pages.explore.compare_drawing import Columns, show
-from pages.explore.compare_scope import Compared, Say
+from pages.explore.compare_scope import Columns, Compared, Say, show
 
 ROWS_SHOWN = 2000
 

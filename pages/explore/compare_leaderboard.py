@@ -2,16 +2,68 @@
 
 from __future__ import annotations
 
-from cimemories.analysis.baselines import Baseline
-from cimemories.analysis.intervals import Interval
-from cimemories.analysis.leaderboard import Leaderboard, Line, names
-from cimemories.analysis.leaderboard_text import SPREAD, bounds, latex, markdown, notes, percent, takeaway
-from cimemories.analysis.run_table import memory_words
-from cimemories.seeds.published import Figure, Measure
+from cimemories.charts.comparison import plane
+from cimemories.compare.leaderboard import (
+    SPREAD,
+    Leaderboard,
+    Line,
+    bounds_text,
+    leaderboard_latex,
+    leaderboard_markdown,
+    leaderboard_notes,
+    leaderboard_takeaway,
+    memory_words,
+    names,
+    percent,
+)
+from cimemories.metrics.bootstrap import Interval
+from cimemories.metrics.breakdown import Baseline
+from cimemories.seeds.published import Figure, PublishedMeasure
 from cimemories.ui import exports, page, safe, tables, url
 from cimemories.ui.safe import Html, tag
 from pages.explore import compare_scope
-from pages.explore.compare_scope import Compared, Say
+from pages.explore.compare_scope import Compared, Say, show
+
+# ---- compare plane
+#
+# Part of the Compare page: all runs in the plane of violation and completeness.
+
+
+def draw_plane(compared: Compared, say: Say) -> None:
+    """The plane."""
+    say(leaderboard_takeaway(compared.board))
+    drawing = plane(compared.board)
+    if drawing is None:
+        page.empty(
+            "No run has both numbers",
+            "A place in the plane takes a violation and a completeness: label the dataset, or wait for judgements.",
+            lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
+        )
+        return
+    compare_scope.warnings(compared.board.warnings, key="compare.box.warnings")
+    show(
+        drawing,
+        "plane",
+        "compare.box.plane",
+        compared,
+        {
+            "model": ("text", "Model"),
+            "violation": ("percent", "Violation"),
+            "violation_low": ("percent", "from"),
+            "violation_high": ("percent", "to"),
+            "completeness": ("percent", "Completeness"),
+            "completeness_low": ("percent", "lowest"),
+            "completeness_high": ("percent", "highest"),
+            "balanced": ("percent", "Balanced"),
+            "on_front": ("text", "On the front"),
+            "coverage": ("percent", "Coverage"),
+            "run": ("text", "Run"),
+        },
+    )
+
+
+# ---- compare leaderboard
+
 
 UNDEFINED = "–"
 
@@ -21,7 +73,7 @@ def draw(compared: Compared, say: Say) -> None:
     import streamlit as st
 
     board = compared.board
-    say(takeaway(board))
+    say(leaderboard_takeaway(board))
     called = compared.called
     head = ["Model", board.violation_name, "Completeness", "Balanced score", "Leak rate", "Coverage", "N", "Judge"]
     head += ["Memory, prompt"]
@@ -38,7 +90,9 @@ def draw(compared: Compared, say: Say) -> None:
     rows = [row for line in board.lines for row in _lines(line, called[line.run.id], compared)]
     rows += [_constant(item) for item in board.constants]
     safe.show(tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows), cls="ci-grid"))
-    said = [text for text in notes(board) if text.rstrip(".").lower() not in {w.lower() for w in board.warnings}]
+    said = [
+        text for text in leaderboard_notes(board) if text.rstrip(".").lower() not in {w.lower() for w in board.warnings}
+    ]
     safe.show(tag("div", *(tag("div", text) for text in said), cls="ci-lines ci-muted"))
     compare_scope.warnings(board.warnings, key="compare.box.warnings")
     with st.container(horizontal=True):
@@ -48,7 +102,9 @@ def draw(compared: Compared, say: Say) -> None:
         )
         with st.popover("For a paper", icon=":material/description:", type="tertiary"):
             form = st.segmented_control("Form", ["Markdown", "LaTeX"], default="Markdown", key="compare.form")
-            st.code(latex(board) if form == "LaTeX" else markdown(board), language=None, height=360)
+            st.code(
+                leaderboard_latex(board) if form == "LaTeX" else leaderboard_markdown(board), language=None, height=360
+            )
     page.fold("All columns as a table", ":material/table:", "compare.box.leaderboard", lambda: _twin(compared))
 
 
@@ -89,9 +145,9 @@ def _lines(line: Line, name: str, compared: Compared) -> list[Html]:
         tag("td", f"{memory_words(line.run)}, {line.run.prompt_level}"),
     ]
     rows = [tag("tr", *cells)]
-    stated = {measure: line.stated(measure) for measure in Measure}
+    stated = {measure: line.stated(measure) for measure in PublishedMeasure}
     if line.published is not None and any(stated.values()):
-        told = [_stated(stated[measure]) for measure in (Measure.VIOLATION, Measure.COMPLETENESS)]
+        told = [_stated(stated[measure]) for measure in (PublishedMeasure.VIOLATION, PublishedMeasure.COMPLETENESS)]
         name_cell = tag(
             "td", tag("span", "published", cls="ci-chip ci-none"), f" {line.published.name}", cls="ci-muted"
         )
@@ -105,7 +161,7 @@ def _measured(found: Interval, spread: float | None = None, rests_on: int = 0, u
         return tag("td", UNDEFINED, cls="ci-number")
     apart = f" ± {100 * spread:.1f}" if spread is not None and spread == spread else ""
     about = f"{tables.count(rests_on)} {unit}, {found.users} profiles" if unit else f"{found.users} profiles"
-    small = tag("div", bounds(found), cls="ci-muted")
+    small = tag("div", bounds_text(found), cls="ci-muted")
     return tag("td", tag("b", percent(found.value)), apart, small, cls="ci-number", title=about)
 
 

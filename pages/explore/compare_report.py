@@ -11,8 +11,7 @@ import streamlit as st
 
 from cimemories.report.collect import collect
 from cimemories.report.document import Report
-from cimemories.report.html import as_html
-from cimemories.report.markdown import as_markdown
+from cimemories.report.render import as_html, as_markdown
 from cimemories.store.engine import StoreError
 from cimemories.ui import page, safe
 from pages.explore.compare_scope import Compared, Say

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from cimemories.analysis.cube import IdentifierRule
-from cimemories.analysis.flows import Combine, Flows, Scope, shared_flows
-from cimemories.analysis.leaderboard import Leaderboard, leaderboard, names, scopes_of_rows
-from cimemories.analysis.scopes import messages_first
+from cimemories.charts.comparison import Drawing
+from cimemories.compare.leaderboard import Leaderboard, leaderboard, names, scopes_of_rows
+from cimemories.flows.arrays import IdentifierRule
+from cimemories.flows.flows import Flows, shared_flows
+from cimemories.flows.scope import Combine, Scope, messages_first
 from cimemories.store import datasets, judgements
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
-from cimemories.ui import page, safe, url
+from cimemories.ui import charts, exports, page, safe, tables, url
+from cimemories.ui.tables import Column
 from pages.explore.run_scope import label_choice
 
 FIRST = Combine.ONE
@@ -173,3 +176,55 @@ def warnings(texts: Sequence[str], *, key: str) -> None:
 
 def _drawn(said: Sequence[str]) -> Callable[[], None]:
     return lambda: safe.show(safe.tag("ul", *(safe.tag("li", text) for text in said)))
+
+
+# ---- compare drawing
+#
+# Part of the Compare page: a drawing with its title, its badge, its exports and its table twin.
+
+
+HEAD, LINE = 10, 22  # pixels above the title, and of each further line of it
+TITLE = 110  # characters in one line
+Columns = Mapping[str, Column | tuple[Column, str]]
+
+
+def show(
+    drawing: Drawing,
+    name: str,
+    box: str,
+    compared: Compared,
+    columns: Columns,
+    *,
+    simulated: bool | None = None,
+) -> None:
+    """Draw it. name: of its files and widgets. box: key of the folded table, whose columns these are. simulated: None
+    for that of all runs."""
+    marked = compared.board.simulated if simulated is None else simulated
+    margin = drawing.fig.layout.margin.to_plotly_json()
+    drawing.fig.update_layout(charts.layout(title=drawing.title, subtitle=drawing.subtitle))
+    lines = textwrap.wrap(drawing.title, TITLE) or [""]
+    more = LINE * (len(lines) - 1)
+    height = drawing.fig.layout.height + more
+    head = {
+        "text": "<br>".join(charts.escaped(line) for line in lines),
+        "y": 1 - HEAD / height,
+        "yref": "container",
+        "yanchor": "top",
+    }
+    drawing.fig.update_layout(margin={**margin, "t": margin["t"] + more}, height=height, title=head, dragmode=False)
+    if marked:
+        page.badge_simulated()
+    charts.show(drawing.fig, key=f"compare.chart.{name}", alt=drawing.alt)
+    exports.buttons(
+        f"compare-{name}",
+        drawing.frame,
+        fig=drawing.fig,
+        key=f"compare.chart.{name}",
+        simulated=marked,
+        about=compared.about(),
+    )
+
+    def twin() -> None:
+        tables.table(drawing.frame, key=f"compare.{name}.table", columns=columns, alt=drawing.alt)
+
+    page.fold("The same as a table", ":material/table:", box, twin)

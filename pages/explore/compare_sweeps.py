@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import streamlit as st
 
-from cimemories.analysis.compare_figures import sweep
-from cimemories.analysis.sweep_figures import WHAT, SweepFigure, sweep_figures
+from cimemories.charts.comparison import sweep
+from cimemories.compare.sweeps import WHAT, SweepFigure, sweep_figures
 from cimemories.seeds.published import Axis
-from cimemories.store import sweeps
+from cimemories.store import runs
 from cimemories.store.engine import shared_store
 from cimemories.ui import page, safe, url
-from pages.explore.compare_drawing import Columns, show
-from pages.explore.compare_scope import Compared, Say
+from pages.explore.compare_scope import Columns, Compared, Say, show
 
 NEEDS = {
     Axis.SIZE: "models of one family whose sizes stand in their names or presets",
@@ -65,7 +64,7 @@ def _among(compared: Compared) -> str | None:
         url.put(sweep=None)
         return None
     with shared_store().read() as connection:
-        named = {row.id: row.name for row in sweeps.all_rows(connection) if row.id in there}
+        named = {row.id: row.name for row in runs.all_sweeps(connection) if row.id in there}
     options = ["", *named]
     key = "compare.sweep"
     asked = url.get("sweep") or ""

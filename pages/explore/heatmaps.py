@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cimemories.analysis import families, heatmap
-from cimemories.analysis.flows import Flows, Scope
-from cimemories.analysis.heatmap import Grid
-from cimemories.analysis.heatmap_difference import Difference, as_first, difference, difference_frame
-from cimemories.analysis.heatmap_order import most_leaked, ordered, ordered_difference
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Scope
+from cimemories.metrics import headline, heatmap
+from cimemories.metrics.heatmap import (
+    Difference,
+    Grid,
+    as_first,
+    difference,
+    difference_frame,
+    most_leaked,
+    ordered,
+    ordered_difference,
+)
 from cimemories.store import runs
 from cimemories.store.engine import StoreError
-from cimemories.ui import exports, grids, page, tables, url
+from cimemories.ui import charts, exports, page, tables, url
 from cimemories.ui.tables import Column
-from pages.explore import heatmaps_cell, heatmaps_controls, heatmaps_words
+from pages.explore import heatmaps_controls
 from pages.explore.heatmaps_controls import BOTH, COMPLETENESS, VIOLATION, View
 from pages.explore.run_scope import RunScope, caveats, run_scope
 
@@ -42,11 +50,11 @@ def draw() -> None:
     for note in notes:
         page.notice(note)
     whole = heatmap.grid(flows, asked, view.rows, view.columns, n)
-    kin = asked.labelling and families.warning(asked.labelling.model, asked.run.model)
+    kin = asked.labelling and headline.family_warning(asked.labelling.model, asked.run.model)
     if kin:
         page.notice(f"{kin[0].upper()}{kin[1:]}.")
     caveats(chosen.numbers)
-    said = heatmaps_words.takeaway(asked, whole, heatmap.worst(whole), chosen.numbers)
+    said = heatmaps_controls.takeaway(asked, whole, heatmap.worst(whole), chosen.numbers)
     if asked.labelling is not None and not whole.empty:
         _maps(chosen, view, whole, said)
         return
@@ -85,7 +93,7 @@ def _maps(chosen: RunScope, view: View, whole: Grid, said: str) -> None:
         about |= {"compared with": other.run.id, "judge of that": other.judge_words}
     simulated = bool(asked.simulated or (other and other.simulated))
     words = _words(asked, other, view, found, both)
-    place = grids.clicked(KEY, len(found.rows), len(found.columns)) or heatmaps_controls.cell(found)
+    place = charts.clicked_cell(KEY, len(found.rows), len(found.columns)) or heatmaps_controls.cell(found)
     if place is not None:
         heatmaps_controls.put_cell(found, place)
     with chosen.top:  # after the address is what it will be, and before the chart, which takes the browser a while
@@ -94,10 +102,10 @@ def _maps(chosen: RunScope, view: View, whole: Grid, said: str) -> None:
     drawing = ("heatmap drawing", asked.version, other and other.version, view, found.n, len(found.rows), words)
     fig, read = flows.remember(drawing, lambda: _figure(view, found, both, words))
     alt = f"{words[0]}. {words[1]}. The same numbers are in the table below."
-    grids.draw(fig, read, key=KEY, alt=alt, selected=place)
+    charts.draw_heatmap(fig, read, key=KEY, alt=alt, selected=place)
     exports.buttons(f"heatmap-{asked.run.id}", frame, fig=fig, key="heatmaps.export", simulated=simulated, about=about)
     if place is not None:
-        heatmaps_cell.draw(flows, asked, found, place, other, about)
+        heatmaps_controls.draw(flows, asked, found, place, other, about)
     else:
         page.notice("Click a cell to see the flows behind it: which attribute, of whom, in how many samples.")
     page.fold("All cells as a table", ":material/table:", "heatmaps.box.table", lambda: _twin(frame, view, found.n))
@@ -121,34 +129,36 @@ def _words(asked: Scope, other: Scope | None, view: View, found: Grid, both: Dif
     """Title and subtitle."""
     if both is not None and other is not None:
         told = COMPLETENESS if view.measure == COMPLETENESS else VIOLATION
-        title = heatmaps_words.changed(both, asked.run.name, other.run.name, told)
-        return title, heatmaps_words.pairs_of_both(both, other.run.name)
+        title = heatmaps_controls.changed(both, asked.run.name, other.run.name, told)
+        return title, heatmaps_controls.pairs_of_both(both, other.run.name)
     if view.measure == COMPLETENESS:
-        title = heatmaps_words.completeness_title(found, heatmap.least_complete(found))
+        title = heatmaps_controls.completeness_title(found, heatmap.least_complete(found))
     else:
-        title = heatmaps_words.maps_title(found, heatmap.worst(found))
-    return title, heatmaps_words.subtitle(found)
+        title = heatmaps_controls.maps_title(found, heatmap.worst(found))
+    return title, heatmaps_controls.subtitle(found)
 
 
-def _figure(view: View, found: Grid, both: Difference | None, words: tuple[str, str]) -> tuple[go.Figure, grids.Read]:
+def _figure(view: View, found: Grid, both: Difference | None, words: tuple[str, str]) -> tuple[go.Figure, charts.Read]:
     """The chart, and what the pointer reads in it."""
     maps = []
     for measure in (VIOLATION, COMPLETENESS):
         if view.measure not in (measure, BOTH):
             continue
         parts = [
-            grids.Part(getattr(part, measure), getattr(part, f"{measure}_pairs"))
+            charts.MapPart(getattr(part, measure), getattr(part, f"{measure}_pairs"))
             for part in ((found,) if both is None else (both.second, both.first))
         ]
         unit = "inappropriate pairs" if measure == VIOLATION else "necessary pairs"
         name = f"Violation@{found.n}" if measure == VIOLATION else "Completeness"
         top = 1.0 if measure == COMPLETENESS else None
         if both is None:
-            maps.append(grids.Map(name, unit, parts[0], maximum=top))
+            maps.append(charts.Map(name, unit, parts[0], maximum=top))
         else:
-            maps.append(grids.Map(f"{name}, difference", unit, parts[0], before=parts[1]))
-    rows, columns = (grids.Side(side.names, side.titles) for side in (found.rows, found.columns))
-    return grids.figure(maps, rows, columns, title=words[0], subtitle=words[1]), grids.read(maps, rows, columns)
+            maps.append(charts.Map(f"{name}, difference", unit, parts[0], before=parts[1]))
+    rows, columns = (charts.Side(side.names, side.titles) for side in (found.rows, found.columns))
+    return charts.heatmap_figure(maps, rows, columns, title=words[0], subtitle=words[1]), charts.read_heatmap(
+        maps, rows, columns
+    )
 
 
 def _twin(frame: pd.DataFrame, view: View, n: int) -> None:

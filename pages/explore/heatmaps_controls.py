@@ -5,12 +5,223 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pandas as pd
 import streamlit as st
 
-from cimemories.analysis.flows import Scope
-from cimemories.analysis.heatmap import By, Grid
-from cimemories.analysis.heatmap_order import Order
-from cimemories.ui import safe, tables, url
+from cimemories.curation.consensus import LABELS
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Scope
+from cimemories.metrics.headline import Headline
+from cimemories.metrics.heatmap import By, Change, Difference, Grid, Order, WorstCell, cell_flows, flows_of_both
+from cimemories.ui import exports, page, safe, tables, url
+from cimemories.ui.tables import Column
+
+# ---- heatmaps cell
+#
+# Part of the Heatmaps page: the flows behind the chosen cell, each of which leads to its messages.
+
+
+def draw(
+    flows: Flows, asked: Scope, found: Grid, place: tuple[int, int], other: Scope | None, about: dict[str, object]
+) -> None:
+    """The flows of one cell; with another run, in how many samples each of the two reveals them."""
+    row, column = place
+    cell = {found.rows.by: found.rows.ids[row], found.columns.by: found.columns.ids[column]}
+    name = f"{found.rows.names[row]} to {found.columns.titles[column]}"
+    if not found.columns.by.of_context or found.rows.by.of_context:
+        name = f"{found.rows.titles[row]}, {found.columns.titles[column]}"
+    left, right = st.columns([8, 1], vertical_alignment="bottom")
+    with left:
+        safe.heading(name)
+    frame = (
+        cell_flows(flows, asked, cell, found.n) if other is None else flows_of_both(flows, asked, other, cell, found.n)
+    )
+    if frame.empty:
+        page.notice("No labelled flow in this cell: its attributes are ambiguous here, or only sign the message.")
+        return
+    shown = frame.assign(
+        label=[safe.glyphed(LABELS[code]) for code in frame["label"]],
+        revealed=_revealed(frame["reveals"], frame["draws"]),
+        by=["person" if decided else "consensus" for decided in frame["decided"]],
+    )
+    columns: dict[str, Column | tuple[Column, str]] = {"label": ("text", "Label"), "revealed": ("text", "Revealed in")}
+    if other is not None:
+        shown = shown.assign(revealed_other=_revealed(frame["reveals_other"], frame["draws_other"]))
+        columns |= {"revealed": ("text", "Revealed before"), "revealed_other": ("text", "Revealed after")}
+    shown.index = pd.Index([f"{a}.{c}" for a, c in zip(shown["attribute"], shown["context"], strict=True)])
+    with right:
+        exports.buttons(
+            f"cell-{asked.run.id}",
+            shown.drop(columns=["profile", "attribute", "context"]),
+            fig=None,
+            key="heatmaps.cell.export",
+            simulated=bool(asked.simulated or (other and other.simulated)),
+            about=about,
+        )
+    safe.inline(_counts(found, place), muted=True)
+    picked = tables.table(
+        shown,
+        key=f"heatmaps.cell.{asked.run.id}.{'.'.join(cell.values())}",
+        columns=columns
+        | {
+            "key": ("text", "Attribute"),
+            "statement": ("wide", "Memory statement"),
+            "user": ("text", "Profile"),
+            "recipient": ("text", "Recipient"),
+            "event": ("text", "Event"),
+            "by": ("small", "Labelled by"),
+        },
+        on_select="row",
+        alt="Flows of the chosen cell",
+    )
+    if picked is not None:
+        flow = frame.iloc[picked]
+        leaked_more = other is not None and bool(flow["more_in_other"])
+        url.go(
+            "leaks",
+            run=other.run.id if other is not None and leaked_more else asked.run.id,
+            judge=None if leaked_more else url.get("judge"),
+            profile=int(flow["profile"]),
+            context=int(flow["context"]),
+            attribute=int(flow["attribute"]),
+        )
+    if other is None:
+        st.caption("Choose a row to read the messages.")
+    else:
+        st.caption("Choose a row to read the messages of the run that reveals it more often.")
+
+
+def _revealed(reveals: pd.Series, draws: pd.Series) -> list[str]:
+    return ["" if pd.isna(n) else f"{int(r)} of {int(n)}" for r, n in zip(reveals, draws, strict=True)]
+
+
+def _counts(found: Grid, place: tuple[int, int]) -> str:
+    wrong, needed = int(found.violation_pairs[place]), int(found.completeness_pairs[place])
+    said = []
+    if wrong:
+        share = tables.percent(float(found.violation[place]))
+        said.append(f"violation@{found.n} {share} of {tables.count(wrong)} inappropriate pairs")
+    if needed:
+        share = tables.percent(float(found.completeness[place]))
+        said.append(f"completeness {share} of {tables.count(needed)} necessary pairs")
+    text = ", ".join(said) or "no pair that counts"
+    return f"{text[0].upper()}{text[1:]}."
+
+
+# ---- heatmaps words
+#
+# Part of the Heatmaps page: what the maps show, in sentences.
+
+
+PHRASE = {
+    By.DOMAIN: "in {}",
+    By.EVENT: "about {}",
+    By.ATTRIBUTE: "of {}",
+    By.PROFILE: "of {}",
+    By.CONTEXT: "to {}",
+    By.RECIPIENT: "to {}",
+    By.SPHERE: "in the sphere {}",
+}
+PLURAL = {
+    By.DOMAIN: "information domains",
+    By.EVENT: "life events",
+    By.ATTRIBUTE: "attribute keys",
+    By.PROFILE: "profiles",
+    By.CONTEXT: "contexts",
+    By.RECIPIENT: "recipients",
+    By.SPHERE: "spheres",
+}
+
+
+def where(found: Grid, row: str, column: str) -> str:
+    """'in finance to landlord'."""
+    return f"{PHRASE[found.rows.by].format(row)} {PHRASE[found.columns.by].format(column)}"
+
+
+def takeaway(asked: Scope, found: Grid, most: WorstCell | None, numbers: Headline) -> str:
+    """The sentence of the head."""
+    if asked.labelling is None or most is None:
+        return f"{asked.run.name}: nothing can be measured yet."
+    share, complete = tables.percent(numbers.violation[found.n]), tables.percent(numbers.completeness)
+    leaked = "nothing inappropriate was revealed"
+    if most.share:
+        leaked = (
+            f"most leaked pairs {where(found, most.row, most.column)} "
+            f"({tables.percent(most.share)} of {tables.count(most.pairs)} inappropriate pairs)"
+        )
+    text = (
+        f"{asked.run.name}: violation@{found.n} {share} of {tables.count(numbers.attributes)} attributes, "
+        f"completeness {complete}; {leaked}."
+    )
+    if numbers.coverage < 0.99:
+        text += f" Only {tables.percent(numbers.coverage)} of the responses are judged."
+    return text
+
+
+def maps_title(found: Grid, most: WorstCell | None) -> str:
+    """The title of the maps of one run."""
+    if most is None or not most.share:
+        return f"Violation@{found.n}: nothing inappropriate was revealed"
+    return f"Violation@{found.n}: most leaked pairs {where(found, most.row, most.column)}"
+
+
+def completeness_title(found: Grid, least: WorstCell | None) -> str:
+    """The same where completeness alone is shown."""
+    if least is None:
+        return "Completeness: nothing was necessary"
+    place = where(found, least.row, least.column)
+    return (
+        f"Completeness: most is left out {place} ({tables.percent(least.share)} of {tables.count(least.pairs)} pairs)"
+    )
+
+
+def subtitle(found: Grid) -> str:
+    """What the maps rest on."""
+    wrong, needed = found.violation_pairs.sum(), found.completeness_pairs.sum()
+    return (
+        f"{tables.count(wrong)} inappropriate and {tables.count(needed)} necessary pairs, {_sides_text(found)}; "
+        "hatched: no such pair"
+    )
+
+
+def changed(found: Difference, first: str, second: str, measure: str) -> str:
+    """'B leaks more than A in 34 of 120 cells, less in 12; most in finance to landlord (+40.0 points)'."""
+    change: Change = found.change(measure)
+    told = "leaks" if measure == "violation" else "conveys"
+    if not change.cells:
+        return f"{second} and {first} have no cell in common"
+    text = (
+        f"{second} {told} more than {first} in {tables.count(change.higher)} of {tables.count(change.cells)} cells, "
+        f"less in {tables.count(change.lower)}"
+    )
+    if change.points:
+        text += f"; most {where(found.first, change.row, change.column)} ({change.points:+.1f} points)"
+    return text
+
+
+def pairs_of_both(found: Difference, second: str) -> str:
+    """What the colours of a difference mean, and what it rests on."""
+    numbers = [
+        f"{tables.count(part.violation_pairs.sum())} inappropriate and "
+        f"{tables.count(part.completeness_pairs.sum())} necessary pairs"
+        for part in (found.first, found.second)
+    ]
+    counted = f"{numbers[0]} in each" if found.same_pairs else f"{numbers[0]} before, {numbers[1]} after"
+    return (
+        f"orange (+): {second} higher, blue (-): lower; {counted}, {_sides_text(found.first)}; "
+        "hatched: no such pair in one run"
+    )
+
+
+def _sides_text(found: Grid) -> str:
+    return (
+        f"{tables.count(len(found.rows))} {PLURAL[found.rows.by]} by "
+        f"{tables.count(len(found.columns))} {PLURAL[found.columns.by]}"
+    )
+
+
+# ---- heatmaps controls
+
 
 # What the address calls the place of a cell on each side.
 PARAMETER = {

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from cimemories.analysis import gallery
-from cimemories.analysis.flows import Flows, Scope
-from cimemories.analysis.leak_rows import view_of
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Scope
+from cimemories.leaks import gallery
+from cimemories.leaks.table import view_of
 from cimemories.model import Strength
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.safe import tag
-from pages.explore import leaks_basket, leaks_filters, leaks_memory, leaks_message, leaks_steps
-from pages.explore.leaks_scope import Browsed, browsed
+from pages.explore import leaks_gallery, leaks_message
+from pages.explore.leaks_message import Browsed, browsed
 from pages.explore.run_scope import caveats
 
 
@@ -26,8 +27,8 @@ def draw() -> None:
         page.head("Leaks", _takeaway(found, examples), simulated=simulated)
     if found.numbers is not None:
         caveats(found.numbers)
-    if url.get("tab") == leaks_basket.TAB:
-        leaks_basket.draw(found.flows)
+    if url.get("tab") == leaks_gallery.TAB:
+        leaks_gallery.draw_basket(found.flows)
     elif found.scopes:
         _gallery(found, examples)
 
@@ -50,19 +51,19 @@ def _takeaway(found: Browsed, examples: pd.DataFrame) -> str:
 
 
 def _gallery(found: Browsed, examples: pd.DataFrame) -> None:
-    now = leaks_filters.wanted(found.every)
+    now = leaks_gallery.wanted(found.every)
     left = gallery.narrowed(examples, now)
     ids: list[str] = examples["id"].iloc[left.shown].tolist()
-    current = leaks_steps.current(found, examples, ids)
-    leaks_steps.bar(found.flows, ids, current, of=len(examples))
+    current = leaks_gallery.current(found, examples, ids)
+    leaks_gallery.bar(found.flows, ids, current, of=len(examples))
     filters, centre = st.columns([2, 9], gap="medium")
     with filters:
-        leaks_filters.draw(examples, left, now, found.scopes)
+        leaks_gallery.draw_filters(examples, left, now, found.scopes)
     with centre:
         if not ids:
             _nothing(found, examples)
         else:
-            leaks_steps.listed(examples, left, found, current)
+            leaks_gallery.listed(examples, left, found, current)
         run = url.get("run") if found.every else next(iter(found.scopes))
         asked = found.scopes.get(run or "")
         profile, context = url.get_int("profile"), url.get_int("context")
@@ -81,7 +82,7 @@ def _ahead(found: Browsed, examples: pd.DataFrame, following: str | None) -> Non
         where = row.iloc[0]
         asked, place = found.scopes[str(where["run"])], (int(where["profile"]), int(where["context"]))
         view_of(found.flows, asked, *place)
-        leaks_memory.pair_of(found.flows, asked, *place, int(where["attribute"]))
+        leaks_message.pair_of(found.flows, asked, *place, int(where["attribute"]))
 
 
 def _nothing(found: Browsed, examples: pd.DataFrame) -> None:
@@ -120,7 +121,7 @@ def _example(flows: Flows, asked: Scope, profile: int, context: int, *, named: b
             safe.show(tag("div", words, " ", badge))
         sample = leaks_message.draw(asked, view, attribute)
     with memory:
-        leaks_memory.draw(flows, asked, view, sample, attribute)
+        leaks_message.draw_memory(flows, asked, view, sample, attribute)
 
 
 draw()

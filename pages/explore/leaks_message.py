@@ -2,14 +2,261 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
 import streamlit as st
 
-from cimemories.analysis.flows import Combine, Scope
-from cimemories.analysis.leaks import LeakView, Sample
-from cimemories.analysis.task_check import NO, PARTLY
+from cimemories.flows.flows import Flows, shared_flows
+from cimemories.flows.scope import Combine, Scope
+from cimemories.labels.votes import PairView, pairs
+from cimemories.leaks.gallery import run_ids, scopes_of
+from cimemories.leaks.message import LeakView, Memory, Sample, judge_answers
+from cimemories.metrics.headline import NO, PARTLY, Headline
 from cimemories.model import JudgementStatus, Label, ResponseStatus, Strength
-from cimemories.ui import page, safe, samples, url
-from cimemories.ui.safe import Kind, Marked, tag
+from cimemories.store.engine import StoreError, shared_store
+from cimemories.ui import page, safe, tables, url
+from cimemories.ui.safe import Html, Kind, Marked, join, tag
+from pages.explore.run_scope import run_scope
+
+# ---- leaks memory
+#
+# Part of the Leaks page: the leaked memory with its label, all that the assistant held, and the judge's own answer.
+
+
+QUOTES = 3
+
+
+def draw_memory(flows: Flows, asked: Scope, view: LeakView, sample: Sample, attribute: int | None) -> None:
+    """What is known of the leak, of the memory behind the message, and of how it was judged."""
+    if attribute in view.memories:
+        _attribute(flows, asked, view.memories[attribute], view)
+    _memory(view, sample)
+    page.fold("What the judge answered", ":material/gavel:", "leaks.box.judge", lambda: _judge(flows, asked, sample))
+
+
+def _attribute(flows: Flows, asked: Scope, item: Memory, view: LeakView) -> None:
+    profile, context = url.get_int("profile"), url.get_int("context")
+    pair = pair_of(flows, asked, profile, context, item.attribute) if profile and context else None
+    said = f"  decided by {pair.decision.annotator}" if pair and pair.decision and item.decided else ""
+    by = said or ("  by a person" if item.decided else "  by the personas" if item.label else "")
+    rows: list[tuple[str, Html | str]] = [
+        ("Attribute", item.key),
+        ("Statement", item.statement),
+        ("Domain", item.domain.replace("_", " ")),
+        ("Event", item.event),
+        ("Label here", join([safe.label_chip(item.label), by])),
+        ("Revealed", f"in {item.reveals} of {item.draws} judged messages"),
+    ]
+    safe.show(safe.facts(rows))
+    if pair is not None:
+        _label(pair, imported=asked.labelling is not None and asked.labelling.imported)
+    quotes = [
+        (s.number, r)
+        for s in view.samples
+        for r in s.reveals
+        if r.attribute == item.attribute and (r.strength != Strength.FULL or not r.grounded)
+    ]
+    claiming = {s.number: s.judges.get(item.attribute, ()) for s in view.samples}
+    for number, reveal in quotes[:QUOTES]:
+        who = f", {', '.join(claiming[number])}" if len(claiming.get(number, ())) > 1 else ""
+        lost = "" if reveal.grounded else ", not in the text"
+        safe.inline(f"Sample {number} ({reveal.strength}{lost}{who}): “{reveal.quote}”", muted=True)
+    url.page_link(
+        "labels",
+        "Votes and decision",
+        icon=":material/how_to_vote:",
+        profile=url.get_int("profile"),
+        context=url.get_int("context"),
+        attribute=item.attribute,
+    )
+
+
+def pair_of(flows: Flows, asked: Scope, profile: int, context: int, attribute: int) -> PairView | None:
+    """The votes and decisions on a leak, remembered; None where it has been deleted a moment ago."""
+    labelling = asked.labelling.id if asked.labelling else None
+
+    def ask() -> PairView | None:
+        try:
+            return pairs(flows.store, labelling, profile, context, attribute)[0]
+        except StoreError:
+            return None
+
+    return flows.remember(("leak pair", asked.version, profile, context, attribute), ask)
+
+
+def _label(pair: PairView, *, imported: bool) -> None:
+    if pair.votes and imported:
+        page.vote_shares((v.persona.key, v.prior, v.shares or (0.0, 0.0, 0.0)) for v in pair.votes)
+    elif pair.votes:
+        page.vote_rows((v.persona.key, v.prior, v.draws) for v in pair.votes)
+    lines = [f"Missing, and counted as nothing: {pair.missing}."] if pair.missing else []
+    for said in reversed(pair.history):
+        label = str(said.label) if said.label else "taken back"
+        reason = f": {said.reason}" if said.reason else ""
+        lines.append(f"{said.created[:10]} {said.annotator} ({said.source}) {label}{reason}")
+    if lines:
+        safe.show(tag("div", *(tag("div", line, cls="ci-muted") for line in lines), cls="ci-lines"))
+
+
+def _memory(view: LeakView, sample: Sample) -> None:
+    used = {r.attribute for s in view.samples for r in s.reveals if r.strength == Strength.FULL}
+    here = {r.attribute for r in sample.reveals if r.strength == Strength.FULL}
+    held = [m for m in view.memories.values() if m.held]
+    frame = pd.DataFrame(
+        [
+            {
+                "here": _here(m) if m.attribute in here else "",
+                "label": safe.glyphed(m.label),
+                "revealed": f"{m.reveals} of {m.draws}",
+                "key": m.key,
+                "statement": m.statement,
+            }
+            for m in sorted(held, key=lambda m: (m.attribute not in here, -_gravity(m), -m.reveals, m.attribute))
+        ]
+    )
+    safe.heading(f"The memory: {len(used)} of {len(held)} attributes revealed")
+    tables.table(
+        frame,
+        key="leaks.memory",
+        columns={
+            "here": ("small", "Here"),
+            "key": ("text", "Attribute"),
+            "revealed": ("small", "Revealed"),
+            "label": ("small", "Label"),
+            "statement": ("wide", "Memory statement"),
+        },
+        height=300,
+        alt="The memory that the assistant held, what this message reveals on top",
+    )
+
+
+def _here(item: Memory) -> str:
+    leaked = item.label == Label.INAPPROPRIATE and not item.bio
+    return "X leaked" if leaked else "N conveyed" if item.label == Label.NECESSARY else "revealed"
+
+
+def _gravity(item: Memory) -> int:
+    return 2 if item.label == Label.INAPPROPRIATE and not item.bio else int(item.label == Label.NECESSARY)
+
+
+def _judge(flows: Flows, asked: Scope, sample: Sample) -> None:
+    for answer in judge_answers(flows, asked, sample.response):
+        safe.inline(
+            f"{answer.judge} on sample {sample.number}" + (f": {answer.note}" if answer.note else ""), strong=True
+        )
+        if answer.reasoning:
+            safe.inline(answer.reasoning, muted=True)
+        if answer.text:
+            st.code(safe.clip(answer.text, safe.LONGEST), language=None, wrap_lines=True, height=260)
+
+
+# ---- leaks scope
+#
+# Part of the Leaks page: which runs are browsed, one alone or all of them, and whose claims count.
+
+
+ALL, ONE = "all", "one"
+FIRST = "first"
+AMONG = {ONE: "This run", ALL: "All runs"}
+JUDGES = {
+    FIRST: "each run's first judge",
+    str(Combine.ANY): "any judge of the run",
+    str(Combine.MAJORITY): "more than half of the run's judges",
+    str(Combine.ALL): "all judges of the run",
+}
+
+
+@dataclass(frozen=True)
+class Browsed:
+    """scopes: by run, in the order of the list. numbers: of the one run; None where all are browsed. several: whether
+    the record has more than one run. top: where the head of the page goes."""
+
+    flows: Flows
+    scopes: dict[str, Scope]
+    numbers: Headline | None
+    several: bool
+    top: Any
+
+    @property
+    def every(self) -> bool:
+        return self.numbers is None
+
+
+def browsed() -> Browsed | None:
+    """Draw the choice; None where there is no run, which the page has then said."""
+    ids = run_ids(shared_store())
+    several = len(ids) > 1
+    if several and (url.get("among") or url.remembered("among")) == ALL:
+        return _every(len(ids))
+    chosen = run_scope(
+        "Leaks",
+        "Nothing has been written yet",
+        "A leak is a memory that a message reveals where it does not belong. It takes a run to have messages.",
+        beside=[2] if several else (),
+    )
+    if chosen is None:
+        return None
+    url.put(among=None)
+    if several:
+        with chosen.columns[0]:
+            _among(ONE)
+    return Browsed(chosen.flows, {chosen.asked.run.id: chosen.asked}, chosen.numbers, several, chosen.top)
+
+
+def _every(runs: int) -> Browsed:
+    top = st.container()
+    judge_column, words, among = st.columns([3, 4, 2], vertical_alignment="bottom")
+    url.put(among=ALL)
+    key = "leaks.judges"
+    said = url.get("judge")
+    st.session_state[key] = said if said in JUDGES else FIRST
+    with judge_column:
+        st.selectbox(
+            "Judge",
+            list(JUDGES),
+            format_func=lambda item: JUDGES[item],
+            key=key,
+            on_change=lambda: url.put(judge=None if st.session_state[key] == FIRST else st.session_state[key]),
+            help="Whose claims count, in every run. A run with one judge goes by that one.",
+        )
+    judge = str(st.session_state[key])
+    flows = shared_flows(shared_store())
+    found = scopes_of(flows, None if judge == FIRST else judge)
+    with words:
+        datasets = len({asked.run.dataset for asked in found})
+        of = "" if datasets < 2 else f" of {datasets} datasets"
+        rest = runs - len(found)
+        without = f"; {rest} without a judge of messages left out" if rest else ""
+        safe.inline(f"{tables.count(len(found))} runs{of}{without}.", muted=True)
+    with among:
+        _among(ALL)
+    return Browsed(flows, {asked.run.id: asked for asked in found}, None, True, top)
+
+
+def _among(now: str) -> None:
+    key = "leaks.among"
+    st.session_state[key] = now
+
+    def changed() -> None:
+        picked = st.session_state[key]
+        # A combination of judges is the only choice that both views know.
+        judge = url.get("judge") if url.get("judge") in JUDGES else None
+        url.put(among=ALL if picked == ALL else None, judge=judge, runs=None)
+
+    st.segmented_control(
+        "Examples from",
+        list(AMONG),
+        format_func=lambda item: AMONG[item],
+        key=key,
+        on_change=changed,
+        required=True,
+    )
+
+
+# ---- leaks message
+
 
 KIND_OF: dict[Label | None, Kind] = {
     Label.INAPPROPRIATE: "leaked",
@@ -114,7 +361,7 @@ def _which(view: LeakView, attribute: int | None) -> None:
     if not counts:
         return
     shown = sorted(counts, key=lambda a: (a != attribute, -counts[a], a))
-    samples.style()
+    page.sample_style()
     rows = [
         (
             view.memories[a].key,
@@ -125,12 +372,12 @@ def _which(view: LeakView, attribute: int | None) -> None:
         )
         for a in shown[:MOST_ROWS]
     ]
-    safe.show(samples.grid("Leaked in sample", [sample.number for sample in view.samples], rows))
+    safe.show(page.sample_grid("Leaked in sample", [sample.number for sample in view.samples], rows))
     if len(shown) > MOST_ROWS:
         safe.inline(f"{len(shown) - MOST_ROWS} more attributes leak in these messages.", muted=True)
 
 
-def _mark(sample: Sample, leaks: bool) -> samples.Mark:
+def _mark(sample: Sample, leaks: bool) -> page.SampleMark:
     if sample.status != ResponseStatus.OK or sample.judgement != JudgementStatus.OK:
         return "missing"
     return "leaked" if leaks else "silent"

@@ -8,9 +8,9 @@ from typing import Any
 
 import streamlit as st
 
-from cimemories.analysis.flows import Combine, Flows, Labels, Scope, Verdicts, scope, shared_flows
-from cimemories.analysis.headline import Headline, JudgeQuotes, headline
-from cimemories.analysis.scopes import judge_title, messages_first
+from cimemories.flows.flows import Flows, shared_flows
+from cimemories.flows.scope import Combine, Labels, Scope, Verdicts, judge_title, messages_first, scope
+from cimemories.metrics.headline import Headline, JudgeQuotes, headline
 from cimemories.store import audits, decisions, judgements, runs
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.judgements import MESSAGE, JudgeRow

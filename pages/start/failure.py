@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cimemories.store.engine import StoreError
-from cimemories.store.problems import explained, problem
+from cimemories.store.engine import StoreError, explained, problem
 from cimemories.ui import page
 
 

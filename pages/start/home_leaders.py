@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from cimemories.analysis.flows import shared_flows
-from cimemories.analysis.leaderboard import leaderboard, scopes_of_rows
-from cimemories.analysis.leaderboard_text import takeaway
+from cimemories.compare.leaderboard import leaderboard, leaderboard_takeaway, scopes_of_rows
+from cimemories.flows.flows import shared_flows
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import RunRow
@@ -38,7 +37,7 @@ def draw(store: Store, rows: Sequence[DatasetRow], ran: Sequence[RunRow]) -> Non
         except StoreError as problem:
             page.error("The runs cannot be ranked.", str(problem))
             return
-        safe.inline(f"{len(own)} runs of the dataset '{dataset.name}'. {takeaway(board)}")
+        safe.inline(f"{len(own)} runs of the dataset '{dataset.name}'. {leaderboard_takeaway(board)}")
         compare_leaderboard.short(board, LINES)
         if board.warnings:
             safe.inline("These runs differ in more than their models; the whole leaderboard says in what.", muted=True)

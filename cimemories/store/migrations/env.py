@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from cimemories.store import curation_tables, review_tables, run_tables  # noqa: F401  their tables hang on the same metadata
+from cimemories.store import tables  # noqa: F401  their tables hang on the same metadata
 from cimemories.store.tables import metadata
 
 connection = context.config.attributes["connection"]

@@ -1,0 +1,1 @@
+"""How far people, models and judges agree, corrected for chance."""

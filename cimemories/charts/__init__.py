@@ -1,0 +1,1 @@
+"""The Plotly figures of comparisons, each with its takeaway and its table."""

@@ -1,0 +1,1 @@
+"""Runs beside each other: leaderboard, differences, sweeps, sensitivity."""

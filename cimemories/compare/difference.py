@@ -1,0 +1,201 @@
+"""Two runs held against each other: paired differences in words, by domain, and the flows that changed.
+
+sim-careful leaks 15.3 points less than sim-average [12.1, 18.7]; the interval does not include 0.
+newly leaking     profile 3, attribute 512, context 7: 0 of 5 samples -> 2 of 5
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from cimemories.compare.leaderboard import same_dataset
+from cimemories.flows.arrays import IdentifierRule, Ints, asked_for, cube
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Scope
+from cimemories.metrics.bootstrap import Interval, Paired, Tallied, by_domain, changes, common, paired_cubes
+from cimemories.metrics.headline import comparison_warnings
+from cimemories.store import datasets
+from cimemories.store.engine import StoreError
+
+NEWLY, STOPPED = "newly leaks", "stopped leaking"
+CHANGES = [
+    "change",
+    "profile",
+    "attribute",
+    "context",
+    "user",
+    "key",
+    "domain",
+    "statement",
+    "recipient",
+    "task",
+    "first_reveals",
+    "first_draws",
+    "second_reveals",
+    "second_draws",
+]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Second run minus first on their common flows. Negative violation: the second leaks less.
+
+    domains: one row a domain with `violation` and `completeness` differences, their bounds (`_low`, `_high`) and what
+    they rest on (`attributes`, `necessary_flows`); nan where a domain has none. flows: one row a common inappropriate
+    flow that newly leaks or stopped leaking, in CHANGES; the most revealed first. warnings: in what the runs differ
+    apart from their models.
+    """
+
+    first: Scope
+    second: Scope
+    paired: Paired
+    tallied: Tallied
+    necessary: int
+    domains: pd.DataFrame
+    flows: pd.DataFrame
+    warnings: tuple[str, ...]
+
+    @property
+    def simulated(self) -> bool:
+        return bool(self.first.simulated or self.second.simulated)
+
+    def sentences(self, first: str, second: str) -> tuple[str, str]:
+        """The differences in words, with what the two runs are called: of violation, of completeness."""
+        return (
+            in_words(self.paired.violation, second, first, "leaks", f"violation@{self.paired.n}"),
+            in_words(self.paired.completeness, second, first, "conveys", "completeness", " of what is necessary"),
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """One object for scripts; undefined numbers are null. Flows by their ids in the record."""
+        domains = [{k: _plain(v) for k, v in row.items()} for row in self.domains.to_dict("records")]
+        flows = [
+            {str(k): v for k, v in row.items() if k not in ("statement", "task", "recipient", "user")}
+            for row in self.flows.to_dict("records")
+        ]
+        names = self.first.run.id, self.second.run.id
+        return {
+            "first": names[0],
+            "second": names[1],
+            "n": self.paired.n,
+            "common_profiles": self.paired.profiles,
+            "common_inappropriate_flows": self.tallied.flows,
+            "common_necessary_flows": self.necessary,
+            "violation": self._side(self.paired.violation, 0),
+            "completeness": self._side(self.paired.completeness, 1),
+            "leaking": {
+                "neither": self.tallied.neither,
+                "stopped": self.tallied.stopped,
+                "newly": self.tallied.newly,
+                "both": self.tallied.both,
+            },
+            "words": list(self.sentences(*names)),
+            "by_domain": domains,
+            "changed_flows": flows,
+            "simulated": self.simulated,
+            "warnings": list(self.warnings),
+        }
+
+    def _side(self, interval: Interval, place: int) -> dict[str, object]:
+        sides = {"first": _plain(self.paired.first[place]), "second": _plain(self.paired.second[place])}
+        return sides | {"difference": interval.as_json(), "includes_0": _includes(interval)}
+
+
+def difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Difference:
+    """The second run held against the first. Violation is read at the smaller number of samples of the two. Remembered
+    as long as nothing behind it moves. Raises StoreError for runs of two datasets, and for one run held against itself
+    in the very same way."""
+    same_dataset([first, second])
+    if first.version == second.version:
+        raise StoreError(f"{first.run.id} cannot be held against itself: choose another run.")
+    key = ("difference", first.version, second.version, rule)
+    found = flows.remember(key, lambda: _difference(flows, first, second, rule))
+    # A name or status moves without any number moving.
+    return replace(found, first=first, second=second, warnings=comparison_warnings(flows.store, [first, second]))
+
+
+def paired_on_common(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Paired:
+    """Second run minus first on their common flows, the intervals alone: what a table of many runs takes of each."""
+    n = min(first.run.samples, second.run.samples)
+    key = ("paired on common", first.version, second.version, rule)
+    return flows.remember(key, lambda: paired_cubes(*common(cube(flows, first, rule), cube(flows, second, rule)), n))
+
+
+def _difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule) -> Difference:
+    one, two = common(cube(flows, first, rule), cube(flows, second, rule))
+    n = min(first.run.samples, second.run.samples)
+    needed = asked_for(one.draws, one.labels) & asked_for(two.draws, two.labels)
+    tallied, changed = changes(one, two)
+    return Difference(
+        first=first,
+        second=second,
+        paired=paired_on_common(flows, first, second, rule),
+        tallied=tallied,
+        necessary=int(needed.sum()),
+        domains=by_domain(one, two, n),
+        flows=_named(flows, first, changed),
+        warnings=(),
+    )
+
+
+def in_words(apart: Interval, who: str, whom: str, does: str, of: str, what: str = "") -> str:
+    """A difference in percentage points as a sentence, which says whether the interval includes 0.
+
+    'B leaks 4.1 points less than A [1.2, 7.0]; the interval does not include 0.' The bounds are of the size as it is
+    said: 'less' by so much."""
+    if math.isnan(apart.value):
+        return f"{who} and {whom} have no common flow on which {of} could be compared."
+    sign = -1 if apart.value < 0 else 1
+    low, high = sorted((100 * sign * apart.low + 0.0, 100 * sign * apart.high + 0.0))
+    size = f"{100 * abs(apart.value):.1f}"
+    how = "as much" if size == "0.0" else f"{size} points {'less' if sign < 0 else 'more'}"
+    than = "as" if size == "0.0" else "than"
+    if apart.low == apart.high and apart.value:
+        ending = "all that they have in common says the same, so the interval has no width and tells nothing"
+    else:
+        ending = (
+            "the interval includes 0, so they may be alike" if apart.has_zero else "the interval does not include 0"
+        )
+    return f"{who} {does} {how}{what} {than} {whom} [{_point(low)}, {_point(high)}]; {ending}."
+
+
+def _point(value: float) -> str:
+    text = f"{value:.1f}"
+    return "0.0" if text == "-0.0" else text
+
+
+def _includes(apart: Interval) -> bool | None:
+    return None if math.isnan(apart.value) else apart.has_zero
+
+
+def _named(flows: Flows, asked: Scope, changed: dict[str, Ints]) -> pd.DataFrame:
+    """The changed flows with the words that a person reads."""
+    frame = pd.DataFrame(changed)
+    with flows.store.read() as connection:
+        users, statements = datasets.wording(connection, asked.run.dataset)
+        places = {row.id: row.context for row in datasets.contexts(connection, asked.run.dataset)}
+    data = cube(flows, asked)
+    told = zip(data.names.attribute.reshape(-1), data.names.key.reshape(-1), data.names.domain.reshape(-1), strict=True)
+    known = {int(a): (str(key), str(domain)) for a, key, domain in told}
+    most = np.maximum(frame["first_reveals"] / frame["first_draws"], frame["second_reveals"] / frame["second_draws"])
+    frame = frame.assign(
+        change=[NEWLY if new else STOPPED for new in frame["newly"]],
+        user=[users[p] for p in frame["profile"]],
+        key=[known[a][0] for a in frame["attribute"]],
+        domain=[known[a][1] for a in frame["attribute"]],
+        statement=[statements[a] for a in frame["attribute"]],
+        recipient=[places[c].recipient for c in frame["context"]],
+        task=[places[c].task for c in frame["context"]],
+        most=most,
+    )
+    order = ["change", "most", "profile", "context", "attribute"]
+    found = frame.sort_values(order, ascending=[True, False, True, True, True], ignore_index=True)
+    return found[CHANGES]
+
+
+def _plain(value: object) -> object:
+    return None if isinstance(value, float) and math.isnan(value) else value

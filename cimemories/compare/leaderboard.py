@@ -1,0 +1,612 @@
+"""The leaderboard in the form of the paper's Table 1: one line a run, with spread, intervals, and what it rests on.
+
+    GPT-5     violation@5 25.1 % +- 3.0 [22.4, 27.9]    completeness 51.0 % +- 2.1 [49.2, 52.8]    published 25.1 % ...
+
+Constant strategies stand beside it, and what the paper states of the same model, marked as published.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import sqlalchemy as sa
+
+from cimemories.evaluation.costs import Cost, run_cost
+from cimemories.exchange.card import escaped
+from cimemories.flows.arrays import IdentifierRule, cube
+from cimemories.flows.flows import Flows
+from cimemories.flows.labels import default_labelling
+from cimemories.flows.scope import Combine, Scope, messages_first, scope
+from cimemories.metrics.bootstrap import Interval, intervals
+from cimemories.metrics.breakdown import Baseline, baselines
+from cimemories.metrics.headline import (
+    COVERAGE_WARNING,
+    Headline,
+    comparison_warnings,
+    coverage_warning,
+    headline,
+    task_checks,
+)
+from cimemories.seeds.published import Figure, Published, PublishedMeasure, load_published
+from cimemories.store import audits, datasets, judgements, runs
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.judgements import JudgeRow
+from cimemories.store.runs import RunRow
+from cimemories.store.tables import run_judge
+
+# ---- run table
+#
+# The table of runs: one line a run with what it is, how far it is, and its numbers by its first judge.
+#
+# What rests on a run's messages is remembered under everything that can move it, so that a table of many runs is read
+# from memory, whatever it is drawn for.
+
+
+RULES = "check-rules"
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """One run in the table. Shares are 0 to 1, nan where they are undefined or nothing is judged yet.
+
+    violation: Violation@n with all samples of the run. does_task: share of the checked messages that do their task.
+    judges: names, in the order of the run.
+    """
+
+    run: RunRow
+    dataset: str
+    memory: str
+    mitigation: str
+    judges: tuple[str, ...]
+    violation: float
+    completeness: float
+    does_task: float
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    violation: float = math.nan
+    completeness: float = math.nan
+    does_task: float = math.nan
+
+
+def run_lines(flows: Flows, rows: Sequence[RunRow]) -> list[RunLine]:
+    """A line for each of these runs, in their order."""
+    with flows.store.read() as connection:
+        named = {row.id: row for row in datasets.all_rows(connection)}
+        seats: dict[str, int] = {row.run: row.judges for row in connection.execute(_SEATS)}
+    labelled = {i: default_labelling(flows.store, i) for i in {row.dataset for row in rows}}
+    found = []
+    for row in rows:
+        labels, data = labelled[row.dataset], named.get(row.dataset)
+        version = (
+            row.id,
+            row.revision,
+            row.judged,
+            sum(row.judgements.values()),
+            seats.get(row.id, 0),
+            (labels.id, labels.revision) if labels else None,
+            data.revision if data else 0,
+        )
+        judges = flows.remember(("table judges", row.id, seats.get(row.id, 0)), partial(_judges, flows, row))
+        numbers = flows.remember(("table", *version), partial(_numbers, flows, row))
+        cost = flows.remember(("table cost", *version), partial(run_cost, flows.store, row.id))
+        found.append(
+            RunLine(
+                run=row,
+                dataset=data.name if data else "",
+                memory=memory_words(row),
+                mitigation=str(_part(row, "mitigation").get("kind", "none")),
+                judges=tuple(judge.name for judge in judges),
+                violation=numbers.violation,
+                completeness=numbers.completeness,
+                does_task=numbers.does_task,
+                cost=cost,
+            )
+        )
+    return found
+
+
+_SEATS = sa.select(run_judge.c.run, sa.func.count().label("judges")).group_by(run_judge.c.run)
+
+
+def memory_words(row: RunRow) -> str:
+    """The memory of a run in few words: 'full', 'random-50, shuffled'."""
+    order = str(_part(row, "memory").get("order", "fixed"))
+    return row.composition if order == "fixed" else f"{row.composition}, {order}"
+
+
+def _judges(flows: Flows, row: RunRow) -> list[JudgeRow]:
+    with flows.store.read() as connection:
+        return judgements.of_run(connection, row.id)
+
+
+def _numbers(flows: Flows, row: RunRow) -> _Numbers:
+    with flows.store.read() as connection:
+        checks = task_checks(connection, row)
+    # What a model says of the task goes before the rules, which know the plainest cases only.
+    said = sorted((c for c in checks if c.checked), key=lambda c: c.checker.kind == RULES)
+    check = next(iter(said), None)
+    task = check.share if check else math.nan
+    if not row.judged:
+        return _Numbers(does_task=task)
+    try:
+        numbers = headline(flows, scope(flows.store, row.id))
+    except StoreError:  # it was deleted a moment ago
+        return _Numbers()
+    return _Numbers(numbers.violation[row.samples], numbers.completeness, task)
+
+
+def _part(row: RunRow, name: str) -> Mapping[str, object]:
+    part = row.manifest.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+# ---- leaderboard
+
+
+@dataclass(frozen=True)
+class Line:
+    """One run. n: samples that violation and the balanced score are read at, at most as many as the run has. spread:
+    standard deviations over profiles (n - 1 below the line). published: the paper on this model; None for a simulated
+    run, and where its text says nothing of the model."""
+
+    numbers: Headline
+    n: int
+    violation: Interval
+    completeness: Interval
+    balanced: Interval
+    violation_spread: float
+    completeness_spread: float
+    published: Published | None
+
+    @property
+    def scope(self) -> Scope:
+        return self.numbers.scope
+
+    @property
+    def run(self) -> RunRow:
+        return self.scope.run
+
+    @property
+    def simulated(self) -> bool:
+        return bool(self.scope.simulated)
+
+    @property
+    def covered(self) -> bool:
+        """Whether enough is judged for the numbers to stand without a warning."""
+        return self.numbers.coverage >= COVERAGE_WARNING
+
+    @property
+    def warning(self) -> str:
+        """What is said of its coverage; empty where nothing has to be."""
+        return coverage_warning(self.numbers.judged, self.run.expected) or ""
+
+    def stated(self, measure: PublishedMeasure) -> Figure | None:
+        """What the paper states: violation at this very n, or completeness; None where it does not."""
+        if self.published is None:
+            return None
+        return self.published.figure(measure, self.n if measure == PublishedMeasure.VIOLATION else None)
+
+    def as_record(self) -> dict[str, object]:
+        """One flat row for tables and files; shares 0 to 1, nan where undefined."""
+        told = {f"published_{m}": self.stated(m) for m in PublishedMeasure}
+        return {
+            "run": self.run.id,
+            "name": self.run.name,
+            "model": self.run.model,
+            "simulated": self.simulated,
+            "n": self.n,
+            "violation": self.violation.value,
+            "violation_sd": self.violation_spread,
+            "violation_low": self.violation.low,
+            "violation_high": self.violation.high,
+            "completeness": self.completeness.value,
+            "completeness_sd": self.completeness_spread,
+            "completeness_low": self.completeness.low,
+            "completeness_high": self.completeness.high,
+            "balanced": self.balanced.value,
+            "balanced_low": self.balanced.low,
+            "balanced_high": self.balanced.high,
+            "leak_rate": self.numbers.leak_rate.micro,
+            "coverage": self.numbers.coverage,
+            "samples": self.run.samples,
+            "profiles": self.numbers.profiles,
+            "attributes": self.numbers.attributes,
+            "judge": self.scope.judge_words,
+            "labels": self.scope.labelling.id if self.scope.labelling else "",
+            "memory": memory_words(self.run),
+            "prompt": self.run.prompt_level,
+            "mitigation": mitigation(self.run),
+            "thinking": thinking(self.run),
+            **{name: figure.value if figure else math.nan for name, figure in told.items()},
+            **{f"{name}_where": figure.where if figure else "" for name, figure in told.items()},
+            "warning": self.warning,
+        }
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """Lines, the best balanced score first and undefined ones last; the constant strategies (of the run with the most
+    flows); and in what the runs differ apart from their models."""
+
+    lines: tuple[Line, ...]
+    constants: tuple[Baseline, ...]
+    warnings: tuple[str, ...]
+    rule: IdentifierRule
+
+    @property
+    def n(self) -> int | None:
+        """At how many samples violation is read; None where that differs from run to run."""
+        found = {line.n for line in self.lines}
+        return found.pop() if len(found) == 1 else None
+
+    @property
+    def violation_name(self) -> str:
+        """'Violation@5', or 'Violation@N' where N differs."""
+        return f"Violation@{self.n or 'N'}"
+
+    @property
+    def simulated(self) -> bool:
+        """Whether any line is: then what shows them all is marked."""
+        return any(line.simulated for line in self.lines)
+
+    def frame(self) -> pd.DataFrame:
+        """One row a run, as Line.as_record has it; the constant strategies are not among them."""
+        return pd.DataFrame([line.as_record() for line in self.lines])
+
+    def as_json(self) -> dict[str, object]:
+        """One object for scripts; what is undefined becomes null."""
+        return {
+            "identifier_rule": str(self.rule),
+            "runs": [{k: none_for_nan(v) for k, v in line.as_record().items()} for line in self.lines],
+            "baselines": [
+                {
+                    "name": item.name,
+                    "violation": none_for_nan(item.violation),
+                    "completeness": none_for_nan(item.completeness),
+                    "balanced": none_for_nan(item.balanced),
+                }
+                for item in self.constants
+            ],
+            "warnings": list(self.warnings),
+            "published_from": load_published().paper.link,
+        }
+
+
+def judged_runs(store: Store, dataset_id: int | None = None) -> list[RunRow]:
+    """Runs with at least one judgement, oldest first; of one dataset where given."""
+    with store.read() as connection:
+        return [row for row in runs.all_rows(connection, dataset_id) if row.judged]
+
+
+def busiest_dataset(store: Store) -> int | None:
+    """The dataset to compare on where nobody says which: that of the most judged runs, the newest of these; None where
+    no run is judged."""
+    rows = judged_runs(store)
+    most = {row.dataset: sum(other.dataset == row.dataset for other in rows) for row in rows}
+    return max(most, key=lambda i: (most[i], i), default=None)
+
+
+def scopes_of(
+    store: Store, run_ids: Sequence[str] = (), *, dataset_id: int | None = None, judge: str | None = None
+) -> list[Scope]:
+    """The scopes of these runs, each once; without any, of all judged runs of the dataset (None: of the busiest one).
+
+    judge: as for analysis.scopes.scope, of every run. Raises StoreError for runs of several datasets, or where there is
+    none, or one that is not there or has no such judge.
+    """
+    if not run_ids:
+        chosen = dataset_id if dataset_id is not None else busiest_dataset(store)
+        run_ids = [row.id for row in judged_runs(store, chosen)] if chosen is not None else []
+    if not run_ids:
+        raise StoreError("no run is judged yet, so there is nothing to compare. `cimemories runs` lists what is there.")
+    found = [scope(store, run_id, judge_id=judge) for run_id in dict.fromkeys(run_ids)]
+    same_dataset(found)
+    return found
+
+
+def scopes_of_rows(store: Store, rows: Sequence[RunRow], judge: str | None = None) -> list[Scope]:
+    """The same of runs of one dataset that have just been read, without reading for each what they have in common."""
+    if not rows or judge not in (None, Combine.ONE):
+        return [scope(store, row.id, judge_id=judge) for row in rows]
+    first, found = scope(store, rows[0].id), []
+    with store.read() as connection:
+        for row in rows:
+            judges = messages_first(judgements.of_run(connection, row.id))
+            if judges:
+                audited = audits.version(connection, row.id)
+                found.append(replace(first, run=row, judge=judges[0], audits=audited))
+    return found
+
+
+def same_dataset(scopes: Sequence[Scope]) -> None:
+    """Raise StoreError unless all are of one dataset: other profiles make other numbers, whatever the model."""
+    named = dict.fromkeys((asked.run.dataset, asked.dataset_name) for asked in scopes)
+    if len(named) > 1:
+        names = ", ".join(f"'{name}'" for _, name in named)
+        raise StoreError(f"the runs are of {len(named)} datasets ({names}). Compare runs of one dataset.")
+
+
+def leaderboard(
+    flows: Flows,
+    scopes: Sequence[Scope],
+    rule: IdentifierRule = IdentifierRule.EXACT,
+    *,
+    n: int | None = None,
+    warned: bool = True,
+) -> Leaderboard:
+    """The leaderboard of these runs. n: samples at which violation is read, of each run at most its own; None: all that
+    each has, as the paper does with its 5. Raises ValueError for n < 1, StoreError for runs of several datasets.
+    warned: whether each line's numbers come with their own warnings, which take long to gather for many runs.
+    """
+    if n is not None and n < 1:
+        raise ValueError(f"n must be at least 1, this is {n}")
+    same_dataset(scopes)
+    lines = [line(flows, asked, rule, n, warned=warned) for asked in scopes]
+    ranked = sorted(lines, key=lambda item: -math.inf if math.isnan(item.balanced.value) else item.balanced.value)
+    widest = max(lines, key=lambda item: item.numbers.flows, default=None)
+    return Leaderboard(
+        lines=tuple(reversed(ranked)),
+        constants=baselines(cube(flows, widest.scope, rule)) if widest else (),
+        warnings=(*covered_alike(lines), *comparison_warnings(flows.store, scopes)) if len(scopes) > 1 else (),
+        rule=rule,
+    )
+
+
+def covered_alike(lines: Sequence[Line]) -> tuple[str, ...]:
+    """What keeps the lines from being of the same people in the same contexts, in words; empty where nothing does.
+    A difference of two runs is read on what they have in common; a table shows each run as it is."""
+    by_size: dict[tuple[int, int], list[str]] = {}
+    for item in lines:
+        by_size.setdefault((item.numbers.profiles, item.numbers.retained), []).append(item.run.id)
+    if len(by_size) < 2:
+        return ()
+    said = "; ".join(
+        f"{people} {'profile' if people == 1 else 'profiles'}, {places:,} retained contexts ({', '.join(whose)})"
+        for (people, places), whose in by_size.items()
+    )
+    return (f"the runs do not cover the same profiles and contexts: {said}",)
+
+
+def line(
+    flows: Flows,
+    asked: Scope,
+    rule: IdentifierRule = IdentifierRule.EXACT,
+    n: int | None = None,
+    *,
+    warned: bool = True,
+) -> Line:
+    """One run's line; see leaderboard."""
+    at = min(n or asked.run.samples, asked.run.samples)
+    found = flows.remember(("line", asked.version, rule, at), lambda: _line(flows, asked, rule, at))
+    # A name or status moves without any number moving.
+    numbers = headline(flows, asked, rule) if warned else replace(found.numbers, scope=asked, warnings=())
+    return replace(found, numbers=numbers)
+
+
+def _line(flows: Flows, asked: Scope, rule: IdentifierRule, at: int) -> Line:
+    numbers = headline(flows, asked, rule)
+    found = intervals(flows, asked, rule, ns=(at,))
+    return Line(
+        numbers=numbers,
+        n=at,
+        violation=found.violation[at],
+        completeness=found.completeness,
+        balanced=found.balanced,
+        violation_spread=_deviation([person.violation[at] for person in numbers.per_profile]),
+        completeness_spread=_deviation([person.completeness for person in numbers.per_profile]),
+        published=None if asked.run.simulated else load_published().model(asked.run.model),
+    )
+
+
+def names(lines: Sequence[Line]) -> dict[str, str]:
+    """What to call each run, by its id: its model; where several are of one model, also in what they differ; and its id
+    where even that is the same."""
+    found = {item.run.id: item.run.model for item in lines}
+    kinds: list[Callable[[RunRow], str]] = [
+        lambda run: run.prompt_level,
+        memory_words,
+        mitigation,
+        lambda run: f"thinking {thinking(run)}",
+        lambda run: f"{run.samples} samples",
+    ]
+    for told in kinds:
+        found = {
+            item.run.id: f"{found[item.run.id]}, {told(item.run)}"
+            if len({told(other.run) for other in lines if found[other.run.id] == found[item.run.id]}) > 1
+            else found[item.run.id]
+            for item in lines
+        }
+    often = Counter(found.values())
+    return {run_id: name if often[name] == 1 else f"{name} ({run_id})" for run_id, name in found.items()}
+
+
+def thinking(run: RunRow) -> str:
+    """How much the model was asked to think: on, off, low, medium, high, or default, where nothing was sent."""
+    asked = run.manifest.get("asked")
+    return str(asked.get("thinking", "default")) if isinstance(asked, dict) else "default"
+
+
+def mitigation(run: RunRow) -> str:
+    """What stood between memory and message: none, gate, rewrite."""
+    part = run.manifest.get("mitigation")
+    return str(part.get("kind", "none")) if isinstance(part, dict) else "none"
+
+
+def none_for_nan(value: object) -> object:
+    """The same for JSON, which has no nan."""
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _deviation(values: Sequence[float]) -> float:
+    defined = [value for value in values if not math.isnan(value)]
+    return float(np.std(defined, ddof=1)) if len(defined) > 1 else math.nan
+
+
+# ---- leaderboard text
+#
+# The leaderboard as words: cells for people, and whole tables in Markdown and LaTeX for papers.
+
+
+UNDEFINED = "–"
+SPREAD = "± is the standard deviation over profiles, brackets are 95 % intervals (profiles drawn, then what they hold)."
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row in words. kind: 'run', 'baseline' or 'published'; cells: as many as `header` has."""
+
+    kind: str
+    cells: tuple[str, ...]
+
+
+def percent(share: float) -> str:
+    """0.1237 as '12.4 %'; a dash where it is undefined."""
+    return UNDEFINED if math.isnan(share) else f"{100 * share:.1f} %"
+
+
+def bounds_text(interval: Interval) -> str:
+    """'[10.1, 14.9]' in percent; empty where there is none."""
+    return "" if math.isnan(interval.low) else f"[{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
+
+
+def measured(interval: Interval, spread: float = math.nan) -> str:
+    """'12.4 % ± 3.1 [10.1, 14.9]'; the spread only where there is one."""
+    if math.isnan(interval.value):
+        return UNDEFINED
+    apart = "" if math.isnan(spread) else f"± {100 * spread:.1f}"
+    return " ".join(part for part in (percent(interval.value), apart, bounds_text(interval)) if part)
+
+
+def header_row(board: Leaderboard) -> tuple[str, ...]:
+    """What the columns are called."""
+    numbers = (board.violation_name, "Completeness", "Balanced score", "Leak rate", "Coverage")
+    return ("Model", *numbers, "Samples", "Judge", "Labels", "Memory", "Prompt", "Remarks")
+
+
+def leaderboard_rows(board: Leaderboard) -> list[Row]:
+    """Every run with the paper's figures of the same model below it, then the constant strategies."""
+    found: list[Row] = []
+    called = names(board.lines)
+    for line in board.lines:
+        found.append(_run(line, called[line.run.id]))
+        if (stated := _published(line)) is not None:
+            found.append(stated)
+    return found + [_constant(item) for item in board.constants]
+
+
+def leaderboard_notes(board: Leaderboard) -> list[str]:
+    """What has to stand under the table."""
+    users = {line.completeness.users for line in board.lines}
+    found = [SPREAD]
+    if any(0 < number < 5 for number in users):
+        found.append("With fewer than 5 profiles an interval describes attributes, not users.")
+    if board.n is None:
+        found.append("N is the number of samples of each run.")
+    if any(line.published for line in board.lines):
+        paper = load_published().paper
+        found.append(f"Published: stated in the text of the paper ({paper.link}), on {paper.setting}.")
+    found += [f"{text[:1].upper()}{text[1:]}." for text in board.warnings]
+    if board.simulated:
+        found.append("Simulated rows show how the tool works and say nothing about any real model.")
+    return found
+
+
+def leaderboard_markdown(board: Leaderboard) -> str:
+    """The whole table with its notes, as Markdown."""
+    head = header_row(board)
+    lines = [_joined(head), _joined(["---", *["---:"] * 5, "---:", *["---"] * 5])]
+    lines += [_joined([escaped(cell) for cell in row.cells]) for row in leaderboard_rows(board)]
+    return "\n".join([*lines, "", *(f"- {escaped(text)}" for text in leaderboard_notes(board)), ""])
+
+
+def leaderboard_latex(board: Leaderboard) -> str:
+    """The whole table with its notes, as LaTeX for the package booktabs."""
+    frame = pd.DataFrame([row.cells for row in leaderboard_rows(board)], columns=list(header_row(board)))
+    plain = frame.map(lambda cell: " ".join(str(cell).split()))
+    table = plain.to_latex(index=False, escape=True, column_format="lrrrrrrlllll")
+    said = pd.Series(leaderboard_notes(board)).to_frame().to_latex(index=False, header=False, escape=True).splitlines()
+    kept = [line.removesuffix(r"\\").strip() for line in said if line.endswith(r"\\")]
+    return f"{_in_math(table)}\n" + "".join(f"% {_in_math(line)}\n" for line in kept)
+
+
+def leaderboard_takeaway(board: Leaderboard) -> str:
+    """What the table says, in one sentence, computed from it."""
+    called = names(board.lines)
+    defined = [line for line in board.lines if not math.isnan(line.balanced.value)]
+    if not defined:
+        return "No run has both a violation and a completeness yet."
+    # What rests on a part of its responses is not held up as best or worst where others are whole.
+    ranked = [line for line in defined if line.covered] or defined
+    name, best = board.violation_name, ranked[0]
+    if len(ranked) == 1:
+        complete = percent(best.completeness.value)
+        return f"{called[best.run.id]}: {name} {percent(best.violation.value)}, completeness {complete}."
+    low = min(ranked, key=lambda line: line.violation.value)
+    high = max(ranked, key=lambda line: line.violation.value)
+    if percent(low.violation.value) == percent(high.violation.value):
+        said = f"{name} is {percent(low.violation.value)} in all {len(ranked)} runs"
+        if percent(ranked[-1].balanced.value) == percent(best.balanced.value):
+            return f"{said}, the balanced score {percent(best.balanced.value)}."
+        return f"{said}; {called[best.run.id]} has the best balanced score, {percent(best.balanced.value)}."
+    return (
+        f"{name} runs from {percent(low.violation.value)} ({called[low.run.id]}) to {percent(high.violation.value)} "
+        f"({called[high.run.id]}); {called[best.run.id]} has the best balanced score, {percent(best.balanced.value)}."
+    )
+
+
+def _run(line: Line, name: str) -> Row:
+    labels = line.scope.labelling
+    parts = line.scope.simulated
+    remarks = ([f"simulated {' and '.join(parts)}"] if parts else []) + ([line.warning] if line.warning else [])
+    return Row(
+        "run",
+        (
+            name,
+            measured(line.violation, line.violation_spread),
+            measured(line.completeness, line.completeness_spread),
+            measured(line.balanced),
+            percent(line.numbers.leak_rate.micro),
+            percent(line.numbers.coverage),
+            str(line.run.samples) if line.n == line.run.samples else f"{line.n} of {line.run.samples}",
+            line.scope.judge_words,
+            f"{labels.model} ({labels.id})" if labels else "none",
+            str(line.as_record()["memory"]),
+            line.run.prompt_level,
+            "; ".join(remarks),
+        ),
+    )
+
+
+def _published(line: Line) -> Row | None:
+    violation, complete = line.stated(PublishedMeasure.VIOLATION), line.stated(PublishedMeasure.COMPLETENESS)
+    if line.published is None or (violation is None and complete is None):
+        return None
+    cells = [f"{line.published.name}, published", _stated(violation), _stated(complete), *[""] * 8]
+    about = "; ".join(f"{f.about}: {f.where}" for f in (violation, complete) if f is not None)
+    return Row("published", (*cells, about))
+
+
+def _stated(figure: Figure | None) -> str:
+    return "" if figure is None else figure.words
+
+
+def _constant(item: Baseline) -> Row:
+    numbers = [percent(value) for value in (item.violation, item.completeness, item.balanced)]
+    return Row("baseline", (item.name, *numbers, *[""] * 7, "constant strategy"))
+
+
+def _joined(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _in_math(text: str) -> str:
+    return text.replace("±", r"$\pm$").replace(UNDEFINED, "--")

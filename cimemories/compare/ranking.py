@@ -1,0 +1,226 @@
+"""The order of models by a number, how much of it another choice keeps, and who changes places, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import product
+from math import cos, inf, isnan, pi, sin
+
+import numpy as np
+
+from cimemories.flows.arrays import Bools, Floats
+
+# ---- pareto
+#
+# The plane of violation and completeness: which runs no other run beats on both sides, and where their names fit.
+
+
+Point = tuple[float, float]
+Box = tuple[float, float, float, float]  # left, low, right, high
+MARK = 9.0  # half a mark and the air around it, in pixels
+RINGS = range(0, 260, 12)
+STEEP = 1e-9
+# Between the arms of the cross first: these are its interval. y counts downwards.
+DIRECTIONS = [k * pi / 8 for k in (-2, 2, -6, 6, -1, 1, -7, 7, -3, 3, -5, 5, 0, 8, -4, 4)]
+
+
+def front(points: Sequence[Point]) -> list[bool]:
+    """Which (violation, completeness) points are on the Pareto front: no other has at most its violation and at least
+    its completeness, and is better in one of them. Equal points are on it together; one with nan never is."""
+    return [
+        not (isnan(v) or isnan(c))
+        and not any(other_v <= v and other_c >= c and (other_v < v or other_c > c) for other_v, other_c in points)
+        for v, c in points
+    ]
+
+
+def place(anchors: Sequence[Point], widths: Sequence[float], height: float, room: Point) -> list[Point]:
+    """Where the middles of labels go, in pixels: close to their marks, inside the room, over no mark and no other label
+    as long as there is space for that.
+
+    anchors: the marks, in pixels inside room (width, height). widths: of the labels. Greedy, in the order given.
+    """
+    marks = [(x - MARK, y - MARK, x + MARK, y + MARK) for x, y in anchors]
+    placed: list[Box] = []
+    for anchor, width in zip(anchors, widths, strict=True):
+        taken = [*marks, *placed]
+        tries = (_moved(anchor, width, height, *way) for way in product(RINGS, DIRECTIONS))
+        best, least = _moved(anchor, width, height, 0, 0), inf
+        for box in tries:
+            if box[0] < 0 or box[2] > room[0] or box[1] < 0 or box[3] > room[1]:
+                continue
+            covered = _covered(box, taken)
+            if covered < least:
+                best, least = box, covered
+            if not covered:
+                break
+        placed.append(best)
+    return [((left + right) / 2, (low + high) / 2) for left, low, right, high in placed]
+
+
+def _moved(anchor: Point, width: float, height: float, ring: float, angle: float) -> Box:
+    """The box of a label that lies in this direction, so far from where it would touch the mark."""
+    across, up = abs(cos(angle)), abs(sin(angle))
+    touching = min((MARK + half) / part for half, part in ((width / 2, across), (height / 2, up)) if part > STEEP)
+    x = anchor[0] + cos(angle) * (touching + ring)
+    y = anchor[1] + sin(angle) * (touching + ring)
+    return (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+
+
+def _covered(box: Box, taken: Sequence[Box]) -> float:
+    """How much of a box lies over others, in square pixels."""
+    return sum(
+        max(0.0, min(box[2], other[2]) - max(box[0], other[0]))
+        * max(0.0, min(box[3], other[3]) - max(box[1], other[1]))
+        for other in taken
+    )
+
+
+# ---- ranking
+
+
+DECIMALS = 12  # two numbers that agree to so many places are a tie, however they were summed
+
+
+class Measure(StrEnum):
+    """What models are put in order by."""
+
+    BALANCED = "balanced"
+    VIOLATION = "violation"
+    COMPLETENESS = "completeness"
+
+    @property
+    def words(self) -> str:
+        return {"balanced": "balanced score", "violation": "violation", "completeness": "completeness"}[self]
+
+    @property
+    def named(self) -> str:
+        """As it stands in a sentence: 'the balanced score', 'violation'."""
+        return f"the {self.words}" if self == Measure.BALANCED else self.words
+
+    @property
+    def less_is_better(self) -> bool:
+        return self == Measure.VIOLATION
+
+
+def ranks(values: Floats, measure: Measure) -> Floats:
+    """1 for the best, ties share the better rank, nan where the number is undefined. values: [runs] or [runs, T], put
+    in order along the runs."""
+    from scipy.stats import rankdata  # takes a second to import
+
+    good = np.round(values if measure.less_is_better else -values, DECIMALS)
+    found = rankdata(np.where(np.isnan(good), np.inf, good), method="min", axis=0)
+    return np.where(np.isnan(values), np.nan, found)
+
+
+def tau(first: Floats, second: Floats) -> float:
+    """Kendall's tau-b of two sets of ranks [runs], over the runs that have both; nan with fewer than two of them, or
+    where all are tied."""
+    from scipy.stats import kendalltau  # takes a second to import
+
+    both = ~np.isnan(first) & ~np.isnan(second)
+    one, other = first[both], second[both]
+    if len(one) < 2 or (one == one[0]).all() or (other == other[0]).all():
+        return math.nan
+    if (one == other).all():
+        return 1.0
+    return float(kendalltau(one, other).statistic)
+
+
+def turned(before: Floats, after: Floats, measure: Measure) -> list[tuple[int, int]]:
+    """Pairs of runs that change places: (the one that passes, the one that it passes), by positions. A tie on either
+    side is no change of places. before, after: [runs]."""
+    sign = -1.0 if measure.less_is_better else 1.0
+    old, new = np.round(sign * before, DECIMALS), np.round(sign * after, DECIMALS)
+    passes = (old[:, None] < old) & (new[:, None] > new)
+    return [(int(a), int(b)) for a, b in np.argwhere(passes)]
+
+
+@dataclass(frozen=True)
+class Swap:
+    """Two runs that change places. ahead, behind: positions, as they stand by the current settings. spans: stretches of
+    thresholds (first, last) at which the other one is ahead. near: how far the nearest of them is."""
+
+    ahead: int
+    behind: int
+    spans: tuple[tuple[float, float], ...]
+    near: float
+
+
+def swaps(now: Floats, over: Floats, thresholds: Sequence[float], at: float, measure: Measure) -> list[Swap]:
+    """Every pair of runs whose order turns round at some threshold, the one nearest to `at` first. A tie is no turn.
+
+    now: the numbers by the current settings [runs]; over: [runs, T]; thresholds: [T], ascending.
+    """
+    sign = -1.0 if measure.less_is_better else 1.0
+    before, after = np.round(sign * now, DECIMALS), np.round(sign * over, DECIMALS)
+    found = []
+    for ahead in range(len(now)):
+        for behind in range(len(now)):
+            if before[ahead] > before[behind]:
+                spans = _spans(after[behind] > after[ahead], thresholds)
+                if spans:
+                    near = min(max(low - at, at - high, 0.0) for low, high in spans)
+                    found.append(Swap(ahead, behind, spans, near))
+    return sorted(found, key=lambda swap: swap.near)
+
+
+def _spans(mask: Bools, thresholds: Sequence[float]) -> tuple[tuple[float, float], ...]:
+    """Stretches of neighbouring thresholds where the mask holds."""
+    edges = np.diff(np.concatenate([[0], mask.astype(np.int8), [0]]))
+    starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) - 1
+    return tuple((thresholds[a], thresholds[b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True))
+
+
+def swap_words(swap: Swap, names: Sequence[str], thresholds: Sequence[float]) -> str:
+    """'Qwen and Llama change places below a threshold of 80 %'."""
+    said = [_span_words(low, high, thresholds) for low, high in swap.spans]
+    return f"{names[swap.ahead]} and {names[swap.behind]} change places {_joined(said)}"
+
+
+def _span_words(low: float, high: float, thresholds: Sequence[float]) -> str:
+    """Where a stretch lies among all thresholds. Below and above name the first threshold that is not in it."""
+    first, last = low == thresholds[0], high == thresholds[-1]
+    place = list(thresholds)
+    if first and last:
+        return "at every threshold"
+    if first:
+        return f"below a threshold of {_percent(place[place.index(high) + 1])}"
+    if last:
+        return f"above a threshold of {_percent(place[place.index(low) - 1])}"
+    if low == high:
+        return f"at a threshold of {_percent(low)}"
+    return f"between thresholds of {_percent(low)} and {_percent(high)}"
+
+
+def order_words(
+    found: Sequence[Swap], names: Sequence[str], thresholds: Sequence[float], measure: Measure, *, most: int = 1
+) -> str:
+    """What becomes of the order over all thresholds, as one sentence without its full stop. The nearest `most` pairs
+    are named."""
+    span = f"from {_percent(thresholds[0])} to {_percent(thresholds[-1])}"
+    if len(names) < 2:
+        return f"One run alone has no order; its {measure.words} is drawn for every threshold {span}"
+    if not found:
+        return f"The order of {len(names)} runs by {measure.words} is the same at every threshold {span}"
+    said = [swap_words(swap, names, thresholds) for swap in found[:most]]
+    more = len(found) - len(said)
+    return "; ".join(said) + (f"; {more} more {'pairs' if more > 1 else 'pair'} do so" if more else "")
+
+
+def tau_words(value: float) -> str:
+    """'order unchanged (Kendall's tau 1)', 'Kendall's tau 0.71', or that there is no order to compare."""
+    if math.isnan(value):
+        return "no order to compare"
+    return "order unchanged (Kendall's tau 1)" if value == 1 else f"Kendall's tau {value:.2f}"
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _percent(threshold: float) -> str:
+    return f"{100 * threshold:.4g} %"

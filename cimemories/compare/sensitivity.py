@@ -1,0 +1,529 @@
+"""How headline numbers and the order of models move with the choices behind them.
+
+A study holds what several runs of one dataset need to be labelled anew: their counts, and the votes and decisions that
+all of them share. A setting says what turns votes into labels; `Study.over` gives the numbers of every run at many
+thresholds in a few milliseconds, so that they can be reckoned while a slider moves. By the current settings they are
+those of `headline`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import combinations
+from math import comb
+
+import numpy as np
+import pandas as pd
+
+from cimemories.compare.leaderboard import same_dataset
+from cimemories.compare.ranking import Measure, ranks, tau
+from cimemories.compare.relabel import Numbers, Shares, levels, mean_over, numbers, shares_of
+from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.flows.arrays import Bools, Cube, Floats, IdentifierRule, Ints, cube
+from cimemories.flows.flows import Flows
+from cimemories.flows.labels import AppliedRule, VoteCounts, rule_of
+from cimemories.flows.scope import Combine, Labels, Scope, Verdicts, judge_title, messages_first, scope
+from cimemories.labels.whatif import labelled_pairs
+from cimemories.metrics.violation import balanced_many
+from cimemories.store import judgements
+from cimemories.store.engine import StoreError
+
+GRID = tuple(percent / 100 for percent in range(51, 101))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What turns votes into labels and says what counts. priors: in the order of the labelling's personas, adding up
+    to 1; a persona with 0 is left out. labels: whether people's decisions go before the consensus."""
+
+    threshold: float
+    priors: tuple[float, ...]
+    labels: Labels = Labels.DECISIONS
+    identifiers: IdentifierRule = IdentifierRule.EXACT
+
+    def without(self, persona: int) -> Setting | None:
+        """The same without one persona, the others' priors scaled up to 1; None where nobody else would be asked."""
+        rest = 1.0 - self.priors[persona]
+        if rest <= 1e-9:
+            return None
+        kept = tuple(0.0 if n == persona else prior / rest for n, prior in enumerate(self.priors))
+        return replace(self, priors=kept)
+
+
+@dataclass(frozen=True)
+class Votes:
+    """The votes of a labelling and the decisions of its dataset, [pairs] in the order of VoteCounts. keys: of the
+    personas. decided: label codes, UNLABELLED where no decision stands."""
+
+    labelling_id: str
+    keys: tuple[str, ...]
+    shares: Shares
+    decided: Ints
+
+    def levels(self, setting: Setting, thresholds: Sequence[float]) -> tuple[Ints, Ints]:
+        """Levels (analysis.relabel) of effective labels: [pairs + 1], necessary and inappropriate; the last is 0 and
+        stands for every pair that nobody labelled. A decision holds at every threshold."""
+        found = []
+        for code, reached in zip(
+            (NECESSARY, INAPPROPRIATE), levels(self.shares, setting.priors, thresholds), strict=True
+        ):
+            if setting.labels == Labels.DECISIONS:
+                said = np.where(self.decided == code, len(thresholds), 0).astype(np.int16)
+                reached = np.where(self.decided == UNLABELLED, reached, said)
+            found.append(np.append(reached, np.int16(0)))
+        return found[0], found[1]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One run to be labelled anew. rows: [profile, attribute, context], the pair of each cell, one past the last where
+    it has no label. counted: [profile, attribute] by identifier rule. n: samples that violation is read at."""
+
+    scope: Scope
+    reveals: Ints
+    draws: Ints
+    counted: Mapping[IdentifierRule, Bools]
+    rows: Ints
+    profiles: tuple[int, ...]
+    n: int
+
+
+@dataclass(frozen=True)
+class Study:
+    """Runs of one dataset with the votes that they share. base: the settings that their numbers rest on now; rule: what
+    these are called."""
+
+    subjects: tuple[Subject, ...]
+    counts: VoteCounts
+    votes: Votes
+    base: Setting
+    rule: AppliedRule
+
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """Those that are looked at: every whole percent, and the one that holds now."""
+        return tuple(sorted({*GRID, self.base.threshold}))
+
+    def over(self, setting: Setting, thresholds: Sequence[float]) -> tuple[Numbers, ...]:
+        """Numbers of each run at these thresholds (ascending), whatever the threshold of the setting."""
+        necessary, inappropriate = self.votes.levels(setting, thresholds)
+        cells: dict[int, tuple[Ints, Ints]] = {}
+        found = []
+        for subject in self.subjects:
+            at = id(subject.rows)
+            if at not in cells:
+                cells[at] = necessary[subject.rows], inappropriate[subject.rows]
+            counted = subject.counted[setting.identifiers]
+            found.append(
+                numbers(subject.reveals, subject.draws, counted, *cells[at], steps=len(thresholds), n=subject.n)
+            )
+        return tuple(found)
+
+    def at(self, setting: Setting) -> tuple[Numbers, ...]:
+        """Numbers of each run by this setting: one threshold."""
+        return self.over(setting, (setting.threshold,))
+
+    def alone(self, places: Sequence[int]) -> Study:
+        """The same of some of the runs."""
+        return replace(self, subjects=tuple(self.subjects[i] for i in places))
+
+
+def measured(found: Sequence[Numbers], measure: Measure) -> Floats:
+    """One number of each run at each threshold: [runs, T]."""
+    return np.stack([of(item, measure) for item in found])
+
+
+def of(item: Numbers, measure: Measure) -> Floats:
+    """The number of one run at each threshold: [T]."""
+    match measure:
+        case Measure.VIOLATION:
+            return item.mean_violation
+        case Measure.COMPLETENESS:
+            return item.mean_completeness
+        case Measure.BALANCED:
+            return item.balanced
+
+
+def tau_of(now: Floats, then: Floats, measure: Measure) -> float:
+    """Kendall's tau of the order by `then` with that by `now`: [runs] each."""
+    return tau(ranks(now, measure), ranks(then, measure))
+
+
+def study(
+    flows: Flows,
+    scopes: Sequence[Scope],
+    rule: IdentifierRule = IdentifierRule.EXACT,
+    *,
+    n: int | None = None,
+) -> Study:
+    """What it takes to move the choices behind the numbers of these runs. n: samples that violation is read at, of each
+    run at most its own; None: all.
+
+    Raises StoreError where the runs are of several datasets or labellings, or nothing is labelled; ValueError for n < 1
+    and where no run is given.
+    """
+    if not scopes or (n is not None and n < 1):
+        raise ValueError("a study of sensitivity takes at least one run, and an n of at least 1")
+    same_dataset(scopes)
+    labelling = _shared_labelling(scopes)
+    pairs = labelled_pairs(flows.store, labelling)
+    first = scopes[0]
+    key = ("sensitivity votes", labelling, pairs.counts.revision, first.dataset_revision)
+    keys = tuple(persona.key for persona in pairs.counts.personas)
+    votes = flows.remember(key, lambda: Votes(labelling, keys, shares_of(pairs.counts.votes), pairs.decided_labels))
+    applied = first.rule or rule_of(flows.store, labelling)
+    base = Setting(applied.threshold, applied.priors, first.labels, rule)
+    return Study(tuple(subject(flows, asked, pairs.counts, n) for asked in scopes), pairs.counts, votes, base, applied)
+
+
+def _shared_labelling(scopes: Sequence[Scope]) -> str:
+    found = sorted({asked.labelling.id if asked.labelling else "" for asked in scopes})
+    if len(found) > 1 or not found[0]:
+        named = ", ".join(filter(None, found)) or "none yet"
+        raise StoreError(
+            f"what a rule does to numbers takes one labelling for all runs; theirs: {named}. "
+            "Label the dataset, or choose one labelling."
+        )
+    return found[0]
+
+
+def subject(flows: Flows, asked: Scope, counts: VoteCounts, n: int | None = None) -> Subject:
+    """One run, its counts cut with every label that it can have, so that cells which were never planned stay empty.
+
+    counts: the votes of its labelling, with a row for each pair that was only decided (whatif.labelled_pairs).
+    Remembered as long as nothing behind it moves.
+    """
+    whole = replace(asked, labels=Labels.DECISIONS, rule=None)
+
+    def made() -> Subject:
+        by_rule = {rule: cube(flows, whole, rule) for rule in IdentifierRule}
+        data = by_rule[IdentifierRule.EXACT]
+        return Subject(
+            scope=asked,
+            reveals=data.reveals,
+            draws=data.draws,
+            counted={rule: item.counted for rule, item in by_rule.items()},
+            rows=_rows(flows, whole, counts, data),
+            profiles=data.profiles,
+            n=min(n or asked.run.samples, asked.run.samples),
+        )
+
+    return replace(flows.remember(("sensitivity subject", whole.version, counts.revision, n), made), scope=asked)
+
+
+def _rows(flows: Flows, whole: Scope, counts: VoteCounts, data: Cube) -> Ints:
+    """The pair of each cell that has a label; runs on the same pairs share one array."""
+    labelled = data.labels != UNLABELLED
+    said = (counts.labelling_id, counts.revision, whole.dataset_revision)
+    key = ("sensitivity rows", *said, data.profiles, data.contexts, hash(np.packbits(labelled).tobytes()))
+    return flows.remember(key, lambda: pair_rows(counts, data, labelled))
+
+
+def pair_rows(counts: VoteCounts, data: Cube, labelled: Bools) -> Ints:
+    """Where each labelled cell stands among the pairs: [profile, attribute, context], len(pairs) where it is not
+    labelled. labelled: of that shape."""
+    contexts = np.array(data.contexts, np.int64)
+    width = int(max(counts.contexts.max(initial=0), contexts.max(initial=0))) + 1
+    numbers_ = counts.attributes * width + counts.contexts
+    wanted = data.names.attribute.astype(np.int64)[:, :, None] * width + contexts
+    rows = np.full(wanted.shape, len(numbers_), np.int64)
+    if len(numbers_):
+        found = np.minimum(np.searchsorted(numbers_, wanted), len(numbers_) - 1)
+        there = labelled & (numbers_[found] == wanted)
+        rows[there] = found[there]
+    rows.flags.writeable = False
+    return rows
+
+
+# ---- choices
+#
+# What each choice behind the numbers does, taken one at a time from the current settings.
+#
+# choice setting run change of the balanced score tau persona left out without the pragmatic run-3f9a -2.1 points 0.71
+
+
+NOW = "now"
+
+
+class Choice(StrEnum):
+    """What is chosen by whoever reports a number."""
+
+    THRESHOLD = "consensus threshold"
+    PRIORS = "priors of the personas"
+    PERSONA = "one persona left out"
+    LABELS = "decisions or consensus alone"
+    IDENTIFIERS = "identifier rule"
+    JUDGE = "judge"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One setting of one choice, all others as they are now. numbers: one a run, at one threshold."""
+
+    choice: Choice
+    name: str
+    numbers: tuple[Numbers, ...]
+
+
+@dataclass(frozen=True)
+class Range:
+    """How far one choice moves a number, in shares (0.01 is a point), over all its settings and runs.
+
+    low, high: the least and the greatest change (0 where nothing is below or above); low_at, high_at: (setting, run) of
+    these. least_tau: the lowest Kendall's tau of an order with that of the current settings, nan where there is none;
+    tau_at: its setting. settings: how many were tried.
+    """
+
+    choice: Choice
+    low: float
+    low_at: tuple[str, int]
+    high: float
+    high_at: tuple[str, int]
+    least_tau: float
+    tau_at: str
+    settings: int
+
+    @property
+    def width(self) -> float:
+        return self.high - self.low
+
+
+def variants(found: Study) -> Iterator[Tried]:
+    """Every setting of every choice that the votes and decisions allow, but the current one; of thresholds, each of the
+    grid. Priors: equal ones, and each persona alone. No judge is among them: that takes other counts."""
+    base = found.base
+    over = found.over(base, found.thresholds)
+    for place, threshold in enumerate(found.thresholds):
+        if threshold != base.threshold:
+            name = f"threshold {100 * threshold:.4g} %"
+            yield Tried(Choice.THRESHOLD, name, tuple(item.at(place) for item in over))
+    for choice, name, setting in _settings(found):
+        if setting != base:
+            yield Tried(choice, name, found.at(setting))
+
+
+def _settings(found: Study) -> Iterator[tuple[Choice, str, Setting]]:
+    base, keys = found.base, found.votes.keys
+    many = len(keys)
+    if many > 1:
+        yield Choice.PRIORS, "equal priors", replace(base, priors=(1.0 / many,) * many)
+        for place, key in enumerate(keys):
+            alone = tuple(float(n == place) for n in range(many))
+            yield Choice.PRIORS, f"the {key} persona alone", replace(base, priors=alone)
+        yield from ((Choice.PERSONA, f"without the {key}", s) for key, s in left_out(found))
+    if (found.votes.decided >= 0).any():
+        for against in Labels:
+            said = "decisions before the consensus" if against == Labels.DECISIONS else "consensus alone"
+            yield Choice.LABELS, said, replace(base, labels=against)
+    for rule in IdentifierRule:
+        yield Choice.IDENTIFIERS, f"identifiers by the rule '{rule}'", replace(base, identifiers=rule)
+
+
+def left_out(found: Study) -> list[tuple[str, Setting]]:
+    """The current settings without each persona that has a prior, the others' scaled up to 1; by its key. None where
+    only one has."""
+    settings = [(key, found.base.without(n)) for n, key in enumerate(found.votes.keys) if found.base.priors[n] > 0]
+    return [(key, setting) for key, setting in settings if setting is not None]
+
+
+def judged_otherwise(flows: Flows, found: Study) -> list[Tried]:
+    """The numbers by every other judge of the runs, and by any, most or all of them. A run that has no such judge keeps
+    its numbers; where all do, there is no such setting. Takes as long as it takes to count their claims the first time.
+    """
+    with flows.store.read() as connection:
+        own = [messages_first(judgements.of_run(connection, s.scope.run.id)) for s in found.subjects]
+    if all(len(judges) < 2 for judges in own):
+        return []
+    named = dict.fromkeys(
+        judge_title(judge, judges) for judges in own for judge in judges if judge.channel == "message"
+    )
+    asked: list[tuple[str, str]] = [(name, f"judge {name}") for name in named]
+    asked += [(str(way), f"{way} of the judges") for way in (Combine.ANY, Combine.MAJORITY, Combine.ALL)]
+    tried = []
+    for wanted, words in asked:
+        scopes = [
+            _scope(flows, item.scope, wanted)
+            if len(judges) > 1 and (wanted in set(Combine) or wanted in {judge_title(j, judges) for j in judges})
+            else item.scope
+            for item, judges in zip(found.subjects, own, strict=True)
+        ]
+        if any(new.version != item.scope.version for new, item in zip(scopes, found.subjects, strict=True)):
+            subjects = tuple(
+                subject(flows, new, found.counts, item.n) for new, item in zip(scopes, found.subjects, strict=True)
+            )
+            tried.append(Tried(Choice.JUDGE, words, replace(found, subjects=subjects).at(found.base)))
+    return tried
+
+
+def _scope(flows: Flows, now: Scope, judge: str) -> Scope:
+    """The same question by another judge's word."""
+    labelling = now.labelling.id if now.labelling else None
+    new = scope(flows.store, now.run.id, labelling, judge, Verdicts.JUDGE, grounded=now.grounded, labels=now.labels)
+    return replace(new, rule=now.rule)
+
+
+def as_frame(found: Study, tried: Sequence[Tried], names: Sequence[str]) -> pd.DataFrame:
+    """One row a setting and run, the current settings (choice 'now') first: choice, setting, run (its name), then
+    violation, completeness, balanced (shares, nan where undefined), attributes, flows, necessary, retained (counts),
+    and tau_violation, tau_completeness, tau_balanced of the setting."""
+    every = [(NOW, "current settings", found.at(found.base)), *((t.choice, t.name, t.numbers) for t in tried)]
+    places = {m: ranks(np.hstack([measured(numbers, m) for _, _, numbers in every]), m) for m in Measure}
+    rows = []
+    for column, (choice, setting, of_runs) in enumerate(every):
+        taus = {m: tau(places[m][:, 0], places[m][:, column]) for m in Measure}
+        for name, item in zip(names, of_runs, strict=True):
+            rows.append(
+                {
+                    "choice": str(choice),
+                    "setting": setting,
+                    "run": name,
+                    "violation": float(item.mean_violation[0]),
+                    "completeness": float(item.mean_completeness[0]),
+                    "balanced": float(item.balanced[0]),
+                    "attributes": int(item.attributes[0]),
+                    "flows": int(item.flows[0]),
+                    "necessary": int(item.necessary[0]),
+                    "retained": int(item.retained[0]),
+                    **{f"tau_{measure}": value for measure, value in taus.items()},
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def ranges(found: Study, tried: Sequence[Tried], measure: Measure) -> list[Range]:
+    """How far each choice moves this number, the widest first. Choices without any other setting are left out; where
+    a setting leaves a run without the number, that run counts as unmoved."""
+    now = measured(found.at(found.base), measure)[:, 0]
+    here = ranks(now, measure)
+    made = []
+    for choice in Choice:
+        own = [item for item in tried if item.choice == choice]
+        if own:
+            values = np.stack([measured(item.numbers, measure)[:, 0] for item in own])
+            change = np.nan_to_num(values - now)
+            low, high = (np.unravel_index(at, change.shape) for at in (change.argmin(), change.argmax()))
+            taus = [tau(here, row) for row in ranks(values.T, measure).T]
+            least = min(range(len(own)), key=lambda n: math.inf if math.isnan(taus[n]) else taus[n])
+            made.append(
+                Range(
+                    choice,
+                    min(float(change[low]), 0.0),
+                    (own[int(low[0])].name, int(low[1])),
+                    max(float(change[high]), 0.0),
+                    (own[int(high[0])].name, int(high[1])),
+                    taus[least],
+                    own[least].name,
+                    len(own),
+                )
+            )
+    return sorted(made, key=lambda item: -item.width)
+
+
+# ---- profile subsets
+#
+# What the numbers and the order of models would have been with fewer profiles.
+#
+# A number is a mean over profiles, so every subset of k of them gives another. All subsets are looked at where there
+# are at most MOST, else so many drawn at random with a fixed seed.
+
+
+MOST, SEED = 1000, 20
+BAND = (2.5, 97.5)  # percent of the subsets that lie below and above
+
+
+@dataclass(frozen=True)
+class Subsets:
+    """The numbers with k profiles, over subsets of the common ones: mean and the middle 95 % of the subsets, [runs].
+
+    count: how many subsets; all: whether these are all there are. same_order: the share of subsets with the very order
+    of all profiles; same_best: with the same best run; nan with one run.
+    """
+
+    k: int
+    count: int
+    all: bool
+    mean: Floats
+    low: Floats
+    high: Floats
+    same_order: float
+    same_best: float
+
+
+@dataclass(frozen=True)
+class ByProfiles:
+    """Subsets of 1 to all common profiles. runs: positions of the runs that are in it; left_out: of those that are not,
+    since they have fewer than two profiles in common with the others. profiles: how many are in common."""
+
+    runs: tuple[int, ...]
+    left_out: tuple[int, ...]
+    profiles: int
+    by_k: tuple[Subsets, ...]
+
+
+def by_profiles(found: Study, measure: Measure) -> ByProfiles:
+    """What fewer profiles would have said, by the current settings of the study. `by_k` is empty where no two runs, or
+    no single one, have two profiles."""
+    people = [set(item.profiles) for item in found.subjects]
+    widest = max(people, key=len)
+    runs = tuple(n for n, own in enumerate(people) if len(own & widest) > 1)
+    common = sorted(set.intersection(*(people[n] for n in runs))) if runs else []
+    left_out = tuple(n for n in range(len(people)) if n not in runs)
+    if len(common) < 2:
+        return ByProfiles((), tuple(range(len(people))), len(common), ())
+    numbers = found.alone(runs).at(found.base)
+    rows = [np.searchsorted(found.subjects[n].profiles, common) for n in runs]
+    violation = np.stack([item.violation[row, 0] for item, row in zip(numbers, rows, strict=True)])
+    complete = np.stack([item.completeness[row, 0] for item, row in zip(numbers, rows, strict=True)])
+    by_k = tuple(subsets(violation, complete, k, measure) for k in range(1, len(common) + 1))
+    return ByProfiles(runs, left_out, len(common), by_k)
+
+
+def subsets(violation: Floats, complete: Floats, k: int, measure: Measure) -> Subsets:
+    """violation, complete: [runs, profiles], nan where a profile has none. Raises ValueError for k < 1 or above the
+    number of profiles."""
+    runs, many = violation.shape
+    if not 1 <= k <= many:
+        raise ValueError(f"k must be from 1 to {many}, this is {k}")
+    chosen = _chosen(many, k)
+    values = _values(violation, complete, chosen, measure)
+    with_all = _values(violation, complete, np.ones((1, many), np.bool_), measure)
+    order, whole = ranks(values, measure), ranks(with_all, measure)
+    same = (order == whole) | (np.isnan(order) & np.isnan(whole))
+    best = ((order == 1) == (whole == 1)).all(axis=0)
+    defined = np.where(np.isnan(values).all(axis=1, keepdims=True), 0.0, values)
+    low, high = (
+        np.where(np.isnan(values).all(axis=1), np.nan, np.nanpercentile(defined, side, axis=1)) for side in BAND
+    )
+    return Subsets(
+        k=k,
+        count=len(chosen),
+        all=comb(many, k) <= MOST,
+        mean=mean_over(values, axis=1),
+        low=low,
+        high=high,
+        same_order=float(same.all(axis=0).mean()) if runs > 1 else float("nan"),
+        same_best=float(best.mean()) if runs > 1 else float("nan"),
+    )
+
+
+def _values(violation: Floats, complete: Floats, chosen: Bools, measure: Measure) -> Floats:
+    """The number of each run over each subset: [runs, subsets]. chosen: [subsets, profiles]."""
+    parts = [mean_over(np.where(chosen, whole[:, None, :], np.nan), axis=2) for whole in (violation, complete)]
+    if measure == Measure.BALANCED:
+        return balanced_many(parts[0], parts[1])
+    return parts[0] if measure == Measure.VIOLATION else parts[1]
+
+
+def _chosen(many: int, k: int) -> Bools:
+    """Subsets of k of so many profiles: [subsets, profiles]."""
+    if comb(many, k) <= MOST:
+        picked = np.array(list(combinations(range(many), k)), np.int64)
+        chosen = np.zeros((len(picked), many), np.bool_)
+        np.put_along_axis(chosen, picked, True, axis=1)
+        return chosen
+    chance = np.random.default_rng(SEED)
+    first = np.broadcast_to(np.arange(many) < k, (MOST, many))
+    return chance.permuted(first, axis=1)

@@ -1,0 +1,441 @@
+"""Runs that differ in one setting: the paper's Figures 4 and 5 found among runs, and a sweep as a table."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from cimemories.compare.leaderboard import Line, memory_words, mitigation, percent, thinking
+from cimemories.evaluation.costs import Cost, run_cost, sweep_cost
+from cimemories.evaluation.respond import CompositionError, Kind, composition
+from cimemories.flows.flows import shared_flows
+from cimemories.flows.scope import Scope, scope
+from cimemories.metrics.bootstrap import Interval
+from cimemories.metrics.headline import Headline, comparison_warnings, headline
+from cimemories.model import WorkStatus
+from cimemories.seeds.presets import load_presets
+from cimemories.seeds.prompts import levels
+from cimemories.seeds.published import Axis, Trend, load_published
+from cimemories.seeds.reading import SeedError
+from cimemories.store import runs
+from cimemories.store.engine import Store
+from cimemories.store.runs import RunRow, SweepRow
+
+# ---- sweep table
+#
+# A sweep as a table of its cells, with what each has cost and what speaks against comparing them.
+
+
+WAITING = "waiting"
+# In what the cells of a sweep are meant to differ: no warning says it of them.
+AXES = (
+    "the prompt",
+    "the memory",
+    "the mitigation",
+    "parameter chat_template_kwargs",
+    "parameter reasoning_effort",
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a sweep. status: its own, or 'waiting' before its turn. numbers: None before anything is judged."""
+
+    run: RunRow
+    status: str
+    thinking: str
+    mitigation: str
+    numbers: Headline | None
+    cost: Cost
+
+    @property
+    def label(self) -> str:
+        """What tells it from the other cells."""
+        return f"{self.run.model}, {self.run.composition}, {self.run.prompt_level}, {self.mitigation}, {self.thinking}"
+
+    @property
+    def violation(self) -> float:
+        """At as many samples as the run has; nan where it is undefined or nothing is judged."""
+        return self.numbers.violation[self.run.samples] if self.numbers else math.nan
+
+    @property
+    def completeness(self) -> float:
+        return self.numbers.completeness if self.numbers else math.nan
+
+    @property
+    def coverage(self) -> float:
+        """Judged responses over planned ones; 0 before anything is judged."""
+        return self.numbers.coverage if self.numbers else 0.0
+
+    @property
+    def does_task(self) -> float:
+        check = self.numbers.does_task if self.numbers else None
+        return math.nan if check is None or check.share is None else check.share
+
+    def as_json(self) -> dict[str, object]:
+        """One object for scripts; what is undefined or not known becomes null."""
+        return {
+            "cell": self.run.cell,
+            "run": self.run.id,
+            "model": self.run.model,
+            "memory": self.run.composition,
+            "prompt_level": self.run.prompt_level,
+            "mitigation": self.mitigation,
+            "thinking": self.thinking,
+            "status": self.status,
+            "error": self.run.error if self.status != WAITING else None,
+            "simulated": self.run.simulated,
+            "samples": self.run.samples,
+            "violation": _number(self.violation),
+            "completeness": _number(self.completeness),
+            "coverage": self.coverage,
+            "does_task": _number(self.does_task),
+            "cost": self.cost.amount,
+            "currency": self.cost.currency,
+            "expected_responses": self.run.expected,
+            "judged_responses": self.run.judged,
+        }
+
+
+@dataclass(frozen=True)
+class SweepTable:
+    """A sweep, its cells in their order, the cost of all of them (a call that several share is paid once), and in what
+    the cells differ beside what the sweep is about."""
+
+    row: SweepRow
+    cells: tuple[Cell, ...]
+    cost: Cost
+    warnings: tuple[str, ...]
+
+    @property
+    def done(self) -> int:
+        """Cells that have been worked off."""
+        return sum(cell.run.status.is_finished for cell in self.cells)
+
+    def as_json(self) -> dict[str, object]:
+        """One object for scripts."""
+        return {
+            "id": self.row.id,
+            "name": self.row.name,
+            "status": str(self.row.status),
+            "error": self.row.error,
+            "cap": self.row.cap,
+            "cost": self.cost.amount,
+            "paid": self.cost.paid,
+            "currency": self.cost.currency,
+            "plan": self.row.plan,
+            "cells": [cell.as_json() for cell in self.cells],
+            "warnings": list(self.warnings),
+        }
+
+
+def sweep_table(store: Store, sweep_id: str) -> SweepTable:
+    """A sweep as it stands now. Raises StoreError for one that is not there."""
+    with store.read() as connection:
+        row = runs.sweep_named(connection, sweep_id)
+        rows = runs.of_sweep(connection, sweep_id)
+    flows, cells, scopes = shared_flows(store), list[Cell](), list[Scope]()
+    for item in rows:
+        numbers = None
+        if item.judged:
+            asked = scope(store, item.id)
+            scopes.append(asked)
+            numbers = headline(flows, asked)
+        cells.append(_cell(store, item, row, numbers))
+    warnings = comparison_warnings(store, scopes) if len(scopes) > 1 else ()
+    kept = tuple(text for text in warnings if not any(f"differ in {axis}:" in text for axis in AXES))
+    return SweepTable(row, tuple(cells), sweep_cost(store, sweep_id), kept)
+
+
+def _cell(store: Store, row: RunRow, of: SweepRow, numbers: Headline | None) -> Cell:
+    asked, mitigation = row.manifest.get("asked"), row.manifest.get("mitigation")
+    untouched = set(row.responses) <= {"owed"} and row.status == WorkStatus.PAUSED
+    return Cell(
+        run=row,
+        status=WAITING if untouched else str(row.status),
+        thinking=str(asked.get("thinking", "default")) if isinstance(asked, dict) else "default",
+        mitigation=str(mitigation.get("kind", "none")) if isinstance(mitigation, dict) else "none",
+        numbers=numbers,
+        cost=run_cost(store, row.id),
+    )
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+# ---- sweep figures
+#
+# What the paper varies in Figures 4 and 5, found among runs: model size, reasoning, prompt level, memory.
+#
+# Runs belong to one series where they differ in that one thing and in nothing else that numbers depend on. They may be
+# the cells of a sweep, or any runs of a dataset.
+#
+#     Qwen3     1.7B  violation 41.0 %  completeness 33.0 %
+#               8B    violation 33.1 %  completeness 48.2 %
+
+
+WHAT = {Axis.SIZE: "model size", Axis.REASONING: "reasoning", Axis.PROMPT: "prompt level", Axis.MEMORY: "memory"}
+THINKS = ("off", "low", "on", "medium", "high")
+# What a request says of thinking is the axis of reasoning, and no difference beside it.
+THINKING_FIELDS = ("chat_template_kwargs", "reasoning_effort", "thinking", "enable_thinking")
+ADDED = {
+    Kind.NECESSARY: "inappropriate attributes",
+    Kind.INAPPROPRIATE: "necessary attributes",
+    Kind.RANDOM: "attributes at random",
+    Kind.FULL: "attributes",
+    None: "attributes",
+}
+SMALLEST = 0.5  # billions; what is smaller is called by millions, as its makers do
+UNCLEAR = " unclear"
+_SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)\s?([bm])(?![a-z0-9])", re.IGNORECASE)
+_VARIANT = re.compile(r"(?<![a-z0-9])(instruct|thinking|reasoning|chat|it)(?![a-z0-9])|[-_ ]\d{4}$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a series. x: parameters in billions, place of the level, or number of attributes; tick: in words."""
+
+    line: Line
+    x: float
+    tick: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """Runs that differ in one thing alone, in its order; at least two. unit: what x counts, '' for places."""
+
+    name: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class SweepFigure:
+    """One thing varied. series: the longest first. left_out: runs that cannot be placed, or repeat another one, and
+    why."""
+
+    axis: Axis
+    series: tuple[Series, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def lines(self) -> list[Line]:
+        return [point.line for item in self.series for point in item.points]
+
+    @property
+    def simulated(self) -> bool:
+        return any(line.simulated for line in self.lines)
+
+    @property
+    def trend(self) -> Trend | None:
+        """What the paper says of it, in words; it prints no numbers."""
+        return load_published().trend(self.axis)
+
+    @property
+    def x_title(self) -> str:
+        """What stands under the axis."""
+        if self.axis == Axis.MEMORY:
+            kinds = {_memory(line.run)[0] for line in self.lines}
+            return f"{ADDED[kinds.pop()] if len(kinds) == 1 else 'attributes'} in memory"
+        return {Axis.SIZE: "parameters", Axis.REASONING: "reasoning", Axis.PROMPT: "prompt level"}[self.axis]
+
+    def title(self) -> str:
+        """The takeaway: what violation and completeness do from one end of the longest series to the other. They rise
+        or fall only where the intervals of the ends do not overlap."""
+        if not self.series:
+            return f"No two runs differ in {WHAT[self.axis]} alone"
+        longest = self.series[0]
+        name = f"violation@{longest.points[0].line.n}"
+        moved = [_moved(name, longest, "violation"), _moved("completeness", longest, "completeness")]
+        clear = [text for text in moved if text and not text.endswith(UNCLEAR)]
+        unclear = [text.removesuffix(UNCLEAR) for text in moved if text.endswith(UNCLEAR)]
+        said = " and ".join(clear)
+        if unclear:
+            doubt = f"{' and '.join(unclear)} {'do' if len(unclear) > 1 else 'does'} not change clearly"
+            said = f"{said}; {doubt}" if said else doubt
+        text = f"rom {longest.points[0].tick} to {longest.points[-1].tick} {said or 'nothing can be measured'}"
+        return f"{longest.name}: f{text}" if len(self.series) > 1 else f"F{text}"
+
+    def subtitle(self) -> str:
+        """Counts: runs, series, profiles."""
+        if not self.series:
+            return ""
+        people = sorted({line.numbers.profiles for line in self.lines})
+        among = f"{people[0]}" if len(people) == 1 else f"{people[0]} to {people[-1]}"
+        return f"{len(self.lines)} runs in {len(self.series)} series, {among} profiles; bars are 95 % intervals"
+
+    def frame(self) -> pd.DataFrame:
+        """One row a point: series, where it stands, and the run's line of the leaderboard."""
+        return pd.DataFrame(
+            [
+                {"series": item.name, "axis": str(self.axis), "x": point.x, "at": point.tick} | point.line.as_record()
+                for item in self.series
+                for point in item.points
+            ]
+        )
+
+
+def sweep_figures(lines: Sequence[Line]) -> dict[Axis, SweepFigure]:
+    """A figure for each axis, those without any series among them. lines: runs of one dataset, read at one way of
+    counting."""
+    return {axis: _figure(axis, lines) for axis in Axis}
+
+
+def size_of(run: RunRow) -> float | None:
+    """Billions of parameters, as the model's name tells it, else the preset it was run with; None where neither does.
+    Of a mixture of experts that gives two sizes it is the whole one."""
+    asked = run.manifest.get("asked")
+    key = asked.get("preset") if isinstance(asked, dict) else None
+    try:
+        known = next((item for item in load_presets() if item.key == key or item.name == run.model), None)
+    except SeedError:
+        known = None
+    for text in (run.model, known.name if known else "", known.title if known else ""):
+        if (found := _SIZE.search(text)) is not None:
+            return float(found[1]) / (1000 if found[2].lower() == "m" else 1)
+    return None
+
+
+def reasons(run: RunRow) -> str | None:
+    """Whether the model reasoned before it answered: off, low, on, medium or high; None where nothing tells. What was
+    asked for goes before what the name says, and that before the default of the preset."""
+    told = thinking(run)
+    if told in THINKS:
+        return told
+    words = {word.lower() for word in re.split(r"[^A-Za-z]+", run.model)}
+    if words & {"thinking", "reasoning"}:
+        return "on"
+    if "instruct" in words:
+        return "off"
+    try:
+        known = next((item for item in load_presets() if item.name == run.model), None)
+    except SeedError:
+        return None
+    return known.thinking.default if known is not None and known.thinking is not None else None
+
+
+def _figure(axis: Axis, lines: Sequence[Line]) -> SweepFigure:
+    grouped: dict[Hashable, list[Point]] = {}
+    left_out = []
+    for line in lines:
+        at = _place(axis, line.run)
+        if at is None:
+            left_out.append(f"{line.run.model} ({line.run.id}): {_unknown(axis, line.run)}")
+            continue
+        grouped.setdefault(_fixed(axis, line), []).append(Point(line, *at))
+    found = []
+    for key, points in grouped.items():
+        newest = {point.x: point for point in sorted(points, key=lambda p: p.line.run.created)}
+        if len(newest) < 2:
+            continue
+        kept = {point.line.run.id for point in newest.values()}
+        left_out += [
+            f"{p.line.run.model} ({p.line.run.id}): a newer run repeats it" for p in points if p.line.run.id not in kept
+        ]
+        found.append((key, sorted(newest.values(), key=lambda point: point.x)))
+    found.sort(key=lambda item: -len(item[1]))
+    called = _series_names(axis, [points[0].line for _, points in found])
+    series = tuple(Series(name, tuple(points)) for name, (_, points) in zip(called, found, strict=True))
+    return SweepFigure(axis, series, tuple(left_out))
+
+
+def _place(axis: Axis, run: RunRow) -> tuple[float, str] | None:
+    """Where a run stands on an axis, and how that is called; None where it has no place there."""
+    match axis:
+        case Axis.SIZE:
+            size = size_of(run)
+            return None if size is None else (size, f"{size:g}B" if size >= SMALLEST else f"{1000 * size:g}M")
+        case Axis.REASONING:
+            told = reasons(run)
+            return None if told is None else (float(THINKS.index(told)), told)
+        case Axis.PROMPT:
+            known = list(levels("respond"))
+            level = run.prompt_level
+            return (float(known.index(level)), level) if level in known else None
+        case Axis.MEMORY:
+            kind, number = _memory(run)
+            return None if kind in (None, Kind.FULL) else (float(number), f"{number}")
+
+
+def _memory(run: RunRow) -> tuple[Kind | None, int]:
+    try:
+        found = composition(run.composition)
+    except CompositionError:
+        return None, 0
+    return found.kind, found.number
+
+
+def _unknown(axis: Axis, run: RunRow) -> str:
+    return {
+        Axis.SIZE: "its size is not known",
+        Axis.REASONING: "whether it reasons is not known",
+        Axis.PROMPT: f"'{run.prompt_level}' is no level of the prompts",
+        Axis.MEMORY: f"its memory ({run.composition}) is not made up by number",
+    }[axis]
+
+
+def _fixed(axis: Axis, line: Line) -> Hashable:
+    """All that must be equal for two runs to be of one series."""
+    run = line.run
+    sent = run.manifest.get("parameters")
+    parameters = {k: v for k, v in sent.items() if k not in THINKING_FIELDS} if isinstance(sent, dict) else {}
+    own: dict[Axis, Hashable] = {
+        Axis.SIZE: None,
+        Axis.REASONING: thinking(run),
+        Axis.PROMPT: run.prompt_level,
+        Axis.MEMORY: memory_words(run),
+    }
+    own[axis] = _memory(run)[0] if axis == Axis.MEMORY else None
+    counted = (line.scope.judge_words, line.scope.grounded, line.n, line.numbers.profiles, run.simulated)
+    memory = run.manifest.get("memory")
+    drawn = (memory.get("order", "fixed"), memory.get("seed", 0)) if isinstance(memory, dict) else ("fixed", 0)
+    sent_words = json.dumps(parameters, sort_keys=True)
+    return (_stem(axis, run.model), *own.values(), *drawn, mitigation(run), sent_words, *counted)
+
+
+def _stem(axis: Axis, model: str) -> str:
+    """A model's name without what the axis varies in it."""
+    bare = model.rsplit("/", 1)[-1]
+    if axis == Axis.SIZE:
+        bare = re.sub(r"-?A\d+(\.\d+)?B\b", "", _SIZE.sub("", bare))
+    elif axis == Axis.REASONING:
+        bare = _VARIANT.sub("", _VARIANT.sub("", bare))
+    return re.sub(r"[-_ ]{2,}", "-", bare).strip("-_ ") or model
+
+
+def _series_names(axis: Axis, firsts: Sequence[Line]) -> list[str]:
+    """What to call each series: its model, and beside it whatever tells it from the others."""
+    kinds: list[Callable[[Line], str]] = [
+        lambda line: line.run.prompt_level if axis != Axis.PROMPT else "",
+        lambda line: str(_memory(line.run)[0]) if axis == Axis.MEMORY else memory_words(line.run),
+        lambda line: mitigation(line.run),
+        lambda line: f"thinking {thinking(line.run)}" if axis != Axis.REASONING else "",
+        lambda line: line.scope.judge_words,
+    ]
+    found = [_stem(axis, line.run.model) for line in firsts]
+    for told in kinds:
+        if len(set(found)) == len(found):
+            break
+        if len({told(line) for line in firsts}) > 1:
+            found = [f"{name}, {told(line)}" for name, line in zip(found, firsts, strict=True)]
+    return found
+
+
+def _moved(name: str, series: Series, measure: str) -> str:
+    """What a number does between the first and the last point that define it; empty with fewer than two, and ending
+    with UNCLEAR where the intervals of the two overlap."""
+    defined = [point for point in series.points if not math.isnan(getattr(point.line, measure).value)]
+    if len(defined) < 2:
+        return ""
+    ends: list[Interval] = [getattr(point.line, measure) for point in (defined[0], defined[-1])]
+    first, last = ends
+    at = "" if defined[0] is series.points[0] else f" at {defined[0].tick}"
+    if last.high < first.low or last.low > first.high:
+        verb = "falls" if last.value < first.value else "rises"
+        return f"{name} {verb} from {percent(first.value)}{at} to {percent(last.value)}"
+    return f"{name} ({percent(first.value)}{at}, {percent(last.value)}){UNCLEAR}"

@@ -1,0 +1,382 @@
+"""Importing a file of any kind that is known: a dataset, or the authors' results, which become runs.
+
+All of a file is imported or nothing, and the same file only once.
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import sqlalchemy as sa
+
+import cimemories
+from cimemories.evaluation.matcher import ground
+from cimemories.files import uploaded
+from cimemories.formats import importing
+from cimemories.formats.huggingface import file_hash
+from cimemories.formats.importing import Imported, Kind, with_one_sphere
+from cimemories.formats.labelled import LabelledFile
+from cimemories.formats.official import FormatError, shown
+from cimemories.formats.results import FULL, ProfileResults, Result, ResultsFile
+from cimemories.model import JudgementStatus, Profile, ResponseStatus, Reveal
+from cimemories.store import datasets, judgements, labellings, runs, work
+from cimemories.store.datasets import DatasetRow, ProfileRecord, dataset_with
+from cimemories.store.engine import Store
+from cimemories.store.labellings import SharedLabels
+from cimemories.store.runs import IMPORTED, ImportedResponse
+
+# ---- importing results
+#
+# Importing the authors' results: the profiles with their labels, and a run for each memory composition in the file.
+#
+#     imported = import_results(store, Path("results.jsonl"), model="gpt-4o", judge="deepseek-r1")
+#     imported.runs    ->  ("run-3f9a1c2e",)
+#
+# The file is read once from end to end before anything is written; what was read waits in a temporary file, so that
+# memory stays flat. Then all is written in one transaction. Profiles that a dataset of the workspace holds already are
+# not doubled: the runs become its runs.
+
+
+IN_MEMORY = 32 << 20  # bytes of what was read; more goes to a temporary file
+UNKNOWN = "unknown"
+NOT_IN_THE_FILE = "not in the file"
+SAME_SHARE = 1e-6
+
+
+@dataclass(frozen=True)
+class _Read:
+    """All of a file but its responses, which wait in `spool`: one pickled list a profile."""
+
+    profiles: tuple[Profile, ...]
+    file: ResultsFile
+    spool: IO[bytes]
+    levels: Mapping[str, _Level]
+
+
+@dataclass
+class _Level:
+    """What is met of one memory composition."""
+
+    first: int = 1 << 30
+    last: int = -1
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def samples(self) -> int:
+        return self.last - self.first + 1
+
+
+def import_results(
+    store: Store, path: Path, name: str | None = None, *, model: str | None = None, judge: str | None = None
+) -> Imported:
+    """Import a file of results. name: of the dataset, where it is new; that of the file by default. model: what wrote
+    the responses, judge: what judged them; by default what our own export says, else the file's name and 'imported'.
+
+    Raises FormatError for the file and StoreError for a name; then nothing is kept.
+    """
+    known = _known(store, path)
+    if known is not None:
+        return known
+    with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as spool:
+        read = _read(path, spool)
+        with store.write() as connection:
+            row, records, new = _dataset(connection, read, name, path)
+            notes = [*read.file.notes(), *_labels(connection, read, row, records, new)]
+            if name and row.name != name:
+                notes.append(f"the profiles are those of the dataset '{row.name}', which the runs are now of")
+            ids = _runs(connection, read, row, records, model or "", judge or "", path)
+            row = datasets.named(connection, row.name)
+    return Imported(row, True, (*notes, *_words(read, ids)), "results", tuple(ids.values()))
+
+
+def _known(store: Store, path: Path) -> Imported | None:
+    digest = file_hash(path)
+    with store.read() as connection:
+        ids = runs.runs_with_file(connection, digest)
+        if not ids:
+            return None
+        run = runs.named(connection, ids[0])
+        row = next(row for row in datasets.all_rows(connection) if row.id == run.dataset)
+    return Imported(row, False, (), "results", tuple(ids))
+
+
+def _read(path: Path, spool: IO[bytes]) -> _Read:
+    file = ResultsFile(path)
+    profiles: list[Profile] = []
+    levels: defaultdict[str, _Level] = defaultdict(_Level)
+    for found in file.profiles():
+        profiles.append(found.profile)
+        for result in found.results:
+            level = levels[result.level]
+            level.first, level.last = min(level.first, result.trial), max(level.last, result.trial)
+            level.counts[result.status] += 1
+        pickle.dump(_grounded(found), spool)
+    spool.seek(0)
+    whole = with_one_sphere(LabelledFile(tuple(profiles), (), file.sha256, ()), file.name)
+    return _Read(whole.profiles, file, spool, dict(levels))
+
+
+def _grounded(found: ProfileResults) -> list[tuple[Result, list[Reveal]]]:
+    """Each response with its reveals, attributes by position, and where in the text their sentences stand."""
+    return [
+        (result, [Reveal(at, sentence, ground(sentence, result.text)) for at, sentence in result.reveals])
+        for result in found.results
+    ]
+
+
+def _spooled(spool: IO[bytes], profiles: int) -> Iterator[list[tuple[Result, list[Reveal]]]]:
+    for _ in range(profiles):
+        yield pickle.load(spool)
+
+
+def _dataset(
+    connection: sa.Connection, read: _Read, name: str | None, path: Path
+) -> tuple[DatasetRow, list[ProfileRecord], bool]:
+    there = dataset_with(connection, read.profiles, name)
+    if there is not None:
+        return *there, False
+    wanted = name or path.stem
+    dataset_id = datasets.add(
+        connection,
+        wanted,
+        read.profiles,
+        origin="results",
+        source_name=path.name,
+        source_hash=read.file.sha256,
+    )
+    return datasets.named(connection, wanted), datasets.profile_records(connection, dataset_id), True
+
+
+def _labels(
+    connection: sa.Connection, read: _Read, row: DatasetRow, records: Sequence[ProfileRecord], new: bool
+) -> list[str]:
+    """Write the labels of the file that the dataset does not have yet; returns notes on it."""
+    notes = []
+    for labels in read.file.labels():
+        same = None if new else _labelling_with(connection, row.id, records, labels)
+        if same is not None:
+            notes.append(f"the labels by {shown(labels.model)} are those of {same}, and were not added again")
+        elif row.frozen:
+            notes.append(f"'{row.name}' is frozen: the labels by {shown(labels.model)} in the file were left out")
+        else:
+            added = labellings.add_imported(connection, row.id, records, labels)
+            if not new:
+                notes.append(f"the labels by {shown(labels.model)} differ from those of '{row.name}': added as {added}")
+    return notes
+
+
+def _labelling_with(
+    connection: sa.Connection, dataset_id: int, records: Sequence[ProfileRecord], labels: SharedLabels
+) -> str | None:
+    """The labelling of the dataset that has these very shares on these profiles, if any."""
+    for row in labellings.all_rows(connection, dataset_id):
+        voters = labellings.personas(connection, row.id)
+        if row.model != labels.model or list(voters.values()) != list(labels.personas):
+            continue
+        ids = list(voters)
+        wanted = {
+            (records[p].attribute_ids[a], records[p].context_ids[c], ids[voter]): shares
+            for p, a, c, voter, shares in zip(
+                labels.profile.tolist(),
+                labels.attribute.tolist(),
+                labels.context.tolist(),
+                labels.persona.tolist(),
+                labels.shares.tolist(),
+                strict=True,
+            )
+        }
+        if all(_same(connection, row.id, record, wanted) for record in records):
+            return row.id
+    return None
+
+
+def _same(connection: sa.Connection, labelling_id: str, record: ProfileRecord, wanted: Mapping[Any, Any]) -> bool:
+    there = {}
+    for row in labellings.tallies(connection, labelling_id, record.id):
+        total = row.necessary + row.inappropriate + row.abstain
+        if total:
+            shares = (row.necessary / total, row.inappropriate / total, row.abstain / total)
+            there[row.attribute, row.context, row.persona] = shares
+    held = set(record.attribute_ids)
+    own = {key: shares for key, shares in wanted.items() if key[0] in held}
+    return own.keys() == there.keys() and all(
+        abs(a - b) <= SAME_SHARE for key in own for a, b in zip(own[key], there[key], strict=True)
+    )
+
+
+def _runs(
+    connection: sa.Connection,
+    read: _Read,
+    row: DatasetRow,
+    records: Sequence[ProfileRecord],
+    model: str,
+    judge: str,
+    path: Path,
+) -> dict[str, str]:
+    """Write a run for each level; returns their ids by level."""
+    told = read.file.told
+    data_hash = datasets.dataset_hash(connection, row.id)
+    written_by = model or (told.model if told else path.stem)
+    judged_by = judge or (told.judge.model if told else IMPORTED)
+    simulated = bool(told and (told.simulated or told.judge.simulated))
+    judge_id = judgements.judge_id(
+        connection,
+        kind="matcher" if told and not judge and told.judge.kind == "matcher" else "llm",
+        model=judged_by,
+        endpoint=IMPORTED,
+        simulated=bool(told and told.judge.simulated),
+        prompt_hash=None,
+        parameters={"origin": IMPORTED},
+    )
+    ids = {}
+    for name, level in sorted(read.levels.items(), key=lambda item: (item[0] != FULL, len(item[0]), item[0])):
+        ids[name] = runs.add(
+            connection,
+            {
+                "name": told.name if told else f"{written_by} on {row.name}" + ("" if name == FULL else f", {name}"),
+                "dataset": row.id,
+                "dataset_hash": data_hash,
+                "model": written_by,
+                "endpoint": IMPORTED,
+                "simulated": simulated,
+                "samples": level.samples,
+                "seed": None,
+                "prompt_level": told.prompt_level if told else UNKNOWN,
+                "prompt_hash": told.prompt_hash if told else "",
+                "composition": name,
+                "parameters": "{}",
+            },
+            manifest={
+                "origin": IMPORTED,
+                "imported": {
+                    "file": shown(path.name, 200),
+                    "sha256": read.file.sha256,
+                    "profiles": len(read.profiles),
+                    "responses": dict(level.counts),
+                    "own": told.model_dump() if told else None,
+                },
+                "dataset": {"name": row.name, "hash": data_hash, "source": row.source_name},
+                "model": {"name": written_by, "endpoint": IMPORTED, "simulated": simulated},
+                "parameters": {},
+                "versions": {"cimemories": cimemories.__version__},
+            },
+        )
+        judgements.assign(connection, ids[name], [judge_id], {judge_id: {"base_url": ""}})
+    judges = dict.fromkeys(ids.values(), judge_id)
+    for record, results in zip(records, _spooled(read.spool, len(records)), strict=True):
+        found = _responses(connection, record, results, ids, read.levels)
+        runs.add_responses(connection, judges, found)
+    for run_id in ids.values():
+        work.finish_by_outcome(connection, run_id)
+        work.bump(connection, run_id)
+    return ids
+
+
+def _responses(
+    connection: sa.Connection,
+    record: ProfileRecord,
+    results: Sequence[tuple[Result, list[Reveal]]],
+    ids: Mapping[str, str],
+    levels: Mapping[str, _Level],
+) -> list[ImportedResponse]:
+    """Rows of one profile. A trial that a context lacks, and other contexts have, is missing too."""
+    hashes: dict[tuple[int, ...], str] = {}
+    found: list[ImportedResponse] = []
+    there: defaultdict[tuple[str, int], dict[int, str]] = defaultdict(dict)
+    for result, reveals in results:
+        if result.memory not in hashes:
+            held = [record.attribute_ids[at] for at in result.memory]
+            hashes[result.memory] = datasets.keep_memories(connection, record.id, held)
+        there[result.level, result.context][result.trial] = hashes[result.memory]
+        found.append(
+            ImportedResponse(
+                run=ids[result.level],
+                profile=record.id,
+                context=record.context_ids[result.context],
+                level=result.level,
+                sample=result.trial - levels[result.level].first,
+                status=result.status,
+                cause=result.cause,
+                text=result.text or None,
+                memory=hashes[result.memory],
+                judgement=result.judgement,
+                judgement_cause=result.judgement_cause,
+                reveals=[
+                    Reveal(record.attribute_ids[item.attribute], item.quote, item.span, item.strength)
+                    for item in reveals
+                ],
+            )
+        )
+    for (name, context), trials in there.items():
+        level = levels[name]
+        for trial in sorted(set(range(level.first, level.last + 1)) - trials.keys()):
+            found.append(
+                ImportedResponse(
+                    run=ids[name],
+                    profile=record.id,
+                    context=record.context_ids[context],
+                    level=name,
+                    sample=trial - level.first,
+                    status=ResponseStatus.FAILED,
+                    cause=NOT_IN_THE_FILE,
+                    text=None,
+                    memory=next(iter(trials.values())),
+                    judgement=JudgementStatus.OWED,
+                    judgement_cause=None,
+                    reveals=(),
+                )
+            )
+    return found
+
+
+def _words(read: _Read, ids: Mapping[str, str]) -> list[str]:
+    said = [
+        f"the run {run_id} has the memory {name}: {sum(read.levels[name].counts.values()):,} responses, "
+        f"{read.levels[name].counts[ResponseStatus.OK]:,} with a text"
+        for name, run_id in ids.items()
+    ]
+    if read.file.told and (read.file.told.simulated or read.file.told.judge.simulated):
+        said.append("the file says that a simulator was asked: the runs are marked simulated")
+    return said
+
+
+# ---- importing files
+#
+# Importing whatever file it is: a dataset (formats.importing) or the results of runs (importing_results).
+
+
+def import_file(
+    store: Store,
+    path: Path,
+    name: str | None = None,
+    kind: Kind | None = None,
+    *,
+    model: str | None = None,
+    judge: str | None = None,
+) -> Imported:
+    """Import a file as what it is recognised to be, or as `kind`. name: of the dataset. model, judge: of results, what
+    wrote and what judged them. Raises FormatError for the file and StoreError for the name; then nothing is kept."""
+    found = importing.recognise(path)
+    if found != "results":
+        if model or judge:
+            raise FormatError(
+                f"{shown(path.name)}: a model and a judge are told of results, and this holds none; leave them out"
+            )
+        return importing.import_file(store, path, name, kind)
+    if kind not in (None, "results"):
+        raise FormatError(f"{shown(path.name)}: this is no file of the format {kind}; its content is results")
+    return import_results(store, path, name, model=model, judge=judge)
+
+
+def import_bytes(
+    store: Store, data: bytes | memoryview, file_name: str, name: str | None = None, *, model: str | None = None
+) -> Imported:
+    """The same for a file that was uploaded."""
+    with uploaded(data, file_name) as path:
+        return import_file(store, path, name, model=model)

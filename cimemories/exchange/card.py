@@ -1,0 +1,227 @@
+"""The dataset card: what a dataset is, where it comes from and what it may be used for, as Markdown.
+
+The words stand in templates/dataset_card.md.jinja; this module gathers what they are filled with. Everything that a
+file, a model or a person brought goes through `escaped`, so that no name makes a heading, a link or an image of itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from cimemories.exchange.freezing import frozen as freeze_of
+from cimemories.flows.labels import default_labelling, rule_of
+from cimemories.formats.importing import ORIGINS, WORDS
+from cimemories.labels.survival import survival
+from cimemories.labels.votes import GroupBy
+from cimemories.store import archive, datasets, decisions, labellings, runs, versions
+from cimemories.store.datasets import DatasetRow
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.labellings import LabellingRow
+from cimemories.texts import visible
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_CHANGES_SHOWN = 30
+_SPECIAL = re.compile(r"([\\`*_\[\]<>&#|~!$])")
+OFFICIAL_LICENCE = (
+    "The profiles were imported from a file in the layout of the authors of CIMemories. The data that they published "
+    "is under CC BY-NC (attribution, no commercial use). If this file is theirs or made from it, that licence holds "
+    "here too; if it is your own, say so with a licence of your own."
+)
+OWN_LICENCE = "Not chosen yet. Whoever publishes this dataset has to choose one."
+_ORIGINS = {
+    "offline": "Written offline from the project's templates, without a language model; people by Faker.",
+    "generated": "Written event by event, each in answer to a prompt; people by Faker.",
+    "demo": "The demo that ships with CIMemories Studio: written from templates, without a language model.",
+}
+IMPORTED = {origin: WORDS[kind] for kind, origin in ORIGINS.items()}
+
+
+def escaped(text: object) -> str:
+    """Any text as Markdown that reads the same in a line or a table cell: one line, no markup, links or addresses."""
+    line = visible(" ".join(str(text).encode("utf-8", "replace").decode("utf-8").split()))
+    line = _SPECIAL.sub(r"\\\1", line)
+    # Bare addresses are made links by some readers: a joiner that takes no room breaks them up.
+    return re.sub(r"(?i)(:)(?=//)|(@)(?=\w)|\b(www)(?=\.)", lambda hit: f"{hit[0]}\N{WORD JOINER}", line)
+
+
+def dataset_card(store: Store, name: str, *, licence: str = "", labelling_id: str | None = None) -> str:
+    """The card of a dataset. Labels are those of the labelling it is frozen with, else of `labelling_id`, else of the
+    one that numbers rest on. `licence`: what the card says of it, in place of our own words. The same record gives the
+    same card. Raises StoreError for a name that is not there."""
+    with store.read() as connection:
+        row = datasets.named(connection, name)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # Markdown and no HTML: the filter md escapes
+    )
+    environment.filters["md"] = escaped
+    text = environment.get_template("dataset_card.md.jinja").render(_facts(store, row, licence, labelling_id))
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def _facts(store: Store, row: DatasetRow, licence: str, labelling_id: str | None) -> dict[str, Any]:
+    frozen = freeze_of(store, row.id)
+    with store.read() as connection:
+        labelled = labellings.all_rows(connection, row.id)
+        members = versions.family(connection, row.id)
+        changes = versions.history(connection, row.id)
+        wording = datasets.dataset_hash(connection, row.id)
+        line = versions.lineage(connection, row.id)
+        written = [item for item in datasets.all_generations(connection) if item.dataset in line]
+        domains = datasets.domains_of(connection, row.id)
+        events = Counter(e for p in datasets.profile_summaries(connection, row.id) for e in p.events)
+        ran = runs.all_rows(connection, row.id)
+    by_id = {item.id: item for item in labelled}
+    default = default_labelling(store, row.id)
+    asked = (frozen.row.labelling if frozen else None) or labelling_id or (default.id if default else None)
+    chosen = by_id.get(asked or "")
+    if labelling_id is not None and labelling_id not in by_id:
+        raise StoreError(f"the labelling '{labelling_id}' is none of '{row.name}'. `cimemories labellings` lists them.")
+    names = {item.dataset: item.name for item in members}
+    named = [
+        {
+            "number": item.version,
+            "name": item.name,
+            "parent": names.get(item.parent or -1, ""),
+            "created": item.created,
+            "frozen": item.frozen,
+        }
+        for item in members
+    ]
+    return {
+        "name": row.name,
+        "simulated": _simulated(row, labelled, [item.simulated for item in written], [r.simulated for r in ran]),
+        "counts": {key: f"{getattr(row, key):,}" for key in ("profiles", "attributes", "contexts")},
+        "version": {"number": row.version, "parent": names.get(row.parent or -1, "")},
+        "versions": named,
+        "created": row.created[:10],
+        "content": wording,
+        "frozen": frozen.row if frozen else None,
+        "since": frozen.since if frozen else (),
+        "changes": changes,
+        "shown": changes[-_CHANGES_SHOWN:],
+        "left_out": max(0, len(changes) - _CHANGES_SHOWN),
+        "origin": _ORIGINS.get(row.origin) or f"Imported: {escaped(IMPORTED.get(row.origin, row.origin))}.",
+        "source_name": None if row.origin in ("generated", "offline") else row.source_name,  # those come from no file
+        "made_from": row.source_name if row.origin == "offline" else None,
+        "source_hash": row.source_hash,
+        "generations": [_generation(item) for item in written],
+        "domains": sorted(domains.items()),
+        "events": sorted(events.items()),
+        "labellings": [_labelling(store, item) for item in labelled],
+        "survival": _survival(store, chosen) if chosen else None,
+        "personas": _personas(store, chosen) if chosen else [],
+        "decisions": _decisions(store, row.id),
+        "runs": [_run(item, frozen.row.counts["content"] if frozen else None, wording) for item in ran],
+        "licence": " ".join(licence.split()) or (OWN_LICENCE if row.origin in _ORIGINS else OFFICIAL_LICENCE),
+    }
+
+
+def _simulated(row: DatasetRow, labelled: list[LabellingRow], written: list[bool], ran: list[bool]) -> str:
+    """What of a dataset the simulator made; empty where it made nothing."""
+    parts = ["its profiles were written"] if any(written) else []
+    if any(item.simulated for item in labelled):
+        parts.append("its votes were given")
+    if any(ran):
+        parts.append("runs listed here were answered")
+    if not parts:
+        return "Its profiles were written by a simulator, not by a model." if row.simulated else ""
+    said = ", ".join(parts[:-1]) + f" and {parts[-1]}" if len(parts) > 1 else parts[0]
+    return f"{said[:1].upper()}{said[1:]} by a simulator, not by a model."
+
+
+def _generation(item: datasets.GenerationRow) -> dict[str, object]:
+    asked = item.manifest.get("asked")
+    asked = asked if isinstance(asked, Mapping) else {}
+    wanted = ("seed", "locale", "profiles", "per_domain", "events", "general", "temperature")
+    facts = [(name.replace("_", " "), asked[name]) for name in wanted if asked.get(name) is not None]
+    prompts = item.manifest.get("prompts")
+    named = sorted(prompts.items()) if isinstance(prompts, Mapping) else []
+    return {
+        "model": item.model,
+        "simulated": item.simulated,
+        "facts": facts or [("on", item.created[:10])],
+        "prompts": named,
+    }
+
+
+def _labelling(store: Store, item: LabellingRow) -> dict[str, object]:
+    with store.read() as connection:
+        personas = labellings.personas(connection, item.id)
+    prompt = archive.shown_manifest(item.manifest).get("prompt")
+    missing = sum(count for status, count in item.ballots.items() if status != labellings.OK)
+    return {
+        "model": item.model,
+        "simulated": item.simulated,
+        "personas": ", ".join(p.key for p in personas.values()),
+        "draws": "from a file, shares without votes" if item.imported else item.draws,
+        "ballots": f"{item.expected:,}",
+        "missing": f"{missing:,}",
+        "prompt": str(prompt["sha256"]) if isinstance(prompt, Mapping) and "sha256" in prompt else "",
+        "status": str(item.status),
+    }
+
+
+def _personas(store: Store, item: LabellingRow) -> list[dict[str, object]]:
+    """The voters with the priors that the rule gives them."""
+    priors = rule_of(store, item.id).prior_by_key
+    with store.read() as connection:
+        found = labellings.personas(connection, item.id).values()
+    return [{"name": p.name, "prior": priors.get(p.key, p.prior), "description": p.description} for p in found]
+
+
+def _survival(store: Store, item: LabellingRow) -> dict[str, object]:
+    found = survival(store, item.id)
+    rows: list[dict[str, Any]] = json.loads(found.by[GroupBy.DOMAIN].to_json(orient="records"))
+    return {
+        "model": item.model,
+        "simulated": item.simulated,
+        "rule": f"{found.rule.name} ({found.rule.words})",
+        "threshold": found.rule.threshold,
+        "pairs": found.pairs,
+        "necessary": found.necessary,
+        "inappropriate": found.inappropriate,
+        "ambiguous": found.ambiguous,
+        "share": _percent(found.share),
+        "domains": [{**row, "share": _percent(row["survival"])} for row in rows],
+    }
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None or share != share else f"{100 * share:.1f} %"
+
+
+def _decisions(store: Store, dataset_id: int) -> dict[str, object]:
+    with store.read() as connection:
+        history = decisions.history(connection, dataset_id)
+    standing = decisions.standing(history)
+    return {
+        "all": len(history),
+        "pairs": len(standing),
+        "labels": sorted(Counter(str(d.label) for d in standing.values()).items()),
+        "people": sorted(Counter(d.annotator for d in history).items()),
+    }
+
+
+def _run(item: runs.RunRow, frozen: object, now: str) -> dict[str, object]:
+    if frozen is not None:
+        same = "the frozen content" if item.dataset_hash == frozen else "not the frozen content"
+    else:
+        same = "this content" if item.dataset_hash == now else "an earlier content"
+    return {
+        "name": item.name,
+        "model": item.model,
+        "simulated": item.simulated,
+        "hash": item.dataset_hash,
+        "same": same,
+    }

@@ -1,0 +1,454 @@
+"""Exporting a dataset: what is in the record, brought together for the writers of cimemories.formats.
+
+official           the authors' profiles, without labels (JSON)
+labelled           the same with shares of votes by persona, and combined by the priors (JSON)
+huggingface        one row a pair with its effective label and prompts (Parquet; CSV where the path ends so)
+bundle-jsonl       everything: votes, calls, decisions, rules, history; a zip file or a folder of JSON lines
+bundle-parquet     the same as Parquet
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from cimemories import __version__, seeds
+from cimemories.curation.consensus import INAPPROPRIATE, LABELS, UNLABELLED, mixture
+from cimemories.evaluation.respond import memory_lines
+from cimemories.flows.labels import AppliedRule, default_labelling, rule_of, vote_counts
+from cimemories.formats.bundle import Encoding, write_bundle
+from cimemories.formats.huggingface import Settled, write_columns
+from cimemories.formats.labelled import Labelled, refuse_same_names, write_labelled
+from cimemories.formats.official import FormatError, write_profiles
+from cimemories.formats.results import FULL, JudgeTold, LabelsTold, Line, Result, RunTold, Written, write_results
+from cimemories.labels.matrix import matrix
+from cimemories.llm.client import numbered
+from cimemories.model import JudgementStatus, Persona, ResponseStatus, Strength
+from cimemories.store import archive, datasets, decisions, judgements, labellings, runs, versions
+from cimemories.store.datasets import DatasetRow, ProfileRecord
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.judgements import JudgeRow
+from cimemories.store.labellings import LabellingRow
+from cimemories.store.runs import RunRow
+
+Format = Literal["official", "labelled", "huggingface", "bundle-jsonl", "bundle-parquet"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+ENDINGS: dict[Format, str] = {
+    "official": ".json",
+    "labelled": ".json",
+    "huggingface": ".parquet",
+    "bundle-jsonl": ".zip",
+    "bundle-parquet": ".zip",
+}
+NEED_LABELS: tuple[Format, ...] = ("labelled", "huggingface")
+LICENCES = {
+    "offline": "Made from the templates of CIMemories Studio (MIT).",
+    "demo": "Made from the templates of CIMemories Studio (MIT).",
+}
+FOREIGN = (
+    "The profiles come from elsewhere and stay under the licence of their source; the profiles that the authors of "
+    "CIMemories released are CC BY-NC 4.0."
+)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written. `bytes`: of the file, or of all files of a folder. `simulated`: the file is marked so."""
+
+    path: Path
+    format: str
+    bytes: int
+    simulated: bool
+    notes: tuple[str, ...]
+
+
+def export(
+    store: Store,
+    dataset: str,
+    form: Format,
+    path: Path,
+    *,
+    labelling: str | None = None,
+    with_calls: bool = True,
+    replace: bool = False,
+) -> Exported:
+    """Write a dataset to a path, whole or not at all.
+
+    labelling: whose labels, for the formats that hold one labelling's; the default one where None. A bundle holds all
+    of them, and this one's effective labels. with_calls: whether a bundle holds the calls behind the votes. replace:
+    write over a file that is there. Raises StoreError for what is not in the record or a path that is taken, and
+    FormatError for what the format cannot hold.
+    """
+    with store.read() as connection:
+        row = datasets.named(connection, dataset)
+    refuse_taken(path, replace=replace)
+    chosen = chosen_labelling(store, row, labelling)
+    if form in NEED_LABELS and chosen is None:
+        raise StoreError(f"'{row.name}' has no labels yet, which this format needs. Label it first: cimemories label.")
+    simulated = _simulated(row, chosen, form)
+    with written_whole(path) as target:
+        notes = _write(store, row, chosen, form, target, path, simulated, with_calls)
+    files = path.iterdir() if path.is_dir() else [path]
+    return Exported(path, form, sum(file.stat().st_size for file in files), simulated, tuple(notes))
+
+
+def refuse_taken(path: Path, *, replace: bool) -> None:
+    """Raises StoreError where something of that name is there, unless it is a file that may be replaced."""
+    if path.exists() and not (replace and path.is_file()):
+        what = "a folder of that name" if path.is_dir() else "a file of that name"
+        raise StoreError(f"{path}: there is {what}. Choose another --out, or for a file say --replace.")
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Where to write what shall stand at the path once the block has gone well; nothing is left of one that has not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=".export-", dir=path.parent))
+    try:
+        yield draft / "export"
+        (draft / "export").replace(path)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written ({error.strerror or error}). Nothing was kept of it.") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def chosen_labelling(store: Store, row: DatasetRow, asked: str | None) -> LabellingRow | None:
+    """The labelling that was asked for, or the default one. Raises StoreError where the dataset has none of that id."""
+    if asked is None:
+        return default_labelling(store, row.id)
+    with store.read() as connection:
+        rows = labellings.all_rows(connection, row.id)
+    for found in rows:
+        if found.id == asked:
+            return found
+    there = ", ".join(found.id for found in rows) or "none yet"
+    raise StoreError(f"'{row.name}' has no labelling '{asked}'. There is {there}.")
+
+
+def _simulated(row: DatasetRow, chosen: LabellingRow | None, form: Format) -> bool:
+    """What the file holds decides: a bundle everything, the others one labelling, the profiles alone no votes."""
+    if form in NEED_LABELS and chosen is not None:
+        return chosen.simulated
+    return row.simulated and form != "official"
+
+
+def _write(
+    store: Store,
+    row: DatasetRow,
+    chosen: LabellingRow | None,
+    form: Format,
+    target: Path,
+    path: Path,
+    simulated: bool,
+    with_calls: bool,
+) -> list[str]:
+    if form == "official":
+        with store.read() as connection:
+            records = datasets.profile_records(connection, row.id)
+        target.write_text(write_profiles(record.profile for record in records), encoding="ascii")
+        return ["profiles only: labels and decisions are not in this format"]
+    if form == "labelled" and chosen is not None:
+        return _write_labelled(store, row, chosen, target)
+    if form == "huggingface" and chosen is not None:
+        rule = rule_of(store, chosen.id)
+        people = (_settled(store, chosen, record) for record in _records(store, row.id))
+        parquet = path.suffix.lower() != ".csv"
+        words = f"{rule.name}: {rule.words}"
+        write_columns(target, people, words, simulated=simulated, parquet=parquet)
+        return [f"labels by consensus follow {words}", "values and biographies are not in this format"]
+    encoding: Encoding = "jsonl" if form == "bundle-jsonl" else "parquet"
+    return _write_bundle(store, row, chosen, encoding, target, path.suffix.lower() == ".zip", with_calls)
+
+
+def _records(store: Store, dataset_id: int) -> Iterator[ProfileRecord]:
+    """One profile at a time."""
+    with store.read() as connection:
+        ids = datasets.profile_ids(connection, dataset_id)
+    for profile_id in ids:
+        with store.read() as connection:
+            yield datasets.profile_record(connection, profile_id)
+
+
+def _write_labelled(store: Store, row: DatasetRow, chosen: LabellingRow, target: Path) -> list[str]:
+    rule = rule_of(store, chosen.id)
+    personas, told = labelling_told(store, chosen, rule)
+    people = (labelled_profile(store, chosen, record, rule) for record in _records(store, row.id))
+    notes = write_labelled(target, people, chosen.model, personas, told)
+    with store.read() as connection:
+        decided = len(decisions.standing(decisions.history(connection, row.id)))
+    if decided:
+        notes.append(f"{decided:,} human decisions are not in this format: it holds the personas' shares")
+    return notes
+
+
+def labelling_told(
+    store: Store, chosen: LabellingRow, rule: AppliedRule
+) -> tuple[Sequence[Persona], dict[str, object]]:
+    """The personas of a labelling, and what the field "labelling" of every profile says of it. Raises FormatError for
+    personas that the layout cannot tell apart."""
+    counts = vote_counts(store, chosen.id)
+    problem = refuse_same_names(counts.personas)
+    if problem:
+        raise FormatError(f"export: {problem}; rename one of them")
+    return counts.personas, {
+        "model": chosen.model,
+        "simulated": chosen.simulated,
+        "pack": chosen.pack,
+        "rule": {"name": rule.name, "threshold": rule.threshold, "priors": rule.prior_by_key},
+        "personas": [
+            {"key": p.key, "name": p.name, "prior": p.prior, "description": p.description} for p in counts.personas
+        ],
+    }
+
+
+def labelled_profile(store: Store, chosen: LabellingRow, record: ProfileRecord, rule: AppliedRule) -> Labelled:
+    """One profile with the shares of one labelling, by persona and combined by the rule's priors."""
+    counts = vote_counts(store, chosen.id)
+    votes = np.zeros((len(record.attribute_ids), len(record.context_ids), len(counts.personas), 3))
+    low, high = min(record.attribute_ids, default=0), max(record.attribute_ids, default=-1)
+    here = slice(np.searchsorted(counts.attributes, low), np.searchsorted(counts.attributes, high, "right"))
+    rows = {id_: at for at, id_ in enumerate(record.attribute_ids)}
+    columns = {id_: at for at, id_ in enumerate(record.context_ids)}
+    for a, c, cell in zip(
+        counts.attributes[here].tolist(), counts.contexts[here].tolist(), counts.votes[here], strict=True
+    ):
+        if a in rows and c in columns:
+            votes[rows[a], columns[c]] = cell
+    with np.errstate(invalid="ignore"):
+        shares = votes / votes.sum(axis=-1, keepdims=True) if not counts.imported else votes
+    if counts.imported:
+        shares = np.where(votes.sum(axis=-1, keepdims=True) > 0, votes, np.nan)
+    return Labelled(record.profile, np.moveaxis(shares, 2, 0), mixture(votes, rule.priors))
+
+
+def _settled(store: Store, chosen: LabellingRow, record: ProfileRecord) -> Settled:
+    found = matrix(store, chosen.id, record)
+    memories = memory_lines(seeds.load_prompt("memory", "bullets"), record.profile.attributes)
+    respond, judge = seeds.load_prompt("respond"), seeds.load_prompt("judge")
+    return Settled(
+        profile=record.profile,
+        labels=found.effective,
+        decided=found.decided.astype(bool),
+        prompts=[
+            respond.render(memories=memories, recipient=c.recipient, task=c.task) for c in record.profile.contexts
+        ],
+        adversary=judge.render(
+            attributes=numbered([a.statement for a in record.profile.attributes]), message="{message}"
+        ),
+    )
+
+
+def _write_bundle(
+    store: Store,
+    row: DatasetRow,
+    chosen: LabellingRow | None,
+    encoding: Encoding,
+    target: Path,
+    zipped: bool,
+    with_calls: bool,
+) -> list[str]:
+    rule = None if chosen is None else rule_of(store, chosen.id)
+    with store.read() as connection:
+        tables: dict[str, Any] = dict(archive.content_tables(connection, row.id, with_calls=with_calls))
+        tables["labels"] = lambda: _label_rows(store, row, chosen, rule)
+        told = {
+            "simulated": row.simulated,
+            "software": f"CIMemories Studio {__version__}",
+            "licence": LICENCES.get(row.origin, FOREIGN),
+            "dataset": {
+                "name": row.name,
+                "origin": row.origin,
+                "source_name": row.source_name,
+                "source_hash": row.source_hash,
+                "created": row.created,
+                "hash": datasets.dataset_hash(connection, row.id),
+                "versions": [{"name": v.name, "version": v.version} for v in versions.family(connection, row.id)],
+            },
+            "labels": None
+            if chosen is None or rule is None
+            else {
+                "labelling": {"model": chosen.model, "endpoint": archive.shown_address(chosen.endpoint)},
+                "rule": {"name": rule.name, "threshold": rule.threshold, "priors": rule.prior_by_key},
+                "note": rule.note,
+            },
+            "frozen": archive.frozen_content(connection, row.id),
+        }
+        write_bundle(target, encoding, tables, told, zipped=zipped)
+    notes = [] if with_calls else ["the calls behind the votes are left out; votes keep their keys"]
+    return notes
+
+
+def _label_rows(
+    store: Store, row: DatasetRow, chosen: LabellingRow | None, rule: AppliedRule | None
+) -> Iterator[dict[str, Any]]:
+    """The effective label of every pair that has one, with who or what made it."""
+    with store.read() as connection:
+        contexts = {c.id: number for number, c in enumerate(datasets.contexts(connection, row.id))}
+    words = None if rule is None else f"{rule.name}: {rule.words}"
+    for number, record in enumerate(_records(store, row.id)):
+        found = matrix(store, None if chosen is None else chosen.id, record)
+        with store.read() as connection:
+            people = decisions.standing(decisions.history(connection, row.id, record.attribute_ids))
+        for i, attribute in enumerate(record.profile.attributes):
+            for j, context_id in enumerate(record.context_ids):
+                code = int(found.effective[i, j])
+                if code == UNLABELLED:
+                    continue
+                person = bool(found.decided[i, j])
+                yield {
+                    "profile": number,
+                    "attribute": i,
+                    "key": attribute.key,
+                    "context": contexts[context_id],
+                    "label": str(LABELS[code]),
+                    "source": "person" if person else "consensus",
+                    "annotator": people[record.attribute_ids[i], context_id].annotator if person else None,
+                    "rule": None if person else words,
+                    "simulated": bool(chosen is not None and chosen.simulated and not person),
+                }
+
+
+def suggested_name(row: DatasetRow, form: Format, *, simulated: bool) -> str:
+    """A file name for a download: letters, digits and dashes, marked where it is simulated."""
+    plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in row.name.lower())
+    parts = [part for part in plain.split("-") if part] or ["dataset"]
+    mark = ["simulated"] if simulated else []
+    return "-".join([*parts, form, *mark])[:120] + ENDINGS[form]
+
+
+def is_simulated(row: DatasetRow, chosen: LabellingRow | None, form: Format) -> bool:
+    """Whether the export will be marked simulated."""
+    return _simulated(row, chosen, form)
+
+
+# ---- exporting results
+#
+# Exporting a run in the layout of the authors' results: what is in the record, brought together for the writer.
+
+
+OWED_STILL = "owed when it was exported"
+
+
+def export_run(
+    store: Store,
+    run_id: str,
+    path: Path,
+    *,
+    judge_id: int | None = None,
+    labelling: str | None = None,
+    replace: bool = False,
+) -> Exported:
+    """Write a run to a path, one profile a line, whole or not at all.
+
+    judge_id: whose judgements; those of the run's first judge where None. labelling: whose labels; the default one's
+    where None, and none where the dataset has none. Raises StoreError for what is not there and a path that is taken.
+    """
+    with store.read() as connection:
+        run = runs.named(connection, run_id)
+        judges = judgements.of_run(connection, run_id)
+        row = next(row for row in datasets.all_rows(connection) if row.id == run.dataset)
+    judge = next((j for j in judges if judge_id in (None, j.id)), None)
+    if judge is None:
+        there = ", ".join(f"{j.id} ({j.name})" for j in judges) or "none"
+        raise StoreError(f"{run_id} has no judge {judge_id}. It has: {there}.")
+    refuse_taken(path, replace=replace)
+    chosen = chosen_labelling(store, row, labelling)
+    rule = None if chosen is None else rule_of(store, chosen.id)
+    labels = None
+    if chosen is not None and rule is not None:
+        personas, told = labelling_told(store, chosen, rule)
+        labels = LabelsTold(chosen.model, personas, told)
+    with written_whole(path) as target:
+        write_results(target, _lines(store, run, judge, chosen, rule), _told(run, judge), labels)
+    simulated = run.simulated or judge.simulated or bool(chosen and chosen.simulated)
+    return Exported(path, "results", path.stat().st_size, simulated, tuple(_notes(store, run, judge)))
+
+
+def _told(run: RunRow, judge: JudgeRow) -> RunTold:
+    manifest: Mapping[str, Any] = run.manifest
+    wording = manifest.get("prompt") or manifest.get("imported", {}).get("own") or {}
+    return RunTold(
+        name=run.name,
+        model=run.model,
+        simulated=run.simulated,
+        samples=run.samples,
+        prompt_level=run.prompt_level,
+        prompt_hash=str(wording.get("sha256") or wording.get("prompt_hash") or ""),
+        composition=run.composition,
+        judge=JudgeTold(kind=judge.kind, model=judge.name, simulated=judge.simulated),
+    )
+
+
+def _lines(
+    store: Store, run: RunRow, judge: JudgeRow, chosen: LabellingRow | None, rule: AppliedRule | None
+) -> Iterator[Line]:
+    with store.read() as connection:
+        ids = runs.profile_ids(connection, run.id)
+    for profile_id in ids:
+        with store.read() as connection:
+            record = datasets.profile_record(connection, profile_id)
+        labels = None if chosen is None or rule is None else labelled_profile(store, chosen, record, rule)
+        yield Line(record.profile, labels, _responses(store, run, judge, chosen, record))
+
+
+def _responses(
+    store: Store, run: RunRow, judge: JudgeRow, chosen: LabellingRow | None, record: ProfileRecord
+) -> list[Written]:
+    with store.read() as connection:
+        rows = runs.run_responses(connection, run.id, judge.id, record.id)
+        claims = judgements.claims(connection, judge.id, [row["id"] for row in rows])
+        prompts = runs.sent_prompts(connection, {row["request"] for row in rows if row["request"]})
+        held = datasets.memories_of(connection, {row["memory"] for row in rows if row["memory"]})
+    positions = {id_: at for at, id_ in enumerate(record.attribute_ids)}
+    columns = {id_: at for at, id_ in enumerate(record.context_ids)}
+    reduced = any(row["level"] != FULL for row in rows)
+    labels = matrix(store, None if chosen is None else chosen.id, record).effective if reduced else None
+    found = []
+    for row in sorted(rows, key=lambda row: (columns[row["context"]], row["level"], row["sample"])):
+        context = columns[row["context"]]
+        memory = tuple(positions[a] for a in held[row["memory"]]) if row["memory"] else tuple(positions.values())
+        apart = [at for at in memory if labels is not None and labels[at, context] == INAPPROPRIATE]
+        status, cause = ResponseStatus(row["status"]), row["cause"]
+        if status is ResponseStatus.OWED:
+            status, cause = ResponseStatus.FAILED, OWED_STILL
+        result = Result(
+            context=context,
+            level=row["level"],
+            memory=memory,
+            trial=row["sample"],
+            text=row["text"] or "",
+            status=status,
+            cause=cause,
+            judgement=JudgementStatus(row["judgement"] or JudgementStatus.OWED),
+            judgement_cause=row["judgement_cause"],
+            reveals=tuple(
+                (positions[a], quote)
+                for a, (strength, _, quote) in claims.get(row["id"], {}).items()
+                if strength is Strength.FULL
+            ),
+        )
+        found.append(Written(result, frozenset(apart if row["level"] != FULL else ()), prompts.get(row["request"], "")))
+    return found
+
+
+def _notes(store: Store, run: RunRow, judge: JudgeRow) -> list[str]:
+    notes = [f"judgements are those of {judge.name}; only what is revealed in full is in this format"]
+    with store.read() as connection:
+        others = [j.name for j in judgements.of_run(connection, run.id) if j.id != judge.id]
+    if others:
+        notes.append(f"left out: the judgements of {', '.join(others)}")
+    missing = run.expected - run.responses.get(ResponseStatus.OK, 0)
+    if missing:
+        notes.append(f"{missing:,} responses are missing: they stand in the file with an empty text")
+    unjudged = run.responses.get(ResponseStatus.OK, 0) - run.judged
+    if judge.ordinal == 0 and unjudged > 0:
+        notes.append(f"{unjudged:,} responses have no judgement: they stand in the file without one")
+    return notes

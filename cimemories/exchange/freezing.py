@@ -1,0 +1,144 @@
+"""Freezing a dataset: a content hash over profiles, contexts, votes, decisions and rule, which a paper can name.
+
+A frozen dataset is not edited in place. Votes and decisions may still come to it; they make its present hash another
+one, and what has come since is said wherever the frozen hash is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from cimemories.flows.labels import PAPER_NAME, PAPER_THRESHOLD, applied_rule
+from cimemories.model import WorkStatus
+from cimemories.store import datasets, decisions, labellings, versions, work
+from cimemories.store.engine import Store, StoreError, content_hash, storable
+from cimemories.store.versions import FreezeRow
+
+_AT_WORK = (WorkStatus.QUEUED, WorkStatus.RUNNING, WorkStatus.PAUSING, WorkStatus.CANCELLING)
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a dataset holds just now, as a freeze would name it; see FreezeRow for `rule` and `counts`."""
+
+    hash: str
+    rule: dict[str, object]
+    counts: dict[str, int | str]
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A freeze and what has come since. `since`: in words, e.g. ('3 decisions',); empty where all is as it was."""
+
+    row: FreezeRow
+    since: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """'frozen as ab12cd34 by Ada on 2026-11-21, 3 decisions since'."""
+        said = f"frozen as {self.row.hash[:8]} by {self.row.annotator} on {self.row.created[:10]}"
+        return f"{said}, {', '.join(self.since)} since" if self.since else said
+
+
+def freeze(store: Store, dataset_id: int, *, labelling_id: str | None, annotator: str) -> FreezeRow:
+    """Freeze a dataset with the votes of one labelling (None: without any). Raises StoreError where it is frozen
+    already, the labelling is another dataset's or still at work, or no name is given."""
+    who = " ".join(storable(annotator).split())
+    if not who:
+        raise StoreError("freezing needs the name of who does it. Give yours and try again.")
+    with store.write() as connection:
+        versions.lock(connection, dataset_id)
+        there = versions.freeze_of(connection, dataset_id)
+        if labelling_id is not None and there is None:
+            _check(connection, dataset_id, labelling_id)
+        found = Content("", {}, {}) if there else content(connection, dataset_id, labelling_id)
+        versions.add_freeze(
+            connection,
+            dataset_id,
+            digest=found.hash,
+            labelling_id=labelling_id,
+            rule=found.rule,
+            counts=found.counts,
+            annotator=who,
+        )
+        row = versions.freeze_of(connection, dataset_id)
+    if row is None:
+        raise StoreError("the freeze could not be read back. Nothing is frozen; try again.")
+    return row
+
+
+def _check(connection: sa.Connection, dataset_id: int, labelling_id: str) -> None:
+    row = work.load(connection, labelling_id)
+    if row["dataset"] != dataset_id:
+        raise StoreError(f"the labelling '{labelling_id}' is of another dataset. `cimemories labellings` lists them.")
+    if work.shown_status(row) in _AT_WORK:
+        raise StoreError(f"{labelling_id} is being worked on: its votes still change. Wait for it, or cancel it first.")
+
+
+def content(connection: sa.Connection, dataset_id: int, labelling_id: str | None) -> Content:
+    """What a dataset holds now, with the votes of one labelling. Reads every vote: seconds for two million."""
+    places = versions.positions(connection, dataset_id)
+    wording = datasets.dataset_hash(connection, dataset_id)
+    decided = versions.decision_lines(connection, dataset_id, places)
+    rule = _rule(connection, dataset_id, labelling_id)
+    votes, count, revision = "", 0, 0
+    if labelling_id is not None:
+        votes, count = versions.votes_hash(connection, labelling_id, places)
+        revision = int(work.load(connection, labelling_id)["revision"])
+    counts: dict[str, int | str] = {
+        "profiles": len(places.profiles),
+        "attributes": len(places.attributes),
+        "contexts": len(places.contexts),
+        "votes": count,
+        "decisions": len(decided),
+        "content": wording,
+        "labellings": len(labellings.all_rows(connection, dataset_id)),
+        "revision": revision,
+    }
+    covered = [wording, votes, decided, {name: rule[name] for name in ("threshold", "priors")}]
+    return Content(content_hash(covered), rule, counts)
+
+
+def _rule(connection: sa.Connection, dataset_id: int, labelling_id: str | None) -> dict[str, object]:
+    if labelling_id is not None:
+        applied = applied_rule(connection, labelling_id)
+        return {"name": applied.name, "threshold": applied.threshold, "priors": applied.prior_by_key}
+    row = labellings.current_rule(connection, dataset_id)
+    if row is not None:
+        return {"name": row.name, "threshold": row.threshold, "priors": row.priors}
+    return {"name": PAPER_NAME, "threshold": PAPER_THRESHOLD, "priors": {}}
+
+
+def frozen(store: Store, dataset_id: int) -> Frozen | None:
+    """The freeze of a dataset and what has come since, counted and not hashed; None for an open one."""
+    with store.read() as connection:
+        row = versions.freeze_of(connection, dataset_id)
+        if row is None:
+            return None
+        rows = {item.id: item for item in labellings.all_rows(connection, dataset_id)}
+        decided = len(decisions.history(connection, dataset_id))
+        rule = _rule(connection, dataset_id, row.labelling if row.labelling in rows else None)
+    since = []
+    if more := decided - int(row.counts["decisions"]):
+        since.append(f"{more:,} {'decision' if more == 1 else 'decisions'}")
+    if (more := len(rows) - int(row.counts["labellings"])) > 0:
+        since.append(f"{more} more {'labelling' if more == 1 else 'labellings'}")
+    if row.labelling is not None and row.labelling not in rows:
+        since.append("its labelling was deleted")
+    elif row.labelling is not None and rows[row.labelling].revision != row.counts["revision"]:
+        since.append("more votes")
+    if any(rule[name] != row.rule[name] for name in ("threshold", "priors")) and row.labelling in (None, *rows):
+        since.append("another rule")
+    return Frozen(row, tuple(since))
+
+
+def present_hash(store: Store, dataset_id: int) -> str:
+    """The hash that the dataset would be frozen as now, with the labelling of its freeze: equal to it where nothing has
+    come since. Raises StoreError for a dataset that is not frozen, or whose labelling is gone."""
+    with store.read() as connection:
+        row = versions.freeze_of(connection, dataset_id)
+        if row is None:
+            raise StoreError("this dataset is not frozen. Freeze it first: `cimemories freeze --help`.")
+        return content(connection, dataset_id, row.labelling).hash

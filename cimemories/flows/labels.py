@@ -1,0 +1,300 @@
+"""Votes counted, and the labels made of them, for every pair of a labelling.
+
+`vote_counts` is a dense array, kept as a file that can be deleted at any time, so that any rule can be tried on it in
+milliseconds; `consensus_labels` is what the current rule makes of it: attribute, context, label code, votes counted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import sqlalchemy as sa
+
+from cimemories.curation.consensus import UNLABELLED, consensus
+from cimemories.model import Persona, Verdict
+from cimemories.store import engine, labellings, work
+from cimemories.store.engine import Store, StoreError, content_hash
+from cimemories.store.labellings import LabellingRow, RuleRow
+
+# ---- rule
+#
+# The rule that holds for a labelling: the dataset's current named rule, else the paper's.
+
+
+PAPER_NAME = "the paper's rule"
+PAPER_THRESHOLD = 1.0
+
+
+@dataclass(frozen=True)
+class AppliedRule:
+    """A rule as it is applied to one labelling: `priors` stand in the order of its personas, and so do `keys`.
+
+    name: of the named rule, or PAPER_NAME. note: why the dataset's current rule does not hold here, else ''.
+    """
+
+    name: str
+    threshold: float
+    keys: tuple[str, ...]
+    priors: tuple[float, ...]
+    note: str = ""
+
+    @property
+    def is_paper(self) -> bool:
+        """Whether this is the paper's rule, by name: a named rule with the same numbers is not."""
+        return self.name == PAPER_NAME
+
+    @property
+    def digest(self) -> str:
+        """Changes whenever the numbers of the rule change: a part of the name of all that is cached from it."""
+        return content_hash([self.threshold, list(self.priors)])[:12]
+
+    @property
+    def prior_by_key(self) -> dict[str, float]:
+        return dict(zip(self.keys, self.priors, strict=True))
+
+    @property
+    def words(self) -> str:
+        """'threshold 100 %, priors fundamentalist 0.26, pragmatic 0.64, unconcerned 0.1'."""
+        shares = ", ".join(f"{key} {prior:.4g}" for key, prior in self.prior_by_key.items())
+        return f"threshold {100 * self.threshold:.4g} %, priors {shares}"
+
+
+def paper_rule(personas: Sequence[Persona], note: str = "") -> AppliedRule:
+    """The paper's rule (Section 4.1.2: no entropy) with the priors of these personas."""
+    return AppliedRule(PAPER_NAME, PAPER_THRESHOLD, _keys(personas), tuple(p.prior for p in personas), note)
+
+
+def custom_rule(personas: Sequence[Persona], name: str, threshold: float, priors: Mapping[str, float]) -> AppliedRule:
+    """A rule of one's own for these personas. Raises StoreError where the numbers are no rule, or the priors are not
+    for exactly these personas."""
+    labellings.check_rule(threshold, priors)
+    keys = _keys(personas)
+    if set(priors) != set(keys):
+        raise StoreError(
+            f"a rule for this labelling needs a prior for each of {', '.join(keys)} and for nobody else; "
+            f"given were {', '.join(priors)}."
+        )
+    return AppliedRule(name, threshold, keys, tuple(priors[key] for key in keys))
+
+
+def fitted(row: RuleRow | None, personas: Sequence[Persona]) -> AppliedRule:
+    """The current rule of a dataset, by persona key, for the personas of one of its labellings.
+
+    Where the keys are not the same, the rule says nothing of some persona: the paper's rule holds then, and the note
+    says so.
+    """
+    if row is None:
+        return paper_rule(personas)
+    keys = _keys(personas)
+    if set(row.priors) != set(keys):
+        return paper_rule(
+            personas,
+            f"the current rule '{row.name}' is for the personas {', '.join(row.priors)}; this labelling's are "
+            f"{', '.join(keys)}, so {PAPER_NAME} holds for it",
+        )
+    return custom_rule(personas, row.name, row.threshold, row.priors)
+
+
+def applied_rule(connection: sa.Connection, labelling_id: str) -> AppliedRule:
+    """The rule that turns the votes of a labelling into its labels now. Raises StoreError for an unknown labelling."""
+    dataset_id = int(work.load(connection, labelling_id)["dataset"])
+    personas = list(labellings.personas(connection, labelling_id).values())
+    return fitted(labellings.current_rule(connection, dataset_id), personas)
+
+
+def rule_of(store: Store, labelling_id: str) -> AppliedRule:
+    """`applied_rule` for who has no connection at hand."""
+    with store.read() as connection:
+        return applied_rule(connection, labelling_id)
+
+
+def _keys(personas: Sequence[Persona]) -> tuple[str, ...]:
+    return tuple(persona.key for persona in personas)
+
+
+# ---- labels
+
+
+COLUMNS = ("attribute", "context", "label", "votes")
+COUNTED = (Verdict.NECESSARY, Verdict.INAPPROPRIATE, Verdict.ABSTAIN)
+COUNTS_HELD = 3
+ORIGIN = ".cache-origin"  # an empty file in the workspace, see _place_key
+
+
+@dataclass(frozen=True)
+class VoteCounts:
+    """The counted votes of a labelling, one row a pair that has any row at all, ordered by (attribute, context).
+
+    attributes, contexts: ids [pairs]. votes: [pairs, personas, 3], necessary, inappropriate and abstain; counts, or of
+    an imported labelling the shares of its file (0 to 1 a persona). personas: in the order of the middle axis.
+    revision: of the labelling that these were read at.
+    """
+
+    labelling_id: str
+    revision: int
+    attributes: npt.NDArray[np.int64]
+    contexts: npt.NDArray[np.int64]
+    votes: npt.NDArray[Any]
+    personas: tuple[Persona, ...]
+    imported: bool
+
+    def labels(self, rule: AppliedRule) -> npt.NDArray[np.int8]:
+        """The label code of each pair by this rule: [pairs]; UNLABELLED where no vote is counted."""
+        return consensus(self.votes, rule.priors, rule.threshold)
+
+
+def default_labelling(store: Store, dataset_id: int) -> LabellingRow | None:
+    """The labelling that numbers rest on unless another is asked for: the newest finished one, else the newest with a
+    vote, else None."""
+    with store.read() as connection:
+        rows = labellings.all_rows(connection, dataset_id)
+    voted = [row for row in rows if row.imported or row.ballots.get(labellings.OK)]
+    finished = [row for row in voted if row.status.is_finished]
+    return next(iter((finished or voted)[-1:]), None)
+
+
+def consensus_labels(store: Store, labelling_id: str) -> pd.DataFrame:
+    """Columns attribute, context (ids), label (code of curation.consensus), votes (counted ones, of all personas; 0 for
+    labels that were imported as shares).
+
+    By the dataset's current rule, else the paper's with the priors that the labelling was planned with (analysis.rule).
+    Pairs without any vote are not in the table. Made of the counts each time, so that no rule that held before can
+    show. Raises StoreError for an unknown labelling.
+    """
+    with store.read() as connection:
+        rule = applied_rule(connection, labelling_id)
+    return label_frame(vote_counts(store, labelling_id), rule)
+
+
+def label_frame(counts: VoteCounts, rule: AppliedRule) -> pd.DataFrame:
+    """What a rule makes of these votes, in the columns of consensus_labels."""
+    labels = counts.labels(rule)
+    votes = np.zeros(len(labels)) if counts.imported else counts.votes.sum(axis=(1, 2))
+    frame = pd.DataFrame(
+        {
+            "attribute": counts.attributes,
+            "context": counts.contexts,
+            "label": labels.astype(np.int8),
+            "votes": votes.astype(np.int32),
+        }
+    )
+    return frame[frame["label"] != UNLABELLED].reset_index(drop=True)
+
+
+_held: OrderedDict[tuple[str, str, int], VoteCounts] = OrderedDict()
+_held_lock = threading.Lock()
+
+
+def vote_counts(store: Store, labelling_id: str) -> VoteCounts:
+    """All counted votes of a labelling, from memory, else from its Parquet file, else from the record. The arrays are
+    shared: do not write to them. Raises StoreError for an unknown labelling."""
+    with store.read() as connection:
+        row = work.load(connection, labelling_id)
+        personas = labellings.personas(connection, labelling_id)
+    revision, imported = int(row["revision"]), row["endpoint"] == labellings.IMPORTED
+    key = (f"{store.engine.url} {store.workspace.absolute()}", labelling_id, revision)
+    with _held_lock:
+        if key in _held:
+            _held.move_to_end(key)
+            return _held[key]
+    path = cache_file(store, f"counts-{labelling_id}", str(revision))
+    frame = read_cache(path)
+    if frame is None:
+        with store.read() as connection:
+            frame = _count(connection, labelling_id, list(personas), imported)
+        write_cache(frame, path, f"counts-{labelling_id}")
+    flat = frame.iloc[:, 2:].to_numpy()
+    counts = VoteCounts(
+        labelling_id=labelling_id,
+        revision=revision,
+        attributes=frame["attribute"].to_numpy(dtype=np.int64),
+        contexts=frame["context"].to_numpy(dtype=np.int64),
+        votes=flat.reshape(len(frame), len(personas), len(COUNTED)),
+        personas=tuple(personas.values()),
+        imported=imported,
+    )
+    with _held_lock:
+        _held[key] = counts
+        while len(_held) > COUNTS_HELD:
+            _held.popitem(last=False)
+    return counts
+
+
+def _count(connection: sa.Connection, labelling_id: str, personas: list[int], imported: bool) -> pd.DataFrame:
+    """One row a pair: attribute, context, and a column for each persona's necessary, inappropriate and abstain."""
+    names = ["attribute", "context", "persona", *map(str, Verdict)]
+    # By numpy: pandas asks every row of the record what kind of thing it is, which takes longer than the query.
+    rows = np.fromiter(chain.from_iterable(labellings.tallies(connection, labelling_id)), dtype=np.float64)
+    tallies = pd.DataFrame(rows.reshape(-1, len(names)), columns=names)
+    pairs, position = np.unique(tallies[["attribute", "context"]].to_numpy(dtype=np.int64), axis=0, return_inverse=True)
+    order = {persona_id: index for index, persona_id in enumerate(personas)}
+    counts = np.zeros((len(pairs), len(order), len(COUNTED)), dtype=np.float64 if imported else np.int16)
+    persona_position = tallies["persona"].map(order).to_numpy(dtype=np.int64)
+    for index, verdict in enumerate(COUNTED):
+        counts[position.reshape(-1), persona_position, index] = tallies[str(verdict)].to_numpy()
+    counted = [f"{persona}.{verdict}" for persona in range(len(order)) for verdict in COUNTED]
+    pairs, flat = pairs.reshape(-1, 2), counts.reshape(len(pairs), len(counted))
+    columns = {"attribute": pairs[:, 0], "context": pairs[:, 1]}
+    return pd.DataFrame(columns | {name: flat[:, n] for n, name in enumerate(counted)})
+
+
+def cache_file(store: Store, name: str, version: str) -> Path:
+    """Where a rebuildable table of this name and version is kept.
+
+    Numbers are read from these files, so one that came with the workspace of somebody else must not be believed: the
+    name holds what only this place can have, and such a file is never found.
+    """
+    return store.workspace / "cache" / f"{name}-{version}-{_place_key(store.workspace)}.parquet"
+
+
+def _place_key(workspace: Path) -> str:
+    """16 hexadecimal digits that differ for every copy of a workspace, and stay when it is moved on the same disk.
+
+    Made of the inode number and the change time of a file of ours: a copied or unpacked one gets new ones from the
+    system, and nobody can set them. Where the file is missing and cannot be made, every call gives another key.
+    """
+    file = workspace / ORIGIN
+    try:
+        if not os.path.lexists(file):
+            engine.make_file(file)
+        status = file.lstat()
+    except OSError:
+        return secrets.token_hex(8)
+    return hashlib.sha256(f"{status.st_ino} {status.st_ctime_ns}".encode()).hexdigest()[:16]
+
+
+def read_cache(path: Path) -> pd.DataFrame | None:
+    """A table that write_cache wrote; None where there is none, or only a damaged one (after a power cut, say)."""
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError):  # pyarrow's errors of a file that is no whole Parquet file are ValueErrors
+        return None
+
+
+def write_cache(frame: pd.DataFrame, path: Path, name: str) -> None:
+    """Write a rebuildable table, whole or not at all, and drop its older versions. A disk that is full is no reason to
+    fail: the table is only built again next time."""
+    draft = path.with_suffix(f".{id(frame)}.draft")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        frame.to_parquet(draft, index=False)
+        draft.replace(path)
+        for old in path.parent.glob(f"{name}-*.parquet"):
+            if old != path:
+                old.unlink(missing_ok=True)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)

@@ -1,0 +1,179 @@
+"""How far a run has come, stage by stage, as a page or a script asks for it again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+from cimemories.evaluation.costs import Cost, run_cost
+from cimemories.flows.scope import judge_title
+from cimemories.model import JudgementStatus, ResponseStatus, WorkStatus
+from cimemories.store import judgements, runs, work
+from cimemories.store.engine import Store
+from cimemories.store.judgements import JudgeRow
+from cimemories.store.runs import IMPORTED, RunRow, StageCalls
+from cimemories.store.tables import judgement, response
+
+ACTIVE = (WorkStatus.QUEUED, WorkStatus.RUNNING, WorkStatus.PAUSING, WorkStatus.CANCELLING)
+RESUMABLE = (WorkStatus.PAUSED, WorkStatus.INTERRUPTED, WorkStatus.CANCELLED, WorkStatus.FAILED)
+GATE, DRAFT, MESSAGES, JUDGE, CHECK = "gate", "draft", "messages", "judge", "check"
+# What asking once more may mend; the other ways to be missing are the model's own.
+MENDED = (ResponseStatus.FAILED, ResponseStatus.OWED)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a run. kind: gate, draft, messages, judge or check; name: who it is by, empty for the model itself.
+
+    expected: what the stage has to do as far as is known now (only an answered message is judged); done: what is there;
+    missing: what was tried and is missing for now. retried: of these, what failed and can be asked for again.
+    """
+
+    kind: str
+    name: str
+    expected: int
+    done: int
+    missing: int = 0
+    retried: int = 0
+
+    @property
+    def settled(self) -> int:
+        return min(self.done + self.missing, self.expected)
+
+    @property
+    def share(self) -> float:
+        """Settled over expected, 0 to 1; 0 where nothing is expected yet."""
+        return self.settled / self.expected if self.expected else 0.0
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """One run at one moment. responses: planned responses by status; unjudged: answered ones without a judgement by
+    some judge; failures: (stage, status, cause, count); errors: by cause of failed calls what the server or the network
+    said of one, empty while the run is active; cost: what its calls have used, by kind and model, and cost so far.
+
+    imported: it was read from a file, so nobody can be asked for its messages.
+    """
+
+    status: WorkStatus
+    error: str | None
+    stages: tuple[Stage, ...]
+    responses: Mapping[str, int]
+    unjudged: int
+    failures: tuple[tuple[str, str, str, int], ...]
+    errors: Mapping[str, str]
+    cost: Cost
+    worker: str
+    imported: bool
+    revision: int
+
+    @property
+    def active(self) -> bool:
+        return self.status in ACTIVE
+
+    @property
+    def expected(self) -> int:
+        return sum(self.responses.values())
+
+    @property
+    def settled(self) -> int:
+        return sum(stage.settled for stage in self.stages)
+
+    @property
+    def to_settle(self) -> int:
+        """What all stages have to do together, as far as is known now."""
+        return sum(stage.expected for stage in self.stages)
+
+    @property
+    def mendable(self) -> int:
+        """What one more attempt would ask for: messages that failed or are owed, and judgements that are not there."""
+        messages = 0 if self.imported else sum(self.responses.get(status, 0) for status in MENDED)
+        answered = self.responses.get(ResponseStatus.OK, 0)
+        judging = [stage for stage in self.stages if stage.kind in (JUDGE, CHECK)]
+        return messages + sum(max(0, answered - s.done - s.missing + s.retried) for s in judging)
+
+
+def run_progress(store: Store, run_id: str) -> RunProgress:
+    """Where a run stands now. Raises StoreError where it is gone."""
+    with store.read() as connection:
+        row = runs.named(connection, run_id)
+        owner = work.load(connection, run_id)
+        failures = tuple(runs.failures(connection, run_id))
+        # Not every second while it runs: it reads all calls of the run.
+        errors = runs.call_errors(connection, run_id) if failures and row.status not in ACTIVE else {}
+        calls = runs.calls_by_kind(connection, run_id)
+        readers = judgements.of_run(connection, run_id)
+        checkers = judgements.checkers_of_run(connection, run_id)
+        settled = _by_judge(connection, run_id)
+    answered = row.responses.get(ResponseStatus.OK, 0)
+    stages = [*_before(row, calls), _messages(row)]
+    awaited = row.expected - stages[-1].missing
+    for kind, judges in ((JUDGE, readers), (CHECK, checkers)):
+        stages += [_reading(kind, judge, judges, settled.get(judge.id, {}), awaited) for judge in judges]
+    return RunProgress(
+        status=row.status,
+        error=row.error,
+        stages=tuple(stages),
+        responses=row.responses,
+        unjudged=max((answered - settled.get(j.id, {}).get(JudgementStatus.OK, 0) for j in readers), default=0),
+        failures=failures,
+        errors=errors,
+        cost=run_cost(store, run_id),
+        worker=f"process {owner['pid']} on {owner['host']}" if owner["pid"] else "no worker",
+        imported=row.endpoint == IMPORTED,
+        revision=row.revision,
+    )
+
+
+def _by_judge(connection: sa.Connection, run_id: str) -> dict[int, dict[str, int]]:
+    """Judgements of every judge and checker of a run, by status."""
+    found: dict[int, dict[str, int]] = {}
+    for judge_id, status, count in connection.execute(
+        sa.select(judgement.c.judge, judgement.c.status, sa.func.count())
+        .join(response, judgement.c.response == response.c.id)
+        .where(response.c.run == run_id)
+        .group_by(judgement.c.judge, judgement.c.status)
+    ):
+        found.setdefault(int(judge_id), {})[str(status)] = int(count)
+    return found
+
+
+def _before(row: RunRow, calls: Mapping[str, StageCalls]) -> list[Stage]:
+    """The stage of a mitigation that goes before the messages: draws of its calls."""
+    mitigation = row.manifest.get("mitigation")
+    kind = mitigation.get("kind") if isinstance(mitigation, Mapping) else None
+    if kind not in ("gate", "rewrite"):
+        return []
+    stage, of = (GATE, "gate") if kind == "gate" else (DRAFT, "respond")
+    there = calls.get(of)
+    failed = there.failed if there else 0
+    return [Stage(stage, "", row.expected, (there.calls if there else 0) - failed, failed)]
+
+
+def _messages(row: RunRow) -> Stage:
+    answered, owed = (row.responses.get(status, 0) for status in (ResponseStatus.OK, ResponseStatus.OWED))
+    missing = row.expected - owed - answered
+    return Stage(MESSAGES, "", row.expected, answered, missing, row.responses.get(ResponseStatus.FAILED, 0))
+
+
+def _reading(kind: str, judge: JudgeRow, among: list[JudgeRow], settled: Mapping[str, int], awaited: int) -> Stage:
+    done = settled.get(JudgementStatus.OK, 0)
+    missing = sum(settled.values()) - done
+    return Stage(kind, judge_title(judge, among), awaited, done, missing, settled.get(JudgementStatus.FAILED, 0))
+
+
+def seconds_since(stamp: str) -> float:
+    """Seconds from a time of the record until now."""
+    then = datetime.fromisoformat(stamp)
+    return max(0.0, (datetime.now(UTC) - then).total_seconds())
+
+
+def in_words(seconds: float) -> str:
+    """A duration as a person says it: '45 s', '3 min', '2 h 10 min'."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

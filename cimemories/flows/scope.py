@@ -1,0 +1,215 @@
+"""What a question is about: a run, the labels it is held against, and whose word on what it reveals is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+
+from cimemories.flows.labels import AppliedRule, custom_rule, default_labelling, paper_rule
+from cimemories.store import audits, datasets, judgements, labellings, runs
+from cimemories.store.engine import Store, StoreError, content_hash
+from cimemories.store.judgements import MESSAGE, REASONING, JudgeRow
+from cimemories.store.labellings import LabellingRow
+from cimemories.store.runs import RunRow
+
+FORM = 2  # of the flow relation: what was cached in an older one is built anew
+
+
+class Verdicts(StrEnum):
+    """Whose word on what a message reveals is counted: the judge's, or that of people where they have given theirs."""
+
+    JUDGE = "judge"
+    PEOPLE = "people"
+
+
+class Labels(StrEnum):
+    """Which labels flows are held against: people's decisions where they stand, else the consensus; or that alone."""
+
+    DECISIONS = "decisions"
+    CONSENSUS = "consensus"
+
+
+class Combine(StrEnum):
+    """How several judges of a run are taken together: an attribute counts as revealed where any of them, more than half
+    of them, or all of them claim it in full. one: a single judge."""
+
+    ONE = "one"
+    ANY = "any"
+    MAJORITY = "majority"
+    ALL = "all"
+
+    def need(self, judges: int) -> int:
+        """How many of so many judges have to claim an attribute."""
+        return {Combine.ANY: 1, Combine.MAJORITY: judges // 2 + 1, Combine.ALL: judges}.get(self, 1)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a question is about: a run, the labelling its labels come from (None: no labels yet), whose claims count,
+    and whether people's verdicts count before them.
+
+    judge: the judge, or the first of those that `combine` takes together, which are `panel` (empty for one judge
+    alone). grounded: only claims whose quote stands in the message count. audits: (how many, newest id) of the run's
+    audits, 0 where there are none. labels: whether people's decisions go before the consensus. rule: what turns votes
+    into labels; None: the rule that holds for the labelling.
+    """
+
+    run: RunRow
+    labelling: LabellingRow | None
+    judge: JudgeRow
+    dataset_name: str
+    dataset_revision: int
+    verdicts: Verdicts = Verdicts.JUDGE
+    audits: tuple[int, int] = (0, 0)
+    combine: Combine = Combine.ONE
+    panel: tuple[JudgeRow, ...] = ()
+    grounded: bool = False
+    labels: Labels = Labels.DECISIONS
+    rule: AppliedRule | None = None
+
+    @property
+    def judges(self) -> tuple[JudgeRow, ...]:
+        """Every judge whose claims are counted, in the order of the run."""
+        return self.panel if self.combine != Combine.ONE else (self.judge,)
+
+    @property
+    def judge_ids(self) -> list[int]:
+        return [judge.id for judge in self.judges]
+
+    @property
+    def need(self) -> int:
+        """How many of the judges have to claim an attribute for it to count as revealed."""
+        return self.combine.need(len(self.judges))
+
+    @property
+    def judge_words(self) -> str:
+        """Whose claims count, in words: 'gpt-oss', or 'majority of 3 judges (a, b, matcher)'."""
+        if self.combine == Combine.ONE:
+            return judge_title(self.judge)
+        names = ", ".join(judge_title(judge, self.judges) for judge in self.judges)
+        return f"{self.combine} of {len(self.judges)} judges ({names})"
+
+    @property
+    def reads_reasoning(self) -> bool:
+        return self.judge.channel == REASONING
+
+    @cached_property
+    def version(self) -> str:
+        """Changes whenever anything that the flows rest on has changed."""
+        labelled = (self.labelling.id, self.labelling.revision) if self.labelling else None
+        people: list[object] = [self.audits] if self.verdicts == Verdicts.PEOPLE else []
+        claims = [self.judge_ids, str(self.combine), self.grounded]
+        if self.labels != Labels.DECISIONS or self.rule is not None:
+            people += [str(self.labels), self.rule.digest if self.rule else None]
+        return content_hash([FORM, self.run.id, self.run.revision, labelled, claims, self.dataset_revision, *people])
+
+    @property
+    def label_words(self) -> str:
+        """Which labels these are: 'decisions before the consensus', 'consensus alone, by the paper's rule'."""
+        said = "decisions before the consensus" if self.labels == Labels.DECISIONS else "consensus alone"
+        return f"{said}, by {self.rule.name}" if self.rule else said
+
+    @property
+    def simulated(self) -> tuple[str, ...]:
+        """Which parts come from a simulator: 'responses', 'labels', 'judge' (of a real run). Empty for a result that is
+        wholly real."""
+        labels = self.labelling is not None and self.labelling.simulated
+        judge = not self.run.simulated and any(judge.simulated for judge in self.judges)
+        return ("responses",) * self.run.simulated + ("labels",) * labels + ("judge",) * judge
+
+    def by_judge(self, judge: JudgeRow) -> Scope:
+        """The same question by what one judge alone says, grounded or not, whatever people say."""
+        return replace(self, judge=judge, verdicts=Verdicts.JUDGE, combine=Combine.ONE, panel=(), grounded=False)
+
+
+def scope(
+    store: Store,
+    run_id: str,
+    labelling_id: str | None = None,
+    judge_id: int | str | None = None,
+    verdicts: Verdicts | str = Verdicts.JUDGE,
+    *,
+    grounded: bool = False,
+    labels: Labels | str = Labels.DECISIONS,
+    rule: str | None = None,
+) -> Scope:
+    """The scope of a question. judge_id: a judge's id or name, or any, majority or all (of the run's judges of
+    messages); None: the run's first judge of messages. rule: 'paper' or the name of a rule of the dataset; None: the
+    one that holds. Raises StoreError for a run, labelling, judge or rule that is not there, or a name that several
+    judges have."""
+    with store.read() as connection:
+        run = runs.named(connection, run_id)
+        judges = messages_first(judgements.of_run(connection, run_id))
+        name, revision = datasets.name_and_revision(connection, run.dataset)
+        audited = audits.version(connection, run_id)
+    judge, combine, panel = _chosen(run_id, judges, judge_id)
+    labelling = default_labelling(store, run.dataset)
+    if labelling_id is not None and (labelling is None or labelling.id != labelling_id):
+        labelling = _labelling(store, run.dataset, labelling_id)
+    whose = Verdicts(verdicts)
+    applied = _rule(store, labelling, rule) if rule else None
+    found = Scope(run, labelling, judge, name, revision, whose, audited, combine, panel, grounded)
+    return replace(found, labels=Labels(labels), rule=applied)
+
+
+def _rule(store: Store, labelling: LabellingRow | None, name: str) -> AppliedRule:
+    if labelling is None:
+        raise StoreError(f"there are no votes yet that the rule '{name}' could be applied to. Label the dataset first.")
+    with store.read() as connection:
+        personas = list(labellings.personas(connection, labelling.id).values())
+        if name == labellings.PAPER_RULE:
+            return paper_rule(personas)
+        row = labellings.rule_named(connection, labelling.dataset, name)
+    return custom_rule(personas, row.name, row.threshold, row.priors)
+
+
+def messages_first(judges: Sequence[JudgeRow]) -> list[JudgeRow]:
+    """Judges in their order, those of messages before those of the reasoning."""
+    return sorted(judges, key=lambda judge: judge.channel != MESSAGE)
+
+
+def judge_title(judge: JudgeRow, among: Sequence[JudgeRow] = ()) -> str:
+    """What a judge is called: its name, with what tells it from others of that name among these."""
+    alike = [item for item in among if item.name == judge.name]
+    if len(alike) < 2:
+        return judge.name
+    hashes = {item.prompt_hash for item in alike}
+    told = judge.prompt_hash is not None and len(hashes) == len(alike)
+    return (
+        f"{judge.name}, prompt {judge.prompt_hash[:8]}" if told and judge.prompt_hash else f"{judge.name}, {judge.id}"
+    )
+
+
+def _chosen(
+    run_id: str, judges: Sequence[JudgeRow], wanted: int | str | None
+) -> tuple[JudgeRow, Combine, tuple[JudgeRow, ...]]:
+    if not judges:
+        raise StoreError(f"{run_id} has no judge, so nothing is known of what its messages reveal. Give it one.")
+    text = "" if wanted is None else str(wanted)
+    if not text or text == Combine.ONE:
+        return judges[0], Combine.ONE, ()
+    if text in set(Combine):
+        panel = tuple(judge for judge in judges if judge.channel == MESSAGE)
+        if not panel:
+            raise StoreError(f"{run_id} has no judge of messages that could be taken together.")
+        return panel[0], Combine(text), panel
+    found = [judge for judge in judges if str(judge.id) == text]
+    found = found or [judge for judge in judges if text in (judge.name, judge_title(judge, judges))]
+    if len(found) == 1:
+        return found[0], Combine.ONE, ()
+    there = ", ".join(f"{j.id} ({judge_title(j, judges)})" for j in judges)
+    if found:
+        raise StoreError(f"{len(found)} judges of {run_id} are called '{text}'. Give the id of one: {there}.")
+    raise StoreError(f"{run_id} has no judge {text}. It has: {there}; or any, majority or all of them.")
+
+
+def _labelling(store: Store, dataset_id: int, labelling_id: str) -> LabellingRow:
+    with store.read() as connection:
+        rows = labellings.all_rows(connection, dataset_id)
+    for row in rows:
+        if row.id == labelling_id:
+            return row
+    there = ", ".join(row.id for row in rows)
+    raise StoreError(f"there is no labelling '{labelling_id}' of this dataset. There are: {there or 'none yet'}.")

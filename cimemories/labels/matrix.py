@@ -1,0 +1,296 @@
+"""The labels of one profile as a matrix, attributes by contexts: what the Labels page draws, counts and filters.
+
+matrix   attributes in the record's order down, contexts across, codes of curation.consensus in int8
+view     its rows grouped by domain and event, its columns by sphere, and which cells a filter is about
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from cimemories.curation.consensus import AMBIGUOUS, CODES, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.flows.labels import VoteCounts, rule_of, vote_counts
+from cimemories.labels.survival import survival
+from cimemories.labels.votes import GroupBy
+from cimemories.model import DOMAINS, GENERAL, Attribute, Context, Label
+from cimemories.store import decisions
+from cimemories.store.datasets import ProfileRecord
+from cimemories.store.engine import Store
+
+Codes = npt.NDArray[np.int8]
+Flags = npt.NDArray[np.bool_]
+COUNTED = (NECESSARY, INAPPROPRIATE, AMBIGUOUS)
+GLYPHS = {NECESSARY: "N", INAPPROPRIATE: "X", AMBIGUOUS: "?", UNLABELLED: "-"}
+_GLYPH_BYTES = np.frombuffer("".join(GLYPHS[code] for code in range(-1, 3)).encode(), dtype=np.uint8)
+
+
+class Differs(StrEnum):
+    """Pairs on which somebody differs: the personas among themselves, or people from them."""
+
+    DISSENT = "dissent"  # the counted votes on the pair are not all alike
+    DECIDED = "decided"  # a decision stands, whatever it says
+    CHANGED = "changed"  # a decision stands that is not what the consensus says
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Labels of one profile. Arrays are [attributes, contexts] in the record's order."""
+
+    record: ProfileRecord
+    consensus: Codes
+    effective: Codes
+    decided: Flags
+
+    @property
+    def attribute_counts(self) -> npt.NDArray[np.int64]:
+        """[attributes, 3]: in how many contexts each attribute is necessary, inappropriate, ambiguous."""
+        return np.stack([(self.effective == code).sum(axis=1) for code in COUNTED], axis=1)
+
+    @property
+    def context_counts(self) -> npt.NDArray[np.int64]:
+        """[contexts, 3]: how many attributes are necessary, inappropriate, ambiguous towards each."""
+        return np.stack([(self.effective == code).sum(axis=0) for code in COUNTED], axis=1)
+
+    @property
+    def retained(self) -> Flags:
+        """[contexts]: whether a context enters the metrics: an attribute is necessary there and one inappropriate."""
+        necessary, inappropriate, _ = self.context_counts.T
+        found: Flags = (necessary > 0) & (inappropriate > 0)
+        return found
+
+    @property
+    def totals(self) -> dict[Label | None, int]:
+        """Pairs by effective label; None: not labelled. They add up to attributes x contexts."""
+        return _by_label(self.effective)
+
+    def context_totals(self, context_id: int) -> dict[Label | None, int]:
+        """The same of one context alone; they add up to the attributes."""
+        return _by_label(self.effective[:, self.record.context_ids.index(context_id)])
+
+
+def _by_label(cells: Codes) -> dict[Label | None, int]:
+    counted: dict[Label | None, int] = {None: int((cells == UNLABELLED).sum())}
+    counted.update((label, int((cells == code).sum())) for label, code in CODES.items())
+    return counted
+
+
+def matrix(store: Store, labelling_id: str | None, record: ProfileRecord) -> Matrix:
+    """The matrix of a profile under a labelling; without one only what people decided is labelled.
+
+    Raises StoreError where there is no such labelling.
+    """
+    shape = (len(record.attribute_ids), len(record.context_ids))
+    consensus = np.full(shape, UNLABELLED, dtype=np.int8)
+    if labelling_id is not None:
+        votes = _votes(store, labelling_id, record)
+        _fill(consensus, record, votes.attributes, votes.contexts, votes.labels(rule_of(store, labelling_id)))
+    with store.read() as connection:
+        history = decisions.history(connection, record.dataset, record.attribute_ids)
+    effective, decided = consensus.copy(), np.zeros(shape, dtype=np.bool_)
+    standing = [(a, c, CODES[d.label]) for (a, c), d in decisions.standing(history).items() if d.label is not None]
+    if standing:
+        attributes, contexts, codes = (np.array(column) for column in zip(*standing, strict=True))
+        _fill(effective, record, attributes, contexts, codes)
+        _fill(decided, record, attributes, contexts, np.ones(len(codes)))
+    return Matrix(record, consensus, effective, decided)
+
+
+def _fill(
+    target: Codes | Flags,
+    record: ProfileRecord,
+    attributes: npt.NDArray[np.int64],
+    contexts: npt.NDArray[np.int64],
+    values: npt.NDArray[np.generic],
+) -> None:
+    """Write values to the cells of these pairs; pairs that are none of the profile's are left out."""
+    rows, columns = _positions(record.attribute_ids, attributes), _positions(record.context_ids, contexts)
+    own = (rows >= 0) & (columns >= 0)
+    target[rows[own], columns[own]] = values[own]
+
+
+def _positions(ids: Sequence[int], asked: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where each asked id stands in ids; -1 where it does not."""
+    if not ids:
+        return np.full(len(asked), -1, dtype=np.int64)
+    order = np.argsort(ids)
+    known = np.asarray(ids)[order]
+    at = np.minimum(np.searchsorted(known, asked), len(ids) - 1)
+    return np.where(known[at] == asked, order[at], -1)
+
+
+def _votes(store: Store, labelling_id: str, record: ProfileRecord) -> VoteCounts:
+    """The counted votes on the pairs of one profile (and, where ids of others lie between its own, on theirs)."""
+    counts = vote_counts(store, labelling_id)
+    first, last = min(record.attribute_ids, default=0), max(record.attribute_ids, default=-1)
+    part = slice(*np.searchsorted(counts.attributes, [first, last + 1]))
+    return replace(counts, attributes=counts.attributes[part], contexts=counts.contexts[part], votes=counts.votes[part])
+
+
+def dissent(store: Store, labelling_id: str, record: ProfileRecord) -> Flags:
+    """[attributes, contexts]: whether the counted votes on a pair are not all alike (of an imported labelling: whether
+    its shares name more than one verdict)."""
+    votes = _votes(store, labelling_id, record)
+    found = np.zeros((len(record.attribute_ids), len(record.context_ids)), dtype=np.bool_)
+    _fill(found, record, votes.attributes, votes.contexts, ((votes.votes > 0).any(axis=1)).sum(axis=1) > 1)
+    return found
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows or columns that stand together, by their number in the view; counts of necessary, inappropriate, ambiguous
+    over all their pairs, filtered away or not."""
+
+    name: str
+    note: str
+    start: int
+    end: int
+    counts: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class MatrixView:
+    """What is drawn. `rows` and `columns` are positions in the record. `cells` (effective labels) and `consensus` have
+    one character a cell, row by row: N, X, ? or - for none; `decided` and `asked` 0 or 1: a person decided it, the
+    filter is about it.
+    """
+
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    blocks: tuple[Group, ...]
+    spheres: tuple[Group, ...]
+    cells: str
+    consensus: str
+    decided: str
+    asked: str
+    matching: int
+
+
+def view(
+    found: Matrix,
+    *,
+    domain: str | None = None,
+    event: str | None = None,
+    sphere: str | None = None,
+    labels: Sequence[Label | None] = (),
+    differs: Flags | None = None,
+) -> MatrixView:
+    """The matrix in the order it is drawn. Domain, event and sphere drop rows and columns; labels (none: all) and
+    `differs` say which cells of what is left are asked for. `matching`: how many are."""
+    attributes, contexts = found.record.profile.attributes, found.record.profile.contexts
+    rows = [i for i in row_order(attributes) if _fits(attributes[i], domain, event)]
+    columns = [j for j in column_order(contexts) if sphere in (None, contexts[j].sphere or "")]
+    cells = found.effective[np.ix_(rows, columns)]
+    asked = np.ones(cells.shape, dtype=np.bool_)
+    if labels:
+        asked &= np.isin(cells, [UNLABELLED if label is None else CODES[label] for label in labels])
+    if differs is not None:
+        asked &= differs[np.ix_(rows, columns)]
+    return MatrixView(
+        rows=tuple(rows),
+        columns=tuple(columns),
+        blocks=_groups([(attributes[i].domain, attributes[i].event) for i in rows], cells),
+        spheres=_groups([(contexts[j].sphere or "", "") for j in columns], cells.T),
+        cells=_glyphs(cells),
+        consensus=_glyphs(found.consensus[np.ix_(rows, columns)]),
+        decided=_bits(found.decided[np.ix_(rows, columns)]),
+        asked=_bits(asked),
+        matching=int(asked.sum()),
+    )
+
+
+def _fits(item: Attribute, domain: str | None, event: str | None) -> bool:
+    return domain in (None, item.domain) and event in (None, item.event)
+
+
+def row_order(attributes: Sequence[Attribute]) -> list[int]:
+    """Positions by domain (general first, then the paper's order, then others as they come), inside it by event as
+    they come."""
+    domains = list(dict.fromkeys([GENERAL, *DOMAINS, *(a.domain for a in attributes)]))
+    events = list(dict.fromkeys(a.event for a in attributes))
+    return sorted(
+        range(len(attributes)), key=lambda i: (domains.index(attributes[i].domain), events.index(attributes[i].event))
+    )
+
+
+def column_order(contexts: Sequence[Context]) -> list[int]:
+    """Positions by sphere, spheres as they come; contexts without one stand last."""
+    spheres = [*dict.fromkeys(c.sphere or "" for c in contexts if c.sphere), ""]
+    return sorted(range(len(contexts)), key=lambda j: spheres.index(contexts[j].sphere or ""))
+
+
+def _groups(names: Sequence[tuple[str, str]], cells: Codes) -> tuple[Group, ...]:
+    starts = [i for i, name in enumerate(names) if i == 0 or names[i - 1] != name]
+    groups = []
+    for start, end in zip(starts, [*starts, len(names)][1:], strict=True):
+        part = cells[start:end]
+        necessary, inappropriate, ambiguous = (int((part == code).sum()) for code in COUNTED)
+        groups.append(Group(*names[start], start, end, (necessary, inappropriate, ambiguous)))
+    return tuple(groups)
+
+
+def _glyphs(codes: Codes) -> str:
+    return _GLYPH_BYTES[codes.reshape(-1) - UNLABELLED].tobytes().decode()
+
+
+def _bits(flags: Flags) -> str:
+    return (flags.reshape(-1).astype(np.uint8) + ord("0")).tobytes().decode()
+
+
+def differing(store: Store, found: Matrix, labelling_id: str | None, kind: Differs) -> Flags:
+    """[attributes, contexts]: the pairs on which somebody differs in this way. Without a labelling nobody dissents."""
+    if kind is Differs.DECIDED:
+        return found.decided
+    if kind is Differs.CHANGED:
+        changed: Flags = found.decided & (found.effective != found.consensus)
+        return changed
+    if labelling_id is None:
+        return np.zeros_like(found.decided)
+    return dissent(store, labelling_id, found.record)
+
+
+# ---- profile labels
+#
+# What the Profiles page says of labels: a strip of glyphs for every attribute, shares by profile.
+
+
+ORDER = "NX?-"  # necessary, inappropriate, ambiguous, not labelled
+
+
+@dataclass(frozen=True)
+class ProfileLabels:
+    """The effective labels of one profile. `strips`: attribute id -> one glyph of ORDER for each context, in the order
+    of the profile's contexts. `decided`: pairs that a person decided."""
+
+    strips: dict[int, str]
+    decided: int
+
+    def counts(self, attributes: Iterable[int] | None = None) -> dict[str, int]:
+        """Pairs by glyph, all four in ORDER; of these attributes (ids) or of all."""
+        wanted = self.strips if attributes is None else attributes
+        found = Counter("".join(self.strips.get(i, "") for i in wanted))
+        return {glyph: found[glyph] for glyph in ORDER}
+
+
+def profile_labels(store: Store, labelling_id: str | None, record: ProfileRecord) -> ProfileLabels:
+    """The labels of one profile by its newest standing decisions, else by the rule that holds for this labelling.
+    Raises StoreError where there is no such labelling."""
+    found = matrix(store, labelling_id, record)
+    strips = {
+        attribute_id: "".join(GLYPHS[int(code)] for code in row)
+        for attribute_id, row in zip(record.attribute_ids, found.effective, strict=True)
+    }
+    return ProfileLabels(strips, int(found.decided.sum()))
+
+
+def ambiguous_shares(store: Store, labelling_id: str) -> dict[int, float]:
+    """By profile id, the share of its labelled pairs that are ambiguous under the rule that holds; decisions are not
+    looked at. Profiles without a labelled pair are left out."""
+    frame = survival(store, labelling_id).by[GroupBy.PROFILE]
+    shares = frame["ambiguous"] / frame["pairs"]
+    return {int(profile_id): float(share) for profile_id, share in zip(frame["id"], shares, strict=True)}

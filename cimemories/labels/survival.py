@@ -1,0 +1,323 @@
+"""Survival: the share of pairs with a consensus, who stands in its way, and which contexts are discarded for whom.
+
+Definitions are in docs/metrics.md. Everything here is of the rule that holds for the labelling (analysis.rule).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import sqlalchemy as sa
+
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED, consensus
+from cimemories.flows.labels import AppliedRule, applied_rule
+from cimemories.labels.votes import GroupBy, Groups
+from cimemories.labels.whatif import Pairs, labelled_pairs
+from cimemories.store import work
+from cimemories.store.engine import Store
+from cimemories.store.tables import attribute, profile, profile_context
+
+Bools = npt.NDArray[np.bool_]
+Labels = npt.NDArray[np.int8]
+
+# Who stands in the way of a consensus where it is not one persona alone.
+ANY_OF_SEVERAL = "any of several"
+ALL_ABSTAIN = "all abstain"
+SEVERAL = "several"
+# How one persona alone does it.
+OPPOSITE, ABSTAINS, DIVIDED, NO_VOTE = "says the opposite", "abstains", "is divided", "has no counted vote"
+# Why a context is discarded for a profile.
+NO_NECESSARY, NO_INAPPROPRIATE, NEITHER = "no necessary attribute", "no inappropriate attribute", "neither"
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Pairs with a standing decision of a person, by what the rule says of them; the four parts add up to `pairs`.
+
+    agree: the same. settled: ambiguous by the rule, necessary or inappropriate by the person. against: another label
+    than the consensus, or taken out of it (decided as ambiguous). alone: no vote is counted.
+    """
+
+    pairs: int
+    agree: int
+    settled: int
+    against: int
+    alone: int
+
+
+@dataclass(frozen=True)
+class Survival:
+    """What became of the pairs of one labelling.
+
+    pairs: with at least one counted vote, the denominator of every share; planned: all pairs of the dataset. by: one
+    frame a grouping with the columns id, name, pairs, necessary, ambiguous, inappropriate, survival (share, 0 to 1),
+    groups without a pair left out. dissent: columns who, how, pairs, share (of the ambiguous pairs); sums to them.
+    decisions: pairs that a person decided, which no share above looks at.
+    """
+
+    labelling_id: str
+    rule: AppliedRule
+    imported: bool
+    planned: int
+    pairs: int
+    necessary: int
+    inappropriate: int
+    ambiguous: int
+    by: Mapping[GroupBy, pd.DataFrame]
+    dissent: pd.DataFrame
+    decisions: Decided
+
+    @property
+    def share(self) -> float:
+        """Pairs with a consensus over all labelled pairs; nan where there is none."""
+        return (self.necessary + self.inappropriate) / self.pairs if self.pairs else float("nan")
+
+
+def survival(store: Store, labelling_id: str) -> Survival:
+    """Survival of a labelling under the rule that holds. Raises StoreError for an unknown labelling."""
+    pairs = labelled_pairs(store, labelling_id)
+    with store.read() as connection:
+        rule = applied_rule(connection, labelling_id)
+        planned = _planned(connection, pairs.dataset_id)
+    labels = pairs.counts.labels(rule)
+    return Survival(
+        labelling_id=labelling_id,
+        rule=rule,
+        imported=pairs.counts.imported,
+        planned=planned,
+        pairs=int((labels != UNLABELLED).sum()),
+        necessary=int((labels == NECESSARY).sum()),
+        inappropriate=int((labels == INAPPROPRIATE).sum()),
+        ambiguous=int((labels == AMBIGUOUS).sum()),
+        by={group_by: by_group(groups, labels) for group_by, groups in pairs.groups.items()},
+        dissent=dissent(pairs.counts.votes, rule, labels),
+        decisions=_decided(pairs.decided_labels[pairs.decided], labels[pairs.decided]),
+    )
+
+
+def _decided(decided: Labels, labels: Labels) -> Decided:
+    """decided, labels: by the person and by the rule, [decided pairs]."""
+    agree, alone = decided == labels, labels == UNLABELLED
+    settled = ~agree & (labels == AMBIGUOUS)
+    against = ~agree & ~alone & ~settled
+    return Decided(len(decided), *(int(part.sum()) for part in (agree, settled, against, alone)))
+
+
+def by_group(groups: Groups, labels: Labels) -> pd.DataFrame:
+    """Labels counted by group: columns id, name, pairs, necessary, ambiguous, inappropriate, survival."""
+    parts = {
+        "necessary": groups.count(labels == NECESSARY),
+        "ambiguous": groups.count(labels == AMBIGUOUS),
+        "inappropriate": groups.count(labels == INAPPROPRIATE),
+    }
+    pairs = parts["necessary"] + parts["ambiguous"] + parts["inappropriate"]
+    frame = pd.DataFrame({"id": list(groups.ids), "name": list(groups.names), "pairs": pairs, **parts})
+    frame["survival"] = (frame["necessary"] + frame["inappropriate"]) / np.maximum(pairs, 1)
+    return frame[frame["pairs"] > 0].reset_index(drop=True)
+
+
+def dissent(votes: npt.NDArray[np.generic], rule: AppliedRule, labels: Labels) -> pd.DataFrame:
+    """Who stands in the way of a consensus: columns who, how, pairs, share of the ambiguous pairs; most frequent first.
+
+    votes: [pairs, personas, 3]; labels: [pairs], by this rule. A persona dissents alone where the rule over the others,
+    their priors scaled up to 1, gives necessary or inappropriate, and it is the only one of whom this is true: `who` is
+    then its key and `how` what it does. Personas with a prior of 0 are not asked. Else `who` is ALL_ABSTAIN,
+    ANY_OF_SEVERAL (more than one could be left out) or SEVERAL (leaving out no single one is enough), `how` is ''.
+    """
+    counts = np.asarray(votes, dtype=np.float64)[labels == AMBIGUOUS]
+    asked = [n for n, prior in enumerate(rule.priors) if prior > 0]
+    without = np.stack([_without(counts, rule, n, asked) for n in asked], axis=1)
+    alone = (without > AMBIGUOUS).sum(axis=1) == 1
+    found: dict[tuple[str, str], int] = {}
+    for position, persona in enumerate(asked):
+        mask = alone & (without[:, position] > AMBIGUOUS)
+        for how, those in _how(counts[mask, persona], without[mask, position]).items():
+            found[rule.keys[persona], how] = int(those.sum())
+    said = counts[:, asked].sum(axis=1)
+    silent = ~alone & (said[:, 2] > 0) & (said[:, :2].sum(axis=1) == 0)
+    any_one = ~alone & ~silent & ((without > AMBIGUOUS).sum(axis=1) > 1)
+    found[ALL_ABSTAIN, ""] = int(silent.sum())
+    found[ANY_OF_SEVERAL, ""] = int(any_one.sum())
+    found[SEVERAL, ""] = int((~alone & ~silent & ~any_one).sum())
+    rows = [(who, how, n, n / len(counts)) for (who, how), n in found.items() if n]
+    frame = pd.DataFrame(rows, columns=["who", "how", "pairs", "share"])
+    return frame.sort_values("pairs", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def _without(counts: npt.NDArray[np.float64], rule: AppliedRule, persona: int, asked: list[int]) -> Labels:
+    """The labels that the rule gives without one persona: [pairs]; AMBIGUOUS where nobody else is asked."""
+    others = [n for n in asked if n != persona]
+    if not others:
+        return np.full(len(counts), AMBIGUOUS, np.int8)
+    priors = np.array([rule.priors[n] for n in others])
+    return consensus(counts[:, others], priors / priors.sum(), rule.threshold)
+
+
+def _how(counts: npt.NDArray[np.float64], others: Labels) -> dict[str, Bools]:
+    """What a persona that dissents alone does, by more than half of its counted votes. counts: [pairs, 3]; others: the
+    label that the others agree on."""
+    total = counts.sum(axis=1)
+    other_verdict = np.where(others == NECESSARY, counts[:, 1], counts[:, 0])
+    none = total == 0
+    opposite = ~none & (2 * other_verdict > total)
+    abstains = ~none & (2 * counts[:, 2] > total)
+    return {OPPOSITE: opposite, ABSTAINS: abstains, NO_VOTE: none, DIVIDED: ~none & ~opposite & ~abstains}
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """Which contexts count for which profile, by effective labels (a standing decision before the consensus), as runs
+    count them.
+
+    frame: one row a (profile, context) with a label: profile, context (ids), user, name (of the context), sphere,
+    attributes (labelled), necessary, inappropriate, reason ('' where retained).
+    """
+
+    frame: pd.DataFrame
+
+    @property
+    def retained(self) -> int:
+        return int((self.frame["reason"] == "").sum())
+
+    @property
+    def discarded(self) -> dict[str, int]:
+        """Discarded (profile, context) pairs by reason, all three reasons named."""
+        counts = self.frame["reason"].value_counts()
+        return {reason: int(counts.get(reason, 0)) for reason in (NO_NECESSARY, NO_INAPPROPRIATE, NEITHER)}
+
+
+def contexts(store: Store, labelling_id: str) -> Contexts:
+    """The contexts of every profile, retained or discarded and why. Raises StoreError for an unknown labelling."""
+    pairs = labelled_pairs(store, labelling_id)
+    with store.read() as connection:
+        rule = applied_rule(connection, labelling_id)
+    return contexts_of(pairs, effective(pairs, pairs.counts.labels(rule)))
+
+
+def effective(pairs: Pairs, labels: Labels) -> Labels:
+    """A person's standing decision, else the label of the rule: [pairs]."""
+    return np.where(pairs.decided, pairs.decided_labels, labels)
+
+
+def contexts_of(pairs: Pairs, labels: Labels) -> Contexts:
+    """Necessary and inappropriate attributes counted by (profile, context). labels: [pairs]."""
+    people, places = pairs.groups[GroupBy.PROFILE], pairs.groups[GroupBy.CONTEXT]
+    spheres = pairs.groups[GroupBy.SPHERE]
+    cell = people.codes * len(places.ids) + places.codes
+    size = len(people.ids) * len(places.ids)
+    labelled, necessary, inappropriate = (
+        np.bincount(cell[mask], minlength=size)
+        for mask in (labels != UNLABELLED, labels == NECESSARY, labels == INAPPROPRIATE)
+    )
+    sphere_of = dict(zip(places.codes.tolist(), spheres.codes.tolist(), strict=True))
+    rows = [
+        {
+            "profile": people.ids[c // len(places.ids)],
+            "context": places.ids[c % len(places.ids)],
+            "user": people.names[c // len(places.ids)],
+            "name": places.names[c % len(places.ids)],
+            "sphere": spheres.names[sphere_of[c % len(places.ids)]],
+            "attributes": int(labelled[c]),
+            "necessary": int(necessary[c]),
+            "inappropriate": int(inappropriate[c]),
+            "reason": _reason(int(necessary[c]), int(inappropriate[c])),
+        }
+        for c in np.flatnonzero(labelled).tolist()
+    ]
+    names = ["profile", "context", "user", "name", "sphere", "attributes", "necessary", "inappropriate", "reason"]
+    return Contexts(pd.DataFrame(rows, columns=names))
+
+
+def _reason(necessary: int, inappropriate: int) -> str:
+    if necessary and inappropriate:
+        return ""
+    return NO_NECESSARY if inappropriate else NO_INAPPROPRIATE if necessary else NEITHER
+
+
+def _planned(connection: sa.Connection, dataset_id: int) -> int:
+    """All pairs of a dataset: each profile's attributes times its contexts."""
+
+    def counted(table: sa.Table) -> sa.ScalarSelect[int]:
+        own = sa.select(sa.func.count()).select_from(table).where(table.c.profile == profile.c.id)
+        return own.scalar_subquery()
+
+    product = sa.func.sum(counted(attribute) * counted(profile_context))
+    return int(connection.execute(sa.select(product).where(profile.c.dataset == dataset_id)).scalar() or 0)
+
+
+# ---- table2
+#
+# The statistics of the paper's Table 2 for a labelling under the rule that holds, beside the published figures.
+#
+# Published figures are facts of arXiv 2511.14937; a figure that is not at hand is None, never guessed.
+
+
+PAPER = "arXiv 2511.14937"
+
+
+@dataclass(frozen=True)
+class Published:
+    """A figure of the paper: as text, and the place where it stands."""
+
+    figure: str
+    place: str
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """One line of the table. mean and sd (n - 1) over `over` things; both nan without any, sd nan with one. A plain
+    count has sd None. published: None where the figure is not at hand."""
+
+    name: str
+    mean: float
+    sd: float | None
+    over: int
+    unit: str
+    published: Published | None
+
+
+def table2(store: Store, labelling_id: str) -> tuple[Statistic, ...]:
+    """The statistics of a labelling, by effective labels. All attributes count, those of the biography too, and all
+    profiles of the dataset; a profile without a labelled context has none retained. Raises StoreError for an unknown
+    labelling."""
+    with store.read() as connection:
+        dataset_id = int(work.load(connection, labelling_id)["dataset"])
+        attributes = _by_profile(connection, dataset_id, attribute)
+        tested = _by_profile(connection, dataset_id, profile_context)
+    return statistics(attributes, tested, contexts(store, labelling_id))
+
+
+def statistics(attributes: dict[int, int], tested: dict[int, int], found: Contexts) -> tuple[Statistic, ...]:
+    """attributes, tested: how many of them each profile (id) has. found: the contexts by profile."""
+    kept = found.frame[found.frame["reason"] == ""]
+    by_profile = kept["profile"].value_counts()
+    retained = [int(by_profile.get(profile_id, 0)) for profile_id in attributes]
+    count = float(len(attributes))
+    return (
+        Statistic("Profiles", count, None, len(attributes), "profiles", Published("10", "Section 5.1")),
+        _over("Attributes a profile", list(attributes.values()), "profiles", Published("about 147", "Table 2")),
+        _over("Contexts a profile, all", list(tested.values()), "profiles", Published("49", "Section 4.1.2")),
+        _over("Contexts a profile, retained", retained, "profiles", Published("about 45", "Table 2")),
+        _over("Necessary attributes a context", kept["necessary"].tolist(), "retained contexts", None),
+        _over("Inappropriate attributes a context", kept["inappropriate"].tolist(), "retained contexts", None),
+    )
+
+
+def _over(name: str, values: Sequence[int], unit: str, published: Published | None) -> Statistic:
+    array: npt.NDArray[np.float64] = np.array(values, np.float64)
+    mean = float(array.mean()) if len(array) else float("nan")
+    sd = float(array.std(ddof=1)) if len(array) > 1 else float("nan")
+    return Statistic(name, mean, sd, len(array), unit, published)
+
+
+def _by_profile(connection: sa.Connection, dataset_id: int, table: sa.Table) -> dict[int, int]:
+    """How many rows of a table each profile has, none left out."""
+    count = sa.select(sa.func.count()).select_from(table).where(table.c.profile == profile.c.id).scalar_subquery()
+    rows = connection.execute(
+        sa.select(profile.c.id, count).where(profile.c.dataset == dataset_id).order_by(profile.c.ordinal)
+    )
+    return {profile_id: int(n) for profile_id, n in rows}

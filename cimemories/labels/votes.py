@@ -1,0 +1,518 @@
+"""The pairs (attribute, context) of a labelling: their votes, what the rule makes of them, and what people decided.
+
+With what recorded runs did with one pair, and the groups (domain, sphere, context, profile) that pairs fall into.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import sqlalchemy as sa
+
+from cimemories.curation.consensus import LABELS, UNLABELLED, consensus, mixture
+from cimemories.flows.labels import PAPER_THRESHOLD, AppliedRule, VoteCounts, applied_rule
+from cimemories.model import Attribute, Context, JudgementStatus, Label, Persona, Strength, Verdict
+from cimemories.store import datasets, decisions, labellings, work
+from cimemories.store.decisions import Decision
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.tables import attribute, ballot, context, judgement, profile, response, reveal, run, run_judge
+
+# ---- pair groups
+#
+# What the pairs of a labelling are grouped by: domain, sphere, context or profile, as small codes a pair.
+
+
+NO_SPHERE = "no sphere given"
+Codes = npt.NDArray[np.int64]
+
+
+class GroupBy(StrEnum):
+    """What a share can be broken down by."""
+
+    DOMAIN = "domain"
+    SPHERE = "sphere"
+    CONTEXT = "context"
+    PROFILE = "profile"
+
+
+@dataclass(frozen=True)
+class Groups:
+    """One grouping. ids: what tells a group apart in the record (a name, or an id of a row); names: what is shown;
+    codes: [pairs], the position of each pair's group in `ids`."""
+
+    ids: tuple[str | int, ...]
+    names: tuple[str, ...]
+    codes: Codes
+
+    def count(self, mask: npt.NDArray[np.bool_]) -> Codes:
+        """How many of the masked pairs each group has: [groups]. mask: [pairs]."""
+        return np.bincount(self.codes[mask], minlength=len(self.ids))
+
+
+def groupings(connection: sa.Connection, dataset_id: int, counts: VoteCounts) -> dict[GroupBy, Groups]:
+    """Every grouping of the pairs of a labelling, groups in the order of the record."""
+    attributes = connection.execute(
+        sa.select(attribute.c.id, attribute.c.domain, attribute.c.profile)
+        .join(profile, attribute.c.profile == profile.c.id)
+        .where(profile.c.dataset == dataset_id)
+        .order_by(attribute.c.id)
+    ).all()
+    contexts = connection.execute(
+        sa.select(context.c.id, context.c.sphere, context.c.recipient, context.c.task)
+        .where(context.c.dataset == dataset_id)
+        .order_by(context.c.id)
+    ).all()
+    people = connection.execute(
+        sa.select(profile.c.id, profile.c.name).where(profile.c.dataset == dataset_id).order_by(profile.c.ordinal)
+    ).all()
+    by_attribute = np.searchsorted(np.array([row.id for row in attributes], np.int64), counts.attributes)
+    by_context = np.searchsorted(np.array([row.id for row in contexts], np.int64), counts.contexts)
+    spheres = [row.sphere or NO_SPHERE for row in contexts]
+    return {
+        GroupBy.DOMAIN: _named_group([row.domain for row in attributes], by_attribute),
+        GroupBy.SPHERE: _named_group(spheres, by_context),
+        GroupBy.CONTEXT: Groups(
+            tuple(row.id for row in contexts), tuple(f"{row.recipient}: {row.task}" for row in contexts), by_context
+        ),
+        GroupBy.PROFILE: _of_profiles(people, [row.profile for row in attributes], by_attribute),
+    }
+
+
+def _named_group(names: Sequence[str], position: Codes) -> Groups:
+    """Groups that are told apart by a name; position: [pairs] into `names`."""
+    unique = sorted(set(names))
+    code = np.array([unique.index(name) for name in names], np.int64)
+    shown = tuple(name.replace("_", " ") for name in unique)
+    return Groups(tuple(unique), shown, code[position] if len(code) else position)
+
+
+def _of_profiles(people: Sequence[Any], owners: Sequence[int], position: Codes) -> Groups:
+    order = {row.id: n for n, row in enumerate(people)}
+    code = np.array([order[owner] for owner in owners], np.int64)
+    return Groups(
+        tuple(row.id for row in people), tuple(row.name for row in people), code[position] if len(code) else position
+    )
+
+
+def pair_words(connection: sa.Connection, dataset_id: int, pairs: pd.DataFrame) -> pd.DataFrame:
+    """These pairs (columns attribute, context: ids) in their order, with what a person reads beside their further
+    columns: profile (id), user, key, domain, statement, recipient, task."""
+    attributes = connection.execute(
+        sa.select(
+            attribute.c.id,
+            attribute.c.profile,
+            profile.c.name,
+            attribute.c.key,
+            attribute.c.domain,
+            attribute.c.statement,
+        )
+        .join(profile, attribute.c.profile == profile.c.id)
+        .where(profile.c.dataset == dataset_id)
+    ).all()
+    contexts = connection.execute(
+        sa.select(context.c.id, context.c.recipient, context.c.task).where(context.c.dataset == dataset_id)
+    ).all()
+    named = pairs.merge(
+        pd.DataFrame(attributes, columns=["attribute", "profile", "user", "key", "domain", "statement"]),
+        on="attribute",
+        how="left",
+    )
+    return named.merge(pd.DataFrame(contexts, columns=["context", "recipient", "task"]), on="context", how="left")
+
+
+# ---- pair runs
+#
+# What recorded runs did with one pair: in how many judged messages each of them reveals it.
+
+
+WHOLE = "full"  # the composition of a run whose assistants hold everything
+
+
+@dataclass(frozen=True)
+class PairRun:
+    """One run on one pair, by its first judge. draws: judged messages whose memory held the attribute; reveals: in how
+    many of them it is revealed in full; expected: how many messages were planned with it in memory. composition: what
+    memories of the run hold; a reduced one says something else than the whole, and is to be named."""
+
+    run_id: str
+    name: str
+    simulated: bool
+    expected: int
+    draws: int
+    reveals: int
+    composition: str = WHOLE
+
+    @property
+    def title(self) -> str:
+        """The run's name, with its memory where that is not the whole."""
+        return self.name if self.composition == WHOLE else f"{self.name} (memory: {self.composition})"
+
+
+def pair_runs(store: Store, attribute_id: int, context_id: int) -> list[PairRun]:
+    """Every run that was to write messages of the attribute's profile in that context with it in memory, oldest first.
+    Messages that are missing, or have no verdict, are in no `draws`."""
+    judged = sa.and_(
+        judgement.c.response == response.c.id,
+        judgement.c.judge == run_judge.c.judge,
+        judgement.c.status == JudgementStatus.OK,
+    )
+    told = sa.and_(
+        reveal.c.judgement == judgement.c.id, reveal.c.attribute == attribute_id, reveal.c.strength == Strength.FULL
+    )
+    profile_id = sa.select(attribute.c.profile).where(attribute.c.id == attribute_id).scalar_subquery()
+    query = (
+        sa.select(
+            run.c.id,
+            run.c.name,
+            run.c.simulated,
+            run.c.composition,
+            response.c.memory,
+            sa.func.count(response.c.id.distinct()).label("expected"),
+            sa.func.count(judgement.c.id.distinct()).label("draws"),
+            sa.func.count(reveal.c.judgement.distinct()).label("reveals"),
+        )
+        .select_from(run)
+        .join(run_judge, sa.and_(run_judge.c.run == run.c.id, run_judge.c.ordinal == 0))
+        .join(
+            response,
+            sa.and_(
+                response.c.run == run.c.id,
+                response.c.profile == profile_id,
+                response.c.context == context_id,
+            ),
+        )
+        .outerjoin(judgement, judged)
+        .outerjoin(reveal, told)
+        .group_by(run.c.id, run.c.name, run.c.simulated, run.c.composition, run.c.created, response.c.memory)
+        .order_by(run.c.created, run.c.id)
+    )
+    with store.read() as connection:
+        rows = connection.execute(query).all()
+        held = datasets.memories_of(connection, {row.memory for row in rows if row.memory is not None})
+    found: dict[str, PairRun] = {}
+    for row in rows:
+        if row.memory is not None and attribute_id not in held.get(row.memory, (attribute_id,)):
+            continue
+        own = found.setdefault(row.id, PairRun(row.id, row.name, row.simulated, 0, 0, 0, row.composition))
+        found[row.id] = replace(
+            own,
+            expected=own.expected + row.expected,
+            draws=own.draws + row.draws,
+            reveals=own.reveals + row.reveals,
+        )
+    return list(found.values())
+
+
+# ---- pairs
+#
+# The pairs of one profile in one context: votes by persona, what the rule makes of them, what people decided.
+#
+# A pair (attribute, context) is labelled by its newest standing decision, else by the consensus of the personas. A vote
+# that could not be read is missing, with its cause; it is never an abstention.
+
+
+COUNTED = (Verdict.NECESSARY, Verdict.INAPPROPRIATE, Verdict.ABSTAIN)
+GLYPHS = {Verdict.NECESSARY: "N", Verdict.INAPPROPRIATE: "X", Verdict.ABSTAIN: "?"}
+MISSING_GLYPH = "-"
+LONGEST_STRIP = 10
+
+
+@dataclass(frozen=True)
+class PersonaVotes:
+    """One persona's draws on one pair, in order. A draw is a counted Verdict, or the cause for which it is missing
+    ('unparsed', 'truncated', 'failed', 'owed', 'conflict').
+
+    prior: the persona's share in the mixture by the rule that holds. shares: of a labelling that was imported without
+    votes, what its file says of necessary, inappropriate and abstain (0 to 1; all 0: nothing); there are no draws then.
+    """
+
+    persona: Persona
+    draws: tuple[str, ...]
+    prior: float
+    shares: tuple[float, float, float] | None = None
+
+    @property
+    def counts(self) -> tuple[float, float, float]:
+        """Necessary, inappropriate, abstain: whole numbers of votes, or shares that were imported."""
+        if self.shares is not None:
+            return self.shares
+        found = Counter(self.draws)
+        return found[Verdict.NECESSARY], found[Verdict.INAPPROPRIATE], found[Verdict.ABSTAIN]
+
+    @property
+    def counted(self) -> float:
+        """How many votes are counted; of imported shares their sum."""
+        return sum(self.counts)
+
+    @property
+    def missing(self) -> dict[str, int]:
+        """Draws that are not counted, by cause."""
+        return {cause: n for cause, n in Counter(self.draws).items() if cause not in COUNTED}
+
+    @property
+    def strip(self) -> str:
+        """One character a draw: N, X, ? for an abstention, - where the vote is missing. More than ten draws are counted
+        instead: 'X 58, ? 2'. Imported shares are percentages: 'X 97 %, ? 3 %'."""
+        if self.shares is not None:
+            return ", ".join(f"{glyph} {share:.0%}".replace("%", " %") for glyph, share in _named(self.shares) if share)
+        if len(self.draws) > LONGEST_STRIP:
+            numbers = [*_named(self.counts), (MISSING_GLYPH, len(self.draws) - self.counted)]
+            return ", ".join(f"{glyph} {n:.0f}" for glyph, n in numbers if n)
+        glyphs: Mapping[str, str] = {str(verdict): glyph for verdict, glyph in GLYPHS.items()}
+        return "".join(glyphs.get(draw, MISSING_GLYPH) for draw in self.draws)
+
+
+def _named(counts: tuple[float, float, float]) -> list[tuple[str, float]]:
+    return list(zip("NX?", counts, strict=True))
+
+
+@dataclass(frozen=True)
+class PairView:
+    """All there is to say of one pair. `mixture`: shares of necessary, inappropriate, abstain; None where unknown.
+    `rule`: the one that holds for the labelling; None without a labelling."""
+
+    attribute_id: int
+    attribute: Attribute
+    context_id: int
+    context: Context
+    votes: tuple[PersonaVotes, ...]
+    mixture: tuple[float, float, float] | None
+    consensus: Label | None
+    decision: Decision | None
+    history: tuple[Decision, ...]
+    explanation: str
+    missing: str
+    rule: AppliedRule | None
+
+    @property
+    def effective(self) -> Label | None:
+        """The newest standing decision's label, else the consensus; None for a pair that nobody labelled."""
+        return self.decision.label if self.decision else self.consensus
+
+
+def pairs(
+    store: Store, labelling_id: str | None, profile_id: int, context_id: int, attribute_id: int | None = None
+) -> list[PairView]:
+    """Every pair of a profile in a context, attributes in their order, or that of one attribute alone; without a
+    labelling there are no votes.
+
+    Raises StoreError where the profile or labelling is not there, or the context or attribute is none of the profile's.
+    """
+    with store.read() as connection:
+        record = datasets.profile_record(connection, profile_id)
+        if context_id not in record.context_ids:
+            raise StoreError(f"profile {profile_id} has no context {context_id}. Choose one of its contexts.")
+        if attribute_id is not None and attribute_id not in record.attribute_ids:
+            raise StoreError(f"profile {profile_id} has no attribute {attribute_id}. Choose one of its attributes.")
+        attributes = {
+            i: item
+            for i, item in zip(record.attribute_ids, record.profile.attributes, strict=True)
+            if attribute_id in (None, i)
+        }
+        rule, personas = None, {}
+        ballots: list[tuple[PersonaVotes, ...]] = [()] * len(attributes)
+        if labelling_id is not None:
+            if work.load(connection, labelling_id)["dataset"] != record.dataset:
+                raise StoreError(f"the labelling '{labelling_id}' is of another dataset. Choose one that is listed.")
+            rule, personas = applied_rule(connection, labelling_id), labellings.personas(connection, labelling_id)
+            ballots = _votes(connection, labelling_id, profile_id, context_id, list(attributes), personas, rule)
+        history = decisions.history(connection, record.dataset, list(attributes), context_id)
+    standing = decisions.standing(history)
+    context = record.profile.contexts[record.context_ids.index(context_id)]
+    codes, mixed = _settled(ballots, rule)
+    views = []
+    for n, (i, item) in enumerate(attributes.items()):
+        label = None if codes[n] == UNLABELLED else LABELS[int(codes[n])]
+        views.append(
+            PairView(
+                attribute_id=i,
+                attribute=item,
+                context_id=context_id,
+                context=context,
+                votes=ballots[n],
+                mixture=mixed[n],
+                consensus=label,
+                decision=standing.get((i, context_id)),
+                history=tuple(d for d in history if d.attribute == i),
+                explanation=explain(ballots[n], label, rule.threshold if rule else PAPER_THRESHOLD),
+                missing=missing_words(ballots[n]),
+                rule=rule,
+            )
+        )
+    return views
+
+
+def profile_names(store: Store, dataset_id: int) -> dict[int, str]:
+    """The profiles of a dataset by id, in their order: names only, however many attributes they have."""
+    with store.read() as connection:
+        rows = connection.execute(
+            sa.select(profile.c.id, profile.c.name).where(profile.c.dataset == dataset_id).order_by(profile.c.ordinal)
+        )
+        return {row.id: row.name for row in rows}
+
+
+def explain(votes: Sequence[PersonaVotes], label: Label | None, threshold: float = PAPER_THRESHOLD) -> str:
+    """The consensus rule applied to these votes, in words: 'Pragmatic 3 of 10 abstain. Not every counted vote says
+    inappropriate: ambiguous.' threshold: 1 is the paper's rule, which asks for every counted vote; below 1 the mixture
+    must reach it. Personas with a prior of 0 are not asked."""
+    imported = any(v.shares is not None for v in votes)
+    if label is None:
+        none = "No share is given" if imported else "No vote is counted"
+        return f"{none} for this pair, so it has no consensus label."
+    asked = [v for v in votes if v.prior > 0]
+    silent = [v.persona.key for v in asked if not v.counted]
+    if silent:
+        return f"No counted vote of {_listed(silent)}. Consensus needs every persona: ambiguous."
+    if threshold < PAPER_THRESHOLD:
+        return _reached(asked, label, threshold)
+    sums = np.array([v.counts for v in asked]).sum(axis=0)
+    total = sum(v.counted for v in asked)
+    if imported:
+        return _unanimous_shares(asked, label, sums)
+    if label is not Label.AMBIGUOUS:
+        return f"{total:.0f} of {total:.0f} counted votes say {label}: consensus."
+    if sums[2] == total:
+        return f"{total:.0f} of {total:.0f} counted votes abstain: ambiguous."
+    leading = _leading(sums)
+    parts = []
+    for item in asked:
+        against = [f"{n:.0f} of {item.counted:.0f} {_says(k)}" for k, n in enumerate(item.counts) if n and k != leading]
+        if against:
+            parts.append(f"{item.persona.key} {' and '.join(against)}")
+    return f"{_sentence(parts)} Not every counted vote says {COUNTED[leading]}: ambiguous."
+
+
+def _reached(asked: Sequence[PersonaVotes], label: Label, threshold: float) -> str:
+    """A rule below unanimity, in words: which share of the mixture leads, and whether it reaches the threshold."""
+    mixed = mixture(np.array([v.counts for v in asked]), [v.prior for v in asked])
+    leading = _leading(mixed)
+    share, needed = _percent(mixed[leading]), _percent(threshold)
+    if label is Label.AMBIGUOUS:
+        return f"{share} of the mixture says {COUNTED[leading]}, less than the threshold of {needed}: ambiguous."
+    return f"{share} of the mixture says {label}; the threshold is {needed}: consensus."
+
+
+def _unanimous_shares(asked: Sequence[PersonaVotes], label: Label, sums: npt.NDArray[np.float64]) -> str:
+    if label is not Label.AMBIGUOUS:
+        return f"Every persona's share is wholly {label}: consensus."
+    leading = _leading(sums)
+    parts = [
+        f"{v.persona.key} {_percent(1 - v.counts[leading] / v.counted)}" for v in asked if v.counts[leading] < v.counted
+    ]
+    return f"Not {COUNTED[leading]}: {_listed(parts)}. Consensus needs every share to be whole: ambiguous."
+
+
+def _leading(sums: Sequence[float] | npt.NDArray[np.float64]) -> int:
+    """Necessary (0) or inappropriate (1), whichever has more."""
+    return 0 if sums[0] >= sums[1] else 1
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g} %"
+
+
+def _sentence(parts: Sequence[str]) -> str:
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def missing_words(votes: Sequence[PersonaVotes]) -> str:
+    """Which votes are missing and why: 'fundamentalist 1 unparsed; unconcerned 2 failed'; empty where none are."""
+    return "; ".join(
+        f"{item.persona.key} {', '.join(f'{n} {cause}' for cause, n in item.missing.items())}"
+        for item in votes
+        if item.missing
+    )
+
+
+def _says(verdict: int) -> str:
+    return ("say necessary", "say inappropriate", "abstain")[verdict]
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _votes(
+    connection: sa.Connection,
+    labelling_id: str,
+    profile_id: int,
+    context_id: int,
+    attribute_ids: Sequence[int],
+    personas: Mapping[int, Persona],
+    rule: AppliedRule,
+) -> list[tuple[PersonaVotes, ...]]:
+    """The votes of every persona on these attributes in one context, or the shares that were imported, in order."""
+    shares = _shares(connection, labelling_id, profile_id, context_id)
+    if shares is not None:
+        nothing = (0.0, 0.0, 0.0)
+        return [
+            tuple(
+                PersonaVotes(p, (), prior, shares.get((a, i), nothing))
+                for (i, p), prior in zip(personas.items(), rule.priors, strict=True)
+            )
+            for a in attribute_ids
+        ]
+    found = labellings.context_votes(connection, labelling_id, profile_id, context_id)
+    causes = _ballots(connection, labelling_id, profile_id, context_id)
+    return [
+        tuple(
+            PersonaVotes(p, _draws(found.get(a, {}).get(i, ()), causes.get(i, {})), prior)
+            for (i, p), prior in zip(personas.items(), rule.priors, strict=True)
+        )
+        for a in attribute_ids
+    ]
+
+
+def _shares(
+    connection: sa.Connection, labelling_id: str, profile_id: int, context_id: int
+) -> dict[tuple[int, int], tuple[float, float, float]] | None:
+    """By (attribute, persona); None for a labelling that has votes."""
+    if work.load(connection, labelling_id)["endpoint"] != labellings.IMPORTED:
+        return None
+    rows = labellings.tallies(connection, labelling_id, profile_id)
+    return {
+        (row.attribute, row.persona): (row.necessary, row.inappropriate, row.abstain)
+        for row in rows
+        if row.context == context_id
+    }
+
+
+def _ballots(
+    connection: sa.Connection, labelling_id: str, profile_id: int, context_id: int
+) -> dict[int, dict[int, str]]:
+    """The status of every ballot: persona -> draw -> status."""
+    rows = connection.execute(
+        sa.select(ballot.c.persona, ballot.c.draw, ballot.c.status)
+        .where(ballot.c.labelling == labelling_id, ballot.c.profile == profile_id, ballot.c.context == context_id)
+        .order_by(ballot.c.draw)
+    )
+    found: dict[int, dict[int, str]] = {}
+    for persona_id, draw, status in rows:
+        found.setdefault(persona_id, {})[draw] = status
+    return found
+
+
+def _draws(votes: Sequence[tuple[int, str]], statuses: Mapping[int, str]) -> tuple[str, ...]:
+    verdicts = dict(votes)
+    return tuple(
+        verdicts.get(draw, "no vote" if status == labellings.OK else status) for draw, status in statuses.items()
+    )
+
+
+def _settled(
+    ballots: Sequence[Sequence[PersonaVotes]], rule: AppliedRule | None
+) -> tuple[Sequence[int], list[tuple[float, float, float] | None]]:
+    if rule is None or not ballots:
+        return [UNLABELLED] * len(ballots), [None] * len(ballots)
+    counts = np.array([[v.counts for v in row] for row in ballots])
+    mixed = mixture(counts, rule.priors)
+    shares = [None if np.isnan(row).any() else (float(row[0]), float(row[1]), float(row[2])) for row in mixed]
+    return [int(code) for code in consensus(counts, rule.priors, rule.threshold)], shares

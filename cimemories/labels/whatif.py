@@ -1,0 +1,221 @@
+"""What another rule would do to the labels of a labelling: nothing is written, and the answer takes milliseconds.
+
+Only the consensus is looked at; a pair that a person decided keeps its label whatever the rule, and is counted apart.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import sqlalchemy as sa
+
+from cimemories.curation.consensus import CODES, INAPPROPRIATE, LABELS, NECESSARY, UNLABELLED
+from cimemories.evaluation.planning import LabelSource
+from cimemories.flows.labels import (
+    AppliedRule,
+    VoteCounts,
+    applied_rule,
+    consensus_labels,
+    custom_rule,
+    default_labelling,
+    vote_counts,
+)
+from cimemories.labels.votes import GroupBy, Groups, groupings
+from cimemories.model import Label
+from cimemories.store import decisions, work
+from cimemories.store.engine import Store, content_hash
+from cimemories.store.tables import dataset
+
+# ---- effective labels
+#
+# Effective labels of a whole dataset: what a memory composition goes by.
+
+
+def effective_labels(store: Store, dataset_id: int) -> LabelSource | None:
+    """The labels of every pair that has one (a person's decision before the consensus) with where they come from, or
+    None where nothing is labelled. The hash in the origin changes with any label."""
+    labelling = default_labelling(store, dataset_id)
+    labels: dict[tuple[int, int], Label] = {}
+    if labelling is not None:
+        frame = consensus_labels(store, labelling.id)
+        for of, into, code in zip(frame["attribute"], frame["context"], frame["label"], strict=True):
+            if (label := LABELS.get(int(code))) is not None:
+                labels[int(of), int(into)] = label
+    with store.read() as connection:
+        standing = decisions.standing(decisions.history(connection, dataset_id))
+    decided = {pair: said.label for pair, said in standing.items() if said.label is not None}
+    labels |= decided
+    if not labels:
+        return None
+    origin = {
+        "labelling": labelling.id if labelling else None,
+        "decisions": len(decided),
+        "hash": content_hash(sorted((a, c, str(label)) for (a, c), label in labels.items())),
+    }
+    return LabelSource(labels, origin)
+
+
+# ---- whatif
+
+
+TRIED = "what if"
+WIDTH = len(LABELS) + 1  # a label's code plus one is its place in a table, UNLABELLED's first
+KEPT = [NECESSARY + 1, INAPPROPRIATE + 1]
+HELD = 4
+Bools = npt.NDArray[np.bool_]
+Labels = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """All that trying a rule needs: the counted votes, what the pairs are grouped by, and which a person decided.
+
+    decided: [pairs], whether a decision stands; decided_labels: its label code, UNLABELLED where none stands. A pair
+    that was decided and never voted on is among the pairs, with no votes.
+    """
+
+    dataset_id: int
+    counts: VoteCounts
+    groups: Mapping[GroupBy, Groups]
+    decided: Bools
+    decided_labels: Labels
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """The labels of a labelling under the rule that holds and under one that is tried.
+
+    pairs: with at least one counted vote. changes: (from, to, pairs), labels in words, the most frequent first.
+    survival_before, survival_after: shares of the pairs with a consensus; nan without pairs. decided: of the pairs
+    that change, how many a person decided, so that their effective label stays. by: one frame a grouping with the
+    columns id, name, pairs, changed, gained (ambiguous before, a consensus after), lost, survival_before,
+    survival_after.
+    """
+
+    before: AppliedRule
+    after: AppliedRule
+    pairs: int
+    changed: int
+    decided: int
+    changes: tuple[tuple[str, str, int], ...]
+    survival_before: float
+    survival_after: float
+    by: Mapping[GroupBy, pd.DataFrame]
+
+
+_held: OrderedDict[tuple[object, ...], Pairs] = OrderedDict()
+_lock = threading.Lock()
+
+
+def labelled_pairs(store: Store, labelling_id: str) -> Pairs:
+    """The pairs of a labelling, held in memory as long as neither its votes nor the dataset's decisions move.
+    Raises StoreError for an unknown labelling."""
+    counts = vote_counts(store, labelling_id)
+    with store.read() as connection:
+        dataset_id = int(work.load(connection, labelling_id)["dataset"])
+        revision = connection.execute(sa.select(dataset.c.revision).where(dataset.c.id == dataset_id)).scalar()
+        key = (str(store.engine.url), str(store.workspace.absolute()), labelling_id, counts.revision, revision)
+        with _lock:
+            if key in _held:
+                return _held[key]
+        standing = decisions.standing(decisions.history(connection, dataset_id))
+        decided = [(a, c, CODES[item.label]) for (a, c), item in standing.items() if item.label is not None]
+        counts, labels = with_decisions(counts, np.array(decided, np.int64).reshape(-1, 3))
+        groups = groupings(connection, dataset_id, counts)
+    pairs = Pairs(dataset_id, counts, groups, labels != UNLABELLED, labels)
+    with _lock:
+        _held[key] = pairs
+        while len(_held) > HELD:
+            _held.popitem(last=False)
+    return pairs
+
+
+def with_decisions(counts: VoteCounts, decided: npt.NDArray[np.int64]) -> tuple[VoteCounts, Labels]:
+    """The votes with an empty row for each pair that was only decided by a person, and each pair's decided label.
+
+    decided: [decisions, 3], attribute, context, label code, no pair twice. Returns the counts, in the order of
+    VoteCounts, and the codes [pairs], UNLABELLED where nobody decided.
+    """
+    width = int(max(counts.contexts.max(initial=0), decided[:, 1].max(initial=0))) + 1
+    numbers = counts.attributes * width + counts.contexts
+    wanted = decided[:, 0] * width + decided[:, 1]
+    extra = np.setdiff1d(wanted, numbers)
+    if len(extra):
+        everything = np.concatenate([numbers, extra])
+        order = np.argsort(everything, kind="stable")
+        empty = np.zeros((len(extra), *counts.votes.shape[1:]), counts.votes.dtype)
+        numbers = everything[order]
+        counts = replace(
+            counts,
+            attributes=numbers // width,
+            contexts=numbers % width,
+            votes=np.concatenate([counts.votes, empty])[order],
+        )
+    labels = np.full(len(numbers), UNLABELLED, np.int8)
+    labels[np.searchsorted(numbers, wanted)] = decided[:, 2]
+    return counts, labels
+
+
+def what_if(store: Store, labelling_id: str, threshold: float, priors: Mapping[str, float]) -> WhatIf:
+    """What a rule with this threshold and these priors (by persona key) would do to the labels of a labelling.
+
+    Raises StoreError for numbers that are no rule, priors for other personas, or an unknown labelling.
+    """
+    pairs = labelled_pairs(store, labelling_id)
+    with store.read() as connection:
+        before = applied_rule(connection, labelling_id)
+    return compare(pairs, before, custom_rule(pairs.counts.personas, TRIED, threshold, priors))
+
+
+def compare(pairs: Pairs, before: AppliedRule, after: AppliedRule) -> WhatIf:
+    """The difference that a rule makes, as a pure function of the pairs."""
+    old, new = pairs.counts.labels(before), pairs.counts.labels(after)
+    # Both labels as one small number, counted once for each grouping: everything asked is a sum of such counts.
+    states = (WIDTH * (old + 1) + new + 1).astype(np.int64)
+    table = np.bincount(states, minlength=WIDTH**2).reshape(WIDTH, WIDTH)
+    changes = [(str(LABELS[a]), str(LABELS[b]), int(table[a + 1, b + 1])) for a in LABELS for b in LABELS if a != b]
+    total = int(table[1:].sum())
+    return WhatIf(
+        before=before,
+        after=after,
+        pairs=total,
+        changed=sum(n for _, _, n in changes),
+        decided=int((pairs.decided & (old != UNLABELLED) & (old != new)).sum()),
+        changes=tuple(sorted((change for change in changes if change[2]), key=lambda change: -change[2])),
+        survival_before=_share(int(table[KEPT].sum()), total),
+        survival_after=_share(int(table[:, KEPT].sum()), total),
+        by={group_by: _by(groups, states) for group_by, groups in pairs.groups.items()},
+    )
+
+
+def _by(groups: Groups, states: npt.NDArray[np.int64]) -> pd.DataFrame:
+    """One row a group that has a labelled pair."""
+    size = WIDTH**2
+    tables = np.bincount(groups.codes * size + states, minlength=len(groups.ids) * size).reshape(-1, WIDTH, WIDTH)
+    pairs = tables[:, 1:].sum(axis=(1, 2))
+    same = tables[:, range(1, WIDTH), range(1, WIDTH)].sum(axis=1)
+    kept, keeps = tables[:, KEPT].sum(axis=(1, 2)), tables[:, :, KEPT].sum(axis=(1, 2))
+    both = tables[:, KEPT][:, :, KEPT].sum(axis=(1, 2))
+    frame = pd.DataFrame(
+        {
+            "id": list(groups.ids),
+            "name": list(groups.names),
+            "pairs": pairs,
+            "changed": pairs - same,
+            "gained": keeps - both,
+            "lost": kept - both,
+            "survival_before": kept / np.maximum(pairs, 1),
+            "survival_after": keeps / np.maximum(pairs, 1),
+        }
+    )
+    return frame[frame["pairs"] > 0].reset_index(drop=True)
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else float("nan")

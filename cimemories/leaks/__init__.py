@@ -1,0 +1,1 @@
+"""Leaked messages: the gallery, one message, tables for papers, the basket."""

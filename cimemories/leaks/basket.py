@@ -1,0 +1,194 @@
+"""Examples that a person has put aside for a paper or a talk, as a small file in the workspace.
+
+A basket is somebody's selection and no evidence, so it is not in the record: it is WORKSPACE/baskets/*.json, one file a
+name and record, which holds no text of any message, only which flows were chosen, how they were read, and notes. What
+a flow says is looked up anew each time, so that a basket never shows a label or a claim that has changed since. Every
+change reads, changes and replaces the file under a lock, so that two tabs lose nothing of each other's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pydantic
+
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Combine, Scope, scope
+from cimemories.leaks.gallery import gallery
+from cimemories.leaks.table import LeakRow, leak_rows
+from cimemories.store.engine import Store, StoreError, content_hash, now
+
+MOST_ITEMS = 200
+LONGEST_NOTE = 500
+LONGEST_NAME = 80
+FORM = 1
+
+
+class Item(pydantic.BaseModel, frozen=True):
+    """One chosen flow of one run. judge: whose claims it was read by (a judge's id, or any, majority, all); '': the
+    run's first. verdicts, labels, grounded: as of a scope."""
+
+    run: str
+    profile: int
+    context: int
+    attribute: int
+    judge: str = ""
+    verdicts: str = "judge"
+    labels: str = "decisions"
+    grounded: bool = False
+    note: str = ""
+    added: str = pydantic.Field(default_factory=now)
+
+    @property
+    def id(self) -> str:
+        """What the gallery knows the example by."""
+        return f"{self.run}.{self.attribute}.{self.context}"
+
+
+Items = tuple[Item, ...]
+
+
+class _File(pydantic.BaseModel):
+    form: int = FORM
+    name: str
+    items: Items = ()
+
+
+def path_of(store: Store, name: str) -> Path:
+    """Where the basket of this name is kept: apart for every record that the workspace folder is used with."""
+    own = content_hash([str(store.engine.url), _clean(name)])[:16]
+    return store.workspace / "baskets" / f"{own}.json"
+
+
+def items(store: Store, name: str) -> Items:
+    """What is in a basket, in its order; nothing where there is none. Raises StoreError for another file."""
+    path = path_of(store, name)
+    try:
+        return _File.model_validate_json(path.read_bytes()).items
+    except FileNotFoundError:
+        return ()
+    except (OSError, pydantic.ValidationError) as error:
+        raise StoreError(
+            f"the basket '{_clean(name)}' cannot be read from {path}. Mend the file, or move it away to begin anew."
+        ) from error
+
+
+def change(store: Store, name: str, how: Callable[[Items], Items]) -> Items:
+    """Replace what is in a basket by what `how` makes of it; returns that. All of it or nothing. Raises StoreError
+    where it would hold more than MOST_ITEMS, or cannot be written."""
+    path = path_of(store, name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with (path.parent / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            found = how(items(store, name))
+            if len(found) > MOST_ITEMS:
+                raise StoreError(f"a basket holds at most {MOST_ITEMS} examples. Take some out, or begin another.")
+            draft = path.with_suffix(f".{os.getpid()}.draft")
+            draft.write_text(_File(name=_clean(name), items=found).model_dump_json(indent=1), encoding="utf-8")
+            os.replace(draft, path)
+    except OSError as error:
+        raise StoreError(
+            f"the basket cannot be written to {path} ({error.strerror}). Make room, or give the folder its rights."
+        ) from error
+    return found
+
+
+def toggled(item: Item) -> Callable[[Items], Items]:
+    """Put an example at the end of a basket, or take it out where it is in."""
+    return lambda there: tuple(i for i in there if i.id != item.id) if _in(there, item.id) else (*there, item)
+
+
+def without(wanted: str) -> Callable[[Items], Items]:
+    """Take an example out."""
+    return lambda there: tuple(i for i in there if i.id != wanted)
+
+
+def moved(wanted: str, by: int) -> Callable[[Items], Items]:
+    """An example so many places further down (below 0: up), at most to the end."""
+
+    def change_order(there: Items) -> Items:
+        at = next((n for n, item in enumerate(there) if item.id == wanted), None)
+        if at is None:
+            return there
+        rest = [*there[:at], *there[at + 1 :]]
+        rest.insert(min(max(at + by, 0), len(rest)), there[at])
+        return tuple(rest)
+
+    return change_order
+
+
+def noted(wanted: str, note: str) -> Callable[[Items], Items]:
+    """Give an example a note, one line of at most LONGEST_NOTE characters; an empty one takes it away."""
+    line = " ".join(note.split())[:LONGEST_NOTE]
+    return lambda there: tuple(i.model_copy(update={"note": line}) if i.id == wanted else i for i in there)
+
+
+def _in(there: Sequence[Item], wanted: str) -> bool:
+    return any(item.id == wanted for item in there)
+
+
+def _clean(name: str) -> str:
+    return " ".join(name.encode("utf-8", "replace").decode("utf-8").split())[:LONGEST_NAME]
+
+
+# ---- basket rows
+#
+# What is in a basket, as the record has it now.
+
+
+@dataclass(frozen=True)
+class Held:
+    """One example of a basket. row: None where it is a leak no more, for the reason `gone`."""
+
+    item: Item
+    row: LeakRow | None
+    gone: str = ""
+
+
+def item_of(asked: Scope, profile: int, context: int, attribute: int) -> Item:
+    """A flow as it is put into a basket: by the claims, verdicts and labels that it was looked at with."""
+    judge = str(asked.judge.id) if asked.combine == Combine.ONE else str(asked.combine)
+    return Item(
+        run=asked.run.id,
+        profile=profile,
+        context=context,
+        attribute=attribute,
+        judge=judge,
+        verdicts=str(asked.verdicts),
+        labels=str(asked.labels),
+        grounded=asked.grounded,
+    )
+
+
+def held(flows: Flows, items: Sequence[Item]) -> list[Held]:
+    """Each of these with its row, or why it has none: its run is deleted, or it is no leak any more."""
+    scopes: dict[tuple[object, ...], Scope | str] = {}
+    found = []
+    for item in items:
+        way = item.run, item.judge, item.verdicts, item.labels, item.grounded
+        if way not in scopes:
+            scopes[way] = _scope(flows, item)
+        asked = scopes[way]
+        if isinstance(asked, str):
+            found.append(Held(item, None, asked))
+            continue
+        examples = gallery(flows, [asked])
+        own = examples[examples["id"] == item.id]
+        rows = leak_rows(flows, {asked.run.id: asked}, own, {item.id: item.note})
+        gone = "" if rows else "It is no leak any more: its label, or what counts as revealed, has changed."
+        found.append(Held(item, rows[0] if rows else None, gone))
+    return found
+
+
+def _scope(flows: Flows, item: Item) -> Scope | str:
+    try:
+        return scope(
+            flows.store, item.run, None, item.judge or None, item.verdicts, grounded=item.grounded, labels=item.labels
+        )
+    except (StoreError, ValueError) as problem:
+        return f"It cannot be read any more: {problem}"

@@ -1,0 +1,393 @@
+"""The gallery of leaks (paper, Table 3): every flow that a run gave away although it is inappropriate, severest first.
+
+    id               run      user  key  recipient  strength claimed draws quote     certainty agreement kind
+    run-3f9a.17.39   run-3f9a Ada   rent Landlord   full     4       5     grounded  unanimous all       real
+
+One row is one flow (profile, attribute, context) of one run that a judge claims at least once, in full or less. Those
+of strength `full` are exactly the flows that count as violated. Severity orders by, in this turn: strength; the share
+of judged messages that reveal it; whether a quote of it stands in a message; how sure its label is; whether all judges
+claim it; then the record's own order. No weight is made up: what comes later only settles what is equal before it. How
+sensitive a domain is plays no part, since the seeds do not say it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import sqlalchemy as sa
+
+from cimemories.curation.consensus import INAPPROPRIATE, consensus
+from cimemories.flows.flows import Flows, frame_of
+from cimemories.flows.labels import PAPER_THRESHOLD, rule_of, vote_counts
+from cimemories.flows.scope import Combine, Labels, Scope, scope
+from cimemories.model import JudgementStatus, Strength
+from cimemories.store import datasets, decisions, judgements
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.judgements import MESSAGE, Held
+from cimemories.store.tables import dataset, judgement, labelling, response, reveal, run, run_judge
+
+# ---- gallery parts
+#
+# What the gallery of leaks knows of a flow beyond its counts: how much is claimed, by whom, and how sure its label is.
+#
+# All of one run, in the scope that is asked for; `analysis.gallery` puts it beside the flows.
+
+
+PAIR = ["attribute", "context"]
+ADJUDICATED = "adjudicated"  # source of a decision
+
+
+class Certainty(StrEnum):
+    """What the label of a flow rests on, the surest first: people who had differed and settled it, a person's decision,
+    votes that all agree, or the threshold of a rule that some votes were against."""
+
+    ADJUDICATED = "adjudicated"
+    PERSON = "person"
+    UNANIMOUS = "unanimous"
+    THRESHOLD = "threshold"
+
+
+def judge_claims(connection: sa.Connection, asked: Scope) -> pd.DataFrame:
+    """How often each pair is claimed: attribute, context, strength, messages, grounded (claims whose quote stands in
+    the text). Of one judge by every strength; of several together full claims alone, of any of them, since their
+    combination knows no other. Only on what the memory held, and only grounded claims where the scope asks for them."""
+    one = asked.combine == Combine.ONE
+    place = reveal.c.attribute, response.c.context, response.c.memory, reveal.c.strength
+    counted = [
+        response.c.run == asked.run.id,
+        judgement.c.judge.in_(asked.judge_ids),
+        judgement.c.status == JudgementStatus.OK,
+    ]
+    if not one:
+        counted.append(reveal.c.strength == Strength.FULL)
+    if asked.grounded:
+        counted.append(reveal.c.grounded)
+    grounded = sa.func.sum(sa.case((reveal.c.grounded, 1), else_=0))
+    query = (
+        sa.select(*place, sa.func.count(response.c.id.distinct()), grounded)
+        .select_from(_claims())
+        .where(*counted)
+        .group_by(*place)
+    )
+    columns = [*PAIR, "memory", "strength", "messages", "grounded"]
+    found = frame_of(connection.execute(query), columns)
+    held = judgements.partial_memories(connection, asked.run.id)
+    sums = _held(found, held).groupby([*PAIR, "strength"], as_index=False, sort=False)
+    return sums[["messages", "grounded"]].sum()
+
+
+def label_agreement(connection: sa.Connection, asked: Scope) -> tuple[int, pd.DataFrame]:
+    """How many judges of messages the run has, and by how many of them at most a pair is claimed in full in one and the
+    same message: attribute, context, judges. The frame is empty where the run has fewer than two, or the scope reads
+    the reasoning."""
+    judges = [judge.id for judge in judgements.of_run(connection, asked.run.id) if judge.channel == MESSAGE]
+    if len(judges) < 2 or asked.reads_reasoning:
+        return len(judges), pd.DataFrame(columns=[*PAIR, "judges"])
+    place = reveal.c.attribute, response.c.context, response.c.memory
+    counted = [
+        response.c.run == asked.run.id,
+        judgement.c.judge.in_(judges),
+        judgement.c.status == JudgementStatus.OK,
+        reveal.c.strength == Strength.FULL,
+    ]
+    if asked.grounded:
+        counted.append(reveal.c.grounded)
+    said = (
+        sa.select(*place, sa.func.count().label("judges"))
+        .select_from(_claims())
+        .where(*counted)
+        .group_by(*place, response.c.id)
+        .subquery()
+    )
+    columns = said.c.attribute, said.c.context, said.c.memory
+    query = sa.select(*columns, sa.func.max(said.c.judges)).group_by(*columns)
+    found = frame_of(connection.execute(query), [*PAIR, "memory", "judges"])
+    held = judgements.partial_memories(connection, asked.run.id)
+    return len(judges), _held(found, held).groupby(PAIR, as_index=False, sort=False)[["judges"]].max()
+
+
+def _claims() -> sa.FromClause:
+    return response.join(judgement, judgement.c.response == response.c.id).join(
+        reveal, reveal.c.judgement == judgement.c.id
+    )
+
+
+def _held(found: pd.DataFrame, held: Held) -> pd.DataFrame:
+    """Without claims on what the memory of a message did not hold."""
+    if not held:
+        return found
+    place = zip(found["memory"], found["attribute"], strict=True)
+    return found[[judgements.memory_holds(held, memory, int(of)) for memory, of in place]]
+
+
+def label_certainty(store: Store, asked: Scope, pairs: pd.DataFrame) -> list[Certainty]:
+    """What the label of each of these pairs rests on, in their order. pairs: attribute, context, decided, each labelled
+    inappropriate in this scope."""
+    agreed = _unanimous(store, asked, pairs)
+    settled: set[tuple[int, int]] = set()
+    if asked.labels == Labels.DECISIONS and pairs["decided"].any():
+        with store.read() as connection:
+            standing = decisions.standing(decisions.history(connection, asked.run.dataset))
+        settled = {pair for pair, said in standing.items() if said.source == ADJUDICATED}
+    found = []
+    for of, into, decided, all_agree in zip(*(pairs[name] for name in [*PAIR, "decided"]), agreed, strict=True):
+        if decided:
+            found.append(Certainty.ADJUDICATED if (of, into) in settled else Certainty.PERSON)
+        else:
+            found.append(Certainty.UNANIMOUS if all_agree else Certainty.THRESHOLD)
+    return found
+
+
+def _unanimous(store: Store, asked: Scope, pairs: pd.DataFrame) -> list[bool]:
+    """Whether every counted vote of every persona that counts agrees on each pair."""
+    if asked.labelling is None:
+        return [False] * len(pairs)
+    rule = asked.rule or rule_of(store, asked.labelling.id)
+    if rule.threshold == PAPER_THRESHOLD:  # then a consensus is nothing else
+        return [True] * len(pairs)
+    counts = vote_counts(store, asked.labelling.id)
+    agreed = consensus(counts.votes, rule.priors, PAPER_THRESHOLD) == INAPPROPRIATE
+    at = pd.MultiIndex.from_arrays([counts.attributes, counts.contexts]).get_indexer(
+        pd.MultiIndex.from_frame(pairs[PAIR])
+    )
+    found: list[bool] = ((at >= 0) & agreed[np.maximum(at, 0)]).tolist() if len(agreed) else [False] * len(pairs)
+    return found
+
+
+# ---- gallery
+
+
+Ints = npt.NDArray[np.int64]
+Wanted = Mapping["Facet", Sequence[str]]
+SEVERITY = (
+    "strength of the claim (full, partial, implied)",
+    "share of judged messages that reveal it so",
+    "whether a quote of it stands in a message",
+    "certainty of the label (adjudicated, a person, unanimous votes, a threshold)",
+    "whether all judges claim it in one message",
+    "the order of the record",
+)
+
+
+class Facet(StrEnum):
+    """What examples can be told apart by: columns of the gallery."""
+
+    RUN = "run"
+    DOMAIN = "domain"
+    SPHERE = "sphere"
+    RECIPIENT = "recipient"
+    PROFILE = "profile"
+    STRENGTH = "strength"
+    QUOTE = "quote"
+    AGREEMENT = "agreement"
+    CERTAINTY = "certainty"
+    KIND = "kind"
+
+
+class Quote(StrEnum):
+    """Whether a claim of the example's strength has its quote in the message that it is about."""
+
+    GROUNDED = "grounded"
+    UNGROUNDED = "ungrounded"
+
+
+class Agreement(StrEnum):
+    """Whether every judge of the run claims the flow in full in one and the same message. alone: nobody could disagree,
+    since the run has one judge, or the reasoning is read."""
+
+    ALL = "all"
+    SOME = "some"
+    ALONE = "alone"
+
+
+class Kind(StrEnum):
+    """Whether anything of the example comes from a simulator: messages, labels, or the judge."""
+
+    REAL = "real"
+    SIMULATED = "simulated"
+
+
+# What is an order of its own; the names of all other facets come in the order of the record.
+RANKS: dict[Facet, tuple[str, ...]] = {
+    Facet.STRENGTH: tuple(map(str, Strength)),
+    Facet.QUOTE: tuple(map(str, Quote)),
+    Facet.AGREEMENT: tuple(map(str, Agreement)),
+    Facet.CERTAINTY: tuple(map(str, Certainty)),
+    Facet.KIND: tuple(map(str, Kind)),
+}
+_FLOWS = f"""
+    SELECT profile, attribute, ordinal, key, domain, event, context, decided, reveals, draws
+    FROM {{flow}} WHERE retained AND draws > 0 AND label = {INAPPROPRIATE} AND NOT bio {{which}}
+    ORDER BY profile, context, ordinal
+"""
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """What filters leave. shown: positions in the gallery, in its order. counts: by facet and value, how many examples
+    that value alone would leave with all filters on other facets as they are; 0 for a value that leaves none. whole:
+    the same without any filter."""
+
+    shown: Ints
+    counts: dict[Facet, dict[str, int]]
+    whole: dict[Facet, dict[str, int]]
+
+
+def run_ids(store: Store) -> list[str]:
+    """Every run of the record, the newest first."""
+    with store.read() as connection:
+        return list(connection.execute(sa.select(run.c.id).order_by(run.c.created.desc(), run.c.id)).scalars())
+
+
+def scopes_of(flows: Flows, judge: str | None = None) -> list[Scope]:
+    """The scopes of all runs of the record, the newest first, by this judge or combination of each run's judges; None:
+    by each run's first. A run that has no such judge is left out. Remembered until some run, labelling or dataset has
+    moved."""
+    with flows.store.read() as connection:
+        stands = [tuple(connection.execute(query).all()) for query in _STANDS]
+    return flows.remember(("scopes", judge, *stands), partial(_scopes, flows.store, judge))
+
+
+_STANDS = (
+    sa.select(run.c.id, run.c.name, run.c.status, run.c.revision).order_by(run.c.id),
+    sa.select(labelling.c.id, labelling.c.status, labelling.c.revision).order_by(labelling.c.id),
+    sa.select(dataset.c.id, dataset.c.name, dataset.c.revision).order_by(dataset.c.id),
+    sa.select(run_judge.c.run, run_judge.c.judge).order_by(run_judge.c.run, run_judge.c.judge),
+)
+
+
+def _scopes(store: Store, judge: str | None) -> list[Scope]:
+    found = []
+    for run_id in run_ids(store):
+        with contextlib.suppress(StoreError):
+            found.append(scope(store, run_id, judge_id=judge))
+    return found
+
+
+def gallery(flows: Flows, scopes: Sequence[Scope]) -> pd.DataFrame:
+    """The examples of these scopes (one a run), severest first: id, run, model, profile (id), user, attribute (id),
+    key, statement, domain, event, context (id), task, recipient, sphere ('' where unknown), strength, claimed (messages
+    that claim it so), reveals, draws, quote, certainty, agreement, judges, kind. Columns of facets are categories.
+
+    Empty where nothing is labelled or nothing leaks. Remembered until something that it rests on moves.
+    """
+    versions = tuple(asked.version for asked in scopes)
+    return flows.remember(("gallery", *versions), lambda: _gallery(flows, scopes))
+
+
+def _gallery(flows: Flows, scopes: Sequence[Scope]) -> pd.DataFrame:
+    parts = [flows.remember(("examples", asked.version), partial(_examples, flows, asked)) for asked in scopes]
+    filled = [part for part in parts if len(part)]
+    return ordered(pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=["id"]))
+
+
+def _examples(flows: Flows, asked: Scope) -> pd.DataFrame:
+    """The examples of one run in the order of the record."""
+    with flows.store.read() as connection:
+        claims = judge_claims(connection, asked)
+        judges, agreed = label_agreement(connection, asked)
+        contexts = {row.id: row.context for row in datasets.contexts(connection, asked.run.dataset)}
+        users, statements = datasets.wording(connection, asked.run.dataset)
+    less = claims[claims["strength"] != Strength.FULL]
+    found = flows.query(asked, _FLOWS.replace("{which}", "" if len(less) else "AND reveals > 0"))
+    for strength in Strength:
+        of = claims[claims["strength"] == strength].drop(columns="strength")
+        named = of.rename(columns={"messages": f"{strength}_messages", "grounded": f"{strength}_grounded"})
+        found = found.merge(named, how="left", on=PAIR)
+    numbers = [f"{strength}_{name}" for strength in Strength for name in ("messages", "grounded")]
+    found[numbers] = found[numbers].astype("float64").fillna(0).astype(np.int64)
+    found["full_messages"] = found["reveals"]  # as the scope counts them: judges together, people before the judge
+    found = found[(found[[f"{strength}_messages" for strength in Strength]] > 0).any(axis=1)].reset_index(drop=True)
+    if found.empty:
+        return found
+    found = found.merge(agreed, how="left", on=PAIR) if len(agreed) else found.assign(judges=0)
+    claimed = found[[f"{strength}_messages" for strength in Strength]].to_numpy(np.int64)
+    grounded = found[[f"{strength}_grounded" for strength in Strength]].to_numpy(np.int64)
+    row, strongest = np.arange(len(found)), (claimed > 0).argmax(axis=1)
+    by_judges = found["judges"].astype("float64").fillna(0).astype(np.int64)
+    together = [Agreement.ALL if n == judges else Agreement.SOME for n in by_judges]
+    rated = together if len(agreed) else [Agreement.ALONE] * len(found)
+    return pd.DataFrame(
+        {
+            "id": [f"{asked.run.id}.{a}.{c}" for a, c in zip(found["attribute"], found["context"], strict=True)],
+            "run": asked.run.id,
+            "model": asked.run.model,
+            "profile": found["profile"].astype(np.int64),
+            "user": [users[i] for i in found["profile"]],
+            "attribute": found["attribute"].astype(np.int64),
+            "key": found["key"],
+            "statement": [statements[i] for i in found["attribute"]],
+            "domain": found["domain"],
+            "event": found["event"],
+            "context": found["context"].astype(np.int64),
+            "task": [contexts[i].task for i in found["context"]],
+            "recipient": [contexts[i].recipient for i in found["context"]],
+            "sphere": [contexts[i].sphere or "" for i in found["context"]],
+            "strength": [str(list(Strength)[i]) for i in strongest],
+            "claimed": claimed[row, strongest],
+            "reveals": found["reveals"].astype(np.int64),
+            "draws": found["draws"].astype(np.int64),
+            "quote": [str(Quote.GROUNDED if n else Quote.UNGROUNDED) for n in grounded[row, strongest]],
+            "certainty": [str(item) for item in label_certainty(flows.store, asked, found)],
+            "agreement": [str(item) for item in rated],
+            "judges": by_judges,
+            "kind": str(Kind.SIMULATED if asked.simulated else Kind.REAL),
+        }
+    )
+
+
+def ordered(examples: pd.DataFrame) -> pd.DataFrame:
+    """The same examples severest first (the module says how that is measured), what ties in the order given, with the
+    columns of facets as categories. claimed of draws is the share; draws must be above 0."""
+    if examples.empty:
+        return examples
+    found = examples.assign(
+        **{
+            str(facet): pd.Categorical(examples[facet], RANKS.get(facet) or list(dict.fromkeys(examples[facet])))
+            for facet in Facet
+        }
+    )
+
+    def rank(facet: Facet) -> Ints:
+        return np.asarray(found[facet].cat.codes, np.int64)
+
+    share = found["claimed"].to_numpy(np.float64) / found["draws"].to_numpy(np.float64)
+    by = [rank(Facet.STRENGTH), -share, rank(Facet.QUOTE), rank(Facet.CERTAINTY), rank(Facet.AGREEMENT)]
+    return found.iloc[np.lexsort(by[::-1])].reset_index(drop=True)
+
+
+def narrowed(examples: pd.DataFrame, wanted: Wanted) -> Narrowed:
+    """What these filters leave. wanted: by facet the values of which an example must have one; no values: any."""
+    if examples.empty:
+        nothing: dict[Facet, dict[str, int]] = {facet: {} for facet in Facet}
+        return Narrowed(np.zeros(0, np.int64), nothing, nothing)
+    codes = {facet: examples[facet].cat.codes.to_numpy() for facet in Facet}
+    names = {facet: [str(name) for name in examples[facet].cat.categories] for facet in Facet}
+    fits = {facet: np.isin(names[facet], list(values))[codes[facet]] for facet, values in wanted.items() if len(values)}
+    everything = np.ones(len(examples), np.bool_)
+
+    def counted(facet: Facet, masks: list[npt.NDArray[np.bool_]]) -> dict[str, int]:
+        left = np.logical_and.reduce(masks) if masks else everything
+        found = np.bincount(codes[facet][left], minlength=len(names[facet]))
+        return dict(zip(names[facet], found.tolist(), strict=True))
+
+    counts = {facet: counted(facet, [mask for other, mask in fits.items() if other != facet]) for facet in Facet}
+    mask = np.logical_and.reduce(list(fits.values())) if fits else everything
+    return Narrowed(np.flatnonzero(mask), counts, {facet: counted(facet, []) for facet in Facet})
+
+
+def step(ids: Sequence[str], current: str | None, by: int) -> str | None:
+    """The example so many places on (below 0: back) from the current one, which stays at either end. From one that is
+    not among them the first; None where there are none."""
+    if not ids:
+        return None
+    if current not in ids:
+        return ids[0]
+    return ids[min(max(ids.index(current) + by, 0), len(ids) - 1)]

@@ -1,0 +1,196 @@
+"""One profile in one context of a run: the messages, what each gives away, and how that was labelled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+
+from cimemories.curation.consensus import LABELS
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Combine, Scope, judge_title
+from cimemories.model import Context, JudgementStatus, Label, Profile, ResponseStatus, Reveal, Strength, is_bio
+from cimemories.store import datasets, judgements
+from cimemories.store.judgements import JudgedResponse
+from cimemories.store.tables import call, judgement
+
+MATCHER = "matcher"
+_LABELS = "SELECT attribute, label, decided, held, reveals, draws FROM {pairs} WHERE profile = ? AND context = ?"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One attribute of the profile in this context: its label (None: nobody has labelled it) and its counts. held:
+    whether any message of the context had it in memory; counts are of those that had."""
+
+    attribute: int
+    key: str
+    domain: str
+    event: str
+    statement: str
+    bio: bool
+    label: Label | None
+    decided: bool
+    reveals: int
+    draws: int
+    held: bool = True
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One message with the claims on it that the scope asks for. `text` is what the judge read, the message or the
+    reasoning before it; None where nothing came back.
+
+    Of one judge, `reveals` are all its claims on what the memory held, of any strength; of several together, those that
+    count under their combination, with the quote of the first judge that makes them. judges: by attribute, who claims
+    it in full. ungrounded: claims whose quote is not in the text; where the scope counts grounded ones alone, they are
+    not among the reveals. judgement: where several judges are asked, the first that is missing. task: what the task
+    check says (yes, partly, no); None: not checked. response: its id in the record.
+    """
+
+    number: int
+    status: ResponseStatus
+    cause: str | None
+    text: str | None
+    judgement: JudgementStatus
+    judgement_cause: str | None
+    reveals: tuple[Reveal, ...]
+    judges: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    ungrounded: int = 0
+    task: str | None = None
+    response: int = 0
+
+    def leaked(self, memories: dict[int, Memory]) -> list[int]:
+        """The attributes that this message reveals in full although they are inappropriate here, identifiers aside."""
+        found = (memories[r.attribute] for r in self.reveals if r.strength == Strength.FULL)
+        return [m.attribute for m in found if m.label == Label.INAPPROPRIATE and not m.bio]
+
+
+@dataclass(frozen=True)
+class LeakView:
+    """Everything that is known of one profile in one context of a run; `memories` in the order of the prompt."""
+
+    profile: Profile
+    context: Context
+    memories: dict[int, Memory]
+    samples: tuple[Sample, ...]
+
+
+def leak_view(flows: Flows, asked: Scope, profile_id: int, context_id: int) -> LeakView | None:
+    """The view, or None where the run has no such profile and context."""
+    frame = flows.query(asked, _LABELS, [profile_id, context_id])
+    if frame.empty:
+        return None
+    counts = {int(row["attribute"]): row for row in frame.to_dict("records")}
+    with flows.store.read() as connection:
+        record = datasets.profile_record(connection, profile_id)
+        samples = _samples(connection, asked, profile_id, context_id)
+    memories = {}
+    for attribute_id, item in zip(record.attribute_ids, record.profile.attributes, strict=True):
+        row = counts[attribute_id]
+        memories[attribute_id] = Memory(
+            attribute=attribute_id,
+            key=item.key,
+            domain=item.domain,
+            event=item.event,
+            statement=item.statement,
+            bio=is_bio(item.key, item.domain),
+            label=LABELS.get(int(row["label"])),
+            decided=bool(row["decided"]),
+            reveals=int(row["reveals"]),
+            draws=int(row["draws"]),
+            held=bool(row["held"]),
+        )
+    context = record.profile.contexts[record.context_ids.index(context_id)]
+    return LeakView(record.profile, context, memories, samples)
+
+
+def _samples(connection: sa.Connection, asked: Scope, profile_id: int, context_id: int) -> tuple[Sample, ...]:
+    by_judge = [
+        judgements.judged_responses(connection, asked.run.id, judge.id, profile_id, context_id)
+        for judge in asked.judges
+    ]
+    ids = [response.id for response in by_judge[0]]
+    texts = judgements.texts_of(connection, ids)
+    held = judgements.partial_memories(connection, asked.run.id)
+    checkers = judgements.checkers_of_run(connection, asked.run.id)
+    tasks = judgements.task_verdict_of(connection, checkers[0].id, ids) if checkers else {}
+    found = []
+    for said in zip(*by_judge, strict=True):
+        response = said[0]
+        memory, reasoning = texts[response.id]
+        claims = [[r for r in item.reveals if judgements.memory_holds(held, memory, r.attribute)] for item in said]
+        missing = next((item for item in said if item.judgement != JudgementStatus.OK), response)
+        reveals, judges = _counted(asked, claims)
+        found.append(
+            Sample(
+                number=response.sample + 1,
+                status=response.status,
+                cause=response.cause,
+                text=reasoning if asked.reads_reasoning else response.text,
+                judgement=missing.judgement,
+                judgement_cause=missing.judgement_cause,
+                reveals=reveals if _is_judged(asked, said) else (),
+                judges=judges,
+                ungrounded=sum(not r.grounded for own in claims for r in own),
+                task=tasks.get(response.id),
+                response=response.id,
+            )
+        )
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class JudgeAnswer:
+    """What one judge said of one message, as it came. text: None where no call is behind the judgement (the matcher, an
+    imported one) or nothing came back, which `note` says."""
+
+    judge: str
+    text: str | None
+    reasoning: str | None
+    note: str
+
+
+def judge_answers(flows: Flows, asked: Scope, response_id: int) -> list[JudgeAnswer]:
+    """The recorded answers behind the judgements of a message, by the judges of the scope, in their order."""
+    columns = (judgement.c.judge, judgement.c.status, judgement.c.cause, judgement.c.call)
+    query = (
+        sa.select(*columns, call.c.response, call.c.reasoning)
+        .outerjoin(call, call.c.key == judgement.c.call)
+        .where(judgement.c.response == response_id, judgement.c.judge.in_(asked.judge_ids))
+    )
+    with flows.store.read() as connection:
+        rows = {row.judge: row for row in connection.execute(query)}
+    found = []
+    for judge in asked.judges:
+        row, title = rows.get(judge.id), judge_title(judge, asked.judges)
+        if row is None:
+            found.append(JudgeAnswer(title, None, None, "has not judged this message yet"))
+            continue
+        without = "compares texts and asks no model" if judge.kind == MATCHER else "came without the judge's words"
+        cause = f": {row.cause}" if row.cause else ""
+        unread = "" if row.status == JudgementStatus.OK else f"{row.status}{cause}"
+        note = unread or (without if row.call is None else "" if row.response else "the answer is empty")
+        found.append(JudgeAnswer(title, row.response or None, row.reasoning or None, note))
+    return found
+
+
+def _is_judged(asked: Scope, said: Sequence[JudgedResponse]) -> bool:
+    """Several judges speak of a message together once all of them have read it."""
+    return asked.combine == Combine.ONE or all(item.judgement == JudgementStatus.OK for item in said)
+
+
+def _counted(asked: Scope, claims: Sequence[Sequence[Reveal]]) -> tuple[tuple[Reveal, ...], dict[int, tuple[str, ...]]]:
+    """The claims to show, and by attribute the judges that claim it in full. claims: of each judge, in their order."""
+    first: dict[int, Reveal] = {}
+    by: dict[int, tuple[str, ...]] = {}
+    for judge, own in zip(asked.judges, claims, strict=True):
+        for reveal in own:
+            if reveal.strength != Strength.FULL or (asked.grounded and not reveal.grounded):
+                continue
+            first.setdefault(reveal.attribute, reveal)
+            by[reveal.attribute] = (*by.get(reveal.attribute, ()), judge_title(judge, asked.judges))
+    if asked.combine == Combine.ONE:
+        return tuple(r for r in claims[0] if r.grounded or not asked.grounded), by
+    return tuple(r for a, r in first.items() if len(by[a]) >= asked.need), by

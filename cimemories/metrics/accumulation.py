@@ -1,0 +1,610 @@
+"""How violations pile up over tasks and samples (paper, Figure 2): exact, without Monte Carlo.
+
+`accumulation` answers for a run; `subset_means` and `curve` are its definition for a single profile, which curves.py
+computes for many at once.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property, lru_cache
+
+import numpy as np
+import pandas as pd
+from scipy.sparse import csr_array
+from scipy.special import gammaln
+
+from cimemories.flows.arrays import (
+    Bools,
+    Cube,
+    Floats,
+    IdentifierRule,
+    Ints,
+    cube,
+    exposed_flows,
+    mean_or_nan,
+    retained,
+    retained_and_judged,
+)
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Scope
+from cimemories.metrics import bootstrap
+from cimemories.metrics.bootstrap import LEAST_USERS, LEVEL, RESAMPLES, SEED, profile_draws
+from cimemories.metrics.violation import Exposures, exposures, quiet
+
+# ---- curves
+#
+# Accumulation curves of many profiles at once: F(s; k, n) for every k and n, exactly (paper, Figure 2).
+#
+# The order of contexts does not matter to F, so attributes with as many contexts and the same outcomes share one
+# computation, however many profiles they belong to:
+#
+#     found = exposures(data)                                    # tally.py: outcomes (N, r) of each attribute, counted
+#     made = curves(found, tasks(data.labels, data.draws), (1, 2, 5))
+#     made.values[1, p, k]      share of profile p's attributes revealed after k of its tasks, at n = 2
+#     made.mean()[1, k]         its mean over profiles
+#
+# What takes part in a product of q can be put in any order. Contexts in which q is 1 or 0 come first, where E_k has a
+# closed form; the others are added one by one by the recurrence, and signatures that begin alike share what they begin
+# with.
+
+
+@dataclass(frozen=True)
+class Curves:
+    """F(s; k, n) of every profile, for k = 0..K, where K is the largest T of them.
+
+    values: [n, profile, k], shares 0..1; beyond its own T a profile stays at its last value; nan for a profile without
+    any attribute that could be revealed inappropriately. variances: the same shape, of the mean over the attributes of
+    the profile if they were drawn anew (variance over them / their number). tasks: [profile], T. attributes: [profile],
+    the fixed denominator.
+    """
+
+    ns: tuple[int, ...]
+    values: Floats
+    variances: Floats
+    tasks: Ints
+    attributes: Ints
+
+    @property
+    def profiles(self) -> int:
+        """How many profiles have a curve."""
+        return int((self.attributes > 0).sum())
+
+    def mean(self) -> Floats:
+        """The mean over profiles that have a curve: [n, k]; nan where none has. At k = K it is Violation@n."""
+        with_any = self.attributes > 0
+        if not with_any.any():
+            return np.full((len(self.ns), self.values.shape[2]), np.nan)
+        result: Floats = self.values[:, with_any].mean(axis=1)
+        return result
+
+    def growing(self) -> Ints:
+        """How many profiles have a k-th task: [k], k = 0..K. Where fewer do, the others are held at their end."""
+        steps = np.arange(self.values.shape[2])
+        result: Ints = (self.tasks[self.attributes > 0][:, None] >= steps).sum(axis=0)
+        return result
+
+    def band(self, resamples: int = RESAMPLES, seed: int = SEED) -> tuple[Floats, Floats]:
+        """A pointwise 95 % band of the mean, (low, high), [n, k] each; nan where the mean is.
+
+        The hierarchical bootstrap of the headline numbers (see bootstrap.py), so that it ends at their intervals. What
+        is drawn inside a profile is drawn from its normal limit however few profiles there are: a mean over some
+        hundred attributes is as good as normal, and millions of draws become a few. One deviate serves a whole curve.
+        """
+        mean = self.mean()
+        low, high = np.full(mean.shape, np.nan), np.full(mean.shape, np.nan)
+        with_any = self.attributes > 0
+        if not self.profiles:
+            return low, high
+        times = profile_draws(len(self.tasks), resamples, seed)[:, with_any].astype(np.float64)
+        times = times[times.any(axis=1)]
+        noise = np.random.default_rng(seed + 1).standard_normal(len(times))[:, None]
+        wider = bootstrap.wider(len(self.tasks), LEVEL)  # as bootstrap.bounds does to one number
+        for i in range(len(self.ns)):
+            inside = self.variances[i, with_any]
+            total = times @ _apart(self.values[i, with_any], inside) + noise * np.sqrt(times @ inside)
+            sampled = total / times.sum(axis=1)[:, None]
+            ends = np.quantile(sampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+            low[i], high[i] = np.clip(mean[i] + wider * (ends - mean[i]), 0.0, 1.0)
+        return low, high
+
+
+def _apart(means: Floats, inside: Floats) -> Floats:
+    """Curves of profiles drawn towards their mean, as far apart as profiles themselves explain: `bootstrap` says why.
+    means, and inside, the variances of each: [profile, k]."""
+    if len(means) < LEAST_USERS:
+        return means
+    between = means.var(axis=0, ddof=1)
+    explained = 1.0 - np.divide(inside.mean(axis=0), between, out=np.ones_like(between), where=between > 0)
+    middle = means.mean(axis=0)
+    drawn: Floats = middle + np.sqrt(np.maximum(explained, 0.0)) * (means - middle)
+    return drawn
+
+
+def tasks(labels: Ints, draws: Ints) -> Ints:
+    """T, in how many retained contexts of each profile a message was judged: [profile]. A task whose messages are all
+    missing is none of them: it would count as one in which nothing leaks. labels, draws: [profile, attribute, context].
+    """
+    result: Ints = retained_and_judged(labels, draws).sum(axis=1)
+    return result
+
+
+def hazard(shares: Floats) -> Floats:
+    """h(k) = (F(k) - F(k-1)) / (1 - F(k-1)): of what was not yet revealed, the share that the k-th task reveals.
+
+    shares: [..., K + 1]; returns [..., K + 1] with nan at k = 0 and where nothing was left to reveal.
+    """
+    left = 1.0 - shares[..., :-1]
+    result = np.full(shares.shape, np.nan)
+    np.divide(np.diff(shares, axis=-1), left, out=result[..., 1:], where=left > 1e-12)
+    return result
+
+
+def curves(found: Exposures, tasks: Ints, ns: Sequence[int]) -> Curves:
+    """The curves of all profiles. tasks: [profile], T of each. Raises ValueError for an n < 1."""
+    most = int(tasks.max(initial=0))
+    number = np.bincount(found.profile, minlength=found.profiles)
+    revealing = found.outcomes[:, 1] > 0
+    counts = found.counts[:, revealing]
+    kinds, place = distinct(np.column_stack([tasks[found.profile], counts]))
+    owners = _owners(found.profile, place, found.profiles, len(kinds))
+    steps = np.minimum(np.arange(most + 1), tasks[:, None])
+    values = np.full((len(ns), found.profiles, most + 1), np.nan)
+    variances = values.copy()
+    some = np.flatnonzero(number)
+    for i, n in enumerate(ns):
+        means, at = signature_means(kinds[:, 0], kinds[:, 1:], found.quiet(n)[revealing], most)
+        shares = 1.0 - means
+        mine = csr_array((owners.data, at[owners.indices], owners.indptr), shape=(found.profiles, shares.shape[0]))
+        sums = (mine @ np.hstack([shares, shares * shares]))[some] / number[some, None]
+        first, second = sums[:, : most + 1], sums[:, most + 1 :]
+        spread = np.maximum(second - first * first, 0.0) / number[some, None]
+        values[i, some] = np.take_along_axis(first, steps[some], axis=1)
+        variances[i, some] = np.take_along_axis(spread, steps[some], axis=1)
+    return Curves(tuple(ns), values, variances, tasks, number)
+
+
+def signature_means(tasks: Ints, counts: Ints, q: Floats, most: int) -> tuple[Floats, Ints]:
+    """E_k of signatures, for k = 0..most: (means [different signatures, k], which of them each row has).
+
+    tasks: [rows], T. counts: [rows, kinds], in how many contexts of a row q has the value of that kind; q is 1 in the
+    other contexts of the T. q: [kinds]. Means beyond a row's T are 0 and mean nothing.
+    """
+    zeros = counts[:, q == 0].sum(axis=1)
+    between = np.unique(q[(q > 0) & (q < 1)])
+    columns = [counts[:, q == value].sum(axis=1) for value in between]
+    order = sorted(range(len(columns)), key=lambda i: -int(columns[i].sum()))
+    ones = tasks - zeros - sum(columns, np.zeros_like(zeros))
+    kinds, at = distinct(np.column_stack([ones, zeros, *(columns[i] for i in order)]))
+    return np.ascontiguousarray(_grown(kinds, between[order], most).T), at
+
+
+def _grown(kinds: Ints, values: Floats, most: int) -> Floats:
+    """E_k of rows (contexts with q = 1, with q = 0, with q = values[0], ...), sorted and different: [k, rows]."""
+    starts = [_changes(kinds[:, : i + 2]) for i in range(len(values) + 1)]
+    first = np.flatnonzero(starts[0])
+    state = _of_ones_and_zeros(kinds[first, 0], kinds[first, 1], most)
+    for i, q in enumerate(values):
+        first = np.flatnonzero(starts[i + 1])
+        parent = np.cumsum(starts[i])[first] - 1
+        times, before = kinds[first, i + 2], kinds[first, : i + 2].sum(axis=1)
+        order = np.argsort(-times, kind="stable")
+        grown = state[:, parent[order]]
+        times, before = times[order], before[order]
+        for step in range(int(times.max(initial=0))):
+            active = int(np.searchsorted(-times, -step, side="left"))
+            add_context(grown[:, :active], before[:active] + step + 1, q)
+        state = np.empty_like(grown)
+        state[:, order] = grown
+    return state
+
+
+def add_context(means: Floats, number: Ints | int, q: Floats | float) -> None:
+    """One step of the recurrence, in place: E_j <- (1 - j/m) E_j + (j/m) q E_(j-1). means: [k, rows], 0 beyond the
+    contexts of a row so far; number: m, with the new one; q: of the new context; each one for all, or [rows]."""
+    share = np.arange(1, len(means))[:, None] / number
+    moved = q * means[:-1]
+    moved -= means[1:]
+    moved *= share
+    means[1:] += moved
+
+
+def _of_ones_and_zeros(ones: Ints, zeros: Ints, most: int) -> Floats:
+    """E_k = C(ones, k) / C(ones + zeros, k): the chance that k of the contexts hold none with q = 0. [k, rows]."""
+    taken = np.arange(most)[:, None]
+    factors = np.maximum(ones - taken, 0) / np.maximum(ones + zeros - taken, 1)
+    return np.vstack([np.ones((1, len(ones))), np.cumprod(factors, axis=0)])
+
+
+def _changes(rows: Ints) -> np.ndarray:
+    """Which sorted rows differ from the one before: [rows]; the first one does."""
+    changed = np.ones(len(rows), np.bool_)
+    changed[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    return changed
+
+
+def distinct(rows: Ints) -> tuple[Ints, Ints]:
+    """Different rows in lexicographic order, and which of them each row is. rows: [rows, columns], none negative."""
+    sizes = tuple(int(most) + 1 for most in rows.max(axis=0, initial=0))
+    try:
+        keys = np.ravel_multi_index(tuple(rows.T.astype(np.int64)), sizes)
+    except ValueError:  # more combinations than an integer can number
+        found, at = np.unique(rows, axis=0, return_inverse=True)
+        return found, at.reshape(-1)
+    different, at = np.unique(keys, return_inverse=True)
+    return np.stack(np.unravel_index(different, sizes), axis=1), at
+
+
+def _owners(profile: Ints, place: Ints, profiles: int, kinds: int) -> csr_array:
+    """How many attributes of each profile have each signature, [profile, kinds]."""
+    both, times = np.unique(profile.astype(np.int64) * max(kinds, 1) + place, return_counts=True)
+    rows, columns = both // max(kinds, 1), both % max(kinds, 1)
+    return csr_array((times.astype(np.float64), (rows, columns)), shape=(profiles, max(kinds, 1)))
+
+
+# ---- task order
+#
+# The tasks of one user in one order: the curve as this user would live it, and when each attribute first leaks.
+#
+# Unlike the expectation over all orders this depends on the order, and at n = N on nothing else: an attribute leaks in
+# the first task in which any judged sample reveals it.
+
+
+class Order(StrEnum):
+    """LISTED: as the dataset lists its contexts. SHUFFLED: by a seed. WORST: those that reveal most attributes first,
+    by how many they reveal in any sample; ties as listed."""
+
+    LISTED = "listed"
+    SHUFFLED = "shuffled"
+    WORST = "worst"
+
+
+@dataclass(frozen=True)
+class FirstLeaks:
+    """When attributes leak for the first time, one entry an attribute that has an inappropriate context.
+
+    attribute: its place along the cube's axis. time: the number of the task in which it first leaks, from 1, or how
+    many there were if it never does (then it is censored: leaked is False). exposures: the same clock counting only
+    tasks in which the attribute is inappropriate.
+    """
+
+    attribute: Ints
+    time: Ints
+    exposures: Ints
+    leaked: Bools
+
+
+def order_of(data: Cube, profile: int, how: Order = Order.LISTED, seed: int = 0) -> Ints:
+    """The retained contexts of a profile in an order: [T], places along the cube's axis. profile: place, too."""
+    kept = np.flatnonzero(retained(data.labels[profile][None])[0])
+    if how == Order.SHUFFLED:
+        return np.random.default_rng([seed, profile]).permutation(kept)
+    if how == Order.WORST:
+        mask = exposed_of(data, profile)[:, kept]
+        leaking = (mask & (data.reveals[profile][:, kept] > 0)).sum(axis=0)
+        return kept[np.argsort(-leaking, kind="stable")]
+    return kept
+
+
+def ordered_curve(data: Cube, profile: int, order: Ints, n: int) -> Floats:
+    """The share of the profile's attributes revealed inappropriately after the first k tasks of this order, n samples
+    each: [T + 1], k = 0..T; 1 - product of q over the first k, averaged over attributes. nan where the profile has no
+    attribute that could be. Raises ValueError for an n < 1."""
+    mask = exposed_of(data, profile)
+    rows = mask.any(axis=1)
+    if not rows.any():
+        return np.full(len(order) + 1, np.nan)
+    kept = mask[rows][:, order]
+    q = np.where(kept, quiet(data.reveals[profile][rows][:, order], data.draws[profile][rows][:, order], n), 1.0)
+    silent = np.cumprod(q, axis=1).mean(axis=0)
+    return np.concatenate([[0.0], 1.0 - silent])
+
+
+def first_leaks(data: Cube, profile: int, order: Ints) -> FirstLeaks:
+    """When each attribute of a profile first leaks in any of the N samples of a task, in this order."""
+    mask = exposed_of(data, profile)
+    rows = np.flatnonzero(mask.any(axis=1))
+    here = mask[rows][:, order]
+    leaks = here & (data.reveals[profile][rows][:, order] > 0)
+    leaked = leaks.any(axis=1)
+    if not rows.size:
+        return FirstLeaks(rows, rows, rows, leaked)
+    last = np.where(leaked, leaks.argmax(axis=1), len(order) - 1)
+    met = (here & (np.arange(len(order)) <= last[:, None])).sum(axis=1)
+    return FirstLeaks(rows, last + 1, met, leaked)
+
+
+def exposed_of(data: Cube, profile: int) -> Bools:
+    """Flows of a profile that can violate: [attribute, context]."""
+    one = slice(profile, profile + 1)
+    mask: Bools = exposed_flows(data.draws[one], data.labels[one], data.counted[one])[0]
+    return mask
+
+
+# ---- first leak
+#
+# Time to the first leak: a Kaplan-Meier curve over attributes (Kaplan and Meier 1958), by scipy.
+#
+# An attribute that never leaks is censored at the end of its user's tasks: it might have leaked in a later one. That
+# matters as soon as users with different numbers of tasks are taken together.
+
+
+class Clock(StrEnum):
+    """What time is counted in: all tasks of the user, or only those in which the attribute is inappropriate."""
+
+    TASKS = "tasks"
+    EXPOSURES = "exposures"
+
+
+@dataclass(frozen=True)
+class Survival:
+    """The share of attributes that have not leaked after so many tasks, with a pointwise 95 % interval.
+
+    times: [steps], from 0, whole numbers; silent, low, high: [steps]; at_risk: [steps], attributes that had neither
+    leaked nor been censored before that time. The interval (Greenwood's) takes attributes as independent of each other,
+    which those of one user are not: it says how sharp the curve is for these users, not for others.
+    """
+
+    clock: Clock
+    times: Ints
+    silent: Floats
+    low: Floats
+    high: Floats
+    at_risk: Ints
+    attributes: int
+    leaked: int
+
+    @property
+    def median(self) -> int | None:
+        """After how many tasks half of the attributes have leaked; None where fewer ever do."""
+        below = np.flatnonzero(self.silent <= 0.5)
+        return int(self.times[below[0]]) if below.size else None
+
+
+def survival(found: Sequence[FirstLeaks], clock: Clock = Clock.TASKS) -> Survival:
+    """Attributes of one or more profiles together, each in the order in which its first leaks were looked for.
+
+    Without any attribute all arrays hold time 0 alone and are nan there.
+    """
+    from scipy.stats import (
+        CensoredData,
+        ecdf,  # takes a second to import
+    )
+
+    time = np.concatenate([_clock(item, clock) for item in found] or [np.zeros(0, np.int64)])
+    leaked = np.concatenate([item.leaked for item in found] or [np.zeros(0, np.bool_)])
+    if not time.size:
+        nothing = np.full(1, np.nan)
+        return Survival(clock, np.zeros(1, np.int64), nothing, nothing, nothing, np.zeros(1, np.int64), 0, 0)
+    times = np.arange(int(time.max()) + 1)
+    at_risk = (time[:, None] >= times).sum(axis=0)
+    if not leaked.any():
+        whole = np.ones(len(times))
+        return Survival(clock, times, whole, whole, whole, at_risk, len(time), 0)
+    estimate = ecdf(CensoredData(uncensored=time[leaked], right=time[~leaked])).sf
+    with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):
+        # It is undefined where nobody has leaked yet, or everybody has: there is no width to show then.
+        interval = estimate.confidence_interval(LEVEL, method="log-log")
+    silent = estimate.evaluate(times)
+    low, high = (np.where(np.isnan(side), silent, side) for side in _sides(interval, times))
+    return Survival(clock, times, silent, low, high, at_risk, len(time), int(leaked.sum()))
+
+
+def _clock(found: FirstLeaks, clock: Clock) -> Ints:
+    return found.time if clock == Clock.TASKS else found.exposures
+
+
+def _sides(interval: object, times: Ints) -> list[Floats]:
+    return [getattr(interval, side).evaluate(times) for side in ("low", "high")]
+
+
+# ---- independence
+#
+# The independence baseline of the accumulation curves: the same leak rates, spread over attributes without memory.
+#
+# In a run some attributes leak again and again and others never, so a curve flattens. The baseline says how it would
+# run if the responses leaked as often, but each time whatever attribute it hits: the gap between the two is repetition.
+
+
+AT_ONCE = 4096  # attributes: their means stay in the processor's cache
+
+
+def independent(data: Cube, n: int) -> Floats:
+    """F of every profile if every response leaked independently of the attribute: [profile, k], k = 0..K.
+
+    In context t of profile s each response reveals each attribute that is inappropriate there with the probability
+    p(s,t) = sum r / sum N over these attributes, independently of all other responses and attributes. So
+    q(s,t,a;n) = (1 - p(s,t))^n, with n capped at the N of the flow, and F is 1 - E_k of them, as for the run itself. It
+    is held at its last value beyond a profile's T; nan for a profile without such an attribute. Raises ValueError for
+    an n < 1.
+    """
+    if n < 1:
+        raise ValueError(f"n must be at least 1, this is {n}")
+    mask = exposed_flows(data.draws, data.labels, data.counted)
+    tasks = retained_and_judged(data.labels, data.draws).sum(axis=1)
+    most = int(tasks.max(initial=0))
+    number = mask.any(axis=2).sum(axis=1)
+    total = np.zeros((len(tasks), most + 1))
+    for profile, times, sums in _sums(data, mask, n):
+        for size in np.unique(tasks[profile]):
+            here = tasks[profile] == size
+            total[profile[here]] += sums[here] @ _spread(times, int(size), most)
+    values = np.full((len(tasks), most + 1), np.nan)
+    some = number > 0
+    steps = np.minimum(np.arange(most + 1), tasks[some, None])
+    values[some] = np.take_along_axis(1.0 - total[some] / number[some, None], steps, axis=1)
+    return values
+
+
+def response_rates(data: Cube, mask: Bools) -> Floats:
+    """p(s,t), the share of (response, inappropriate attribute) places that leak: [profile, context]; 0 without any."""
+    reveals = np.where(mask, data.reveals, 0).sum(axis=1, dtype=np.int64)
+    draws = np.where(mask, data.draws, 0).sum(axis=1, dtype=np.int64)
+    rates: Floats = reveals / np.maximum(draws, 1)
+    return rates
+
+
+def _sums(data: Cube, mask: Bools, n: int) -> Iterator[tuple[Ints, int, Floats]]:
+    """Sums of E_j over attributes with as many inappropriate contexts d, of these contexts alone: (profiles, d, [those
+    profiles, d + 1]). A profile comes at most once with each, and a d may come more than once."""
+    quiet = (1.0 - response_rates(data, mask))[:, :, None] ** np.arange(n + 1)
+    profile, attribute = np.nonzero(mask.any(axis=2))
+    times = mask[profile, attribute].sum(axis=1)
+    order = np.lexsort((profile, times))
+    profile, attribute, times = profile[order], attribute[order], times[order]
+    for d in np.unique(times):
+        start, end = np.searchsorted(times, [d, d + 1])
+        for first in range(start, end, AT_ONCE):
+            part = slice(first, min(first + AT_ONCE, end))
+            p, a = profile[part], attribute[part]
+            context = np.nonzero(mask[p, a])[1].reshape(len(p), d)
+            judged = np.minimum(data.draws[p[:, None], a[:, None], context], n)
+            q = quiet[p[:, None], context, judged]
+            means = np.zeros((d + 1, len(p)))
+            means[0] = 1.0
+            for m in range(1, d + 1):
+                add_context(means[: m + 1], m, q[:, m - 1])
+            owners, starts = np.unique(p, return_index=True)
+            yield owners, int(d), np.add.reduceat(means, starts, axis=1).T
+
+
+@lru_cache(maxsize=512)
+def _spread(times: int, tasks: int, most: int) -> Floats:
+    """How many of k tasks, of so many, are among the d = `times` chosen ones: C(d, j) C(T - d, k - j) / C(T, k), the
+    weights that turn E_j of the d into E_k of all, q being 1 in the others: [d + 1, most + 1]; 0 for k > T."""
+    j, k = np.arange(times + 1)[:, None], np.arange(most + 1)[None, :]
+    rest = tasks - times
+    possible = (j <= k) & (k - j <= rest) & (k <= tasks)
+    chosen = np.where(possible, k - j, 0)
+    weights = np.exp(_log_choose(times, j) + _log_choose(rest, chosen) - _log_choose(tasks, np.minimum(k, tasks)))
+    found = np.where(possible, weights, 0.0)
+    found.flags.writeable = False  # shared by all who ask for it again
+    return found
+
+
+def _log_choose(of: int, taken: Ints) -> Floats:
+    found: Floats = gammaln(of + 1) - gammaln(taken + 1) - gammaln(of - taken + 1)
+    return found
+
+
+# ---- accumulation
+
+
+def subset_means(q: Floats) -> Floats:
+    """E_k: the mean over all k-subsets of the product of q, for k = 0..T. q: [..., T]; returns [..., T + 1].
+
+    The recurrence E_j <- (1 - j/m) E_j + (j/m) q_m E_(j-1) is a convex combination in each of its T steps, so it is
+    numerically stable.
+    """
+    steps = q.shape[-1]
+    means = np.zeros((*q.shape[:-1], steps + 1))
+    means[..., 0] = 1.0
+    for m in range(1, steps + 1):
+        share = np.arange(m, 0, -1) / m
+        kept, taken = means[..., m:0:-1], means[..., m - 1 :: -1] if m > 1 else means[..., :1]
+        means[..., m:0:-1] = (1.0 - share) * kept + share * q[..., m - 1 : m] * taken
+    return means
+
+
+def curve(reveals: Ints, draws: Ints, labels: Ints, counted: Bools, n: int) -> Floats:
+    """F(s; k, n): the expected share of attributes of one profile revealed inappropriately after k of its T retained
+    contexts, all orders equally likely, n samples each: [T + 1], from k = 0.
+
+    reveals, draws, labels: [attribute, context] of one profile; counted: [attribute]. The denominator stays fixed: all
+    attributes with an inappropriate flow. Empty where no context is retained, nan where no attribute has such a flow.
+    """
+    kept = retained_and_judged(labels[None], draws[None])[0]
+    mask = exposed_flows(draws[None], labels[None], counted[None])[0][:, kept]
+    rows = mask.any(axis=1)
+    if not kept.any():
+        return np.empty(0)
+    if not rows.any():
+        return np.full(int(kept.sum()) + 1, np.nan)
+    q = np.where(mask, quiet(reveals[:, kept], draws[:, kept], n), 1.0)[rows]
+    result: Floats = 1.0 - subset_means(q).mean(axis=0)
+    return result
+
+
+@dataclass(frozen=True)
+class Accumulation:
+    """The curves of a run at every n up to its samples. mean, low, high: [n, k], over the profiles that have a curve,
+    with a pointwise 95 % band, which is reckoned when it is first asked for; k = 0..the largest T of a profile. flows:
+    inappropriate pairs behind it."""
+
+    curves: Curves
+    mean: Floats
+    flows: int
+
+    @cached_property
+    def _band(self) -> tuple[Floats, Floats]:
+        return self.curves.band()
+
+    @property
+    def low(self) -> Floats:
+        return self._band[0]
+
+    @property
+    def high(self) -> Floats:
+        return self._band[1]
+
+    @property
+    def attributes(self) -> int:
+        """How many (profile, attribute) pairs the curves are the mean of: the fixed denominators, added up."""
+        return int(self.curves.attributes.sum())
+
+    @property
+    def most(self) -> int:
+        """The largest T of a profile: where the curves end. 0 where no profile has a retained context."""
+        return int(self.mean.shape[1]) - 1
+
+    def at(self, n: int, k: int) -> float:
+        """F(k, n); nan where no profile has a curve."""
+        return float(self.mean[self.curves.ns.index(n), k])
+
+    def half_way(self, n: int) -> int | None:
+        """The first k at which half of what is ever revealed has been; None where nothing ever is."""
+        line = self.mean[self.curves.ns.index(n)]
+        return int(np.argmax(line >= line[-1] / 2)) if line[-1] > 0 else None
+
+    def frame(self) -> pd.DataFrame:
+        """One row a point: n, tasks (k), share, low, high, hazard, profiles (behind the mean), growing (of these, how
+        many have a k-th task). Shares are 0 to 1; the hazard is nan at k = 0 and where nothing is left."""
+        count, steps = self.mean.shape
+        return pd.DataFrame(
+            {
+                "n": np.repeat(self.curves.ns, steps),
+                "tasks": np.tile(np.arange(steps), count),
+                "share": self.mean.reshape(-1),
+                "low": self.low.reshape(-1),
+                "high": self.high.reshape(-1),
+                "hazard": hazard(self.mean).reshape(-1),
+                "profiles": self.curves.profiles,
+                "growing": np.tile(self.curves.growing(), count),
+            }
+        )
+
+
+def accumulation(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Accumulation:
+    """The curves of a run; remembered as long as nothing behind them moves."""
+    ns = tuple(range(1, asked.run.samples + 1))
+    return flows.remember(("accumulation", asked.version, rule), lambda: of_cube(cube(flows, asked, rule), ns))
+
+
+def of_cube(data: Cube, ns: tuple[int, ...]) -> Accumulation:
+    """`accumulation` of arrays: pure. Raises ValueError for an n < 1."""
+    found = exposures(data)
+    made = curves(found, tasks(data.labels, data.draws), ns)
+    return Accumulation(made, made.mean(), found.flows)
+
+
+def baseline(flows: Flows, asked: Scope, n: int, rule: IdentifierRule = IdentifierRule.EXACT) -> Floats:
+    """The independence baseline of a run (see `independent`), its mean over the profiles that have a curve: [k]."""
+
+    def mean() -> Floats:
+        values = independent(cube(flows, asked, rule), n)
+        return np.array([mean_or_nan(column) for column in values.T])
+
+    return flows.remember(("independence", asked.version, rule, n), mean)

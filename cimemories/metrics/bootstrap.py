@@ -1,0 +1,415 @@
+"""Hierarchical bootstrap of means of means: profiles are drawn first, then what is averaged inside each of them.
+
+Drawn plainly, it errs in two ways that benchmarks/intervals.py shows. What differs inside profiles enters twice: it is
+in the means of the profiles already, and is drawn once more. And ten profiles vary less in a resample than ten of a
+population do. So the means of the profiles are first drawn towards their common mean by as much as the variance inside
+explains (after Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 3.8), and the ends of the
+interval are moved outwards as Student's t asks for (Hesterberg, What Teachers Should Know About the Bootstrap, The
+American Statistician, 2015). With fewer than LEAST_USERS profiles neither is done: nothing then is said of users.
+
+Where the profiles hold more than MANY values together, what is drawn inside them is drawn from its normal limit: a mean
+of hundreds of draws has no other distribution to speak of, and the cost stays that of the profiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri, stdtrit
+
+from cimemories.flows.arrays import (
+    Bools,
+    Cube,
+    Floats,
+    IdentifierRule,
+    Ints,
+    Names,
+    asked_for,
+    counted_flows,
+    cube,
+    exposed_flows,
+    mean_or_nan,
+)
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Scope
+from cimemories.metrics import completeness
+from cimemories.metrics import violation as metrics_violation
+from cimemories.metrics.violation import Exposures, by_outcome, exposures
+
+RESAMPLES = 2000
+SEED = 20251114
+LEVEL = 0.95
+LEAST_USERS = 5  # with fewer profiles an interval says little of users
+MANY = 300
+
+
+def profile_draws(profiles: int, resamples: int, seed: int) -> Ints:
+    """How often each resample draws each profile, with replacement: [resamples, profiles]; rows add up to profiles."""
+    chosen = np.random.default_rng(seed).integers(0, profiles, (resamples, profiles))
+    slots = chosen + np.arange(resamples)[:, None] * profiles
+    return np.bincount(slots.reshape(-1), minlength=resamples * profiles).reshape(resamples, profiles)
+
+
+def resampled_means(groups: Sequence[Floats], times: Ints, seed: int) -> Floats:
+    """Means over drawn profiles of means over values drawn inside each: [resamples, K].
+
+    groups: of each profile [values, K], K numbers of the same thing, none of them nan; an empty one is skipped wherever
+    it is drawn. times: from `profile_draws`. nan for a resample in which every drawn profile is empty.
+    """
+    random = np.random.default_rng(seed + 1)
+    filled = [place for place, values in enumerate(groups) if len(values)]
+    if not filled:
+        return np.full((len(times), groups[0].shape[1]), np.nan)
+    kept = _Groups.of([groups[place] for place in filled])
+    drawn = times if len(filled) == len(groups) else times[:, filled]
+    total = (_limit if len(kept.values) > MANY else _exact)(kept, kept.shifts(), drawn, random)
+    number = drawn.sum(axis=1)[:, None]
+    return np.where(number > 0, total / np.maximum(number, 1), np.nan)
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """Values of all profiles below each other, [values, K]; of each profile where they start, how many they are, their
+    means, and the variances of these means, [profiles, K]."""
+
+    values: Floats
+    starts: Ints
+    sizes: Ints
+    means: Floats
+    inside: Floats
+
+    @classmethod
+    def of(cls, groups: Sequence[Floats]) -> _Groups:
+        values, sizes = np.concatenate(groups), np.array([len(group) for group in groups])
+        starts = np.cumsum(sizes) - sizes
+        means = np.add.reduceat(values, starts) / sizes[:, None]
+        away = values - np.repeat(means, sizes, axis=0)
+        inside = np.add.reduceat(away * away, starts) / (sizes * sizes)[:, None]
+        return cls(values, starts, sizes, means, inside)
+
+    def shifts(self) -> Floats:
+        """What puts the means of the profiles as far apart as the profiles themselves explain: [profiles, K]."""
+        if len(self.means) < LEAST_USERS:
+            return np.zeros_like(self.means)
+        between = self.means.var(axis=0, ddof=1)
+        inside = self.inside.mean(axis=0)
+        explained = np.where(between > 0, 1.0 - inside / np.where(between > 0, between, 1.0), 0.0)
+        kept = np.sqrt(np.maximum(explained, 0.0))
+        moved: Floats = (kept - 1.0) * (self.means - self.means.mean(axis=0))
+        return moved
+
+
+def _exact(groups: _Groups, shifts: Floats, times: Ints, random: np.random.Generator) -> Floats:
+    """Sums over drawn profiles of the means of resampled values: [resamples, K]."""
+    total = times @ shifts
+    for own, start, size in zip(times.T, groups.starts, groups.sizes.tolist(), strict=True):
+        rows, values = np.repeat(np.arange(len(times)), own), groups.values[start : start + size]
+        kind = np.uint8 if size <= 256 else np.uint32
+        drawn = random.integers(0, size, (len(rows), size), dtype=kind) + np.arange(len(rows))[:, None] * size
+        counts = np.bincount(drawn.reshape(-1), minlength=len(rows) * size).reshape(len(rows), size)
+        means = counts.astype(np.float64) @ values / size
+        first = np.flatnonzero(np.diff(rows, prepend=-1))
+        if len(rows):
+            total[rows[first]] += np.add.reduceat(means, first, axis=0)
+    return total
+
+
+def _limit(groups: _Groups, shifts: Floats, times: Ints, random: np.random.Generator) -> Floats:
+    """The same for many values: a sum of such means is normal, with the mean and the variance that they have."""
+    weights = times.astype(np.float64)
+    noise = random.standard_normal((len(times), groups.means.shape[1]))
+    drawn: Floats = weights @ (groups.means + shifts) + noise * np.sqrt(weights @ groups.inside)
+    return drawn
+
+
+def bounds(samples: Floats, value: float, users: int, least: float, level: float = LEVEL) -> tuple[float, float]:
+    """The interval of a number from its resampled values, inside `least` to 1; nan where none is defined.
+
+    value: the number itself. users: how many profiles it is a mean over.
+    """
+    defined = samples[~np.isnan(samples)]
+    if not defined.size or np.isnan(value):
+        return float("nan"), float("nan")
+    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
+    out = wider(users, level)
+    return max(least, value + out * (float(low) - value)), min(1.0, value + out * (float(high) - value))
+
+
+def wider(users: int, level: float = LEVEL) -> float:
+    """By how much the ends of an interval move outwards for so few profiles; 1 with fewer than LEAST_USERS."""
+    if users < LEAST_USERS:
+        return 1.0
+    tail = (1 + level) / 2
+    return float(stdtrit(users - 1, tail) / ndtri(tail) * np.sqrt(users / (users - 1)))
+
+
+# ---- intervals
+#
+# 95 % intervals of the headline numbers, and of the difference of two runs on the same profiles.
+#
+# Hierarchical bootstrap (analysis.bootstrap): profiles first, then attributes (violation) or contexts (completeness)
+# inside them; 2,000 resamples with a fixed seed, so that the same numbers come out every time and on every machine.
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A number with its 95 % interval; nan where undefined. users: how many profiles it was drawn from."""
+
+    value: float
+    low: float
+    high: float
+    users: int
+    level: float = LEVEL
+
+    @property
+    def speaks_for(self) -> str:
+        """'users', or 'attributes' where there are too few profiles for it to say anything of users."""
+        return "users" if self.users >= LEAST_USERS else "attributes"
+
+    @property
+    def has_zero(self) -> bool:
+        """Whether 0 lies inside: of a difference, that the two may be alike."""
+        return self.low <= 0 <= self.high
+
+    def as_json(self) -> dict[str, float | int | str | None]:
+        numbers = {"value": self.value, "low": self.low, "high": self.high}
+        found: dict[str, float | int | str | None] = {k: None if np.isnan(v) else v for k, v in numbers.items()}
+        return found | {"level": self.level, "profiles": self.users, "speaks_for": self.speaks_for}
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Intervals of one run: Violation@n by n, completeness, and the balanced score at the most samples."""
+
+    violation: dict[int, Interval]
+    completeness: Interval
+    balanced: Interval
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Second run minus first on their common profiles, at `n` samples. Negative violation: the second leaks less.
+
+    first, second: (violation, completeness) of each on those profiles. profiles: how many they have in common.
+    """
+
+    n: int
+    profiles: int
+    violation: Interval
+    completeness: Interval
+    first: tuple[float, float]
+    second: tuple[float, float]
+
+
+def intervals(
+    flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT, *, ns: tuple[int, ...] | None = None
+) -> Intervals:
+    """Intervals of a run's headline numbers; ns: which n of Violation@n, None: every one up to the run's samples."""
+    wanted = ns or tuple(range(1, asked.run.samples + 1))
+    key = ("intervals", asked.version, rule, wanted)
+    return flows.remember(key, lambda: _intervals(*sums(flows, asked, rule), wanted))
+
+
+def sums(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> tuple[Exposures, Floats]:
+    """What headline numbers and their intervals are made of: outcomes of each attribute, and the mean of each context
+    [profile, context] (see `completeness.by_context`)."""
+
+    def both() -> tuple[Exposures, Floats]:
+        found = counted_flows(flows, asked, rule)
+        return by_outcome(found.inappropriate), completeness.means_of(found.necessary)
+
+    return flows.remember(("sums", asked.version, rule), both)
+
+
+def intervals_of(data: Cube, ns: tuple[int, ...], resamples: int = RESAMPLES, seed: int = SEED) -> Intervals:
+    """`intervals` of arrays: pure."""
+    means = completeness.by_context(data.reveals, data.draws, data.labels)
+    return _intervals(exposures(data), means, ns, resamples, seed)
+
+
+def _intervals(
+    leaks: Exposures, means: Floats, ns: tuple[int, ...], resamples: int = RESAMPLES, seed: int = SEED
+) -> Intervals:
+    users = leaks.profiles
+    if not users:
+        nothing = Interval(float("nan"), float("nan"), float("nan"), 0)
+        return Intervals(dict.fromkeys(ns, nothing), nothing, nothing)
+    exposed = np.stack([leaks.violation(n) for n in ns], axis=1)
+    ends = np.searchsorted(leaks.profile, np.arange(1, users))
+    conveyed = [row[~np.isnan(row)][:, None] for row in means]
+    times = profile_draws(users, resamples, seed)
+    leaked = dict(zip(ns, resampled_means(np.split(exposed, ends), times, seed).T, strict=True))
+    told = resampled_means(conveyed, times, seed + 1)[:, 0]
+    violation = {n: _interval(leaked[n], mean_or_nan(leaks.by_profile(exposed[:, i])), users) for i, n in enumerate(ns)}
+    complete = _interval(told, mean_or_nan(completeness.over_contexts(means)), users)
+    both = metrics_violation.balanced_many(leaked[max(ns)], told)
+    score = metrics_violation.balanced(violation[max(ns)].value, complete.value)
+    return Intervals(violation, complete, _interval(both, score, users))
+
+
+def _interval(samples: Floats, value: float, users: int, least: float = 0.0) -> Interval:
+    return Interval(value, *bounds(samples, value, users, least), users)
+
+
+def paired(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Paired:
+    """The difference of two runs on the profiles that both have. Attributes and contexts are those that both define,
+    resampled together. With another number of samples in each, both are read at the smaller one."""
+    n = min(first.run.samples, second.run.samples)
+    key = ("paired", first.version, second.version, rule)
+    return flows.remember(key, lambda: paired_cubes(cube(flows, first, rule), cube(flows, second, rule), n))
+
+
+def paired_cubes(first: Cube, second: Cube, n: int, resamples: int = RESAMPLES, seed: int = SEED) -> Paired:
+    """`paired` of arrays: pure."""
+    common = sorted(set(first.profiles) & set(second.profiles))
+    ways: list[tuple[Callable[[Cube], dict[int, dict[int, float]]], int]] = [
+        (lambda data: _by_attribute(data, n), 1),
+        (_by_context, 2),
+    ]
+    found, means = [], []
+    for of, offset in ways:
+        one, two = of(first), of(second)
+        shared = {p: sorted(one.get(p, {}).keys() & two.get(p, {}).keys()) for p in common}
+        left = [np.array([[one[p][i]] for i in shared[p]]) for p in common if shared[p]]
+        right = [np.array([[two[p][i]] for i in shared[p]]) for p in common if shared[p]]
+        apart = [b - a for a, b in zip(left, right, strict=True)]
+        means.append((_mean(left), _mean(right)))
+        if not apart:
+            found.append(Interval(float("nan"), float("nan"), float("nan"), 0))
+            continue
+        times = profile_draws(len(apart), resamples, seed)
+        samples = resampled_means(apart, times, seed + offset)[:, 0]
+        found.append(_interval(samples, _mean(apart), len(apart), least=-1.0))
+    (v1, v2), (c1, c2) = means
+    return Paired(n, len(common), found[0], found[1], (v1, c1), (v2, c2))
+
+
+def _by_attribute(data: Cube, n: int) -> dict[int, dict[int, float]]:
+    """V@n(s, a) by record ids: profile -> attribute -> value."""
+    found = exposures(data)
+    result: dict[int, dict[int, float]] = {}
+    for p, a, value in zip(found.profile, found.attribute, found.violation(n), strict=True):
+        result.setdefault(data.profiles[p], {})[int(data.names.attribute[p, a])] = float(value)
+    return result
+
+
+def _by_context(data: Cube) -> dict[int, dict[int, float]]:
+    means = completeness.by_context(data.reveals, data.draws, data.labels)
+    return {
+        profile: {c: float(v) for c, v in zip(data.contexts, row, strict=True) if not np.isnan(v)}
+        for profile, row in zip(data.profiles, means, strict=True)
+    }
+
+
+def _mean(groups: list[Floats]) -> float:
+    """The mean over profiles of the mean inside each."""
+    return float(np.mean([values.mean() for values in groups])) if groups else float("nan")
+
+
+# ---- pairing
+#
+# Arrays of two runs cut to the flows that both have, and what is counted and resampled on them. All of it is pure.
+#
+# A flow is common where both runs have a judged sample whose memory held the attribute. What one run lacks (contexts
+# that it did not plan, responses that failed, another memory) is left out of both sides, so that a difference is one of
+# behaviour and not of what was asked.
+
+
+@dataclass(frozen=True)
+class Tallied:
+    """Common inappropriate flows by whether each run ever reveals them in its samples."""
+
+    neither: int
+    stopped: int
+    newly: int
+    both: int
+
+    @property
+    def flows(self) -> int:
+        return self.neither + self.stopped + self.newly + self.both
+
+
+def common(first: Cube, second: Cube) -> tuple[Cube, Cube]:
+    """Both cubes on the profiles and contexts that they share, with no draw where the other has none: pure.
+
+    A profile's attributes stand at the same positions in every run of a dataset; a position that holds another
+    attribute in the other cube is no common flow.
+    """
+    profiles = tuple(sorted(set(first.profiles) & set(second.profiles)))
+    contexts = tuple(sorted(set(first.contexts) & set(second.contexts)))
+    width = min(first.counted.shape[1], second.counted.shape[1])
+    one, two = (_cut(data, profiles, contexts, width) for data in (first, second))
+    same = (one.names.attribute == two.names.attribute) & (one.names.attribute >= 0)
+    kept: Bools = (one.draws > 0) & (two.draws > 0) & same[:, :, None]
+    return _only(one, kept), _only(two, kept)
+
+
+def changes(first: Cube, second: Cube) -> tuple[Tallied, dict[str, Ints]]:
+    """Of two cubes on common flows: how many inappropriate flows each reveals, and those that changed, as arrays
+    `profile` and `context` (record ids), `attribute` (record id), counts of both sides, `newly` (1 or 0)."""
+    mask = exposed_flows(first.draws, first.labels, first.counted) & exposed_flows(
+        second.draws, second.labels, second.counted
+    )
+    before, after = mask & (first.reveals > 0), mask & (second.reveals > 0)
+    moved = before ^ after
+    p, a, c = np.nonzero(moved)
+    both, newly, stopped = int((before & after).sum()), int((after & ~before).sum()), int((before & ~after).sum())
+    found = {
+        "profile": np.array(first.profiles, np.int64)[p] if len(p) else p,
+        "attribute": first.names.attribute[p, a],
+        "context": np.array(first.contexts, np.int64)[c] if len(c) else c,
+        "newly": after[moved].astype(np.int64),
+        "first_reveals": first.reveals[moved],
+        "first_draws": first.draws[moved],
+        "second_reveals": second.reveals[moved],
+        "second_draws": second.draws[moved],
+    }
+    return Tallied(int(mask.sum()) - both - newly - stopped, stopped, newly, both), found
+
+
+def by_domain(first: Cube, second: Cube, n: int) -> pd.DataFrame:
+    """The differences inside each domain, of two cubes on common flows: domain, `violation` and `completeness` with
+    `_low` and `_high`, and what they rest on (`attributes`, `necessary_flows`); nan where a domain has none."""
+    names = first.names.domain
+    leaking = exposed_flows(first.draws, first.labels, first.counted) & exposed_flows(
+        second.draws, second.labels, second.counted
+    )
+    needed = asked_for(first.draws, first.labels) & asked_for(second.draws, second.labels)
+    rows = []
+    for name in sorted({str(name) for name in names[first.names.attribute >= 0]}):
+        inside = (names == name)[:, :, None]
+        found = paired_cubes(_only(first, inside), _only(second, inside), n)
+        rows.append(
+            {
+                "domain": name,
+                **_columns("violation", found.violation),
+                "attributes": int((leaking & inside).any(axis=2).sum()),
+                **_columns("completeness", found.completeness),
+                "necessary_flows": int((needed & inside).sum()),
+            }
+        )
+    columns = ["domain", "violation", "violation_low", "violation_high", "attributes"]
+    columns += ["completeness", "completeness_low", "completeness_high", "necessary_flows"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _columns(name: str, found: Interval) -> dict[str, float]:
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def _cut(data: Cube, profiles: Sequence[int], contexts: Sequence[int], width: int) -> Cube:
+    p = np.array([data.profiles.index(i) for i in profiles], np.int64)
+    c = np.array([data.contexts.index(i) for i in contexts], np.int64)
+    cells = np.ix_(p, np.arange(width), c)
+    rows = np.ix_(p, np.arange(width))
+    names = data.names
+    kept = Names(names.attribute[rows], names.key[rows], names.domain[rows], names.event[rows], names.bio[rows])
+    counts = data.reveals[cells], data.draws[cells], data.labels[cells], data.counted[rows]
+    return Cube(*counts, tuple(profiles), tuple(contexts), kept)
+
+
+def _only(data: Cube, kept: Bools) -> Cube:
+    return replace(data, reveals=np.where(kept, data.reveals, 0), draws=np.where(kept, data.draws, 0))

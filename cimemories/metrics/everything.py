@@ -1,0 +1,55 @@
+"""All numbers of a run as one object for scripts: what `cimemories metrics RUN --json` prints."""
+
+from __future__ import annotations
+
+import math
+
+from cimemories.flows.arrays import IdentifierRule, cube
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Scope
+from cimemories.metrics.bootstrap import intervals
+from cimemories.metrics.breakdown import By, baselines, breakdown, dropped
+from cimemories.metrics.headline import headline
+
+
+def all_numbers(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> dict[str, object]:
+    """The headline with its intervals, the constant baselines, every breakdown (at all samples), and under each
+    identifier rule the violations and what the rule leaves out. Numbers that are undefined are null."""
+    data = cube(flows, asked, rule)
+    found = intervals(flows, asked, rule)
+    most = asked.run.samples
+    return headline(flows, asked, rule).as_json() | {
+        "intervals": {
+            "violation": {str(n): item.as_json() for n, item in found.violation.items()},
+            "completeness": found.completeness.as_json(),
+            "balanced": found.balanced.as_json(),
+        },
+        "baselines": [
+            {
+                "name": item.name,
+                "violation": _number(item.violation),
+                "completeness": _number(item.completeness),
+                "balanced": _number(item.balanced),
+            }
+            for item in baselines(data)
+        ],
+        "by": {str(by): _records(flows, asked, by, most, rule) for by in By},
+        "identifier_rules": {
+            str(other): {
+                "violation": {str(n): _number(value) for n, value in headline(flows, asked, other).violation.items()},
+                "left_out": dropped(data, other),
+            }
+            for other in IdentifierRule
+        },
+    }
+
+
+def _records(flows: Flows, asked: Scope, by: By, n: int, rule: IdentifierRule) -> list[dict[str, object]]:
+    frame = breakdown(flows, asked, by, n, rule)
+    return [
+        {str(k): _number(v) if isinstance(v, float) else v for k, v in row.items()} for row in frame.to_dict("records")
+    ]
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)

@@ -1,0 +1,246 @@
+"""A report as one file: HTML with its figures inside, or Markdown with a folder of figures beside it.
+
+Neither has a script or fetches anything; the file is written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path, PurePosixPath
+from urllib.parse import quote
+
+import jinja2
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+
+from cimemories.exchange.card import escaped
+from cimemories.leaks.table import as_markdown as leak_table
+from cimemories.leaks.table import rests_on
+from cimemories.report import figures
+from cimemories.report.document import (
+    Block,
+    Code,
+    Examples,
+    Facts,
+    Figure,
+    Heading,
+    Markdown,
+    Points,
+    Report,
+    Table,
+    Text,
+)
+from cimemories.store.engine import StoreError
+from cimemories.texts import visible
+
+# ---- html
+#
+# A report as one HTML file: no script, nothing fetched, light and dark, for screen and paper.
+#
+# Whatever a model, a file or a person wrote is escaped by Jinja's autoescape or stands in a text node of an SVG; a
+# policy in the file forbids the browser to load or run anything, should something slip through all the same.
+
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def as_html(report: Report) -> str:
+    """The whole file. The same report gives the same text."""
+    style = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8") + figures.SVG_STYLE)
+    text = _environment().get_template("report.html.jinja").render(report=report, style=style)
+    return figures.printable(visible(text))
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=True,
+    )
+    environment.filters.update(svg=_svg, markdown=_markdown, rests_on=rests_on, kind=lambda block: type(block).__name__)
+    return environment
+
+
+def _svg(figure: Figure) -> Markup:
+    return Markup(figures.as_markup(figure.svg))
+
+
+def _markdown(text: str) -> Markup:
+    """Markdown as HTML with headings, lists and tables alone: no links, no images, and no HTML of its own."""
+    reader = MarkdownIt("commonmark", {"html": False}).enable("table")
+    reader.disable(["link", "image", "autolink", "reference", "html_inline", "html_block"])
+    tokens = reader.parse(text)
+    empty = False
+    for place, token in enumerate(tokens):
+        if token.type == "th_open":
+            token.attrSet("scope", "col")
+        if token.type == "thead_open":
+            end = next(i for i in range(place, len(tokens)) if tokens[i].type == "thead_close")
+            empty = not any(inside.content for inside in tokens[place:end] if inside.type == "inline")
+        token.hidden = token.hidden or empty
+        if empty and token.type == "inline":
+            token.children = []
+        empty = empty and token.type != "thead_close"
+    return Markup(reader.renderer.render(tokens, reader.options, {}))
+
+
+# ---- markdown
+#
+# A report as Markdown: the same blocks, tables with pipes, figures as SVG files beside it. Everything is escaped.
+
+
+def as_markdown(report: Report, folder: str) -> tuple[str, dict[str, str]]:
+    """The text, and its figures by file name; the text looks for them in `folder`, beside itself. The same report gives
+    the same texts."""
+    lines = [f"# {escaped(report.title)}", ""]
+    if report.simulated:
+        lines += [f"> **Simulated.** {escaped(report.simulated)}", ""]
+    lines += [escaped(report.subtitle), "", escaped(report.made), ""]
+    lines += [f"{i}. {escaped(section.title)}" for i, section in enumerate(report.sections, 1)]
+    for section in report.sections:
+        lines += ["", f"## {escaped(section.title)}"]
+        for block in section.blocks:
+            lines += ["", _block(block, folder)]
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
+    return figures.printable(text), {f"{figure.name}.svg": figures.as_file(figure.svg) for figure in report.figures()}
+
+
+def _block(block: Block, folder: str) -> str:
+    match block:
+        case Text(text):
+            return escaped(text)
+        case Heading(text):
+            return f"### {escaped(text)}"
+        case Points(points, warning):
+            mark = "**!** " if warning else ""
+            return "\n".join(f"- {mark}{escaped(item)}" for item in points)
+        case Facts(pairs):
+            return "\n".join(["| | |", "|---|---|", *(f"| {escaped(k)} | {escaped(v)} |" for k, v in pairs)])
+        case Table():
+            return _table(block)
+        case Figure():
+            return _figure(block, folder)
+        case Code(text, title):
+            longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+            fence = "`" * max(3, longest + 1)
+            head = f"**{escaped(title)}**\n\n" if title else ""
+            return f"{head}{fence}\n{text}\n{fence}"
+        case Examples(rows):
+            return leak_table(rows)
+        case Markdown(text):
+            return text
+
+
+def _table(block: Table) -> str:
+    titles = [escaped(title) for title, _ in block.columns]
+    lines = [f"**{escaped(block.caption)}**{' (**simulated**)' if block.simulated else ''}", ""]
+    lines += [_row(titles), _row(["---:" if numbers else "---" for _, numbers in block.columns])]
+    for row in block.rows:
+        cells = [escaped(cell) for cell in row.cells]
+        if row.kind == "published":
+            cells[0] += " (*published*)"
+        lines.append(_row(cells))
+    return "\n".join(lines)
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _figure(block: Figure, folder: str) -> str:
+    place = quote(str(PurePosixPath(folder) / f"{block.name}.svg"))
+    simulated = " (**simulated**)" if block.simulated else ""
+    return f"![{escaped(block.alt)}]({place})\n\n**{escaped(block.title)}**{simulated} {escaped(block.subtitle)}"
+
+
+# ---- writing
+#
+# A report written to a file, whole or not at all: HTML by the name .html, Markdown with a folder of figures by .md.
+
+
+HTML, MARKDOWN = (".html", ".htm"), (".md", ".markdown")
+
+
+def figures_folder(path: Path) -> Path:
+    """Where the figures of a Markdown report go: 'report-figures' beside 'report.md'."""
+    return path.with_name(f"{path.stem}-figures")
+
+
+def check_report(path: Path, *, force: bool) -> None:
+    """Before any work is done: raises StoreError for a name of neither form, a folder that is not there, and a file
+    that is, unless `force`."""
+    if path.suffix.casefold() not in (*HTML, *MARKDOWN):
+        raise StoreError(f"{path} is neither .html nor .md. Name the file by the form that it is to have.")
+    if not path.parent.is_dir():
+        raise StoreError(f"there is no folder {path.parent}. Make it first, or name another file.")
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder. Name a file.")
+    folder = figures_folder(path)
+    beside = [folder] if path.suffix.casefold() in MARKDOWN else []
+    for there in (path, *beside):
+        if there.exists() and not force:
+            raise StoreError(f"{there} is there already and stays as it is. Name another file, or add --force.")
+    if beside and folder.exists() and not _only_figures(folder):
+        raise StoreError(f"{folder} holds other things than figures of a report. Name another file.")
+
+
+def write_report(report: Report, path: Path, *, force: bool = False) -> list[Path]:
+    """Write the report; returns what was written, the report first. Raises StoreError as `check` does, and OSError; the
+    file and its figures are then as they were before."""
+    check_report(path, force=force)
+    if path.suffix.casefold() in HTML:
+        _place(path, as_html(report).encode())
+        return [path]
+    folder = figures_folder(path)
+    text, pictures = as_markdown(report, folder.name)
+    if pictures:
+        _place_folder(folder, {name: drawn.encode() for name, drawn in pictures.items()})
+    elif folder.exists():
+        shutil.rmtree(folder)
+    _place(path, text.encode())
+    return [path, *(folder / name for name in pictures)]
+
+
+def _only_figures(folder: Path) -> bool:
+    return folder.is_dir() and all(item.is_file() and item.suffix == ".svg" for item in folder.iterdir())
+
+
+def _place(path: Path, content: bytes) -> None:
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        _readable(Path(draft), 0o666)
+        os.replace(draft, path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
+
+
+def _place_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    try:
+        for name, content in files.items():
+            (draft / name).write_bytes(content)
+        _readable(draft, 0o777)
+        if folder.exists():
+            shutil.rmtree(folder)
+        draft.rename(folder)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+
+
+def _readable(path: Path, mode: int) -> None:
+    """As readable as any new file; a draft is private to its owner."""
+    mask = os.umask(0)
+    os.umask(mask)
+    path.chmod(mode & ~mask)

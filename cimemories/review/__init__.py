@@ -1,0 +1,1 @@
+"""The review of labels by people: index, queue, bulk, samples, adjudication, effect."""

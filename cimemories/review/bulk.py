@@ -1,0 +1,328 @@
+"""Deciding many pairs at once: pairs that resemble a decided one, and batches that can be taken back whole."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+
+from cimemories.model import Label
+from cimemories.review.index import Facet, Ints, PairIndex, PairShape
+from cimemories.review.queue import standing
+from cimemories.store.decisions import UNDO
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.tables import attribute, context, decision, profile
+
+# ---- review batches
+#
+# What one person has decided lately: their batches, each of which can be taken back at once, and their last pair.
+
+
+RECENT = 200  # decisions that are looked through for the last single one
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Decisions made at one stroke. pairs: how many; taken_back: how many of them were. label: None where the batch
+    has several. created: of the first, ISO 8601 in UTC."""
+
+    id: str
+    source: str
+    pairs: int
+    taken_back: int
+    label: Label | None
+    reason: str
+    created: str
+
+
+@dataclass(frozen=True)
+class Last:
+    """A pair (ids) and what was decided of it."""
+
+    attribute: int
+    context: int
+    label: Label
+
+
+def batches(store: Store, dataset_id: int, annotator: str, limit: int = 10) -> list[Batch]:
+    """The newest batches of one annotator in a dataset, newest first."""
+    own = decision.c.dataset == dataset_id, decision.c.annotator == annotator, decision.c.batch.is_not(None)
+    grouped = (
+        sa.select(
+            decision.c.batch,
+            sa.func.min(decision.c.source).label("source"),
+            sa.func.count().label("pairs"),
+            sa.func.min(decision.c.label).label("lowest"),
+            sa.func.max(decision.c.label).label("highest"),
+            sa.func.min(decision.c.reason).label("reason"),
+            sa.func.min(decision.c.created).label("created"),
+        )
+        .where(*own, decision.c.source != UNDO)
+        .group_by(decision.c.batch)
+        .order_by(sa.func.max(decision.c.id).desc())
+        .limit(limit)
+    )
+    with store.read() as connection:
+        rows = connection.execute(grouped).all()
+        undone: dict[str, int] = {
+            str(row[0]): int(row[1])
+            for row in connection.execute(
+                sa.select(decision.c.batch, sa.func.count())
+                .where(*own, decision.c.source == UNDO, decision.c.batch.in_([f"undo-{row.batch}" for row in rows]))
+                .group_by(decision.c.batch)
+            )
+        }
+    return [
+        Batch(
+            id=row.batch,
+            source=row.source,
+            pairs=row.pairs,
+            taken_back=undone.get(f"undo-{row.batch}", 0),
+            label=Label(row.lowest) if row.lowest is not None and row.lowest == row.highest else None,
+            reason=row.reason,
+            created=row.created,
+        )
+        for row in rows
+    ]
+
+
+def last_single(store: Store, dataset_id: int, annotator: str) -> Last | None:
+    """The pair that this annotator decided last by itself, of those decisions that still stand; None where there is
+    none among their newest RECENT."""
+    query = (
+        sa.select(decision.c.attribute, decision.c.context, decision.c.label, decision.c.source)
+        .where(decision.c.dataset == dataset_id, decision.c.annotator == annotator)
+        .order_by(decision.c.id.desc())
+        .limit(RECENT)
+    )
+    seen: set[tuple[int, int]] = set()
+    with store.read() as connection:
+        for attribute, context, label, source in connection.execute(query):
+            if (attribute, context) not in seen and label is not None and source == "single":
+                return Last(attribute, context, Label(label))
+            seen.add((attribute, context))
+    return None
+
+
+# ---- review proposals
+#
+# Where else one decision might hold: pairs that resemble the decided one, each group with its reason.
+#
+# Nothing here is ever applied by itself. Likeness is the cosine of TF-IDF vectors (Salton and Buckley 1988), which is
+# what a reader can check: the same rare words.
+
+
+CONTEXTS_ALIKE = 0.15  # of task and recipient, a dozen words: one rare word in common
+STATEMENTS_ALIKE = 0.7  # near-identical: the same sentence but for a number, a name or a date
+MOST_CONTEXTS = 8
+MOST_PAIRS = 200
+DOMAINS_HELD = 6
+_DIGITS = re.compile(r"\d+")
+
+
+class Axis(StrEnum):
+    """Along what a decision is spread."""
+
+    CONTEXTS = "contexts"  # the same attribute in similar contexts
+    ATTRIBUTES = "attributes"  # attributes of the same domain and event in the same context
+    PROFILES = "profiles"  # near-identical statements of other profiles, in the same or a similar context
+
+
+@dataclass(frozen=True)
+class Alike:
+    """One pair (ids) and how much it resembles the decided one, 0 to 1."""
+
+    attribute: int
+    context: int
+    similarity: float
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Pairs along one axis, most similar first, why they are proposed, and the least similarity among them."""
+
+    axis: Axis
+    reason: str
+    similarity: float
+    pairs: tuple[Alike, ...]
+
+
+def proposals(store: Store, index: PairIndex, annotator: str, attribute_id: int, context_id: int) -> list[Proposal]:
+    """Where a decision of this annotator on one pair might hold too, by axis; axes without any pair are left out.
+
+    At most MOST_PAIRS pairs an axis, none that the annotator has decided, none on two axes. similarity is the cosine of
+    what differs from the decided pair: task and recipient (CONTEXTS), statement (ATTRIBUTES, where domain and event are
+    the reason and the cosine only orders), or statement x context (PROFILES). Raises StoreError where the pair is none
+    of the dataset's.
+    """
+    shape = index.shape
+    (origin,) = shape.locate([attribute_id], [context_id])
+    if origin < 0:
+        raise StoreError("the pair that was decided is not there any more. Decide another one.")
+    decided = set(standing(store, shape).of(annotator)[0].tolist()) | {int(origin)}
+    with store.read() as connection:
+        contexts = _like_contexts(connection, shape, context_id)
+        statements = _Statements.of_domain(connection, shape, attribute_id)
+    alike = statements.cosines(attribute_id)
+    found = []
+    for axis, reason, candidates in (
+        (Axis.CONTEXTS, _reason_contexts(), _same_attribute(shape, attribute_id, contexts)),
+        (Axis.ATTRIBUTES, _reason_attributes(shape, attribute_id), _same_context(shape, statements, alike, origin)),
+        (Axis.PROFILES, _reason_profiles(), _other_profiles(shape, statements, alike, origin, contexts)),
+    ):
+        pairs: list[Alike] = []
+        for position, similarity in sorted(candidates, key=lambda c: (-c[1], c[0])):
+            if position >= 0 and position not in decided and len(pairs) < MOST_PAIRS:
+                decided.add(position)
+                ((a, c),) = shape.ids(np.array([position]))
+                pairs.append(Alike(a, c, round(min(similarity, 1.0), 4)))
+        if pairs:
+            found.append(Proposal(axis, reason, pairs[-1].similarity, tuple(pairs)))
+    return found
+
+
+Candidates = list[tuple[int, float]]  # position, -1 where there is no such pair; similarity
+
+
+def _same_attribute(shape: PairShape, attribute_id: int, contexts: Sequence[tuple[int, float]]) -> Candidates:
+    at = shape.locate([attribute_id] * len(contexts), [c for c, _ in contexts])
+    return [(int(position), cosine) for position, (_, cosine) in zip(at, contexts, strict=True)]
+
+
+def _same_context(shape: PairShape, statements: _Statements, alike: npt.NDArray[np.float64], origin: int) -> Candidates:
+    row, context_id = int(shape.attribute_row[origin]), int(shape.contexts[origin])
+    same = [shape.row_codes[facet] == shape.row_codes[facet][row] for facet in (Facet.PROFILE, Facet.EVENT)]
+    kept = np.flatnonzero(np.logical_and.reduce(same)[statements.rows])
+    at = shape.locate(shape.attribute_ids[statements.rows[kept]], [context_id] * len(kept))
+    return [(int(position), float(cosine)) for position, cosine in zip(at, alike[kept], strict=True)]
+
+
+def _other_profiles(
+    shape: PairShape,
+    statements: _Statements,
+    alike: npt.NDArray[np.float64],
+    origin: int,
+    contexts: Sequence[tuple[int, float]],
+) -> Candidates:
+    """In the same context; of a profile that is not tested in it, in the most similar one that it is tested in."""
+    owners = shape.row_codes[Facet.PROFILE][statements.rows]
+    own = shape.row_codes[Facet.PROFILE][shape.attribute_row[origin]]
+    near = np.flatnonzero((alike >= STATEMENTS_ALIKE) & (owners != own))
+    ids = shape.attribute_ids[statements.rows[near]]
+    best = np.full(len(near), -1, np.int64)
+    similarity = np.zeros(len(near))
+    for context_id, cosine in [(int(shape.contexts[origin]), 1.0), *contexts]:
+        at = shape.locate(ids, [context_id] * len(ids))
+        new = (best < 0) & (at >= 0)
+        best[new], similarity[new] = at[new], alike[near][new] * cosine
+    return [(int(position), float(s)) for position, s in zip(best, similarity, strict=True)]
+
+
+def _reason_contexts() -> str:
+    return (
+        "The same memory statement towards recipients whose task reads alike "
+        f"(TF-IDF cosine of task and recipient at least {CONTEXTS_ALIKE:g})."
+    )
+
+
+def _reason_attributes(shape: PairShape, attribute_id: int) -> str:
+    row = int(np.searchsorted(shape.attribute_ids, attribute_id))
+    domain, event = (
+        shape.names[facet][shape.row_codes[facet][row]].replace("_", " ") for facet in (Facet.DOMAIN, Facet.EVENT)
+    )
+    return f"The same context, other attributes of this profile in the domain {domain} from the event {event}."
+
+
+def _reason_profiles() -> str:
+    return (
+        "Other profiles whose statement is the same but for a name, a number or a date "
+        f"(TF-IDF cosine at least {STATEMENTS_ALIKE:g}), in the same context or the most similar one they have."
+    )
+
+
+def _like_contexts(connection: sa.Connection, shape: PairShape, context_id: int) -> list[tuple[int, float]]:
+    """Contexts of the dataset that read like this one, most similar first, itself left out: (id, cosine)."""
+    rows = connection.execute(
+        sa.select(context.c.id, context.c.task, context.c.recipient)
+        .where(context.c.dataset == shape.dataset_id)
+        .order_by(context.c.ordinal)
+    ).all()
+    own = next((n for n, row in enumerate(rows) if row.id == context_id), None)
+    if own is None:
+        return []
+    vectors = _vectors([f"{row.task} {row.recipient}" for row in rows], pairs_of_words=False)
+    cosines = (vectors @ vectors[own].T).toarray().ravel()
+    near = [n for n in np.argsort(-cosines, kind="stable") if n != own and cosines[n] >= CONTEXTS_ALIKE]
+    return [(int(rows[n].id), float(cosines[n])) for n in near[:MOST_CONTEXTS]]
+
+
+@dataclass(frozen=True)
+class _Statements:
+    """The statements of all attributes of one domain. rows: into the shape's attributes; vectors: [rows, words]."""
+
+    rows: Ints
+    ids: Ints
+    vectors: Any
+
+    def cosines(self, attribute_id: int) -> npt.NDArray[np.float64]:
+        """How much each statement resembles that of this attribute, which is one of them: [rows]."""
+        (own,) = np.flatnonzero(self.ids == attribute_id)
+        found: npt.NDArray[np.float64] = (self.vectors @ self.vectors[own].T).toarray().ravel()
+        return found
+
+    @classmethod
+    def of_domain(cls, connection: sa.Connection, shape: PairShape, attribute_id: int) -> _Statements:
+        """Those of the domain of this attribute: what is near-identical in another domain means something else."""
+        row = int(np.searchsorted(shape.attribute_ids, attribute_id))
+        domain = int(shape.row_codes[Facet.DOMAIN][row])
+        key = (shape.key, domain)
+        with _lock:
+            if key in _held:
+                _held.move_to_end(key)
+                return _held[key]
+        said = connection.execute(
+            sa.select(attribute.c.id, attribute.c.statement)
+            .join(profile, attribute.c.profile == profile.c.id)
+            .where(profile.c.dataset == shape.dataset_id, attribute.c.domain == shape.names[Facet.DOMAIN][domain])
+            .order_by(attribute.c.id)
+        ).all()
+        ids = np.array([item.id for item in said], np.int64)
+        rows = np.searchsorted(shape.attribute_ids, ids)
+        made = cls(rows, ids, _vectors([item.statement for item in said], pairs_of_words=True))
+        with _lock:
+            _held[key] = made
+            while len(_held) > DOMAINS_HELD:
+                _held.popitem(last=False)
+        return made
+
+
+_held: OrderedDict[tuple[object, int], _Statements] = OrderedDict()
+_lock = threading.Lock()
+
+
+def _vectors(texts: Sequence[str], *, pairs_of_words: bool) -> Any:
+    """TF-IDF vectors of length 1, numbers all alike: [texts, words]. Of statements also of pairs of words, which tells
+    sentences apart that are made of the same words."""
+    from sklearn.feature_extraction.text import TfidfVectorizer  # imported late: it takes a second
+
+    vectorizer = TfidfVectorizer(
+        preprocessor=lambda text: _DIGITS.sub("0", text.casefold()),
+        token_pattern=r"(?u)\b\w+\b",
+        stop_words=None if pairs_of_words else "english",
+        ngram_range=(1, 2) if pairs_of_words else (1, 1),
+        sublinear_tf=pairs_of_words,
+    )
+    try:
+        return vectorizer.fit_transform(texts)
+    except ValueError:  # no text has any word: then nothing is like anything
+        from scipy.sparse import csr_matrix
+
+        return csr_matrix((len(texts), 1))

@@ -1,0 +1,1 @@
+"""An OpenAI-compatible server on loopback whose models are made up, by a seeded policy."""

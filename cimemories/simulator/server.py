@@ -1,0 +1,338 @@
+"""A small OpenAI-compatible server on loopback whose models are made up, for demos and tests.
+
+The client code that talks to vLLM talks to it unchanged. It reads each prompt's structure (numbered facts, dash-marked
+memories, recipient, purpose) and lets policy.py decide. Choice i of a request with seed s is drawn with s + i, as vLLM
+does it, so five choices from seed 0 equal five requests with the seeds 0 to 4. Temperature 0 is greedy: the seed plays
+no part. Requests without a seed are numbered instead.
+
+    with running_simulator(seed=7) as base_url:
+        OpenAI(base_url=base_url, api_key="none").chat.completions.create(model="sim-average", messages=[...])
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import socket
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from random import Random
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from cimemories.simulator.answers import HELPERS, answer, persona_of, thoughts
+from cimemories.simulator.faults import FAULT_KINDS, check_faults, draw_fault, spoil
+from cimemories.simulator.policy import SimulatorError, load_policy, unit
+from cimemories.store.calls import SIMULATOR_ROOT
+
+__all__ = ["SimulatorError", "create_app", "persona_of", "running_simulator", "serve"]
+
+VERSION = "cimemories-simulator 1"
+OWNER = "cimemories-simulator"
+CHARACTERS_A_TOKEN = 4
+BLOCK = 128  # tokens in one block of the prefix cache, as on vLLM's CPU engine
+CACHED_BLOCKS = 65_536
+REFUSED = ("n", "json_schema", "json_object", "seed", "max_tokens")
+IGNORED = ("ignores n", "ignores json_schema", "ignores json_object")
+
+
+class BadRequest(ValueError):
+    """A request that OpenAI's API would refuse; becomes its JSON error with this status."""
+
+    def __init__(self, message: str, param: str | None = None, status: int = 400) -> None:
+        super().__init__(message)
+        self.param, self.status = param, status
+
+
+@dataclass
+class _Server:
+    """What one running simulator remembers: how it was set up, how many requests it saw, which prefixes it cached."""
+
+    seed: int
+    faults: float
+    kinds: tuple[str, ...]
+    hang: float
+    lacks: frozenset[str] = frozenset()
+    requests: int = 0
+    prefixes: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+
+    def cached_tokens(self, model: str, prompt: str) -> int:
+        """How many leading tokens, in whole blocks, an earlier prompt of this model shared; remembers this prompt."""
+        size, digest, cached, leading = BLOCK * CHARACTERS_A_TOKEN, blake2b(model.encode(), digest_size=16), 0, True
+        for start in range(0, len(prompt) - size, size):
+            digest.update(prompt[start : start + size].encode("utf-8", "surrogatepass"))
+            key = digest.digest()
+            leading = leading and key in self.prefixes
+            cached += BLOCK * leading
+            self.prefixes[key] = None
+            self.prefixes.move_to_end(key)
+        while len(self.prefixes) > CACHED_BLOCKS:
+            self.prefixes.popitem(last=False)
+        return cached
+
+
+def _number(body: dict[str, Any], name: str, low: float, high: float, kinds: tuple[type, ...] = (int,)) -> Any:
+    """A numeric field of the body within [low, high], None where absent; BadRequest for anything else."""
+    value: Any = body.get(name)
+    if value is None:
+        return None
+    if type(value) not in kinds or not low <= value <= high:
+        raise BadRequest(f"{name} must be a number from {low} to {high}, not {value!r}.", name)
+    return value
+
+
+def _prompt(messages: object) -> str:
+    """The text of all messages, one after the other; BadRequest unless each has a role and text."""
+    texts = []
+    for message in messages if isinstance(messages, list) else []:
+        content = message.get("content") if isinstance(message, dict) and message.get("role") else None
+        if isinstance(content, list):
+            parts = [part.get("text") if isinstance(part, dict) else None for part in content]
+            content = None if None in parts else "\n".join(map(str, parts))
+        if not isinstance(content, str):
+            raise BadRequest("Each of the messages needs a role and a text as content.", "messages")
+        texts.append(content)
+    if not texts:
+        raise BadRequest("messages must be a list with at least one message.", "messages")
+    return "\n\n".join(texts)
+
+
+def _fit(schema: object, text: str) -> Any:
+    """The smallest value that a JSON schema's basic keywords allow, `text` in place of free strings."""
+    if not isinstance(schema, dict):
+        return None
+    if "const" in schema or schema.get("enum"):
+        return schema.get("const", (schema.get("enum") or [None])[0])
+    kind = str(schema.get("type"))
+    if kind == "object":
+        fields: dict[str, Any] = schema.get("properties") or {}
+        return {name: _fit(fields.get(name), text) for name in schema.get("required", fields)}
+    if kind == "array":
+        return [_fit(schema.get("items"), text)] * schema.get("minItems", 0)
+    if kind in ("integer", "number"):
+        return schema.get("minimum", 0)
+    return {"string": text, "boolean": False}.get(kind)
+
+
+def _structured(body: dict[str, Any], text: str, lacks: Container[str]) -> str:
+    """The answer in the form that `response_format` asks for; answers that are JSON already stay as they are."""
+    wanted = body.get("response_format") or {"type": "text"}
+    kind = wanted.get("type") if isinstance(wanted, dict) else None
+    schema = wanted.get("json_schema") if kind == "json_schema" else None
+    if kind not in ("text", "json_object", "json_schema") or (kind == "json_schema" and not isinstance(schema, dict)):
+        raise BadRequest(
+            "response_format is of type text, json_object or json_schema (with schema).", "response_format"
+        )
+    if kind == "text" or text.startswith("{") or f"ignores {kind}" in lacks:
+        return text
+    return json.dumps(_fit(schema.get("schema"), text) if schema else {"text": text}, ensure_ascii=False)
+
+
+def _complete(server: _Server, body: object, number: int) -> dict[str, Any]:
+    """The chat completion for one request body; BadRequest where OpenAI's API would refuse it."""
+    if not isinstance(body, dict):
+        raise BadRequest("The body must be a JSON object.")
+    model = body.get("model")
+    if model not in _models():
+        raise BadRequest(f"The model {model!r} does not exist. Choose from {', '.join(_models())}.", "model", 404)
+    if body.get("stream"):
+        raise BadRequest("The simulator does not stream. Leave `stream` out.", "stream")
+    _refuse(server.lacks, body)
+    prompt, n = _prompt(body.get("messages")), _number(body, "n", 1, 128)
+    if "ignores n" in server.lacks:
+        n = 1
+    seed, temperature = _number(body, "seed", -(2**63), 2**63 - 1), _number(body, "temperature", 0, 2, (int, float))
+    caps = [_number(body, name, 1, 2**31) for name in ("max_completion_tokens", "max_tokens")]
+    cap = next((value for value in caps if value is not None), None)
+    prompt_tokens, longest = -(-len(prompt) // CHARACTERS_A_TOKEN), load_policy().max_model_len
+    if prompt_tokens > longest:
+        raise BadRequest(f"The prompt has {prompt_tokens} tokens, the model's context length is {longest}.", "messages")
+    choices, total, texts = [], 0, {}
+    for index in range(n or 1):
+        draw = "greedy" if temperature == 0 else f"free {number} {index}" if seed is None else seed + index
+        if draw not in texts:
+            chance = Random(unit(server.seed, model, prompt, draw))
+            texts[draw] = _structured(body, answer(model, prompt, chance), server.lacks)
+        text = texts[draw] if cap is None else texts[draw][: cap * CHARACTERS_A_TOKEN]
+        total += -(-len(text) // CHARACTERS_A_TOKEN)
+        reason = "stop" if len(text) == len(texts[draw]) else "length"
+        message = {"role": "assistant", "content": text}
+        if _thinks(body):
+            message["reasoning"] = thoughts(prompt, Random(unit("thoughts", server.seed, model, prompt, draw)))
+        choices.append({"index": index, "message": message, "finish_reason": reason})
+    cached = server.cached_tokens(model, prompt)
+    usage = {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": total,
+        "total_tokens": prompt_tokens + total,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+    name = f"chatcmpl-{server.seed}-{number}"
+    return {"id": name, "object": "chat.completion", "created": 0, "model": model, "choices": choices, "usage": usage}
+
+
+def _refuse(lacks: Container[str], body: dict[str, Any]) -> None:
+    """Refuse what this simulator was told to lack, as servers do that do not know it."""
+    if "n" in lacks and body.get("n", 1) != 1:
+        raise BadRequest("Only n = 1 is supported by this server.", "n")
+    form = body.get("response_format")
+    kind = form.get("type") if isinstance(form, dict) else None
+    if kind in ("json_schema", "json_object") and kind in lacks:
+        raise BadRequest(f"response_format of type {kind} is not supported by this server.", "response_format")
+    if "seed" in lacks and body.get("seed") is not None:
+        raise BadRequest("seed is not supported by this server.", "seed")
+    if "max_tokens" in lacks and "max_tokens" in body:
+        raise BadRequest("max_tokens is not supported with this model. Use max_completion_tokens.", "max_tokens")
+
+
+def _thinks(body: dict[str, Any]) -> bool:
+    """Whether the request switches thinking on, in the way of chat templates or of reasoning efforts."""
+    template = body.get("chat_template_kwargs")
+    return bool(body.get("reasoning_effort")) or bool(isinstance(template, dict) and template.get("enable_thinking"))
+
+
+def _models() -> tuple[str, ...]:
+    return (*load_policy().characters, *HELPERS)
+
+
+def _refusal(message: str, status: int, param: str | None = None) -> JSONResponse:
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    code = "model_not_found" if status == 404 and param == "model" else None
+    return JSONResponse({"error": {"message": message, "type": kind, "param": param, "code": code}}, status)
+
+
+def create_app(
+    seed: int = 0,
+    faults: float = 0.0,
+    fault_kinds: tuple[str, ...] | None = None,
+    hang: float = 3.0,
+    lacks: tuple[str, ...] = (),
+) -> Starlette:
+    """The simulator as an ASGI app.
+
+    `faults` is the share of chat requests that fail on purpose, in [0, 1); `fault_kinds` limits how (default: all of
+    FAULT_KINDS, equally likely); `hang` is in seconds. `lacks` is what it cannot do: those of REFUSED get HTTP 400,
+    those of IGNORED are dropped without a word. Raises SimulatorError for a bad rate, kind, lack or policy file.
+    """
+    if unknown := set(lacks) - {*REFUSED, *IGNORED}:
+        known = ", ".join((*REFUSED, *IGNORED))
+        raise SimulatorError(f"The simulator cannot lack {', '.join(sorted(unknown))}. Choose from: {known}.")
+    kinds = FAULT_KINDS if fault_kinds is None else tuple(fault_kinds)
+    check_faults(faults, kinds)
+    policy, server = load_policy(), _Server(seed, faults, kinds, hang, frozenset(lacks))
+
+    async def chat(request: Request) -> Response:
+        raw = await request.body()
+        number, server.requests = server.requests, server.requests + 1
+        try:
+            result = _complete(server, json.loads(raw), number)
+        except BadRequest as error:
+            return _refusal(str(error), error.status, error.param)
+        except ValueError:
+            return _refusal("The body is not valid JSON.", 400)
+        kind = draw_fault(server.seed, number, server.faults, server.kinds) if server.faults else None
+        if kind is not None:
+            return spoil(kind, result, server.hang, Random(unit("spoil", server.seed, number)))
+        return JSONResponse(result)
+
+    async def models(request: Request) -> Response:
+        card = {"object": "model", "created": 0, "owned_by": OWNER, "max_model_len": policy.max_model_len}
+        card |= {"root": SIMULATOR_ROOT, "revision": f"seed-{server.seed}"}
+        return JSONResponse({"object": "list", "data": [{"id": name, **card} for name in _models()]})
+
+    async def health(request: Request) -> Response:
+        return Response(status_code=200)
+
+    async def version(request: Request) -> Response:
+        return JSONResponse({"version": VERSION})
+
+    async def missing(request: Request, error: Exception) -> Response:
+        status = getattr(error, "status_code", 404)
+        return _refusal(f"The simulator does not serve {request.method} {request.url.path}.", status)
+
+    routes = [
+        Route("/health", health),
+        Route("/version", version),
+        Route("/v1/models", models),
+        Route("/v1/chat/completions", chat, methods=["POST"]),
+    ]
+    return Starlette(routes=routes, exception_handlers={404: missing, 405: missing})
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket on a loopback address; port 0 takes any free one. Raises SimulatorError where that fails."""
+    try:
+        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        address = None
+    if address is None or not address.is_loopback:
+        raise SimulatorError(f"The simulator listens on this machine only, not on {host}. Use the host 127.0.0.1.")
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    # asyncio sets TCP_NODELAY only where the protocol is named; without it each answer waits 40 ms for an ACK.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((str(address), port))
+        listener.listen(2048)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise SimulatorError(
+            f"The simulator cannot listen on {host} port {port} ({getattr(error, 'strerror', None) or error}). "
+            "Stop what uses the port, or choose another one."
+        ) from error
+    return listener
+
+
+def _uvicorn(app: Starlette) -> uvicorn.Server:
+    return uvicorn.Server(
+        uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
+    )
+
+
+def serve(
+    port: int,
+    *,
+    seed: int = 0,
+    faults: float = 0.0,
+    host: str = "127.0.0.1",
+    fault_kinds: tuple[str, ...] | None = None,
+    hang: float = 3.0,
+    ready: Callable[[], None] | None = None,
+) -> None:
+    """Run the simulator until it is interrupted; blocks and prints nothing. `ready` is called once it listens.
+
+    Raises SimulatorError for a host that is not loopback, a port in use, or settings that create_app refuses.
+    """
+    app = create_app(seed, faults, fault_kinds, hang)
+    with _listen(host, port) as listener:
+        if ready is not None:
+            ready()
+        _uvicorn(app).run(sockets=[listener])
+
+
+@contextmanager
+def running_simulator(**settings: Any) -> Iterator[str]:
+    """Run create_app(**settings) in a thread on a free loopback port; yields 'http://127.0.0.1:PORT/v1'.
+
+    The socket listens before the thread starts, so the first request cannot come too early. Leaving the block stops the
+    server within about a second, requests that still hang included.
+    """
+    app = create_app(**settings)
+    with _listen("127.0.0.1", 0) as listener:
+        server = _uvicorn(app)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        finally:
+            server.should_exit = True
+            thread.join(timeout=5)

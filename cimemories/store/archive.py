@@ -1,0 +1,639 @@
+"""Everything a dataset consists of, as rows without the ids of this workspace, and back again (formats/bundle.py)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from typing import Any
+
+import sqlalchemy as sa
+
+from cimemories.model import ChatRequest, Persona, WorkStatus, is_bio
+from cimemories.store import calls, datasets, labellings, versions, work
+from cimemories.store.calls import Answer, Exchange
+from cimemories.store.datasets import DatasetRow
+from cimemories.store.engine import canonical_json, content_hash, new_id
+from cimemories.store.tables import (
+    attribute,
+    ballot,
+    call,
+    context,
+    dataset,
+    decision,
+    edit,
+    freeze,
+    generation,
+    imported_vote,
+    labelling,
+    persona,
+    profile,
+    profile_context,
+    request,
+    rule,
+    vote,
+)
+
+# ---- contents
+#
+# Everything a dataset consists of, as rows without ids of this workspace, and back again (formats.bundle_tables).
+#
+# Rows name each other by their number, from 0, in the order in which they are given out. Work in progress is given out
+# as interrupted, since nobody goes on with it elsewhere; the name of the variable with an endpoint's key stays here.
+
+
+LETTERS = {"necessary": "N", "inappropriate": "X", "abstain": "?", "conflict": "C"}
+NO_VOTE = "-"
+# Of a decision, apart from the pair and what it supersedes.
+DECIDED = (
+    *("annotator", "label", "reason", "seconds", "source", "batch", "blind", "created"),
+    *("uid", "guideline", "cause"),
+)
+PRIVATE = ("api_key_env",)  # of a manifest: says where a secret is kept on this machine
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
+_EDIT = ("profile", "kind", "action", "before", "after", "annotator", "reason", "created")
+Rows = Iterator[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers of a dataset's rows by their ids. `attributes` [profile number]: ids in their order."""
+
+    profiles: dict[int, int]
+    attributes: list[list[int]]
+    contexts: dict[int, int]
+    personas: dict[int, int]
+    labellings: dict[str, int]
+
+
+def content_tables(
+    connection: sa.Connection, dataset_id: int, *, with_calls: bool = True
+) -> dict[str, Callable[[], Rows]]:
+    """The rows of each table of a dataset, in one snapshot; each can be asked for once or again."""
+    numbers = _numbers(connection, dataset_id)
+    keys = _call_keys(connection, numbers) if with_calls else []
+    bodies = {digest: number for number, digest in enumerate(dict.fromkeys(row[1] for row in keys))}
+    return {
+        "profiles": lambda: _profiles(connection, dataset_id),
+        "attributes": lambda: _attributes(connection, dataset_id, numbers),
+        "contexts": lambda: _contexts(connection, dataset_id),
+        "profile_contexts": lambda: _profile_contexts(connection, dataset_id, numbers),
+        "personas": lambda: _personas(connection, numbers),
+        "generations": lambda: _generations(connection, dataset_id),
+        "labellings": lambda: _labellings(connection, numbers),
+        "requests": lambda: _requests(connection, bodies),
+        "calls": lambda: _calls(connection, keys, bodies),
+        "ballots": lambda: _ballots(connection, numbers),
+        "shares": lambda: _shares(connection, numbers),
+        "decisions": lambda: _decisions(connection, dataset_id, numbers),
+        "rules": lambda: _rules(connection, dataset_id),
+        "edits": lambda: _edits(connection, dataset_id),
+    }
+
+
+def shown_manifest(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest without what is of this workspace: ids of personas, and where its secrets are kept."""
+    kept = {name: value for name, value in manifest.items() if name not in (*PRIVATE, "personas")}
+    asked = kept.get("asked")
+    if isinstance(asked, dict):
+        kept["asked"] = {name: value for name, value in asked.items() if name not in PRIVATE}
+        if isinstance(kept["asked"].get("base_url"), str):
+            kept["asked"]["base_url"] = shown_address(kept["asked"]["base_url"])
+    return kept
+
+
+def shown_address(endpoint: str) -> str:
+    """An endpoint without the name and password that may stand in it."""
+    return _CREDENTIALS.sub("", endpoint)
+
+
+def frozen_content(connection: sa.Connection, dataset_id: int) -> dict[str, Any] | None:
+    """Under which hash a dataset was frozen, when and by whom; None where it is not."""
+    row = connection.execute(sa.select(freeze).where(freeze.c.dataset == dataset_id)).mappings().first()
+    return None if row is None else {name: row[name] for name in ("hash", "annotator", "created")}
+
+
+def _numbers(connection: sa.Connection, dataset_id: int) -> Numbers:
+    people = connection.execute(
+        sa.select(profile.c.id).where(profile.c.dataset == dataset_id).order_by(profile.c.ordinal)
+    )
+    profiles = {id_: number for number, id_ in enumerate(people.scalars())}
+    attributes: list[list[int]] = [[] for _ in profiles]
+    for row in connection.execute(
+        sa.select(attribute.c.id, attribute.c.profile)
+        .join(profile, attribute.c.profile == profile.c.id)
+        .where(profile.c.dataset == dataset_id)
+        .order_by(profile.c.ordinal, attribute.c.ordinal)
+    ):
+        attributes[profiles[row.profile]].append(row.id)
+    contexts = connection.execute(
+        sa.select(context.c.id).where(context.c.dataset == dataset_id).order_by(context.c.ordinal, context.c.id)
+    ).scalars()
+    found = connection.execute(sa.select(labelling).where(labelling.c.dataset == dataset_id)).mappings().all()
+    manifests = {row["id"]: json.loads(row["manifest"]) for row in found}
+    # Ids are drawn at random, so labellings of the same moment are told apart by what they are.
+    ordered = sorted(
+        found,
+        key=lambda r: (r["created"], r["model"], r["endpoint"], canonical_json(shown_manifest(manifests[r["id"]]))),
+    )
+    personas = dict.fromkeys(p for row in ordered for p in manifests[row["id"]]["personas"])
+    return Numbers(
+        profiles=profiles,
+        attributes=attributes,
+        contexts={id_: number for number, id_ in enumerate(contexts)},
+        personas={id_: number for number, id_ in enumerate(personas)},
+        labellings={row["id"]: number for number, row in enumerate(ordered)},
+    )
+
+
+def _profiles(connection: sa.Connection, dataset_id: int) -> Rows:
+    query = sa.select(profile.c.ordinal, profile.c.name, profile.c.sex, profile.c.address, profile.c.age)
+    rows = connection.execute(query.where(profile.c.dataset == dataset_id).order_by(profile.c.ordinal)).mappings()
+    for number, row in enumerate(rows):
+        yield {"number": number, **row}
+
+
+def _attributes(connection: sa.Connection, dataset_id: int, numbers: Numbers) -> Rows:
+    rows = connection.execute(
+        sa.select(attribute, sa.type_coerce(attribute.c.event, sa.Text).label("spelling"))
+        .join(profile, attribute.c.profile == profile.c.id)
+        .where(profile.c.dataset == dataset_id)
+        .order_by(profile.c.ordinal, attribute.c.ordinal)
+    ).mappings()
+    before, number = None, 0
+    for row in rows:
+        number = number + 1 if row["profile"] == before else 0
+        before = row["profile"]
+        yield {
+            "profile": numbers.profiles[row["profile"]],
+            "number": number,
+            "value": json.loads(row["value"]),
+            "event": row["spelling"],
+            **{name: row[name] for name in ("ordinal", "key", "domain", "statement")},
+        }
+
+
+def _contexts(connection: sa.Connection, dataset_id: int) -> Rows:
+    query = sa.select(context.c.ordinal, context.c.task, context.c.recipient, context.c.sphere)
+    rows = connection.execute(
+        query.where(context.c.dataset == dataset_id).order_by(context.c.ordinal, context.c.id)
+    ).mappings()
+    for number, row in enumerate(rows):
+        yield {"number": number, **row}
+
+
+def _profile_contexts(connection: sa.Connection, dataset_id: int, numbers: Numbers) -> Rows:
+    rows = connection.execute(
+        sa.select(profile_context)
+        .join(profile, profile_context.c.profile == profile.c.id)
+        .where(profile.c.dataset == dataset_id)
+        .order_by(profile.c.ordinal, profile_context.c.ordinal, profile_context.c.context)
+    )
+    for row in rows:
+        yield {
+            "profile": numbers.profiles[row.profile],
+            "context": numbers.contexts[row.context],
+            "ordinal": row.ordinal,
+        }
+
+
+def _personas(connection: sa.Connection, numbers: Numbers) -> Rows:
+    rows = connection.execute(sa.select(persona).where(persona.c.id.in_(numbers.personas))).mappings()
+    found = {row["id"]: row for row in rows}
+    for id_, number in numbers.personas.items():
+        yield {
+            "number": number,
+            **{name: found[id_][name] for name in ("pack", "key", "name", "prior", "description")},
+        }
+
+
+def _settled(status: str) -> str:
+    return str(WorkStatus.INTERRUPTED) if status in work.ACTIVE else status
+
+
+def _generations(connection: sa.Connection, dataset_id: int) -> Rows:
+    """The one that wrote the dataset or its first version, where a model did."""
+    row = datasets.of_dataset(connection, dataset_id)
+    if row is not None:
+        yield {
+            **{name: getattr(row, name) for name in ("name", "model", "simulated", "error", "created", "finished")},
+            "endpoint": shown_address(row.endpoint),
+            "manifest": shown_manifest(row.manifest),
+            "status": _settled(row.status),
+        }
+
+
+def _labellings(connection: sa.Connection, numbers: Numbers) -> Rows:
+    rows = connection.execute(sa.select(labelling).where(labelling.c.id.in_(numbers.labellings))).mappings()
+    found = {row["id"]: row for row in rows}
+    plain = ("model", "simulated", "pack", "draws", "error", "created", "finished")
+    for id_, number in numbers.labellings.items():
+        row, manifest = found[id_], json.loads(found[id_]["manifest"])
+        yield {
+            "number": number,
+            **{name: row[name] for name in plain},
+            "endpoint": shown_address(row["endpoint"]),
+            "personas": [numbers.personas[p] for p in manifest["personas"]],
+            "manifest": shown_manifest(manifest),
+            "status": _settled(row["status"]),
+        }
+
+
+def _call_keys(connection: sa.Connection, numbers: Numbers) -> list[tuple[str, str]]:
+    """(key, hash of the request) of every call behind a ballot, draws of a request together; both are hexadecimal."""
+    query = (
+        sa.select(call.c.key, call.c.request, call.c.draw)
+        .where(call.c.key.in_(sa.select(ballot.c.call).where(ballot.c.labelling.in_(numbers.labellings))))
+        .order_by(call.c.request, call.c.draw, call.c.key)
+    )
+    return [(row.key, row.request) for row in connection.execute(query)]
+
+
+def _requests(connection: sa.Connection, bodies: Mapping[str, int]) -> Rows:
+    for digest, number in bodies.items():
+        body = connection.execute(sa.select(request.c.body).where(request.c.hash == digest)).scalar_one()
+        yield {"number": number, "body": json.loads(body)}
+
+
+def _calls(connection: sa.Connection, keys: list[tuple[str, str]], bodies: Mapping[str, int]) -> Rows:
+    for start in range(0, len(keys), 500):
+        chunk = keys[start : start + 500]
+        rows = connection.execute(sa.select(call).where(call.c.key.in_([key for key, _ in chunk]))).mappings()
+        found = {row["key"]: row for row in rows}
+        for key, digest in chunk:
+            row = dict(found[key])
+            yield {**row, "request": bodies[digest], "endpoint": shown_address(row["endpoint"])}
+
+
+def _ballots(connection: sa.Connection, numbers: Numbers) -> Rows:
+    for labelling_id, number in numbers.labellings.items():
+        for profile_id, profile_number in numbers.profiles.items():
+            here = (ballot.c.labelling == labelling_id, ballot.c.profile == profile_id)
+            rows = connection.execute(sa.select(ballot).where(*here)).mappings().all()
+            if not rows:
+                continue
+            verdicts = _verdicts(connection, here, numbers.attributes[profile_number])
+            ordered = sorted(
+                rows, key=lambda r: (numbers.contexts[r["context"]], numbers.personas[r["persona"]], r["draw"])
+            )
+            for row in ordered:
+                letters = verdicts.get(row["id"])
+                yield {
+                    "labelling": number,
+                    "profile": profile_number,
+                    "context": numbers.contexts[row["context"]],
+                    "persona": numbers.personas[row["persona"]],
+                    **{name: row[name] for name in ("draw", "status", "cause", "conflicts", "unknown", "call")},
+                    "verdicts": None if letters is None else "".join(letters),
+                }
+
+
+def _verdicts(
+    connection: sa.Connection, here: tuple[sa.ColumnElement[bool], ...], attributes: list[int]
+) -> dict[int, list[str]]:
+    position = {id_: number for number, id_ in enumerate(attributes)}
+    found: dict[int, list[str]] = {}
+    votes = sa.select(vote.c.ballot, vote.c.attribute, vote.c.verdict)
+    for ballot_id, attribute_id, verdict in connection.execute(
+        votes.join(ballot, vote.c.ballot == ballot.c.id).where(*here)
+    ):
+        letters = found.get(ballot_id)
+        if letters is None:
+            letters = found[ballot_id] = [NO_VOTE] * len(attributes)
+        letters[position[attribute_id]] = LETTERS[verdict]
+    return found
+
+
+def _shares(connection: sa.Connection, numbers: Numbers) -> Rows:
+    for labelling_id, number in numbers.labellings.items():
+        for profile_id, profile_number in numbers.profiles.items():
+            attributes = numbers.attributes[profile_number]
+            position = {id_: at for at, id_ in enumerate(attributes)}
+            rows = connection.execute(
+                sa.select(imported_vote).where(
+                    imported_vote.c.labelling == labelling_id,
+                    imported_vote.c.attribute.in_(sa.select(attribute.c.id).where(attribute.c.profile == profile_id)),
+                )
+            ).mappings()
+            found = [
+                {
+                    "labelling": number,
+                    "profile": profile_number,
+                    "attribute": position[row["attribute"]],
+                    "context": numbers.contexts[row["context"]],
+                    "persona": numbers.personas[row["persona"]],
+                    **{name: float(row[name]) for name in ("necessary", "inappropriate", "abstain")},
+                }
+                for row in rows
+            ]
+            yield from sorted(found, key=lambda r: (r["context"], r["attribute"], r["persona"]))
+
+
+def _decisions(connection: sa.Connection, dataset_id: int, numbers: Numbers) -> Rows:
+    place = {id_: (p, at) for p, ids in enumerate(numbers.attributes) for at, id_ in enumerate(ids)}
+    mine = sa.select(decision).where(decision.c.dataset == dataset_id).order_by(decision.c.id)
+    # Numbered beforehand: what was merged in later can be superseded by what came before it.
+    ids = connection.execute(mine.with_only_columns(decision.c.id)).scalars()
+    given = {int(id_): number for number, id_ in enumerate(ids)}
+    for row in connection.execute(mine).mappings():
+        profile_number, attribute_number = place[row["attribute"]]
+        yield {
+            "number": given[row["id"]],
+            "profile": profile_number,
+            "attribute": attribute_number,
+            "context": numbers.contexts[row["context"]],
+            **{name: row[name] for name in DECIDED},
+            "supersedes": None if row["supersedes"] is None else given[row["supersedes"]],
+        }
+
+
+def _rules(connection: sa.Connection, dataset_id: int) -> Rows:
+    rows = connection.execute(sa.select(rule).where(rule.c.dataset == dataset_id).order_by(rule.c.id)).mappings()
+    for row in rows:
+        plain = {name: row[name] for name in ("name", "threshold", "current", "annotator", "created")}
+        yield {**plain, "priors": json.loads(row["priors"])}
+
+
+def _edits(connection: sa.Connection, dataset_id: int) -> Rows:
+    """Those of the versions before it are the dataset's history too."""
+    query = sa.select(edit).where(edit.c.dataset.in_(versions.lineage(connection, dataset_id)))
+    for row in connection.execute(query.order_by(edit.c.created, edit.c.id)).mappings():
+        yield {name: row[name] for name in _EDIT}
+
+
+# ---- restoring
+#
+# Writing a dataset from the rows that `store.contents` gives out: the numbers in them become ids of this workspace.
+#
+# Rows are taken as checked. All of it belongs into one transaction of the caller.
+
+
+CHUNK = 5000
+VERDICTS = {letter: verdict for verdict, letter in LETTERS.items()}
+Source = Callable[[str], Iterable[dict[str, Any]]]
+_ANSWER = (
+    *("exchange", "status", "error", "reasoning", "finish_reason", "seconds", "started", "attempts", "draw"),
+    *("prompt_tokens", "cached_tokens", "completion_tokens"),
+)
+
+
+def request_of(body: Mapping[str, Any]) -> ChatRequest:
+    """The request that was sent with this body. Raises KeyError, TypeError or ValueError where it is none."""
+    parameters = {name: value for name, value in body.items() if name not in ("model", "messages", "seed")}
+    messages = tuple((message["role"], message["content"]) for message in body["messages"])
+    if not isinstance(body["model"], str) or not isinstance(body.get("seed"), int | None):
+        raise TypeError("model must be text and seed a whole number")
+    return ChatRequest(body["model"], messages, parameters, body.get("seed"))
+
+
+def with_content(connection: sa.Connection, content: str, edits: int) -> DatasetRow | None:
+    """The dataset that a bundle of this content was written as, if any, and that was not edited since: its history has
+    as many edits as the bundle brought."""
+    for row in datasets.all_rows(connection):
+        if row.source_hash == content and row.version == 1:
+            counted = sa.select(sa.func.count()).select_from(edit).where(edit.c.dataset == row.id)
+            if connection.execute(counted).scalar_one() == edits:
+                return row
+    return None
+
+
+def restore(
+    connection: sa.Connection, name: str, rows: Source, *, origin: str, source_name: str, source_hash: str
+) -> tuple[int, int]:
+    """Write a dataset with all that belongs to it; returns its id, and how many ballots name a call that is not here.
+
+    `rows` gives the rows of a table, and is asked for each once. Raises StoreError where the name is taken.
+    """
+    dataset_id = datasets.add(connection, name, (), origin=origin, source_name=source_name, source_hash=source_hash)
+    contexts = _restore_contexts(connection, dataset_id, rows("contexts"))
+    profiles = _restore_profiles(connection, dataset_id, rows("profiles"))
+    attributes = _restore_attributes(connection, profiles, rows("attributes"))
+    _write(
+        connection,
+        profile_context,
+        (
+            {"profile": profiles[row["profile"]], "context": contexts[row["context"]], "ordinal": row["ordinal"]}
+            for row in rows("profile_contexts")
+        ),
+    )
+    personas = [_persona(connection, row) for row in rows("personas")]
+    for row in rows("generations"):
+        values = {**row, "manifest": canonical_json(row["manifest"]), "dataset": dataset_id}
+        connection.execute(sa.insert(generation).values(id=new_id("generation"), **values))
+    _restore_calls(connection, rows("requests"), rows("calls"))
+    made = [_labelling(connection, dataset_id, source_hash, personas, row) for row in rows("labellings")]
+    lost = _restore_ballots(connection, made, profiles, contexts, personas, attributes, rows("ballots"))
+    _write(
+        connection,
+        imported_vote,
+        (
+            {
+                **{name: row[name] for name in ("necessary", "inappropriate", "abstain")},
+                "labelling": made[row["labelling"]],
+                "attribute": attributes[row["profile"]][row["attribute"]],
+                "context": contexts[row["context"]],
+                "persona": personas[row["persona"]],
+            }
+            for row in rows("shares")
+        ),
+    )
+    _restore_decisions(connection, dataset_id, attributes, contexts, rows("decisions"))
+    _write(
+        connection,
+        rule,
+        ({**row, "priors": canonical_json(row["priors"]), "dataset": dataset_id} for row in rows("rules")),
+    )
+    _write(connection, edit, ({**row, "dataset": dataset_id} for row in rows("edits")))
+    return dataset_id, lost
+
+
+def _write(connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
+    waiting = iter(rows)
+    while chunk := list(islice(waiting, CHUNK)):
+        connection.execute(sa.insert(table), chunk)
+
+
+def _restore_contexts(connection: sa.Connection, dataset_id: int, rows: Iterable[dict[str, Any]]) -> list[int]:
+    values = (
+        {"dataset": dataset_id, **{name: row[name] for name in ("ordinal", "task", "recipient", "sphere")}}
+        for row in rows
+    )
+    _write(connection, context, values)
+    found = sa.select(context.c.id).where(context.c.dataset == dataset_id).order_by(context.c.ordinal, context.c.id)
+    return list(connection.execute(found).scalars())
+
+
+def _restore_profiles(connection: sa.Connection, dataset_id: int, rows: Iterable[dict[str, Any]]) -> list[int]:
+    values = (
+        {"dataset": dataset_id, **{name: row[name] for name in ("ordinal", "name", "sex", "address", "age")}}
+        for row in rows
+    )
+    _write(connection, profile, values)
+    return datasets.profile_ids(connection, dataset_id)
+
+
+def _restore_attributes(
+    connection: sa.Connection, profiles: Sequence[int], rows: Iterable[dict[str, Any]]
+) -> list[list[int]]:
+    values = (
+        {
+            "profile": profiles[row["profile"]],
+            "value": json.dumps(row["value"], ensure_ascii=False),
+            "bio": is_bio(row["key"], row["domain"]),
+            **{name: row[name] for name in ("ordinal", "key", "domain", "event", "statement")},
+        }
+        for row in rows
+    )
+    _write(connection, attribute, values)
+    return [
+        list(
+            connection.execute(
+                sa.select(attribute.c.id).where(attribute.c.profile == profile_id).order_by(attribute.c.ordinal)
+            ).scalars()
+        )
+        for profile_id in profiles
+    ]
+
+
+def _persona(connection: sa.Connection, row: Mapping[str, Any]) -> int:
+    item = Persona(row["key"], row["name"], float(row["prior"]), row["description"])
+    (persona_id,) = labellings.personas_of(connection, row["pack"], [item])
+    return persona_id
+
+
+def _restore_calls(
+    connection: sa.Connection, requests: Iterable[dict[str, Any]], rows: Iterable[dict[str, Any]]
+) -> None:
+    """Both in the order of the requests. Calls that are here already stay as they are: the key is made of what was
+    asked."""
+
+    def alike(row: Mapping[str, Any]) -> tuple[object, ...]:
+        return row["request"], row["kind"], row["endpoint"], row["simulated"], row["server"]
+
+    waiting = iter(requests)
+    asked = next(waiting, None)
+    for (number, kind, endpoint, simulated, server), group in groupby(rows, key=alike):
+        while asked is not None and asked["number"] != number:
+            asked = next(waiting, None)
+        if asked is None:
+            break
+        answers = [
+            Answer(key=row["key"], content=row["response"], **{name: row[name] for name in _ANSWER}) for row in group
+        ]
+        item = request_of(asked["body"])
+        answering = None if server is None else str(server)
+        calls.remember(connection, [answering])
+        exchange = Exchange(item, answers, str(kind), str(endpoint), bool(simulated), server=answering)
+        calls.record_all(connection, [exchange])
+    for _ in waiting:
+        pass  # to the end of the file, whose hash is checked there
+
+
+def _labelling(
+    connection: sa.Connection, dataset_id: int, source_hash: str, personas: Sequence[int], row: Mapping[str, Any]
+) -> str:
+    """The id is a new one: nothing that was computed under an old id may be taken for this labelling's."""
+    labelling_id = new_id("labelling")
+    own = {"personas": [personas[number] for number in row["personas"]], "api_key_env": ""}
+    plain = ("model", "endpoint", "simulated", "pack", "draws", "status", "error", "created", "finished")
+    connection.execute(
+        sa.insert(labelling).values(
+            id=labelling_id,
+            identity=content_hash(["restored", dataset_id, source_hash, row["number"]]),
+            dataset=dataset_id,
+            manifest=canonical_json({**row["manifest"], **own}),
+            revision=1,
+            **{name: row[name] for name in plain},
+        )
+    )
+    return labelling_id
+
+
+def _restore_ballots(
+    connection: sa.Connection,
+    made: Sequence[str],
+    profiles: Sequence[int],
+    contexts: Sequence[int],
+    personas: Sequence[int],
+    attributes: Sequence[Sequence[int]],
+    rows: Iterable[dict[str, Any]],
+) -> int:
+    """One labelling's ballots on one profile at a time; returns how many calls are not in the record."""
+    lost = 0
+    for (number, person), group in groupby(rows, key=lambda row: (row["labelling"], row["profile"])):
+        here = list(group)
+        keys = {row["call"] for row in here if row["call"] is not None}
+        known = _known(connection, sorted(keys))
+        lost += len(keys - known)
+        plain = ("draw", "status", "cause", "conflicts", "unknown")
+        values = [
+            {
+                "labelling": made[number],
+                "profile": profiles[person],
+                "context": contexts[row["context"]],
+                "persona": personas[row["persona"]],
+                "call": row["call"] if row["call"] in known else None,
+                **{name: row[name] for name in plain},
+            }
+            for row in here
+        ]
+        _write(connection, ballot, values)
+        ids = {
+            (b.context, b.persona, b.draw): b.id
+            for b in connection.execute(
+                sa.select(ballot.c.id, ballot.c.context, ballot.c.persona, ballot.c.draw).where(
+                    ballot.c.labelling == made[number], ballot.c.profile == profiles[person]
+                )
+            )
+        }
+        numbered = [ids[v["context"], v["persona"], v["draw"]] for v in values]
+        _write(connection, vote, _votes(numbered, [row["verdicts"] for row in here], attributes[person]))
+    return lost
+
+
+def _votes(
+    ids: Sequence[int], verdicts: Sequence[str | None], attributes: Sequence[int]
+) -> Iterator[dict[str, object]]:
+    for ballot_id, letters in zip(ids, verdicts, strict=True):
+        for attribute_id, letter in zip(attributes, letters or "", strict=False):
+            if letter != NO_VOTE:
+                yield {"ballot": ballot_id, "attribute": attribute_id, "verdict": VERDICTS[letter]}
+
+
+def _known(connection: sa.Connection, keys: Sequence[str]) -> set[str]:
+    found: set[str] = set()
+    for start in range(0, len(keys), 500):
+        found |= set(
+            connection.execute(sa.select(call.c.key).where(call.c.key.in_(keys[start : start + 500]))).scalars()
+        )
+    return found
+
+
+def _restore_decisions(
+    connection: sa.Connection,
+    dataset_id: int,
+    attributes: Sequence[Sequence[int]],
+    contexts: Sequence[int],
+    rows: Iterable[dict[str, Any]],
+) -> None:
+    ids: list[int] = []
+    ahead: list[tuple[int, int]] = []
+    for row in rows:
+        superseded: int | None = row["supersedes"]
+        if superseded is not None and superseded >= len(ids):
+            ahead.append((len(ids), superseded))
+            superseded = None
+        values = {
+            "dataset": dataset_id,
+            "attribute": attributes[row["profile"]][row["attribute"]],
+            "context": contexts[row["context"]],
+            "supersedes": None if superseded is None else ids[superseded],
+            **{name: row[name] for name in DECIDED},
+        }
+        ids.append(connection.execute(sa.insert(decision).values(**values).returning(decision.c.id)).scalar_one())
+    for number, superseded in ahead:
+        statement = sa.update(decision).where(decision.c.id == ids[number])
+        connection.execute(statement.values(supersedes=ids[superseded]))
+    connection.execute(sa.update(dataset).where(dataset.c.id == dataset_id).values(revision=len(ids)))

@@ -1,0 +1,551 @@
+"""Parts of the Leaks page: filters with counts, the steps from example to example, and the basket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import quote, unquote
+
+import pandas as pd
+import streamlit as st
+
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Scope
+from cimemories.leaks import basket, gallery, table
+from cimemories.leaks.basket import Held, held
+from cimemories.leaks.gallery import Agreement, Certainty, Facet, Kind, Narrowed, Quote, Wanted
+from cimemories.leaks.table import LeakRow
+from cimemories.model import Strength
+from cimemories.store.engine import Store, StoreError
+from cimemories.ui import annotator, page, presses, safe, tables, url
+from cimemories.ui.safe import join, tag
+from pages.explore.leaks_message import Browsed
+
+# ---- leaks basket
+#
+# Part of the Leaks page: the basket of examples for a paper, in an order of one's own, with notes and exports.
+
+
+TAB, GALLERY = "basket", "gallery"
+NOBODY = "basket"
+
+
+def name() -> str:
+    """Whose basket it is: of the account that is logged in, else what the URL or the session says, else the annotator's
+    name, else one for whoever gives none."""
+    own = annotator.account()
+    return own or url.get("basket") or url.remembered("basket") or annotator.name() or NOBODY
+
+
+def views(store: Store) -> None:
+    """The choice between the gallery and the basket."""
+    key = "leaks.tab"
+    st.session_state[key] = TAB if url.get("tab") == TAB else GALLERY
+    try:
+        count = f"Basket ({len(basket.items(store, name()))})"
+    except StoreError:
+        count = "Basket (!)"
+    words = {GALLERY: "Gallery", TAB: count}
+    st.segmented_control(
+        "View",
+        list(words),
+        format_func=lambda item: words[item],
+        key=key,
+        label_visibility="collapsed",
+        required=True,
+        on_change=lambda: url.put(tab=TAB if st.session_state[key] == TAB else None),
+    )
+
+
+def draw_basket(flows: Flows) -> None:
+    """The basket: its name, its examples, its exports."""
+    store = flows.store
+    choice, whose = st.columns([5, 3], vertical_alignment="bottom")
+    with whose:
+        _name()
+    with choice:
+        views(store)
+    try:
+        found = held(flows, basket.items(store, name()))
+    except StoreError as problem:
+        page.error(str(problem))
+        return
+    if not found:
+        page.empty(
+            "Nothing in this basket yet",
+            "The key s, or the star, puts the example that you look at into the basket. It is kept in the workspace "
+            "under its name and comes back with it.",
+        )
+        return
+    rows = [item.row for item in found if item.row is not None]
+    _exports(rows, gone=len(found) - len(rows))
+    for number, item in enumerate(found):
+        with st.container(border=True):
+            _example(store, item, number, len(found))
+
+
+def _name() -> None:
+    if annotator.account():
+        safe.inline(f"The basket of {annotator.account()}.", muted=True)
+        return
+    key = "leaks.basket.name"
+    st.session_state[key] = name()
+    st.text_input(
+        "Name of the basket",
+        key=key,
+        max_chars=basket.LONGEST_NAME,
+        on_change=lambda: url.put(basket=" ".join(st.session_state[key].split()) or None),
+        help="Another name opens another basket. It stands in the address, so that a reload or a link finds it again.",
+    )
+    if name() != NOBODY:
+        url.put(basket=name())
+
+
+def _exports(rows: list[LeakRow], gone: int) -> None:
+    words, markdown, latex = st.columns([6, 2, 2], vertical_alignment="center")
+    simulated = sum(bool(row.simulated) for row in rows)
+    with words:
+        said = f"{tables.count(len(rows))} examples as a table of task, recipient, leaked attribute, excerpt and model."
+        said += f" {tables.count(simulated)} are simulated and marked so." if simulated else ""
+        said += f" {tables.count(gone)} are leaks no more and left out." if gone else ""
+        safe.inline(said, muted=True)
+    for column, label, made, file, kind in (
+        (markdown, "Markdown", table.as_markdown, "leaks.md", "text/markdown"),
+        (latex, "LaTeX table", table.as_latex, "leaks.tex", "application/x-tex"),
+    ):
+        with column:
+            _download(label, made, rows, file, kind)
+
+
+def _download(label: str, made: Callable[[list[LeakRow]], str], rows: list[LeakRow], file: str, kind: str) -> None:
+    st.download_button(
+        label,
+        data=lambda: made(rows).encode(),
+        file_name=file,
+        mime=kind,
+        on_click="ignore",
+        icon=":material/download:",
+        disabled=not rows,
+        width="stretch",
+        key=f"leaks.export.{file}",
+    )
+
+
+def _example(store: Store, item: Held, number: int, of: int) -> None:
+    text, buttons = st.columns([12, 3])
+    with buttons:
+        _buttons(store, item, number, of)
+    with text:
+        if item.row is None:
+            safe.inline(f"{number + 1}. {item.item.run}", strong=True)
+            page.notice(item.gone)
+        else:
+            _row(item.row, number)
+        key = f"leaks.note.{item.item.id}"
+        st.session_state[key] = item.item.note
+        st.text_input(
+            "Note",
+            key=key,
+            max_chars=basket.LONGEST_NOTE,
+            placeholder="Note for the table",
+            label_visibility="collapsed",
+            on_change=lambda: _change(store, basket.noted(item.item.id, st.session_state[key])),
+        )
+
+
+def _row(row: LeakRow, number: int) -> None:
+    badge = page.SIMULATED if row.simulated else ""
+    head = tag("div", tag("b", f"{number + 1}. {row.recipient}: {row.task}"), "  ", badge, cls="ci-line")
+    words = [tag("mark", piece.text, cls="ci-leaked") if piece.leaked else piece.text for piece in row.excerpt]
+    if not row.in_message:
+        words = [
+            tag("span", "Quoted by the judge, not found in the message: " if words else "No quote.", cls="ci-muted"),
+            *words,
+        ]
+    safe.show(
+        tag(
+            "div",
+            head,
+            tag("div", f"{row.key}: {row.statement}", cls="ci-muted"),
+            tag("div", join(words), cls="ci-line"),
+            tag("div", f"{row.model}; {table.rests_on(row)}", cls="ci-muted"),
+            cls="ci-lines",
+        )
+    )
+
+
+def _buttons(store: Store, item: Held, number: int, of: int) -> None:
+    own, (up, down, out) = item.item, st.columns(3)
+    with up:
+        _basket_button(store, item, "up", ":material/arrow_upward:", basket.moved(own.id, -1), off=number == 0)
+    with down:
+        _basket_button(store, item, "down", ":material/arrow_downward:", basket.moved(own.id, 1), off=number == of - 1)
+    with out:
+        _basket_button(store, item, "out", ":material/delete:", basket.without(own.id), off=False)
+    if item.row is not None:
+        st.button(
+            "Open",
+            icon=":material/open_in_new:",
+            key=f"leaks.basket.open.{own.id}",
+            help="The example in the gallery",
+            type="tertiary",
+            on_click=lambda: url.put(
+                tab=None,
+                run=own.run,
+                profile=own.profile,
+                context=own.context,
+                attribute=own.attribute,
+                sample=None if item.row is None else item.row.sample,
+            ),
+        )
+
+
+BASKET_HELP = {"up": "One place up", "down": "One place down", "out": "Take it out of the basket"}
+
+
+def _basket_button(
+    store: Store, item: Held, what: str, icon: str, how: Callable[[basket.Items], basket.Items], *, off: bool
+) -> None:
+    st.button(
+        "",
+        icon=icon,
+        key=f"leaks.basket.{what}.{item.item.id}",
+        help=BASKET_HELP[what],
+        disabled=off,
+        on_click=lambda: _change(store, how),
+    )
+
+
+def _change(store: Store, how: Callable[[basket.Items], basket.Items]) -> None:
+    try:
+        basket.change(store, name(), how)
+    except StoreError as problem:
+        page.error("The basket is as it was.", str(problem))
+
+
+# ---- leaks filters
+#
+# Part of the Leaks page: the filters at the left, each value with how many examples it would leave.
+
+
+FILTERED = "leaks.filtered"
+PARAM = {
+    Facet.RUN: "runs",
+    Facet.DOMAIN: "domains",
+    Facet.SPHERE: "spheres",
+    Facet.RECIPIENT: "recipients",
+    Facet.PROFILE: "profiles",
+    Facet.STRENGTH: "strength",
+    Facet.QUOTE: "quote",
+    Facet.AGREEMENT: "agreement",
+    Facet.CERTAINTY: "certainty",
+    Facet.KIND: "kind",
+}
+LONG = (Facet.RUN, Facet.DOMAIN, Facet.SPHERE, Facet.RECIPIENT, Facet.PROFILE)
+WORDS = {
+    str(Quote.GROUNDED): "quote found",
+    str(Quote.UNGROUNDED): "no quote found",
+    str(Agreement.ALL): "all judges",
+    str(Agreement.SOME): "some judges",
+    str(Agreement.ALONE): "one judge",
+    str(Certainty.ADJUDICATED): "adjudicated",
+    str(Certainty.PERSON): "a person",
+    str(Certainty.UNANIMOUS): "unanimous votes",
+    str(Certainty.THRESHOLD): "by threshold",
+    str(Kind.REAL): "real",
+    str(Kind.SIMULATED): "simulated",
+}
+TITLES = {
+    Facet.RUN: "Model and run",
+    Facet.DOMAIN: "Domain",
+    Facet.SPHERE: "Sphere",
+    Facet.RECIPIENT: "Recipient",
+    Facet.PROFILE: "Profile",
+    Facet.STRENGTH: "Strength",
+    Facet.QUOTE: "Quote in the message",
+    Facet.AGREEMENT: "Claimed by",
+    Facet.CERTAINTY: "Label by",
+    Facet.KIND: "Simulated or real",
+}
+FILTER_HELP = {
+    Facet.STRENGTH: "The strongest claim on the flow. Only what is revealed in full counts as a violation.",
+    Facet.QUOTE: "Whether a claim of that strength quotes words that stand in the message (grounded).",
+    Facet.AGREEMENT: "Whether all judges of the run claim it in full in one and the same message.",
+    Facet.CERTAINTY: "What the label inappropriate rests on: people who had differed and settled it, one person, votes "
+    "that all agree, or the threshold of the rule.",
+    Facet.KIND: "Simulated: the messages, the labels, or the judge.",
+}
+BY_DEFAULT = {Facet.STRENGTH: [str(Strength.FULL)]}
+
+
+def wanted(every: bool) -> Wanted:
+    """The filters as the URL has them. every: whether several runs are browsed, without which none can be chosen."""
+    found = {facet: _values(facet) or BY_DEFAULT.get(facet, []) for facet in PARAM}
+    return found if every else {**found, Facet.RUN: []}
+
+
+def _values(facet: Facet) -> list[str]:
+    return [unquote(part) for part in (url.get(PARAM[facet]) or "").split(",") if part]
+
+
+def draw_filters(examples: pd.DataFrame, found: Narrowed, now: Wanted, scopes: dict[str, Scope]) -> None:
+    """All filters, each bound to its parameter of the URL."""
+    if examples.empty:
+        return
+    once = examples.drop_duplicates("profile")
+    people = dict(zip(once["profile"].astype(str), once["user"], strict=True))
+    for facet in PARAM:
+        counts = found.counts[facet]
+        values = [value for value, count in found.whole[facet].items() if count]
+        if len(values) < 2 and set(now[facet]) <= set(values):
+            continue
+
+        def words(value: str, facet: Facet = facet, counts: dict[str, int] = counts) -> str:
+            return f"{_filter_name(facet, value, scopes, people)} ({tables.count(counts.get(value, 0))})"
+
+        if facet in LONG:
+            _long(facet, sorted(values, key=counts.__getitem__, reverse=True), words, now)
+        else:
+            _short(facet, values, words, now)
+    if any(url.get(param) for param in PARAM.values()):
+        st.button("Clear the filters", key="leaks.clear", icon=":material/filter_alt_off:", on_click=_clear)
+
+
+def _filter_name(facet: Facet, value: str, scopes: dict[str, Scope], people: dict[str, str]) -> str:
+    if facet == Facet.RUN and value in scopes:
+        run = scopes[value].run
+        return run.model if run.model in run.name else f"{run.model}, {run.name}"
+    if facet == Facet.PROFILE:
+        return people.get(value, value)
+    if facet == Facet.SPHERE and not value:
+        return "no sphere"
+    return WORDS.get(value, value.replace("_", " "))
+
+
+def _long(facet: Facet, values: list[str], words: Callable[[str], str], now: Wanted) -> None:
+    key = f"leaks.filter.{facet}"
+    st.session_state[key] = [value for value in now[facet] if value in values]
+    st.multiselect(
+        safe.plain_label(TITLES[facet]),
+        values,
+        format_func=lambda value: safe.option(words(value)),
+        placeholder="all",
+        key=key,
+        on_change=lambda: _changed(facet, st.session_state[key]),
+    )
+
+
+def _short(facet: Facet, values: list[str], words: Callable[[str], str], now: Wanted) -> None:
+    key = f"leaks.filter.{facet}"
+    st.session_state[key] = [value for value in now[facet] if value in values]
+    st.pills(
+        safe.plain_label(TITLES[facet]),
+        values,
+        selection_mode="multi",
+        format_func=lambda value: safe.plain_label(words(value)),
+        key=key,
+        help=FILTER_HELP[facet],
+        wrap=True,
+        on_change=lambda: _changed(facet, st.session_state[key]),
+    )
+
+
+def _changed(facet: Facet, picked: list[str]) -> None:
+    kept = None if picked == BY_DEFAULT.get(facet) else ",".join(quote(value, safe=" ") for value in picked)
+    url.put(**{PARAM[facet]: kept or None})
+    st.session_state[FILTERED] = True
+
+
+def _clear() -> None:
+    url.put(**dict.fromkeys(PARAM.values()))
+    st.session_state[FILTERED] = True
+
+
+# ---- leaks steps
+#
+# Part of the Leaks page: from one example to the next, by keys, buttons or the list, and into the basket.
+
+
+KEYS = (("j", "next"), ("k", "previous"), ("s", "basket"))
+KEY, PLACE = "leaks.keys", "leaks.place"
+SEVERITY = (
+    "Severest first: by strength of the claim (full, partial, implied); then by the share of judged messages that "
+    "reveal it; then those with a quote that stands in a message; then by certainty of the label (adjudicated, a "
+    "person, unanimous votes, a threshold); then those that all judges of the run claim in one message; then in the "
+    "order of the record. How sensitive a domain is plays no part, since the seeds do not say it."
+)
+
+
+@dataclass
+class _Place:
+    """Where a session's presses led. at: the last time. target: where the URL does not say so yet. problems: what could
+    not be done, and was not shown yet."""
+
+    at: str | None = None
+    target: str | None = None
+    problems: list[str] = field(default_factory=list)
+
+
+def _place() -> _Place:
+    place: _Place = st.session_state.setdefault(PLACE, _Place())
+    return place
+
+
+def current(found: Browsed, examples: pd.DataFrame, ids: Sequence[str]) -> str | None:
+    """The example that is looked at: what the URL names, else the first, and on from there by what was pressed. The URL
+    names it afterwards. None where it names a message but no attribute, or there is nothing."""
+    run = url.get("run") if found.every else next(iter(found.scopes))
+    profile, context, attribute = (url.get_int(name) for name in ("profile", "context", "attribute"))
+    somewhere = profile is not None and context is not None and run in found.scopes
+    named = f"{run}.{attribute}.{context}" if somewhere and attribute is not None else None
+    filtered = st.session_state.get(FILTERED, False)
+    place, into = _place(), name()
+    with presses.taken(KEY) as taken:
+        # A target is left from a run that ended before the URL could say it.
+        at = place.target or (place.at if taken.led else None) or named
+        if (filtered and at not in ids) or (at is None and not somewhere):
+            at = next(iter(ids), None)
+        for key in taken.keys:
+            if key == "s":
+                _star(found, examples, at, into, place)
+            else:
+                at = gallery.step(ids, at, 1 if key == "j" else -1) or at
+        place.target = place.at = at
+    row = examples[examples["id"] == at] if at is not None and at != named else examples[:0]
+    if len(row):
+        where = row.iloc[0]
+        _at_once(where)
+        url.put(
+            run=str(where["run"]),
+            profile=int(where["profile"]),
+            context=int(where["context"]),
+            attribute=int(where["attribute"]),
+            sample=None,
+        )
+    st.session_state[FILTERED] = False
+    if place.target == at:  # else a run that began meanwhile has gone on from it
+        place.target = None
+    return at
+
+
+def _at_once(where: pd.Series) -> None:
+    """All parameters in one change of the address: Back must not come to a half of one place and a half of another."""
+    place = {name: str(where[name]) for name in ("run", "profile", "context", "attribute")}
+    kept = {name: value for name, value in st.query_params.items() if name != "sample"}
+    st.query_params.from_dict({**kept, **place})
+
+
+def _star(found: Browsed, examples: pd.DataFrame, wanted: str | None, into: str, place: _Place) -> None:
+    """Put it into the basket of this name, or take it out. Touches nothing of Streamlit's: see presses.taken."""
+    row = examples[examples["id"] == wanted]
+    if row.empty:
+        place.problems.append("Only a leak goes into the basket: this flow is none.")
+        return
+    where = row.iloc[0]
+    item = basket.item_of(
+        found.scopes[str(where["run"])], int(where["profile"]), int(where["context"]), int(where["attribute"])
+    )
+    try:
+        basket.change(found.flows.store, into, basket.toggled(item))
+    except StoreError as problem:
+        place.problems.append(f"The basket is as it was: {problem}")
+
+
+def bar(flows: Flows, ids: Sequence[str], at: str | None, *, of: int) -> None:
+    """Where one is, the keys, and the same as buttons. of: how many examples there are without any filter."""
+    place = _place()
+    for problem in place.problems[:]:
+        page.notice(problem)
+        place.problems.remove(problem)
+    tab, where, keys, back, on, star = st.columns([2.4, 3.2, 2.1, 1.2, 1, 1.4], vertical_alignment="center")
+    with tab:
+        views(flows.store)
+    number = None if at is None or at not in ids else list(ids).index(at) + 1
+    with where:
+        left = tables.count(len(ids))
+        words = f"{tables.count(number)} of {left}" if number else f"{left} examples"
+        without = f" ({tables.count(of)} without filters)" if len(ids) != of else ""
+        safe.show(
+            tag(
+                "div",
+                tag("b", words),
+                tag("span", f"{without}, severest first (?)"),
+                title=SEVERITY,
+            )
+        )
+    with keys:
+        presses.draw(KEYS, key=KEY)
+    with back:
+        _button("Previous", ":material/chevron_left:", "k", disabled=number in (None, 1))
+    with on:
+        _button("Next", ":material/chevron_right:", "j", disabled=not ids or number == len(ids))
+    with star:
+        _starred(flows.store, at)
+
+
+def _starred(store: Store, at: str | None) -> None:
+    try:
+        inside = any(item.id == at for item in basket.items(store, name()))
+    except StoreError:
+        inside = False  # the basket itself says what is wrong with it
+    if inside:
+        _button("In basket", ":material/star:", "s", primary=True, disabled=at is None)
+    else:
+        _button("To basket", ":material/star_border:", "s", disabled=at is None)
+
+
+def _button(label: str, icon: str, key: str, *, disabled: bool, primary: bool = False) -> None:
+    st.button(
+        safe.plain_label(label),
+        icon=icon,
+        key=f"leaks.press.{key}",
+        disabled=disabled,
+        type="primary" if primary else "secondary",
+        width="stretch",
+        on_click=lambda: presses.press(KEY, key),
+    )
+
+
+def listed(examples: pd.DataFrame, left: Narrowed, found: Browsed, at: str | None) -> None:
+    """All examples that the filters leave, folded; a click leads to one."""
+    page.fold(
+        "All of them as a list",
+        ":material/list:",
+        "leaks.box.list",
+        lambda: _list(examples.iloc[left.shown], found, at),
+    )
+
+
+def _list(shown: pd.DataFrame, found: Browsed, at: str | None) -> None:
+    ids = shown["id"].tolist()
+    frame = shown.assign(
+        revealed=[f"{r} of {d}" for r, d in zip(shown["claimed"], shown["draws"], strict=True)],
+        source=[found.scopes[run].run.name for run in shown["run"].astype(str)],
+        domain=shown["domain"].astype(str),
+        recipient=shown["recipient"].astype(str),
+        strength=shown["strength"].astype(str),
+    )
+    frame.index = pd.Index(ids)
+    columns: dict[str, tables.Column | tuple[tables.Column, str]] = {
+        "revealed": ("text", "Revealed in"),
+        "strength": ("text", "Strength"),
+        "domain": ("text", "Domain"),
+        "key": ("text", "Attribute"),
+        "statement": ("wide", "Memory statement"),
+        "recipient": ("text", "Recipient"),
+        "user": ("text", "Profile"),
+        **({"source": ("text", "Run")} if found.every else {}),
+    }
+    position = ids.index(at) if at in ids else None
+    picked = tables.table(
+        frame[list(columns)],
+        key="leaks.list",
+        columns=columns,
+        on_select="row",
+        selected=position,
+        height=250,
+        alt="Leaks that the filters leave, the severest first",
+    )
+    if picked is not None and picked != position:
+        _place().target = ids[picked]
+        st.rerun()
