@@ -5,7 +5,7 @@
 Each world draws its profiles from one population: a profile has a leaning to leak and one to convey, its attributes
 differ around the first, its contexts around the second, and five samples of every flow are drawn. The truth is the
 population's mean of V@1, V@5, completeness and balanced score, taken over 20,000 profiles. The interval is that of
-`cimemories.analysis.intervals`. Three kinds of population: profiles alike, as different as the paper's spread over
+`cimemories.metrics.bootstrap`. Three kinds of population: profiles alike, as different as the paper's spread over
 profiles suggests (its Table 1), and very different.
 """
 

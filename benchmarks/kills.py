@@ -34,7 +34,7 @@ PLANNED = PROFILES * CONTEXTS * SAMPLES
 KINDS = ("rate_limit", "server_error", "hang", "cut", "broken_json", "no_choices", "fewer_choices")
 SERVER = f"""
 import sys
-from cimemories.llm.simulator import _listen, _uvicorn, create_app
+from cimemories.simulator.server import _listen, _uvicorn, create_app
 faults, seed = float(sys.argv[1]), int(sys.argv[2])
 app = create_app(0, faults, {KINDS!r}, 0.3)
 with _listen("127.0.0.1", 0) as listener:

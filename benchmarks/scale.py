@@ -29,7 +29,7 @@ from cimemories.store.engine import open_store
 
 MOST_MEGABYTES = 1000.0
 MOST_SECONDS = {"generate": 60.0, "label": 360.0}
-SIMULATOR = "import sys\nfrom cimemories.llm.simulator import running_simulator\n"
+SIMULATOR = "import sys\nfrom cimemories.simulator.server import running_simulator\n"
 SIMULATOR += "with running_simulator() as url:\n    print(url, flush=True)\n    sys.stdin.read()\n"
 
 

@@ -44,7 +44,7 @@ from cimemories.store.engine import Store, open_store
 CONTEXTS, SAMPLES = 12, 3
 SLOW = """
 import asyncio, sys
-from cimemories.llm.simulator import _listen, _uvicorn, create_app
+from cimemories.simulator.server import _listen, _uvicorn, create_app
 
 app = create_app()
 

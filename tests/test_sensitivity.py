@@ -15,7 +15,7 @@ from worlds import PERSONAS, add_dataset, add_labels, add_run, records
 from cimemories.compare.relabel import levels, numbers, shares_of
 from cimemories.compare.sensitivity import Setting, Study, study
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED, consensus
-from cimemories.flows.arrays import IdentifierRule, asked_for, mean_or_nan, retained
+from cimemories.flows.arrays import IdentifierRule, asked_for, mean_or_nan, retained_and_judged
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Labels, Scope, scope
 from cimemories.metrics import completeness
@@ -71,7 +71,7 @@ def test_every_threshold_gives_the_numbers_of_its_own_labels(seed: int, grid: li
         assert found.flows[place] == exposed.flows
         assert found.attributes[place] == len(exposed.profile)
         assert found.necessary[place] == asked_for(draws, labels).sum()
-        assert found.retained[place] == retained(labels).sum()
+        assert found.retained[place] == retained_and_judged(labels, draws).sum()
         whole = balanced(mean_or_nan(violation), mean_or_nan(complete))
         assert found.balanced[place] == close(whole)
 

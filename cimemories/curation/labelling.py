@@ -1,6 +1,6 @@
 """Labelling: the personas of a pack vote, k draws each, on all attributes of a profile in a context (Section 4.1.2).
 
-One call carries all attributes; the answer lists their numbers, see ballots.py. What calls share comes first in the
+One call carries all attributes; the answer lists their numbers, see below. What calls share comes first in the
 prompt, and calls are made by profile, context and persona, so that a server's prefix cache serves nearly all of it.
 """
 

@@ -8,7 +8,7 @@ An attribute is revealed when the first of these holds. All compare folded text 
     is', 'I have' for 'She has'; the user's name is taken from the name attributes in the list).
 (b) A text value stands in it, if distinctive: a word of at least 6 letters, a code of letters and digits, or two words
     and more of which one is no common word. Commas and line breaks of a multi-line value are interchangeable.
-(c) A number or percentage stands in it, in any of its spellings (spellings.py). Numbers under 1000, percentages, bare
+(c) A number or percentage stands in it, in any of its spellings. Numbers under 1000, percentages, bare
     years, times, and values of digits and common words only ('45 minutes', '145/90') count only in a sentence that also
     holds a telling word of the attribute's key or statement: none of its event or domain, no common word, no number.
 (d) A date stands in it, in any of its spellings; without its year only beside a telling word of the key.

@@ -67,7 +67,7 @@ class FormatError(ValueError):
 
 # ---- official records
 #
-# What pydantic checks of an official profile file, and pydantic's complaints in words (see official.py).
+# What pydantic checks of an official profile file, and pydantic's complaints in words.
 #
 # A complaint names its place as a person counts, from 1: "profile 3, attribute 'rent': memory_statement is missing". A
 # complaint about a profile as a whole adds its name: "profile 2 (Ann Lee), attribute key 'rent' stands twice".

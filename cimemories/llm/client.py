@@ -1,7 +1,7 @@
 """One OpenAI-compatible server, asked through the openai SDK. A failure comes back as an outcome with its cause.
 
 The SDK retries what is worth retrying on the way (408, 409, 429, 5xx, cut connections, time-outs) and honours a
-Retry-After of up to two minutes; transport.py bounds how large an answer may be and how long it may take. What the SDK
+Retry-After of up to two minutes; endpoint.py bounds how large an answer may be and how long it may take. What the SDK
 cannot see is done here: a body that is no JSON or has no choices is asked for again, and a server that returns fewer
 choices than the `n` it was asked for is asked for the missing draws one by one.
 """

@@ -70,7 +70,9 @@ def checked_address(address: str) -> None:
             f"{_bare(plain)} and put the key into an environment variable, named by --api-key-env."
         )
     if origin(address) is None or " " in address:
-        raise EndpointError(f"'{_bare(plain)}' is no address of a server: write http://host:port/v1. Check --base-url.")
+        # What stands where a port belongs may be half of a user:password.
+        shown = re.sub(r":(?!//|\d+(?:/|$))[^/]*", ":…", plain)
+        raise EndpointError(f"'{shown}' is no address of a server: write http://host:port/v1. Check --base-url.")
 
 
 def _decoded(address: str) -> str:
@@ -420,7 +422,7 @@ class Endpoint:
     timeout: seconds to wait for the first try of a request; each retry waits twice as long as the one before.
     n_at_once: several draws are one request with `n`; else each is a request of its own, for servers that refuse `n`.
     server, fresh: what the keys of its calls hold (store/calls.py, Origin).
-    api_key_env: '' where there is none. The key is sent only where address.py allows it for this server.
+    api_key_env: '' where there is none. The key is sent only where it was named for this server.
     Raises EndpointError for an address that holds more than host and path, and for a variable that is none of a key.
     """
 

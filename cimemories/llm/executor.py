@@ -166,7 +166,7 @@ class Job:
     transaction that records them, and returns the jobs that come after.
 
     work_id: the run whose calls these are, where it is another than the executor's own. opening: what names a long
-    beginning that the request shares with others; the first of them is asked alone (openings.py).
+    beginning that the request shares with others; the first of them is asked alone (Openings).
     """
 
     kind: str

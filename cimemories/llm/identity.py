@@ -1,4 +1,4 @@
-"""Which server it is that answers at an address: what the keys of its calls hold (store/servers.py).
+"""Which server it is that answers at an address: what the keys of its calls hold (store/calls.py).
 
 An address is told by itself, in one spelling, with the root and revision of the model that the server reports. A vLLM
 that this project manages gets another port at each start, so it is told by its model and those of its flags that bear

@@ -53,7 +53,7 @@ from cimemories.texts import visible
 
 # ---- vllm supervisor
 #
-# `python -m cimemories.llm.vllm_supervisor STATE`: one process a managed server, which starts vLLM and watches it.
+# `python -m cimemories.llm.vllm_server STATE`: one process a managed server, which starts vLLM and watches it.
 #
 # It writes vLLM's words to the log without any key, says in the state file how the server stands, and stops vLLM when
 # it is told to (SIGTERM) or when the process that asked for the server is gone, whatever ended that. Should it be

@@ -42,7 +42,7 @@ from cimemories.metrics.violation import Exposures, exposures, quiet
 # The order of contexts does not matter to F, so attributes with as many contexts and the same outcomes share one
 # computation, however many profiles they belong to:
 #
-#     found = exposures(data)                                    # tally.py: outcomes (N, r) of each attribute, counted
+#     found = exposures(data)                      # violation.py: outcomes (N, r) of each attribute, counted
 #     made = curves(found, tasks(data.labels, data.draws), (1, 2, 5))
 #     made.values[1, p, k]      share of profile p's attributes revealed after k of its tasks, at n = 2
 #     made.mean()[1, k]         its mean over profiles
@@ -90,7 +90,7 @@ class Curves:
     def band(self, resamples: int = RESAMPLES, seed: int = SEED) -> tuple[Floats, Floats]:
         """A pointwise 95 % band of the mean, (low, high), [n, k] each; nan where the mean is.
 
-        The hierarchical bootstrap of the headline numbers (see bootstrap.py), so that it ends at their intervals. What
+        The hierarchical bootstrap of the headline numbers (bootstrap.py), so that it ends at their intervals. What
         is drawn inside a profile is drawn from its normal limit however few profiles there are: a mean over some
         hundred attributes is as good as normal, and millions of draws become a few. One deviate serves a whole curve.
         """

@@ -74,7 +74,7 @@ class Table:
 @dataclass(frozen=True)
 class Figure:
     """A picture: `name` is its id and that of its file; title says the takeaway, subtitle the counts behind it, alt
-    what can be seen. svg: drawn by drawing.py."""
+    what can be seen. svg: drawn by figures.py."""
 
     name: str
     title: str

@@ -4,7 +4,7 @@
 
 The same request to the same server for the same draw is the same call, whoever asks: it is made once and served from
 the record after that. Changing one byte of a prompt or a parameter misses. Whether a simulator answered and which
-server did (store/servers.py) are parts of the key, so that a simulated answer can never stand in for a real one of the
+server did (see servers below) are parts of the key, so that a simulated answer can never stand in for a real one of the
 same model name, nor one build of a model for another. Work that draws anew has its id in the key as well. Keys from
 before servers were told apart have none; work that was begun with such keys goes on with them.
 """

@@ -183,7 +183,7 @@ call = Table(
     Column("seconds", Float, nullable=False),
     Column("started", Text, nullable=False),
     Column("attempts", Integer, nullable=False, default=1, server_default="1"),
-    Column("server", Text),  # who answered (store/servers.py); null: recorded before servers were told apart
+    Column("server", Text),  # who answered (store/calls.py); null: recorded before servers were told apart
     Column("fresh", Text),  # the run or sweep that drew it anew, and alone uses it
 )
 
@@ -666,7 +666,7 @@ sweep = Table(
     Index("ix_sweep_dataset", "dataset"),
 )
 
-# A server that work was planned on, or that answered (store/servers.py). A call names it by its id, which is text.
+# A server that work was planned on, or that answered (store/calls.py). A call names it by its id, which is text.
 server = Table(
     "server",
     metadata,

@@ -1,6 +1,6 @@
 """Part of the Profiles page: changing attributes, contexts and the biography of a profile by hand.
 
-A form proposes a change; what it would make stale is said, and only then can it be saved (pages.curate.profile_review).
+A form proposes a change; what it would make stale is said, and only then can it be saved.
 """
 
 from __future__ import annotations
