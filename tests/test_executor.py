@@ -151,6 +151,47 @@ def test_the_first_judgement_comes_before_the_last_question(sqlite_store: Store)
 # ---- nothing twice
 
 
+def test_what_follows_from_the_last_job_is_done_too(sqlite_store: Store) -> None:
+    """While the source is asked for one more job and has none, the last outcome comes in: what follows from it was
+    dropped, and the run ended with messages owed."""
+    world(sqlite_store)
+    source_asked, last_recorded = threading.Event(), threading.Event()
+    settled: list[str] = []
+
+    def answer(asked: Asked) -> Reply:
+        if "last" in str(asked.body["messages"]):
+            assert source_asked.wait(10)
+        return texts_of(asked)
+
+    def job(client: Client, name: str, *following: Job) -> Job:
+        def settle(*_: object) -> tuple[Job, ...]:
+            settled.append(name)
+            return following
+
+        return Job(name, client, ChatRequest("m", (("user", name),)), (0,), settle)
+
+    def jobs(client: Client) -> Iterator[Job]:
+        yield job(client, "first")
+        yield job(client, "last", job(client, "following"))
+        source_asked.set()
+        assert last_recorded.wait(10)
+        time.sleep(0.1)  # so that the outcome is no longer counted as under way
+
+    def on_progress(progress: Progress) -> None:
+        if progress.by_kind["last"].done:
+            last_recorded.set()
+
+    async def execute(url: str) -> None:
+        client = Client(Endpoint(url), simulated=False)
+        await Executor(sqlite_store, run_id, concurrency=2, on_progress=on_progress).run(jobs(client))
+        await client.close()
+
+    with hostile_server(answer, MODELS) as server:
+        run_id = planning.plan(sqlite_store, spec(server.url))
+        asyncio.run(execute(server.url))
+    assert settled == ["first", "last", "following"]
+
+
 def test_the_same_again_makes_no_call(store: Store) -> None:
     world(store)
     with hostile_server(answering, MODELS) as server:

@@ -295,7 +295,7 @@ class Executor:
             looked_up = await asyncio.to_thread(self._look_up, jobs, source, wanted)
             self._exhausted = self._exhausted or len(looked_up) - len(jobs) < wanted
             if not looked_up:
-                return
+                continue  # the source has ended; a commit meanwhile may have brought jobs that follow
             if self._is_ending():  # said while they were looked up: they are not begun, and stay owed
                 self._following.extendleft(item.job for item in reversed(looked_up))
                 return
