@@ -40,7 +40,7 @@ def world(store: Store) -> tuple[int, str]:
 def test_without_data_or_labels_the_page_says_what_to_do(store: Store) -> None:
     assert "No datasets yet" in said(opened(PAGE))
     add_dataset(store)
-    assert "Nothing has been labelled" in said(opened(PAGE))
+    assert "Nothing is labelled yet" in said(opened(PAGE))
 
 
 def test_the_numbers_are_the_analysis_layers(store: Store) -> None:

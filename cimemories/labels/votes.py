@@ -349,15 +349,6 @@ def pairs(
     return views
 
 
-def profile_names(store: Store, dataset_id: int) -> dict[int, str]:
-    """The profiles of a dataset by id, in their order: names only, however many attributes they have."""
-    with store.read() as connection:
-        rows = connection.execute(
-            sa.select(profile.c.id, profile.c.name).where(profile.c.dataset == dataset_id).order_by(profile.c.ordinal)
-        )
-        return {row.id: row.name for row in rows}
-
-
 def explain(votes: Sequence[PersonaVotes], label: Label | None, threshold: float = PAPER_THRESHOLD) -> str:
     """The consensus rule applied to these votes, in words: 'Pragmatic 3 of 10 abstain. Not every counted vote says
     inappropriate: ambiguous.' threshold: 1 is the paper's rule, which asks for every counted vote; below 1 the mixture

@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 import streamlit as st
 
-from cimemories.flows.labels import default_labelling
+from cimemories.flows import catalogue
 from cimemories.labels.matrix import Flags, Matrix, differing, matrix, view
-from cimemories.labels.votes import PairView, pairs, profile_names
-from cimemories.store import datasets, labellings
+from cimemories.labels.votes import PairView, pairs
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.labellings import LabellingRow
@@ -36,21 +35,17 @@ def _scope(store: Store, rows: list[DatasetRow]) -> tuple[DatasetRow, LabellingR
     with columns[0]:
         chosen = page.select("Dataset", list(by_id), lambda i: by_id[i].name, "labels.dataset", "dataset")
     dataset = by_id[chosen] if chosen is not None else rows[0]
-    with store.read() as connection:
-        labelled = {row.id: row for row in labellings.all_rows(connection, dataset.id)}
-    default = default_labelling(store, dataset.id)
-    newest_first = list(labelled)[::-1]
-    order = sorted(newest_first, key=lambda i: default is None or i != default.id)
+    labellings = catalogue.labellings_of(store, dataset.id)
     with columns[1]:
         labelling = page.select(
-            "Labelling", order, lambda i: label_matrix.named(labelled[i]), "labels.labelling", "labelling"
+            "Labelling", list(labellings), lambda i: label_matrix.named(labellings[i]), "labels.labelling", "labelling"
         )
-    names = profile_names(store, dataset.id)
+    names = catalogue.profile_names(store, dataset.id)
     with columns[2]:
         profile = page.select("Profile", list(names), lambda i: names[i], "labels.profile", "profile")
     with columns[3]:
         shown = _view()
-    return dataset, labelled.get(labelling or ""), profile, shown
+    return dataset, labellings.get(labelling or ""), profile, shown
 
 
 def _view() -> str:
@@ -220,8 +215,7 @@ def _profile(store: Store, labelling: LabellingRow | None, found: Matrix, shown:
 
 def main() -> None:
     store = shared_store()
-    with store.read() as connection:
-        rows = datasets.all_rows(connection)
+    rows = catalogue.all_datasets(store)
     if not rows:
         page.no_datasets(
             "Labels",
@@ -257,8 +251,7 @@ def _shown(store: Store, labelling: LabellingRow | None, profile: int | None, sh
         say("There is no pair to label in this scope.")
         page.empty("No profiles", "This dataset has no profiles, so it has no pairs.")
         return
-    with store.read() as connection:
-        record = datasets.profile_record(connection, profile)
+    record = catalogue.profile_of(store, profile)
     if not record.context_ids:
         say("There is no pair to label in this scope.")
         page.empty("No contexts", "This profile is tested in no context, so it has no pairs.")

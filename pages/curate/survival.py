@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from cimemories.flows.labels import default_labelling, rule_of
+from cimemories.flows import catalogue
+from cimemories.flows.labels import rule_of
 from cimemories.metrics import headline
 from cimemories.seeds import SeedError
-from cimemories.store import datasets, labellings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.labellings import LabellingRow
@@ -32,24 +32,18 @@ def _scope(store: Store, rows: list[DatasetRow]) -> tuple[DatasetRow, LabellingR
     with left:
         chosen = page.select("Dataset", list(by_id), lambda i: by_id[i].name, "survival.dataset", "dataset")
     dataset = by_id[chosen] if chosen is not None else rows[0]
-    with store.read() as connection:
-        every = labellings.all_rows(connection, dataset.id)
-    voted = {row.id: row for row in reversed(every) if row.imported or row.ballots.get(labellings.OK)}
-    default = default_labelling(store, dataset.id)
-    order = sorted(voted, key=lambda i: default is None or i != default.id)
+    voted = catalogue.labellings_of(store, dataset.id, voted=True)
     with right:
-        labelling = page.select("Labelling", order, lambda i: _words(voted[i]), "survival.labelling", "labelling")
+        labelling = page.select(
+            "Labelling", list(voted), lambda i: f"{named(voted[i])} ({i})", "survival.labelling", "labelling"
+        )
     return dataset, voted.get(labelling or "")
 
 
-def _words(row: LabellingRow) -> str:
-    return f"{row.model}: imported, no votes ({row.id})" if row.imported else f"{named(row)} ({row.id})"
-
-
 def _part() -> str:
-    """Which part of the page is looked at, as the URL says."""
-    asked = url.get("part") or url.remembered("part")
-    st.session_state["survival.part"] = asked if asked in PARTS else "shares"
+    """Which part of the page is shown: what the URL says, else the part shown last, else the shares."""
+    part = url.get("part") or url.remembered("part")
+    st.session_state["survival.part"] = part if part in PARTS else "shares"
 
     def changed() -> None:
         url.put(part=st.session_state["survival.part"])
@@ -69,43 +63,35 @@ def _part() -> str:
 
 
 def _rule_line(store: Store, labelling: LabellingRow) -> None:
-    """Which rule holds: always in sight."""
+    """The rule in use: always in sight."""
     rule = rule_of(store, labelling.id)
-    safe.show(
-        safe.tag(
-            "p",
-            "Labels rest on ",
-            safe.tag("b", rule.name if rule.is_paper else f"the rule '{rule.name}'"),
-            f": {rule.words}.",
-            cls="ci-line",
-        )
-    )
+    name = safe.tag("b", rule.name if rule.is_paper else f"the rule '{rule.name}'")
+    safe.show(safe.tag("p", "Labels follow ", name, f": {rule.words}.", cls="ci-line"))
     if rule.note:
         page.notice(f"{rule.note[0].upper()}{rule.note[1:]}.")
 
 
-def _kin(store: Store, labelling: LabellingRow) -> None:
-    """The warning where the labeller is kin to a model under test."""
+def _family_warning(store: Store, labelling: LabellingRow) -> None:
+    """The warning where the labelling model is from the same family as a model under test."""
     try:
-        kin = [item for item in headline.family_warnings(store, labelling.id) if item.warning]
+        same_family = [item for item in headline.family_warnings(store, labelling.id) if item.warning]
     except SeedError as problem:
-        page.error("Whether labeller and models are kin cannot be told.", str(problem))
+        page.error("The families of the models are unknown.", str(problem))
         return
-    if kin:
-        more = f" So it is for {len(kin) - 1} more of the dataset's runs." if len(kin) > 1 else ""
-        warning = kin[0].warning or ""
-        page.notice(f"Run '{kin[0].run_name}': {warning}.{more} See 'Labeller and models'.")
+    if same_family:
+        first, others = same_family[0], len(same_family) - 1
+        more = f" The same holds for {others} more of the dataset's runs." if others else ""
+        page.notice(f"Run '{first.run_name}': {first.warning}.{more} See 'Labeller and models'.")
 
 
 def main() -> None:
     store = shared_store()
-    with store.read() as connection:
-        rows = datasets.all_rows(connection)
+    rows = catalogue.all_datasets(store)
     if not rows:
         page.no_datasets(
             TITLE,
             "There is no dataset yet.",
-            "Survival is the share of pairs on which all personas agree. Import profiles and label them first.",
+            "Survival is the share of pairs with a consensus. Import profiles and label them first.",
         )
         return
     top = st.container()
@@ -114,26 +100,26 @@ def main() -> None:
         with top:
             page.head(TITLE, f"'{dataset.name}' has no labels yet.")
         page.empty(
-            "Nothing has been labelled",
-            "Survival is the share of pairs on which all personas agree. Let a model vote, or import labels.",
+            "Nothing is labelled yet",
+            "Survival is the share of pairs with a consensus. Have a model vote, or import labels.",
             lambda: url.page_link("labels", "Label the dataset", icon=":material/label:", dataset=dataset.id),
         )
         return
     part = _part()
-    told: list[str] = []
+    takeaways: list[str] = []
 
     def say(takeaway: str) -> None:
-        told.append(takeaway)
+        takeaways.append(takeaway)
         with top:
             page.head(TITLE, takeaway, simulated=labelling.simulated)
 
     try:
         _rule_line(store, labelling)
         if part == "shares":
-            _kin(store, labelling)
+            _family_warning(store, labelling)
         PARTS[part][1](store, dataset, labelling, say)
     except StoreError as problem:
-        if not told:
+        if not takeaways:
             say("This cannot be shown.")
         page.error("This part cannot be shown.", str(problem))
 

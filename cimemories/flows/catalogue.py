@@ -1,0 +1,83 @@
+"""What a workspace holds, as a page asks for it: one question a function, each in a short transaction of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from cimemories.flows.labels import default_labelling
+from cimemories.store import datasets, labellings, upkeep, work
+from cimemories.store.datasets import DatasetRow, Hit, ProfileRecord, Summary
+from cimemories.store.engine import Store
+from cimemories.store.labellings import LabellingRow
+from cimemories.store.tables import profile
+from cimemories.store.upkeep import Deletion
+
+
+def all_datasets(store: Store) -> list[DatasetRow]:
+    """Every dataset, in the order of the record."""
+    with store.read() as connection:
+        return datasets.all_rows(connection)
+
+
+def labellings_of(store: Store, dataset_id: int, *, voted: bool = False) -> dict[str, LabellingRow]:
+    """The labellings of a dataset by id: the one that numbers rest on first (default_labelling), then the newest first.
+
+    voted: leave out those without a single vote or imported share.
+    """
+    with store.read() as connection:
+        newest_first = labellings.all_rows(connection, dataset_id)[::-1]
+    rows = [row for row in newest_first if not voted or row.imported or row.ballots.get(labellings.OK)]
+    default = default_labelling(store, dataset_id)
+    return {row.id: row for row in sorted(rows, key=lambda row: default is None or row.id != default.id)}
+
+
+def labelling_failures(store: Store, labelling_id: str) -> list[tuple[str, str, int]]:
+    """Why votes are missing: (status, cause, count), the most frequent first."""
+    with store.read() as connection:
+        return labellings.failures(connection, labelling_id)
+
+
+def profile_of(store: Store, profile_id: int) -> ProfileRecord:
+    """One profile with its attributes and contexts. Raises StoreError where there is none of that id."""
+    with store.read() as connection:
+        return datasets.profile_record(connection, profile_id)
+
+
+def profile_names(store: Store, dataset_id: int) -> dict[int, str]:
+    """The profiles of a dataset by id, in their order: names only, however many attributes they have."""
+    with store.read() as connection:
+        rows = connection.execute(
+            sa.select(profile.c.id, profile.c.name).where(profile.c.dataset == dataset_id).order_by(profile.c.ordinal)
+        )
+        return {row.id: row.name for row in rows}
+
+
+def profile_list(store: Store, dataset_id: int) -> tuple[list[Summary], list[str]]:
+    """The profiles of a dataset in a few words each, and the domains of their attributes."""
+    with store.read() as connection:
+        return datasets.profile_summaries(connection, dataset_id), list(datasets.domains_of(connection, dataset_id))
+
+
+def search_profiles(
+    store: Store, dataset_id: int, text: str, *, domains: Sequence[str], profiles: Sequence[int] | None, limit: int
+) -> tuple[list[Hit], int]:
+    """Attributes whose statement, key or profile's name holds the text, at most `limit`, and how many there are.
+
+    domains: empty means all; profiles: ids to search in, None means all.
+    """
+    with store.read() as connection:
+        return datasets.search_profiles(connection, dataset_id, text, domains=domains, profiles=profiles, limit=limit)
+
+
+def deletion_of(store: Store, dataset_name: str) -> Deletion:
+    """What deleting a dataset takes along. Raises StoreError where there is none of that name."""
+    with store.read() as connection:
+        return upkeep.of_dataset(connection, dataset_name)
+
+
+def cancel(store: Store, work_id: str) -> None:
+    """Ask the worker of a run, labelling or generation to stop; where none lives it is cancelled at once."""
+    with store.write() as connection:
+        work.request_cancel(connection, work_id)
