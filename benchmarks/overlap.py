@@ -26,7 +26,7 @@ from cimemories.curation.offline import generate_profiles
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.planning import JudgeSpec, RunSpec, judge_again
 from cimemories.formats.official import read_profiles
-from cimemories.llm.vllm import read_metrics
+from cimemories.llm.vllm_reports import read_metrics
 from cimemories.seeds.prompts import Prompt, recorded
 from cimemories.store import datasets
 from cimemories.store import runs as store_runs

@@ -24,11 +24,11 @@ from cimemories.evaluation.sweeps import check_sweep, estimate_sweep
 from cimemories.evaluation.sweeps import execute as execute_sweep
 from cimemories.evaluation.sweeps import plan as plan_sweep
 from cimemories.formats.batch_files import read_calls, write_calls
-from cimemories.llm import vllm
+from cimemories.llm import vllm_server
 from cimemories.llm.endpoint import EndpointError, ServerInfo
 from cimemories.llm.executor import Progress
 from cimemories.llm.identity import flags_of, server_id
-from cimemories.llm.vllm import Phase, ServerState, process_of
+from cimemories.llm.vllm_server import Phase, ServerState, process_of
 from cimemories.llm.worker import WorkError
 from cimemories.metrics.headline import run_warnings
 from cimemories.simulator.server import running_simulator
@@ -166,11 +166,11 @@ def test_the_address_of_a_managed_server_leads_to_what_it_serves(small: Store) -
         supervisor=process_of(os.getpid()),
         phase=Phase.READY,
     )
-    path = vllm.state_path(small.workspace, state.id)
+    path = vllm_server.state_path(small.workspace, state.id)
     assert server_id(url, info, small).text == "http://localhost:8123/v1, root maker/m"
-    vllm.save_state(path, state)
+    vllm_server.save_state(path, state)
     assert server_id(url, info, small).text == "http://localhost:8123/v1, root maker/m", "a file that nobody stands for"
-    lock = vllm.open_lock(vllm.lock_of(path))
+    lock = vllm_server.open_lock(vllm_server.lock_of(path))
     try:
         assert server_id(url, info, small).text == "vllm serve maker/m --quantization fp8"
         assert server_id("http://127.0.0.1:8124/v1", info, small).text == "http://localhost:8124/v1, root maker/m"

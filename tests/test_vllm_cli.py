@@ -46,7 +46,7 @@ def test_a_kept_server_outlives_the_command_is_listed_and_stopped_by_its_port(wo
     assert (row["status"], row["port"], row["keep"]) == ("ready", int(port), True)
     assert row["figures"]["running"] == 5 and row["figures"]["prefix_cache_hit_rate"] == 0.8
     assert "stopped on request" in CliRunner().invoke(cli, ["stop-server", port, "-w", str(workspace)]).output
-    assert vllm_server.servers(workspace)[0].phase == vllm.Phase.STOPPED
+    assert vllm_server.servers(workspace)[0].phase == vllm_server.Phase.STOPPED
 
 
 def test_ctrl_c_stops_a_server_that_is_in_the_foreground(workspace: Path) -> None:
@@ -55,7 +55,7 @@ def test_ctrl_c_stops_a_server_that_is_in_the_foreground(workspace: Path) -> Non
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=30)
     assert running.returncode == 0 and "stopped on request" in err and "Traceback" not in err
-    assert [s.phase for s in vllm_server.servers(workspace)] == [vllm.Phase.STOPPED]
+    assert [s.phase for s in vllm_server.servers(workspace)] == [vllm_server.Phase.STOPPED]
 
 
 def test_an_end_is_told_with_vllms_own_words(workspace: Path) -> None:

@@ -12,17 +12,9 @@ import fake_vllm
 import pytest
 from serving import free_port
 
-from cimemories.llm import vllm, vllm_server
-from cimemories.llm.vllm import (
-    ServerFigures,
-    ServerSpec,
-    VllmError,
-    explain,
-    figures_between,
-    metrics_url,
-    parsed,
-    read_metrics,
-)
+from cimemories.llm import vllm, vllm_reports, vllm_server
+from cimemories.llm.vllm import ServerSpec, VllmError
+from cimemories.llm.vllm_reports import ServerFigures, explain, figures_between, metrics_url, parsed, read_metrics
 
 WANTED = {
     "org/unknown-flag": ("unknown flag", "--from-the-future"),
@@ -54,7 +46,7 @@ def test_every_known_end_has_a_name_and_a_way_on(model: str) -> None:
 def test_the_cause_stands_among_the_last_lines_though_much_was_written_after_it() -> None:
     lines = explain(fake_vllm.ENDINGS["org/too-large"][1], 1).lines
     assert lines[0].startswith("torch.OutOfMemoryError: CUDA out of memory")  # without process and time
-    assert len(lines) <= vllm.LAST_LINES and not any("File" in line for line in lines)
+    assert len(lines) <= vllm_reports.LAST_LINES and not any("File" in line for line in lines)
 
 
 def test_what_is_no_cause_is_not_made_one() -> None:
@@ -68,11 +60,11 @@ def test_what_is_no_cause_is_not_made_one() -> None:
 
 def test_the_step_is_the_last_that_was_spoken_of() -> None:
     log = "non-default args: {}\nInitializing a V1 LLM engine\nStarting to load model x\n"
-    assert vllm.start_step("") == ""
-    assert vllm.start_step(log) == "loading the model"
+    assert vllm_reports.start_step("") == ""
+    assert vllm_reports.start_step(log) == "loading the model"
     log += "Loading safetensors checkpoint shards:   0% | 0/4\rLoading safetensors checkpoint shards:  75% | 3/4\r"
-    assert vllm.start_step(log) == "loading weights (75 %)"
-    assert vllm.start_step(log + "\nGraph capturing finished in 3 secs") == "warming up"
+    assert vllm_reports.start_step(log) == "loading weights (75 %)"
+    assert vllm_reports.start_step(log + "\nGraph capturing finished in 3 secs") == "warming up"
 
 
 @pytest.mark.parametrize("model", ["org/gated", "org/killed"])
@@ -86,8 +78,8 @@ def test_a_server_that_fails_says_why_with_vllms_own_words(
     assert problem.value.cause == WANTED[model][0]
     code, words = fake_vllm.ENDINGS[model]
     assert problem.value.lines[-1] in words
-    failed = vllm.state_named(tmp_path, state.id)
-    assert (failed.phase, failed.exit_code) == (vllm.Phase.FAILED, code)
+    failed = vllm_server.state_named(tmp_path, state.id)
+    assert (failed.phase, failed.exit_code) == (vllm_server.Phase.FAILED, code)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from serving import free_port
 from streamlit.testing.v1 import AppTest
 
 from cimemories.llm import vllm, vllm_server
-from cimemories.llm.vllm import Phase
+from cimemories.llm.vllm_server import Phase
 from cimemories.store import calls
 from cimemories.store.engine import WORKSPACE, open_store
 from cimemories.ui import annotator
@@ -74,7 +74,7 @@ def test_a_server_is_started_watched_offered_and_stopped(panel: tuple[AppTest, P
     offered = evaluate_run_servers.running(open_store(folder))
     assert offered == [(f"http://127.0.0.1:{state.port}/v1", "org/<b>bold</b>")]
     button(app, "Stop server").click().run()
-    assert vllm.state_named(folder, state.id).phase == Phase.STOPPED
+    assert vllm_server.state_named(folder, state.id).phase == Phase.STOPPED
     app.session_state["run_servers.box.ended"] = True
     app.run()
     assert "stopped on request" in said(app)

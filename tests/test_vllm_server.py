@@ -18,8 +18,8 @@ import pytest
 from serving import free_port
 
 from cimemories.llm import vllm, vllm_server
-from cimemories.llm.vllm import Phase, ServerSpec, ServerState, VllmError, find_program
-from cimemories.llm.vllm_server import end
+from cimemories.llm.vllm import ServerSpec, VllmError, find_program
+from cimemories.llm.vllm_server import Phase, ServerState, end
 from cimemories.seeds.presets import load_presets
 
 CANARY = "sk-canary-0123456789abcdef"
@@ -96,10 +96,10 @@ def test_it_stops_with_what_started_it_though_that_is_killed_and_its_engines_too
     }
     owner.kill()
     owner.wait()
-    until(lambda: vllm.state_named(workspace, bound.id).phase == Phase.STOPPED)
-    assert vllm.state_named(workspace, bound.id).error == "with what had started it"
+    until(lambda: vllm_server.state_named(workspace, bound.id).phase == Phase.STOPPED)
+    assert vllm_server.state_named(workspace, bound.id).error == "with what had started it"
     until(lambda: not lives(engines[bound.id]))
-    assert vllm.state_named(workspace, kept.id).phase == Phase.READY and lives(engines[kept.id])
+    assert vllm_server.state_named(workspace, kept.id).phase == Phase.READY and lives(engines[kept.id])
     vllm_server.stop(workspace, kept.id)
     until(lambda: not lives(engines[kept.id]))
 
@@ -109,9 +109,9 @@ def test_a_killed_supervisor_takes_its_server_along_and_nothing_is_said_to_be_re
     ready = vllm_server.wait(workspace, state.id, timeout=SOON)
     assert ready.supervisor is not None and ready.server is not None
     os.kill(ready.supervisor.pid, signal.SIGKILL)
-    until(lambda: vllm.state_named(workspace, state.id).phase == Phase.FAILED)
+    until(lambda: vllm_server.state_named(workspace, state.id).phase == Phase.FAILED)
     assert not ready.server.alive
-    assert "killed" in vllm.state_named(workspace, state.id).error
+    assert "killed" in vllm_server.state_named(workspace, state.id).error
 
 
 def test_one_that_does_not_end_when_asked_is_killed(workspace: Path) -> None:
@@ -244,7 +244,7 @@ def test_every_flag_of_every_preset_is_taken_from_anybody() -> None:
 
 def planted(workspace: Path, server_id: str = "server-0badf00d", **fields: object) -> Path:
     """A state file as an attacker would write it."""
-    path = vllm.state_path(workspace, server_id)
+    path = vllm_server.state_path(workspace, server_id)
     path.parent.mkdir(parents=True, exist_ok=True)
     state = {
         "id": server_id, "host": socket.gethostname(), "model": "m", "served_name": "m", "port": 8000, "command": [],
@@ -266,7 +266,7 @@ def test_a_planted_state_file_reads_and_deletes_nothing_but_its_own(tmp_path: Pa
     assert vllm_server.servers(tmp_path / "w") == []
     path.unlink()
     path = planted(tmp_path / "w", phase="stopped")
-    log = vllm.log_of(path)
+    log = vllm_server.log_of(path)
     log.parent.mkdir(parents=True)
     log.symlink_to(victim)
     assert vllm_server.server_log_tail(state) == ""
@@ -299,8 +299,8 @@ def test_a_planted_number_that_no_process_or_date_has_hides_no_other_server(
 def test_a_planted_lock_empties_no_other_file(workspace: Path) -> None:
     victim = workspace.parent / "victim.txt"
     victim.write_text("precious")
-    vllm.state_folder(workspace).mkdir(parents=True)
-    (vllm.state_folder(workspace) / ".lock").symlink_to(victim)
+    vllm_server.state_folder(workspace).mkdir(parents=True)
+    (vllm_server.state_folder(workspace) / ".lock").symlink_to(victim)
     with pytest.raises(VllmError, match="symbolic link"):
         started(workspace)
     assert victim.read_text() == "precious"
@@ -317,7 +317,7 @@ def test_a_planted_state_file_signals_no_process(tmp_path: Path, role: str) -> N
             path = planted(tmp_path, **{**others, role: names})
             state = vllm_server.stop(tmp_path, path.stem)
             assert state.phase == Phase.FAILED
-            vllm.lock_of(path).symlink_to(its_file)  # which the victim has open
+            vllm_server.lock_of(path).symlink_to(its_file)  # which the victim has open
             assert vllm_server.stop(tmp_path, path.stem).phase == Phase.FAILED
             assert victim.poll() is None
         finally:
@@ -339,18 +339,19 @@ def test_vllm_is_found_by_its_setting_on_the_path_or_in_the_usual_place(tmp_path
 
 def test_a_state_file_that_cannot_be_read_or_is_of_another_machine_hurts_nobody(workspace: Path) -> None:
     state = started(workspace, "org/never-ready")
-    (vllm.state_folder(workspace) / "server-broken.json").write_text('{"id": 3')
+    (vllm_server.state_folder(workspace) / "server-broken.json").write_text('{"id": 3')
     elsewhere = state.model_copy(update={"id": "server-far", "host": "another-host", "phase": Phase.READY})
-    vllm.save_state(vllm.state_path(workspace, "server-far"), elsewhere)
+    vllm_server.save_state(vllm_server.state_path(workspace, "server-far"), elsewhere)
     assert {s.id for s in vllm_server.servers(workspace)} == {state.id, "server-far"}
     assert vllm_server.running(workspace) == []
     with pytest.raises(VllmError, match="another-host"):
         vllm_server.stop(workspace, "server-far")
-    vllm.state_path(workspace, "server-far").unlink()
+    vllm_server.state_path(workspace, "server-far").unlink()
     with pytest.raises(VllmError, match="no managed server 'server-far'"):
-        vllm.state_named(workspace, "server-far")
+        vllm_server.state_named(workspace, "server-far")
 
 
 def test_the_documentation_lists_every_flag_that_is_taken() -> None:
     page = (Path(__file__).parents[1] / "docs" / "models.md").read_text(encoding="utf-8")
-    assert not [name for names in vllm.taken_flags() for name in names if f"`{name}`" not in page]
+    flags = vllm.SWITCHES | vllm.VALUES | vllm.TRUSTED_SWITCHES | vllm.TRUSTED_VALUES
+    assert not [name for name in flags if f"`{name}`" not in page]

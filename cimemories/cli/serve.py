@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,9 @@ from cimemories.cli.base import AllowKeys, AsJson, Workspace, cli
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError
 
 if TYPE_CHECKING:
-    from cimemories.llm.vllm import ServerFigures, ServerSpec, ServerState, VllmError
+    from cimemories.llm.vllm import ServerSpec, VllmError
+    from cimemories.llm.vllm_reports import ServerFigures
+    from cimemories.llm.vllm_server import ServerState
 
 # ---- servers
 #
@@ -109,7 +112,7 @@ def serve(
     Example: cimemories serve --preset qwen3-8b
     Example: cimemories serve Qwen/Qwen3-8B --port 8000 --max-model-len 32768 --reasoning-parser qwen3 --keep
     """
-    from cimemories.llm import vllm_server as llm_vllm_server
+    from cimemories.llm import vllm_server
     from cimemories.llm.vllm import ServerSpec, VllmError, split_extra
     from cimemories.seeds.presets import load_presets
     from cimemories.seeds.presets import preset as named_preset
@@ -137,7 +140,7 @@ def serve(
             spec = spec.filled(named_preset(preset))
         if not spec.model:
             raise StoreError("which model? Give a name or a folder, or --preset KEY; `cimemories serve --list`.")
-        state = llm_vllm_server.start(workspace, spec, started_by="cimemories serve")
+        state = vllm_server.start(workspace, spec, started_by="cimemories serve")
         _attend(workspace, state, spec)
     except VllmError as problem:
         raise _told(problem) from problem
@@ -145,14 +148,13 @@ def serve(
 
 def _attend(workspace: Path, state: ServerState, spec: ServerSpec) -> None:
     """Say how the server comes up, then watch it until it ends; one that is to be kept is left when it is ready."""
-    from cimemories.llm import vllm
-    from cimemories.llm import vllm_server as llm_vllm_server
+    from cimemories.llm import vllm_server
 
-    output.note(f"{state.id}: {llm_vllm_server.shown_command(state)}")
+    output.note(f"{state.id}: {shlex.join(state.command)}")
     output.note(f"log: {state.log}")
     ready: ServerState | None = None
     try:
-        ready = llm_vllm_server.wait(workspace, state.id, on_change=_teller())
+        ready = vllm_server.wait(workspace, state.id, on_change=_teller())
         output.note(f"ready after {(ready.ready or time.time()) - ready.created:.0f} s")
         output.line(ready.base_url)
         if spec.keep:
@@ -166,8 +168,8 @@ def _attend(workspace: Path, state: ServerState, spec: ServerSpec) -> None:
         # Once it is ready, that is how it is meant to end.
     finally:
         if ready is None or not spec.keep:
-            ended = llm_vllm_server.stop(workspace, state.id)
-            if ended.phase == vllm.Phase.STOPPED:
+            ended = vllm_server.stop(workspace, state.id)
+            if ended.phase == vllm_server.Phase.STOPPED:
                 output.note(f"stopped {ended.error}")
 
 
@@ -187,15 +189,16 @@ def _teller() -> Callable[[ServerState], None]:
 
 def _watch(workspace: Path, state: ServerState) -> None:
     """Print the live figures while something happens, until the server ends. Raises VllmError where it failed."""
-    from cimemories.llm import vllm
-    from cimemories.llm.vllm import read_metrics
+    from cimemories.llm import vllm_server
+    from cimemories.llm.vllm import VllmError
+    from cimemories.llm.vllm_reports import read_metrics
 
     before, told, looked = read_metrics(state.base_url), True, time.monotonic()
     while True:
         time.sleep(LOOK_SECONDS)
-        now = vllm.state_named(workspace, state.id)
-        if now.phase == vllm.Phase.FAILED:
-            raise vllm.VllmError(f"{now.served_name} on port {now.port}: {now.error}", now.cause, now.lines)
+        now = vllm_server.state_named(workspace, state.id)
+        if now.phase == vllm_server.Phase.FAILED:
+            raise VllmError(f"{now.served_name} on port {now.port}: {now.error}", now.cause, now.lines)
         if not now.live:
             return
         if time.monotonic() - looked < FIGURES_SECONDS:
@@ -212,7 +215,7 @@ def _watch(workspace: Path, state: ServerState) -> None:
 
 def figures_line(before: ServerFigures | None, after: ServerFigures) -> str:
     """The live figures in one line; the prefix cache since the server started where nothing was looked up just now."""
-    from cimemories.llm.vllm import figures_between
+    from cimemories.llm.vllm_reports import figures_between
 
     live = figures_between(before, after)
     speed = "–" if live.tokens_per_second is None else f"{live.tokens_per_second:,.0f}"
@@ -233,12 +236,11 @@ def _told(problem: VllmError) -> StoreError:
 @cli.command()
 def servers(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """List the managed vLLM servers, those that ended among them.  Example: cimemories servers --json"""
-    from cimemories.llm import vllm
-    from cimemories.llm import vllm_server as llm_vllm_server
-    from cimemories.llm.vllm import read_metrics
+    from cimemories.llm import vllm_server
+    from cimemories.llm.vllm_reports import read_metrics
 
-    states = llm_vllm_server.servers(workspace)
-    figures = {s.id: read_metrics(s.base_url) for s in states if s.phase == vllm.Phase.READY and s.here}
+    states = vllm_server.servers(workspace)
+    figures = {s.id: read_metrics(s.base_url) for s in states if s.phase == vllm_server.Phase.READY and s.here}
     if as_json:
         output.line(output.as_json_text([_as_json(state, figures.get(state.id)) for state in states]))
         return
@@ -280,13 +282,13 @@ def stop_server(
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Stop a managed vLLM server.  Example: cimemories stop-server 8000"""
-    from cimemories.llm import vllm
-    from cimemories.llm import vllm_server as llm_vllm_server
+    from cimemories.llm import vllm_server
+    from cimemories.llm.vllm import VllmError
 
     try:
-        before = vllm.state_named(workspace, server)
-        state = llm_vllm_server.stop(workspace, before.id)
-    except vllm.VllmError as problem:
+        before = vllm_server.state_named(workspace, server)
+        state = vllm_server.stop(workspace, before.id)
+    except VllmError as problem:
         raise _told(problem) from problem
     had = "" if before.live else "already "
     output.line(f"{state.id} ({state.served_name}, port {state.port}): {had}{state.phase} {state.error}".rstrip())

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from urllib.parse import urlsplit
 
-from cimemories.llm import vllm
+from cimemories.llm import vllm_server
 from cimemories.llm.endpoint import Endpoint, EndpointError, ServerInfo, look_up
 from cimemories.store import calls
 from cimemories.store.calls import Origin, ServerId, address_of, is_loopback
@@ -53,7 +53,7 @@ def server_id(base_url: str, info: ServerInfo, store: Store) -> ServerId:
 def _managed(address: str, store: Store) -> ServerId | None:
     """The managed vLLM that listens at an address of this machine, by its command; None where there is none."""
     port = urlsplit(address).port
-    for state in vllm.all_states(store.workspace):
+    for state in vllm_server.servers(store.workspace):
         if state.live and state.here and state.port == port:
             return ServerId(" ".join(["vllm serve", state.model, *flags_of(state.command, state.model)]))
     return None

@@ -1,64 +1,269 @@
-"""Managed vLLM servers: starting, watching and stopping one, and the supervisor that outlives the app.
+"""Managed vLLM servers, from start to end: the state file of each, the supervisor that watches it, start and stop.
 
-One detached supervisor a server writes its state; whoever wants to know reads the state file.
+    state = start(workspace, ServerSpec("Qwen/Qwen3-8B", max_model_len=32768), started_by="cimemories serve")
+    state = wait(workspace, state.id)          # ready, or VllmError with the cause and vLLM's own last lines
+    stop(workspace, state.id)
+
+Each server has a supervisor, a detached process of its own (`python -m cimemories.llm.vllm_server STATE`). It starts
+vLLM, writes vLLM's output to the log without any key, and keeps WORKSPACE/servers/ID.json up to date, which everybody
+else reads:
+
+    {"id": "server-1f0c9a2b", "model": "Qwen/Qwen3-8B", "port": 8000, "phase": "ready", "keep": false, ...}
+
+It stops vLLM when it is told to (SIGTERM), or when the process that asked for the server is gone, unless the spec says
+`keep`. Should the supervisor itself be killed, the kernel ends vLLM (on Linux).
+
+A workspace may come from somebody else, and its state files may name any path and any process. So nothing is taken from
+one that says what to read, delete or signal: its name gives the id, the id gives the log, and a process is ours only
+while it holds the server's lock file open, which the supervisor opens and hands on to vLLM.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import http.client
 import os
-import shlex
+import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated
 
 import psutil
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cimemories.llm import vllm
 from cimemories.llm.vllm import (
     HOST,
-    Phase,
     ServerSpec,
-    ServerState,
     VllmError,
-    all_states,
-    explain,
     find_program,
     is_path,
-    load_state,
-    lock_of,
-    log_of,
-    open_lock,
-    process_of,
-    read_regular,
-    save_state,
     secrets,
     server_command,
     server_environment,
-    start_step,
-    state_named,
     without_secrets,
 )
+from cimemories.llm.vllm_reports import explain, start_step
 from cimemories.store import engine
 from cimemories.store.engine import new_id
 from cimemories.texts import visible
 
-# ---- vllm supervisor
-#
-# `python -m cimemories.llm.vllm_server STATE`: one process a managed server, which starts vLLM and watches it.
-#
-# It writes vLLM's words to the log without any key, says in the state file how the server stands, and stops vLLM when
-# it is told to (SIGTERM) or when the process that asked for the server is gone, whatever ended that. Should it be
-# killed itself, the kernel ends vLLM (on Linux).
+# ---- state files
 
+_ID = re.compile(r"server-[0-9a-z]{1,32}")
+_LARGEST_STATE = 1_000_000  # bytes
+LARGEST_PID = 2**31 - 1  # of any system; psutil raises errors of its own for others
+START_SECONDS = 20.0  # how long a supervisor may take to write its first word
+Moment = Annotated[float, Field(ge=0, le=253_402_300_799)]  # seconds since the epoch, up to the last that has a date
+
+
+class Phase(StrEnum):
+    """Where a server stands. `stopped`: on request, or with what started it. `failed`: by itself."""
+
+    STARTING = "starting"
+    READY = "ready"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+LIVE = (Phase.STARTING, Phase.READY)
+
+
+class Process(BaseModel):
+    """A process, told from a later one of the same number by its start time (seconds since the epoch)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    pid: int = Field(ge=1, le=LARGEST_PID)
+    started: Moment
+
+    @property
+    def alive(self) -> bool:
+        try:
+            process = psutil.Process(self.pid)
+            return abs(process.create_time() - self.started) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+        except psutil.AccessDenied:
+            return True
+
+    def holds(self, lock: Path) -> bool:
+        """Whether it is alive and has this file open: what a process of ours can be told by, whoever wrote its number
+        down. False where that may not be looked up: it is another user's then."""
+        try:
+            opened = psutil.Process(self.pid).open_files()
+        except psutil.Error:
+            return False
+        return self.alive and str(lock) in {file.path for file in opened}
+
+
+def process_of(pid: int) -> Process:
+    """Raises psutil.NoSuchProcess where there is none."""
+    return Process(pid=pid, started=psutil.Process(pid).create_time())
+
+
+class ServerState(BaseModel):
+    """One managed server. Times are seconds since the epoch.
+
+    owner: what it stops with; None where it is to be left running. step: what it does while it starts. cause, error
+    and lines: why it failed, and vLLM's own last lines.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    id: str
+    host: str
+    model: str
+    served_name: str
+    port: int = Field(ge=1, le=65535)
+    command: tuple[str, ...]
+    started_by: str
+    keep: bool
+    created: Moment
+    log: str = ""  # where it is read from a file, it follows from the id
+    owner: Process | None = None
+    supervisor: Process | None = None
+    server: Process | None = None
+    phase: Phase = Phase.STARTING
+    step: str = ""
+    ready: Moment | None = None
+    ended: Moment | None = None
+    exit_code: int | None = None
+    cause: str = ""
+    error: str = ""
+    lines: tuple[str, ...] = ()
+
+    @property
+    def base_url(self) -> str:
+        return f"http://{HOST}:{self.port}/v1"
+
+    @property
+    def live(self) -> bool:
+        return self.phase in LIVE
+
+    @property
+    def here(self) -> bool:
+        """Whether it runs on this machine: a workspace may be shared by several."""
+        return self.host == socket.gethostname()
+
+
+def state_folder(workspace: Path) -> Path:
+    return workspace / "servers"
+
+
+def state_path(workspace: Path, server_id: str) -> Path:
+    return state_folder(workspace) / f"{server_id}.json"
+
+
+def log_of(path: Path) -> Path:
+    """The log of the server whose state is in this file."""
+    return path.parent.parent / "logs" / f"{path.stem}.log"
+
+
+def lock_of(path: Path) -> Path:
+    """The file that the processes of a server hold open. Only the folder is resolved: a link in the place of the file
+    could name one that another process has open."""
+    return path.parent.resolve() / f"{path.stem}.lock"
+
+
+def open_lock(path: Path) -> int:
+    """Open a lock file without following a link: one that was put there would have something else emptied."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def save_state(path: Path, state: ServerState) -> None:
+    """Replace the file as a whole, so that no reader sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    with open(handle, "w", encoding="utf-8") as stream:
+        stream.write(state.model_dump_json(indent=1))
+    os.replace(draft, path)
+
+
+def read_regular(path: Path, size: int, *, end: bool = False) -> bytes:
+    """At most so many bytes of a file, its last ones where `end`. Raises OSError for a link, and for what is no regular
+    file: a FIFO would be waited for without end."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(handle, "rb") as stream:
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(f"{path} is no regular file")
+        stream.seek(max(0, about.st_size - size) if end else 0)
+        return stream.read(size)
+
+
+def load_state(path: Path) -> ServerState | None:
+    """What the file says; None where it is gone, says nothing that can be read, or is about another server."""
+    if not _ID.fullmatch(path.stem):
+        return None
+    try:
+        state = ServerState.model_validate_json(read_regular(path, _LARGEST_STATE))
+    except (OSError, ValidationError):
+        return None
+    return state.model_copy(update={"log": str(log_of(path))}) if state.id == path.stem else None
+
+
+def observed(path: Path, state: ServerState) -> ServerState:
+    """The state in a file as a person should see it: a server whose processes are gone is not ready, whatever its file
+    says."""
+    if not state.live or not state.here:
+        return state
+    if state.supervisor is None:
+        late = time.time() - state.created > START_SECONDS
+        return state.model_copy(update=_gone("its supervisor did not start")) if late else state
+    lock = lock_of(path)
+    if state.supervisor.holds(lock) or (state.server is not None and state.server.holds(lock)):
+        return state
+    return state.model_copy(update=_gone("the process that watched over it was killed, and it is gone too"))
+
+
+def _gone(why: str) -> dict[str, object]:
+    return {"phase": Phase.FAILED, "cause": "supervisor gone", "error": f"{why}. Start it again."}
+
+
+def servers(workspace: Path) -> list[ServerState]:
+    """Every server of a workspace as it is now: the living first, then the newest."""
+    files = [(path, load_state(path)) for path in state_folder(workspace).glob("server-*.json")]
+    states = [observed(path, state) for path, state in files if state is not None]
+    return sorted(states, key=lambda state: (not state.live, -state.created))
+
+
+def state_named(workspace: Path, name: str) -> ServerState:
+    """A server by its id, by the port of a living one, or by the newest that had that port. Raises VllmError."""
+    states = servers(workspace)
+    for state in states:
+        if name in (state.id, str(state.port)):
+            return state
+    there = ", ".join(f"{state.id} (port {state.port})" for state in states if state.live) or "none is running"
+    raise VllmError(f"there is no managed server '{name}' in this workspace: {there}.", "no such server")
+
+
+@contextmanager
+def reserving(workspace: Path) -> Iterator[None]:
+    """One at a time chooses a port and writes down that it is taken."""
+    path = state_folder(workspace) / ".lock"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = open_lock(path)
+    except OSError as error:
+        raise VllmError(f"{path} cannot be used ({error.strerror}). Remove it, then try again.", "no folder") from error
+    with open(handle, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+# ---- supervisor
 
 PACKAGE = Path(__file__).resolve().parents[2]
 HEALTH_SECONDS = 0.5
@@ -231,16 +436,7 @@ def main(path: str) -> None:
         Supervisor(Path(path), state).run()
 
 
-# ---- vllm server
-#
-# vLLM servers that this project starts, watches and stops. Each has a supervisor of its own (vllm_supervisor).
-#
-#     state = start(workspace, ServerSpec("Qwen/Qwen3-8B", max_model_len=32768), started_by="cimemories serve")
-#     state = wait(workspace, state.id)          # ready, or VllmError with the cause and vLLM's own last lines
-#     stop(workspace, state.id)
-#
-# A server stops with the process that started it, unless its spec says `keep`.
-
+# ---- start and stop
 
 FIRST_PORT, LAST_PORT = 8000, 8099
 LOOK_SECONDS = 0.2
@@ -259,10 +455,10 @@ def start(
     if is_path(spec.model) and not Path(spec.model).expanduser().exists():
         raise VllmError(f"there is no model at {spec.model}: no such file or folder.", "missing model")
     workspace = workspace.absolute()
-    with vllm.reserving(workspace):
+    with reserving(workspace):
         port = _port(spec.port, _taken(workspace))
         server_id = new_id("server")
-        path = vllm.state_path(workspace, server_id)
+        path = state_path(workspace, server_id)
         state = ServerState(
             id=server_id,
             host=socket.gethostname(),
@@ -274,9 +470,9 @@ def start(
             keep=spec.keep,
             created=time.time(),
             owner=None if spec.keep else process_of(os.getpid()),
-            log=str(vllm.log_of(path)),
+            log=str(log_of(path)),
         )
-        vllm.save_state(path, state)
+        save_state(path, state)
     _launch(path, state, environ)
     return state
 
@@ -288,7 +484,7 @@ def next_port(workspace: Path) -> int:
 
 def _taken(workspace: Path) -> dict[int, ServerState]:
     """The living servers of this machine by port: one that starts has not opened its port yet."""
-    return {state.port: state for state in all_states(workspace) if state.live and state.here}
+    return {state.port: state for state in servers(workspace) if state.live and state.here}
 
 
 def _launch(path: Path, state: ServerState, environ: Mapping[str, str]) -> None:
@@ -304,7 +500,7 @@ def _launch(path: Path, state: ServerState, environ: Mapping[str, str]) -> None:
         )
     except OSError as error:
         reason = f"the process that watches over the server could not be started ({error.strerror})."
-        vllm.save_state(path, state.model_copy(update={"phase": Phase.FAILED, "error": reason, "ended": time.time()}))
+        save_state(path, state.model_copy(update={"phase": Phase.FAILED, "error": reason, "ended": time.time()}))
         raise VllmError(reason, "no supervisor") from error
 
 
@@ -386,7 +582,7 @@ def stop(workspace: Path, name: str) -> ServerState:
         raise VllmError(
             f"{state.id} runs on {state.host}. Stop it there: cimemories stop-server {state.id}", "elsewhere"
         )
-    lock = vllm.lock_of(vllm.state_path(workspace, state.id))
+    lock = lock_of(state_path(workspace, state.id))
     patience = time.monotonic() + GRACE_SECONDS + 10
     asked = False
     while time.monotonic() < patience:
@@ -406,7 +602,7 @@ def stop(workspace: Path, name: str) -> ServerState:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(left.pid, signal.SIGKILL)
     last = state.model_copy(update={"phase": Phase.STOPPED, "error": "by force", "ended": time.time(), "step": ""})
-    vllm.save_state(vllm.state_path(workspace, state.id), last)
+    save_state(state_path(workspace, state.id), last)
     return last
 
 
@@ -415,14 +611,10 @@ def forget(workspace: Path, server_id: str) -> None:
     state = state_named(workspace, server_id)
     if state.live:
         raise VllmError(f"{state.id} is {state.phase}. Stop it first.", "still alive")
-    path = vllm.state_path(workspace, state.id)
-    log = vllm.log_of(path)
-    _remove([path, vllm.lock_of(path), log, log.with_name(f"{log.name}.1")])
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)
+    path = state_path(workspace, state.id)
+    log = log_of(path)
+    for file in (path, lock_of(path), log, log.with_name(f"{log.name}.1")):
+        file.unlink(missing_ok=True)
 
 
 def _signal(pid: int, number: int) -> None:
@@ -430,29 +622,14 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def servers(workspace: Path) -> list[ServerState]:
-    """Every managed server of a workspace as it is now: the living first, then the newest."""
-    return all_states(workspace)
-
-
 def running(workspace: Path) -> list[ServerState]:
     """The servers of this machine that can be asked now."""
-    return [state for state in all_states(workspace) if state.phase == Phase.READY and state.here]
+    return [state for state in servers(workspace) if state.phase == Phase.READY and state.here]
 
 
 def server_log_tail(state: ServerState, lines: int = 12) -> str:
     """The last lines of a server's log as vLLM wrote them, keys taken out; '' where there are none."""
     return visible("\n".join(tail(Path(state.log), 32_768).splitlines()[-lines:]))
-
-
-def shown_command(state: ServerState) -> str:
-    """The command line that a server runs, as one could type it."""
-    return joined(state.command)
-
-
-def joined(words: Iterable[str]) -> str:
-    """The words of a command line, quoted as a shell needs them."""
-    return shlex.join(words)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ from cimemories.flows.scope import judge_title
 from cimemories.formats.official import FormatError
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, EndpointError
-from cimemories.llm.vllm import ServerFigures, figures_between, read_metrics
+from cimemories.llm.vllm_reports import ServerFigures, figures_between, read_metrics
 from cimemories.llm.worker import SIMULATOR, WorkError
 from cimemories.metrics.headline import labeller_warning, run_warnings
 from cimemories.model import ResponseStatus, WorkStatus

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,18 +11,9 @@ from typing import NamedTuple
 import streamlit as st
 
 from cimemories.llm import vllm_server
-from cimemories.llm.vllm import (
-    Phase,
-    ServerFigures,
-    ServerSpec,
-    ServerState,
-    VllmError,
-    figures_between,
-    find_program,
-    read_metrics,
-    server_command,
-    split_extra,
-)
+from cimemories.llm.vllm import ServerSpec, VllmError, find_program, server_command, split_extra
+from cimemories.llm.vllm_reports import ServerFigures, figures_between, read_metrics
+from cimemories.llm.vllm_server import Phase, ServerState
 from cimemories.seeds import SeedError
 from cimemories.seeds.presets import Kind, Preset, load_presets
 from cimemories.store.engine import Store
@@ -239,7 +231,7 @@ def _form(workspace: Path) -> None:
         page.error("It cannot be started like this.", _sentence(str(problem)))
         return
     if line:
-        st.code(vllm_server.joined(line), language=None, wrap_lines=True)
+        st.code(shlex.join(line), language=None, wrap_lines=True)
     keep = st.toggle("Leave it running when the app ends", key="run_servers.keep")
     if st.button(
         "Start the server", type="primary", icon=":material/play_arrow:", disabled=not line, key="run_servers.start"

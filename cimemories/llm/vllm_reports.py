@@ -1,0 +1,391 @@
+"""What a vLLM server says of itself: its figures while it serves, and in its log what it does and why it ended.
+
+Figures are read at /metrics (Prometheus text): load, speed, prefix cache, KV cache. The names are those of vLLM's own
+metrics/loggers.py; what a data-parallel server says of each engine is added up.
+
+    vllm:num_requests_running{engine="0",model_name="qwen3"} 3.0
+    vllm:generation_tokens_total{engine="0",model_name="qwen3"} 51200.0
+
+The texts looked for in a log are those of vLLM 0.10 to 0.33, of transformers and the hub's client behind it, and of
+CUDA. A failure that is not recognised is reported as unknown, with vLLM's own last lines.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import signal
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import httpx2
+
+from cimemories.llm.vllm import INSTALL
+
+# ---- figures
+
+PATIENCE_SECONDS = 2.0
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LARGEST_ANSWER = 8_000_000  # bytes
+_SAMPLE = re.compile(r"^(vllm:\w+)(?:\{[^}\n]*\})? +(\S+)", re.MULTILINE)
+# The second names are those of older servers.
+_RUNNING = ("vllm:num_requests_running",)
+_WAITING = ("vllm:num_requests_waiting",)
+_GENERATED = ("vllm:generation_tokens_total", "vllm:generation_tokens")
+_PROMPT = ("vllm:prompt_tokens_total", "vllm:prompt_tokens")
+_QUERIES = ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total")
+_HITS = ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total")
+_KV_USE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
+
+
+@dataclass(frozen=True)
+class ServerFigures:
+    """One reading. `at`: seconds of the monotonic clock; requests as they are now; tokens since the server started.
+
+    kv_use: share of the KV cache in use, 0 to 1, mean over the engines; None where the server does not say.
+    cache_queries, cache_hits: prompt tokens that were looked up in the prefix cache, and found there.
+    """
+
+    at: float
+    running: int
+    waiting: int
+    generated_tokens: float
+    prompt_tokens: float
+    cache_queries: float
+    cache_hits: float
+    kv_use: float | None
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of looked-up prompt tokens found in the prefix cache since the server started; None before any."""
+        return self.cache_hits / self.cache_queries if self.cache_queries else None
+
+
+@dataclass(frozen=True)
+class LiveFigures:
+    """How a server does between two readings. Requests and kv_use are those of the later one.
+
+    tokens_per_second, prompt_tokens_per_second: written and read; None where that cannot be told (the readings are of
+    one moment, or the server started anew between them). hit_rate: of the prompt tokens looked up between them, 0 to 1;
+    None where none was.
+    """
+
+    running: int
+    waiting: int
+    tokens_per_second: float | None
+    prompt_tokens_per_second: float | None
+    hit_rate: float | None
+    kv_use: float | None
+
+
+def metrics_url(base_url: str) -> str | None:
+    """Where a server of this base URL has its metrics: beside /v1, not under it. None for what is no web address."""
+    try:
+        parts = urlsplit(base_url.strip())
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            return None
+    except ValueError:
+        return None
+    return f"{parts.scheme}://{parts.netloc}{re.sub(r'/v1/?$|/$', '', parts.path)}/metrics"
+
+
+def read_metrics(base_url: str) -> ServerFigures | None:
+    """What the server says now; None for a server that is not there, is no vLLM, or does not answer within seconds.
+
+    No key is sent: vLLM asks for none at /metrics, and another server is to learn none.
+    """
+    url = metrics_url(base_url)
+    if url is None:
+        return None
+    try:
+        # A proxy of the environment has no business with a server on this machine.
+        outside = urlsplit(url).hostname not in LOOPBACK
+        with httpx2.stream("GET", url, timeout=PATIENCE_SECONDS, trust_env=outside) as answer:
+            if answer.status_code != 200:
+                return None
+            body, end = b"", time.monotonic() + PATIENCE_SECONDS  # the time-out is between two pieces
+            for piece in answer.iter_bytes():
+                body += piece
+                if len(body) > LARGEST_ANSWER or time.monotonic() > end:
+                    return None
+    except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ValueError):
+        return None
+    return parsed(body.decode("utf-8", "replace"), time.monotonic())
+
+
+def parsed(text: str, at: float) -> ServerFigures | None:
+    """The figures in Prometheus text; None where it has none of vLLM's."""
+    samples: dict[str, list[float]] = {}
+    for name, number in _SAMPLE.findall(text):
+        try:
+            value = float(number)
+        except ValueError:
+            continue
+        if math.isfinite(value):
+            samples.setdefault(name, []).append(value)
+    if not any(name in samples for name in (*_RUNNING, *_GENERATED)):
+        return None
+    use = _found(samples, _KV_USE)
+    return ServerFigures(
+        at=at,
+        running=int(sum(_found(samples, _RUNNING))),
+        waiting=int(sum(_found(samples, _WAITING))),
+        generated_tokens=sum(_found(samples, _GENERATED)),
+        prompt_tokens=sum(_found(samples, _PROMPT)),
+        cache_queries=sum(_found(samples, _QUERIES)),
+        cache_hits=sum(_found(samples, _HITS)),
+        kv_use=sum(use) / len(use) if use else None,
+    )
+
+
+def _found(samples: dict[str, list[float]], names: Iterable[str]) -> list[float]:
+    return next((samples[name] for name in names if name in samples), [])
+
+
+def figures_between(before: ServerFigures | None, after: ServerFigures) -> LiveFigures:
+    """How the server did from one reading to the next; without an earlier one there are no rates."""
+    seconds = after.at - before.at if before is not None else 0.0
+    if before is None or seconds <= 0 or _started_anew(before, after):
+        return LiveFigures(after.running, after.waiting, None, None, None, after.kv_use)
+    queries = after.cache_queries - before.cache_queries
+    return LiveFigures(
+        running=after.running,
+        waiting=after.waiting,
+        tokens_per_second=(after.generated_tokens - before.generated_tokens) / seconds,
+        prompt_tokens_per_second=(after.prompt_tokens - before.prompt_tokens) / seconds,
+        hit_rate=(after.cache_hits - before.cache_hits) / queries if queries > 0 else None,
+        kv_use=after.kv_use,
+    )
+
+
+def _started_anew(before: ServerFigures, after: ServerFigures) -> bool:
+    return (
+        after.generated_tokens < before.generated_tokens
+        or after.prompt_tokens < before.prompt_tokens
+        or after.cache_queries < before.cache_queries
+    )
+
+
+# ---- failures
+
+LAST_LINES = 12
+LONGEST_LINE = 400
+_PREFIX = re.compile(r"^\((?:APIServer|EngineCore|Worker|DPCoordinator)[^)]*\)\s?")
+_STAMP = re.compile(r"^(?:INFO|WARNING|ERROR|DEBUG|CRITICAL) \d\d-\d\d [\d:.]+ (?:\[[^\]]*\] )?")
+_TRACE = re.compile(
+    r"^\s*(?:File \"|\^|~|Traceback|During handling|The above exception|For further information)"
+    r"|^ {4}|^ +warnings\.warn|^\S+resource_tracker\.py|^[ ▀▄█]*[▀▄█]"
+)
+_ERROR = re.compile(r"\b\w*(?:Error|Exception)\b: ?.|^Value error, |(?:^|: )error: ")
+# Ends that only say that another process ended for a reason given before.
+_ECHO = re.compile(r"See (?:root cause|stack trace)|initialization failed|check the stack trace")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """cause: the kind, in two or three words. message: what it means and what to do. lines: vLLM's own words."""
+
+    cause: str
+    message: str
+    lines: tuple[str, ...]
+
+
+# The first that is found counts; {0}, {1}: what the groups caught.
+_KNOWN: tuple[tuple[str, str, str], ...] = (
+    (
+        "unknown flag",
+        r"unrecognized arguments?: (.{1,200})",
+        "this vLLM does not know {0}. Look the flag up in `vllm serve --help`; one that managed servers always give "
+        f"means that vLLM is too old: install a newer one ({INSTALL}).",
+    ),
+    ("bad setting", r"error: (argument .{1,200})", "vLLM refuses a flag: {0}."),
+    (
+        "port in use",
+        r"Address already in use|EADDRINUSE|Errno 98\b",
+        "the port was taken by another program while vLLM started. Start it on another port.",
+    ),
+    (
+        "gated model",
+        r"GatedRepoError|gated repo|awaiting a review|Access to model .{1,120} is restricted",
+        "the model is gated: its makers must let you in first. Accept their terms on the model's page, then set "
+        "HF_TOKEN to a token of that account.",
+    ),
+    (
+        "missing model",
+        r"Repo id must be in the form[^:]*: '([^']{1,200})'",
+        "there is no model at {0}: no such folder, and no name that the Hugging Face hub could have.",
+    ),
+    (
+        "missing model",
+        r"RepositoryNotFoundError|is not a local folder and is not a valid model identifier|"
+        r"is not a local folder or a valid repository name",
+        "the Hugging Face hub has no such model, or shows it only to those it knows. Check the spelling "
+        "(maker/name), or set HF_TOKEN for a private one.",
+    ),
+    (
+        "missing model",
+        r"couldn't connect to '|LocalEntryNotFoundError|OfflineModeIsEnabled|outgoing traffic has been disabled",
+        "the model is not on this disk, and the Hugging Face hub cannot be reached from here. Give a folder that holds "
+        "the model, or fetch it where there is a connection.",
+    ),
+    (
+        "missing model",
+        r"does not appear to have a file named ([\w.]+)|Invalid repository ID or local directory specified",
+        "the folder or repository holds no model that vLLM can read ({0} is missing).",
+    ),
+    (
+        "too few GPUs",
+        r"World size \((\d+)\) is larger than the number of available GPUs \((\d+)\)",
+        "{0} GPUs are asked for and {1} are here. Lower tensor or data parallel.",
+    ),
+    (
+        "too few GPUs",
+        r"DP adjusted local rank \d+ is out of bounds for (\d+)|invalid device ordinal|"
+        r"Not enough allowed NUMA nodes to bind threads of \d+ local",
+        "tensor times data parallel asks for more devices than there are here. Lower them.",
+    ),
+    (
+        "no GPU",
+        r"Failed to infer device type|No CUDA GPUs are available|Found no NVIDIA driver|no NVIDIA GPU detected|"
+        r"libcuda\.so\.1: cannot open|CUDA driver version is insufficient|Torch not compiled with CUDA",
+        "vLLM finds no GPU that it can use. Look at `nvidia-smi` and CUDA_VISIBLE_DEVICES; without a GPU, give the "
+        "base URL of a server elsewhere.",
+    ),
+    (
+        "out of memory",
+        r"model's max seq len \((\d+)\).{0,200}?estimated maximum model length is (\d+)",
+        "one request of {0} tokens does not fit into the memory that is left for the cache; {1} would. Lower the "
+        "maximum length, or give vLLM a larger share of the memory.",
+    ),
+    (
+        "out of memory",
+        r"No available memory for the cache blocks|KV\s+cache is needed, which is larger than",
+        "the model fits, but leaves no memory for the cache. Give vLLM a larger share of the memory, lower the maximum "
+        "length, or spread the model over more GPUs (tensor parallel).",
+    ),
+    (
+        "out of memory",
+        r"Free memory on device.{0,200}?less than desired|reduce GPU memory used by other processes|"
+        r"is less than requested memory for kv",
+        "less memory is free than vLLM was told to take. Stop the programs that hold it, or lower the share of memory.",
+    ),
+    (
+        "out of memory",
+        r"OutOfMemoryError|CUDA out of memory|HIP out of memory|can't allocate memory|std::bad_alloc|\bMemoryError\b|"
+        r"Cannot allocate memory",
+        "the memory is too small for this model with these settings. Spread it over more GPUs (tensor parallel), lower "
+        "the maximum length, or take a quantised or smaller model.",
+    ),
+    (
+        "length too large",
+        r"max_model_len \((\d+)\) is greater than the derived max_model_len \(max_position_embeddings=(\d+)",
+        "a maximum length of {0} tokens is asked for, and the model has {1}. Lower it.",
+    ),
+    (
+        "unknown reasoning parser",
+        r"[Rr]easoning parser:? '?([\w.-]+)'?,? (?:not found|\(chose)",
+        "this vLLM has no reasoning parser '{0}'; its last lines list those that it has.",
+    ),
+    (
+        "quantisation",
+        r"Unknown quantization method: ([\w.-]+)|Quantization method specified in the model config",
+        "the quantisation does not fit this vLLM or this model. Leave it out for a model that is already quantised.",
+    ),
+    (
+        "unsupported model",
+        r"Model architectures? .{1,200}? (?:are|is) not supported|does not recognize this architecture|"
+        r"has no vLLM implementation",
+        f"this vLLM does not know the model's architecture. A newer one may: {INSTALL}.",
+    ),
+    (
+        "code in the model",
+        r"trust_remote_code=True|--trust-remote-code",
+        "the model brings code of its own. Only if you trust it, add --trust-remote-code to the extra arguments.",
+    ),
+    ("disk full", r"No space left on device", "the disk is full. Make room, then start it again."),
+)
+
+
+def explain(log: str, exit_code: int | None, *, was_ready: bool = False) -> Failure:
+    """Why vLLM ended. exit_code as of subprocess: below zero is the number of the signal that killed it."""
+    text = _flat(log)
+    lines = last_lines(log)
+    when = "vLLM ended" if was_ready else "vLLM ended while it started"
+    if not was_ready:
+        for cause, pattern, message in _KNOWN:
+            found = re.search(pattern, text)
+            if found:
+                groups = [group or "it" for group in found.groups()]
+                return Failure(cause, message.format(*groups), lines)
+    elif re.search(r"OutOfMemoryError|CUDA out of memory", text):
+        return Failure("out of memory", f"{when}: the GPU's memory ran out. Lower the share of memory.", lines)
+    if exit_code in (-signal.SIGKILL, 128 + signal.SIGKILL):
+        return Failure(
+            "killed",
+            f"{when}: it was killed from outside. Mostly the machine ran out of main memory (see `dmesg`).",
+            lines,
+        )
+    if exit_code is not None and exit_code < 0:
+        return Failure("killed", f"{when}: signal {signal.Signals(-exit_code).name} ended it.", lines)
+    said = f" ({_root(log)})" if _root(log) else ""
+    return Failure("ended", f"{when}, with exit code {exit_code}{said}. Its last lines and its log tell more.", lines)
+
+
+def last_lines(log: str, count: int = LAST_LINES) -> tuple[str, ...]:
+    """The lines at the end that say something: without stack frames, and with the first cause of an error among them
+    where what follows only points back at it."""
+    said = [line for line in map(_plain, log.splitlines()) if line.strip() and not _TRACE.match(line)]
+    said = [line for before, line in zip(["", *said], said, strict=False) if line != before]
+    tail, root = said[-count:], _root(log)
+    if root and root not in tail:
+        tail = [root, *tail[1 - count :]]
+    return tuple(line[:LONGEST_LINE] for line in tail)
+
+
+def start_step(log: str) -> str:
+    """What vLLM does while it starts, told from the last thing that it said of it; '' before it says anything."""
+    best = (-1, "")
+    for pattern, words in _STEPS:
+        place = log.rfind(pattern)
+        best = max(best, (place, words)) if place >= 0 else best
+    share = re.findall(r"(Loading safetensors[^:\r\n]*|Capturing CUDA graphs[^:\r\n]*):\s+(\d+)%", log[best[0] :])
+    return f"{best[1]} ({share[-1][1]} %)" if share else best[1]
+
+
+_STEPS: Sequence[tuple[str, str]] = (
+    ("non-default args", "reading the model's settings"),
+    ("Initializing a V1 LLM engine", "starting the engine"),
+    ("Starting to load model", "loading the model"),
+    ("Loading safetensors", "loading weights"),
+    ("Downloading", "fetching weights"),
+    ("Loading weights took", "preparing the model"),
+    ("Dynamo bytecode", "compiling"),
+    ("Cache the graph", "compiling"),
+    ("GPU KV cache size", "making the cache"),
+    ("CPU KV cache size", "making the cache"),
+    ("Capturing CUDA graph", "recording CUDA graphs"),
+    ("Graph capturing finished", "warming up"),
+    ("init engine", "opening the port"),
+)
+
+
+def _plain(line: str) -> str:
+    """A line without the process and the time that vLLM puts before it; of a progress bar its last state."""
+    line = line.rsplit("\r", 1)[-1] if "\r" in line.rstrip("\r") else line.rstrip("\r")
+    return _STAMP.sub("", _PREFIX.sub("", line)).rstrip()
+
+
+def _flat(log: str) -> str:
+    """The log as one line, so that a message that was wrapped is found."""
+    return " ".join(" ".join(_plain(line) for line in log.splitlines()).split())
+
+
+def _root(log: str) -> str:
+    """The first error of the log's last part that is more than an echo of another; '' where there is none."""
+    for line in reversed(log.splitlines()):
+        plain = _plain(line)
+        if _ERROR.search(plain) and not _ECHO.search(plain) and not _TRACE.match(plain):
+            return plain.strip()
+    return ""
