@@ -15,7 +15,7 @@ from evaluating import add
 from hostile import Reply, completion, hostile_server
 from worlds import make_profile
 
-from cimemories.cli import output
+from cimemories.cli import work
 from cimemories.evaluation import planning, runs
 from cimemories.flows.progress import run_progress
 from cimemories.llm.capabilities import find_out
@@ -256,7 +256,7 @@ def test_what_the_server_said_is_shown_with_the_failures(
     with hostile_server(lambda asked: reply) as server:
         run_id = planning.plan(sqlite_store, planning.RunSpec("world", "m", server.url, samples=1))
         runs.execute(sqlite_store, run_id)
-    output.outcome(sqlite_store, run_id)
+    work.outcome(sqlite_store, run_id)
     assert "rate limited, for example: " in (told := " ".join(capsys.readouterr().err.split()))
     assert "at most 120 s are waited" in told
     assert "at most 120 s are waited" in run_progress(sqlite_store, run_id).errors["rate limited"]

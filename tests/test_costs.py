@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from evaluating import add, add_labelled, cli_inside, outside, row_of, simulated, small_profiles
 from worlds import add_dataset, answer, plan_run
 
-from cimemories.cli import output
+from cimemories.cli import work
 from cimemories.evaluation import costs, planning, runs
 from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.estimates import Estimate, estimate
@@ -251,7 +251,7 @@ def test_a_run_that_ended_above_its_cap_says_so(sqlite_store: Store) -> None:
     told = f"paid {money(paid, 'EUR')}, {money(paid / 2, 'EUR')} above the cap of {money(paid / 2, 'EUR')}"
     assert told in costs.run_cost(sqlite_store, run_id).above_cap_words()
     with redirect_stderr(io.StringIO()) as errors:
-        output.outcome(sqlite_store, run_id)
+        work.outcome(sqlite_store, run_id)
     assert told in " ".join(errors.getvalue().split())
     shown = run_detail.calls_table(run_progress(sqlite_store, run_id))
     assert told in str(shown)

@@ -11,12 +11,12 @@ from test_review_exchange import reviewed
 from typer.testing import CliRunner
 
 from cimemories import model
-from cimemories.cli import base, curate
+from cimemories.cli import base, review
 from cimemories.formats.official import FormatError
 from cimemories.store import decisions
 from cimemories.store.engine import Store, StoreError
 
-assert curate.review.info.name == "review"
+assert review.review.info.name == "review"
 
 
 def ran(store: Store, *arguments: object, code: int = 0) -> str:

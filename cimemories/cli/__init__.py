@@ -1,37 +1,7 @@
-"""The command line: the same verbs and words as the pages, for scripts and servers.
+"""The command line: what the app does, for scripts and servers."""
 
-Results go to standard output, progress and errors to standard error. Exit status 0 only on success; an error is one
-clear line, 1 for what could not be done, 2 for a command that was not understood, and 3 for work that ended and lacks
-part of what was planned.
-"""
-
-from cimemories.cli import curate, evaluate, explore, same_server, serve, upkeep
+# In the order in which `--help` lists the commands.
+from cimemories.cli import datasets, labels, review, runs, sweeps, work, batch, metrics, compare, leaks, serve, upkeep  # noqa: F401, I001
 from cimemories.cli.base import cli, main
 
-__all__ = [
-    "accumulating",
-    "batch",
-    "cli",
-    "comparing",
-    "curate",
-    "evaluate",
-    "exchange",
-    "explore",
-    "generate",
-    "labels_report",
-    "leaking",
-    "main",
-    "packs",
-    "pause",
-    "ranking",
-    "report",
-    "review",
-    "run",
-    "same_server",
-    "sensitivity",
-    "serve",
-    "servers",
-    "sweep",
-    "upkeep",
-    "versions",
-]
+__all__ = ["cli", "main"]

@@ -1,9 +1,4 @@
-"""The command line itself: the options that commands share, and how an error ends.
-
-Results go to standard output, progress and errors to standard error. Exit status 0 only on success; an error is one
-clear line, 1 for what could not be done, 2 for a command that was not understood, and 3 for work that ended and lacks
-part of what was planned.
-"""
+"""The command line itself, and how it ends."""
 
 from __future__ import annotations
 
@@ -13,7 +8,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import sqlalchemy as sa
@@ -27,6 +21,7 @@ from cimemories.texts import visible, without_credentials
 
 ENDING_SECONDS = 10.0  # how long a command that was interrupted may take to end undisturbed
 
+
 cli = typer.Typer(
     name="cimemories",
     help="Curate, audit, run and explore the CIMemories benchmark of contextual integrity.",
@@ -35,71 +30,6 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-
-def _allow_keys(pairs: list[str] | None) -> list[str] | None:
-    if pairs:
-        from cimemories.llm.endpoint import EndpointError, allow_pair
-
-        for pair in pairs:
-            try:
-                allow_pair(pair)
-            except EndpointError as error:
-                raise typer.BadParameter(str(error)) from None
-    return pairs
-
-
-Workspace = Annotated[
-    Path, typer.Option("--workspace", "-w", envvar="CIMEMORIES_WORKSPACE", help="Folder that holds the record.")
-]
-DatasetName = Annotated[
-    str, typer.Option("--dataset", "-d", help="Name of the dataset; `cimemories datasets` lists them.")
-]
-Model = Annotated[str, typer.Option("--model", "-m", help="Name under which the server serves the model.")]
-BaseUrl = Annotated[
-    str, typer.Option("--base-url", help="OpenAI-compatible server, e.g. http://localhost:8000/v1, or `simulator`.")
-]
-KeyEnv = Annotated[str, typer.Option("--api-key-env", help="Environment variable that holds the endpoint's key.")]
-AllowKeys = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--allow-key",
-        metavar="NAME=URL",
-        callback=_allow_keys,
-        help="Send the key in this environment variable to this server; may be repeated (docs/models.md).",
-    ),
-]
-Profiles = Annotated[int | None, typer.Option("--profiles", min=1, help="Only the first so many profiles.")]
-Contexts = Annotated[int | None, typer.Option("--contexts", min=1, help="Only the first so many contexts.")]
-Concurrency = Annotated[int, typer.Option("--concurrency", min=1, max=1024, help="Requests under way at once.")]
-Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait, doubled by each retry.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Seed of the first draw; left out: none is sent.")]
-Temperature = Annotated[
-    float | None, typer.Option("--temperature", min=0, help="Left out: the server's default for the model.")
-]
-TokenLimit = Annotated[
-    str, typer.Option("--max-tokens", metavar="N", help="Limit of one answer in tokens; `server` sends none of ours.")
-]
-AllowMissing = Annotated[
-    float,
-    typer.Option(
-        "--allow-missing",
-        min=0,
-        max=1,
-        metavar="SHARE",
-        help="Exit with 0 where at most this share of what was planned is missing, 0 to 1; else with 3.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-
-
-def token_limit(text: str, option: str = "--max-tokens") -> int | None:
-    """The limit that an option gives: a number, or None for the word `server`. Raises StoreError for anything else."""
-    if text == "server":
-        return None
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise StoreError(f"{option} is a number of tokens, 1 or more, or the word server for no limit of ours.")
-    return int(text)
 
 
 def main() -> None:

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from cimemories.cli import output
-from cimemories.cli.base import AsJson, Workspace, cli
+from cimemories.cli.base import cli
+from cimemories.cli.options import AsJson, Workspace
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -1,49 +1,95 @@
-"""Commands that make, label and list datasets."""
+"""Commands that make, import, export, freeze and list datasets."""
 
 from __future__ import annotations
 
-import getpass
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cimemories.cli import output
-from cimemories.cli.base import (
+from cimemories.cli.base import cli
+from cimemories.cli.options import (
     AllowMissing,
     AsJson,
-    BaseUrl,
     Concurrency,
-    Contexts,
+    Dataset,
     DatasetName,
     KeyEnv,
-    Model,
-    Profiles,
-    Seed,
     Temperature,
     Timeout,
     TokenLimit,
     Workspace,
-    cli,
     token_limit,
 )
-from cimemories.cli.evaluate import work_on
+from cimemories.cli.work import work_on
 from cimemories.seeds import PersonaPack, packs
 from cimemories.seeds.reading import SeedError
+from cimemories.store import datasets as store_datasets
 from cimemories.store import engine
+from cimemories.store import runs as store_runs
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
-from cimemories.store.labellings import LabellingRow
 from cimemories.store.versions import Version
 
 if TYPE_CHECKING:
-    from cimemories.labels.whatif import WhatIf
-    from cimemories.review.queue import Status
+    from cimemories.formats.importing import Imported
 
-# ---- exchange
-#
-# Commands that read and write files.
+
+def imported(outcome: Imported, as_json: bool) -> None:
+    row = outcome.dataset
+    if as_json:
+        told = {"new": outcome.new, "notes": list(outcome.notes), "imported_runs": list(outcome.runs)}
+        output.line(output.as_json_text({**_dataset(row), **told}))
+        return
+    verb = "imported" if outcome.new else "already here, nothing doubled:"
+    named = f"{', '.join(outcome.runs)} of '{row.name}'" if outcome.runs else f"'{row.name}'"
+    output.line(f"{verb} {named}: {row.profiles} profiles, {row.attributes:,} attributes, {row.contexts} contexts")
+    for text in outcome.notes:
+        output.note(f"note: {text}")
+
+
+def _dataset(row: store_datasets.DatasetRow) -> dict[str, object]:
+    return {
+        "id": row.id,
+        "name": row.name,
+        "counts": {
+            "profiles": row.profiles,
+            "attributes": row.attributes,
+            "contexts": row.contexts,
+            "labellings": row.labellings,
+            "runs": row.runs,
+        },
+        "status": "labelled" if row.labellings else "unlabelled",
+        "simulated": row.simulated,
+        "origin": row.origin,
+        "created": row.created,
+    }
+
+
+@cli.command()
+def datasets(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+    """List the datasets.  Example: cimemories datasets --json"""
+    store = open_store(workspace)
+    with store.read() as connection:
+        rows = store_datasets.all_rows(connection)
+    if as_json:
+        output.line(output.as_json_text([_dataset(row) for row in rows]))
+        return
+    output.table(
+        [
+            ("name", False),
+            ("profiles", True),
+            ("attributes", True),
+            ("contexts", True),
+            ("labellings", True),
+            ("", False),
+        ],
+        [
+            (r.name, r.profiles, f"{r.attributes:,}", r.contexts, r.labellings, "simulated" if r.simulated else "")
+            for r in rows
+        ],
+    )
 
 
 @cli.command("import")
@@ -76,7 +122,7 @@ def import_dataset(
     if form is not None and kind is None:
         raise typer.BadParameter(f"'{form}' is none of {', '.join(formats_importing.KINDS)}", param_hint="--format")
     outcome = evaluation_importing.import_file(open_store(workspace), file, dataset, kind, model=model, judge=judge)
-    output.imported(outcome, as_json)
+    imported(outcome, as_json)
 
 
 @cli.command()
@@ -130,12 +176,9 @@ def export(
         output.note(f"note: {text}")
 
 
-# ---- generate
-#
-# The commands that make datasets: profiles from templates, or written by a model.
-
-
 OFFLINE_PER_DOMAIN = 5  # as in the released data
+
+
 MODEL_PER_DOMAIN = 7  # as in the paper
 
 
@@ -240,185 +283,39 @@ def generate(
 @cli.command()
 def generations(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """List the generations with what was turned down.  Example: cimemories generations --json"""
-    output.generations(open_store(workspace), as_json)
-
-
-# ---- labels report
-#
-# Commands about what votes became: survival, the rules that make labels, and how labellings agree.
-
-
-LabellingOption = Annotated[
-    str | None, typer.Option("--labelling", "-L", help="Id of a labelling; the newest finished one by default.")
-]
-
-
-@cli.command()
-def survival(
-    dataset: DatasetName,
-    labelling: LabellingOption = None,
-    as_json: AsJson = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
-) -> None:
-    """Share of pairs with a consensus, who dissents, contexts discarded and why, and the statistics of Table 2.
-
-    Example: cimemories survival -d official --json
-    """
-    from cimemories.labels.survival import contexts as survival_contexts
-    from cimemories.labels.survival import survival as measure
-    from cimemories.labels.survival import table2
-    from cimemories.metrics import headline
-
     store = open_store(workspace)
-    row = _labelling(store, dataset, labelling)
-    output.show_survival(
-        dataset,
-        row,
-        measure(store, row.id),
-        survival_contexts(store, row.id),
-        table2(store, row.id),
-        [item for item in headline.family_warnings(store, row.id) if item.warning],
-        as_json,
-    )
+    from cimemories.curation.authoring import report
 
-
-@cli.command("rules")
-def list_rules(dataset: DatasetName, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """List the named rules of a dataset and say which is current.  Example: cimemories rules -d official --json"""
-    from cimemories.store import datasets as store_datasets
-    from cimemories.store import labellings as store_labellings
-
-    with open_store(workspace).read() as connection:
-        rows = store_labellings.all_rules(connection, store_datasets.named(connection, dataset).id)
-    output.show_rules(rows, as_json)
-
-
-@cli.command()
-def rule(
-    dataset: DatasetName,
-    name: Annotated[str, typer.Option("--name", help="Of the rule; `paper` is the paper's.")],
-    threshold: Annotated[
-        float | None, typer.Option("--threshold", help="Above 0.5, at most 1; left out: use or delete a rule.")
-    ] = None,
-    priors: Annotated[
-        str | None,
-        typer.Option("--priors", help="E.g. fundamentalist=0.3,pragmatic=0.6,unconcerned=0.1; the labelling's if not."),
-    ] = None,
-    use: Annotated[bool, typer.Option("--use", help="Make it the rule that labels rest on.")] = False,
-    delete: Annotated[bool, typer.Option("--delete", help="Delete the rule of this name.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would change, and save nothing.")] = False,
-    annotator: Annotated[str | None, typer.Option("--annotator", help="Who sets it; your login by default.")] = None,
-    labelling: LabellingOption = None,
-    as_json: AsJson = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
-) -> None:
-    """Save a named rule, try it, use it or delete it.
-
-    Example: cimemories rule -d official --name lenient --threshold 0.9 --use
-
-    Back to the paper's: cimemories rule -d official --name paper --use
-    """
-    from cimemories.store import datasets as store_datasets
-    from cimemories.store import labellings as store_labellings
-
-    if threshold is None and (dry_run or not (use or delete)):
-        raise StoreError("say what to do: --threshold with a number for a new rule, or --use, or --delete.")
-    if delete and (threshold is not None or use):
-        raise StoreError("--delete goes with neither --threshold nor --use.")
-    store = open_store(workspace)
     with store.read() as connection:
-        data = store_datasets.named(connection, dataset)
-    if threshold is None:
-        if priors is not None:
-            raise StoreError("--priors needs --threshold: a rule that is saved is not changed. Save a new one.")
-        with store.write() as connection:
-            (store_labellings.delete_rule if delete else store_labellings.make_current_rule)(connection, data.id, name)
-        output.note(f"'{name}' is {'deleted' if delete else 'now the rule'} of '{dataset}'")
+        rows = store_datasets.all_generations(connection)
+    if as_json:
+        output.line(output.as_json_text([report(store, row.id).as_json() for row in rows]))
         return
-    row, effect = _effect(store, dataset, labelling, threshold, priors)
-    wanted = effect.after.prior_by_key if effect else priors_by_key(priors or "")
-    if not dry_run:
-        with store.write() as connection:
-            store_labellings.add_rule(
-                connection,
-                data.id,
-                name,
-                threshold=threshold,
-                priors=wanted,
-                annotator=annotator or getpass.getuser(),
-                use=use,
+    output.table(
+        [
+            ("id", False),
+            ("name", False),
+            ("model", False),
+            ("status", False),
+            ("parts", True),
+            ("of", True),
+            ("dataset", True),
+            ("", False),
+        ],
+        [
+            (
+                r.id,
+                r.name,
+                r.model,
+                r.status,
+                r.settled,
+                r.expected,
+                "–" if r.dataset is None else r.dataset,
+                "simulated" if r.simulated else "",
             )
-    output.show_effect(row, effect, as_json, name=name, saved=not dry_run, current=use and not dry_run)
-
-
-@cli.command("agreement")
-def agreement_(dataset: DatasetName, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """How far the labellings of a dataset agree with one another, models with models.
-
-    Example: cimemories agreement -d official --json
-    """
-    from cimemories.agreement.models import agreements
-    from cimemories.store import datasets as store_datasets
-
-    store = open_store(workspace)
-    with store.read() as connection:
-        data = store_datasets.named(connection, dataset)
-    found = agreements(store, data.id)
-    output.show_agreements(dataset, found, as_json)
-
-
-def _labelling(store: Store, dataset: str, labelling_id: str | None) -> LabellingRow:
-    """The labelling asked for. Raises StoreError where the dataset has none, or not that one."""
-    from cimemories.flows.labels import default_labelling
-    from cimemories.store import datasets as store_datasets
-    from cimemories.store import labellings as store_labellings
-
-    with store.read() as connection:
-        data = store_datasets.named(connection, dataset)
-        rows = {row.id: row for row in store_labellings.all_rows(connection, data.id)}
-    row = rows.get(labelling_id) if labelling_id else default_labelling(store, data.id)
-    if row is None and labelling_id:
-        raise StoreError(f"'{dataset}' has no labelling '{labelling_id}'. It has: {', '.join(rows) or 'none yet'}.")
-    if row is None:
-        raise StoreError(f"'{dataset}' has no labels yet. Label it first: cimemories label -d {dataset} ...")
-    return row
-
-
-def _effect(
-    store: Store, dataset: str, labelling_id: str | None, threshold: float, priors: str | None
-) -> tuple[LabellingRow | None, WhatIf | None]:
-    """What the rule would do to a labelling; (None, None) where there is none yet and the priors are given."""
-    from cimemories.flows.labels import vote_counts
-    from cimemories.labels.whatif import what_if
-
-    try:
-        row = _labelling(store, dataset, labelling_id)
-    except StoreError:
-        if labelling_id is not None or priors is None:
-            raise
-        return None, None
-    wanted = priors_by_key(priors) if priors else {p.key: p.prior for p in vote_counts(store, row.id).personas}
-    return row, what_if(store, row.id, threshold, wanted)
-
-
-def priors_by_key(text: str) -> dict[str, float]:
-    """'a=0.3,b=0.7' as numbers by key. Raises StoreError that quotes the part which is none."""
-    found: dict[str, float] = {}
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        key, _, number = (piece.strip() for piece in part.partition("="))
-        try:
-            value = float(number)
-        except ValueError:
-            raise StoreError(f"--priors: '{part}' is no KEY=NUMBER, e.g. pragmatic=0.64.") from None
-        if not key or key in found:
-            raise StoreError(f"--priors: '{part}' names no persona, or one that was named before.")
-        found[key] = value
-    return found
-
-
-# ---- packs
-#
-# The command that lists the packs of contexts and personas, and checks one that somebody writes.
+            for r in rows
+        ],
+    )
 
 
 @cli.command("packs")
@@ -542,135 +439,6 @@ def contexts(
         output.table([("sphere", False), ("recipient", False), ("task", False)], found)
 
 
-# ---- review
-#
-# Commands about what people said: export and import of review events, and where the review of a dataset stands.
-
-
-review = typer.Typer(
-    name="review", help="What people said of pairs and judgements: export, import, status.", no_args_is_help=True
-)
-cli.add_typer(review)
-
-Dataset = Annotated[str, typer.Argument(help="Name of the dataset; `cimemories datasets` lists them.")]
-
-
-@review.command("export")
-def export_(
-    dataset: Dataset,
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to write; with csv or parquet a folder of tables.")],
-    form: Annotated[str, typer.Option("--format", help="jsonl, csv or parquet.")] = "jsonl",
-    annotator: Annotated[str | None, typer.Option("--annotator", help="Only what this person said.")] = None,
-    source: Annotated[str | None, typer.Option("--source", help="Only decisions of it: single, batch, ...")] = None,
-    domain: Annotated[str | None, typer.Option("--domain", help="Only attributes of this information domain.")] = None,
-    profile: Annotated[int | None, typer.Option("--profile", min=0, help="Only of one profile, from 0.")] = None,
-    since: Annotated[str | None, typer.Option("--since", help="Only from then on, e.g. 2026-01-31.")] = None,
-    blind: Annotated[bool, typer.Option("--blind", help="Only what was said in blind mode.")] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Write over a file that is there.")] = False,
-    as_json: AsJson = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
-) -> None:
-    """Write decisions, marks, comments and audits to a file.  Example: cimemories review export official -o all.jsonl
-
-    A filter on what a kind does not have (--source, --blind) leaves that kind out.
-    """
-    from cimemories.formats.review_events import FORMS, Filters, export_events
-
-    kind = next((kind for kind in FORMS if kind == form), None)
-    if kind is None:
-        raise typer.BadParameter(f"'{form}' is none of {', '.join(FORMS)}", param_hint="--format")
-    filters = Filters(annotator, source, domain, profile, since, blind)
-    store = open_store(workspace)
-    with engine.written_for_user(out, workspace):
-        done = export_events(store, dataset, out, kind, filters, replace=replace)
-    if as_json:
-        shown = {"path": str(done.path), "format": kind, "counts": dict(done.counts), "simulated": done.simulated}
-        output.line(output.as_json_text(shown))
-        return
-    mark = ", simulated" if done.simulated else ""
-    output.line(f"exported {_counted(done.counts)} of '{dataset}': {done.path}{mark}")
-
-
-@review.command("import")
-def import_review(
-    file: Annotated[Path, typer.Argument(help="A file or folder that `review export` wrote, or one laid out so.")],
-    dataset: Annotated[
-        str | None, typer.Option("--dataset", "-d", help="Whose events they are; what the file says if left out.")
-    ] = None,
-    skip_unknown: Annotated[
-        bool, typer.Option("--skip-unknown", help="Leave out events whose pair or run is not here.")
-    ] = False,
-    as_json: AsJson = False,
-    workspace: Workspace = DEFAULT_WORKSPACE,
-) -> None:
-    """Add what is not here yet, all of a file or nothing.  Example: cimemories review import ada.jsonl -d official"""
-    from cimemories.formats.review_events import import_events
-
-    done = import_events(open_store(workspace), file, dataset, skip_unknown=skip_unknown)
-    if as_json:
-        shown = {"datasets": list(done.datasets), "new": dict(done.new), "known": dict(done.known)}
-        output.line(output.as_json_text({**shown, "skipped": list(done.skipped), "notes": list(done.notes)}))
-        return
-    names = ", ".join(f"'{name}'" for name in done.datasets)
-    output.line(f"imported {_counted(done.new)}{f' into {names}' if names else ''}")
-    if sum(done.known.values()):
-        output.note(f"note: {_counted(done.known)} were here already")
-    for text in done.notes:
-        output.note(f"note: {text}")
-    for text in done.skipped:
-        output.note(f"skipped: {text}")
-
-
-@review.command()
-def status(dataset: Dataset, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """Decisions by person, label and source, open comments and disputes.  Example: cimemories review status official"""
-    from cimemories.review.queue import status as find
-
-    found = find(open_store(workspace), dataset)
-    if as_json:
-        output.line(output.as_json_text(found.as_json()))
-        return
-    _review_table(found)
-
-
-def _review_table(found: Status) -> None:
-    mark = ", simulated" if found.simulated else ""
-    output.line(
-        f"'{found.dataset}'{mark}: {found.decided:,} of {found.pairs:,} pairs decided, "
-        f"{found.disputed:,} of {found.shared:,} pairs decided by two or more people in dispute"
-    )
-    output.line(
-        f"comments: {found.open_comments:,} of {found.comments:,} open; flagged pairs: {found.flagged:,}; "
-        f"guideline: version {found.guideline}"
-    )
-    if not found.people:
-        return
-    output.table(
-        [("person", False), *((word, True) for word in ("N", "X", "?", "taken back", "events")), ("sources", False)],
-        [
-            (
-                person.name,
-                *(f"{person.labels[label]:,}" for label in ("necessary", "inappropriate", "ambiguous")),
-                f"{person.taken_back:,}",
-                f"{person.events:,}",
-                ", ".join(f"{source} {count:,}" for source, count in person.sources.items()),
-            )
-            for person in found.people
-        ],
-    )
-
-
-def _counted(counts: Mapping[str, int]) -> str:
-    """'3 decisions, 1 comment'; 'nothing' where all are 0."""
-    words = [f"{n:,} {kind}{'' if n == 1 else 's'}" for kind, n in counts.items() if n]
-    return ", ".join(words) or "nothing"
-
-
-# ---- versions
-#
-# Commands about the versions of a dataset: what there are, freezing one, and its card.
-
-
 CardLabelling = Annotated[
     str | None, typer.Option("--labelling", "-l", help="Whose votes; left out: those that numbers rest on.")
 ]
@@ -738,7 +506,6 @@ def versions(
 def _version_text(store: Store, item: Version) -> dict[str, object]:
     from cimemories.exchange import freezing as exchange_freezing
     from cimemories.store import datasets as store_datasets
-    from cimemories.store import runs as store_runs
     from cimemories.store import versions as store_versions
 
     frozen = exchange_freezing.frozen(store, item.dataset)
@@ -794,64 +561,3 @@ def card(
     with engine.written_for_user(out, workspace):
         out.write_text(text, encoding="utf-8")
     output.note(f"wrote {out}")
-
-
-# ---- curate
-
-
-@cli.command()
-def label(
-    dataset: DatasetName,
-    model: Model,
-    base_url: BaseUrl,
-    draws: Annotated[int, typer.Option("--draws", min=1, help="Votes of each persona on each pair.")] = 10,
-    personas: Annotated[str, typer.Option("--personas", help="Pack of personas; `cimemories packs` lists them.")] = (
-        "westin"
-    ),
-    profiles: Profiles = None,
-    contexts: Contexts = None,
-    api_key_env: KeyEnv = "OPENAI_API_KEY",
-    temperature: Temperature = None,
-    max_tokens: TokenLimit = "2048",
-    seed: Seed = None,
-    timeout: Timeout = 120.0,
-    allow_missing: AllowMissing = 0.0,
-    concurrency: Concurrency = 32,
-    workspace: Workspace = DEFAULT_WORKSPACE,
-) -> None:
-    """Let the personas vote; prints the labelling's id.
-
-    Example: cimemories label -d official -m gpt-oss-120b --base-url http://localhost:8000/v1 --draws 10
-    """
-    from cimemories.curation import labelling as curation_labelling
-    from cimemories.llm.endpoint import allow_key
-
-    allow_key(api_key_env, base_url)
-    store = open_store(workspace)
-    spec = curation_labelling.LabellingSpec(
-        dataset=dataset,
-        model=model,
-        base_url=base_url,
-        draws=draws,
-        profiles=profiles,
-        contexts=contexts,
-        api_key_env=api_key_env,
-        temperature=temperature,
-        max_tokens=token_limit(max_tokens),
-        seed=seed,
-        timeout=timeout,
-        personas=personas,
-    )
-    work_on(store, curation_labelling.plan(store, spec), concurrency, allow_missing=allow_missing)
-
-
-@cli.command()
-def datasets(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """List the datasets.  Example: cimemories datasets --json"""
-    output.datasets(open_store(workspace), as_json)
-
-
-@cli.command()
-def labellings(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """List the labellings with their status.  Example: cimemories labellings --json"""
-    output.labellings(open_store(workspace), as_json)
