@@ -35,9 +35,9 @@ import pandas as pd
 from cimemories import seeds
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.evaluation import planning
-from cimemories.flows.arrays import cube, mean_or_nan, retained
+from cimemories.flows.arrays import flow_arrays, mean_or_nan, retained
 from cimemories.flows.flows import Flows, relation_file
-from cimemories.flows.scope import Scope, scope
+from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.metrics import accumulation, completeness, heatmap
 from cimemories.metrics.bootstrap import intervals, sums
 from cimemories.metrics.headline import headline
@@ -99,7 +99,7 @@ def build(part: str, folder: str) -> None:
         run_id = planning.plan(store, spec)
         with store.write() as connection:
             work.finish(connection, run_id, WorkStatus.FINISHED)
-        found = scope(store, run_id)
+        found = resolve_scope(store, run_id)
         path = relation_file(store, found)
         path.parent.mkdir(parents=True, exist_ok=True)
         flows_of(profiles, number).to_parquet(path, index=False)
@@ -129,7 +129,7 @@ def judgements_of(flows: Flows, asked: list[Scope]) -> pd.DataFrame:
     """One row a judgement, with the label of its pair and whether it counts, as a script on results files has them."""
     parts = []
     for number, one in enumerate(asked):
-        data = cube(flows, one)
+        data = flow_arrays(flows, one)
         p, a, c = (axis.astype(np.int32) for axis in np.nonzero(data.draws))
         r, shape = data.reveals[p, a, c], (len(p), SAMPLES)
         counts = data.counted[p, a] & retained(data.labels)[p, c]
@@ -176,7 +176,7 @@ def timed(rounds: int, flows: Flows, ask: Callable[[], object]) -> float:
     """Median milliseconds of a question that is asked anew; the first round warms up and is not counted."""
     spent = []
     for _ in range(rounds + 1):
-        flows.forget_answers()
+        flows.forget_results()
         gc.collect()
         clock = time.perf_counter()
         ask()
@@ -189,11 +189,11 @@ def measure(part: str, rounds: int, folder: str) -> Timed:
     profiles, runs = PARTS[part]
     store = open_store(folder)
     with store.read() as connection:
-        asked = [scope(store, row.id) for row in store_runs.all_rows(connection)]
+        asked = [resolve_scope(store, row.id) for row in store_runs.all_rows(connection)]
     flows, first = Flows(store), asked[0]
     clock = time.perf_counter()
     for one in asked:
-        cube(flows, one)
+        flow_arrays(flows, one)
     found: Timed = {"read": 1000 * (time.perf_counter() - clock), "flows": runs * profiles * ATTRIBUTES * CONTEXTS}
     found["numbers"] = timed(rounds, flows, lambda: both_numbers(flows, asked))
     found["heatmap"] = timed(rounds, flows, lambda: [figure_3(flows, one) for one in asked])

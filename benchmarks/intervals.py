@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.flows.arrays import Cube, Floats, Names
+from cimemories.flows.arrays import Floats, FlowArrays, Names
 from cimemories.metrics import completeness
 from cimemories.metrics.bootstrap import intervals_of
 from cimemories.metrics.violation import balanced, exposures
@@ -45,7 +45,7 @@ POPULATIONS = (
 )
 
 
-def cube_of(population: Population, profiles: int, random: np.random.Generator) -> Cube:
+def arrays_of(population: Population, profiles: int, random: np.random.Generator) -> FlowArrays:
     """A run of so many profiles of this population."""
     shape = (profiles, ATTRIBUTES, CONTEXTS)
     leaning = random.normal(-3.6, population.profiles, (profiles, 1, 1))
@@ -59,14 +59,14 @@ def cube_of(population: Population, profiles: int, random: np.random.Generator) 
     draws = np.full(shape, SAMPLES, np.int16)
     counted = np.ones(shape[:2], np.bool_)
     names = Names.unnamed(profiles, ATTRIBUTES)
-    return Cube(reveals, draws, labels, counted, tuple(range(profiles)), tuple(range(CONTEXTS)), names)
+    return FlowArrays(reveals, draws, labels, counted, tuple(range(profiles)), tuple(range(CONTEXTS)), names)
 
 
 def truth(population: Population) -> Floats:
     """V@1, V@5, completeness and balanced score of the population."""
     sums, random = [], np.random.default_rng(1)
     for _ in range(TRUTH_PROFILES // 500):
-        data = cube_of(population, 500, random)
+        data = arrays_of(population, 500, random)
         found = exposures(data)
         complete = completeness.by_profile(data.reveals, data.draws, data.labels)
         sums.append([found.by_profile(found.violation(n)).mean() for n in (1, SAMPLES)] + [float(np.nanmean(complete))])
@@ -88,7 +88,7 @@ def main() -> None:
         for profiles in asked.profiles:
             random, hits = np.random.default_rng(profiles), np.zeros(len(names))
             for world in range(asked.worlds):
-                found = intervals_of(cube_of(population, profiles, random), (1, SAMPLES), asked.resamples, seed=world)
+                found = intervals_of(arrays_of(population, profiles, random), (1, SAMPLES), asked.resamples, seed=world)
                 shown = [found.violation[1], found.violation[SAMPLES], found.completeness, found.balanced]
                 hits += [item.low <= value <= item.high for item, value in zip(shown, wanted, strict=True)]
             shares = hits / asked.worlds

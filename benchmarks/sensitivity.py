@@ -23,7 +23,7 @@ from cimemories.charts.comparison import flows_of, order_drawing, setting_of, tr
 from cimemories.compare.leaderboard import scopes_of
 from cimemories.compare.ranking import Measure
 from cimemories.compare.sensitivity import by_profiles, study, variants
-from cimemories.flows.arrays import IdentifierRule, cube
+from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import custom_rule
 from cimemories.flows.scope import Scope
@@ -55,7 +55,7 @@ def measure(workspace: Path, rounds: int) -> None:
     store = open_store(workspace)
     flows = Flows(store)
     every = scopes_of(store)
-    sizes = [cube(flows, asked).draws.sum() for asked in every]
+    sizes = [flow_arrays(flows, asked).draws.sum() for asked in every]
     full = [asked for asked, size in zip(every, sizes, strict=True) if size * 2 > max(sizes)]
     scopes = list(islice(cycle(full), RUNS))
     names = [f"run {n}" for n in range(RUNS)]

@@ -20,7 +20,7 @@ from cimemories.curation import labelling
 from cimemories.curation.offline import generate_profiles
 from cimemories.evaluation import planning
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import scope
+from cimemories.flows.scope import resolve_scope
 from cimemories.metrics.headline import headline
 from cimemories.model import Profile
 from cimemories.store import datasets, judgements, labellings
@@ -80,7 +80,7 @@ def counts(store: Store) -> dict[str, int]:
 
 def numbers(store: Store, run_id: str) -> dict[str, object]:
     """The headline numbers of a run without its ids."""
-    found = headline(Flows(store), scope(store, run_id)).as_json()
+    found = headline(Flows(store), resolve_scope(store, run_id)).as_json()
     return {name: value for name, value in found.items() if name not in IDS}
 
 

@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 from test_metrics import COUNTED, DRAWS, LABELS, REVEALS, A, Arrays, N, X, close, exposures, kept_contexts, worlds
 from worlds import add_dataset, add_labels, add_run, ask, records
 
-from cimemories.flows.arrays import Cube, Names
+from cimemories.flows.arrays import FlowArrays, Names
 from cimemories.metrics import accumulation, bootstrap, violation
 from cimemories.metrics.accumulation import (
     Clock,
     Curves,
     Order,
+    accumulation_of,
     curves,
     first_leaks,
     hazard,
     independent,
-    of_cube,
     order_of,
     ordered_curve,
     signature_means,
@@ -39,13 +39,13 @@ from cimemories.metrics.violation import tally
 from cimemories.store.engine import Store
 
 
-def cube_of(arrays: Arrays) -> Cube:
+def arrays_of(arrays: Arrays) -> FlowArrays:
     reveals, draws, labels, counted = arrays
     profiles, attributes, contexts = labels.shape
     ids = np.arange(profiles * attributes).reshape(profiles, attributes)
     words = np.full((profiles, attributes), "", object)
     names = Names(ids, words, words, words, ~counted)
-    return Cube(reveals, draws, labels, counted, tuple(range(profiles)), tuple(range(contexts)), names)
+    return FlowArrays(reveals, draws, labels, counted, tuple(range(profiles)), tuple(range(contexts)), names)
 
 
 def made_of(arrays: Arrays, ns: tuple[int, ...] = (1, 2, 3)) -> Curves:
@@ -108,7 +108,7 @@ def test_the_worked_example_as_curves_orders_and_first_leaks() -> None:
     assert found.values[0, 0] == pytest.approx([0, 4 / 15, 7 / 15, 3 / 5])
     # n = 5: a leaks in t1 alone, b in t2 and t3. One task: (1/3 + 2/3) / 2; two: (2/3 + 1) / 2.
     assert found.values[1, 0] == pytest.approx([0, 1 / 2, 5 / 6, 1])
-    data = cube_of(arrays)
+    data = arrays_of(arrays)
     listed = order_of(data, 0)
     assert listed.tolist() == [0, 1, 2]
     assert ordered_curve(data, 0, listed, 5) == pytest.approx([0, 1 / 2, 1, 1])
@@ -125,7 +125,7 @@ def test_the_worked_example_as_curves_orders_and_first_leaks() -> None:
 @given(worlds(profiles=1, most=3), st.integers(1, 4), st.randoms(use_true_random=False))
 def test_a_given_order_is_what_all_its_draws_leak(arrays: Arrays, n: int, random: object) -> None:
     reveals, draws, labels, _ = arrays
-    data = cube_of(arrays)
+    data = arrays_of(arrays)
     kept = kept_contexts(labels[0])
     path = np.array(random.sample(kept, len(kept)), dtype=np.int64)  # type: ignore[attr-defined]
     rows = rows_of(0, arrays)
@@ -155,7 +155,7 @@ def test_the_baseline_is_the_mean_over_sets_of_tasks_at_the_responses_own_rates(
     kept, rows = kept_contexts(labels[0], draws[0]), rows_of(0, arrays)
     places = {c: [a for a in rows if c in dict(exposures(0, a, arrays))] for c in kept}
     rate = {c: sum(reveals[0, a, c] for a in of) / sum(draws[0, a, c] for a in of) for c, of in places.items() if of}
-    line = independent(cube_of(arrays), n)[0]
+    line = independent(arrays_of(arrays), n)[0]
     if not rows:
         assert np.isnan(line).all()
         return
@@ -174,10 +174,10 @@ def test_leaks_that_repeat_stay_below_the_baseline_and_even_ones_meet_it() -> No
     draws, counted = np.full((1, 3, 6), 1), np.ones((1, 3), np.bool_)
     repeating = np.array([[[1] * 6, [0] * 6, [0] * 6]])
     turns = np.array([[[1, 0] * 3, [0, 1] * 3, [0] * 6]])
-    same, even = (cube_of((reveals, draws, labels, counted)) for reveals in (repeating, turns))
+    same, even = (arrays_of((reveals, draws, labels, counted)) for reveals in (repeating, turns))
     assert close(independent(same, 1), independent(even, 1))
     assert close(independent(same, 1)[0], 1 - 0.5 ** np.arange(7))
-    of_same, of_even = (of_cube(data, (1,)).mean[0] for data in (same, even))
+    of_same, of_even = (accumulation_of(data, (1,)).mean[0] for data in (same, even))
     assert (of_same[2:] < independent(same, 1)[0, 2:] - 0.1).all()
     assert (of_even[2:] > independent(even, 1)[0, 2:]).all()
 
@@ -199,8 +199,8 @@ def many(profiles: int, seed: int = 3) -> Arrays:
 @pytest.mark.parametrize("profiles", [1, 3, 10])
 def test_the_band_ends_where_the_interval_of_violation_is(profiles: int) -> None:
     """The same bootstrap, its inner level drawn from the normal distribution: alike but for chance."""
-    data = cube_of(many(profiles))
-    found = of_cube(data, (1, 3))
+    data = arrays_of(many(profiles))
+    found = accumulation_of(data, (1, 3))
     expected = bootstrap.intervals_of(data, (1, 3)).violation
     for i, n in enumerate((1, 3)):
         assert found.mean[i, -1] == pytest.approx(expected[n].value)
@@ -213,20 +213,20 @@ def test_the_band_ends_where_the_interval_of_violation_is(profiles: int) -> None
 def test_worlds_with_nothing_to_leak_have_no_curve_and_do_not_fail() -> None:
     labels = np.array([[[N, N], [A, N]], [[X, X], [N, X]]])
     arrays = (np.zeros((2, 2, 2), int), np.full((2, 2, 2), 2), labels, np.array([[True, True], [True, True]]))
-    found = of_cube(cube_of(arrays), (1, 2))
+    found = accumulation_of(arrays_of(arrays), (1, 2))
     assert found.curves.profiles == 1 and np.isnan(found.curves.values[:, 0]).all()
     assert (found.mean == 0).all() and (found.high == 0).all() and found.half_way(2) is None
-    nobody = of_cube(cube_of(tuple(part[:1] for part in arrays)), (1, 2))  # type: ignore[arg-type]
+    nobody = accumulation_of(arrays_of(tuple(part[:1] for part in arrays)), (1, 2))  # type: ignore[arg-type]
     assert nobody.most == 0 and np.isnan(nobody.mean).all() and np.isnan(nobody.low).all()
     assert nobody.frame()["profiles"].tolist() == [0, 0]
-    empty = survival([first_leaks(cube_of(arrays), 0, order_of(cube_of(arrays), 0))])
+    empty = survival([first_leaks(arrays_of(arrays), 0, order_of(arrays_of(arrays), 0))])
     assert empty.attributes == 0 and np.isnan(empty.silent).all() and empty.median is None
 
 
 @settings(max_examples=60)
 @given(worlds(profiles=3), st.sampled_from(list(Clock)))
 def test_kaplan_meier_is_the_product_over_times_of_those_who_stay_silent(arrays: Arrays, clock: Clock) -> None:
-    data = cube_of(arrays)
+    data = arrays_of(arrays)
     found = [first_leaks(data, p, order_of(data, p, Order.SHUFFLED, 7)) for p in range(3)]
     pairs = [
         (int(time), bool(leaked))
@@ -253,7 +253,7 @@ def test_censoring_counts_where_users_differ_in_tasks() -> None:
     labels = np.array([[[X] * 4, [N] * 4], [[X, X, U_, U_], [N, N, U_, U_]]])
     reveals = np.zeros((2, 2, 4), int)
     reveals[0, 0, 2] = 1
-    data = cube_of((reveals, np.full((2, 2, 4), 1), labels, np.ones((2, 2), np.bool_)))
+    data = arrays_of((reveals, np.full((2, 2, 4), 1), labels, np.ones((2, 2), np.bool_)))
     line = survival([first_leaks(data, p, order_of(data, p)) for p in range(2)])
     assert line.silent.tolist() == [1, 1, 1, 0]
     assert line.at_risk.tolist() == [2, 2, 2, 1]
@@ -264,7 +264,7 @@ U_ = -1
 
 
 def test_orders_hold_every_retained_task_once_and_the_worst_first(sqlite_store: Store) -> None:
-    data = cube_of(many(2))
+    data = arrays_of(many(2))
     for p in range(2):
         kept = order_of(data, p).tolist()
         assert kept == kept_contexts(data.labels[p])

@@ -14,7 +14,7 @@ from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile,
 from cimemories.agreement.people import people_agreement
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import scope
+from cimemories.flows.scope import resolve_scope
 from cimemories.model import Label
 from cimemories.review.effect import decision_effect
 from cimemories.review.sampling import draw_slice, expected_interval, population
@@ -163,7 +163,7 @@ def test_what_the_decisions_do_to_a_run(store: Store) -> None:
     data, labelling = world(store)
     reveals = np.random.default_rng(0).integers(0, 4, size=CODES.shape)
     run = add_run(store, data, 3, reveals)
-    found = decision_effect(Flows(store), scope(store, run, labelling))
+    found = decision_effect(Flows(store), resolve_scope(store, run, labelling))
     page = agreement("agreement.box.effect", run=run)
     markup = said(page)
     for name, numbers in (("alone", found.consensus), ("with", found.decisions)):

@@ -13,7 +13,7 @@ from worlds import add_dataset, add_labels, add_run, records
 
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import Verdicts, scope
+from cimemories.flows.scope import Verdicts, resolve_scope
 from cimemories.metrics.headline import headline
 from cimemories.model import JudgementStatus
 from cimemories.store import audits
@@ -34,7 +34,7 @@ def flows_of(store: Store, run_id: str) -> list[Flow]:
             .where(response.c.run == run_id)
             .order_by(response.c.profile, response.c.context, response.c.sample)
         ).all()
-        dataset = scope(store, run_id).run.dataset
+        dataset = resolve_scope(store, run_id).run.dataset
     own = {person.id: person.attribute_ids for person in records(store, dataset)}
     return [(row.id, a) for row in rows for a in own[row.profile]]
 
@@ -131,7 +131,7 @@ def test_the_switch_counts_people_before_the_judge_and_nothing_else(world: World
     a, b, _ = person.attribute_ids
 
     def violation(verdicts: Verdicts) -> float:
-        return headline(flows, scope(store, run_id, verdicts=verdicts)).violation[1]
+        return headline(flows, resolve_scope(store, run_id, verdicts=verdicts)).violation[1]
 
     assert violation(Verdicts.PEOPLE) == violation(Verdicts.JUDGE) == pytest.approx(0.6)
     # The judge says that a is revealed in one message of t1: a person says it is not. b leaks for sure in t3: two
@@ -147,9 +147,9 @@ def test_the_switch_counts_people_before_the_judge_and_nothing_else(world: World
     with store.write() as connection:
         audits.undo(connection, dataset, "Ada", "1", "2")
     assert violation(Verdicts.PEOPLE) == pytest.approx((1 / 5 + 101 / 125) / 2)
-    versions = [scope(store, run_id, verdicts=v).version for v in Verdicts]
+    versions = [resolve_scope(store, run_id, verdicts=v).version for v in Verdicts]
     say(store, dataset, "Ada", Said(at[0, 1], a, FULL))
-    after = [scope(store, run_id, verdicts=v).version for v in Verdicts]
+    after = [resolve_scope(store, run_id, verdicts=v).version for v in Verdicts]
     assert after[0] == versions[0] and len({*versions, *after}) == 3
 
 
@@ -160,7 +160,7 @@ def test_a_verdict_where_the_judge_has_none_waits(store: Store) -> None:
     first, second = (f for f in flows_of(store, run_id) if f[1] == records(store, data.id)[0].attribute_ids[0])
     say(store, data.id, "Ada", Said(*second, FULL))
     flows = Flows(store)
-    assert headline(flows, scope(store, run_id, verdicts=Verdicts.PEOPLE)).violation[1] == 0.0
+    assert headline(flows, resolve_scope(store, run_id, verdicts=Verdicts.PEOPLE)).violation[1] == 0.0
     say(store, data.id, "Ada", Said(*first, FULL))
-    found = headline(flows, scope(store, run_id, verdicts=Verdicts.PEOPLE))
+    found = headline(flows, resolve_scope(store, run_id, verdicts=Verdicts.PEOPLE))
     assert (found.violation[1], found.judged) == (1.0, 1)

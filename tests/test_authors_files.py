@@ -21,7 +21,7 @@ from cimemories.evaluation.importing import import_bytes
 from cimemories.evaluation.judging import Serves, by_rules
 from cimemories.exchange import exporting
 from cimemories.exchange.exporting import Format
-from cimemories.flows.arrays import cube
+from cimemories.flows.arrays import flow_arrays
 from cimemories.formats.official import FormatError
 from cimemories.model import Attribute, canonical_event, is_bio
 from cimemories.simulator.answers import answer
@@ -112,7 +112,7 @@ def test_a_record_of_before_follows_the_rule_of_today(sqlite_store: Store) -> No
     with sqlite_store.write() as connection:
         connection.execute(sa.update(tables.attribute).values(bio=False))
     flows, asked = ask(sqlite_store, run_id)
-    assert cube(flows, asked).names.bio.tolist() == [[True, False]]
+    assert flow_arrays(flows, asked).names.bio.tolist() == [[True, False]]
 
 
 # ---- events as the file spells them

@@ -29,10 +29,10 @@ from cimemories.compare.sensitivity import (
     variants,
 )
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.flows.arrays import IdentifierRule, asked_for, cube
+from cimemories.flows.arrays import IdentifierRule, flow_arrays, necessary_mask
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import Labels, scope
-from cimemories.metrics.breakdown import PARTS, By, spoken_for
+from cimemories.flows.scope import Labels, resolve_scope
+from cimemories.metrics.breakdown import PARTS, By, flow_coverage
 from cimemories.metrics.headline import headline
 from cimemories.metrics.violation import balanced, exposures
 from cimemories.model import JudgementStatus
@@ -114,16 +114,16 @@ def test_many_profiles_are_drawn_at_random_and_the_same_every_time() -> None:
 def test_each_choice_is_moved_alone(sqlite_store: Store) -> None:
     run_ids = world(sqlite_store)
     flows = Flows(sqlite_store)
-    found = study(flows, [scope(sqlite_store, run_id) for run_id in run_ids])
+    found = study(flows, [resolve_scope(sqlite_store, run_id) for run_id in run_ids])
     tried = list(variants(found))
     by_name = {item.name: item for item in tried}
     assert {item.choice for item in tried} == set(Choice) - {Choice.JUDGE}
     assert len(by_name) == len(tried) and found.base.threshold == 1
     assert sum(item.choice == Choice.THRESHOLD for item in tried) == 49
     for place, run_id in enumerate(run_ids):
-        alone = headline(flows, scope(sqlite_store, run_id, labels=Labels.CONSENSUS))
+        alone = headline(flows, resolve_scope(sqlite_store, run_id, labels=Labels.CONSENSUS))
         assert by_name["consensus alone"].numbers[place].balanced[0] == close(alone.balanced)
-        plain = headline(flows, scope(sqlite_store, run_id), IdentifierRule.NONE)
+        plain = headline(flows, resolve_scope(sqlite_store, run_id), IdentifierRule.NONE)
         assert by_name["identifiers by the rule 'none'"].numbers[place].flows[0] == plain.flows
     assert [key for key, _ in left_out(found)] == list(found.votes.keys)
     frame = as_frame(found, tried, ["a", "b"])
@@ -140,36 +140,36 @@ def test_each_choice_is_moved_alone(sqlite_store: Store) -> None:
 def test_another_judge_is_a_choice_where_runs_have_several(sqlite_store: Store) -> None:
     run_id = judged_world(sqlite_store).run_id
     flows = Flows(sqlite_store)
-    asked = scope(sqlite_store, run_id)
+    asked = resolve_scope(sqlite_store, run_id)
     found = study(flows, [asked])
     tried = {item.name: item.numbers[0] for item in judged_otherwise(flows, found)}
     ways = {"judge 1": "judge judge 1", "judge 2": "judge judge 2"}
     ways |= {way: f"{way} of the judges" for way in ("any", "majority", "all")}
     assert set(tried) == set(ways.values())
     for way, name in ways.items():
-        theirs = headline(flows, scope(sqlite_store, run_id, judge_id=way))
+        theirs = headline(flows, resolve_scope(sqlite_store, run_id, judge_id=way))
         assert tried[name].mean_violation[0] == close(theirs.violation[asked.run.samples])
         assert tried[name].mean_completeness[0] == close(theirs.completeness)
         assert tried[name].flows[0] == theirs.flows
     assert len({item.mean_violation[0] for item in tried.values()}) > 1
-    alone = study(flows, [scope(sqlite_store, world(sqlite_store)[0])])
+    alone = study(flows, [resolve_scope(sqlite_store, world(sqlite_store)[0])])
     assert judged_otherwise(flows, alone) == []
 
 
 def test_a_trial_is_the_difference_of_two_settings(sqlite_store: Store) -> None:
     run_ids = world(sqlite_store)
     flows = Flows(sqlite_store)
-    found = study(flows, [scope(sqlite_store, run_id) for run_id in run_ids])
+    found = study(flows, [resolve_scope(sqlite_store, run_id) for run_id in run_ids])
     setting = setting_of(found, 0.7, [10, 20, 70], IdentifierRule.EXACT)
     tried = trial(found, setting, ["a", "b"], Measure.VIOLATION, flows_of(flows, found)).frame.set_index("run")
     for name, run_id in zip("ab", run_ids, strict=True):
-        then = headline(flows, scope(sqlite_store, run_id, rule="looser"))
-        now = headline(flows, scope(sqlite_store, run_id))
+        then = headline(flows, resolve_scope(sqlite_store, run_id, rule="looser"))
+        now = headline(flows, resolve_scope(sqlite_store, run_id))
         n = then.scope.run.samples
         assert tried.loc[name, "violation"] == close(then.violation[n])
         assert tried.loc[name, "balanced_change"] == close(then.balanced - now.balanced)
         assert tried.loc[name, "retained"] == then.retained
-        said = spoken_for(flows, scope(sqlite_store, run_id, rule="looser"))
+        said = flow_coverage(flows, resolve_scope(sqlite_store, run_id, rule="looser"))
         assert tried.loc[name, "speaks"] == close(said.share)
     with pytest.raises(ValueError, match="weights"):
         setting_of(found, None, [0, 0, 0], IdentifierRule.EXACT)
@@ -180,16 +180,16 @@ def test_every_flow_is_spoken_for_or_told_why_not(sqlite_store: Store, by: By) -
     run_ids = world(sqlite_store)
     flows = Flows(sqlite_store)
     for run_id in run_ids:
-        asked = scope(sqlite_store, run_id)
-        data = cube(flows, asked)
-        found = spoken_for(flows, asked, by)
+        asked = resolve_scope(sqlite_store, run_id)
+        data = flow_arrays(flows, asked)
+        found = flow_coverage(flows, asked, by)
         assert found.whole["inappropriate"] == exposures(data).flows
-        assert found.whole["necessary"] == asked_for(data.draws, data.labels).sum()
+        assert found.whole["necessary"] == necessary_mask(data.draws, data.labels).sum()
         assert found.pairs == 2 * 8 * 4
         assert (found.frame[list(PARTS)].sum(axis=1) == found.frame["pairs"]).all()
         assert found.frame["pairs"].sum() == found.pairs and found.frame["speaks"].sum() == found.speaks
         assert 0 < found.decided < found.speaks
-        assert spoken_for(flows, scope(sqlite_store, run_id, labels="consensus"), by).decided == 0
+        assert flow_coverage(flows, resolve_scope(sqlite_store, run_id, labels="consensus"), by).decided == 0
 
 
 def test_a_flow_that_nobody_judged_or_that_only_signs_is_not_spoken_for(sqlite_store: Store) -> None:
@@ -197,7 +197,7 @@ def test_a_flow_that_nobody_judged_or_that_only_signs_is_not_spoken_for(sqlite_s
     add_labels(sqlite_store, data.id, [[[X, X], [N, X], [A, N]]])
     missing = {(0, 1, sample): JudgementStatus.FAILED for sample in range(2)}
     run_id = add_run(sqlite_store, data.id, 2, [[[1, 2], [2, 0], [0, 1]]], missing=missing)
-    found = spoken_for(Flows(sqlite_store), scope(sqlite_store, run_id))
+    found = flow_coverage(Flows(sqlite_store), resolve_scope(sqlite_store, run_id))
     assert (found.speaks, found.whole["not_judged"], found.whole["ambiguous"]) == (2, 3, 1)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from worlds import add_dataset, add_labels, add_run, ask, records
 
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
-from cimemories.flows.arrays import Cube, Names, mean_or_nan
+from cimemories.flows.arrays import FlowArrays, Names, mean_or_nan
 from cimemories.metrics import completeness, violation
 from cimemories.metrics.headline import headline
 from cimemories.model import Label
@@ -77,7 +77,7 @@ CODES = st.sampled_from([UNLABELLED, A, N, X])
 
 
 @st.composite
-def cubes(draw: st.DrawFn) -> tuple[Cube, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def some_arrays(draw: st.DrawFn) -> tuple[FlowArrays, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     shape = draw(st.tuples(st.integers(1, 2), st.integers(1, 4), st.integers(1, 3)))
     size = int(np.prod(shape))
 
@@ -87,27 +87,27 @@ def cubes(draw: st.DrawFn) -> tuple[Cube, npt.NDArray[np.int64], npt.NDArray[np.
     draws = array(st.integers(0, 3))
     reveals = np.minimum(array(st.integers(0, 3)), draws)
     counted = np.array(draw(st.lists(st.booleans(), min_size=size, max_size=size))).reshape(shape)[:, :, 0]
-    cube = Cube(
+    flow_arrays = FlowArrays(
         reveals, draws, array(CODES), counted, tuple(range(shape[0])), tuple(range(shape[2])), Names.unnamed(*shape[:2])
     )
-    return cube, array(CODES), np.arange(size)
+    return flow_arrays, array(CODES), np.arange(size)
 
 
 @settings(max_examples=150)
-@given(cubes(), st.integers(1, 3))
+@given(some_arrays(), st.integers(1, 3))
 def test_leaving_one_decision_out_is_computing_everything_anew(
-    drawn: tuple[Cube, npt.NDArray[np.int64], npt.NDArray[np.int64]], n: int
+    drawn: tuple[FlowArrays, npt.NDArray[np.int64], npt.NDArray[np.int64]], n: int
 ) -> None:
-    cube, other, numbers = drawn
-    at = tuple(np.unravel_index(numbers, cube.labels.shape))
-    ours = without_each(cube, at, other[at], n)
+    flow_arrays, other, numbers = drawn
+    at = tuple(np.unravel_index(numbers, flow_arrays.labels.shape))
+    ours = without_each(flow_arrays, at, other[at], n)
     for i in numbers:
-        labels = cube.labels.copy()
+        labels = flow_arrays.labels.copy()
         place = tuple(axis[i] for axis in at)
         labels[place] = other[place]
         plain = (
-            mean_or_nan(violation.by_profile(cube.reveals, cube.draws, labels, cube.counted, n)),
-            mean_or_nan(completeness.by_profile(cube.reveals, cube.draws, labels)),
+            mean_or_nan(violation.by_profile(flow_arrays.reveals, flow_arrays.draws, labels, flow_arrays.counted, n)),
+            mean_or_nan(completeness.by_profile(flow_arrays.reveals, flow_arrays.draws, labels)),
         )
         assert (ours[0][i], ours[1][i]) == pytest.approx(plain, nan_ok=True)
 

@@ -16,7 +16,7 @@ from worlds import make_profile
 from cimemories.curation import labelling
 from cimemories.evaluation import planning, runs
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import scope
+from cimemories.flows.scope import resolve_scope
 from cimemories.metrics.headline import headline
 from cimemories.simulator.server import running_simulator
 from cimemories.store import runs as store_runs
@@ -145,7 +145,7 @@ def test_numbers_are_those_of_what_is_there(sqlite_store: Store) -> None:
     row = row_of(sqlite_store, whole)
     assert row.responses == {"ok": 7 * SAMPLES, "truncated": SAMPLES}
     assert row.coverage == 7 / 8
-    found = [headline(Flows(sqlite_store), scope(sqlite_store, run_id)) for run_id in (whole, partial)]
+    found = [headline(Flows(sqlite_store), resolve_scope(sqlite_store, run_id)) for run_id in (whole, partial)]
     assert found[0].coverage == 7 / 8
     assert found[0].violation == found[1].violation
     assert found[0].violation[SAMPLES] > 0

@@ -14,7 +14,7 @@ from worlds import add_dataset, add_labels, add_run, ask, records
 
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import scope
+from cimemories.flows.scope import resolve_scope
 from cimemories.leaks import gallery
 from cimemories.leaks.basket import Item, held, item_of
 from cimemories.leaks.gallery import RANKS, Facet, narrowed, ordered, run_ids, scopes_of, step
@@ -102,12 +102,12 @@ def test_full_examples_are_the_leaks_that_count_and_severity_is_their_order(sqli
     where = {"dataset_id": data.id, "context": person.context_ids[1], "annotator": "Ada"}
     with sqlite_store.write() as connection:
         decisions.add(connection, attribute=person.attribute_ids[1], label=Label.INAPPROPRIATE, **where)
-    asked = scope(sqlite_store, asked.run.id)
+    asked = resolve_scope(sqlite_store, asked.run.id)
     examples = gallery.gallery(flows, [asked])
     assert examples["certainty"].tolist() == ["unanimous", "person", "unanimous"]
     with sqlite_store.write() as connection:
         decisions.add(connection, attribute=person.attribute_ids[1], label=Label.NECESSARY, **where)
-    assert len(gallery.gallery(flows, [scope(sqlite_store, asked.run.id)])) == 2
+    assert len(gallery.gallery(flows, [resolve_scope(sqlite_store, asked.run.id)])) == 2
 
 
 @pytest.mark.parametrize("judge", [None, "any", "majority", "all"])
@@ -115,7 +115,7 @@ def test_full_examples_are_the_leaks_that_count_and_severity_is_their_order(sqli
 def test_whose_claims_count_is_as_in_the_metrics(sqlite_store: Store, judge: str | None, grounded: bool) -> None:
     world = judged_world(sqlite_store, seed=3)
     flows = Flows(sqlite_store)
-    asked = scope(sqlite_store, world.run_id, judge_id=judge, grounded=grounded)
+    asked = resolve_scope(sqlite_store, world.run_id, judge_id=judge, grounded=grounded)
     examples = gallery.gallery(flows, [asked])
     full = examples[examples["strength"] == "full"]
     counted = leaks(flows, asked)

@@ -30,9 +30,9 @@ from worlds import (
 )
 
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
-from cimemories.flows.arrays import IdentifierRule, cube
+from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import scope
+from cimemories.flows.scope import resolve_scope
 from cimemories.metrics import completeness, heatmap, violation
 from cimemories.metrics.accumulation import accumulation
 from cimemories.metrics.headline import headline
@@ -66,7 +66,7 @@ def worked_example(store: Store, **changes: Any) -> tuple[int, str]:
 
 
 def numbers(flows: Flows, run_id: str, rule: IdentifierRule = IdentifierRule.EXACT) -> dict[str, Any]:
-    return headline(flows, scope(flows.store, run_id), rule).as_json()
+    return headline(flows, resolve_scope(flows.store, run_id), rule).as_json()
 
 
 def random_world(store: Store, seed: int) -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
@@ -138,7 +138,7 @@ def test_what_was_written_is_what_is_counted(store: Store, seed: int) -> None:
     run_id, reveals, draws, labels = random_world(store, seed)
     flows, asked = ask(store, run_id)
     for rule, free in zip(IdentifierRule, ({0}, {0, 1}, set[int]()), strict=True):
-        data = cube(flows, asked, rule)
+        data = flow_arrays(flows, asked, rule)
         assert (data.reveals.tolist(), data.draws.tolist()) == (reveals.tolist(), draws.tolist())
         assert data.labels.tolist() == labels.tolist()
         assert data.counted.tolist() == [[a not in free for a in range(labels.shape[1])]] * len(labels)
@@ -264,7 +264,7 @@ def test_a_decision_changes_the_numbers_at_once_and_taking_it_back_restores_them
         return first
 
     before = both()
-    cells_before = heatmap.cells(flows, scope(store, run_id), 1)
+    cells_before = heatmap.cells(flows, resolve_scope(store, run_id), 1)
     # b in t3 was revealed five times of five: necessary now, so a and b are 0.2 and 1 - 3/5.
     decide(1, 2, Label.NECESSARY)
     after = both()
@@ -272,17 +272,17 @@ def test_a_decision_changes_the_numbers_at_once_and_taking_it_back_restores_them
     assert after["violation"]["1"] == pytest.approx((0.2 + 0.4) / 2)
     assert after["completeness"] == pytest.approx((1 + 3 / 5) / 2)
     assert after["discarded_contexts"] == 1
-    assert not heatmap.cells(flows, scope(store, run_id), 1).equals(cells_before)
+    assert not heatmap.cells(flows, resolve_scope(store, run_id), 1).equals(cells_before)
     decide(1, 2, Label.AMBIGUOUS, "bob")
-    assert cube(flows, scope(store, run_id)).labels[0, 1, 2] == A
+    assert flow_arrays(flows, resolve_scope(store, run_id)).labels[0, 1, 2] == A
     decide(1, 2, None, "bob")
     assert both() == after
     decide(1, 2, None)
     assert both() == before
-    pd.testing.assert_frame_equal(heatmap.cells(flows, scope(store, run_id), 1), cells_before)
+    pd.testing.assert_frame_equal(heatmap.cells(flows, resolve_scope(store, run_id), 1), cells_before)
     # What the personas left ambiguous is settled by a person.
     decide(2, 2, Label.INAPPROPRIATE)
-    assert cube(flows, scope(store, run_id)).labels[0, 2, 2] == X
+    assert flow_arrays(flows, resolve_scope(store, run_id)).labels[0, 2, 2] == X
 
 
 def test_a_new_judgement_shows_at_once(store: Store) -> None:
@@ -290,13 +290,13 @@ def test_a_new_judgement_shows_at_once(store: Store) -> None:
     dataset_id, run_id = worked_example(store, missing=missing, status=WorkStatus.RUNNING)
     flows, asked = ask(store, run_id)
     person = records(store, dataset_id)[0]
-    before = cube(flows, asked)
+    before = flow_arrays(flows, asked)
     assert before.draws[0, :, 2].tolist() == [4, 4, 4]
     with store.write() as connection:
         (item,) = judgements.owed(connection, run_id, asked.judge.id, person.id)
         settle_judgement(connection, item.response, asked.judge.id, None, person.attribute_ids[2:])
         work.bump(connection, run_id)
-    after = cube(flows, scope(store, run_id))
+    after = flow_arrays(flows, resolve_scope(store, run_id))
     assert after.draws[0, :, 2].tolist() == [5, 5, 5]
     assert after.reveals[0, 2, 2] == before.reveals[0, 2, 2] + 1
     assert numbers(flows, run_id)["ambiguous_exposure"] == pytest.approx(1 / 5)
@@ -314,10 +314,10 @@ def test_only_a_full_reveal_by_the_judge_that_is_asked_for_counts(store: Store) 
             )
         work.bump(connection, run_id)
     flows = Flows(store)
-    assert headline(flows, scope(store, run_id)).violation[1] == pytest.approx(0.6)
-    assert headline(flows, scope(store, run_id, judge_id=second)).violation[5] == 0.0
+    assert headline(flows, resolve_scope(store, run_id)).violation[1] == pytest.approx(0.6)
+    assert headline(flows, resolve_scope(store, run_id, judge_id=second)).violation[5] == 0.0
     with pytest.raises(StoreError, match="second-judge"):
-        scope(store, run_id, judge_id=second + 1)
+        resolve_scope(store, run_id, judge_id=second + 1)
 
 
 def test_a_run_without_labels_has_no_numbers_and_says_so(store: Store) -> None:
@@ -337,7 +337,7 @@ def test_a_run_without_labels_has_no_numbers_and_says_so(store: Store) -> None:
 
 def test_labels_come_from_the_newest_labelling_unless_another_is_asked_for(sqlite_store: Store) -> None:
     dataset_id, run_id = worked_example(sqlite_store)
-    first = scope(sqlite_store, run_id).labelling
+    first = resolve_scope(sqlite_store, run_id).labelling
     newer = add_labels(sqlite_store, dataset_id, np.full((1, 3, 3), A), name="second thoughts")
     with sqlite_store.write() as connection:
         stamp = sa.update(tables.labelling).where(tables.labelling.c.id == newer).values(created="9999-01-01T00:00:00Z")
@@ -346,9 +346,9 @@ def test_labels_come_from_the_newest_labelling_unless_another_is_asked_for(sqlit
     assert first is not None
     assert numbers(flows, run_id)["labels"] == newer
     assert numbers(flows, run_id)["violation"]["5"] is None
-    assert headline(flows, scope(sqlite_store, run_id, first.id)).violation[5] == 1.0
+    assert headline(flows, resolve_scope(sqlite_store, run_id, first.id)).violation[5] == 1.0
     with pytest.raises(StoreError, match=newer):
-        scope(sqlite_store, run_id, "labelling-none")
+        resolve_scope(sqlite_store, run_id, "labelling-none")
 
 
 def test_the_json_keeps_its_contract(store: Store) -> None:

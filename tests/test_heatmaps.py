@@ -13,7 +13,7 @@ from worlds import add_labels, add_profiles, add_run, ask, make_profile, records
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import scope
+from cimemories.flows.scope import resolve_scope
 from cimemories.metrics import heatmap
 from cimemories.metrics.heatmap import (
     By,
@@ -178,7 +178,7 @@ def test_two_runs_are_held_against_the_same_labels(sqlite_store: Store) -> None:
     first, second = (add_run(sqlite_store, dataset, SAMPLES, r) for r in (reveals, np.zeros_like(reveals)))
     other = add_run(sqlite_store, dataset, SAMPLES, SAMPLES - reveals, judge="another judge")
     flows = Flows(sqlite_store)
-    asked = scope(sqlite_store, first)
+    asked = resolve_scope(sqlite_store, first)
     quiet, note = as_first(flows, asked, second)
     assert (quiet.run.id, quiet.labelling, quiet.judge, note) == (second, asked.labelling, asked.judge, "")
     judged, note = as_first(flows, asked, other)

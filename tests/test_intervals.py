@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
-from cimemories.flows.arrays import Cube, IdentifierRule, Names, retained
+from cimemories.flows.arrays import FlowArrays, IdentifierRule, Names, retained
 from cimemories.metrics import bootstrap
 from cimemories.metrics import violation as metrics_violation
-from cimemories.metrics.bootstrap import intervals_of, paired_cubes
+from cimemories.metrics.bootstrap import intervals_of, paired_arrays
 from cimemories.metrics.breakdown import Grouping, baselines, dropped, measured
 
 CODES = st.sampled_from([NECESSARY, INAPPROPRIATE, INAPPROPRIATE, AMBIGUOUS, UNLABELLED])
@@ -23,7 +23,7 @@ Array = npt.NDArray[np.int64]
 
 
 @st.composite
-def cubes(draw: st.DrawFn, profiles: int | None = None) -> Cube:
+def some_arrays(draw: st.DrawFn, profiles: int | None = None) -> FlowArrays:
     shape = (profiles or draw(st.integers(1, 3)), draw(st.integers(1, 4)), draw(st.integers(1, 4)))
     size = math.prod(shape)
 
@@ -34,10 +34,10 @@ def cubes(draw: st.DrawFn, profiles: int | None = None) -> Cube:
     reveals = np.minimum(array(st.integers(0, 3)), draws)
     counted = array(st.integers(0, 3))[:, :, 0] > 0
     names = Names.unnamed(*shape[:2])
-    return Cube(reveals, draws, array(CODES), counted, tuple(range(shape[0])), tuple(range(shape[2])), names)
+    return FlowArrays(reveals, draws, array(CODES), counted, tuple(range(shape[0])), tuple(range(shape[2])), names)
 
 
-def brute_group(data: Cube, groups: Grouping, group: int, n: int) -> tuple[float, float]:
+def brute_group(data: FlowArrays, groups: Grouping, group: int, n: int) -> tuple[float, float]:
     """Violation@n and completeness of one group, by the words of the definitions."""
     codes = np.broadcast_to(groups.codes, data.draws.shape)
     kept = retained(data.labels)
@@ -71,9 +71,9 @@ def brute_group(data: Cube, groups: Grouping, group: int, n: int) -> tuple[float
     return (float(np.mean(leaked)) if leaked else math.nan, float(np.mean(told)) if told else math.nan)
 
 
-@given(cubes(), st.integers(1, 4), st.integers(0, 2))
+@given(some_arrays(), st.integers(1, 4), st.integers(0, 2))
 @settings(max_examples=60, deadline=None)
-def test_a_breakdown_is_the_definition_on_the_flows_of_each_group(data: Cube, n: int, axis: int) -> None:
+def test_a_breakdown_is_the_definition_on_the_flows_of_each_group(data: FlowArrays, n: int, axis: int) -> None:
     length = data.draws.shape[axis]
     shape = [1, 1, 1]
     shape[axis] = length
@@ -104,7 +104,7 @@ def test_resampling_a_few_values_has_the_distribution_of_all_possible_draws() ->
         for _ in product(chosen[1], repeat=len(chosen[1]))
     ]
     columns = [values[:, None] for values in groups]
-    found = bootstrap.resampled_means(columns, bootstrap.profile_draws(2, 200_000, 1), 1)[:, 0]
+    found = bootstrap.resampled_means(columns, bootstrap.resampled_profiles(2, 200_000, 1), 1)[:, 0]
     mean = np.average(exact, weights=weights)
     spread = math.sqrt(np.average((np.array(exact) - mean) ** 2, weights=weights))
     assert abs(found.mean() - mean) < 5 * spread / math.sqrt(200_000)
@@ -118,7 +118,7 @@ def test_the_normal_limit_for_many_values_is_what_drawing_gives() -> None:
     random = np.random.default_rng(3)
     groups = [random.beta(1, 3, (random.integers(30, 60), 2)) for _ in range(10)]
     assert sum(map(len, groups)) > bootstrap.MANY
-    times = bootstrap.profile_draws(len(groups), 4000, 5)
+    times = bootstrap.resampled_profiles(len(groups), 4000, 5)
     limit = bootstrap.resampled_means(groups, times, 7)
     held = bootstrap._Groups.of(groups)
     drawn = bootstrap._exact(held, held.shifts(), times, np.random.default_rng(8)) / len(groups)
@@ -129,9 +129,9 @@ def test_the_normal_limit_for_many_values_is_what_drawing_gives() -> None:
     )
 
 
-@given(cubes(profiles=6), st.integers(1, 3))
+@given(some_arrays(profiles=6), st.integers(1, 3))
 @settings(max_examples=40, deadline=None)
-def test_an_interval_holds_its_number_and_is_the_same_every_time(data: Cube, n: int) -> None:
+def test_an_interval_holds_its_number_and_is_the_same_every_time(data: FlowArrays, n: int) -> None:
     first, again = intervals_of(data, (n,), resamples=200), intervals_of(data, (n,), resamples=200)
     for one, two in zip(
         (first.violation[n], first.completeness, first.balanced),
@@ -146,10 +146,10 @@ def test_an_interval_holds_its_number_and_is_the_same_every_time(data: Cube, n: 
         assert math.isnan(item.value) or item.low - 1e-9 <= item.value <= item.high + 1e-9
 
 
-@given(cubes(profiles=5), st.integers(1, 3))
+@given(some_arrays(profiles=5), st.integers(1, 3))
 @settings(max_examples=40, deadline=None)
-def test_a_run_against_itself_differs_by_nothing(data: Cube, n: int) -> None:
-    found = paired_cubes(data, data, n, resamples=50)
+def test_a_run_against_itself_differs_by_nothing(data: FlowArrays, n: int) -> None:
+    found = paired_arrays(data, data, n, resamples=50)
     for item in (found.violation, found.completeness):
         assert math.isnan(item.value) or (item.value, item.low, item.high) == (0, 0, 0)
 
@@ -159,13 +159,13 @@ def test_fewer_than_five_profiles_speak_for_attributes() -> None:
     draws, reveals = np.full(labels.shape, 2), np.ones(labels.shape, np.int64)
     for users, said in ((4, "attributes"), (5, "users")):
         part = [np.resize(whole, (users, 2, 2)) for whole in (reveals, draws, labels)]
-        data = Cube(*part, np.ones((users, 2), np.bool_), tuple(range(users)), (0, 1), Names.unnamed(users, 2))
+        data = FlowArrays(*part, np.ones((users, 2), np.bool_), tuple(range(users)), (0, 1), Names.unnamed(users, 2))
         assert intervals_of(data, (1,), resamples=20).violation[1].speaks_for == said
 
 
-@given(cubes())
+@given(some_arrays())
 @settings(max_examples=40, deadline=None)
-def test_constant_strategies_are_the_ends_of_both_scales(data: Cube) -> None:
+def test_constant_strategies_are_the_ends_of_both_scales(data: FlowArrays) -> None:
     everything, nothing, _ = baselines(data)
     for side in ("violation", "completeness"):
         values = getattr(everything, side), getattr(nothing, side)
@@ -178,7 +178,7 @@ def test_the_substring_rule_names_what_it_leaves_out() -> None:
     bio = np.array([[False, False, False, True, False]])
     blank = np.full((1, 5), "", object)
     names = Names(np.arange(5).reshape(1, 5), keys, blank, blank, bio)
-    data = Cube(np.ones((1, 5, 1), int), np.ones((1, 5, 1), int), labels, ~bio, (0,), (0,), names)
+    data = FlowArrays(np.ones((1, 5, 1), int), np.ones((1, 5, 1), int), labels, ~bio, (0,), (0,), names)
     # Its age makes mortgage an identifier; coverage is not named, since it violates nowhere.
     assert dropped(data, IdentifierRule.SUBSTRING) == ["mortgage_rate"]
     assert dropped(data, IdentifierRule.EXACT) == []
@@ -196,6 +196,6 @@ def test_the_balanced_score_is_a_harmonic_mean(violation: float, completeness: f
 def test_the_leak_rate_counts_exposures_and_its_macro_mean_counts_contexts() -> None:
     labels = np.array([[[NECESSARY, NECESSARY, NECESSARY], [INAPPROPRIATE, INAPPROPRIATE, AMBIGUOUS]]])
     draws, reveals = np.array([[[4, 4, 4], [4, 1, 4]]]), np.array([[[4, 4, 4], [1, 1, 4]]])
-    data = Cube(reveals, draws, labels, np.ones((1, 2), np.bool_), (0,), (0, 1, 2), Names.unnamed(1, 2))
+    data = FlowArrays(reveals, draws, labels, np.ones((1, 2), np.bool_), (0,), (0, 1, 2), Names.unnamed(1, 2))
     found = metrics_violation.leak_rate(data)
     assert (found.micro, found.macro, found.reveals, found.draws) == (2 / 5, (1 / 4 + 1) / 2, 2, 5)

@@ -18,7 +18,7 @@ from cimemories.agreement import judge_audit
 from cimemories.agreement.judge_audit import CHANCE, NO_EXPOSURE, NO_REVEAL, Counted, column, corrected, rogan_gladen
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import Scope, scope
+from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.model import JudgementStatus, Strength
 from cimemories.review.sampling import NOT_REVEALED, audit_plan, audit_population, draw, draw_audit_slice
 from cimemories.store import audits, judgements
@@ -40,7 +40,7 @@ def drawn_world(store: Store) -> tuple[Flows, Scope]:
     add_labels(store, data.id, rng.integers(0, 3, (2, 8, 4)))
     reveals = rng.integers(0, 4, (2, 8, 4)) * (rng.random((2, 8, 4)) < 0.3)
     run_id = add_run(store, data.id, 3, reveals, missing={(0, 0, 2): JudgementStatus.UNPARSED})
-    return Flows(store), scope(store, run_id)
+    return Flows(store), resolve_scope(store, run_id)
 
 
 def test_a_slice_is_drawn_of_everything_judged_and_speaks_for_it(sqlite_store: Store) -> None:
@@ -166,7 +166,7 @@ def test_baselines_and_a_judge_without_judgements_say_what_is_undefined(sqlite_s
     with sqlite_store.write() as connection:
         judgements.assign(connection, asked.run.id, [add_judge(connection, "late")])
     slice_id = draw_audit_slice(flows, asked, size=40, seed=1, claimed=0.5, name="s", annotator="Ada")
-    other = scope(sqlite_store, add_run(sqlite_store, asked.run.dataset, 1, {}))
+    other = resolve_scope(sqlite_store, add_run(sqlite_store, asked.run.dataset, 1, {}))
     with pytest.raises(StoreError, match="was drawn of"):
         judge_audit.judge_audit(flows, other, slice_id)
     empty = judge_audit.judge_audit(flows, asked, slice_id)
@@ -175,7 +175,7 @@ def test_baselines_and_a_judge_without_judgements_say_what_is_undefined(sqlite_s
         items = audits.slice_items(connection, slice_id)
         said = [Said(i.response, i.attribute, FULL if i.stratum.startswith("full") else NONE) for i in items]
         audits.add_all(connection, asked.run.dataset, "Ada", said)
-    asked = scope(sqlite_store, asked.run.id)
+    asked = resolve_scope(sqlite_store, asked.run.id)
     found = judge_audit.judge_audit(flows, asked, slice_id)
     good, late = found.judges
     assert (good.precision.value, good.recall.value, good.kappa.value, found.spoken) == (1, 1, 1, pytest.approx(1))
@@ -292,7 +292,7 @@ def test_the_rate_is_of_inappropriate_pairs_in_retained_contexts_alone(sqlite_st
     data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
     add_labels(sqlite_store, data.id, [[[X, X, N], [X, X, X], [N, N, A]]])
     run_id = add_run(sqlite_store, data.id, 5, [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]])
-    flows, asked = Flows(sqlite_store), scope(sqlite_store, run_id)
+    flows, asked = Flows(sqlite_store), resolve_scope(sqlite_store, run_id)
     slice_id = draw_audit_slice(flows, asked, size=1000, seed=1, claimed=0.5, name="all", annotator="Ada")
     with sqlite_store.write() as connection:
         second = add_judge(connection, "blind judge")
@@ -303,7 +303,7 @@ def test_the_rate_is_of_inappropriate_pairs_in_retained_contexts_alone(sqlite_st
         claims = judgements.claims(connection, asked.judge.id, [i.response for i in items])
         said = [Said(i.response, i.attribute, FULL if i.attribute in claims[i.response] else NONE) for i in items]
         audits.add_all(connection, data.id, "Ada", said)
-    asked = scope(sqlite_store, run_id)
+    asked = resolve_scope(sqlite_store, run_id)
     found = judge_audit.judge_audit(flows, asked, slice_id)
     first, blind = (judge_audit.correction(flows, asked, found, j.judge) for j in found.judges)
     assert (first.exposures, first.audited) == (25, 25)

@@ -12,7 +12,7 @@ from worlds import add_dataset, add_judge, add_labels, add_profiles, add_run, ma
 from cimemories.agreement.judge_audit import correction, judge_audit
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import scope
+from cimemories.flows.scope import resolve_scope
 from cimemories.model import Profile
 from cimemories.review.sampling import draw_audit_slice
 from cimemories.store import audits, judgements, reviews
@@ -50,7 +50,7 @@ def world(store: Store, **names: Any) -> tuple[int, str]:
 
 
 def slice_of(store: Store, run_id: str, size: int = 45) -> int:
-    flows, asked = Flows(store), scope(store, run_id)
+    flows, asked = Flows(store), resolve_scope(store, run_id)
     return draw_audit_slice(flows, asked, size=size, seed=1, claimed=0.5, name=f"{size}", annotator="Ada")
 
 
@@ -161,13 +161,13 @@ def test_the_figures_are_the_analysis_layers(store: Store, bench: dict[str, Any]
     with store.write() as connection:
         judgements.assign(connection, run_id, [add_judge(connection, "second")])
         items = audits.slice_items(connection, slice_id)
-        claims = judgements.claims(connection, scope(store, run_id).judge.id, [i.response for i in items])
+        claims = judgements.claims(connection, resolve_scope(store, run_id).judge.id, [i.response for i in items])
         told = [Said(i.response, i.attribute, FULL if i.attribute in claims[i.response] else NONE) for i in items]
         wrong = next(n for n, s in enumerate(told) if s.verdict == FULL)
         told[wrong] = Said(told[wrong].response, told[wrong].attribute, NONE)
         audits.add_all(connection, data, "Ada", told)
     page = opened(PAGE, run=run_id)
-    flows, asked = Flows(store), scope(store, run_id)
+    flows, asked = Flows(store), resolve_scope(store, run_id)
     found = judge_audit(flows, asked, slice_id)
     own = found.judges[0]
     assert own.precision.value == pytest.approx(19 / 20) and own.recall.value == 1.0
@@ -215,7 +215,7 @@ def test_people_count_before_the_judge_only_where_it_is_asked_for(store: Store) 
         told = [
             Said(response, person.attribute_ids[0], NONE)
             for profile, context, response in judgements.judged_in(
-                connection, run_id, scope(store, run_id).judge.id, [(person.id, person.context_ids[0])]
+                connection, run_id, resolve_scope(store, run_id).judge.id, [(person.id, person.context_ids[0])]
             )
         ]
         audits.add_all(connection, data, "Ada", told)

@@ -13,7 +13,7 @@ from worlds import add_run
 
 from cimemories.cli import cli
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import scope
+from cimemories.flows.scope import resolve_scope
 from cimemories.metrics.headline import headline
 from cimemories.store.engine import WORKSPACE, Store, shared_store
 
@@ -35,7 +35,7 @@ def test_the_pages_count_as_their_address_says(store: Store, world: JudgedWorld)
     seen = set()
     for query in ({}, {"judge": world.judges[1]}, {"judge": "majority"}, {"judge": "majority", "grounded": 1}):
         page = opened(HEATMAPS, run=world.run_id, n=2, **query)
-        asked = scope(store, world.run_id, judge_id=query.get("judge"), grounded="grounded" in query)
+        asked = resolve_scope(store, world.run_id, judge_id=query.get("judge"), grounded="grounded" in query)
         numbers = headline(Flows(store), asked)
         share = f"violation@2 {100 * numbers.violation[2]:.1f} %"
         assert share in said(page)
@@ -68,7 +68,7 @@ def test_the_command_line_asks_the_same(store: Store, world: JudgedWorld) -> Non
         return done.stdout
 
     found = json.loads(out("metrics", world.run_id, "--judge", "all", "--grounded", "--json"))
-    numbers = headline(Flows(store), scope(store, world.run_id, judge_id="all", grounded=True))
+    numbers = headline(Flows(store), resolve_scope(store, world.run_id, judge_id="all", grounded=True))
     alone = json.loads(json.dumps(numbers.as_json()))
     assert {name: found[name] for name in alone} == alone
     assert (found["combine"], found["grounded_only"], len(found["judges"])) == ("all", True, 3)

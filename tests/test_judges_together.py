@@ -16,7 +16,7 @@ from cimemories import seeds
 from cimemories.agreement.judges import judges_agreement
 from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import scope
+from cimemories.flows.scope import resolve_scope
 from cimemories.leaks.message import leak_view
 from cimemories.metrics.headline import comparison_warnings, headline, run_warnings, task_checks
 from cimemories.model import JudgementStatus
@@ -162,7 +162,7 @@ def test_runs_that_differ_in_more_than_their_model_are_told_apart(sqlite_store: 
     for text in ("not sent", "0.7", "necessary+5, order shuffled", "eeeeeeee"):
         [told] = [item for item in found if text in item and ("parameter t" in item or text != "not sent")]
         assert one in told and two in told
-    counted = comparison_warnings(sqlite_store, [one, scope(sqlite_store, one, grounded=True)])
+    counted = comparison_warnings(sqlite_store, [one, resolve_scope(sqlite_store, one, grounded=True)])
     assert len(counted) == 1 and "grounded ones" in counted[0]
 
 
@@ -188,11 +188,11 @@ def test_a_judge_of_the_reasoning_is_kept_apart(sqlite_store: Store) -> None:
         work.bump(connection, run_id)
     flows = Flows(sqlite_store)
     for way in ("any", "majority", "all"):
-        assert [judge.name for judge in scope(sqlite_store, run_id, judge_id=way).judges] == ["test-judge"]
+        assert [judge.name for judge in resolve_scope(sqlite_store, run_id, judge_id=way).judges] == ["test-judge"]
     assert judges_agreement(flows, run_id).pairs == ()
-    asked = scope(sqlite_store, run_id, judge_id="matcher on reasoning")
+    asked = resolve_scope(sqlite_store, run_id, judge_id="matcher on reasoning")
     found = headline(flows, asked)
-    assert (found.violation[2], headline(flows, scope(sqlite_store, run_id)).violation[2]) == (0.0, 1.0)
+    assert (found.violation[2], headline(flows, resolve_scope(sqlite_store, run_id)).violation[2]) == (0.0, 1.0)
     assert any("numbers of the reasoning" in note for note in found.notes)
     frame = flows.query(asked, "SELECT DISTINCT profile, context FROM {flow}")
     view = leak_view(flows, asked, int(frame["profile"][0]), int(frame["context"][0]))

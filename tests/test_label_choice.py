@@ -12,7 +12,7 @@ from worlds import add_labels, add_profiles, add_run, make_profile, records
 
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import Labels, scope
+from cimemories.flows.scope import Labels, resolve_scope
 from cimemories.metrics.headline import headline
 from cimemories.model import Label
 from cimemories.store import decisions, labellings
@@ -52,23 +52,26 @@ def world(store: Store) -> str:
 def test_each_choice_of_labels_gives_its_own_numbers_and_none_is_served_for_another(store: Store) -> None:
     run_id = world(store)
     flows = Flows(store)
-    first = headline(flows, scope(store, run_id))
-    alone = headline(flows, scope(store, run_id, labels="consensus"))
+    first = headline(flows, resolve_scope(store, run_id))
+    alone = headline(flows, resolve_scope(store, run_id, labels="consensus"))
     # The decision took the leaking flow of the first attribute away; the second context has nothing inappropriate left.
     assert first.violation == {1: 0.0, 2: 0.0}
     assert (first.retained, alone.retained) == (1, 2)
     assert alone.violation == {1: 0.5, 2: 1.0}
     assert any("consensus alone" in note for note in alone.notes)
     assert alone.as_json()["labels_rule"] == "consensus alone"
-    for asked, found in ((scope(store, run_id), first), (scope(store, run_id, labels=Labels.CONSENSUS), alone)):
+    for asked, found in (
+        (resolve_scope(store, run_id), first),
+        (resolve_scope(store, run_id, labels=Labels.CONSENSUS), alone),
+    ):
         assert headline(Flows(store), asked).violation == found.violation
 
 
 def test_a_named_rule_turns_the_same_votes_into_other_labels(store: Store) -> None:
     run_id = world(store)
     flows = Flows(store)
-    paper = headline(flows, scope(store, run_id, labels="consensus", rule="paper"))
-    looser = headline(flows, scope(store, run_id, labels="consensus", rule="the unconcerned first"))
+    paper = headline(flows, resolve_scope(store, run_id, labels="consensus", rule="paper"))
+    looser = headline(flows, resolve_scope(store, run_id, labels="consensus", rule="the unconcerned first"))
     assert paper.violation == {1: 0.5, 2: 1.0}
     assert (paper.completeness, paper.ambiguous_exposure) == (1.0, 0.5)
     # What was ambiguous is necessary now: told in both samples of one context, in none of the other.
@@ -76,7 +79,7 @@ def test_a_named_rule_turns_the_same_votes_into_other_labels(store: Store) -> No
     assert np.isnan(looser.ambiguous_exposure)
     assert looser.violation == paper.violation
     with pytest.raises(StoreError, match="the unconcerned first"):
-        scope(store, run_id, rule="three thirds")
+        resolve_scope(store, run_id, rule="three thirds")
 
 
 def test_the_command_line_chooses_labels_rule_and_breakdown(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from worlds import add_dataset, add_labels, add_run
 
 from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import scope
+from cimemories.flows.scope import resolve_scope
 from cimemories.leaks import basket, gallery
 from cimemories.store.engine import open_store
 
@@ -34,7 +34,7 @@ def test_fast_keys_lead_to_the_right_example_and_into_the_basket(tmp_path: Path)
     labels[:, 0] = NECESSARY
     add_labels(store, data.id, labels)
     run_id = add_run(store, data.id, 3, np.random.default_rng(1).integers(1, 4, shape))
-    ids = gallery.gallery(Flows(store), [scope(store, run_id)])["id"].tolist()
+    ids = gallery.gallery(Flows(store), [resolve_scope(store, run_id)])["id"].tolist()
     assert len(ids) == 40
     with running_app(store.workspace) as (address, _), chromium() as browser:
         page = open_page(browser, f"{address}/leaks?run={run_id}")

@@ -12,7 +12,7 @@ from worlds import add_dataset, add_labels, add_run, records
 
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import scope
+from cimemories.flows.scope import resolve_scope
 from cimemories.leaks import basket, gallery
 from cimemories.model import Label
 from cimemories.store import decisions
@@ -72,7 +72,7 @@ def test_steps_lead_on_and_all_runs_can_be_browsed_together(store: Store) -> Non
     page = opened(PAGE, run=run_id)
     button(page, "Next").click().run()
     assert place(page) == "2 of 3"
-    ids = gallery.gallery(Flows(store), [scope(store, run_id)])["id"].tolist()
+    ids = gallery.gallery(Flows(store), [resolve_scope(store, run_id)])["id"].tolist()
     assert f"{run_id}.{named(page, 'attribute')}.{named(page, 'context')}" == ids[1]
     both = opened(PAGE, among="all")
     assert "2 runs: 6 inappropriate flows were revealed at least once" in said(both)
@@ -108,7 +108,7 @@ def test_several_judges_can_be_told_apart(store: Store) -> None:
     asked = judged_world(store, seed=5)
     page = opened(PAGE, run=asked.run_id)
     claimed = widget(page, "button_group", "Claimed by")
-    examples = gallery.gallery(Flows(store), [scope(store, asked.run_id)])
+    examples = gallery.gallery(Flows(store), [resolve_scope(store, asked.run_id)])
     full = examples[examples["strength"] == "full"]
     assert claimed.options[0] == rf"all judges \({(full['agreement'] == 'all').sum()}\)"
 

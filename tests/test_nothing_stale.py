@@ -14,12 +14,12 @@ from cimemories.compare.difference import difference
 from cimemories.compare.leaderboard import leaderboard, scopes_of
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import scope
+from cimemories.flows.scope import resolve_scope
 from cimemories.leaks.gallery import gallery
 from cimemories.leaks.gallery import scopes_of as all_scopes
 from cimemories.metrics import accumulation, heatmap
 from cimemories.metrics.bootstrap import intervals
-from cimemories.metrics.breakdown import By, breakdown, spoken_for
+from cimemories.metrics.breakdown import By, breakdown, flow_coverage
 from cimemories.metrics.headline import headline
 from cimemories.metrics.one_user import one_user, users
 from cimemories.model import JudgementStatus, Label
@@ -48,7 +48,7 @@ def everything(flows: Flows, dataset_id: int) -> dict[str, str]:
     """Every question of the Explore pages, to every run of a dataset."""
     with flows.store.read() as connection:
         ids = [row.id for row in runs.all_rows(connection) if row.dataset == dataset_id]
-    asked = [scope(flows.store, run_id) for run_id in ids]
+    asked = [resolve_scope(flows.store, run_id) for run_id in ids]
     found: dict[str, object] = {}
     for one in asked:
         found[f"headline {one.run.id}"] = headline(flows, one).as_json()
@@ -57,7 +57,7 @@ def everything(flows: Flows, dataset_id: int) -> dict[str, str]:
         found[f"cells {one.run.id}"] = heatmap.cells(flows, one, 1)
         found[f"curves {one.run.id}"] = accumulation.accumulation(flows, one)
         found |= {f"user {p} {one.run.id}": one_user(flows, one, p) for p in users(flows, one)}
-        found[f"spoken for {one.run.id}"] = spoken_for(flows, one)
+        found[f"spoken for {one.run.id}"] = flow_coverage(flows, one)
     found["leaderboard"] = leaderboard(flows, scopes_of(flows.store, ids))
     found["difference"] = difference(flows, asked[0], asked[1])
     found["gallery"] = gallery(flows, all_scopes(flows))

@@ -14,8 +14,8 @@ from hypothesis.extra import numpy as arrays
 from cimemories.compare.difference import in_words
 from cimemories.compare.ranking import MARK, front, place
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.flows.arrays import Cube, Names
-from cimemories.metrics.bootstrap import Interval, by_domain, changes, common, paired_cubes
+from cimemories.flows.arrays import FlowArrays, Names
+from cimemories.metrics.bootstrap import Interval, by_domain, changes, common, paired_arrays
 
 SHAPE = (2, 3, 3)
 DOMAINS = np.array([["finance", "health", "finance"]] * 2, object)
@@ -23,14 +23,14 @@ counts = arrays.arrays(np.int64, SHAPE, elements=st.integers(0, 3))
 codes = arrays.arrays(np.int64, SHAPE, elements=st.sampled_from([NECESSARY, INAPPROPRIATE, AMBIGUOUS]))
 
 
-def make(reveals: np.ndarray, draws: np.ndarray, labels: np.ndarray, first_context: int = 1) -> Cube:
+def make(reveals: np.ndarray, draws: np.ndarray, labels: np.ndarray, first_context: int = 1) -> FlowArrays:
     ids = np.arange(reveals.shape[0] * reveals.shape[1]).reshape(reveals.shape[:2])
     words = np.full(ids.shape, "key", object)
     bio = np.zeros(ids.shape, np.bool_)
     bio[:, 0] = True
     names = Names(ids, words, DOMAINS[: ids.shape[0], : ids.shape[1]], words, bio)
     contexts = tuple(range(first_context, first_context + reveals.shape[2]))
-    return Cube(
+    return FlowArrays(
         np.minimum(reveals, draws), draws, labels, ~bio, tuple(range(10, 10 + reveals.shape[0])), contexts, names
     )
 
@@ -41,7 +41,7 @@ def leaks(revealed: int, drawn: int, n: int) -> float:
     return sum(any(i < revealed for i in choice) for choice in choices) / len(choices)
 
 
-def expected(one: Cube, two: Cube, n: int, domain: str | None = None) -> tuple[float, float]:
+def expected(one: FlowArrays, two: FlowArrays, n: int, domain: str | None = None) -> tuple[float, float]:
     """Both differences by plain loops over common flows: over profiles the mean over attributes, or over contexts."""
     kept = (one.draws > 0) & (two.draws > 0)
     violation, told = [], []
@@ -85,7 +85,7 @@ def test_a_paired_difference_is_what_loops_over_common_flows_give(
 ) -> None:
     whole = make(reveals, draws, labels), make(others, other_draws, labels)
     one, two = common(*whole)
-    found = paired_cubes(one, two, n, resamples=50)
+    found = paired_arrays(one, two, n, resamples=50)
     violation, completeness = expected(*whole, n)
     assert (found.violation.value, found.completeness.value) == pytest.approx((violation, completeness), nan_ok=True)
     table = by_domain(one, two, n).set_index("domain")
@@ -119,8 +119,8 @@ def test_runs_are_compared_in_the_contexts_and_people_that_both_have() -> None:
     assert (left.profiles, left.contexts) == (right.profiles, right.contexts) == ((10,), (2, 3))
     tallied, _ = changes(left, right)
     assert (tallied.newly, tallied.flows) == (4, 4)
-    strange = Cube(two.reveals, two.draws, two.labels, two.counted, (99,), two.contexts, two.names)
-    assert math.isnan(paired_cubes(*common(one, strange), 1).violation.value)
+    strange = FlowArrays(two.reveals, two.draws, two.labels, two.counted, (99,), two.contexts, two.names)
+    assert math.isnan(paired_arrays(*common(one, strange), 1).violation.value)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from worlds import add_dataset, add_labels, add_run
 
 from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import scope
+from cimemories.flows.scope import resolve_scope
 from cimemories.leaks import basket, gallery
 from cimemories.store.engine import open_store
 from cimemories.ui import presses
@@ -118,7 +118,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     add_labels(store, data.id, labels)
     run_id = add_run(store, data.id, 2, np.full(shape, 2))
     flows = Flows(store)
-    asked = scope(store, run_id)
+    asked = resolve_scope(store, run_id)
     examples = gallery.gallery(flows, [asked])
     assert len(examples) == 16
     return Browsed(flows, {run_id: asked}, None, False, None), examples

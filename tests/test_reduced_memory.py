@@ -8,9 +8,9 @@ from judging_worlds import JudgedWorld, judged_world
 from worlds import add_run, ask
 
 from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
-from cimemories.flows.arrays import cube, retained
+from cimemories.flows.arrays import flow_arrays, retained
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import Combine, Scope, scope
+from cimemories.flows.scope import Combine, Scope, resolve_scope
 from cimemories.labels.votes import pair_runs
 from cimemories.leaks.message import leak_view
 from cimemories.metrics import completeness, heatmap, violation
@@ -22,7 +22,7 @@ WAYS = [(None, 1), ("judge 1", 1), (Combine.ANY, 1), (Combine.MAJORITY, 2), (Com
 
 
 def asked_of(store: Store, world: JudgedWorld, way: str | None, grounded: bool) -> tuple[Scope, list[int]]:
-    asked = scope(store, world.run_id, judge_id=way, grounded=grounded)
+    asked = resolve_scope(store, world.run_id, judge_id=way, grounded=grounded)
     judges = world.judges if way in set(Combine) else world.judges[:1] if way is None else world.judges[1:2]
     return asked, judges
 
@@ -35,7 +35,7 @@ def test_every_way_of_counting_is_what_a_loop_over_messages_counts(store: Store)
         for grounded in (False, True):
             asked, judges = asked_of(store, world, way, grounded)
             draws, reveals = world.counts(judges, need, grounded)
-            data = cube(flows, asked)
+            data = flow_arrays(flows, asked)
             assert (data.draws.tolist(), data.reveals.tolist()) == (draws.tolist(), reveals.tolist()), way
             assert data.labels.tolist() == world.labels.tolist()
             found = headline(flows, asked)
@@ -86,7 +86,7 @@ def test_messages_show_the_claims_that_are_counted_and_who_makes_them(sqlite_sto
         asked, judges = asked_of(sqlite_store, world, way, grounded=False)
         _, reveals = world.counts(judges, need, grounded=False)
         for p, c in {(0, 0), (1, 3)}:
-            profile = cube(flows, asked).profiles[p]
+            profile = flow_arrays(flows, asked).profiles[p]
             view = leak_view(flows, asked, profile, world.contexts[c])
             assert view is not None
             shown = [
@@ -124,11 +124,11 @@ def test_runs_on_a_pair_count_messages_that_held_it(sqlite_store: Store) -> None
 
 def test_a_judge_is_asked_for_by_id_or_name_and_a_wrong_one_is_refused(sqlite_store: Store) -> None:
     world = judged_world(sqlite_store)
-    by_id, by_name = (scope(sqlite_store, world.run_id, judge_id=x) for x in (world.judges[2], "judge 2"))
+    by_id, by_name = (resolve_scope(sqlite_store, world.run_id, judge_id=x) for x in (world.judges[2], "judge 2"))
     assert by_id.version == by_name.version
-    assert scope(sqlite_store, world.run_id).judge.name == "judge 0"
-    assert scope(sqlite_store, world.run_id, judge_id="majority").judge_words.startswith("majority of 3 judges")
+    assert resolve_scope(sqlite_store, world.run_id).judge.name == "judge 0"
+    assert resolve_scope(sqlite_store, world.run_id, judge_id="majority").judge_text.startswith("majority of 3 judges")
     with pytest.raises(StoreError, match=r"no judge nobody.*judge 1"):
-        scope(sqlite_store, world.run_id, judge_id="nobody")
+        resolve_scope(sqlite_store, world.run_id, judge_id="nobody")
     alone = add_run(sqlite_store, by_id.run.dataset, 1, {}, judge="lonely")
-    assert scope(sqlite_store, alone, judge_id="all").judge_ids == scope(sqlite_store, alone).judge_ids
+    assert resolve_scope(sqlite_store, alone, judge_id="all").judge_ids == resolve_scope(sqlite_store, alone).judge_ids

@@ -21,7 +21,7 @@ from cimemories.compare.leaderboard import bounds_text, percent
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows, shared_flows
-from cimemories.flows.scope import scope
+from cimemories.flows.scope import resolve_scope
 from cimemories.metrics.bootstrap import intervals
 from cimemories.model import Label, ResponseStatus
 from cimemories.report.collect import collect
@@ -46,7 +46,7 @@ def change(store: Store, run_id: str, **values: object) -> None:
 
 
 def made(store: Store, *run_ids: str, clock: datetime = CLOCK, **options: Any) -> Report:
-    return collect(shared_flows(store), [scope(store, run_id) for run_id in run_ids], made=clock, **options)
+    return collect(shared_flows(store), [resolve_scope(store, run_id) for run_id in run_ids], made=clock, **options)
 
 
 def two_runs(store: Store) -> tuple[Store, str, str]:
@@ -121,7 +121,7 @@ def test_a_comparison_says_who_leaks_less_and_what_speaks_against_it(still: tupl
     report = made(store, first, second)
     page = Page(as_html(report))
     flows = Flows(store)
-    found = difference(flows, scope(store, first), scope(store, second))
+    found = difference(flows, resolve_scope(store, first), resolve_scope(store, second))
     rows = next(rows for caption, rows in page.tables if "on common flows" in caption)
     assert [row[-1] for row in rows[1:]] == list(found.sentences("test-model", "gpt-5"))
     changed = page.table("Flows that change")["gpt-5"]
@@ -180,7 +180,7 @@ def _texts(svg: Any) -> str:
 
 def test_the_same_record_gives_the_same_bytes(still: tuple[Store, str, str]) -> None:
     store, first, second = still
-    scopes = [scope(store, run_id) for run_id in (first, second)]
+    scopes = [resolve_scope(store, run_id) for run_id in (first, second)]
     one, two = (collect(Flows(store), scopes, made=CLOCK) for _ in range(2))
     assert as_html(one) == as_html(two)
     assert as_markdown(one, "f") == as_markdown(two, "f")
@@ -259,7 +259,7 @@ def test_the_rule_is_said_with_what_it_leaves_out(sqlite_store: Store) -> None:
     page = Page(as_html(made(sqlite_store, run_id)))
     assert "the substring rule would leave out 1 key: mortgage" in page.text
     assert "never count as violations" in page.text
-    asked = collect(Flows(sqlite_store), [scope(sqlite_store, run_id)], IdentifierRule.SUBSTRING, made=CLOCK)
+    asked = collect(Flows(sqlite_store), [resolve_scope(sqlite_store, run_id)], IdentifierRule.SUBSTRING, made=CLOCK)
     other = Page(as_html(asked))
     assert "This leaves out 1 key beyond the biography." in other.text
     assert "--identifiers substring" in other.text
@@ -302,7 +302,7 @@ def test_judges_and_decisions_are_said(world: tuple[Store, str, str]) -> None:
     assert "People decided 1 pair; their decision goes before the votes." in page.text
     options = [{"labels": "consensus"}, {"judge_id": "any"}]
     alone, together = (
-        Page(as_html(collect(shared_flows(store), [scope(store, first, **way)], made=CLOCK))) for way in options
+        Page(as_html(collect(shared_flows(store), [resolve_scope(store, first, **way)], made=CLOCK))) for way in options
     )
     assert "People decided 1 pair; these decisions are not used here." in alone.text
     assert "An attribute counts where any of these 2 judges claim it." in together.text

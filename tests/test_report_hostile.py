@@ -19,7 +19,7 @@ from worlds import add_labels, add_profiles, add_run, make_profile
 
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import shared_flows
-from cimemories.flows.scope import scope
+from cimemories.flows.scope import resolve_scope
 from cimemories.model import Context
 from cimemories.report import render
 from cimemories.report.collect import collect
@@ -72,7 +72,7 @@ def build(store: Store) -> list[str]:
 
 def report_of(store: Store, *ids: str) -> Report:
     made = datetime(2026, 3, 1, tzinfo=UTC)
-    return collect(shared_flows(store), [scope(store, run_id) for run_id in ids], made=made)
+    return collect(shared_flows(store), [resolve_scope(store, run_id) for run_id in ids], made=made)
 
 
 def test_no_text_becomes_markup_in_html(sqlite_store: Store) -> None:

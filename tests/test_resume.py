@@ -34,7 +34,7 @@ from worlds import make_profile
 
 from cimemories.evaluation import planning, runs
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import scope
+from cimemories.flows.scope import resolve_scope
 from cimemories.formats.official import write_profiles
 from cimemories.metrics.headline import headline
 from cimemories.store import datasets
@@ -187,7 +187,7 @@ def test_two_evaluations_an_import_and_a_reader_at_once(
                     datasets.all_rows(connection)
                     there = store_runs.all_rows(connection)
                 for row in there:
-                    coverage = headline(flows, scope(opened, row.id)).coverage
+                    coverage = headline(flows, resolve_scope(opened, row.id)).coverage
                     assert 0 <= coverage <= 1
                 longest, rounds = max(longest, time.monotonic() - clock), rounds + 1
                 finished.wait(0.2)

@@ -15,9 +15,9 @@ from worlds import PERSONAS, add_dataset, add_labels, add_run, records
 from cimemories.compare.relabel import levels, numbers, shares_of
 from cimemories.compare.sensitivity import Setting, Study, study
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED, consensus
-from cimemories.flows.arrays import IdentifierRule, asked_for, mean_or_nan, retained_and_judged
+from cimemories.flows.arrays import IdentifierRule, mean_or_nan, necessary_mask, retained_and_judged
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import Labels, Scope, scope
+from cimemories.flows.scope import Labels, Scope, resolve_scope
 from cimemories.metrics import completeness
 from cimemories.metrics.headline import headline
 from cimemories.metrics.violation import balanced, tally
@@ -70,7 +70,7 @@ def test_every_threshold_gives_the_numbers_of_its_own_labels(seed: int, grid: li
         assert found.completeness[:, place].tolist() == close(complete.tolist())
         assert found.flows[place] == exposed.flows
         assert found.attributes[place] == len(exposed.profile)
-        assert found.necessary[place] == asked_for(draws, labels).sum()
+        assert found.necessary[place] == necessary_mask(draws, labels).sum()
         assert found.retained[place] == retained_and_judged(labels, draws).sum()
         whole = balanced(mean_or_nan(violation), mean_or_nan(complete))
         assert found.balanced[place] == close(whole)
@@ -139,8 +139,8 @@ def test_any_setting_gives_the_numbers_of_the_record(sqlite_store: Store, identi
     flows = Flows(sqlite_store)
     by_labels = {}
     for against in Labels:
-        now = [scope(sqlite_store, run_id, labels=against) for run_id in runs]
-        looser = [scope(sqlite_store, run_id, labels=against, rule="looser") for run_id in runs]
+        now = [resolve_scope(sqlite_store, run_id, labels=against) for run_id in runs]
+        looser = [resolve_scope(sqlite_store, run_id, labels=against, rule="looser") for run_id in runs]
         found = study(flows, now, identifiers)
         tried = Setting(0.7, (0.1, 0.2, 0.7), against, identifiers)
         for place in range(len(runs)):
@@ -155,7 +155,7 @@ def test_any_setting_gives_the_numbers_of_the_record(sqlite_store: Store, identi
 def test_a_decision_and_a_new_rule_show_at_once(store: Store) -> None:
     runs = world(store)
     flows = Flows(store)
-    before = study(flows, [scope(store, runs[0])])
+    before = study(flows, [resolve_scope(store, runs[0])])
     person = records(store, before.subjects[0].scope.run.dataset)[0]
     with store.write() as connection:
         for attribute in person.attribute_ids:
@@ -168,19 +168,19 @@ def test_a_decision_and_a_new_rule_show_at_once(store: Store) -> None:
                     annotator="Ada",
                     label=Label.AMBIGUOUS,
                 )
-    now = scope(store, runs[0])
+    now = resolve_scope(store, runs[0])
     after = study(flows, [now])
     assert after.at(after.base)[0].flows[0] < before.at(before.base)[0].flows[0]
     assert_headline(flows, after, now, after.base, 0)
     alone = replace(after.base, labels=Labels.CONSENSUS)
-    assert_headline(flows, after, scope(store, runs[0], labels="consensus"), alone, 0)
+    assert_headline(flows, after, resolve_scope(store, runs[0], labels="consensus"), alone, 0)
 
 
 def test_contexts_that_a_run_was_never_asked_decide_nothing(sqlite_store: Store) -> None:
     """One profile fewer contexts than another: what was not planned has votes, and no place in the numbers."""
     runs = world(sqlite_store)
     flows = Flows(sqlite_store)
-    before = study(flows, [scope(sqlite_store, runs[1])])
+    before = study(flows, [resolve_scope(sqlite_store, runs[1])])
     person = records(sqlite_store, before.subjects[0].scope.run.dataset)[0]
     with sqlite_store.write() as connection:
         gone = sa.select(response.c.id).where(
@@ -193,19 +193,19 @@ def test_contexts_that_a_run_was_never_asked_decide_nothing(sqlite_store: Store)
         connection.execute(sa.delete(judgement).where(judgement.c.response.in_(gone)))
         connection.execute(sa.delete(response).where(response.c.id.in_(gone)))
         work.bump(connection, runs[1])
-    asked = scope(sqlite_store, runs[1])
+    asked = resolve_scope(sqlite_store, runs[1])
     after = study(flows, [asked])
     assert after.at(after.base)[0].retained[0] < before.at(before.base)[0].retained[0]
     assert_headline(flows, after, asked, after.base, 0)
     loose = Setting(0.7, (0.1, 0.2, 0.7))
-    assert_headline(flows, after, scope(sqlite_store, runs[1], rule="looser"), loose, 0)
+    assert_headline(flows, after, resolve_scope(sqlite_store, runs[1], rule="looser"), loose, 0)
 
 
 def test_runs_that_do_not_share_their_labels_are_refused(sqlite_store: Store) -> None:
     data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=2)
     run_id = add_run(sqlite_store, data.id, 1, np.zeros((1, 3, 2), int))
     with pytest.raises(StoreError, match="none yet"):
-        study(Flows(sqlite_store), [scope(sqlite_store, run_id)])
+        study(Flows(sqlite_store), [resolve_scope(sqlite_store, run_id)])
     with pytest.raises(ValueError, match="at least one run"):
         study(Flows(sqlite_store), [])
 

@@ -12,8 +12,8 @@ from test_sensitivity import world as two_runs
 from worlds import add_dataset, add_run
 
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import scope
-from cimemories.metrics.breakdown import spoken_for
+from cimemories.flows.scope import resolve_scope
+from cimemories.metrics.breakdown import flow_coverage
 from cimemories.metrics.headline import headline
 from cimemories.store import labellings
 from cimemories.store.engine import Store
@@ -55,13 +55,15 @@ def test_moving_a_slider_gives_the_numbers_of_that_rule(app_store: Store, runs: 
     assert (app.query_params["threshold"], app.query_params["priors"]) == ("70", "10-20-70")
     text = said(app)
     with app_store.read() as connection:
-        assert labellings.current_rule(connection, scope(app_store, runs[0]).run.dataset) is None  # nothing is changed
+        assert (
+            labellings.current_rule(connection, resolve_scope(app_store, runs[0]).run.dataset) is None
+        )  # nothing is changed
     for run_id in runs:
-        then = scope(app_store, run_id, rule="looser")
+        then = resolve_scope(app_store, run_id, rule="looser")
         numbers = headline(Flows(app_store), then)
         for share in (numbers.violation[then.run.samples], numbers.completeness, numbers.balanced):
             assert f"<b>{percent(share)}</b>" in text
-        assert percent(spoken_for(Flows(app_store), then).share) in text
+        assert percent(flow_coverage(Flows(app_store), then).share) in text
     button(app, "Back to the current settings").click().run()
     assert "These are the current settings" in said(app) and "threshold" not in app.query_params
 

@@ -465,8 +465,8 @@ def test_who_answered_goes_along_with_recorded_calls_and_bundles(small: Store, t
         assert read_calls(other, tmp_path / "calls.xz") == MESSAGES
         assert done(other, server.url)[1].reused == MESSAGES
     with hostile_server(votes, card("maker/m")) as server:
-        asked_for = labelling.LabellingSpec(DATASET, "m", server.url, draws=1)
-        labelling.execute(small, labelling.plan(small, asked_for))
+        necessary_mask = labelling.LabellingSpec(DATASET, "m", server.url, draws=1)
+        labelling.execute(small, labelling.plan(small, necessary_mask))
         answering = f"{address_of(server.url)}, root maker/m"
     environment = {**outside(), "CIMEMORIES_WORKSPACE": str(small.workspace)}
     packed = tmp_path / "bundle.zip"

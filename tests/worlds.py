@@ -296,9 +296,9 @@ def settle_judgement(
 def ask(store: Store, run_id: str) -> tuple[Flows, Scope]:
     """Fresh flows of a record and the scope of a run as it stands now."""
     from cimemories.flows.flows import Flows
-    from cimemories.flows.scope import scope  # imported late: processes that only write need no DuckDB
+    from cimemories.flows.scope import resolve_scope  # imported late: processes that only write need no DuckDB
 
-    return Flows(store), scope(store, run_id)
+    return Flows(store), resolve_scope(store, run_id)
 
 
 def dead_pid() -> int:

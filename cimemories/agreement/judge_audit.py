@@ -224,7 +224,7 @@ def judge_audit(flows: Flows, asked: Scope, slice_id: int, counted: Counted = Co
     """The audit of a slice, remembered until somebody says something new. Raises StoreError for a slice that is not
     there, or not of this run."""
     key = ("judge audit", asked.version, asked.audits, slice_id, counted)
-    return flows.remember(key, lambda: _judge_audit(flows, asked, slice_id, counted))
+    return flows.cached(key, lambda: _judge_audit(flows, asked, slice_id, counted))
 
 
 def _judge_audit(flows: Flows, asked: Scope, slice_id: int, counted: Counted) -> JudgeAudit:
@@ -407,7 +407,7 @@ def correction(flows: Flows, asked: Scope, found: JudgeAudit, judge: JudgeRow) -
     """
     own = asked.by_judge(judge)
     key = ("judge correction", own.version, own.audits, found.slice.id)
-    return flows.remember(key, lambda: _correction(flows, own, found, judge))
+    return flows.cached(key, lambda: _correction(flows, own, found, judge))
 
 
 def _correction(flows: Flows, asked: Scope, found: JudgeAudit, judge: JudgeRow) -> Correction:

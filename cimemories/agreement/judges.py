@@ -81,7 +81,7 @@ def judges_agreement(flows: Flows, run_id: str, *, grounded: bool = False) -> Ju
         with flows.store.read() as connection:
             return _agreement(connection, run_id, judges, grounded)
 
-    return flows.remember(key, make)
+    return flows.cached(key, make)
 
 
 def _agreement(connection: sa.Connection, run_id: str, judges: list[JudgeRow], grounded: bool) -> JudgesAgreement:

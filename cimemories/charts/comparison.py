@@ -25,7 +25,7 @@ from cimemories.flows.arrays import Bools, Floats, IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Labels
 from cimemories.metrics.bootstrap import Interval
-from cimemories.metrics.breakdown import PARTS, WORDS, SpokenFor, spoken_for
+from cimemories.metrics.breakdown import PARTS, WORDS, FlowCoverage, flow_coverage
 from cimemories.seeds.published import Axis, PublishedMeasure
 
 if TYPE_CHECKING:
@@ -829,7 +829,7 @@ def _between(low: float, high: float) -> str:
 AMBIGUOUS, HATCHED, COVERAGE_CHARACTER = "#E69F00", "#808890", 6.6
 
 
-def spoken(rows: Sequence[tuple[str, SpokenFor]], by_group: bool) -> Drawing | None:
+def spoken(rows: Sequence[tuple[str, FlowCoverage]], by_group: bool) -> Drawing | None:
     """What share of flows the headline speaks for: a bar a run, or a bar a group of the one run. None without flows."""
     import plotly.graph_objects as go
 
@@ -904,7 +904,7 @@ def spoken(rows: Sequence[tuple[str, SpokenFor]], by_group: bool) -> Drawing | N
     return Drawing(fig, title, subtitle, f"{title}. One stacked bar each.", frame[columns])
 
 
-def _spoken_title(rows: Sequence[tuple[str, SpokenFor]], frame: pd.DataFrame, by_group: bool) -> str:
+def _spoken_title(rows: Sequence[tuple[str, FlowCoverage]], frame: pd.DataFrame, by_group: bool) -> str:
     if by_group:
         name, found = rows[0]
         first, last = frame.iloc[0], frame.iloc[-1]
@@ -961,7 +961,7 @@ class Trial:
 
 def flows_of(flows: Flows, found: Study) -> list[int]:
     """How many flows each run has, spoken for or not: [runs]."""
-    return [spoken_for(flows, subject.scope).pairs for subject in found.subjects]
+    return [flow_coverage(flows, subject.scope).pairs for subject in found.subjects]
 
 
 def trial(

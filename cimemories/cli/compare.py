@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cimemories.compare.sensitivity import ByProfiles, Range, Setting, Study, Tried
     from cimemories.flows.flows import Flows
     from cimemories.flows.scope import Scope
-    from cimemories.metrics.breakdown import SpokenFor
+    from cimemories.metrics.breakdown import FlowCoverage
     from cimemories.metrics.headline import Headline
 
 
@@ -209,7 +209,7 @@ def _side_by_side(numbers: Sequence[Headline]) -> None:
         ("coverage", *(percent(item.coverage) for item in numbers)),
         ("does the task", *(percent(item.does_task.share if item.does_task else None) for item in numbers)),
         ("memory", *(item.scope.run.composition for item in numbers)),
-        ("judge", *(item.scope.judge_words for item in numbers)),
+        ("judge", *(item.scope.judge_text for item in numbers)),
         ("", *("simulated" if item.scope.simulated else "" for item in numbers)),
     ]
     output.table([("", False), *((item.scope.run.id, True) for item in numbers)], rows)
@@ -339,7 +339,7 @@ def sensitivity(
     from cimemories.compare.ranking import Measure
     from cimemories.compare.sensitivity import by_profiles, judged_otherwise, ranges, study, variants
     from cimemories.flows.flows import Flows
-    from cimemories.metrics.breakdown import By, spoken_for
+    from cimemories.metrics.breakdown import By, flow_coverage
 
     chosen = identifier_rule(identifiers)
     if order_by not in set(Measure):
@@ -356,7 +356,7 @@ def sensitivity(
     settings = [*variants(found), *judged_otherwise(flows, found)]
     moved = ranges(found, settings, measure)
     fewer = by_profiles(found, measure)
-    spoken = [spoken_for(flows, asked, By(by), chosen) for asked in scopes]
+    spoken = [flow_coverage(flows, asked, By(by), chosen) for asked in scopes]
     if as_json:
         output.line(output.as_json_text(_json(found, names, measure, settings, moved, fewer, spoken, tried)))
         return
@@ -399,7 +399,7 @@ def _setting(found: Study, threshold: float | None, priors: str | None, without:
     return left
 
 
-def _now(found: Study, names: Sequence[str], spoken: Sequence[SpokenFor]) -> None:
+def _now(found: Study, names: Sequence[str], spoken: Sequence[FlowCoverage]) -> None:
     output.line(f"current settings: {found.rule.name}, {found.rule.words}")
     rows = [
         (
@@ -457,7 +457,7 @@ def _fewer(fewer: ByProfiles) -> None:
         output.line(f"\n{profiles_title(fewer, max(fewer.profiles // 2, 1))}.")
 
 
-def _groups(found: SpokenFor) -> None:
+def _groups(found: FlowCoverage) -> None:
     output.line(f"\n{found.words}; by group:")
     parts = [str(name) for name in found.frame.columns if name not in ("group", "share")]
     output.table(
@@ -509,7 +509,7 @@ def _json(
     settings: Sequence[Tried],
     moved: Sequence[Range],
     fewer: ByProfiles,
-    spoken: Sequence[SpokenFor],
+    spoken: Sequence[FlowCoverage],
     tried: Trial | None,
 ) -> dict[str, object]:
     """One object for scripts; nan becomes null."""
@@ -538,7 +538,7 @@ def _json(
         "order_by": str(measure),
         "simulated": any(bool(item.scope.simulated) for item in found.subjects),
         "runs": [
-            {"run": item.scope.run.id, "name": name, "n": item.n, "judge": item.scope.judge_words}
+            {"run": item.scope.run.id, "name": name, "n": item.n, "judge": item.scope.judge_text}
             for item, name in zip(found.subjects, names, strict=True)
         ],
         "settings": rows(as_frame(found, settings, names)),

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from cimemories.labels.survival import Contexts as ContextCounts
     from cimemories.labels.survival import Statistic, Survival
     from cimemories.labels.whatif import WhatIf
-    from cimemories.metrics.headline import Kinship
+    from cimemories.metrics.headline import FamilyCheck
     from cimemories.store.labellings import LabellingRow, RuleRow
 
 
@@ -296,7 +296,7 @@ def show_survival(
     found: Survival,
     kept: ContextCounts,
     lines: Sequence[Statistic],
-    kin: Sequence[Kinship],
+    kin: Sequence[FamilyCheck],
     as_json: bool,
 ) -> None:
     """Everything about one labelling, its warnings last."""
@@ -348,7 +348,7 @@ def _survival_object(
     found: Survival,
     kept: ContextCounts,
     lines: Sequence[Statistic],
-    kin: Sequence[Kinship],
+    kin: Sequence[FamilyCheck],
 ) -> dict[str, object]:
     from cimemories.labels.survival import PAPER
 

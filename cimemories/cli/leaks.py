@@ -157,9 +157,9 @@ def _leaks_json(asked: Scope, rows: Sequence[LeakRow], left: int, whole: int) ->
     return {
         "run": asked.run.id,
         "model": asked.run.model,
-        "judge": asked.judge_words,
+        "judge": asked.judge_text,
         "labelling": asked.labelling.id if asked.labelling else None,
-        "labels": asked.label_words,
+        "labels": asked.labels_text,
         "simulated": list(asked.simulated),
         "severity": list(SEVERITY),
         "examples": whole,

@@ -82,7 +82,7 @@ def metrics(
 
 
 def _headline(flows: Flows, asked: Scope, rule: IdentifierRule) -> None:
-    from cimemories.flows.arrays import cube
+    from cimemories.flows.arrays import flow_arrays
     from cimemories.metrics.bootstrap import intervals
     from cimemories.metrics.breakdown import baselines, dropped
     from cimemories.metrics.headline import headline
@@ -109,7 +109,7 @@ def _headline(flows: Flows, asked: Scope, rule: IdentifierRule) -> None:
         f"coverage     {percent(numbers.coverage):>8} {'':14}  "
         f"{numbers.judged:,} of {numbers.scope.run.expected:,} responses judged"
     )
-    data = cube(flows, asked, rule)
+    data = flow_arrays(flows, asked, rule)
     for item in baselines(data):
         output.line(f"baseline     {item.name}: violation {percent(item.violation)}, {_complete(item.completeness)}")
     if lost := dropped(data, rule):
@@ -296,8 +296,8 @@ def _accumulation_json(
     frame = found.frame()
     return {
         "run": asked.run.id,
-        "labels": asked.label_words,
-        "judge": asked.judge_words,
+        "labels": asked.labels_text,
+        "judge": asked.judge_text,
         "simulated": list(asked.simulated),
         "attributes": found.attributes,
         "flows": found.flows,

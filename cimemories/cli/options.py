@@ -165,11 +165,11 @@ def scope_of(
     """The scope that these options ask for: `labels` is a way of labelling or a labelling. Raises StoreError as
     analysis.scopes.scope does."""
     from cimemories.flows.scope import Labels as Against
-    from cimemories.flows.scope import scope
+    from cimemories.flows.scope import resolve_scope
 
     way = Against(labels) if labels in set(Against) else Against.DECISIONS
     labelling = None if labels in set(Against) else labels
-    return scope(store, run_id, labelling, judge, grounded=grounded, labels=way, rule=rule)
+    return resolve_scope(store, run_id, labelling, judge, grounded=grounded, labels=way, rule=rule)
 
 
 Dataset = Annotated[str, typer.Argument(help="Name of the dataset; `cimemories datasets` lists them.")]

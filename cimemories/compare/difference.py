@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 from cimemories.compare.leaderboard import same_dataset
-from cimemories.flows.arrays import IdentifierRule, Ints, asked_for, cube
+from cimemories.flows.arrays import IdentifierRule, Ints, flow_arrays, necessary_mask
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
-from cimemories.metrics.bootstrap import Interval, Paired, Tallied, by_domain, changes, common, paired_cubes
+from cimemories.metrics.bootstrap import Interval, Paired, Tallied, by_domain, changes, common, paired_arrays
 from cimemories.metrics.headline import comparison_warnings
 from cimemories.store import datasets
 from cimemories.store.engine import StoreError
@@ -113,7 +113,7 @@ def difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule =
     if first.version == second.version:
         raise StoreError(f"{first.run.id} cannot be held against itself: choose another run.")
     key = ("difference", first.version, second.version, rule)
-    found = flows.remember(key, lambda: _difference(flows, first, second, rule))
+    found = flows.cached(key, lambda: _difference(flows, first, second, rule))
     # A name or status moves without any number moving.
     return replace(found, first=first, second=second, warnings=comparison_warnings(flows.store, [first, second]))
 
@@ -122,13 +122,15 @@ def paired_on_common(flows: Flows, first: Scope, second: Scope, rule: Identifier
     """Second run minus first on their common flows, the intervals alone: what a table of many runs takes of each."""
     n = min(first.run.samples, second.run.samples)
     key = ("paired on common", first.version, second.version, rule)
-    return flows.remember(key, lambda: paired_cubes(*common(cube(flows, first, rule), cube(flows, second, rule)), n))
+    return flows.cached(
+        key, lambda: paired_arrays(*common(flow_arrays(flows, first, rule), flow_arrays(flows, second, rule)), n)
+    )
 
 
 def _difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule) -> Difference:
-    one, two = common(cube(flows, first, rule), cube(flows, second, rule))
+    one, two = common(flow_arrays(flows, first, rule), flow_arrays(flows, second, rule))
     n = min(first.run.samples, second.run.samples)
-    needed = asked_for(one.draws, one.labels) & asked_for(two.draws, two.labels)
+    needed = necessary_mask(one.draws, one.labels) & necessary_mask(two.draws, two.labels)
     tallied, changed = changes(one, two)
     return Difference(
         first=first,
@@ -178,7 +180,7 @@ def _named(flows: Flows, asked: Scope, changed: dict[str, Ints]) -> pd.DataFrame
     with flows.store.read() as connection:
         users, statements = datasets.wording(connection, asked.run.dataset)
         places = {row.id: row.context for row in datasets.contexts(connection, asked.run.dataset)}
-    data = cube(flows, asked)
+    data = flow_arrays(flows, asked)
     told = zip(data.names.attribute.reshape(-1), data.names.key.reshape(-1), data.names.domain.reshape(-1), strict=True)
     known = {int(a): (str(key), str(domain)) for a, key, domain in told}
     most = np.maximum(frame["first_reveals"] / frame["first_draws"], frame["second_reveals"] / frame["second_draws"])

@@ -19,10 +19,10 @@ import sqlalchemy as sa
 
 from cimemories.evaluation.costs import Cost, run_cost
 from cimemories.exchange.card import escaped
-from cimemories.flows.arrays import IdentifierRule, cube
+from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import default_labelling
-from cimemories.flows.scope import Combine, Scope, messages_first, scope
+from cimemories.flows.scope import Combine, Scope, messages_first, resolve_scope
 from cimemories.metrics.bootstrap import Interval, intervals
 from cimemories.metrics.breakdown import Baseline, baselines
 from cimemories.metrics.headline import (
@@ -95,9 +95,9 @@ def run_lines(flows: Flows, rows: Sequence[RunRow]) -> list[RunLine]:
             (labels.id, labels.revision) if labels else None,
             data.revision if data else 0,
         )
-        judges = flows.remember(("table judges", row.id, seats.get(row.id, 0)), partial(_judges, flows, row))
-        numbers = flows.remember(("table", *version), partial(_numbers, flows, row))
-        cost = flows.remember(("table cost", *version), partial(run_cost, flows.store, row.id))
+        judges = flows.cached(("table judges", row.id, seats.get(row.id, 0)), partial(_judges, flows, row))
+        numbers = flows.cached(("table", *version), partial(_numbers, flows, row))
+        cost = flows.cached(("table cost", *version), partial(run_cost, flows.store, row.id))
         found.append(
             RunLine(
                 run=row,
@@ -138,7 +138,7 @@ def _numbers(flows: Flows, row: RunRow) -> _Numbers:
     if not row.judged:
         return _Numbers(does_task=task)
     try:
-        numbers = headline(flows, scope(flows.store, row.id))
+        numbers = headline(flows, resolve_scope(flows.store, row.id))
     except StoreError:  # it was deleted a moment ago
         return _Numbers()
     return _Numbers(numbers.violation[row.samples], numbers.completeness, task)
@@ -220,7 +220,7 @@ class Line:
             "samples": self.run.samples,
             "profiles": self.numbers.profiles,
             "attributes": self.numbers.attributes,
-            "judge": self.scope.judge_words,
+            "judge": self.scope.judge_text,
             "labels": self.scope.labelling.id if self.scope.labelling else "",
             "memory": memory_words(self.run),
             "prompt": self.run.prompt_level,
@@ -308,7 +308,7 @@ def scopes_of(
         run_ids = [row.id for row in judged_runs(store, chosen)] if chosen is not None else []
     if not run_ids:
         raise StoreError("no run is judged yet, so there is nothing to compare. `cimemories runs` lists what is there.")
-    found = [scope(store, run_id, judge_id=judge) for run_id in dict.fromkeys(run_ids)]
+    found = [resolve_scope(store, run_id, judge_id=judge) for run_id in dict.fromkeys(run_ids)]
     same_dataset(found)
     return found
 
@@ -316,8 +316,8 @@ def scopes_of(
 def scopes_of_rows(store: Store, rows: Sequence[RunRow], judge: str | None = None) -> list[Scope]:
     """The same of runs of one dataset that have just been read, without reading for each what they have in common."""
     if not rows or judge not in (None, Combine.ONE):
-        return [scope(store, row.id, judge_id=judge) for row in rows]
-    first, found = scope(store, rows[0].id), []
+        return [resolve_scope(store, row.id, judge_id=judge) for row in rows]
+    first, found = resolve_scope(store, rows[0].id), []
     with store.read() as connection:
         for row in rows:
             judges = messages_first(judgements.of_run(connection, row.id))
@@ -355,7 +355,7 @@ def leaderboard(
     widest = max(lines, key=lambda item: item.numbers.flows, default=None)
     return Leaderboard(
         lines=tuple(reversed(ranked)),
-        constants=baselines(cube(flows, widest.scope, rule)) if widest else (),
+        constants=baselines(flow_arrays(flows, widest.scope, rule)) if widest else (),
         warnings=(*covered_alike(lines), *comparison_warnings(flows.store, scopes)) if len(scopes) > 1 else (),
         rule=rule,
     )
@@ -386,7 +386,7 @@ def line(
 ) -> Line:
     """One run's line; see leaderboard."""
     at = min(n or asked.run.samples, asked.run.samples)
-    found = flows.remember(("line", asked.version, rule, at), lambda: _line(flows, asked, rule, at))
+    found = flows.cached(("line", asked.version, rule, at), lambda: _line(flows, asked, rule, at))
     # A name or status moves without any number moving.
     numbers = headline(flows, asked, rule) if warned else replace(found.numbers, scope=asked, warnings=())
     return replace(found, numbers=numbers)
@@ -577,7 +577,7 @@ def _run(line: Line, name: str) -> Row:
             percent(line.numbers.leak_rate.micro),
             percent(line.numbers.coverage),
             str(line.run.samples) if line.n == line.run.samples else f"{line.n} of {line.run.samples}",
-            line.scope.judge_words,
+            line.scope.judge_text,
             f"{labels.model} ({labels.id})" if labels else "none",
             str(line.as_record()["memory"]),
             line.run.prompt_level,

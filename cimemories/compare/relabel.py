@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cimemories.flows.arrays import Bools, Floats, Ints
-from cimemories.metrics.violation import balanced_many, quiet_of
+from cimemories.metrics.violation import balanced_many, no_leak_probability
 
 EXACTLY = 1.0
 
@@ -181,6 +181,6 @@ def _silence(reveals: Ints, draws: Ints, n: int) -> Floats:
     codes = draws.astype(np.int64) * size + reveals
     table = np.ones(size * size, np.float64)
     for code in np.flatnonzero(np.bincount(codes, minlength=1)).tolist():
-        table[code] = quiet_of(code // size, code % size, n)
+        table[code] = no_leak_probability(code // size, code % size, n)
     found: Floats = table[codes]
     return found

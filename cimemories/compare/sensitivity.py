@@ -22,10 +22,10 @@ from cimemories.compare.leaderboard import same_dataset
 from cimemories.compare.ranking import Measure, ranks, tau
 from cimemories.compare.relabel import Numbers, Shares, levels, mean_over, numbers, shares_of
 from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY, UNLABELLED
-from cimemories.flows.arrays import Bools, Cube, Floats, IdentifierRule, Ints, cube
+from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AppliedRule, VoteCounts, rule_of
-from cimemories.flows.scope import Combine, Labels, Scope, Verdicts, judge_title, messages_first, scope
+from cimemories.flows.scope import Combine, Labels, Scope, Verdicts, judge_title, messages_first, resolve_scope
 from cimemories.labels.whatif import labelled_pairs
 from cimemories.metrics.violation import balanced_many
 from cimemories.store import judgements
@@ -173,7 +173,7 @@ def study(
     first = scopes[0]
     key = ("sensitivity votes", labelling, pairs.counts.revision, first.dataset_revision)
     keys = tuple(persona.key for persona in pairs.counts.personas)
-    votes = flows.remember(key, lambda: Votes(labelling, keys, shares_of(pairs.counts.votes), pairs.decided_labels))
+    votes = flows.cached(key, lambda: Votes(labelling, keys, shares_of(pairs.counts.votes), pairs.decided_labels))
     applied = first.rule or rule_of(flows.store, labelling)
     base = Setting(applied.threshold, applied.priors, first.labels, rule)
     return Study(tuple(subject(flows, asked, pairs.counts, n) for asked in scopes), pairs.counts, votes, base, applied)
@@ -199,7 +199,7 @@ def subject(flows: Flows, asked: Scope, counts: VoteCounts, n: int | None = None
     whole = replace(asked, labels=Labels.DECISIONS, rule=None)
 
     def made() -> Subject:
-        by_rule = {rule: cube(flows, whole, rule) for rule in IdentifierRule}
+        by_rule = {rule: flow_arrays(flows, whole, rule) for rule in IdentifierRule}
         data = by_rule[IdentifierRule.EXACT]
         return Subject(
             scope=asked,
@@ -211,18 +211,18 @@ def subject(flows: Flows, asked: Scope, counts: VoteCounts, n: int | None = None
             n=min(n or asked.run.samples, asked.run.samples),
         )
 
-    return replace(flows.remember(("sensitivity subject", whole.version, counts.revision, n), made), scope=asked)
+    return replace(flows.cached(("sensitivity subject", whole.version, counts.revision, n), made), scope=asked)
 
 
-def _rows(flows: Flows, whole: Scope, counts: VoteCounts, data: Cube) -> Ints:
+def _rows(flows: Flows, whole: Scope, counts: VoteCounts, data: FlowArrays) -> Ints:
     """The pair of each cell that has a label; runs on the same pairs share one array."""
     labelled = data.labels != UNLABELLED
     said = (counts.labelling_id, counts.revision, whole.dataset_revision)
     key = ("sensitivity rows", *said, data.profiles, data.contexts, hash(np.packbits(labelled).tobytes()))
-    return flows.remember(key, lambda: pair_rows(counts, data, labelled))
+    return flows.cached(key, lambda: pair_rows(counts, data, labelled))
 
 
-def pair_rows(counts: VoteCounts, data: Cube, labelled: Bools) -> Ints:
+def pair_rows(counts: VoteCounts, data: FlowArrays, labelled: Bools) -> Ints:
     """Where each labelled cell stands among the pairs: [profile, attribute, context], len(pairs) where it is not
     labelled. labelled: of that shape."""
     contexts = np.array(data.contexts, np.int64)
@@ -361,7 +361,9 @@ def judged_otherwise(flows: Flows, found: Study) -> list[Tried]:
 def _scope(flows: Flows, now: Scope, judge: str) -> Scope:
     """The same question by another judge's word."""
     labelling = now.labelling.id if now.labelling else None
-    new = scope(flows.store, now.run.id, labelling, judge, Verdicts.JUDGE, grounded=now.grounded, labels=now.labels)
+    new = resolve_scope(
+        flows.store, now.run.id, labelling, judge, Verdicts.JUDGE, grounded=now.grounded, labels=now.labels
+    )
     return replace(new, rule=now.rule)
 
 

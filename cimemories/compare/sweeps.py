@@ -14,7 +14,7 @@ from cimemories.compare.leaderboard import Line, memory_words, mitigation, perce
 from cimemories.evaluation.costs import Cost, run_cost, sweep_cost
 from cimemories.evaluation.respond import CompositionError, Kind, composition
 from cimemories.flows.flows import shared_flows
-from cimemories.flows.scope import Scope, scope
+from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.metrics.bootstrap import Interval
 from cimemories.metrics.headline import Headline, comparison_warnings, headline
 from cimemories.model import WorkStatus
@@ -143,7 +143,7 @@ def sweep_table(store: Store, sweep_id: str) -> SweepTable:
     for item in rows:
         numbers = None
         if item.judged:
-            asked = scope(store, item.id)
+            asked = resolve_scope(store, item.id)
             scopes.append(asked)
             numbers = headline(flows, asked)
         cells.append(_cell(store, item, row, numbers))
@@ -391,7 +391,7 @@ def _fixed(axis: Axis, line: Line) -> Hashable:
         Axis.MEMORY: memory_words(run),
     }
     own[axis] = _memory(run)[0] if axis == Axis.MEMORY else None
-    counted = (line.scope.judge_words, line.scope.grounded, line.n, line.numbers.profiles, run.simulated)
+    counted = (line.scope.judge_text, line.scope.grounded, line.n, line.numbers.profiles, run.simulated)
     memory = run.manifest.get("memory")
     drawn = (memory.get("order", "fixed"), memory.get("seed", 0)) if isinstance(memory, dict) else ("fixed", 0)
     sent_words = json.dumps(parameters, sort_keys=True)
@@ -415,7 +415,7 @@ def _series_names(axis: Axis, firsts: Sequence[Line]) -> list[str]:
         lambda line: str(_memory(line.run)[0]) if axis == Axis.MEMORY else memory_words(line.run),
         lambda line: mitigation(line.run),
         lambda line: f"thinking {thinking(line.run)}" if axis != Axis.REASONING else "",
-        lambda line: line.scope.judge_words,
+        lambda line: line.scope.judge_text,
     ]
     found = [_stem(axis, line.run.model) for line in firsts]
     for told in kinds:

@@ -19,7 +19,7 @@ from cimemories.flows.scope import Scope
 if TYPE_CHECKING:
     import pandas as pd
 
-# ---- cube
+# ---- arrays
 #
 # Dense arrays cut from the flow relation: what every metric is a pure function of.
 
@@ -46,7 +46,7 @@ class IdentifierRule(StrEnum):
 
 
 @dataclass(frozen=True)
-class Cube:
+class FlowArrays:
     """Counts and labels of a run, [profile, attribute, context]; attributes beyond a profile's own are padding.
 
     reveals, draws: 0 where there is no flow (no memory held the attribute there). labels: codes of
@@ -66,8 +66,8 @@ class Cube:
 
 @dataclass(frozen=True)
 class Names:
-    """What the attributes of a cube are, [profile, attribute] each: id in the record (-1 in the padding), key, domain,
-    event ('' in the padding), and whether it repeats the biography."""
+    """What the attributes of the arrays are, [profile, attribute] each: id in the record (-1 in the padding), key,
+    domain, event ('' in the padding), and whether it repeats the biography."""
 
     attribute: Ints
     key: Words
@@ -104,9 +104,9 @@ _NAMES = """
 _CONTEXTS = "SELECT DISTINCT context FROM {pairs} ORDER BY context"
 
 
-def cube(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Cube:
+def flow_arrays(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> FlowArrays:
     """The arrays of a run, whatever its memories held; remembered as long as nothing behind them moves."""
-    whole = flows.remember(("cube", asked.version), lambda: _cut(flows, asked))
+    whole = flows.cached(("arrays", asked.version), lambda: _cut(flows, asked))
     if rule == IdentifierRule.EXACT:
         return whole
     names = whole.names
@@ -114,7 +114,7 @@ def cube(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT
     return replace(whole, counted=_sealed(~dropped & (names.attribute >= 0)))
 
 
-def _cut(flows: Flows, asked: Scope) -> Cube:
+def _cut(flows: Flows, asked: Scope) -> FlowArrays:
     names, profiles = _names(flows.query(asked, _NAMES))
     contexts = tuple(int(c) for c in flows.arrays(asked, _CONTEXTS)["context"])
     shape = (*names.bio.shape, len(contexts))
@@ -125,7 +125,7 @@ def _cut(flows: Flows, asked: Scope) -> Cube:
         whole.reshape(-1)[place] = found[name]
         parts[name] = _sealed(whole)
     counted = _sealed(~names.bio & (names.attribute >= 0))
-    return Cube(parts["reveals"], parts["draws"], parts["label"], counted, profiles, contexts, names)
+    return FlowArrays(parts["reveals"], parts["draws"], parts["label"], counted, profiles, contexts, names)
 
 
 def _names(frame: pd.DataFrame) -> tuple[Names, tuple[int, ...]]:
@@ -225,7 +225,7 @@ class CountedFlows:
     labelled: Bools
 
 
-def exposed_flows(draws: Ints, labels: Ints, counted: Bools, kept: Bools | None = None) -> Bools:
+def inappropriate_mask(draws: Ints, labels: Ints, counted: Bools, kept: Bools | None = None) -> Bools:
     """Flows that can violate: [profile, attribute, context], True where the attribute is counted and inappropriate in
     a retained context with at least one judged sample. kept: the retained contexts, where they are known already."""
     mask: Bools = labels == INAPPROPRIATE
@@ -235,7 +235,7 @@ def exposed_flows(draws: Ints, labels: Ints, counted: Bools, kept: Bools | None 
     return mask
 
 
-def asked_for(draws: Ints, labels: Ints, kept: Bools | None = None) -> Bools:
+def necessary_mask(draws: Ints, labels: Ints, kept: Bools | None = None) -> Bools:
     """Flows that completeness rests on: [profile, attribute, context], True where the attribute is necessary in a
     retained context with at least one judged sample. Identifiers count here: a name can be necessary."""
     mask: Bools = labels == NECESSARY
@@ -263,11 +263,11 @@ def entries(mask: Bools, reveals: Ints, draws: Ints) -> Entries:
     return Entries(owners.astype(np.int32), within, outcomes, kinds, cells, (profiles, attributes, contexts))
 
 
-def count(data: Cube) -> CountedFlows:
+def count(data: FlowArrays) -> CountedFlows:
     """The flows of a run that count: pure."""
     kept = retained(data.labels)
-    wrong = entries(exposed_flows(data.draws, data.labels, data.counted, kept), data.reveals, data.draws)
-    needed = entries(asked_for(data.draws, data.labels, kept), data.reveals, data.draws)
+    wrong = entries(inappropriate_mask(data.draws, data.labels, data.counted, kept), data.reveals, data.draws)
+    needed = entries(necessary_mask(data.draws, data.labels, kept), data.reveals, data.draws)
     between = np.flatnonzero((data.labels == AMBIGUOUS) & kept[:, None, :])
     sums = [int(values.reshape(-1)[between].sum(dtype=np.int64)) for values in (data.reveals, data.draws)]
     judged = (data.draws > 0).any(axis=1)
@@ -277,4 +277,4 @@ def count(data: Cube) -> CountedFlows:
 
 def counted_flows(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> CountedFlows:
     """The flows of a run that count; kept as long as nothing behind them moves."""
-    return flows.remember(("counted", asked.version, rule), lambda: count(cube(flows, asked, rule)))
+    return flows.cached(("counted", asked.version, rule), lambda: count(flow_arrays(flows, asked, rule)))

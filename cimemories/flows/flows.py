@@ -161,7 +161,7 @@ def typed(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
 
 TABLES_HELD = 96
 ANSWERS_HELD = 512
-KEPT = ("cube", "counted", "heatmap places", "record of a run")
+KEPT = ("arrays", "counted", "heatmap places", "record of a run")
 T = TypeVar("T")
 
 # Where every memory is whole, draws are those of the context and nothing has to be looked up for each attribute.
@@ -256,7 +256,7 @@ class Flows:
             found = self._duckdb.execute(sql.format(flow=name, pairs=f"{name}_pairs"), parameters or [])
             return {column: np.asarray(values) for column, values in found.fetchnumpy().items()}
 
-    def remember(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
+    def cached(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
         """The answer to a question that was asked before, or a new one. `key` must hold the version of its scope."""
         with self._lock:
             if key in self._memo:
@@ -269,7 +269,7 @@ class Flows:
                 self._memo.popitem(last=False)
         return value
 
-    def forget_answers(self) -> None:
+    def forget_results(self) -> None:
         """Drop what is remembered, but for what runs were cut into: the next question is reckoned anew."""
         with self._lock:
             for key in [key for key in self._memo if key[0] not in KEPT]:

@@ -84,7 +84,7 @@ class Scope:
         return self.combine.need(len(self.judges))
 
     @property
-    def judge_words(self) -> str:
+    def judge_text(self) -> str:
         """Whose claims count, in words: 'gpt-oss', or 'majority of 3 judges (a, b, matcher)'."""
         if self.combine == Combine.ONE:
             return judge_title(self.judge)
@@ -106,7 +106,7 @@ class Scope:
         return content_hash([FORM, self.run.id, self.run.revision, labelled, claims, self.dataset_revision, *people])
 
     @property
-    def label_words(self) -> str:
+    def labels_text(self) -> str:
         """Which labels these are: 'decisions before the consensus', 'consensus alone, by the paper's rule'."""
         said = "decisions before the consensus" if self.labels == Labels.DECISIONS else "consensus alone"
         return f"{said}, by {self.rule.name}" if self.rule else said
@@ -124,7 +124,7 @@ class Scope:
         return replace(self, judge=judge, verdicts=Verdicts.JUDGE, combine=Combine.ONE, panel=(), grounded=False)
 
 
-def scope(
+def resolve_scope(
     store: Store,
     run_id: str,
     labelling_id: str | None = None,

@@ -17,7 +17,7 @@ from pathlib import Path
 import pydantic
 
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import Combine, Scope, scope
+from cimemories.flows.scope import Combine, Scope, resolve_scope
 from cimemories.leaks.gallery import gallery
 from cimemories.leaks.table import LeakRow, leak_rows
 from cimemories.store.engine import Store, StoreError, content_hash, now
@@ -187,7 +187,7 @@ def held(flows: Flows, items: Sequence[Item]) -> list[Held]:
 
 def _scope(flows: Flows, item: Item) -> Scope | str:
     try:
-        return scope(
+        return resolve_scope(
             flows.store, item.run, None, item.judge or None, item.verdicts, grounded=item.grounded, labels=item.labels
         )
     except (StoreError, ValueError) as problem:

@@ -26,7 +26,7 @@ import sqlalchemy as sa
 from cimemories.curation.consensus import INAPPROPRIATE, consensus
 from cimemories.flows.flows import Flows, frame_of
 from cimemories.flows.labels import PAPER_THRESHOLD, rule_of, vote_counts
-from cimemories.flows.scope import Combine, Labels, Scope, scope
+from cimemories.flows.scope import Combine, Labels, Scope, resolve_scope
 from cimemories.model import JudgementStatus, Strength
 from cimemories.store import datasets, decisions, judgements
 from cimemories.store.engine import Store, StoreError
@@ -252,7 +252,7 @@ def scopes_of(flows: Flows, judge: str | None = None) -> list[Scope]:
     moved."""
     with flows.store.read() as connection:
         stands = [tuple(connection.execute(query).all()) for query in _STANDS]
-    return flows.remember(("scopes", judge, *stands), partial(_scopes, flows.store, judge))
+    return flows.cached(("scopes", judge, *stands), partial(_scopes, flows.store, judge))
 
 
 _STANDS = (
@@ -267,7 +267,7 @@ def _scopes(store: Store, judge: str | None) -> list[Scope]:
     found = []
     for run_id in run_ids(store):
         with contextlib.suppress(StoreError):
-            found.append(scope(store, run_id, judge_id=judge))
+            found.append(resolve_scope(store, run_id, judge_id=judge))
     return found
 
 
@@ -279,11 +279,11 @@ def gallery(flows: Flows, scopes: Sequence[Scope]) -> pd.DataFrame:
     Empty where nothing is labelled or nothing leaks. Remembered until something that it rests on moves.
     """
     versions = tuple(asked.version for asked in scopes)
-    return flows.remember(("gallery", *versions), lambda: _gallery(flows, scopes))
+    return flows.cached(("gallery", *versions), lambda: _gallery(flows, scopes))
 
 
 def _gallery(flows: Flows, scopes: Sequence[Scope]) -> pd.DataFrame:
-    parts = [flows.remember(("examples", asked.version), partial(_examples, flows, asked)) for asked in scopes]
+    parts = [flows.cached(("examples", asked.version), partial(_examples, flows, asked)) for asked in scopes]
     filled = [part for part in parts if len(part)]
     return ordered(pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=["id"]))
 

@@ -244,7 +244,7 @@ def leak_rows(
 def view_of(flows: Flows, asked: Scope, profile: int, context: int) -> LeakView | None:
     """`leak_view`, remembered until something that the flows rest on moves."""
     made = partial(leak_view, flows, asked, profile, context)
-    return flows.remember(("leak view", asked.version, profile, context), made)
+    return flows.cached(("leak view", asked.version, profile, context), made)
 
 
 def _row(asked: Scope, item: Mapping[Any, Any], view: LeakView | None, note: str) -> LeakRow:
@@ -263,7 +263,7 @@ def _row(asked: Scope, item: Mapping[Any, Any], view: LeakView | None, note: str
         run=asked.run.id,
         run_name=asked.run.name,
         model=asked.run.model,
-        judge=asked.judge_words,
+        judge=asked.judge_text,
         profile=_line(item["user"]),
         task=_line(item["task"]),
         recipient=_line(item["recipient"]),

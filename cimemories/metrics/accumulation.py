@@ -19,12 +19,12 @@ from scipy.special import gammaln
 
 from cimemories.flows.arrays import (
     Bools,
-    Cube,
     Floats,
+    FlowArrays,
     IdentifierRule,
     Ints,
-    cube,
-    exposed_flows,
+    flow_arrays,
+    inappropriate_mask,
     mean_or_nan,
     retained,
     retained_and_judged,
@@ -32,8 +32,8 @@ from cimemories.flows.arrays import (
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.metrics import bootstrap
-from cimemories.metrics.bootstrap import LEAST_USERS, LEVEL, RESAMPLES, SEED, profile_draws
-from cimemories.metrics.violation import Exposures, exposures, quiet
+from cimemories.metrics.bootstrap import LEAST_USERS, LEVEL, RESAMPLES, SEED, resampled_profiles
+from cimemories.metrics.violation import Exposures, exposures, no_leak_probabilities
 
 # ---- curves
 #
@@ -99,7 +99,7 @@ class Curves:
         with_any = self.attributes > 0
         if not self.profiles:
             return low, high
-        times = profile_draws(len(self.tasks), resamples, seed)[:, with_any].astype(np.float64)
+        times = resampled_profiles(len(self.tasks), resamples, seed)[:, with_any].astype(np.float64)
         times = times[times.any(axis=1)]
         noise = np.random.default_rng(seed + 1).standard_normal(len(times))[:, None]
         wider = bootstrap.wider(len(self.tasks), LEVEL)  # as bootstrap.bounds does to one number
@@ -156,7 +156,7 @@ def curves(found: Exposures, tasks: Ints, ns: Sequence[int]) -> Curves:
     variances = values.copy()
     some = np.flatnonzero(number)
     for i, n in enumerate(ns):
-        means, at = signature_means(kinds[:, 0], kinds[:, 1:], found.quiet(n)[revealing], most)
+        means, at = signature_means(kinds[:, 0], kinds[:, 1:], found.no_leak(n)[revealing], most)
         shares = 1.0 - means
         mine = csr_array((owners.data, at[owners.indices], owners.indptr), shape=(found.profiles, shares.shape[0]))
         sums = (mine @ np.hstack([shares, shares * shares]))[some] / number[some, None]
@@ -266,7 +266,7 @@ class Order(StrEnum):
 class FirstLeaks:
     """When attributes leak for the first time, one entry an attribute that has an inappropriate context.
 
-    attribute: its place along the cube's axis. time: the number of the task in which it first leaks, from 1, or how
+    attribute: its place along the arrays's axis. time: the number of the task in which it first leaks, from 1, or how
     many there were if it never does (then it is censored: leaked is False). exposures: the same clock counting only
     tasks in which the attribute is inappropriate.
     """
@@ -277,8 +277,8 @@ class FirstLeaks:
     leaked: Bools
 
 
-def order_of(data: Cube, profile: int, how: Order = Order.LISTED, seed: int = 0) -> Ints:
-    """The retained contexts of a profile in an order: [T], places along the cube's axis. profile: place, too."""
+def order_of(data: FlowArrays, profile: int, how: Order = Order.LISTED, seed: int = 0) -> Ints:
+    """The retained contexts of a profile in an order: [T], places along the arrays's axis. profile: place, too."""
     kept = np.flatnonzero(retained(data.labels[profile][None])[0])
     if how == Order.SHUFFLED:
         return np.random.default_rng([seed, profile]).permutation(kept)
@@ -289,7 +289,7 @@ def order_of(data: Cube, profile: int, how: Order = Order.LISTED, seed: int = 0)
     return kept
 
 
-def ordered_curve(data: Cube, profile: int, order: Ints, n: int) -> Floats:
+def ordered_curve(data: FlowArrays, profile: int, order: Ints, n: int) -> Floats:
     """The share of the profile's attributes revealed inappropriately after the first k tasks of this order, n samples
     each: [T + 1], k = 0..T; 1 - product of q over the first k, averaged over attributes. nan where the profile has no
     attribute that could be. Raises ValueError for an n < 1."""
@@ -298,12 +298,14 @@ def ordered_curve(data: Cube, profile: int, order: Ints, n: int) -> Floats:
     if not rows.any():
         return np.full(len(order) + 1, np.nan)
     kept = mask[rows][:, order]
-    q = np.where(kept, quiet(data.reveals[profile][rows][:, order], data.draws[profile][rows][:, order], n), 1.0)
+    q = np.where(
+        kept, no_leak_probabilities(data.reveals[profile][rows][:, order], data.draws[profile][rows][:, order], n), 1.0
+    )
     silent = np.cumprod(q, axis=1).mean(axis=0)
     return np.concatenate([[0.0], 1.0 - silent])
 
 
-def first_leaks(data: Cube, profile: int, order: Ints) -> FirstLeaks:
+def first_leaks(data: FlowArrays, profile: int, order: Ints) -> FirstLeaks:
     """When each attribute of a profile first leaks in any of the N samples of a task, in this order."""
     mask = exposed_of(data, profile)
     rows = np.flatnonzero(mask.any(axis=1))
@@ -317,10 +319,10 @@ def first_leaks(data: Cube, profile: int, order: Ints) -> FirstLeaks:
     return FirstLeaks(rows, last + 1, met, leaked)
 
 
-def exposed_of(data: Cube, profile: int) -> Bools:
+def exposed_of(data: FlowArrays, profile: int) -> Bools:
     """Flows of a profile that can violate: [attribute, context]."""
     one = slice(profile, profile + 1)
-    mask: Bools = exposed_flows(data.draws[one], data.labels[one], data.counted[one])[0]
+    mask: Bools = inappropriate_mask(data.draws[one], data.labels[one], data.counted[one])[0]
     return mask
 
 
@@ -412,7 +414,7 @@ def _sides(interval: object, times: Ints) -> list[Floats]:
 AT_ONCE = 4096  # attributes: their means stay in the processor's cache
 
 
-def independent(data: Cube, n: int) -> Floats:
+def independent(data: FlowArrays, n: int) -> Floats:
     """F of every profile if every response leaked independently of the attribute: [profile, k], k = 0..K.
 
     In context t of profile s each response reveals each attribute that is inappropriate there with the probability
@@ -423,7 +425,7 @@ def independent(data: Cube, n: int) -> Floats:
     """
     if n < 1:
         raise ValueError(f"n must be at least 1, this is {n}")
-    mask = exposed_flows(data.draws, data.labels, data.counted)
+    mask = inappropriate_mask(data.draws, data.labels, data.counted)
     tasks = retained_and_judged(data.labels, data.draws).sum(axis=1)
     most = int(tasks.max(initial=0))
     number = mask.any(axis=2).sum(axis=1)
@@ -439,7 +441,7 @@ def independent(data: Cube, n: int) -> Floats:
     return values
 
 
-def response_rates(data: Cube, mask: Bools) -> Floats:
+def response_rates(data: FlowArrays, mask: Bools) -> Floats:
     """p(s,t), the share of (response, inappropriate attribute) places that leak: [profile, context]; 0 without any."""
     reveals = np.where(mask, data.reveals, 0).sum(axis=1, dtype=np.int64)
     draws = np.where(mask, data.draws, 0).sum(axis=1, dtype=np.int64)
@@ -447,7 +449,7 @@ def response_rates(data: Cube, mask: Bools) -> Floats:
     return rates
 
 
-def _sums(data: Cube, mask: Bools, n: int) -> Iterator[tuple[Ints, int, Floats]]:
+def _sums(data: FlowArrays, mask: Bools, n: int) -> Iterator[tuple[Ints, int, Floats]]:
     """Sums of E_j over attributes with as many inappropriate contexts d, of these contexts alone: (profiles, d, [those
     profiles, d + 1]). A profile comes at most once with each, and a d may come more than once."""
     quiet = (1.0 - response_rates(data, mask))[:, :, None] ** np.arange(n + 1)
@@ -517,13 +519,13 @@ def curve(reveals: Ints, draws: Ints, labels: Ints, counted: Bools, n: int) -> F
     attributes with an inappropriate flow. Empty where no context is retained, nan where no attribute has such a flow.
     """
     kept = retained_and_judged(labels[None], draws[None])[0]
-    mask = exposed_flows(draws[None], labels[None], counted[None])[0][:, kept]
+    mask = inappropriate_mask(draws[None], labels[None], counted[None])[0][:, kept]
     rows = mask.any(axis=1)
     if not kept.any():
         return np.empty(0)
     if not rows.any():
         return np.full(int(kept.sum()) + 1, np.nan)
-    q = np.where(mask, quiet(reveals[:, kept], draws[:, kept], n), 1.0)[rows]
+    q = np.where(mask, no_leak_probabilities(reveals[:, kept], draws[:, kept], n), 1.0)[rows]
     result: Floats = 1.0 - subset_means(q).mean(axis=0)
     return result
 
@@ -590,10 +592,12 @@ class Accumulation:
 def accumulation(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Accumulation:
     """The curves of a run; remembered as long as nothing behind them moves."""
     ns = tuple(range(1, asked.run.samples + 1))
-    return flows.remember(("accumulation", asked.version, rule), lambda: of_cube(cube(flows, asked, rule), ns))
+    return flows.cached(
+        ("accumulation", asked.version, rule), lambda: accumulation_of(flow_arrays(flows, asked, rule), ns)
+    )
 
 
-def of_cube(data: Cube, ns: tuple[int, ...]) -> Accumulation:
+def accumulation_of(data: FlowArrays, ns: tuple[int, ...]) -> Accumulation:
     """`accumulation` of arrays: pure. Raises ValueError for an n < 1."""
     found = exposures(data)
     made = curves(found, tasks(data.labels, data.draws), ns)
@@ -604,7 +608,7 @@ def baseline(flows: Flows, asked: Scope, n: int, rule: IdentifierRule = Identifi
     """The independence baseline of a run (see `independent`), its mean over the profiles that have a curve: [k]."""
 
     def mean() -> Floats:
-        values = independent(cube(flows, asked, rule), n)
+        values = independent(flow_arrays(flows, asked, rule), n)
         return np.array([mean_or_nan(column) for column in values.T])
 
-    return flows.remember(("independence", asked.version, rule, n), mean)
+    return flows.cached(("independence", asked.version, rule, n), mean)

@@ -22,16 +22,16 @@ from scipy.special import ndtri, stdtrit
 
 from cimemories.flows.arrays import (
     Bools,
-    Cube,
     Floats,
+    FlowArrays,
     IdentifierRule,
     Ints,
     Names,
-    asked_for,
     counted_flows,
-    cube,
-    exposed_flows,
+    flow_arrays,
+    inappropriate_mask,
     mean_or_nan,
+    necessary_mask,
 )
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
@@ -46,7 +46,7 @@ LEAST_USERS = 5  # with fewer profiles an interval says little of users
 MANY = 300
 
 
-def profile_draws(profiles: int, resamples: int, seed: int) -> Ints:
+def resampled_profiles(profiles: int, resamples: int, seed: int) -> Ints:
     """How often each resample draws each profile, with replacement: [resamples, profiles]; rows add up to profiles."""
     chosen = np.random.default_rng(seed).integers(0, profiles, (resamples, profiles))
     slots = chosen + np.arange(resamples)[:, None] * profiles
@@ -210,7 +210,7 @@ def intervals(
     """Intervals of a run's headline numbers; ns: which n of Violation@n, None: every one up to the run's samples."""
     wanted = ns or tuple(range(1, asked.run.samples + 1))
     key = ("intervals", asked.version, rule, wanted)
-    return flows.remember(key, lambda: _intervals(*sums(flows, asked, rule), wanted))
+    return flows.cached(key, lambda: _intervals(*sums(flows, asked, rule), wanted))
 
 
 def sums(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> tuple[Exposures, Floats]:
@@ -221,10 +221,10 @@ def sums(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT
         found = counted_flows(flows, asked, rule)
         return by_outcome(found.inappropriate), completeness.means_of(found.necessary)
 
-    return flows.remember(("sums", asked.version, rule), both)
+    return flows.cached(("sums", asked.version, rule), both)
 
 
-def intervals_of(data: Cube, ns: tuple[int, ...], resamples: int = RESAMPLES, seed: int = SEED) -> Intervals:
+def intervals_of(data: FlowArrays, ns: tuple[int, ...], resamples: int = RESAMPLES, seed: int = SEED) -> Intervals:
     """`intervals` of arrays: pure."""
     means = completeness.by_context(data.reveals, data.draws, data.labels)
     return _intervals(exposures(data), means, ns, resamples, seed)
@@ -240,7 +240,7 @@ def _intervals(
     exposed = np.stack([leaks.violation(n) for n in ns], axis=1)
     ends = np.searchsorted(leaks.profile, np.arange(1, users))
     conveyed = [row[~np.isnan(row)][:, None] for row in means]
-    times = profile_draws(users, resamples, seed)
+    times = resampled_profiles(users, resamples, seed)
     leaked = dict(zip(ns, resampled_means(np.split(exposed, ends), times, seed).T, strict=True))
     told = resampled_means(conveyed, times, seed + 1)[:, 0]
     violation = {n: _interval(leaked[n], mean_or_nan(leaks.by_profile(exposed[:, i])), users) for i, n in enumerate(ns)}
@@ -259,13 +259,17 @@ def paired(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule = Ide
     resampled together. With another number of samples in each, both are read at the smaller one."""
     n = min(first.run.samples, second.run.samples)
     key = ("paired", first.version, second.version, rule)
-    return flows.remember(key, lambda: paired_cubes(cube(flows, first, rule), cube(flows, second, rule), n))
+    return flows.cached(
+        key, lambda: paired_arrays(flow_arrays(flows, first, rule), flow_arrays(flows, second, rule), n)
+    )
 
 
-def paired_cubes(first: Cube, second: Cube, n: int, resamples: int = RESAMPLES, seed: int = SEED) -> Paired:
+def paired_arrays(
+    first: FlowArrays, second: FlowArrays, n: int, resamples: int = RESAMPLES, seed: int = SEED
+) -> Paired:
     """`paired` of arrays: pure."""
     common = sorted(set(first.profiles) & set(second.profiles))
-    ways: list[tuple[Callable[[Cube], dict[int, dict[int, float]]], int]] = [
+    ways: list[tuple[Callable[[FlowArrays], dict[int, dict[int, float]]], int]] = [
         (lambda data: _by_attribute(data, n), 1),
         (_by_context, 2),
     ]
@@ -280,14 +284,14 @@ def paired_cubes(first: Cube, second: Cube, n: int, resamples: int = RESAMPLES, 
         if not apart:
             found.append(Interval(float("nan"), float("nan"), float("nan"), 0))
             continue
-        times = profile_draws(len(apart), resamples, seed)
+        times = resampled_profiles(len(apart), resamples, seed)
         samples = resampled_means(apart, times, seed + offset)[:, 0]
         found.append(_interval(samples, _mean(apart), len(apart), least=-1.0))
     (v1, v2), (c1, c2) = means
     return Paired(n, len(common), found[0], found[1], (v1, c1), (v2, c2))
 
 
-def _by_attribute(data: Cube, n: int) -> dict[int, dict[int, float]]:
+def _by_attribute(data: FlowArrays, n: int) -> dict[int, dict[int, float]]:
     """V@n(s, a) by record ids: profile -> attribute -> value."""
     found = exposures(data)
     result: dict[int, dict[int, float]] = {}
@@ -296,7 +300,7 @@ def _by_attribute(data: Cube, n: int) -> dict[int, dict[int, float]]:
     return result
 
 
-def _by_context(data: Cube) -> dict[int, dict[int, float]]:
+def _by_context(data: FlowArrays) -> dict[int, dict[int, float]]:
     means = completeness.by_context(data.reveals, data.draws, data.labels)
     return {
         profile: {c: float(v) for c, v in zip(data.contexts, row, strict=True) if not np.isnan(v)}
@@ -332,11 +336,11 @@ class Tallied:
         return self.neither + self.stopped + self.newly + self.both
 
 
-def common(first: Cube, second: Cube) -> tuple[Cube, Cube]:
-    """Both cubes on the profiles and contexts that they share, with no draw where the other has none: pure.
+def common(first: FlowArrays, second: FlowArrays) -> tuple[FlowArrays, FlowArrays]:
+    """Both on the profiles and contexts that they share, with no draw where the other has none: pure.
 
     A profile's attributes stand at the same positions in every run of a dataset; a position that holds another
-    attribute in the other cube is no common flow.
+    attribute in the other is no common flow.
     """
     profiles = tuple(sorted(set(first.profiles) & set(second.profiles)))
     contexts = tuple(sorted(set(first.contexts) & set(second.contexts)))
@@ -347,10 +351,10 @@ def common(first: Cube, second: Cube) -> tuple[Cube, Cube]:
     return _only(one, kept), _only(two, kept)
 
 
-def changes(first: Cube, second: Cube) -> tuple[Tallied, dict[str, Ints]]:
-    """Of two cubes on common flows: how many inappropriate flows each reveals, and those that changed, as arrays
+def changes(first: FlowArrays, second: FlowArrays) -> tuple[Tallied, dict[str, Ints]]:
+    """Of two runs on common flows: how many inappropriate flows each reveals, and those that changed, as arrays
     `profile` and `context` (record ids), `attribute` (record id), counts of both sides, `newly` (1 or 0)."""
-    mask = exposed_flows(first.draws, first.labels, first.counted) & exposed_flows(
+    mask = inappropriate_mask(first.draws, first.labels, first.counted) & inappropriate_mask(
         second.draws, second.labels, second.counted
     )
     before, after = mask & (first.reveals > 0), mask & (second.reveals > 0)
@@ -370,18 +374,18 @@ def changes(first: Cube, second: Cube) -> tuple[Tallied, dict[str, Ints]]:
     return Tallied(int(mask.sum()) - both - newly - stopped, stopped, newly, both), found
 
 
-def by_domain(first: Cube, second: Cube, n: int) -> pd.DataFrame:
-    """The differences inside each domain, of two cubes on common flows: domain, `violation` and `completeness` with
+def by_domain(first: FlowArrays, second: FlowArrays, n: int) -> pd.DataFrame:
+    """The differences inside each domain, of two runs on common flows: domain, `violation` and `completeness` with
     `_low` and `_high`, and what they rest on (`attributes`, `necessary_flows`); nan where a domain has none."""
     names = first.names.domain
-    leaking = exposed_flows(first.draws, first.labels, first.counted) & exposed_flows(
+    leaking = inappropriate_mask(first.draws, first.labels, first.counted) & inappropriate_mask(
         second.draws, second.labels, second.counted
     )
-    needed = asked_for(first.draws, first.labels) & asked_for(second.draws, second.labels)
+    needed = necessary_mask(first.draws, first.labels) & necessary_mask(second.draws, second.labels)
     rows = []
     for name in sorted({str(name) for name in names[first.names.attribute >= 0]}):
         inside = (names == name)[:, :, None]
-        found = paired_cubes(_only(first, inside), _only(second, inside), n)
+        found = paired_arrays(_only(first, inside), _only(second, inside), n)
         rows.append(
             {
                 "domain": name,
@@ -400,7 +404,7 @@ def _columns(name: str, found: Interval) -> dict[str, float]:
     return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
-def _cut(data: Cube, profiles: Sequence[int], contexts: Sequence[int], width: int) -> Cube:
+def _cut(data: FlowArrays, profiles: Sequence[int], contexts: Sequence[int], width: int) -> FlowArrays:
     p = np.array([data.profiles.index(i) for i in profiles], np.int64)
     c = np.array([data.contexts.index(i) for i in contexts], np.int64)
     cells = np.ix_(p, np.arange(width), c)
@@ -408,8 +412,8 @@ def _cut(data: Cube, profiles: Sequence[int], contexts: Sequence[int], width: in
     names = data.names
     kept = Names(names.attribute[rows], names.key[rows], names.domain[rows], names.event[rows], names.bio[rows])
     counts = data.reveals[cells], data.draws[cells], data.labels[cells], data.counted[rows]
-    return Cube(*counts, tuple(profiles), tuple(contexts), kept)
+    return FlowArrays(*counts, tuple(profiles), tuple(contexts), kept)
 
 
-def _only(data: Cube, kept: Bools) -> Cube:
+def _only(data: FlowArrays, kept: Bools) -> FlowArrays:
     return replace(data, reveals=np.where(kept, data.reveals, 0), draws=np.where(kept, data.draws, 0))

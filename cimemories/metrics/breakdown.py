@@ -17,22 +17,22 @@ import pandas as pd
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.flows.arrays import (
     Bools,
-    Cube,
     Floats,
+    FlowArrays,
     IdentifierRule,
     Ints,
     Words,
-    asked_for,
-    cube,
-    exposed_flows,
+    flow_arrays,
+    inappropriate_mask,
     is_identifier,
     mean_or_nan,
+    necessary_mask,
     retained,
 )
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.metrics import completeness, violation
-from cimemories.metrics.violation import quiet
+from cimemories.metrics.violation import no_leak_probabilities
 from cimemories.store import datasets
 
 # ---- baselines
@@ -53,7 +53,7 @@ class Baseline:
         return violation.balanced(self.violation, self.completeness)
 
 
-def baselines(data: Cube) -> tuple[Baseline, ...]:
+def baselines(data: FlowArrays) -> tuple[Baseline, ...]:
     """Share everything, share nothing, and a message with the biography alone, measured on the judged flows of a run.
 
     The first two are 1 and 0 by definition wherever anything is defined. The third depends on the labels: a name can be
@@ -75,12 +75,12 @@ def baselines(data: Cube) -> tuple[Baseline, ...]:
     )
 
 
-def dropped(data: Cube, rule: IdentifierRule) -> list[str]:
+def dropped(data: FlowArrays, rule: IdentifierRule) -> list[str]:
     """Keys of attributes beyond the biography that a rule never counts, though they could violate: sorted, each once.
 
     The list that says what the substring rule leaves out of a run; empty for the exact rule.
     """
-    could = exposed_flows(data.draws, data.labels, ~data.names.bio & (data.names.attribute >= 0)).any(axis=2)
+    could = inappropriate_mask(data.draws, data.labels, ~data.names.bio & (data.names.attribute >= 0)).any(axis=2)
     keys = data.names.key[could]
     lost = is_identifier(keys, np.zeros(len(keys), np.bool_), rule)
     return sorted({str(key) for key in keys[lost]})
@@ -129,17 +129,17 @@ def breakdown(flows: Flows, asked: Scope, by: By, n: int, rule: IdentifierRule =
     flows). Shares are 0 to 1, nan where a group has no such flow."""
 
     def made() -> pd.DataFrame:
-        frame = measured(cube(flows, asked, rule), grouping(flows, asked, by, rule), n, _planned(flows, asked))
+        frame = measured(flow_arrays(flows, asked, rule), grouping(flows, asked, by, rule), n, _planned(flows, asked))
         # The padding of the arrays has the empty name; nothing else without a name has any flow.
         used = frame[["inappropriate_flows", "necessary_flows", "ambiguous_flows"]].sum(axis=1) > 0
         return frame[used | (frame["group"] != "")].reset_index(drop=True)
 
-    return flows.remember(("breakdown", asked.version, by, n, rule), made)
+    return flows.cached(("breakdown", asked.version, by, n, rule), made)
 
 
 def grouping(flows: Flows, asked: Scope, by: By, rule: IdentifierRule = IdentifierRule.EXACT) -> Grouping:
     """The groups of a run's flows. Contexts are called 'recipient: task', with a number where two are called alike."""
-    data = cube(flows, asked, rule)
+    data = flow_arrays(flows, asked, rule)
     match by:
         case By.PROFILE:
             with flows.store.read() as connection:
@@ -158,11 +158,11 @@ def grouping(flows: Flows, asked: Scope, by: By, rule: IdentifierRule = Identifi
             return _named(words, (*words.shape, 1))
 
 
-def measured(data: Cube, groups: Grouping, n: int, planned: Ints | None = None) -> pd.DataFrame:
+def measured(data: FlowArrays, groups: Grouping, n: int, planned: Ints | None = None) -> pd.DataFrame:
     """`breakdown` of arrays: pure. planned: draws that were planned, [profile, attribute, context]; None: as judged."""
     size = len(groups.names)
-    leaking = _Rows(exposed_flows(data.draws, data.labels, data.counted), groups)
-    needed = _Rows(asked_for(data.draws, data.labels), groups)
+    leaking = _Rows(inappropriate_mask(data.draws, data.labels, data.counted), groups)
+    needed = _Rows(necessary_mask(data.draws, data.labels), groups)
     unclear: Bools = (data.labels == AMBIGUOUS) & retained(data.labels)[:, None, :] & (data.draws > 0)
     open_ = _Rows(unclear, groups)
     everything = _Rows((data.draws if planned is None else planned) > 0, groups)
@@ -188,7 +188,7 @@ def measured(data: Cube, groups: Grouping, n: int, planned: Ints | None = None) 
 
 
 class _Rows:
-    """Some flows of a cube, one entry a flow: where it stands and its group."""
+    """Some flows of the arrays, one entry a flow: where it stands and its group."""
 
     def __init__(self, mask: Bools, groups: Grouping) -> None:
         self.flat = np.flatnonzero(mask)
@@ -203,11 +203,11 @@ class _Rows:
         return found.astype(np.float64)
 
 
-def _violation(data: Cube, rows: _Rows, n: int, size: int) -> tuple[Floats, Ints]:
+def _violation(data: FlowArrays, rows: _Rows, n: int, size: int) -> tuple[Floats, Ints]:
     """V@n of each group, and how many (profile, attribute) pairs it is the mean of."""
     if not rows.flat.size:
         return np.full(size, np.nan), np.zeros(size, np.int64)
-    q = quiet(data.reveals.reshape(-1)[rows.flat], data.draws.reshape(-1)[rows.flat], n)
+    q = no_leak_probabilities(data.reveals.reshape(-1)[rows.flat], data.draws.reshape(-1)[rows.flat], n)
     key = rows.group * (data.counted.size + 1) + rows.owner
     order = np.argsort(key, kind="stable")
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
@@ -217,7 +217,7 @@ def _violation(data: Cube, rows: _Rows, n: int, size: int) -> tuple[Floats, Ints
     return _over_profiles(leaked, group, profile, size, len(data.profiles)), number
 
 
-def _completeness(data: Cube, rows: _Rows, size: int) -> Floats:
+def _completeness(data: FlowArrays, rows: _Rows, size: int) -> Floats:
     rate = data.reveals.reshape(-1)[rows.flat] / np.maximum(data.draws.reshape(-1)[rows.flat], 1)
     width = max(len(data.contexts), 1)
     place = (rows.group * len(data.profiles) + rows.profile) * width + rows.context
@@ -240,8 +240,8 @@ def _over_profiles(values: Floats, group: Ints, profile: Ints, size: int, profil
 
 
 def _planned(flows: Flows, asked: Scope) -> Ints:
-    """Planned draws of each flow, in the shape of the cube."""
-    data = cube(flows, asked)
+    """Planned draws of each flow, in the shape of the arrays."""
+    data = flow_arrays(flows, asked)
     found = flows.arrays(asked, "SELECT profile, position, context, expected FROM {flow}")
     whole = np.zeros(data.draws.shape, np.int16)
     p = np.searchsorted(np.array(data.profiles, np.int64), found["profile"])
@@ -303,7 +303,7 @@ WORDS = {
 
 
 @dataclass(frozen=True)
-class SpokenFor:
+class FlowCoverage:
     """The flows of one run, each in one part. frame: one row a group, the whole run's in `whole`, with the columns
     group, pairs, speaks, share (speaks / pairs), decided (of those spoken for, how many a person decided), and one a
     part (PARTS), which add up to pairs. Groups without a flow are left out."""
@@ -343,18 +343,18 @@ class SpokenFor:
         return {"pairs": self.pairs, "speaks": self.speaks, "share": self.share if self.pairs else None, **self.whole}
 
 
-def spoken_for(
+def flow_coverage(
     flows: Flows, asked: Scope, by: By = By.DOMAIN, rule: IdentifierRule = IdentifierRule.EXACT
-) -> SpokenFor:
+) -> FlowCoverage:
     """Of the flows of a run, those that the headline numbers of this scope rest on, by group; remembered."""
 
-    def made() -> SpokenFor:
-        data = cube(flows, asked, rule)
+    def made() -> FlowCoverage:
+        data = flow_arrays(flows, asked, rule)
         there, decided = _planned_coverage(flows, asked)
         codes = part_codes(data.labels, data.draws, data.counted, there)
         return counted(codes, decided, grouping(flows, asked, by, rule))
 
-    return flows.remember(("spoken for", asked.version, by, rule), made)
+    return flows.cached(("spoken for", asked.version, by, rule), made)
 
 
 def part_codes(labels: Ints, draws: Ints, counted_: Bools, there: Bools) -> Ints:
@@ -375,7 +375,7 @@ def part_codes(labels: Ints, draws: Ints, counted_: Bools, there: Bools) -> Ints
     return codes
 
 
-def counted(codes: Ints, decided: Bools, groups: Grouping) -> SpokenFor:
+def counted(codes: Ints, decided: Bools, groups: Grouping) -> FlowCoverage:
     """Flows counted by part and group: pure. codes, decided: [profile, attribute, context]."""
     size, width = len(groups.names), len(PARTS)
     flat = np.flatnonzero(codes >= 0)
@@ -389,12 +389,12 @@ def counted(codes: Ints, decided: Bools, groups: Grouping) -> SpokenFor:
     for place, name in enumerate(PARTS):
         frame[name] = table[:, place]
     whole = {name: int(table[:, place].sum()) for place, name in enumerate(PARTS)}
-    return SpokenFor(whole | {"decided": int(of_people.sum())}, frame[frame["pairs"] > 0].reset_index(drop=True))
+    return FlowCoverage(whole | {"decided": int(of_people.sum())}, frame[frame["pairs"] > 0].reset_index(drop=True))
 
 
 def _planned_coverage(flows: Flows, asked: Scope) -> tuple[Bools, Bools]:
     """Which cells are flows of the run, and which of them a person decided: [profile, attribute, context] each."""
-    data = cube(flows, asked)
+    data = flow_arrays(flows, asked)
     found = flows.arrays(asked, "SELECT profile, position, context, decided FROM {flow}")
     there, decided = np.zeros(data.draws.shape, np.bool_), np.zeros(data.draws.shape, np.bool_)
     p = np.searchsorted(np.array(data.profiles, np.int64), found["profile"])

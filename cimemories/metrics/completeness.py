@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from cimemories.curation.consensus import AMBIGUOUS
-from cimemories.flows.arrays import Bools, Entries, Floats, Ints, asked_for, entries, retained
+from cimemories.flows.arrays import Bools, Entries, Floats, Ints, entries, necessary_mask, retained
 
 
 def by_context(reveals: Ints, draws: Ints, labels: Ints, where: Bools | None = None) -> Floats:
     """The mean over the necessary attributes of a context of r / N: [profile, context]; nan where the context is not
     retained or holds no judged flow of a necessary attribute. where: only these flows; None: all."""
-    mask = asked_for(draws, labels)
+    mask = necessary_mask(draws, labels)
     if where is not None:
         mask &= where
     return means_of(entries(mask, reveals, draws))

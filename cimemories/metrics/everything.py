@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from cimemories.flows.arrays import IdentifierRule, cube
+from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.metrics.bootstrap import intervals
@@ -15,7 +15,7 @@ from cimemories.metrics.headline import headline
 def all_numbers(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> dict[str, object]:
     """The headline with its intervals, the constant baselines, every breakdown (at all samples), and under each
     identifier rule the violations and what the rule leaves out. Numbers that are undefined are null."""
-    data = cube(flows, asked, rule)
+    data = flow_arrays(flows, asked, rule)
     found = intervals(flows, asked, rule)
     most = asked.run.samples
     return headline(flows, asked, rule).as_json() | {

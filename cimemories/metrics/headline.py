@@ -15,10 +15,10 @@ import sqlalchemy as sa
 
 from cimemories import seeds
 from cimemories.agreement.judges import JudgePair, judges_agreement
-from cimemories.flows.arrays import Floats, IdentifierRule, counted_flows, cube, mean_or_nan
+from cimemories.flows.arrays import Floats, IdentifierRule, counted_flows, flow_arrays, mean_or_nan
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.labels import consensus_labels, default_labelling
-from cimemories.flows.scope import Labels, Scope, judge_title, scope
+from cimemories.flows.scope import Labels, Scope, judge_title, resolve_scope
 from cimemories.labels.votes import WHOLE
 from cimemories.metrics import completeness
 from cimemories.metrics.bootstrap import sums
@@ -39,7 +39,7 @@ from cimemories.store.runs import RunRow
 
 
 @dataclass(frozen=True)
-class Kinship:
+class FamilyCheck:
     """A run beside the labelling that its numbers rest on. shared: the families that both models are of."""
 
     run_id: str
@@ -104,7 +104,7 @@ def labeller_warning(store: Store, run_id: str, labelling_id: str | None = None)
     return None if row is None else family_warning(row.model, run.model)
 
 
-def family_warnings(store: Store, labelling_id: str) -> list[Kinship]:
+def family_warnings(store: Store, labelling_id: str) -> list[FamilyCheck]:
     """Every run on the dataset of a labelling beside the model that labelled, those to be warned of first. Raises
     StoreError for an unknown labelling, SeedError where the seeds file does not fit."""
     with store.read() as connection:
@@ -113,7 +113,7 @@ def family_warnings(store: Store, labelling_id: str) -> list[Kinship]:
     if row is None:
         raise StoreError(f"there is no labelling '{labelling_id}'. `cimemories labellings` lists what is there.")
     found = [
-        Kinship(
+        FamilyCheck(
             run_id=run.id,
             run_name=run.name,
             model=run.model,
@@ -231,7 +231,7 @@ def run_warnings(store: Store, run_id: str) -> tuple[str, ...]:
         run = runs.named(connection, run_id)
         if not judgements.of_run(connection, run_id):
             return ("the run has no judge yet, so nothing is known of what its messages reveal",)
-    asked = scope(store, run_id)
+    asked = resolve_scope(store, run_id)
     covered = coverage_warning(run.judged, run.expected)
     mixed = _mixed(store, run_id)
     return tuple(text for text in (covered, mixed) if text) + scope_warnings(shared_flows(store), asked)
@@ -259,7 +259,7 @@ def coverage_warning(judged: int, expected: int) -> str | None:
 def scope_warnings(flows: Flows, asked: Scope) -> tuple[str, ...]:
     """The same of any way of counting, coverage aside: judges that are kin of the model under test, a judge's wording
     that is not today's, judges that disagree, and reasoning that was not shown."""
-    found = [judge_kin(judge, asked.run.model) for judge in asked.judges]
+    found = [judge_family_warning(judge, asked.run.model) for judge in asked.judges]
     with flows.store.read() as connection:
         found += [_wording(connection, judge) for judge in asked.judges]
         found.append(_hidden(connection, asked))
@@ -271,7 +271,7 @@ def scope_warnings(flows: Flows, asked: Scope) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for text in found if text))
 
 
-def judge_kin(judge: JudgeRow, model: str) -> str | None:
+def judge_family_warning(judge: JudgeRow, model: str) -> str | None:
     """Why a judge may be partial to the model under test; None where nothing speaks for it. A simulated judge is kin of
     nobody: what it says means nothing anyway."""
     if judge.kind != "llm" or judge.simulated:
@@ -355,7 +355,7 @@ def comparison_warnings(
     compared: ids of runs (taken by their first judge), or scopes. rules: the identifier rule of each, where they may
     differ. Empty where they can be compared as they stand. Raises StoreError for a run that is not there.
     """
-    scopes = [scope(store, item) if isinstance(item, str) else item for item in compared]
+    scopes = [resolve_scope(store, item) if isinstance(item, str) else item for item in compared]
     if rules and len(rules) != len(scopes):
         raise StoreError(f"{len(rules)} identifier rules for {len(scopes)} runs: give one for each, or none.")
     facts = [_facts(item) for item in scopes]
@@ -394,7 +394,7 @@ def _facts(asked: Scope) -> dict[str, str]:
         "the mitigation": str(mitigation.get("kind", "none")),
         "the number of samples": str(run.samples),
         "the seed": "none" if run.seed is None else str(run.seed),
-        "the judge": asked.judge_words,
+        "the judge": asked.judge_text,
         "the judge's prompt": ", ".join(sorted((j.prompt_hash or "none")[:8] for j in asked.judges)),
         "which claims count": "grounded ones" if asked.grounded else "all full ones",
         "whose verdicts count": str(asked.verdicts),
@@ -504,7 +504,7 @@ class Headline:
             found.append(self.does_task.note)
         found += self.how_counted
         if self.scope.labels == Labels.CONSENSUS or self.scope.rule is not None:
-            found.append(f"labels: {self.scope.label_words}")
+            found.append(f"labels: {self.scope.labels_text}")
         if self.scope.verdicts == "people":
             found.append("where people have audited a message, their verdicts count before the judge's")
         if 0 < self.profiles < 5:
@@ -524,7 +524,7 @@ class Headline:
         if self.scope.run.composition != WHOLE:
             found.append(f"the assistant's memory was {self.scope.run.composition}, not the whole")
         if self.scope.combine != "one":
-            found.append(f"an attribute counts as revealed by {self.scope.judge_words}")
+            found.append(f"an attribute counts as revealed by {self.scope.judge_text}")
         if self.scope.grounded:
             lost, claims = sum(q.ungrounded for q in self.quotes), sum(q.claims for q in self.quotes)
             found.append(f"claims whose quote is not in the text are left out: {lost:,} of {claims:,} full claims")
@@ -572,8 +572,8 @@ class Headline:
                 for item in self.per_profile
             ],
             "labels": labelling.id if labelling else None,
-            "labels_rule": self.scope.label_words,
-            "judge": self.scope.judge_words,
+            "labels_rule": self.scope.labels_text,
+            "judge": self.scope.judge_text,
             "judges": [
                 {
                     "id": judge.id,
@@ -622,7 +622,7 @@ def _task_json(check: TaskCheck | None) -> dict[str, object] | None:
 
 def headline(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Headline:
     """All headline numbers of a run, by docs/metrics.md; remembered as long as nothing behind them moves."""
-    found = flows.remember(("headline", asked.version, rule), lambda: _headline(flows, asked, rule))
+    found = flows.cached(("headline", asked.version, rule), lambda: _headline(flows, asked, rule))
     # A status moves without any number moving, so what is remembered may have been asked under an older one.
     return replace(found, scope=asked, warnings=scope_warnings(flows, asked))
 
@@ -673,7 +673,7 @@ class _Record:
 
 
 def _record(flows: Flows, asked: Scope) -> _Record:
-    profiles = cube(flows, asked).profiles
+    profiles = flow_arrays(flows, asked).profiles
 
     def read() -> _Record:
         with flows.store.read() as connection:
@@ -686,7 +686,7 @@ def _record(flows: Flows, asked: Scope) -> _Record:
                 check=next(iter(task_checks(connection, asked.run)), None),
             )
 
-    return flows.remember(("record of a run", asked.version), read)
+    return flows.cached(("record of a run", asked.version), read)
 
 
 def _deviation(values: Floats) -> float:
@@ -705,6 +705,6 @@ def _by_n(values: dict[int, float]) -> dict[str, float | None]:
 def warm(store: Store, work_id: str) -> None:
     """Build the cached tables that rest on work which has just ended, so that no page has to wait for them."""
     if work_id.startswith("run-"):
-        headline(Flows(store), scope(store, work_id))
+        headline(Flows(store), resolve_scope(store, work_id))
     else:
         consensus_labels(store, work_id)

@@ -19,10 +19,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
-from cimemories.flows.arrays import Floats, IdentifierRule, Ints, Words, counted_flows, cube, retained
+from cimemories.flows.arrays import Floats, IdentifierRule, Ints, Words, counted_flows, flow_arrays, retained
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import Scope, scope
-from cimemories.metrics.violation import quiet_of
+from cimemories.flows.scope import Scope, resolve_scope
+from cimemories.metrics.violation import no_leak_probability
 from cimemories.model import DOMAINS
 from cimemories.store import datasets
 from cimemories.store.engine import StoreError
@@ -82,11 +82,11 @@ class Places:
 
 def places(flows: Flows, asked: Scope, by: By) -> Places:
     """One side of the heatmaps of a run."""
-    return flows.remember(("heatmap places", asked.version, by), lambda: _places(flows, asked, by))
+    return flows.cached(("heatmap places", asked.version, by), lambda: _places(flows, asked, by))
 
 
 def _places(flows: Flows, asked: Scope, by: By) -> Places:
-    data = cube(flows, asked)
+    data = flow_arrays(flows, asked)
     if by == By.PROFILE:
         with flows.store.read() as connection:
             users, _ = datasets.wording(connection, asked.run.dataset)
@@ -200,7 +200,7 @@ def cell_flows(
 
 def leaks(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> pd.DataFrame:
     """Every inappropriate flow that was revealed at least once, in the columns of cell_flows, most revealed on top."""
-    return flows.remember(
+    return flows.cached(
         ("leaks", asked.version, rule),
         lambda: _named(flows, asked, _ask(flows, asked, _LEAKS, rule, [asked.run.samples])),
     )
@@ -224,7 +224,7 @@ def _named(flows: Flows, asked: Scope, frame: pd.DataFrame) -> pd.DataFrame:
         return people, memories, there
 
     # Of a thousand profiles these are a hundred thousand texts.
-    users, statements, recipients = flows.remember(("wording", asked.run.dataset, asked.dataset_revision), wording)
+    users, statements, recipients = flows.cached(("wording", asked.run.dataset, asked.dataset_revision), wording)
     return frame.assign(
         user=[users[p] for p in frame["profile"]],
         statement=[statements[a] for a in frame["attribute"]],
@@ -301,7 +301,7 @@ def grid(
     if rows == columns:
         raise ValueError(f"a heatmap needs two different sides, both are {rows}")
     key = ("heatmap", asked.version, rows, columns, n, rule)
-    return flows.remember(key, lambda: _grid(flows, asked, rows, columns, n, rule))
+    return flows.cached(key, lambda: _grid(flows, asked, rows, columns, n, rule))
 
 
 def _grid(flows: Flows, asked: Scope, rows: By, columns: By, n: int, rule: IdentifierRule) -> Grid:
@@ -313,7 +313,7 @@ def _grid(flows: Flows, asked: Scope, rows: By, columns: By, n: int, rule: Ident
         down.of(part.owners, part.contexts) * shape[1] + across.of(part.owners, part.contexts)
         for part in (wrong, needed)
     ]
-    seen = np.array([1.0 - quiet_of(total, revealed, n) for total, revealed in wrong.kinds.tolist()])
+    seen = np.array([1.0 - no_leak_probability(total, revealed, n) for total, revealed in wrong.kinds.tolist()])
     pairs = [np.bincount(cell, minlength=shape[0] * shape[1]) for cell in cells]
     leaked = np.bincount(cells[0], weights=wrong.each(seen), minlength=len(pairs[0]))
     draws = np.bincount(cells[1], weights=needed.each(needed.kinds[:, 0]), minlength=len(pairs[1]))
@@ -337,7 +337,7 @@ def _ratio(part: npt.NDArray[Any], whole: npt.NDArray[Any]) -> Floats:
 def cells(flows: Flows, asked: Scope, n: int, rule: IdentifierRule = IdentifierRule.EXACT) -> pd.DataFrame:
     """Figure 3 as a table, one row a cell with any judged flow in a retained context: domain, context (id), task,
     recipient, sphere, violation_pairs, violation, completeness_pairs, completeness (null without a pair)."""
-    data, found = cube(flows, asked, rule), grid(flows, asked, By.DOMAIN, By.CONTEXT, n, rule)
+    data, found = flow_arrays(flows, asked, rule), grid(flows, asked, By.DOMAIN, By.CONTEXT, n, rule)
     p, a, c = np.nonzero(retained(data.labels)[:, None, :] & (data.draws > 0))
     row = found.rows.codes.reshape(data.counted.shape)[p, a]
     used = np.flatnonzero(np.bincount(c * len(found.rows) + row))
@@ -509,7 +509,7 @@ def as_first(flows: Flows, asked: Scope, run_id: str) -> tuple[Scope, str]:
     labelling = asked.labelling.id if asked.labelling else None
 
     def by(judge: str | None) -> Scope:
-        found = scope(flows.store, run_id, labelling, judge, asked.verdicts, grounded=asked.grounded)
+        found = resolve_scope(flows.store, run_id, labelling, judge, asked.verdicts, grounded=asked.grounded)
         return replace(found, labels=asked.labels, rule=asked.rule)
 
     for wanted in [str(asked.combine)] if asked.panel else [str(asked.judge.id), asked.judge.name]:
@@ -518,7 +518,7 @@ def as_first(flows: Flows, asked: Scope, run_id: str) -> tuple[Scope, str]:
         except StoreError:
             continue  # this run was judged by others
     found = by(None)
-    return found, f"{asked.judge_words} did not judge {found.run.name}: its claims are those of {found.judge_words}"
+    return found, f"{asked.judge_text} did not judge {found.run.name}: its claims are those of {found.judge_text}"
 
 
 def difference_frame(found: Difference) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from cimemories.flows.arrays import Cube, Floats, IdentifierRule, Ints, cube
+from cimemories.flows.arrays import Floats, FlowArrays, IdentifierRule, Ints, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.metrics.accumulation import (
@@ -94,7 +94,7 @@ def users(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXAC
     """The profiles of the run that have a curve, in the dataset's order: record id -> name."""
 
     def named() -> dict[int, str]:
-        data, made = cube(flows, asked, rule), accumulation(flows, asked, rule).curves
+        data, made = flow_arrays(flows, asked, rule), accumulation(flows, asked, rule).curves
         with flows.store.read() as connection:
             ids, sizes = (
                 datasets.profile_ids(connection, asked.run.dataset),
@@ -103,7 +103,7 @@ def users(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXAC
         counted = {p for p, number in zip(data.profiles, made.attributes, strict=True) if number}
         return {p: size.name for p, size in zip(ids, sizes.values(), strict=True) if p in counted}
 
-    return flows.remember(("users", asked.version, rule), named)
+    return flows.cached(("users", asked.version, rule), named)
 
 
 def one_user(
@@ -115,11 +115,11 @@ def one_user(
     rule: IdentifierRule = IdentifierRule.EXACT,
 ) -> OneUser:
     """A profile (by its record id) in an order. Raises KeyError for one that the run does not have."""
-    data = cube(flows, asked, rule)
+    data = flow_arrays(flows, asked, rule)
     if profile not in data.profiles:
         raise KeyError(f"the run has no profile {profile}")
     key = ("one user", asked.version, rule, profile, order, seed)
-    return flows.remember(key, lambda: _one_user(flows, asked, data, profile, order, seed, rule))
+    return flows.cached(key, lambda: _one_user(flows, asked, data, profile, order, seed, rule))
 
 
 def first_leak(
@@ -132,17 +132,17 @@ def first_leak(
     rule: IdentifierRule = IdentifierRule.EXACT,
 ) -> Survival:
     """Time to the first leak over the attributes of one profile, or of all (None), each in its own order."""
-    data = cube(flows, asked, rule)
+    data = flow_arrays(flows, asked, rule)
 
     def made() -> Survival:
         places = range(len(data.profiles)) if profile is None else [data.profiles.index(profile)]
         return survival([first_leaks(data, p, order_of(data, p, order, seed)) for p in places], clock)
 
-    return flows.remember(("first leak", asked.version, rule, profile, order, seed, clock), made)
+    return flows.cached(("first leak", asked.version, rule, profile, order, seed, clock), made)
 
 
 def _one_user(
-    flows: Flows, asked: Scope, data: Cube, profile: int, order: Order, seed: int, rule: IdentifierRule
+    flows: Flows, asked: Scope, data: FlowArrays, profile: int, order: Order, seed: int, rule: IdentifierRule
 ) -> OneUser:
     place = data.profiles.index(profile)
     path = order_of(data, place, order, seed)
@@ -169,7 +169,7 @@ def _one_user(
 
 
 def _steps(
-    data: Cube,
+    data: FlowArrays,
     place: int,
     path: Ints,
     line: Floats,

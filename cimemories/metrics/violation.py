@@ -8,7 +8,7 @@ from math import comb
 
 import numpy as np
 
-from cimemories.flows.arrays import Bools, Cube, Entries, Floats, Ints, entries, exposed_flows, mean_or_nan
+from cimemories.flows.arrays import Bools, Entries, Floats, FlowArrays, Ints, entries, inappropriate_mask, mean_or_nan
 
 # ---- rates
 #
@@ -29,9 +29,9 @@ class LeakRate:
     draws: int
 
 
-def leak_rate(data: Cube) -> LeakRate:
+def leak_rate(data: FlowArrays) -> LeakRate:
     """The per-exposure leak rate of a run, identifiers aside, in retained contexts."""
-    return rate_of(entries(exposed_flows(data.draws, data.labels, data.counted), data.reveals, data.draws))
+    return rate_of(entries(inappropriate_mask(data.draws, data.labels, data.counted), data.reveals, data.draws))
 
 
 def rate_of(found: Entries) -> LeakRate:
@@ -75,8 +75,8 @@ def balanced_many(violation: Floats, completeness: Floats) -> Floats:
 class Exposures:
     """One row an attribute with at least one flow that can violate, in the order of profiles and positions.
 
-    profile, attribute: [rows], indices along the axes of the cube. outcomes: [K, 2], the (N, r) that occur. counts:
-    [rows, K], in how many contexts of the attribute each occurs. profiles: how many the cube has, those without any
+    profile, attribute: [rows], indices along the axes of the arrays. outcomes: [K, 2], the (N, r) that occur. counts:
+    [rows, K], in how many contexts of the attribute each occurs. profiles: how many the arrays have, those without any
     such attribute among them.
     """
 
@@ -91,13 +91,15 @@ class Exposures:
         """How many flows there are: pairs behind the violation figure."""
         return int(self.counts.sum())
 
-    def quiet(self, n: int) -> Floats:
+    def no_leak(self, n: int) -> Floats:
         """q of each outcome: [K]."""
-        return np.array([quiet_of(int(total), int(revealed), n) for total, revealed in self.outcomes], dtype=np.float64)
+        return np.array(
+            [no_leak_probability(int(total), int(revealed), n) for total, revealed in self.outcomes], dtype=np.float64
+        )
 
     def violation(self, n: int) -> Floats:
         """V@n(s, a) = 1 - product of q over the contexts of the attribute: [rows]. Raises ValueError for n < 1."""
-        q = self.quiet(n)
+        q = self.no_leak(n)
         surely = q == 0
         # As a sum of logarithms: one matrix product, many times faster than powers.
         silent = np.exp(self.counts[:, ~surely].astype(np.float64) @ np.log(q[~surely]))
@@ -115,7 +117,7 @@ class Exposures:
 
 
 @lru_cache(maxsize=4096)
-def quiet_of(total: int, revealed: int, n: int) -> float:
+def no_leak_probability(total: int, revealed: int, n: int) -> float:
     """q = C(N - r, n) / C(N, n): the probability that n of N judged samples, drawn without replacement, reveal nothing
     when r of them do. n is capped at N; 1 where N is 0. Raises ValueError for n < 1."""
     if n < 1:
@@ -127,7 +129,7 @@ def quiet_of(total: int, revealed: int, n: int) -> float:
 def tally(reveals: Ints, draws: Ints, labels: Ints, counted: Bools, where: Bools | None = None) -> Exposures:
     """Count outcomes by attribute. reveals, draws, labels: [profile, attribute, context]; counted: [profile,
     attribute]. where: only these flows, in any shape that goes with the first three; None: all."""
-    mask = exposed_flows(draws, labels, counted)
+    mask = inappropriate_mask(draws, labels, counted)
     if where is not None:
         mask &= where
     return by_outcome(entries(mask, reveals, draws))
@@ -148,7 +150,7 @@ def by_outcome(found: Entries) -> Exposures:
     )
 
 
-def exposures(data: Cube) -> Exposures:
+def exposures(data: FlowArrays) -> Exposures:
     """The outcomes of a run."""
     return tally(data.reveals, data.draws, data.labels, data.counted)
 
@@ -156,7 +158,7 @@ def exposures(data: Cube) -> Exposures:
 # ---- violation
 
 
-def quiet(reveals: Ints, draws: Ints, n: int) -> Floats:
+def no_leak_probabilities(reveals: Ints, draws: Ints, n: int) -> Floats:
     """q = C(N - r, n) / C(N, n): the probability that n of the N judged samples, drawn without replacement, reveal
     nothing when r of them do.
 
@@ -166,7 +168,7 @@ def quiet(reveals: Ints, draws: Ints, n: int) -> Floats:
     table = np.ones((most + 1, most + 1))
     for total in range(most + 1):
         for revealed in range(total + 1):
-            table[total, revealed] = quiet_of(total, revealed, n)
+            table[total, revealed] = no_leak_probability(total, revealed, n)
     result: Floats = table[draws, reveals]
     return result
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from cimemories import __version__
 from cimemories.compare.leaderboard import Line, memory_words, mitigation, percent, thinking
-from cimemories.flows.arrays import IdentifierRule, cube
+from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.scope import Combine, Verdicts
 from cimemories.metrics.bootstrap import LEAST_USERS, RESAMPLES, SEED
 from cimemories.metrics.breakdown import dropped
@@ -68,7 +68,7 @@ def methods(made: Basis) -> Section:
 
 def _data(made: Basis) -> Iterable[str]:
     line = made.lines[0]
-    data = cube(made.flows, line.scope, made.rule)
+    data = flow_arrays(made.flows, line.scope, made.rule)
     attributes = int((data.names.attribute >= 0).sum())
     yield (
         f"We used the dataset {line.scope.dataset_name} (content hash {line.run.dataset_hash[:12]}) in the setting of "
@@ -206,7 +206,7 @@ def _measures(made: Basis) -> Iterable[str]:
         IdentifierRule.SUBSTRING: "Attributes whose key contains name, address, sex or age never count as violations.",
         IdentifierRule.NONE: "Every attribute can count as a violation, those of the biography too.",
     }[made.rule]
-    lost = {key for line in made.lines for key in dropped(cube(made.flows, line.scope, made.rule), made.rule)}
+    lost = {key for line in made.lines for key in dropped(flow_arrays(made.flows, line.scope, made.rule), made.rule)}
     if lost:
         yield f"This leaves out {several(len(lost), 'key')} beyond the biography."
     for line in made.lines:

@@ -87,7 +87,7 @@ def _facts(line: Line, sources: Sequence[Source]) -> tuple[tuple[str, str], ...]
         ("Judges counted", judges),
         ("Seeds folder", f"SHA-256 {kept.get('seeds_hash', NOT_RECORDED)}"),
         ("Dataset", f"{line.scope.dataset_name}, content {run.dataset_hash}"),
-        ("Labels", f"{line.scope.labelling.id}, {line.scope.label_words}" if line.scope.labelling else "none"),
+        ("Labels", f"{line.scope.labelling.id}, {line.scope.labels_text}" if line.scope.labelling else "none"),
     )
 
 

@@ -11,7 +11,7 @@ from cimemories.agreement.statistics import Figure as Statistic
 from cimemories.compare import leaderboard
 from cimemories.compare.difference import difference
 from cimemories.compare.leaderboard import Line, percent
-from cimemories.flows.arrays import IdentifierRule, cube
+from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.leaks.gallery import SEVERITY, gallery
 from cimemories.leaks.table import leak_rows
 from cimemories.metrics.accumulation import Accumulation, accumulation, baseline
@@ -125,7 +125,7 @@ def judges_section(made: Basis) -> Section:
     for line in made.lines:
         name = made.called[line.run.id]
         blocks += [Heading(name)] if made.several else []
-        blocks.append(Text(sentence(f"Counted is the word of {line.scope.judge_words}")))
+        blocks.append(Text(sentence(f"Counted is the word of {line.scope.judge_text}")))
         found = judges_agreement(made.flows, line.run.id, grounded=line.scope.grounded)
         rows = [
             (
@@ -200,7 +200,7 @@ def identifiers_section(made: Basis) -> Section:
             used = "used here" if rule == made.rule else ""
             name = made.called[line.run.id]
             rows.append((name, str(rule), percent(found.violation[n]), f"{found.attributes:,}", used))
-        lost += dropped(cube(made.flows, line.scope, made.rule), IdentifierRule.SUBSTRING)
+        lost += dropped(flow_arrays(made.flows, line.scope, made.rule), IdentifierRule.SUBSTRING)
     said = (
         "A message has to be signed, so attributes that repeat the biography never count as violations. The rule "
         "“exact” goes by the very key; “substring” drops every key that contains name, address, sex or age, as the "

@@ -12,11 +12,11 @@ from cimemories.curation.consensus import INAPPROPRIATE, LABELS, NECESSARY, UNLA
 from cimemories.flows import arrays
 from cimemories.flows.arrays import (
     Bools,
-    Cube,
     Floats,
+    FlowArrays,
     IdentifierRule,
     Ints,
-    cube,
+    flow_arrays,
     mean_or_nan,
     retained,
     retained_and_judged,
@@ -69,7 +69,7 @@ def decision_effect(
     """What the decisions do to a run, remembered as long as nothing behind it moves. n: of the Violation@n that pairs
     are ordered by; all samples of the run where None. Raises ValueError for an n below 1."""
     wanted = asked.run.samples if n is None else min(n, asked.run.samples)
-    return flows.remember(("decision effect", asked.version, wanted, rule), lambda: _effect(flows, asked, wanted, rule))
+    return flows.cached(("decision effect", asked.version, wanted, rule), lambda: _effect(flows, asked, wanted, rule))
 
 
 def words(flows: Flows, asked: Scope, moved: pd.DataFrame) -> pd.DataFrame:
@@ -80,7 +80,7 @@ def words(flows: Flows, asked: Scope, moved: pd.DataFrame) -> pd.DataFrame:
 
 
 def _effect(flows: Flows, asked: Scope, n: int, rule: IdentifierRule) -> DecisionEffect:
-    data = cube(flows, asked, rule)
+    data = flow_arrays(flows, asked, rule)
     frame = flows.query(asked, _DECIDED)
     frame["consensus"] = _consensus(flows, asked, frame)
     p = np.searchsorted(np.array(data.profiles, np.int64), frame["profile"].to_numpy(np.int64))
@@ -123,7 +123,7 @@ def _consensus(flows: Flows, asked: Scope, frame: pd.DataFrame) -> Ints:
     return found.fillna(UNLABELLED).to_numpy(np.int64)
 
 
-def _numbers(data: Cube, labels: Ints, samples: range) -> Numbers:
+def _numbers(data: FlowArrays, labels: Ints, samples: range) -> Numbers:
     return Numbers(
         {n: mean_or_nan(violation.by_profile(data.reveals, data.draws, labels, data.counted, n)) for n in samples},
         mean_or_nan(completeness.by_profile(data.reveals, data.draws, labels)),
@@ -131,10 +131,10 @@ def _numbers(data: Cube, labels: Ints, samples: range) -> Numbers:
     )
 
 
-def without_each(data: Cube, at: tuple[Ints, Ints, Ints], labels: Ints, n: int) -> tuple[Floats, Floats]:
+def without_each(data: FlowArrays, at: tuple[Ints, Ints, Ints], labels: Ints, n: int) -> tuple[Floats, Floats]:
     """Violation@n and completeness (means over profiles) where one pair alone has another label: [pairs], each.
 
-    at: positions (profile, attribute, context) in the cube, [pairs]; labels: the other label's code of each pair. A
+    at: positions (profile, attribute, context) in the arrays, [pairs]; labels: the other label's code of each pair. A
     label that leaves its context retained, or not, as it was moves one attribute and one context only, which is worked
     out for all such pairs at once; where it turns, the profile is computed anew.
     """
@@ -167,24 +167,26 @@ def _turns(current: Ints, at: tuple[Ints, Ints, Ints], labels: Ints) -> Bools:
     return turns
 
 
-def _local_violation(data: Cube, at: tuple[Ints, Ints, Ints], labels: Ints, kept: Bools, n: int) -> Floats:
+def _local_violation(data: FlowArrays, at: tuple[Ints, Ints, Ints], labels: Ints, kept: Bools, n: int) -> Floats:
     """V@n of each pair's profile with the other label, its context retained as it was: [pairs]."""
     p, a, c = at
-    mask = arrays.exposed_flows(data.draws, data.labels, data.counted)
-    silent = np.where(mask, violation.quiet(data.reveals, data.draws, n), 1.0)
+    mask = arrays.inappropriate_mask(data.draws, data.labels, data.counted)
+    silent = np.where(mask, violation.no_leak_probabilities(data.reveals, data.draws, n), 1.0)
     values = np.where(mask.any(axis=2), 1 - silent.prod(axis=2), 0.0)
     total, number = values.sum(axis=1), mask.any(axis=2).sum(axis=1)
     rows, there = silent[p, a], mask[p, a]
     place = np.arange(len(p))
     there[place, c] = kept & (labels == INAPPROPRIATE) & data.counted[p, a] & (data.draws[at] > 0)
-    rows[place, c] = np.where(there[place, c], violation.quiet(data.reveals[at], data.draws[at], n), 1.0)
+    rows[place, c] = np.where(
+        there[place, c], violation.no_leak_probabilities(data.reveals[at], data.draws[at], n), 1.0
+    )
     has, exposed = np.asarray(there.any(axis=1)), np.asarray(mask.any(axis=2))
     had = exposed[p, a]
     top = total[p] - values[p, a] + np.where(has, 1 - rows.prod(axis=1), 0.0)
     return _over(top, number[p] - had.astype(np.int64) + has)
 
 
-def _local_completeness(data: Cube, at: tuple[Ints, Ints, Ints], labels: Ints, kept: Bools) -> Floats:
+def _local_completeness(data: FlowArrays, at: tuple[Ints, Ints, Ints], labels: Ints, kept: Bools) -> Floats:
     """C of each pair's profile with the other label, its context retained as it was: [pairs]."""
     p, _, c = at
     mask = (data.labels == NECESSARY) & retained(data.labels)[:, None, :] & (data.draws > 0)

@@ -381,7 +381,7 @@ class AuditPlan:
 def audit_population(flows: Flows, asked: Scope) -> AuditPopulation:
     """All that can be drawn of a run and judge; remembered as long as nothing behind it moves."""
     asked = asked.by_judge(asked.judge)
-    return flows.remember(("audit population", asked.version), lambda: _population(flows, asked))
+    return flows.cached(("audit population", asked.version), lambda: _population(flows, asked))
 
 
 def _population(flows: Flows, asked: Scope) -> AuditPopulation:

@@ -12,7 +12,7 @@ from cimemories.agreement.people import ORDER, Against, PeopleAgreement, answere
 from cimemories.agreement.statistics import Comparison, Figure
 from cimemories.curation.consensus import LABELS
 from cimemories.flows.flows import shared_flows
-from cimemories.flows.scope import Scope, scope
+from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.labels.votes import GroupBy
 from cimemories.review.effect import DecisionEffect, decision_effect, words
 from cimemories.review.sampling import Population, draw_slice, expected_interval, population, progress
@@ -265,7 +265,7 @@ def _effect_inside(store: Store, dataset: DatasetRow, labelling: LabellingRow | 
         return
     with st.columns([4, 8])[0]:
         run = choice("Run", "run", list(rows), lambda i: f"{rows[i].name} ({i})", None) or next(iter(rows))
-    asked = scope(store, run, labelling.id if labelling else None)
+    asked = resolve_scope(store, run, labelling.id if labelling else None)
     flows = shared_flows(store)
     most = asked.run.samples
     n = min(max(url.get_int("n") or most, 1), most)

@@ -8,7 +8,7 @@ import streamlit as st
 
 from cimemories.agreement import judge_audit
 from cimemories.flows.flows import shared_flows
-from cimemories.flows.scope import Scope, Verdicts, scope
+from cimemories.flows.scope import Scope, Verdicts, resolve_scope
 from cimemories.store import judgements, runs
 from cimemories.store.audits import SliceRow
 from cimemories.store.engine import Store, StoreError, shared_store
@@ -16,7 +16,7 @@ from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 from cimemories.ui import annotator, page, safe, tables
 from pages.evaluate import judge_audit_results, judge_audit_work
-from pages.evaluate.judge_audit_results import judge_words
+from pages.evaluate.judge_audit_results import judge_text
 
 TITLE = "Judge audit"
 
@@ -33,7 +33,7 @@ def _judge(store: Store, run_id: str) -> JudgeRow | None:
     chosen = page.select(
         "Judge",
         list(judges),
-        lambda i: judge_words(judges[i]),
+        lambda i: judge_text(judges[i]),
         "judge_audit.judge",
         "judge",
         help="Whose claims are drawn and shown. The figures are of every judge of the run.",
@@ -72,7 +72,7 @@ def main() -> None:
     try:
         with bar[3]:
             me = annotator.ask()
-        asked = replace(scope(store, run_id, judge_id=judge.id), verdicts=Verdicts.JUDGE)
+        asked = replace(resolve_scope(store, run_id, judge_id=judge.id), verdicts=Verdicts.JUDGE)
         drawn = judge_audit.of_run(shared_flows(store), asked)
         with bar[2]:
             chosen = _slice(drawn)
@@ -92,7 +92,7 @@ def _body(store: Store, asked: Scope, chosen: SliceRow | None, me: str) -> str:
     if chosen is None:
         safe.heading("Draw a slice of what the judge said")
         judge_audit_work.draw_slice_form(store, asked, me)
-        return f"{asked.run.name}: nobody has audited {judge_words(asked.judge)} yet; draw a slice to begin."
+        return f"{asked.run.name}: nobody has audited {judge_text(asked.judge)} yet; draw a slice to begin."
     page.fold(
         "Draw another slice",
         ":material/casino:",

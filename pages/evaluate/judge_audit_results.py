@@ -268,7 +268,7 @@ WORDS = {"full": "revealed", "partial": "partly", "implied": "implied", "none": 
 SHARES = {"precision": "Precision", "recall": "Recall", "f1": "F1", "agreement": "Agreement"}
 
 
-def judge_words(judge: JudgeRow) -> str:
+def judge_text(judge: JudgeRow) -> str:
     """A judge by its name and the hash of its prompt, which tells judges of one model apart."""
     return f"{judge.name}, prompt {judge.prompt_hash[:8]}" if judge.prompt_hash else judge.name
 
@@ -278,10 +278,10 @@ def draw(flows: Flows, asked: Scope, found: JudgeAudit) -> str:
     own = next(item for item in found.judges if item.judge is not None and item.judge.id == asked.judge.id)
     corrections = [correction(flows, asked, found, item.judge) for item in found.judges if item.judge is not None]
     mine = next(item for item in corrections if item.judge.id == asked.judge.id)
-    safe.heading(f"{judge_words(asked.judge)} against people: {_headline(own)}")
+    safe.heading(f"{judge_text(asked.judge)} against people: {_headline(own)}")
     _coverage(found)
     _figures(found)
-    shares(found, judge_words)
+    shares(found, judge_text)
     _csv(asked, found, corrections)
     page.fold(
         "The same if any strength counts as a reveal",
@@ -339,7 +339,7 @@ def _figures(found: JudgeAudit) -> None:
     rows: list[Html] = []
     reasons: dict[str, None] = {}
     for item in (*found.judges, *found.baselines):
-        name: Html | str = judge_words(item.judge) if item.judge else f"baseline: {item.name}"
+        name: Html | str = judge_text(item.judge) if item.judge else f"baseline: {item.name}"
         if item.judge is not None and item.judge.simulated:
             name = join([name, " ", page.SIMULATED])
         count = tables.count(item.items) + (f" ({tables.count(item.missing)} not judged)" if item.missing else "")
@@ -474,11 +474,11 @@ def _correction(asked: Scope, mine: Correction, corrections: list[Correction]) -
     else:
         safe.heading(f"Corrected for its errors, the leak rate is {said(mine.corrected)}")
         safe.inline(correction_words(mine))
-    rates(corrections, judge_words)
+    rates(corrections, judge_text)
     frame = pd.DataFrame(
         [
             {
-                "judge": judge_words(item.judge),
+                "judge": judge_text(item.judge),
                 "observed": said(item.observed),
                 "sensitivity": said(item.sensitivity),
                 "specificity": said(item.specificity),

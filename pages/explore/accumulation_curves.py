@@ -88,8 +88,8 @@ def about(asked: Scope) -> dict[str, object]:
         "run": asked.run.id,
         "model": asked.run.model,
         "dataset": asked.dataset_name,
-        "labels": asked.label_words,
-        "judge": asked.judge_words,
+        "labels": asked.labels_text,
+        "judge": asked.judge_text,
         "identifiers": "exact",
     }
 

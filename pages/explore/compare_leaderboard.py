@@ -141,7 +141,7 @@ def _lines(line: Line, name: str, compared: Compared) -> list[Html]:
             title=f"{tables.count(line.numbers.judged)} of {tables.count(line.run.expected)} responses judged",
         ),
         tag("td", str(line.run.samples) if compared.n is None else f"{line.n} of {line.run.samples}", cls="ci-number"),
-        tag("td", line.scope.judge_words),
+        tag("td", line.scope.judge_text),
         tag("td", f"{memory_words(line.run)}, {line.run.prompt_level}"),
     ]
     rows = [tag("tr", *cells)]

@@ -55,8 +55,8 @@ class Compared:
         return {
             "dataset": first.dataset_name,
             "labels": first.labelling.id if first.labelling else "none",
-            "labelled_by": first.label_words,
-            "judge": "; ".join(dict.fromkeys(asked.judge_words for asked in self.scopes)),
+            "labelled_by": first.labels_text,
+            "judge": "; ".join(dict.fromkeys(asked.judge_text for asked in self.scopes)),
             "n": self.n or "all samples of each run",
             "identifier_rule": str(self.rule),
         }

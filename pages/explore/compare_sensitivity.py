@@ -35,7 +35,7 @@ from cimemories.compare.sensitivity import (
     variants,
 )
 from cimemories.flows.arrays import IdentifierRule
-from cimemories.metrics.breakdown import PARTS, WORDS, By, spoken_for
+from cimemories.metrics.breakdown import PARTS, WORDS, By, flow_coverage
 from cimemories.store.engine import StoreError
 from cimemories.ui import exports, page, safe, tables, url
 from cimemories.ui.page import Moved, rule_sliders
@@ -61,10 +61,10 @@ def choices_part(compared: Compared, found: Study, measure: Measure) -> str:
     """How far each choice moves the number, widest first; returns its title."""
     names = [compared.called[asked.run.id] for asked in compared.scopes]
     key = _key(compared, found)
-    tried = compared.flows.remember(
+    tried = compared.flows.cached(
         ("sensitivity choices", *key), lambda: [*variants(found), *judged_otherwise(compared.flows, found)]
     )
-    moved = compared.flows.remember(("sensitivity ranges", measure, *key), lambda: ranges(found, tried, measure))
+    moved = compared.flows.cached(("sensitivity ranges", measure, *key), lambda: ranges(found, tried, measure))
     drawing = choices(moved, names, measure)
     if drawing is None:
         return "There is nothing to choose"
@@ -118,7 +118,7 @@ def personas_part(compared: Compared, found: Study, measure: Measure) -> None:
         without = [(key, measured(found.at(setting), measure)[:, 0]) for key, setting in settings]
         return left_out_frame(now, without, names, measure)
 
-    frame = compared.flows.remember(("sensitivity personas", measure, *names, *_key(compared, found)), made)
+    frame = compared.flows.cached(("sensitivity personas", measure, *names, *_key(compared, found)), made)
     changes = [(key, run, frame[f"change_{key}"][run]) for key in keys for run in range(len(names))]
     defined = [item for item in changes if item[2] == item[2]]
     if defined:
@@ -174,7 +174,7 @@ def profiles_part(compared: Compared, found: Study, measure: Measure) -> None:
     names = [compared.called[asked.run.id] for asked in compared.scopes]
     safe.heading("How many profiles it takes")
     key = ("sensitivity profiles", measure, *_key(compared, found))
-    subsets = compared.flows.remember(key, lambda: by_profiles(found, measure))
+    subsets = compared.flows.cached(key, lambda: by_profiles(found, measure))
     if not subsets.by_k:
         page.notice("It takes two profiles that all runs have in common.")
         return
@@ -218,7 +218,7 @@ def spoken_part(compared: Compared) -> None:
         with right:
             chosen = str(page.select("Flows of", ids, compared.called.__getitem__, "compare.spoken", "run"))
     named = [(compared.called[asked.run.id], asked) for asked in compared.scopes if not by or asked.run.id == chosen]
-    rows = [(name, spoken_for(compared.flows, asked, By(by or By.DOMAIN), compared.rule)) for name, asked in named]
+    rows = [(name, flow_coverage(compared.flows, asked, By(by or By.DOMAIN), compared.rule)) for name, asked in named]
     drawing = spoken(rows, bool(by))
     if drawing is None:
         page.notice("There is no flow yet.")

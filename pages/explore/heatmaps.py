@@ -81,8 +81,8 @@ def _maps(chosen: RunScope, view: View, whole: Grid, said: str) -> None:
     found, frame = ordered(few, view.row_order, view.column_order), heatmap.as_frame(whole)
     about: dict[str, object] = {
         "run": asked.run.id,
-        "labels": f"{asked.labelling.id if asked.labelling else ''}, {asked.label_words}",
-        "judge": asked.judge_words,
+        "labels": f"{asked.labelling.id if asked.labelling else ''}, {asked.labels_text}",
+        "judge": asked.judge_text,
         "n": whole.n,
     }
     other, both = _against(flows, asked, view), None
@@ -90,7 +90,7 @@ def _maps(chosen: RunScope, view: View, whole: Grid, said: str) -> None:
         second = heatmap.grid(flows, other, view.rows, view.columns, whole.n)
         both = ordered_difference(difference(few, second), view.row_order, view.column_order)
         found, frame = both.first, difference_frame(difference(whole, second))
-        about |= {"compared with": other.run.id, "judge of that": other.judge_words}
+        about |= {"compared with": other.run.id, "judge of that": other.judge_text}
     simulated = bool(asked.simulated or (other and other.simulated))
     words = _words(asked, other, view, found, both)
     place = charts.clicked_cell(KEY, len(found.rows), len(found.columns)) or heatmaps_controls.cell(found)
@@ -100,7 +100,7 @@ def _maps(chosen: RunScope, view: View, whole: Grid, said: str) -> None:
         page.head("Heatmaps", said if both is None else f"{words[0]}.", simulated=simulated)
     # A click changes nothing about the figure, and it takes longer to make than all the rest.
     drawing = ("heatmap drawing", asked.version, other and other.version, view, found.n, len(found.rows), words)
-    fig, read = flows.remember(drawing, lambda: _figure(view, found, both, words))
+    fig, read = flows.cached(drawing, lambda: _figure(view, found, both, words))
     alt = f"{words[0]}. {words[1]}. The same numbers are in the table below."
     charts.draw_heatmap(fig, read, key=KEY, alt=alt, selected=place)
     exports.buttons(f"heatmap-{asked.run.id}", frame, fig=fig, key="heatmaps.export", simulated=simulated, about=about)

@@ -117,7 +117,7 @@ def _example(flows: Flows, asked: Scope, profile: int, context: int, *, named: b
         safe.heading(f"{view.profile.name} to {view.context.recipient}: {view.context.task}")
         if named:
             badge = page.SIMULATED if asked.simulated else ""
-            words = tag("span", f"{asked.run.name}, judged by {asked.judge_words}", cls="ci-muted")
+            words = tag("span", f"{asked.run.name}, judged by {asked.judge_text}", cls="ci-muted")
             safe.show(tag("div", words, " ", badge))
         sample = leaks_message.draw(asked, view, attribute)
     with memory:

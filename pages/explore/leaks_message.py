@@ -83,7 +83,7 @@ def pair_of(flows: Flows, asked: Scope, profile: int, context: int, attribute: i
         except StoreError:
             return None
 
-    return flows.remember(("leak pair", asked.version, profile, context, attribute), ask)
+    return flows.cached(("leak pair", asked.version, profile, context, attribute), ask)
 
 
 def _label(pair: PairView, *, imported: bool) -> None:
@@ -336,7 +336,7 @@ def _sample(asked: Scope, sample: Sample, view: LeakView) -> None:
     if sample.ungrounded:
         left_out = ", and are left out" if asked.grounded else ""
         page.notice(
-            f"{sample.ungrounded} claims of {asked.judge_words} have a quote that is not in the text "
+            f"{sample.ungrounded} claims of {asked.judge_text} have a quote that is not in the text "
             f"(ungrounded){left_out}."
         )
 

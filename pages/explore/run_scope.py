@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from cimemories.flows.flows import Flows, shared_flows
-from cimemories.flows.scope import Combine, Labels, Scope, Verdicts, judge_title, messages_first, scope
+from cimemories.flows.scope import Combine, Labels, Scope, Verdicts, judge_title, messages_first, resolve_scope
 from cimemories.metrics.headline import Headline, JudgeQuotes, headline
 from cimemories.store import audits, decisions, judgements, runs
 from cimemories.store.engine import Store, StoreError, shared_store
@@ -55,7 +55,7 @@ def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ())
         judge = _judge(judges, title)
     try:
         flows = shared_flows(store)
-        asked = scope(store, str(run_id), judge_id=judge)
+        asked = resolve_scope(store, str(run_id), judge_id=judge)
         asked = replace(asked, labels=label_choice(flows, asked))
         if asked.audits[0] and _verdicts(store, asked) == Verdicts.PEOPLE:
             asked = replace(asked, verdicts=Verdicts.PEOPLE)
@@ -136,7 +136,7 @@ def label_choice(flows: Flows, asked: Scope) -> Labels:
             said = decisions.standing(decisions.history(connection, asked.run.dataset))
         return sum(item.label is not None for item in said.values())
 
-    decided = flows.remember(("standing decisions", asked.run.dataset, asked.dataset_revision), standing)
+    decided = flows.cached(("standing decisions", asked.run.dataset, asked.dataset_revision), standing)
     if not decided or asked.labelling is None:
         url.put(labels=None)
         return Labels.DECISIONS
