@@ -79,6 +79,15 @@ class JudgementStatus(StrEnum):
     FAILED = "failed"
 
 
+class WorkKind(StrEnum):
+    """What a piece of work is. Its id begins with this word: 'run-3f9a1c2e'."""
+
+    RUN = "run"
+    SWEEP = "sweep"
+    LABELLING = "labelling"
+    GENERATION = "generation"
+
+
 class WorkStatus(StrEnum):
     """Where a labelling, run, sweep or generation stands. `interrupted` means: the worker is gone, what is owed can be
     resumed. `finished with failures`: it came to its end, and part of what was planned is missing."""

@@ -23,7 +23,7 @@ from cimemories.flows.progress import CHECK, GATE, JUDGE, MESSAGES, run_progress
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV
 from cimemories.llm.worker import WorkError
 from cimemories.metrics import headline
-from cimemories.model import ResponseStatus
+from cimemories.model import ResponseStatus, WorkKind
 from cimemories.store import runs as store_runs
 from cimemories.store import work
 from cimemories.store.engine import Store
@@ -44,7 +44,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What would be started in a process of its own is done before the page goes on."""
 
     def launched(store: Store, work_id: str) -> None:
-        do = sweeps.execute if work_id.startswith("sweep-") else runs.execute
+        do = sweeps.execute if work.kind_of(work_id) is WorkKind.SWEEP else runs.execute
         do(store, work_id)
 
     monkeypatch.setattr(launch, "launch", launched)

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import AllowKeys, AllowMissing, Concurrency, Workspace
+from cimemories.model import WorkKind
 from cimemories.store import datasets as store_datasets
 from cimemories.store import judgements, work
 from cimemories.store import labellings as store_labellings
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
 INCOMPLETE = 3  # exit status
 
 
-UNITS = {"run": "responses", "sweep": "responses", "labelling": "ballots", "generation": "parts"}
+UNITS = {
+    WorkKind.RUN: "responses",
+    WorkKind.SWEEP: "responses",
+    WorkKind.LABELLING: "ballots",
+    WorkKind.GENERATION: "parts",
+}
 
 
 def work_on(
@@ -48,18 +54,17 @@ def work_on(
     from cimemories.curation import labelling as curation_labelling
     from cimemories.evaluation import runs as evaluation_runs
     from cimemories.metrics.headline import warm
-    from cimemories.store import work as store_work
 
     store = store.patient()
-    table = store_work.table_of(work_id)
+    kind = work.kind_of(work_id)
     with store.read() as connection:
-        store_work.load(connection, work_id)
-    if table.name == "sweep":
+        work.load(connection, work_id)
+    if kind is WorkKind.SWEEP:
         _sweep(store, work_id, concurrency, allow_missing, moved=bool(base_url or judge_base_url), queued=queued)
         return
     try:
         with progress(store, work_id) as report:
-            if table.name == "run":
+            if kind is WorkKind.RUN:
                 evaluation_runs.execute(
                     store,
                     work_id,
@@ -69,7 +74,7 @@ def work_on(
                     on_progress=report,
                     queued=queued,
                 )
-            elif table.name == "generation":
+            elif kind is WorkKind.GENERATION:
                 curation_authoring.execute(
                     store, work_id, base_url=base_url, concurrency=concurrency, on_progress=report, queued=queued
                 )
@@ -78,7 +83,7 @@ def work_on(
                     store, work_id, base_url=base_url, concurrency=concurrency, on_progress=report, queued=queued
                 )
         outcome(store, work_id)
-        if table.name != "generation":
+        if kind is not WorkKind.GENERATION:
             warm(store, work_id)
         exit_if_incomplete(store, work_id, allow_missing)
     finally:
@@ -88,14 +93,12 @@ def work_on(
 def exit_if_incomplete(store: Store, work_id: str, allow_missing: float, *, tried: bool = False) -> None:
     """End the command with status 3 where more than this share of what was planned is missing, and say how much it is.
     tried: count only what was tried and failed, not what is still owed."""
-    from cimemories.store import work as store_work
-
     with store.read() as connection:
-        found = store_work.outcome(connection, work_id)
+        found = work.outcome(connection, work_id)
     count, share = (found.failed, found.failed_share) if tried else (found.missing, found.share)
     if not count:
         return
-    what = UNITS[work_id.partition("-")[0]]
+    what = UNITS[work.kind_of(work_id)]
     how = "failed" if tried else "are missing or incomplete"
     words = f"{work_id}: {count:,} of {found.planned:,} planned {what} {how}"
     if share <= allow_missing:
@@ -189,9 +192,9 @@ LOOK_SECONDS = 0.3  # between two looks at the record for the progress of a gene
 
 def _owed(store: Store, work_id: str) -> int:
     with store.read() as connection:
-        if work_id.startswith("generation-"):
+        if work.kind_of(work_id) is WorkKind.GENERATION:
             return store_datasets.progress(connection, work_id)[1]
-        if work_id.startswith("run-"):
+        if work.kind_of(work_id) is WorkKind.RUN:
             row = store_runs.named(connection, work_id)
             judges = [j for j in judgements.of_run(connection, work_id) if j.kind == "llm"]
             open_responses = sum(row.responses.get(s, 0) for s in store_runs.RETRIABLE)
@@ -221,7 +224,7 @@ def progress(store: Store, work_id: str) -> Iterator[Callable[[Done], None]]:
             extra = f"{done.prompt_tokens + done.completion_tokens:,} tokens" + (f", {failed} failed" if failed else "")
             bar.update(task, completed=done.done, extra=extra)
 
-        if not work_id.startswith("generation-"):
+        if work.kind_of(work_id) is not WorkKind.GENERATION:
             yield report
             return
         parts = _Parts(store, work_id)
@@ -263,12 +266,12 @@ class _Parts:
 
 def outcome(store: Store, work_id: str) -> None:
     """What came of a piece of work, on standard error: what is missing and why, never hidden."""
-    if work_id.startswith("generation-"):
+    if work.kind_of(work_id) is WorkKind.GENERATION:
         _written(store, work_id)
         return
     with store.read() as connection:
         work.load(connection, work_id)
-        if work_id.startswith("run-"):
+        if work.kind_of(work_id) is WorkKind.RUN:
             row = store_runs.named(connection, work_id)
             output.note(
                 f"{work_id}: {row.judged:,} of {row.expected:,} responses judged ({output.percent(row.coverage)})"

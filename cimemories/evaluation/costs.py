@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from cimemories.evaluation.judging import LLM
 from cimemories.llm.executor import Progress
+from cimemories.model import WorkKind
 from cimemories.store import calls, runs, work
 from cimemories.store.calls import ModelCalls
 from cimemories.store.engine import Store, StoreError
@@ -250,7 +251,7 @@ def _cost(
 def raise_cap(store: Store, work_id: str, cap: float) -> None:
     """Give a run or a sweep another cap. Raises StoreError for one that is not above what has been paid, for prices
     that miss, and for other work, which has no cap."""
-    if work.table_of(work_id).name not in ("run", "sweep"):
+    if work.kind_of(work_id) not in (WorkKind.RUN, WorkKind.SWEEP):
         raise StoreError(f"{work_id} cannot have a cap on cost: only runs and sweeps can. Resume it without --cap.")
     if not cap > 0:
         raise StoreError(f"a cap on cost is more than 0, not {cap:g}.")
@@ -271,7 +272,7 @@ def raise_cap(store: Store, work_id: str, cap: float) -> None:
 
 def cost_of(store: Store, work_id: str) -> Cost:
     """`sweep_cost` or `run_cost`, whichever the id is of."""
-    return sweep_cost(store, work_id) if work_id.startswith("sweep-") else run_cost(store, work_id)
+    return sweep_cost(store, work_id) if work.kind_of(work_id) is WorkKind.SWEEP else run_cost(store, work_id)
 
 
 class CapWatch:
@@ -294,7 +295,7 @@ class CapWatch:
 
     def _price_list(self) -> PriceList:
         with self.store.read() as connection:
-            if self.work_id.startswith("sweep-"):
+            if work.kind_of(self.work_id) is WorkKind.SWEEP:
                 manifests = [row.manifest for row in runs.of_sweep(connection, self.work_id)]
             else:
                 manifests = [runs.named(connection, self.work_id).manifest]

@@ -28,7 +28,7 @@ import sqlalchemy as sa
 
 from cimemories.llm.client import FATAL, Client
 from cimemories.llm.endpoint import EndpointError
-from cimemories.model import ChatRequest
+from cimemories.model import ChatRequest, WorkKind
 from cimemories.store import calls, work
 from cimemories.store.calls import Answer, Exchange, Held, Origin, Wanted
 from cimemories.store.engine import Store, canonical_json
@@ -448,5 +448,5 @@ class Executor:
         """(run, call) for every call that a run used; a labelling or generation has its calls in its own rows."""
         for outcome, answers in answered:
             user = outcome.job.work_id or self.work_id
-            if user.startswith("run-"):
+            if work.kind_of(user) is WorkKind.RUN:
                 yield from ((user, answer.key) for answer in answers)

@@ -23,10 +23,11 @@ from cimemories.labels.votes import WHOLE
 from cimemories.metrics import completeness
 from cimemories.metrics.bootstrap import sums
 from cimemories.metrics.violation import LeakRate, balanced, rate_of
+from cimemories.model import WorkKind
 from cimemories.seeds.presets import FILE, FamilyEntry, ModelsFile
 from cimemories.seeds.prompts import FROM_SEEDS, levels, prompt_path
 from cimemories.seeds.reading import SEEDS, SeedError, read, refuse_repeats
-from cimemories.store import calls, datasets, judgements, labellings, runs
+from cimemories.store import calls, datasets, judgements, labellings, runs, work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import REASONING, JudgeRow
 from cimemories.store.runs import RunRow
@@ -704,7 +705,7 @@ def _by_n(values: dict[int, float]) -> dict[str, float | None]:
 
 def warm(store: Store, work_id: str) -> None:
     """Build the cached tables that rest on work which has just ended, so that no page has to wait for them."""
-    if work_id.startswith("run-"):
+    if work.kind_of(work_id) is WorkKind.RUN:
         headline(Flows(store), resolve_scope(store, work_id))
     else:
         consensus_labels(store, work_id)

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
-from cimemories.model import ChatRequest
+from cimemories.model import ChatRequest, WorkKind
 from cimemories.store import work
 from cimemories.store.engine import (
     StoreError,
@@ -799,14 +799,14 @@ def calls_by_model(connection: sa.Connection, run_ids: Sequence[str], since: str
 def cap_of(connection: sa.Connection, work_id: str) -> float | None:
     """What a run or a sweep may cost; None where there is no cap. Raises StoreError for work that is not there."""
     row = work.load(connection, work_id)
-    value = json.loads(row["manifest"]).get("cap") if work.table_of(work_id) is run else row["cap"]
+    value = json.loads(row["manifest"]).get("cap") if work.kind_of(work_id) is WorkKind.RUN else row["cap"]
     return None if value is None else float(value)
 
 
 def set_cap(connection: sa.Connection, work_id: str, cap: float) -> None:
     """Give a run or a sweep another cap; what it was asked with stays in its manifest."""
     row = work.load(connection, work_id)
-    if work.table_of(work_id) is run:
+    if work.kind_of(work_id) is WorkKind.RUN:
         manifest = canonical_json({**json.loads(row["manifest"]), "cap": cap})
         connection.execute(sa.update(run).where(run.c.id == work_id).values(manifest=manifest))
     else:

@@ -12,7 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cimemories.model import JudgementStatus, WorkStatus
+from cimemories.model import JudgementStatus, WorkKind, WorkStatus
 from cimemories.store import datasets, labellings, runs, versions, work
 from cimemories.store import engine as store_engine
 from cimemories.store.backup import BACKUP_DRAFT, DRAFT, abandoned, remove_abandoned
@@ -102,15 +102,15 @@ def of_work(connection: sa.Connection, work_id: str) -> Deletion:
     Raises StoreError where there is none of that id, and where it must stay: a labelling that a frozen dataset is made
     of, a generation whose dataset is there (it says who wrote it).
     """
-    kind = work.table_of(work_id).name
+    kind = work.kind_of(work_id)
     row = work.load(connection, work_id)
-    if kind == "run":
+    if kind is WorkKind.RUN:
         return _of_runs(connection, f"the run '{row['name']}' ({work_id})", work_id, [work_id])
-    if kind == "sweep":
+    if kind is WorkKind.SWEEP:
         ids = list(connection.execute(sa.select(run.c.id).where(run.c.sweep == work_id)).scalars())
         own = _of_runs(connection, f"the sweep '{row['name']}' ({work_id})", work_id, ids)
         return Deletion(own.title, None, work_id, (), _some([(len(ids), "run"), *own.goes, *own.rests]))
-    if kind == "labelling":
+    if kind is WorkKind.LABELLING:
         return _of_labelling(connection, row)
     if row["dataset"] is not None:
         name = connection.execute(sa.select(dataset.c.name).where(dataset.c.id == row["dataset"])).scalar()
@@ -118,8 +118,7 @@ def of_work(connection: sa.Connection, work_id: str) -> Deletion:
             f"{work_id} is where the dataset '{name}' says it comes from, so it stays as long as the dataset does. "
             "Delete the dataset first."
         )
-    part = work.table_of(work_id).metadata.tables["generation_part"]
-    parts = _count(connection, part, part.c.generation == work_id)
+    parts = _count(connection, generation_part, generation_part.c.generation == work_id)
     return Deletion(f"the generation '{row['name']}' ({work_id})", None, work_id, _some([(parts, "part")]))
 
 
@@ -177,19 +176,19 @@ def _delete(connection: sa.Connection, planned: Deletion) -> list[str]:
         datasets.delete(connection, planned.dataset)
         return ids
     work_id = str(planned.work_id)
-    table = work.table_of(work_id)
+    kind = work.kind_of(work_id)
     row = work.load(connection, work_id)
     ids = [work_id]
-    if table is run:
+    if kind is WorkKind.RUN:
         runs.delete(connection, work_id)
-    elif table is sweep:
+    elif kind is WorkKind.SWEEP:
         members = connection.execute(work.select(run).where(run.c.sweep == work_id)).mappings().all()
         work.require_idle([row, *members])
         ids += [member["id"] for member in members]
         for member in members:
             runs.delete(connection, member["id"])
         connection.execute(sa.delete(sweep).where(sweep.c.id == work_id))
-    elif table is labelling:
+    elif kind is WorkKind.LABELLING:
         work.require_idle([row])
         of_work(connection, work_id)  # a freeze may have come in between
         connection.execute(sa.delete(labelling).where(labelling.c.id == work_id))

@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 import sqlalchemy as sa
 
-from cimemories.model import JudgementStatus, ResponseStatus, WorkStatus
+from cimemories.model import JudgementStatus, ResponseStatus, WorkKind, WorkStatus
 from cimemories.store.engine import PATIENCE_SECONDS, StoreError, database_clock, database_started, now
 from cimemories.store.tables import (
     ballot,
@@ -48,6 +48,12 @@ ENDED = (
     WorkStatus.FAILED,
     WorkStatus.INTERRUPTED,
 )
+TABLES = {
+    WorkKind.LABELLING: labelling,
+    WorkKind.RUN: run,
+    WorkKind.GENERATION: generation,
+    WorkKind.SWEEP: sweep,
+}
 NOBODY = dict.fromkeys(("host", "machine", "pid", "process_started", "claim"))
 Row = sa.RowMapping
 
@@ -125,17 +131,17 @@ def _is_same(process: psutil.Process, started: float) -> bool:
     return abs(_started(process) - started) < 1.0 or abs(process.create_time() - started) < 1.0
 
 
-def table_of(work_id: str) -> sa.Table:
-    """The table that an id belongs to; ids say their kind. Raises StoreError for anything else."""
-    if work_id.startswith("run-"):
-        return run
-    if work_id.startswith("labelling-"):
-        return labelling
-    if work_id.startswith("generation-"):
-        return generation
-    if work_id.startswith("sweep-"):
-        return sweep
+def kind_of(work_id: str) -> WorkKind:
+    """What an id is of: it begins with its kind. Raises StoreError for anything else."""
+    for kind in WorkKind:
+        if work_id.startswith(f"{kind}-"):
+            return kind
     raise StoreError(f"'{work_id}' is no id of a run, sweep, labelling or generation. `cimemories runs` lists them.")
+
+
+def table_of(work_id: str) -> sa.Table:
+    """The table of the rows of this kind of work. Raises StoreError like `kind_of`."""
+    return TABLES[kind_of(work_id)]
 
 
 def select(table: sa.Table) -> sa.Select[Any]:
@@ -185,7 +191,7 @@ def active(connection: sa.Connection) -> list[Row]:
     """Every run, sweep, labelling and generation that is under way, or was when its process died."""
     return [
         row
-        for table in (labelling, run, generation, sweep)
+        for table in TABLES.values()
         for row in connection.execute(select(table).where(table.c.status.in_(ACTIVE))).mappings()
     ]
 
@@ -411,12 +417,12 @@ class Outcome:
 
 def outcome(connection: sa.Connection, work_id: str) -> Outcome:
     """How much of a run, sweep, labelling or generation is there. Raises StoreError for an id of nothing of these."""
-    table = table_of(work_id)
-    if table is run:
+    kind = kind_of(work_id)
+    if kind is WorkKind.RUN:
         return _of_runs(connection, [work_id])
-    if table is labelling:
+    if kind is WorkKind.LABELLING:
         return _by_status(connection, ballot.c.labelling, ballot.c.status, work_id)
-    if table.name == "generation":
+    if kind is WorkKind.GENERATION:
         return _by_status(connection, generation_part.c.generation, generation_part.c.status, work_id)
     ids = connection.execute(sa.select(run.c.id).where(run.c.sweep == work_id)).scalars().all()
     return _of_runs(connection, ids)
