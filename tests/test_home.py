@@ -55,12 +55,12 @@ def test_the_leaderboard_begins_with_the_best(store: Store, monkeypatch: pytest.
     assert HOSTILE not in table
     assert table.count("ci-simulated") == 1
     assert "These runs differ in more than their models" in table
-    assert f"dataset={data.id}" in links(app)["The whole leaderboard, and differences"]
+    assert f"dataset={data.id}" in links(app)["Full leaderboard and differences"]
     monkeypatch.setattr(home_leaders, "MOST_JUDGEMENTS", 10)
     late = opened(HOME)
     assert "Balanced score" not in said(late)
-    assert "ranking so many takes a moment" in said(late)
-    assert "The whole leaderboard, and differences" in links(late)
+    assert "Ranking them takes a moment" in said(late)
+    assert "Full leaderboard and differences" in links(late)
 
 
 def test_one_goes_on_where_one_left_off(store: Store) -> None:
@@ -79,22 +79,24 @@ def test_one_goes_on_where_one_left_off(store: Store) -> None:
                 label=Label.NECESSARY,
             )
     stranger = opened(HOME)
-    assert "&lt;img src=x onerror=alert(1)&gt; reviewed last" in said(stranger)
-    assert f"attribute={person.attribute_ids[1]}" in links(stranger)["Go on reviewing"]
+    assert "&lt;img src=x onerror=alert(1)&gt; last reviewed" in said(stranger)
+    assert f"attribute={person.attribute_ids[1]}" in links(stranger)["Continue reviewing"]
     stranger.session_state["annotator"] = "Ada"
     stranger.run()
-    assert "You reviewed last" in said(stranger)
-    assert f"attribute={person.attribute_ids[0]}&context={person.context_ids[0]}" in links(stranger)["Go on reviewing"]
+    assert "You last reviewed" in said(stranger)
+    assert (
+        f"attribute={person.attribute_ids[0]}&context={person.context_ids[0]}" in links(stranger)["Continue reviewing"]
+    )
     with store.write() as connection:
         run_id = plan_run(connection, data.id, 2)
     stranger.session_state["scope.run"] = run_id
     stranger.run()
-    assert "You looked last at the run" in said(stranger)
-    assert "0 of 6 responses judged" in said(stranger)
-    assert links(stranger)["Go on with the run"] == f"run={run_id}"
+    assert "You last viewed the run" in said(stranger)
+    assert "0 of 6 messages judged" in said(stranger)
+    assert links(stranger)["Open the run"] == f"run={run_id}"
     stranger.session_state["scope.run"] = "run-00000000"
     stranger.run()
-    assert "Go on with the run" not in links(stranger)
+    assert "Open the run" not in links(stranger)
 
 
 def test_libraries_are_kept_out_of_the_collections_after_each_run(

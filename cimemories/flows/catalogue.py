@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from cimemories.flows.labels import default_labelling
-from cimemories.store import datasets, labellings, upkeep, work
+from cimemories.store import datasets, decisions, labellings, runs, upkeep, work
 from cimemories.store.datasets import DatasetRow, Hit, ProfileRecord, Summary
+from cimemories.store.decisions import Newest
 from cimemories.store.engine import Store
 from cimemories.store.labellings import LabellingRow
+from cimemories.store.runs import RunRow
 from cimemories.store.tables import profile
 from cimemories.store.upkeep import Deletion
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Every dataset, labelling and run of a workspace at one moment, each list oldest first."""
+
+    datasets: list[DatasetRow]
+    labellings: list[LabellingRow]
+    runs: list[RunRow]
+
+
+def contents(store: Store) -> Contents:
+    """What a workspace holds, read in one transaction."""
+    with store.read() as connection:
+        return Contents(datasets.all_rows(connection), labellings.all_rows(connection), runs.all_rows(connection))
+
+
+def last_review(store: Store, annotator: str | None = None) -> Newest | None:
+    """The pair that this annotator, or anybody, decided last; None where no decision is recorded."""
+    with store.read() as connection:
+        return decisions.newest(connection, annotator)
 
 
 def all_datasets(store: Store) -> list[DatasetRow]:

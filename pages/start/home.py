@@ -1,27 +1,160 @@
-"""Home: what is here, how it stands, and what to do next."""
+"""Home: what the workspace holds, what to do next, where this person left off, and the first of the leaderboard."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import pandas as pd
 import streamlit as st
 
+from cimemories.flows.catalogue import Contents, contents, last_review
 from cimemories.model import WorkStatus
-from cimemories.store import datasets, labellings, runs
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.engine import shared_store
-from cimemories.store.labellings import LabellingRow
+from cimemories.store.decisions import Newest
+from cimemories.store.engine import Store, shared_store
 from cimemories.store.runs import RunRow
-from cimemories.ui import page, safe, tables, url
-from pages.start import home_continue, home_leaders
+from cimemories.ui import annotator, page, safe, tables, url
+from pages.start import home_leaders
 
 DEMO = "demo"
+NEXT = ":material/arrow_forward:"
 
 
-def _datasets(rows: list[DatasetRow], labelled: list[LabellingRow]) -> None:
-    def labels(dataset_id: int) -> str:
-        own = [row for row in labelled if row.dataset == dataset_id]
+def main() -> None:
+    store = shared_store()
+    here = contents(store)
+    statuses = [row.status for row in here.labellings] + [row.status for row in here.runs]
+    active = sum(status in (WorkStatus.RUNNING, WorkStatus.QUEUED) for status in statuses)
+    if not here.datasets:
+        page.head("CIMemories Studio", "This workspace is empty.")
+        page.empty(
+            "No datasets yet",
+            "A dataset holds profiles (synthetic users with their memories) and the contexts they are tested in. "
+            "Import the authors' JSON file on the Profiles page, or create a dataset with `cimemories generate`.",
+            lambda: url.page_link("profiles", "Import a file", icon=":material/upload_file:"),
+        )
+        return
+    sizes = f"{_counted(len(here.datasets), 'dataset')} and {_counted(len(here.runs), 'run')}"
+    page.head("CIMemories Studio", f"{sizes}. {active or 'Nothing'} {'are' if active > 1 else 'is'} running.")
+    if all(DEMO in (row.origin, row.name) for row in here.datasets):
+        _tour(here)
+    else:
+        _next_steps(here)
+    _continue(store, here.runs)
+    st.subheader("Datasets", anchor=False)
+    _datasets(here)
+    url.page_link("profiles", "Import a file", icon=":material/upload_file:")
+    st.subheader("Runs", anchor=False)
+    if here.runs:
+        _runs(here.runs[::-1], {row.id: row.name for row in here.datasets})
+        home_leaders.draw(store, here)
+    else:
+        page.empty(
+            "No runs yet",
+            "A run has a model write messages for every profile and context, and a judge find what each one reveals.",
+            lambda: url.page_link("runs", "Start a run", icon=":material/play_circle:", dataset=here.datasets[-1].id),
+        )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _tour(here: Contents) -> None:
+    run = here.runs[-1] if here.runs else None
+    run_id = run.id if run else None
+    # The demo's next version has neither labels nor runs: the tour stays with the version that has.
+    dataset_id = next((row.id for row in here.datasets if run and row.id == run.dataset), here.datasets[-1].id)
+    st.subheader("Three things to try with the demo", anchor=False)
+    steps = st.columns(3)
+    with steps[0], st.container(border=True):
+        st.text("1. Read a message that says too much, with its leaks marked.")
+        url.page_link("leaks", "See a leak", icon=NEXT, dataset=dataset_id, run=run_id)
+    with steps[1], st.container(border=True):
+        st.text("2. See how three personas voted on a pair, then decide its label yourself.")
+        url.page_link("review", "Decide a label", icon=NEXT, dataset=dataset_id)
+    with steps[2], st.container(border=True):
+        st.text("3. Watch leaks accumulate over one user's tasks. Use the arrow keys to step through them.")
+        url.page_link(
+            "accumulation",
+            "Watch them accumulate",
+            icon=NEXT,
+            dataset=dataset_id,
+            run=run_id,
+            present=0 if run else None,
+        )
+
+
+def _next_steps(here: Contents) -> None:
+    st.subheader("Next steps", anchor=False)
+    unlabelled = [row for row in here.datasets if not any(item.dataset == row.id for item in here.labellings)]
+    ended_early = (WorkStatus.INTERRUPTED, WorkStatus.CANCELLED, WorkStatus.FAILED)
+    stopped = [row for row in here.runs if row.status in ended_early]
+    incomplete = [row for row in here.runs if row.status == WorkStatus.FINISHED_WITH_FAILURES]
+    if unlabelled:
+        safe.inline(f"The dataset '{unlabelled[-1].name}' has no labels yet. Have personas vote on its pairs.")
+        url.page_link("labels", "Start a labelling", icon=NEXT, dataset=unlabelled[-1].id)
+    if stopped:
+        safe.inline(f"The run '{stopped[-1].name}' stopped early ({stopped[-1].status}). You can resume it.")
+        url.page_link("runs", "Go to the run", icon=NEXT, run=stopped[-1].id)
+    elif incomplete:
+        run = incomplete[-1]
+        missing, expected = tables.count(run.expected - run.judged), tables.count(run.expected)
+        safe.inline(f"The run '{run.name}' finished with failures: {missing} of {expected} messages lack a judgement.")
+        url.page_link("runs", "See what is missing", icon=NEXT, run=run.id)
+    if not here.runs:
+        safe.inline("No model has been evaluated yet. A run collects its messages and has a judge read them.")
+        url.page_link("runs", "Start a run", icon=NEXT, dataset=here.datasets[-1].id)
+    elif not unlabelled and not stopped:
+        run = here.runs[-1]
+        safe.inline(f"The newest run is '{run.name}'. See which domains leak to whom.")
+        url.page_link("heatmaps", "Open the heatmap", icon=NEXT, dataset=run.dataset, run=run.id)
+
+
+def _continue(store: Store, runs: list[RunRow]) -> None:
+    """The pair reviewed last and the run viewed last, as far as they are there.
+
+    Until somebody has given a name in this session, the pair is the one that anybody reviewed last.
+    """
+    me = annotator.name()
+    last = last_review(store, me or None)
+    viewed = next((run for run in runs if run.id == url.remembered("run")), None)
+    cards = [partial(_last_pair, last, me)] if last is not None else []
+    cards += [partial(_last_run, viewed)] if viewed is not None else []
+    if not cards:
+        return
+    st.subheader("Continue where you left off", anchor=False)
+    for column, card in zip(st.columns(2), cards, strict=False):
+        with column, st.container(border=True):
+            card()
+
+
+def _last_pair(last: Newest, me: str) -> None:
+    decision = last.decision
+    safe.inline(f"{'You' if me else decision.annotator} last reviewed “{last.statement}” for {last.recipient}.")
+    url.page_link(
+        "review",
+        "Continue reviewing",
+        icon=NEXT,
+        dataset=last.dataset,
+        attribute=decision.attribute,
+        context=decision.context,
+    )
+
+
+def _last_run(run: RunRow) -> None:
+    badge = (" ", page.SIMULATED) if run.simulated else ()
+    state = f": {run.status}, {tables.count(run.judged)} of {tables.count(run.expected)} messages judged."
+    safe.show(safe.tag("div", f"You last viewed the run '{run.name}'", *badge, state, cls="ci-line"))
+    url.page_link("runs", "Open the run", icon=NEXT, run=run.id)
+
+
+def _datasets(here: Contents) -> None:
+    def labels(row: DatasetRow) -> str:
+        own = [item for item in here.labellings if item.dataset == row.id]
         return f"{own[-1].status}, {own[-1].model}" if own else "none yet"
 
+    rows = here.datasets
     frame = pd.DataFrame(
         [
             {
@@ -31,7 +164,7 @@ def _datasets(rows: list[DatasetRow], labelled: list[LabellingRow]) -> None:
                 "profiles": row.profiles,
                 "attributes": row.attributes,
                 "contexts": row.contexts,
-                "labels": labels(row.id),
+                "labels": labels(row),
                 "runs": row.runs,
                 "votes by": "simulated" if row.simulated else "",
             }
@@ -50,7 +183,7 @@ def _datasets(rows: list[DatasetRow], labelled: list[LabellingRow]) -> None:
         "runs": "count",
         "votes by": "text",
     }
-    chosen = tables.table(frame, key="home.datasets", columns=columns, on_select="row", alt="The datasets")
+    chosen = tables.table(frame, key="home.datasets", columns=columns, on_select="row", alt="Datasets")
     if chosen is not None:
         url.go("profiles", dataset=rows[chosen].id)
 
@@ -65,7 +198,7 @@ def _runs(rows: list[RunRow], names: dict[int, str]) -> None:
                 "samples": row.samples,
                 "status": str(row.status),
                 "judged": row.coverage,
-                "responses": row.expected,
+                "messages": row.expected,
                 "started": row.created[:16].replace("T", " "),
                 "answers by": "simulated" if row.simulated else "",
             }
@@ -80,107 +213,13 @@ def _runs(rows: list[RunRow], names: dict[int, str]) -> None:
         "samples": "count",
         "status": "text",
         "judged": "percent",
-        "responses": "count",
+        "messages": "count",
         "started": "text",
         "answers by": "text",
     }
-    chosen = tables.table(frame, key="home.runs", columns=columns, on_select="row", alt="The runs")
+    chosen = tables.table(frame, key="home.runs", columns=columns, on_select="row", alt="Runs")
     if chosen is not None:
         url.go("heatmaps", dataset=rows[chosen].dataset, run=rows[chosen].id)
-
-
-def _tour(dataset: DatasetRow, run: RunRow | None) -> None:
-    st.subheader("Three things to try with the demo", anchor=False)
-    steps = st.columns(3)
-    with steps[0], st.container(border=True):
-        st.text("1. Read a message that tells too much, with what leaked marked in it.")
-        url.page_link(
-            "leaks", "See a leak", icon=":material/arrow_forward:", dataset=dataset.id, run=run.id if run else None
-        )
-    with steps[1], st.container(border=True):
-        st.text("2. Look at how three personas voted on a pair, and decide it yourself.")
-        url.page_link("review", "Decide a label", icon=":material/arrow_forward:", dataset=dataset.id)
-    with steps[2], st.container(border=True):
-        st.text("3. Watch leaks pile up, task by task, over one user's tasks. The arrow keys play it.")
-        url.page_link(
-            "accumulation",
-            "Watch them accumulate",
-            icon=":material/arrow_forward:",
-            dataset=dataset.id,
-            run=run.id if run else None,
-            present=0 if run else None,
-        )
-
-
-def _next_steps(rows: list[DatasetRow], labelled: list[LabellingRow], ran: list[RunRow]) -> None:
-    st.subheader("What to do next", anchor=False)
-    newest = rows[-1]
-    unlabelled = [row for row in rows if not any(item.dataset == row.id for item in labelled)]
-    stopped = [row for row in ran if row.status in (WorkStatus.INTERRUPTED, WorkStatus.CANCELLED, WorkStatus.FAILED)]
-    incomplete = [row for row in ran if row.status == WorkStatus.FINISHED_WITH_FAILURES]
-    if unlabelled:
-        safe.inline(f"The dataset '{unlabelled[-1].name}' has no labels yet: have personas vote on its pairs.")
-        url.page_link("labels", "Start a labelling", icon=":material/arrow_forward:", dataset=unlabelled[-1].id)
-    if stopped:
-        safe.inline(f"The run '{stopped[-1].name}' stopped before its end ({stopped[-1].status}); it can be resumed.")
-        url.page_link("runs", "Go to the run", icon=":material/arrow_forward:", run=stopped[-1].id)
-    elif incomplete:
-        missing = incomplete[-1].expected - incomplete[-1].judged
-        safe.inline(
-            f"The run '{incomplete[-1].name}' finished with failures: {tables.count(missing)} of "
-            f"{tables.count(incomplete[-1].expected)} planned responses are missing or not judged."
-        )
-        url.page_link("runs", "See what is missing", icon=":material/arrow_forward:", run=incomplete[-1].id)
-    if not ran:
-        safe.inline("No model has been evaluated yet: a run collects its messages and has a judge read them.")
-        url.page_link("runs", "Start a run", icon=":material/arrow_forward:", dataset=newest.id)
-    elif not unlabelled and not stopped:
-        safe.inline(f"The newest run is '{ran[-1].name}': see which domains leak to whom.")
-        url.page_link(
-            "heatmaps", "Open the heatmap", icon=":material/arrow_forward:", dataset=ran[-1].dataset, run=ran[-1].id
-        )
-
-
-def main() -> None:
-    store = shared_store()
-    with store.read() as connection:
-        rows = datasets.all_rows(connection)
-        labelled = labellings.all_rows(connection)
-        ran = runs.all_rows(connection)
-    what = f"{len(rows)} {'dataset' if len(rows) == 1 else 'datasets'}, {len(ran)} {'run' if len(ran) == 1 else 'runs'}"
-    statuses = [row.status for row in labelled] + [row.status for row in ran]
-    going = sum(status in (WorkStatus.RUNNING, WorkStatus.QUEUED) for status in statuses)
-    page.head(
-        "CIMemories Studio", f"{what}; {going or 'nothing'} at work right now." if rows else "Nothing is here yet."
-    )
-    if not rows:
-        page.empty(
-            "No datasets yet",
-            "A dataset holds profiles: synthetic users with their memories, and the tasks they are tested in. Import "
-            "the authors' JSON file on the Profiles page, or make one with `cimemories generate`.",
-            lambda: url.page_link("profiles", "Import a file", icon=":material/upload_file:"),
-        )
-        return
-    if all(DEMO in (row.origin, row.name) for row in rows):
-        # The demo's next version has neither labels nor runs: the tour stays with the one that has.
-        toured = next((row for row in rows if ran and row.id == ran[-1].dataset), rows[-1])
-        _tour(toured, ran[-1] if ran else None)
-    else:
-        _next_steps(rows, labelled, ran)
-    home_continue.draw(store, ran)
-    st.subheader("Datasets", anchor=False)
-    _datasets(rows, labelled)
-    url.page_link("profiles", "Import a file", icon=":material/upload_file:")
-    st.subheader("Runs", anchor=False)
-    if ran:
-        _runs(ran[::-1], {row.id: row.name for row in rows})
-        home_leaders.draw(store, rows, ran)
-    else:
-        page.empty(
-            "No runs yet",
-            "A run has a model write a message for every profile and context, and a judge read what it reveals.",
-            lambda: url.page_link("runs", "Start a run", icon=":material/play_circle:", dataset=rows[-1].id),
-        )
 
 
 main()
