@@ -71,8 +71,8 @@ def test_without_answers_the_page_says_what_is_missing(store: Store) -> None:
     labelling = add_labels(store, data, [[[X, N], [A, X]]])
     say(store, data, "Ada", {0: INA, 3: INA})
     markup = said(agreement(labelling=labelling))
-    assert "alpha is undefined: fewer than two were answered by two or more" in markup
-    assert "undefined: everybody gave one and the same answer to everything" in markup  # kappa; AC1 is 1 there
+    assert "alpha is undefined: fewer than two items have two answers or more" in markup
+    assert "undefined: all answers are the same" in markup  # kappa; AC1 is 1 there
     assert "Nobody has answered here yet" in said(agreement(answers="blind"))
 
 

@@ -118,7 +118,7 @@ WORKED = frame(
 
 
 def test_the_worked_example_by_hand() -> None:
-    found = judge_audit.figures("judge", JUDGE, WORKED, WORKED[column(JUDGE)], Counted.FULL)
+    found = judge_audit.judge_quality("judge", JUDGE, WORKED, WORKED[column(JUDGE)], Counted.FULL)
     values = [found.precision.value, found.recall.value, found.f1.value, found.agreement.value]
     assert values == pytest.approx([15 / 20, 15 / 35, 30 / 55, 75 / 100])
     by_chance = (0.2 * 0.35) + (0.8 * 0.65)
@@ -127,7 +127,7 @@ def test_the_worked_example_by_hand() -> None:
     assert found.table.tolist() == [[3, 0, 0, 1], [0] * 4, [0] * 4, [1, 1, 0, 2]]
     assert found.weighted[3].tolist() == [20, 20, 0, 40] and found.weighted.sum() == 100
     # With any strength, 'partial' of the person is a missed reveal too: FN = 40.
-    lax = judge_audit.figures("judge", JUDGE, WORKED, WORKED[column(JUDGE)], Counted.ANY)
+    lax = judge_audit.judge_quality("judge", JUDGE, WORKED, WORKED[column(JUDGE)], Counted.ANY)
     assert lax.recall.value == pytest.approx(15 / 55)
     for item in (found.precision, found.recall, found.f1, found.agreement, found.kappa):
         assert item.low < item.value < item.high
@@ -135,7 +135,7 @@ def test_the_worked_example_by_hand() -> None:
 
 def test_half_a_slice_speaks_for_the_whole_of_its_strata() -> None:
     half = pd.concat([WORKED, frame([("C", 5.0, None, "full")] * 4 + [("T", 7.0, None, "none")])], ignore_index=True)
-    found = judge_audit.figures("judge", JUDGE, half, half[column(JUDGE)], Counted.FULL)
+    found = judge_audit.judge_quality("judge", JUDGE, half, half[column(JUDGE)], Counted.FULL)
     # Stratum C has 40 items now, of which four are answered: TP = 30, FP = 10. T is not spoken for.
     assert (found.precision.value, found.recall.value) == pytest.approx((30 / 40, 30 / 50))
     assert found.weighted.sum() == 120
@@ -147,7 +147,7 @@ ITEMS = st.lists(st.tuples(st.sampled_from(list(AuditVerdict)), st.sampled_from(
 @given(items=ITEMS)
 def test_unweighted_figures_are_those_of_scikit_learn(items: list[tuple[str, str]]) -> None:
     data = frame([("all", 1.0, str(verdict), str(says)) for verdict, says in items])
-    found = judge_audit.figures("judge", JUDGE, data, data[column(JUDGE)], Counted.FULL)
+    found = judge_audit.judge_quality("judge", JUDGE, data, data[column(JUDGE)], Counted.FULL)
     truth, says = [v == FULL for v, _ in items], [s == FULL for _, s in items]
     if any(truth) or any(says):
         assert found.f1.value == pytest.approx(f1_score(truth, says, zero_division=0.0))
@@ -170,7 +170,7 @@ def test_baselines_and_a_judge_without_judgements_say_what_is_undefined(sqlite_s
     with pytest.raises(StoreError, match="was drawn of"):
         judge_audit.judge_audit(flows, other, slice_id)
     empty = judge_audit.judge_audit(flows, asked, slice_id)
-    assert (empty.audited, empty.spoken, empty.judges[0].precision.value) == (0, 0.0, None)
+    assert (empty.audited, empty.coverage, empty.judges[0].precision.value) == (0, 0.0, None)
     with sqlite_store.write() as connection:
         items = audits.slice_items(connection, slice_id)
         said = [Said(i.response, i.attribute, FULL if i.stratum.startswith("full") else NONE) for i in items]
@@ -178,25 +178,25 @@ def test_baselines_and_a_judge_without_judgements_say_what_is_undefined(sqlite_s
     asked = resolve_scope(sqlite_store, asked.run.id)
     found = judge_audit.judge_audit(flows, asked, slice_id)
     good, late = found.judges
-    assert (good.precision.value, good.recall.value, good.kappa.value, found.spoken) == (1, 1, 1, pytest.approx(1))
+    assert (good.precision.value, good.recall.value, good.kappa.value, found.coverage) == (1, 1, 1, pytest.approx(1))
     assert (late.items, late.missing, late.agreement.value, late.agreement.why) == (0, 40, None, judge_audit.NO_ITEM)
     never, always = found.baselines
     assert (never.precision.value, never.recall.value, never.kappa.value) == (None, 0.0, 0.0)
     assert never.precision.why == judge_audit.NOTHING_CLAIMED
     share = found.judges[0].weighted[0].sum() / found.judges[0].weighted.sum()
     assert (always.precision.value, always.recall.value) == (pytest.approx(share), 1.0)
-    cell = judge_audit.behind(flows, found, good.judge, "full", "full")
+    cell = judge_audit.cell_items(flows, found, good.judge, "full", "full")
     assert len(cell) == good.table[0, 0] > 0 and cell["statement"].str.startswith("Statement").all()
 
 
 def test_what_no_item_shows_is_not_taken_for_impossible() -> None:
     """Forty silent items without a miss stand for four thousand: recall is 1 as far as is known, but not for sure."""
     rows = [("C", 1.0, "full", "full")] * 20 + [("S", 100.0, "none", "none")] * 40
-    found = judge_audit.figures("judge", JUDGE, frame(rows), frame(rows)[column(JUDGE)], Counted.FULL)
+    found = judge_audit.judge_quality("judge", JUDGE, frame(rows), frame(rows)[column(JUDGE)], Counted.FULL)
     assert found.recall.value == 1.0 == found.recall.high
     assert found.recall.low < 0.2  # 0.05 missed of each 1 000 silent items is as many as all 20 claims
     census = frame([(s, 1.0, v, says) for s, _, v, says in rows])
-    sure = judge_audit.figures("judge", JUDGE, census, census[column(JUDGE)], Counted.FULL)
+    sure = judge_audit.judge_quality("judge", JUDGE, census, census[column(JUDGE)], Counted.FULL)
     assert (sure.recall.value, sure.recall.low) == (1.0, None)
 
 

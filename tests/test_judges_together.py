@@ -84,7 +84,7 @@ def test_agreement_that_chance_explains_is_undefined_and_says_why(sqlite_store: 
         work.bump(connection, run_id)
     [pair] = judges_agreement(Flows(sqlite_store), run_id).pairs
     assert (pair.agreement.value, pair.kappa.value, pair.ac1.value) == (1.0, None, 1.0)
-    assert "one and the same answer" in pair.kappa.why
+    assert "all answers are the same" in pair.kappa.why
 
 
 def test_a_message_that_does_not_do_its_task_does_not_shine(store: Store) -> None:

@@ -50,7 +50,7 @@ class World:
         at = [self.pairs.index(pair) for pair in zip(found.attributes, found.contexts, strict=True)]
         return {
             who: {n: int(code) for n, code in zip(at, row, strict=True) if code != UNLABELLED}
-            for who, row in zip(found.people, found.said, strict=True)
+            for who, row in zip(found.people, found.labels, strict=True)
         }
 
 
@@ -98,7 +98,7 @@ def test_undo_takes_away_what_it_should(steps: list[tuple[str, int, str | None]]
     found = people.of_events(pd.DataFrame(events, columns=list(people.COLUMNS)))
     ours = {
         (who, int(pair)): int(code)
-        for who, row in zip(found.people, found.said, strict=True)
+        for who, row in zip(found.people, found.labels, strict=True)
         for pair, code in zip(found.attributes, row, strict=True)
         if code != UNLABELLED
     }
@@ -110,9 +110,9 @@ def test_together_people_say_what_most_say_and_on_a_tie_what_was_said_last(world
     world.say("Bob", {0: INA, 1: INA})
     world.say("Cleo", {0: NEC})
     world.say("Ada", {1: NEC}, blind=True)  # the same again, after Bob
-    assert people.answers(world.store, world.data).together().tolist() == [N, N, N]
+    assert people.answers(world.store, world.data).majority().tolist() == [N, N, N]
     world.say("Bob", {1: AMB})
-    assert people.answers(world.store, world.data).together().tolist() == [N, A, N]
+    assert people.answers(world.store, world.data).majority().tolist() == [N, A, N]
 
 
 def test_one_annotator_and_no_overlap_are_said_and_no_number(world: World) -> None:
@@ -138,7 +138,7 @@ def test_figures_are_the_definitions_overall_and_by_group(world: World) -> None:
     found = people_agreement(world.store, world.data, world.labelling)
     assert (found.among.pairs, found.among.same, found.among.people) == (6, 3, 3)
     counts = [[0, 0, 2], [0, 1, 1], [0, 2, 0], [0, 1, 1], [2, 0, 1], [0, 0, 3], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
-    assert found.among.alpha.value == pytest.approx(krippendorff_alpha(counts))
+    assert found.among.alpha.value == pytest.approx(krippendorff_alpha(counts).value)
     consensus = np.array(LABELS).reshape(-1)
     ada = found.against[1]
     assert ada.who == "Ada"
@@ -208,7 +208,7 @@ def test_draws_and_personas_are_measured_apart(store: Store) -> None:
     # The first two personas say X N ? ? N, the third X N N N N.
     counts = [[0, 3, 0], [3, 0, 0], [1, 0, 2], [1, 0, 2], [3, 0, 0]]
     assert (found.pairs, found.same) == (5, 3)
-    assert found.personas.value == pytest.approx(krippendorff_alpha(counts))
+    assert found.personas.value == pytest.approx(krippendorff_alpha(counts).value)
     single = draws_agreement(store, add_labels(store, data, [[[X, X], [X, X], [X, X]]], name="single"))
     assert all(item.alpha.why == statistics.NO_OVERLAP and item.pairs == 0 for item in single.draws)
     assert single.personas.why == statistics.ONE_ANSWER

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from test_whatif import priors_, thresholds, votes
 from worlds import PERSONAS, add_dataset, add_labels, records
 
-from cimemories.agreement.models import ORDER, agreement, agreements, confusion, kappa
+from cimemories.agreement.models import ORDER, agreement, agreements, label_confusion
+from cimemories.agreement.statistics import cohen_kappa
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED, consensus
 from cimemories.flows.labels import custom_rule, paper_rule
 from cimemories.labels import survival as labels_survival
@@ -217,9 +218,9 @@ def test_nothing_labelled_is_no_crash_and_no_zero(sqlite_store: Store) -> None:
 
 def test_kappa_of_a_known_table() -> None:
     # Cohen's own kind of example: 20 + 15 on the diagonal of 50, expected 0.5.
-    assert kappa([[20, 5], [10, 15]]) == pytest.approx(0.4)
-    assert kappa(np.diag([3, 4, 5])) == 1
-    assert math.isnan(kappa([[7, 0], [0, 0]])) and math.isnan(kappa([[0, 0], [0, 0]]))
+    assert cohen_kappa(np.array([[20, 5], [10, 15]])) == pytest.approx(0.4)
+    assert cohen_kappa(np.diag([3, 4, 5])) == 1
+    assert all(math.isnan(cohen_kappa(np.array(table))) for table in ([[7, 0], [0, 0]], [[0, 0], [0, 0]]))
 
 
 codes = st.lists(st.tuples(st.sampled_from(ORDER), st.sampled_from(ORDER)), min_size=1, max_size=60)
@@ -228,12 +229,12 @@ codes = st.lists(st.tuples(st.sampled_from(ORDER), st.sampled_from(ORDER)), min_
 @given(codes)
 def test_agreement_is_symmetric_bounded_and_1_with_itself(pairs: list[tuple[int, int]]) -> None:
     first, second = np.array(pairs).T
-    table = confusion(first, second)
-    assert (confusion(second, first) == table.T).all() and table.sum() == len(pairs)
-    there, back = kappa(table), kappa(table.T)
+    table = label_confusion(first, second)
+    assert (label_confusion(second, first) == table.T).all() and table.sum() == len(pairs)
+    there, back = cohen_kappa(table), cohen_kappa(table.T)
     assert there == pytest.approx(back, nan_ok=True)
     assert math.isnan(there) or -1 <= there <= 1 + 1e-12
-    own = kappa(confusion(first, first))
+    own = cohen_kappa(label_confusion(first, first))
     assert own == pytest.approx(1) if len(set(first.tolist())) > 1 else math.isnan(own)
 
 

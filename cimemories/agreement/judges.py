@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 import sqlalchemy as sa
 
-from cimemories.agreement.statistics import ONE_ANSWER, TOO_FEW, Figure, ac1_of, agreement_of, kappa_of
+from cimemories.agreement.statistics import ONE_ANSWER, TOO_FEW, Estimate, cohen_kappa, gwet_ac1, raw_agreement
 from cimemories.flows.flows import Flows, frame_of
 from cimemories.flows.scope import judge_title, messages_first
 from cimemories.store import judgements, runs
@@ -46,7 +46,7 @@ class JudgeCounts:
 @dataclass(frozen=True)
 class JudgePair:
     """Two judges on the messages that both have judged. table: [first, second], places not revealed (0) or revealed in
-    full (1) by each; its four cells add up to `places`. Figures have no interval: places of one message are not
+    full (1) by each; its four cells add up to `places`. The estimates have no interval: places of one message are not
     independent of each other. Where one is undefined, its `why` says why."""
 
     first: JudgeCounts
@@ -54,9 +54,9 @@ class JudgePair:
     messages: int
     places: int
     table: tuple[tuple[int, int], tuple[int, int]]
-    agreement: Figure
-    kappa: Figure
-    ac1: Figure
+    agreement: Estimate
+    kappa: Estimate
+    ac1: Estimate
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class JudgesAgreement:
 
 
 def judges_agreement(flows: Flows, run_id: str, *, grounded: bool = False) -> JudgesAgreement:
-    """Agreement of the judges of a run, remembered until it moves. grounded: claims whose quote is not in the text are
-    none. Raises StoreError for a run that is not there."""
+    """Agreement of the judges of a run, cached until the run changes. grounded: claims whose quote is not in the text
+    are none. Raises StoreError for a run that is not there."""
     with flows.store.read() as connection:
         run = runs.named(connection, run_id)
         judges = messages_first(judgements.of_run(connection, run_id))
@@ -88,80 +88,63 @@ def _agreement(connection: sa.Connection, run_id: str, judges: list[JudgeRow], g
     ids = [judge.id for judge in judges]
     if not ids:
         return JudgesAgreement(run_id, grounded, (), ())
-    held = judgements.partial_memories(connection, run_id)
-    read = frame_of(judgements.judged_by_any(connection, run_id, ids), ["judge", "response", "profile", "memory"])
-    said = frame_of(
+    partial = judgements.partial_memories(connection, run_id)
+    judged = frame_of(judgements.judged_by_any(connection, run_id, ids), ["judge", "response", "profile", "memory"])
+    claims = frame_of(
         judgements.full_claims(connection, run_id, ids, grounded=grounded), ["judge", "response", "attribute"]
     )
-    every = read.drop_duplicates("response").sort_values("response")
-    responses = every["response"].to_numpy(np.int64)
-    sizes = _sizes(connection, every, held)
-    said = _on_what_was_held(said, every, held)
+    responses = judged.drop_duplicates("response").sort_values("response")
+    response_ids = responses["response"].to_numpy(np.int64)
+    sizes = _memory_sizes(connection, responses, partial)
+    if partial:
+        memory = dict(zip(responses["response"], responses["memory"], strict=True))
+        pairs = zip(claims["response"], claims["attribute"], strict=True)
+        claims = claims[np.array([judgements.memory_holds(partial, memory[r], a) for r, a in pairs], np.bool_)]
     quotes = judgements.grounding(connection, run_id, ids)
-    width = int(said["attribute"].max()) + 1 if len(said) else 1
-    by_judge: dict[int, Ints] = {}
-    places: dict[int, Ints] = {}  # positions in `responses` that a judge has judged
+    # A claim as one number, response * width + attribute: sets of claims are compared as sorted arrays.
+    width = int(claims["attribute"].max()) + 1 if len(claims) else 1
+    codes: dict[int, Ints] = {}
+    positions: dict[int, Ints] = {}  # in `response_ids`, of what a judge has judged
     for judge in ids:
-        own = said[said["judge"] == judge]
-        codes = own["response"].to_numpy(np.int64) * width + own["attribute"].to_numpy(np.int64)
-        by_judge[judge] = np.unique(codes)
-        mine = read.loc[read["judge"] == judge, "response"].to_numpy(np.int64)
-        places[judge] = np.searchsorted(responses, np.sort(mine))
+        own = claims[claims["judge"] == judge]
+        codes[judge] = np.unique(own["response"].to_numpy(np.int64) * width + own["attribute"].to_numpy(np.int64))
+        read = judged.loc[judged["judge"] == judge, "response"].to_numpy(np.int64)
+        positions[judge] = np.searchsorted(response_ids, np.sort(read))
     counts = {
         judge.id: JudgeCounts(
-            judge, judge_title(judge, judges), len(places[judge.id]), len(by_judge[judge.id]), *quotes[judge.id]
+            judge, judge_title(judge, judges), len(positions[judge.id]), len(codes[judge.id]), *quotes[judge.id]
         )
         for judge in judges
     }
-    pairs = []
+    pairs_of_judges = []
     for one, two in combinations(judges, 2):
         if one.channel != two.channel:
             continue
-        both = np.intersect1d(places[one.id], places[two.id], assume_unique=True)
-        among = responses[both]
-        first, second = (_among(by_judge[judge.id], among, width) for judge in (one, two))
+        both = np.intersect1d(positions[one.id], positions[two.id], assume_unique=True)
+        first, second = (codes[judge.id][np.isin(codes[judge.id] // width, response_ids[both])] for judge in (one, two))
         shared = len(np.intersect1d(first, second, assume_unique=True))
-        pairs.append(
-            _pair(counts[one.id], counts[two.id], len(both), int(sizes[both].sum()), len(first), len(second), shared)
-        )
-    return JudgesAgreement(run_id, grounded, tuple(counts.values()), tuple(pairs))
+        places = int(sizes[both].sum())
+        only_first, only_second = len(first) - shared, len(second) - shared
+        table = ((places - only_first - only_second - shared, only_second), (only_first, shared))
+        cells = np.array(table, np.float64)
+        estimates = (_estimate(float(f(cells)), places) for f in (raw_agreement, cohen_kappa, gwet_ac1))
+        pairs_of_judges.append(JudgePair(counts[one.id], counts[two.id], len(both), places, table, *estimates))
+    return JudgesAgreement(run_id, grounded, tuple(counts.values()), tuple(pairs_of_judges))
 
 
-def _sizes(connection: sa.Connection, every: pd.DataFrame, held: Held) -> Ints:
+def _memory_sizes(connection: sa.Connection, responses: pd.DataFrame, partial: Held) -> Ints:
     """How many attributes the memory of each response holds: [responses]."""
-    profiles = sorted({int(p) for p in every["profile"]})
     rows = connection.execute(
         sa.select(attribute.c.profile, sa.func.count())
-        .where(attribute.c.profile.in_(profiles))
+        .where(attribute.c.profile.in_(sorted({int(p) for p in responses["profile"]})))
         .group_by(attribute.c.profile)
     )
     whole = {int(p): int(n) for p, n in rows}
-    pairs = zip(every["memory"], every["profile"], strict=True)
-    return np.array([len(held[m]) if m in held else whole[int(p)] for m, p in pairs], np.int64)
+    pairs = zip(responses["memory"], responses["profile"], strict=True)
+    return np.array([len(partial[m]) if m in partial else whole[int(p)] for m, p in pairs], np.int64)
 
 
-def _on_what_was_held(said: pd.DataFrame, every: pd.DataFrame, held: Held) -> pd.DataFrame:
-    if not held:
-        return said
-    memory = dict(zip(every["response"], every["memory"], strict=True))
-    pairs = zip(said["response"], said["attribute"], strict=True)
-    return said[np.array([judgements.memory_holds(held, memory[r], a) for r, a in pairs], np.bool_)]
-
-
-def _among(codes: Ints, responses: Ints, width: int) -> Ints:
-    return codes[np.isin(codes // width, responses)]
-
-
-def _pair(
-    first: JudgeCounts, second: JudgeCounts, messages: int, places: int, ones: int, twos: int, shared: int
-) -> JudgePair:
-    table = ((places - ones - twos + shared, twos - shared), (ones - shared, shared))
-    cells = np.array(table, np.float64)
-
-    def figure(value: npt.NDArray[np.float64]) -> Figure:
-        if places < 2 or np.isnan(value):
-            return Figure(None, None, None, places, TOO_FEW if places < 2 else ONE_ANSWER)
-        return Figure(float(value), None, None, places)
-
-    found = (figure(statistic(cells)) for statistic in (agreement_of, kappa_of, ac1_of))
-    return JudgePair(first, second, messages, places, table, *found)
+def _estimate(value: float, places: int) -> Estimate:
+    if places < 2 or np.isnan(value):
+        return Estimate.undefined(places, TOO_FEW if places < 2 else ONE_ANSWER)
+    return Estimate(value, None, None, places)

@@ -1,4 +1,7 @@
-"""How far models agree as labellers: the draws of one persona, the personas with each other, and two labellings."""
+"""How far models agree as labellers: the draws of one persona, the personas with each other, and two labellings.
+
+People are not in it: their agreement is measured in `agreement.people`, and never mixed with this.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from cimemories.agreement.statistics import Figure, alpha
+from cimemories.agreement.statistics import Estimate, cohen_kappa, confusion, krippendorff_alpha
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, LABELS, NECESSARY
 from cimemories.flows.labels import AppliedRule, consensus_labels, rule_of, vote_counts
 from cimemories.labels.votes import pair_words
@@ -18,14 +21,9 @@ from cimemories.store import labellings
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 
-# ---- draws agreement
-#
-# How far a model agrees with itself: the draws of each persona, and the personas with each other. People are not in it:
-# their agreement is measured in people_agreement.
-
-
 NO_MAJORITY = 3
 LETTERS = "NX?-"  # a majority for necessary, for inappropriate, of abstentions; none
+ORDER = (NECESSARY, INAPPROPRIATE, AMBIGUOUS)  # of rows and columns of a confusion table: N, X, ?
 Codes = npt.NDArray[np.int64]
 
 
@@ -37,7 +35,7 @@ class Draws:
     persona: str
     pairs: int
     same: int
-    alpha: Figure
+    alpha: Estimate
 
     @property
     def share(self) -> float:
@@ -52,7 +50,7 @@ class DrawsAgreement:
     many of these all such majorities are the same."""
 
     draws: Sequence[Draws]
-    personas: Figure
+    personas: Estimate
     pairs: int
     same: int
 
@@ -70,11 +68,11 @@ def draws_agreement(store: Store, labelling_id: str) -> DrawsAgreement:
         for position, persona in enumerate(counts.personas):
             votes = counts.votes[:, position].astype(np.int64)
             several = votes[votes.sum(axis=1) > 1]
-            draws.append(Draws(persona.key, len(several), _alike(several), alpha(votes)))
+            draws.append(Draws(persona.key, len(several), _unanimous(several), krippendorff_alpha(votes)))
     verdicts = majorities(counts.votes)
     given = np.stack([(verdicts == code).sum(axis=1) for code in range(NO_MAJORITY)], axis=1).astype(np.int64)
     several = given[given.sum(axis=1) > 1]
-    return DrawsAgreement(draws, alpha(given), len(several), _alike(several))
+    return DrawsAgreement(draws, krippendorff_alpha(given), len(several), _unanimous(several))
 
 
 def majorities(votes: npt.ArrayLike) -> Codes:
@@ -86,19 +84,9 @@ def majorities(votes: npt.ArrayLike) -> Codes:
     return np.where(enough, most, NO_MAJORITY).astype(np.int64)
 
 
-def _alike(counts: Codes) -> int:
+def _unanimous(counts: Codes) -> int:
     """Items on which everybody gives the same answer. counts: [items, answers]."""
     return int((counts.max(axis=1) == counts.sum(axis=1)).sum()) if len(counts) else 0
-
-
-# ---- labellings agreement
-#
-# Agreement between two labellings of a dataset, by different models or persona packs. It is of models with models: the
-# agreement of people is measured elsewhere and never mixed with it.
-
-
-ORDER = (NECESSARY, INAPPROPRIATE, AMBIGUOUS)  # of rows and columns of a confusion table: N, X, ?
-Table = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -118,7 +106,7 @@ class Agreement:
     only_second: int
     same: int
     kappa: float
-    confusion: Table
+    confusion: Codes
     by_domain: pd.DataFrame
     differing: pd.DataFrame
 
@@ -128,28 +116,9 @@ class Agreement:
         return self.same / self.pairs if self.pairs else float("nan")
 
 
-def confusion(first: npt.ArrayLike, second: npt.ArrayLike) -> Table:
+def label_confusion(first: npt.ArrayLike, second: npt.ArrayLike) -> Codes:
     """How often each two labels meet: [3, 3] in ORDER. first, second: label codes [pairs], none of them UNLABELLED."""
-    place = np.empty(len(ORDER), np.int64)
-    place[list(ORDER)] = range(len(ORDER))
-    cell = len(ORDER) * place[np.asarray(first, np.int64)] + place[np.asarray(second, np.int64)]
-    return np.bincount(cell, minlength=len(ORDER) ** 2).reshape(len(ORDER), len(ORDER))
-
-
-def kappa(table: npt.ArrayLike) -> float:
-    """Cohen's kappa for nominal labels: (p - e) / (1 - e), p the share on the diagonal, e the share expected there if
-    both gave their labels independently (J. Cohen 1960, Educational and Psychological Measurement 20, 37-46).
-
-    table: counts [labels, labels]. nan for an empty table, and where both gave one and the same label to everything:
-    chance then explains all (e = 1).
-    """
-    counts = np.asarray(table, np.float64)
-    total = counts.sum()
-    if not total:
-        return float("nan")
-    observed = float(np.trace(counts)) / total
-    expected = float(counts.sum(axis=1) @ counts.sum(axis=0)) / total**2
-    return (observed - expected) / (1 - expected) if expected < 1 else float("nan")
+    return confusion(first, second, len(ORDER))[np.ix_(ORDER, ORDER)].astype(np.int64)
 
 
 def agreement(store: Store, first_id: str, second_id: str) -> Agreement:
@@ -169,7 +138,7 @@ def agreement(store: Store, first_id: str, second_id: str) -> Agreement:
     shared = both[here & there].astype({"label_first": np.int64, "label_second": np.int64})
     with store.read() as connection:
         named = pair_words(connection, first.dataset, shared[["attribute", "context", "label_first", "label_second"]])
-    table = confusion(named["label_first"], named["label_second"])
+    table = label_confusion(named["label_first"], named["label_second"])
     return Agreement(
         first=first,
         second=second,
@@ -178,7 +147,7 @@ def agreement(store: Store, first_id: str, second_id: str) -> Agreement:
         only_first=int((here & ~there).sum()),
         only_second=int((there & ~here).sum()),
         same=int(np.trace(table)),
-        kappa=kappa(table),
+        kappa=float(cohen_kappa(table)),
         confusion=table,
         by_domain=_by_domain(named),
         differing=_differing(named),
@@ -196,9 +165,9 @@ def agreements(store: Store, dataset_id: int) -> list[Agreement]:
 def _by_domain(named: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for domain, part in named.groupby("domain", sort=True):
-        table = confusion(part["label_first"], part["label_second"])
+        table = label_confusion(part["label_first"], part["label_second"])
         same = int(np.trace(table))
-        rows.append((domain, len(part), same, same / len(part), kappa(table)))
+        rows.append((domain, len(part), same, same / len(part), float(cohen_kappa(table))))
     return pd.DataFrame(rows, columns=["domain", "pairs", "same", "share", "kappa"])
 
 

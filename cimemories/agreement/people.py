@@ -1,14 +1,13 @@
-"""What people said of pairs, as arrays: for each person the newest of their own answers that stands.
+"""How far people agree, with each other and with the consensus of a labelling.
 
-An answer is a decision that a person made for themselves. An adjudication is none: it was made with the answers of the
-others in sight, so that counting it would make people agree who did not. What was taken back is not counted, and an
-undo brings back the answer that stood before, blind where that was.
+Each person counts with the newest of their own answers that stands. An answer is a decision that a person made for
+themselves. An adjudication is none: it was made with the answers of the others in sight, so that counting it would make
+people agree who did not. What was taken back is not counted, and an undo brings back the answer that stood before,
+blind where that was. Models are not in it: `agreement.models` measures them, and the two are never mixed.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,8 +16,8 @@ import numpy.typing as npt
 import pandas as pd
 import sqlalchemy as sa
 
-from cimemories.agreement.statistics import Comparison, Figure, alpha, compare
-from cimemories.curation.consensus import AMBIGUOUS, CODES, INAPPROPRIATE, LABELS, NECESSARY, UNLABELLED
+from cimemories.agreement.statistics import Comparison, Estimate, compare, confusion, krippendorff_alpha
+from cimemories.curation.consensus import CODES, LABELS, UNLABELLED, consensus
 from cimemories.flows.labels import AppliedRule, VoteCounts, applied_rule, vote_counts
 from cimemories.labels.votes import GroupBy, Groups, groupings, pair_words
 from cimemories.model import Label
@@ -30,23 +29,33 @@ from cimemories.store.tables import dataset, decision
 
 ADJUDICATED = "adjudicated"
 CATEGORIES = len(CODES)
-HELD = 8
+COLUMNS = (
+    "id",
+    "annotator",
+    "attribute",
+    "context",
+    "label",
+    "source",
+    "blind",
+)  # of a decision, as they are read here
+GROUPS = (GroupBy.DOMAIN, GroupBy.SPHERE)
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Labels = npt.NDArray[np.int8]
+Weights = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Who said what of which pair. people: names in order. attributes, contexts: ids [pairs], ordered by both, each
-    pair answered by somebody. said: label codes [people, pairs], UNLABELLED where the person says nothing. blind:
-    [people, pairs], whether it was said without sight of the votes. order: [people, pairs], grows with the time of
-    saying. adjudicated: pairs of the dataset that have been adjudicated, which is not among the answers."""
+    """Who gave which label to which pair. people: names in order. attributes, contexts: ids [pairs], ordered by both,
+    each pair answered by somebody. labels: codes [people, pairs], UNLABELLED where the person gives none. blind:
+    [people, pairs], whether it was given without sight of the votes. order: [people, pairs], grows with time.
+    adjudicated: pairs of the dataset that have been adjudicated, which is not among the answers."""
 
     people: tuple[str, ...]
     attributes: Ints
     contexts: Ints
-    said: Labels
+    labels: Labels
     blind: Bools
     order: Ints
     adjudicated: int
@@ -54,11 +63,11 @@ class Answers:
     @property
     def counts(self) -> Ints:
         """How many people gave each label: [pairs, label codes]."""
-        return np.stack([(self.said == code).sum(axis=0) for code in range(CATEGORIES)], axis=1).astype(np.int64)
+        return np.stack([(self.labels == code).sum(axis=0) for code in range(CATEGORIES)], axis=1).astype(np.int64)
 
     def blind_only(self) -> Answers:
-        """Only what was said without sight of the votes; what people said otherwise is as if unsaid."""
-        return replace(self, said=np.where(self.blind, self.said, UNLABELLED).astype(np.int8)).answered()
+        """Only what was answered without sight of the votes."""
+        return replace(self, labels=np.where(self.blind, self.labels, UNLABELLED).astype(np.int8)).answered()
 
     def at(self, keep: Bools) -> Answers:
         """Only these pairs; keep: [pairs]."""
@@ -66,55 +75,50 @@ class Answers:
             self,
             attributes=self.attributes[keep],
             contexts=self.contexts[keep],
-            said=self.said[:, keep],
+            labels=self.labels[:, keep],
             blind=self.blind[:, keep],
             order=self.order[:, keep],
         )
 
     def answered(self) -> Answers:
-        """Without pairs of which nobody says anything. All people stay, also those who say nothing here."""
-        return self.at((self.said != UNLABELLED).any(axis=0))
+        """Without pairs that nobody answered. All people stay, also those without an answer."""
+        return self.at((self.labels != UNLABELLED).any(axis=0))
 
-    def together(self) -> Labels:
-        """What all people say together: the label that most of them give; of labels that as many give, the one that was
-        given last. [pairs]; UNLABELLED where nobody says anything."""
+    def majority(self) -> Labels:
+        """The label that most people give; of labels that as many give, the one given last. [pairs]; UNLABELLED where
+        nobody answered."""
         if not len(self.people):
             return np.full(len(self.attributes), UNLABELLED, np.int8)
         counts = self.counts
-        last = np.stack([np.where(self.said == code, self.order, -1).max(axis=0) for code in range(CATEGORIES)], axis=1)
+        last = np.stack(
+            [np.where(self.labels == code, self.order, -1).max(axis=0) for code in range(CATEGORIES)], axis=1
+        )
         most = counts == counts.max(axis=1, keepdims=True)
         best = np.where(most, last, -1).argmax(axis=1)
         return np.where(counts.sum(axis=1) > 0, best, UNLABELLED).astype(np.int8)
 
 
-_held: OrderedDict[tuple[object, ...], Answers] = OrderedDict()
-_lock = threading.Lock()
+# The newest answers of each dataset with the revision they were read at. Dictionary operations are atomic, and two
+# threads that read the same at once come to the same, so there is no lock.
+_cache: dict[tuple[str, int], tuple[int | None, Answers]] = {}
 
 
 def answers(store: Store, dataset_id: int) -> Answers:
-    """The answers of a dataset, held in memory until a decision moves its revision. The arrays are shared: do not write
-    to them. Without any decision, or for an unknown dataset, nobody says anything of no pair."""
+    """The answers of a dataset, cached until a decision moves its revision. The arrays are shared: do not write to
+    them. Without any decision, or for an unknown dataset, there are no people and no pairs."""
+    key = (f"{store.engine.url} {store.workspace.absolute()}", dataset_id)
     with store.read() as connection:
         revision = connection.execute(sa.select(dataset.c.revision).where(dataset.c.id == dataset_id)).scalar()
-        key = (str(store.engine.url), str(store.workspace.absolute()), dataset_id, revision)
-        with _lock:
-            if key in _held:
-                return _held[key]
+        if key in _cache and _cache[key][0] == revision:
+            return _cache[key][1]
         query = (
             sa.select(*(decision.c[name] for name in COLUMNS))
             .where(decision.c.dataset == dataset_id)
             .order_by(decision.c.id)
         )
         events = pd.DataFrame(connection.execute(query).all(), columns=list(COLUMNS))
-    made = of_events(events)
-    with _lock:
-        _held[key] = made
-        while len(_held) > HELD:
-            _held.popitem(last=False)
-    return made
-
-
-COLUMNS = ("id", "annotator", "attribute", "context", "label", "source", "blind")
+    _cache[key] = (revision, of_events(events))
+    return _cache[key][1]
 
 
 def of_events(events: pd.DataFrame) -> Answers:
@@ -131,20 +135,18 @@ def of_events(events: pd.DataFrame) -> Answers:
     flat = np.full(len(people) * len(pairs), -1, np.int64)
     flat[cell[own]] = own
     newest = flat.reshape(len(people), len(pairs))
-    there = newest >= 0
-    at = np.where(there, newest, 0)
-    if not len(events):
-        said, blind = np.zeros(newest.shape, np.int8), np.zeros(newest.shape, np.bool_)
+    if len(events):
+        at = np.maximum(newest, 0)
+        labels = np.where(newest >= 0, codes[at], UNLABELLED).astype(np.int8)
+        blind = (newest >= 0) & events["blind"].to_numpy(np.bool_)[at]
     else:
-        said = np.where(there, codes[at], UNLABELLED).astype(np.int8)
-        blind = there & events["blind"].to_numpy(np.bool_)[at]
-    order = np.where(said != UNLABELLED, newest, -1)
-    found = Answers(tuple(map(str, people)), pairs[:, 0], pairs[:, 1], said, blind, order, adjudicated)
-    return found.answered()
+        labels, blind = np.zeros(newest.shape, np.int8), np.zeros(newest.shape, np.bool_)
+    order = np.where(labels != UNLABELLED, newest, -1)
+    return Answers(tuple(map(str, people)), pairs[:, 0], pairs[:, 1], labels, blind, order, adjudicated).answered()
 
 
 def _standing(cell: Ints, undone: Bools) -> Bools:
-    """Which events no undo has taken away: [events]. What a person says of a pair is a stack: an undo takes the top
+    """Which events no undo has taken away: [events]. A person's answers to a pair are a stack: an undo takes the top
     away, anything else comes onto it. An undo with nothing beneath it (carried from an earlier version) is an answer.
     """
     kept = np.ones(len(cell), np.bool_)
@@ -160,30 +162,19 @@ def _standing(cell: Ints, undone: Bools) -> Bools:
     return kept
 
 
-# ---- people agreement
-#
-# How far people agree, with each other and with the consensus of a labelling. Models are not in it: the agreement of
-# draws and of personas is measured in draws_agreement, and never mixed with this.
-
-
-ORDER = (NECESSARY, INAPPROPRIATE, AMBIGUOUS)  # of rows and columns of a confusion table: N, X, ?
-GROUPS = (GroupBy.DOMAIN, GroupBy.SPHERE)
-Weights = npt.NDArray[np.float64]
-
-
 @dataclass(frozen=True)
 class Among:
     """People among themselves. alpha: Krippendorff's, over the pairs that two or more answered (`pairs`); same: on how
-    many of these all who answered say the same; people: who answered any of them."""
+    many of these all answers are the same; people: how many answered any of them."""
 
-    alpha: Figure
+    alpha: Estimate
     pairs: int
     same: int
     people: int
 
     @property
     def share(self) -> float:
-        """Pairs on which all say the same, over those of two or more; nan where there is none."""
+        """Pairs on which all answers are the same, over those of two or more; nan where there is none."""
         return self.same / self.pairs if self.pairs else float("nan")
 
 
@@ -204,8 +195,8 @@ class Against:
 
 @dataclass(frozen=True)
 class Sampled:
-    """The slice that figures are restricted to. strata, covered: in all, and with an answered pair; population: pairs
-    that the slice stands for; reached: how many of them the covered strata hold."""
+    """How much of a slice is answered. strata, covered: in all, and with an answered pair; population: pairs that the
+    slice stands for; reached: how many of them the covered strata hold."""
 
     row: SliceRow
     answered: int
@@ -217,9 +208,9 @@ class Sampled:
 
 @dataclass(frozen=True)
 class PeopleAgreement:
-    """All figures of people. against: all people together first (the label that most of them give, on a tie the one
-    given last), then each person. by: one frame a grouping (domain, sphere), see `by_group`. adjudicated: pairs with
-    an adjudication, which is nobody's own answer and enters nothing."""
+    """All statistics of people. against: all people together first (`Answers.majority`), then each person. by: one
+    frame a grouping (domain, sphere), see `by_group`. adjudicated: pairs with an adjudication, which is nobody's own
+    answer and enters nothing."""
 
     labelling_id: str | None
     rule: AppliedRule | None
@@ -234,9 +225,8 @@ class PeopleAgreement:
 
 @dataclass(frozen=True)
 class Answered:
-    """The answers that figures are made of, beside the consensus of the same pairs. consensus: label codes [pairs],
-    UNLABELLED without a counted vote. strata: codes [pairs] into sizes, how many pairs each stratum has; without a
-    slice one stratum."""
+    """Answers beside the consensus of the same pairs. consensus: label codes [pairs], UNLABELLED without a counted
+    vote. strata: codes [pairs] into sizes, how many pairs each stratum has; without a slice one stratum."""
 
     answers: Answers
     consensus: Labels
@@ -245,14 +235,14 @@ class Answered:
     strata: Ints
     sizes: Weights
 
-    def who(self, who: str | None) -> Labels:
-        """What a person says, or all together: label codes [pairs]. Raises ValueError for an unknown person."""
-        return self.answers.together() if who is None else self.answers.said[self.answers.people.index(who)]
+    def labels_of(self, who: str | None) -> Labels:
+        """A person's labels, or the majority's (None): codes [pairs]. Raises ValueError for an unknown person."""
+        return self.answers.majority() if who is None else self.answers.labels[self.answers.people.index(who)]
 
     def weights(self, counted: Bools) -> Weights:
         """What each of the counted pairs stands for: the size of its stratum over how many of the stratum are counted
-        (Horvitz and Thompson 1952, JASA 47, 663-685, where what was answered is taken as drawn at random from what was
-        drawn). Shares are then of the strata with a counted pair; the others are in no figure. counted: [pairs]."""
+        (Horvitz and Thompson 1952, JASA 47, 663-685, where what was answered is taken as sampled at random from what
+        was drawn). Shares are then of the strata with a counted pair; the others count nowhere. counted: [pairs]."""
         mine = self.strata[counted]
         return self.sizes[mine] / np.bincount(mine, minlength=len(self.sizes))[mine]
 
@@ -264,114 +254,108 @@ def answered(
 
     Raises StoreError for an unknown labelling or slice.
     """
-    found = answers(store, dataset_id)
+    given = answers(store, dataset_id)
     if blind_only:
-        found = found.blind_only()
-    strata, sizes, sampled = np.zeros(len(found.attributes), np.int64), np.ones(1), None
+        given = given.blind_only()
+    strata, sizes, sampled = np.zeros(len(given.attributes), np.int64), np.ones(1), None
     if slice_id is not None:
         with store.read() as connection:
             row, items = audits.slice_row(connection, slice_id), audits.slice_items(connection, slice_id)
-        found, strata, sizes, sampled = _in_slice(found, row, items)
-    rule, labels = None, np.full(len(found.attributes), UNLABELLED, np.int8)
+        given, strata, sizes, sampled = _in_slice(given, row, items)
+    rule, labels = None, np.full(len(given.attributes), UNLABELLED, np.int8)
     if labelling_id is not None:
-        counts = vote_counts(store, labelling_id)
         with store.read() as connection:
             rule = applied_rule(connection, labelling_id)
-        labels = consensus_at(counts, rule, found.attributes, found.contexts)
-    return Answered(found, labels, rule, sampled, strata, sizes)
+        labels = _consensus_at(vote_counts(store, labelling_id), rule, given.attributes, given.contexts)
+    return Answered(given, labels, rule, sampled, strata, sizes)
 
 
-def consensus_at(counts: VoteCounts, rule: AppliedRule, attributes: Ints, contexts: Ints) -> Labels:
+def _consensus_at(counts: VoteCounts, rule: AppliedRule, attributes: Ints, contexts: Ints) -> Labels:
     """The label codes of these pairs alone, UNLABELLED for pairs without a row among the votes."""
     labels = np.full(len(attributes), UNLABELLED, np.int8)
     if not len(attributes) or not len(counts.attributes):
         return labels
+    # A pair as one number; votes are ordered by (attribute, context), so these numbers are sorted.
     width = int(max(counts.contexts.max(), contexts.max())) + 1
-    numbers, wanted = counts.attributes * width + counts.contexts, attributes * width + contexts
-    at = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
-    there = numbers[at] == wanted
-    part = VoteCounts(
-        counts.labelling_id,
-        counts.revision,
-        attributes[there],
-        contexts[there],
-        counts.votes[at[there]],
-        counts.personas,
-        counts.imported,
-    )
-    labels[there] = part.labels(rule)
+    voted, wanted = counts.attributes * width + counts.contexts, attributes * width + contexts
+    at = np.minimum(np.searchsorted(voted, wanted), len(voted) - 1)
+    there = voted[at] == wanted
+    labels[there] = consensus(counts.votes[at[there]], rule.priors, rule.threshold)
     return labels
 
 
-def _in_slice(found: Answers, row: SliceRow, items: Sequence[SliceItem]) -> tuple[Answers, Ints, Weights, Sampled]:
+def _in_slice(given: Answers, row: SliceRow, items: Sequence[SliceItem]) -> tuple[Answers, Ints, Weights, Sampled]:
     """The answered pairs of a slice, the stratum of each, and how many pairs each stratum has in the population."""
-    drawn = pd.DataFrame([vars(item) for item in items], columns=["attribute", "context", "stratum", "weight"])
-    names, code = np.unique(drawn["stratum"].to_numpy(str), return_inverse=True)
-    sizes = np.bincount(code, weights=drawn["weight"].to_numpy(np.float64), minlength=len(names)).astype(np.float64)
-    pairs = pd.DataFrame({"attribute": found.attributes, "context": found.contexts})
-    placed = pairs.merge(drawn.assign(code=code), on=["attribute", "context"], how="left")["code"]
-    keep = placed.notna().to_numpy(np.bool_)
-    strata = placed[keep].to_numpy(np.int64)
+    frame = pd.DataFrame([vars(item) for item in items], columns=["attribute", "context", "stratum", "weight"])
+    names, code = np.unique(frame["stratum"].to_numpy(str), return_inverse=True)
+    sizes = np.bincount(code, weights=frame["weight"].to_numpy(np.float64), minlength=len(names)).astype(np.float64)
+    pairs = pd.DataFrame({"attribute": given.attributes, "context": given.contexts})
+    matched = pairs.merge(frame.assign(code=code), on=["attribute", "context"], how="left")["code"]
+    keep = matched.notna().to_numpy(np.bool_)
+    strata = matched[keep].to_numpy(np.int64)
     covered = np.unique(strata)
     reached = float(sizes[covered].sum())
     sampled = Sampled(row, int(keep.sum()), len(names), len(covered), float(sizes.sum()), reached)
-    return found.at(keep), strata, sizes, sampled
+    return given.at(keep), strata, sizes, sampled
 
 
 def people_agreement(
     store: Store, dataset_id: int, labelling_id: str | None, *, blind_only: bool = False, slice_id: int | None = None
 ) -> PeopleAgreement:
-    """All figures of people, overall and by domain and sphere, each with its count and interval.
+    """All statistics of people, overall and by domain and sphere, each with its count and interval.
 
-    With a slice only its pairs count, and figures against the consensus are weighted so that they speak for the whole
-    population it was drawn from; alpha is not weighted. Raises StoreError for an unknown labelling or slice.
+    With a slice only its pairs count, and what compares with the consensus is weighted so that it speaks for the whole
+    population the slice was drawn from; alpha is not weighted. Raises StoreError for an unknown labelling or slice.
     """
     data = answered(store, dataset_id, labelling_id, blind_only=blind_only, slice_id=slice_id)
+    given = data.answers
+    without_votes = VoteCounts(
+        "", 0, given.attributes, given.contexts, np.zeros((len(given.attributes), 0, CATEGORIES)), (), False
+    )
     with store.read() as connection:
-        groups = groupings(connection, dataset_id, _bare(data.answers))
-    present = [who for n, who in enumerate(data.answers.people) if (data.answers.said[n] != UNLABELLED).any()]
+        groups = groupings(connection, dataset_id, without_votes)
+    present = [who for n, who in enumerate(given.people) if (given.labels[n] != UNLABELLED).any()]
     return PeopleAgreement(
         labelling_id=labelling_id,
         rule=data.rule,
         blind_only=blind_only,
         sampled=data.sampled,
-        answered=len(data.answers.attributes),
-        among=among(data.answers),
+        answered=len(given.attributes),
+        among=among(given),
         against=[against(data, who) for who in (None, *present)],
         by={group_by: by_group(data, groups[group_by]) for group_by in GROUPS},
-        adjudicated=data.answers.adjudicated,
+        adjudicated=given.adjudicated,
     )
 
 
-def among(found: Answers) -> Among:
+def among(given: Answers) -> Among:
     """People among themselves."""
-    counts = found.counts
+    counts = given.counts
     shared = counts.sum(axis=1) > 1
     same = int((counts[shared].max(axis=1) == counts[shared].sum(axis=1)).sum()) if shared.any() else 0
-    people = int((found.said[:, shared] != UNLABELLED).any(axis=1).sum())
-    return Among(alpha(counts), int(shared.sum()), same, people)
+    people = int((given.labels[:, shared] != UNLABELLED).any(axis=1).sum())
+    return Among(krippendorff_alpha(counts), int(shared.sum()), same, people)
 
 
 def against(data: Answered, who: str | None, keep: Bools | None = None) -> Against:
     """A person, or all people together, against the consensus; on some pairs alone where given. keep: [pairs]."""
-    said = data.who(who)
-    answering = said != UNLABELLED
+    labels = data.labels_of(who)
+    answering = labels != UNLABELLED
     counted = answering & (data.consensus != UNLABELLED)
     # What a pair stands for is settled before a group is looked at: a stratum may lie across groups.
-    mass = np.zeros(len(said))
+    mass = np.zeros(len(labels))
     mass[counted] = data.weights(counted)
     if keep is not None:
         answering, counted = answering & keep, counted & keep
-    one, two = said[counted].astype(np.int64), data.consensus[counted].astype(np.int64)
-    weights = None if data.sampled is None else mass[counted]
-    found = compare(one, two, CATEGORIES, weights)
-    counts = np.bincount(one * CATEGORIES + two, minlength=CATEGORIES**2).reshape(CATEGORIES, CATEGORIES)
-    return Against(who, int(answering.sum()), int(answering.sum() - counted.sum()), found, counts.astype(np.int64))
+    one, two = labels[counted].astype(np.int64), data.consensus[counted].astype(np.int64)
+    comparison = compare(one, two, CATEGORIES, None if data.sampled is None else mass[counted])
+    counts = confusion(one, two, CATEGORIES).astype(np.int64)
+    return Against(who, int(answering.sum()), int(answering.sum() - counted.sum()), comparison, counts)
 
 
 def by_group(data: Answered, groups: Groups) -> pd.DataFrame:
     """One row a group with an answered pair: id, name, answered (pairs), shared (by two or more), and the columns
-    alpha, agreement, kappa, ac1 with Figures: alpha among people, the rest of all people against the consensus."""
+    alpha, agreement, kappa, ac1 with Estimates: alpha among people, the rest of all people against the consensus."""
     rows = []
     for code in np.unique(groups.codes).tolist():
         mask = groups.codes == code
@@ -393,24 +377,17 @@ def by_group(data: Answered, groups: Groups) -> pd.DataFrame:
 
 
 def cell_pairs(
-    store: Store, dataset_id: int, data: Answered, who: str | None, said: int, consensus: int
+    store: Store, dataset_id: int, data: Answered, who: str | None, label: int, consensus: int
 ) -> pd.DataFrame:
-    """The pairs behind one cell of a confusion table, by label codes: attribute, context (ids), people (what each
-    says, in words), the words of pair_words; in the order of the record."""
-    mask = (data.who(who) == said) & (data.consensus == consensus)
-    found = data.answers.at(mask)
-    words = [
+    """The pairs behind one cell of a confusion table, by label codes: attribute, context (ids), people (the label of
+    each by name, as text), and the columns of pair_words; in the order of the record."""
+    given = data.answers.at((data.labels_of(who) == label) & (data.consensus == consensus))
+    texts = [
         ", ".join(
-            f"{person}: {LABELS[code]}" for person, code in zip(found.people, column, strict=True) if code != UNLABELLED
+            f"{person}: {LABELS[code]}" for person, code in zip(given.people, column, strict=True) if code != UNLABELLED
         )
-        for column in found.said.T.tolist()
+        for column in given.labels.T.tolist()
     ]
-    frame = pd.DataFrame({"attribute": found.attributes, "context": found.contexts, "people": words})
+    frame = pd.DataFrame({"attribute": given.attributes, "context": given.contexts, "people": texts})
     with store.read() as connection:
         return pair_words(connection, dataset_id, frame)
-
-
-def _bare(found: Answers) -> VoteCounts:
-    """These pairs as the groupings want them: with no votes."""
-    empty = np.zeros((len(found.attributes), 0, CATEGORIES))
-    return VoteCounts("", 0, found.attributes, found.contexts, empty, (), False)

@@ -1,6 +1,7 @@
 """Agreement on nominal answers, corrected for chance: Cohen's kappa, Gwet's AC1, Krippendorff's alpha, with intervals.
 
-Pure functions on small codes. Where a statistic is undefined it is None, never a number, and a `Figure` says why:
+Pure functions on small codes. Where a statistic is undefined it is None (in arrays nan), never a number, and an
+`Estimate` says why:
 
                                     kappa      AC1        alpha
     nothing, or one item alone      undefined  undefined  undefined
@@ -23,19 +24,21 @@ import numpy.typing as npt
 RESAMPLES = 2000
 LEVEL = 0.95
 LEAST_DEFINED = 0.95  # of the resamples, for an interval of those that are defined to speak for all
-TOO_FEW = "fewer than two were answered by both"
-ONE_ANSWER = "everybody gave one and the same answer to everything, so that chance alone explains the agreement"
-NO_OVERLAP = "fewer than two were answered by two or more"
-NO_SPREAD = "every resample gives the same number, which says nothing of how far chance could move it"
-OFTEN_UNDEFINED = "too many of the resamples leave it undefined"
+SAME = 1e-12  # floats closer than this are the same number: chance explains all, or no resample differs
+TOO_FEW = "fewer than two items have both answers"
+ONE_ANSWER = "all answers are the same, so chance alone explains the agreement"
+NO_OVERLAP = "fewer than two items have two answers or more"
+NO_SPREAD = "all resamples give the same number, which says nothing about how far chance could move it"
+OFTEN_UNDEFINED = "too many resamples leave it undefined"
 
 Codes = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Tables = npt.NDArray[np.float64] | npt.NDArray[np.int64]
 Statistic = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True)
-class Figure:
+class Estimate:
     """One statistic over `items`. value None: undefined, and `why` says why. low, high: its 95 % percentile bootstrap
     interval over the items; None where there is none, and `why` then says why."""
 
@@ -45,6 +48,10 @@ class Figure:
     items: int
     why: str = ""
 
+    @classmethod
+    def undefined(cls, items: int, why: str) -> Estimate:
+        return cls(None, None, None, items, why)
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -53,9 +60,9 @@ class Comparison:
 
     items: int
     table: Floats
-    agreement: Figure
-    kappa: Figure
-    ac1: Figure
+    agreement: Estimate
+    kappa: Estimate
+    ac1: Estimate
 
 
 def confusion(
@@ -78,47 +85,6 @@ def confusion(
     return cells.astype(np.float64).reshape(categories, categories)
 
 
-def cohen_kappa(
-    first: npt.ArrayLike, second: npt.ArrayLike, categories: int, weights: npt.ArrayLike | None = None
-) -> float | None:
-    """(p - e) / (1 - e): p the share of items with the same answer, e the share expected if both answered
-    independently, each with the shares of its own answers (J. Cohen 1960, Educational and Psychological Measurement
-    20, 37-46). weights: what each item stands for. None as the module says; errors of `confusion`."""
-    return _number(kappa_of(confusion(first, second, categories, weights)), len(np.asarray(first)))
-
-
-def gwet_ac1(
-    first: npt.ArrayLike, second: npt.ArrayLike, categories: int, weights: npt.ArrayLike | None = None
-) -> float | None:
-    """(p - e) / (1 - e) with e = sum of s (1 - s) / (categories - 1), s the share of a category over both (K. L. Gwet
-    2008, British Journal of Mathematical and Statistical Psychology 61, 29-48). It does not collapse where one answer
-    is much more frequent than the others. Categories that nobody used count. None and errors as cohen_kappa."""
-    return _number(ac1_of(confusion(first, second, categories, weights)), len(np.asarray(first)))
-
-
-def krippendorff_alpha(counts: npt.ArrayLike) -> float | None:
-    """Krippendorff's alpha for nominal answers, by the package `krippendorff`. counts: how many annotators gave each
-    answer, [items, categories]; items answered by fewer than two enter nowhere. None as the module says."""
-    usable = _pairable(counts)
-    if _no_alpha(usable):
-        return None
-    return float(krippendorff.alpha(value_counts=usable, level_of_measurement="nominal"))
-
-
-def interval(
-    statistic: Callable[[Codes], float | None], n: int, resamples: int = RESAMPLES, seed: int = 0
-) -> tuple[float, float] | None:
-    """The 95 % percentile bootstrap interval of any statistic of n items: `statistic` gets positions, [n], drawn with
-    replacement. None where n < 2, where more than 5 % of the resamples leave it undefined, or where all of them give
-    the same number. Slower than `compare` and `alpha`, which resample the counts of like items instead."""
-    if n < 2:
-        return None
-    rng = np.random.default_rng(seed)
-    found = [statistic(rng.integers(0, n, n)) for _ in range(resamples)]
-    bounds = _bounds(np.array([np.nan if value is None else value for value in found], np.float64))
-    return bounds if isinstance(bounds, tuple) else None
-
-
 def compare(
     first: npt.ArrayLike,
     second: npt.ArrayLike,
@@ -136,64 +102,85 @@ def compare(
     one, two = np.asarray(first, np.int64), np.asarray(second, np.int64)
     mass = np.ones(len(one)) if weights is None else np.asarray(weights, np.float64)
     table = confusion(one, two, categories, mass)
-    drawn = _resampled(one * categories + two, mass, categories**2, resamples, seed).reshape(-1, categories, categories)
+    cells = _resampled_cells(one * categories + two, mass, categories**2, resamples, seed)
+    resampled = cells.reshape(-1, categories, categories)
 
-    def figure(statistic: Statistic) -> Figure:
-        value = _number(statistic(table), len(one))
-        if value is None:
-            return Figure(None, None, None, len(one), TOO_FEW if len(one) < 2 else ONE_ANSWER)
-        return _figure(value, statistic(drawn), len(one))
+    def estimate(statistic: Statistic) -> Estimate:
+        value = float(statistic(table))
+        if len(one) < 2 or np.isnan(value):
+            return Estimate.undefined(len(one), TOO_FEW if len(one) < 2 else ONE_ANSWER)
+        return bootstrap_estimate(value, statistic(resampled), len(one))
 
-    return Comparison(len(one), table, figure(agreement_of), figure(kappa_of), figure(ac1_of))
+    return Comparison(len(one), table, estimate(raw_agreement), estimate(cohen_kappa), estimate(gwet_ac1))
 
 
-def alpha(counts: npt.ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> Figure:
-    """Krippendorff's alpha as `krippendorff_alpha` has it, with its interval over the items that count."""
-    usable = _pairable(counts)
-    if why := _no_alpha(usable):
-        return Figure(None, None, None, len(usable), why)
-    # One whole number a row tells the rows apart, and is sorted many times faster than rows are.
+def krippendorff_alpha(counts: npt.ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> Estimate:
+    """Krippendorff's alpha for nominal answers, by the package `krippendorff`, with its interval (K. Krippendorff 2011,
+    Computing Krippendorff's Alpha-Reliability).
+
+    counts: how many annotators gave each answer, [items, categories]; items answered by fewer than two count nowhere.
+    """
+    array: Codes = np.asarray(counts, np.int64)
+    usable: Codes = array[array.sum(axis=1) > 1]
+    if len(usable) < 2:
+        return Estimate.undefined(len(usable), NO_OVERLAP)
+    if (usable.sum(axis=0) > 0).sum() < 2:
+        return Estimate.undefined(len(usable), ONE_ANSWER)
+    # np.unique(axis=0) sorts rows; one whole number a row tells rows apart as well and sorts many times faster.
     shape = tuple(int(most) + 1 for most in usable.max(axis=0))
     kinds, number = np.unique(np.ravel_multi_index(tuple(usable.T), shape), return_counts=True)
     patterns = np.stack(np.unravel_index(kinds, shape), axis=1)
-    drawn = np.random.default_rng(seed).multinomial(len(usable), number / len(usable), size=resamples)
+    times = np.random.default_rng(seed).multinomial(len(usable), number / len(usable), size=resamples)
     value = float(krippendorff.alpha(value_counts=usable, level_of_measurement="nominal"))
-    return _figure(value, _alphas(patterns, drawn), len(usable))
+    return bootstrap_estimate(value, _alphas(patterns, times), len(usable))
 
 
-def agreement_of(table: Floats) -> Floats:
+def raw_agreement(table: Tables) -> Floats:
     """The share on the diagonal, nan for an empty table: [...] of tables [..., q, q]."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.trace(table, axis1=-2, axis2=-1) / table.sum(axis=(-2, -1)))
 
 
-def kappa_of(table: Floats) -> Floats:
-    """Cohen's kappa, nan where undefined: [...] of tables [..., q, q]."""
+def cohen_kappa(table: Tables) -> Floats:
+    """(p - e) / (1 - e): p the share of items with the same answer, e the share expected if both answered
+    independently, each with the shares of its own answers (J. Cohen 1960, Educational and Psychological Measurement
+    20, 37-46). [...] of tables [..., q, q]; nan where undefined."""
     with np.errstate(invalid="ignore", divide="ignore"):
         total = table.sum(axis=(-2, -1))
         expected = (table.sum(axis=-1) * table.sum(axis=-2)).sum(axis=-1) / total**2
-    return _corrected(agreement_of(table), expected)
+    return _chance_corrected(raw_agreement(table), expected)
 
 
-def ac1_of(table: Floats) -> Floats:
-    """Gwet's AC1, nan where undefined: [...] of tables [..., q, q]."""
+def gwet_ac1(table: Tables) -> Floats:
+    """(p - e) / (1 - e) with e = sum of s (1 - s) / (q - 1), s the share of a category over both (K. L. Gwet 2008,
+    British Journal of Mathematical and Statistical Psychology 61, 29-48). It does not collapse where one answer is much
+    more frequent than the others. Categories that nobody used count. [...] of tables [..., q, q]; nan where undefined.
+    """
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = (table.sum(axis=-1) + table.sum(axis=-2)) / (2 * table.sum(axis=(-2, -1)))[..., None]
     expected = (shares * (1 - shares)).sum(axis=-1) / (table.shape[-1] - 1)
-    return _corrected(agreement_of(table), expected)
+    return _chance_corrected(raw_agreement(table), expected)
 
 
-def _corrected(observed: Floats, expected: Floats) -> Floats:
+def _chance_corrected(observed: Floats, expected: Floats) -> Floats:
     room = 1 - expected
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(room > 1e-12, (observed - expected) / room, np.nan)
+        return np.where(room > SAME, (observed - expected) / room, np.nan)
 
 
-def _number(value: Floats, items: int) -> float | None:
-    return None if items < 2 or np.isnan(value) else float(value)
+def bootstrap_estimate(value: float, resampled: Floats, items: int) -> Estimate:
+    """A value with the middle 95 % of its resamples (percentile bootstrap, Efron 1979, Annals of Statistics 7, 1-26).
+    Without an interval where more than 5 % of the resamples leave it undefined (nan), or all of them are the same."""
+    defined = resampled[~np.isnan(resampled)]
+    if len(defined) < LEAST_DEFINED * len(resampled):
+        return Estimate(value, None, None, items, OFTEN_UNDEFINED)
+    if defined.max() - defined.min() <= SAME:
+        return Estimate(value, None, None, items, NO_SPREAD)
+    low, high = np.quantile(defined, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Estimate(value, float(low), float(high), items)
 
 
-def _resampled(cells: Codes, mass: Floats, width: int, resamples: int, seed: int) -> Floats:
+def _resampled_cells(cells: Codes, mass: Floats, width: int, resamples: int, seed: int) -> Floats:
     """What falls into each cell in every resample: [resamples, width].
 
     Items of one cell and weight cannot be told apart, so how often each such kind is drawn is multinomial: the same
@@ -202,48 +189,19 @@ def _resampled(cells: Codes, mass: Floats, width: int, resamples: int, seed: int
     if not len(cells):
         return np.zeros((resamples, width))
     kinds, number = np.unique(np.stack([cells.astype(np.float64), mass]), axis=1, return_counts=True)
-    drawn = np.random.default_rng(seed).multinomial(len(cells), number / len(cells), size=resamples)
-    place = np.zeros((kinds.shape[1], width))
-    place[np.arange(kinds.shape[1]), kinds[0].astype(np.int64)] = kinds[1]
-    return np.asarray(drawn @ place)
+    times = np.random.default_rng(seed).multinomial(len(cells), number / len(cells), size=resamples)
+    weight_in_cell = np.zeros((kinds.shape[1], width))
+    weight_in_cell[np.arange(kinds.shape[1]), kinds[0].astype(np.int64)] = kinds[1]
+    return np.asarray(times @ weight_in_cell)
 
 
-def _pairable(counts: npt.ArrayLike) -> Codes:
-    array: Codes = np.asarray(counts, np.int64)
-    shared: Codes = array[array.sum(axis=1) > 1]
-    return shared
-
-
-def _no_alpha(usable: Codes) -> str:
-    """Why alpha is undefined; '' where it is not."""
-    if len(usable) < 2:
-        return NO_OVERLAP
-    return ONE_ANSWER if (usable.sum(axis=0) > 0).sum() < 2 else ""
-
-
-def _alphas(patterns: Codes, drawn: Codes) -> Floats:
+def _alphas(patterns: Codes, times: Codes) -> Floats:
     """Nominal alpha of each resample, nan where undefined: 1 - observed over expected disagreement. patterns: [kinds,
-    categories]; drawn: how often each kind, [resamples, kinds]."""
+    categories]; times: how often each kind, [resamples, kinds]."""
     size = patterns.sum(axis=1)
     differing = (size**2 - (patterns**2).sum(axis=1)) / (size - 1)
-    by_answer = (drawn @ patterns).astype(np.float64)
+    by_answer = (times @ patterns).astype(np.float64)
     total = by_answer.sum(axis=1)
     expected = (total**2 - (by_answer**2).sum(axis=1)) / (total - 1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(expected > 1e-12, 1 - (drawn @ differing) / expected, np.nan)
-
-
-def _figure(value: float, resampled: Floats, items: int) -> Figure:
-    bounds = _bounds(resampled)
-    if isinstance(bounds, str):
-        return Figure(value, None, None, items, bounds)
-    return Figure(value, *bounds, items)
-
-
-def _bounds(resampled: Floats) -> tuple[float, float] | str:
-    """The middle 95 % of the resamples that are defined, or why there is none."""
-    defined = resampled[~np.isnan(resampled)]
-    if len(defined) < LEAST_DEFINED * len(resampled):
-        return OFTEN_UNDEFINED
-    low, high = np.quantile(defined, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return (float(low), float(high)) if defined.max() - defined.min() > 1e-12 else NO_SPREAD
+        return np.where(expected > SAME, 1 - (times @ differing) / expected, np.nan)

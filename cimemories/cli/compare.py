@@ -31,7 +31,7 @@ from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_s
 
 if TYPE_CHECKING:
     from cimemories.agreement.judges import JudgesAgreement
-    from cimemories.agreement.statistics import Figure
+    from cimemories.agreement.statistics import Estimate
     from cimemories.charts.comparison import Trial
     from cimemories.compare.difference import Difference
     from cimemories.compare.ranking import Measure
@@ -133,7 +133,7 @@ def _agreement_json(found: JudgesAgreement) -> dict[str, object]:
     }
 
 
-def _figure(figure: Figure) -> dict[str, object]:
+def _figure(figure: Estimate) -> dict[str, object]:
     return {"value": figure.value} | ({"why": figure.why} if figure.why else {})
 
 

@@ -7,7 +7,7 @@ import math
 import pandas as pd
 
 from cimemories.agreement.judges import judges_agreement
-from cimemories.agreement.statistics import Figure as Statistic
+from cimemories.agreement.statistics import Estimate
 from cimemories.compare import leaderboard
 from cimemories.compare.difference import difference
 from cimemories.compare.leaderboard import Line, percent
@@ -167,7 +167,7 @@ def judges_section(made: Basis) -> Section:
     return Section("judges", "Judges", tuple(blocks))
 
 
-def _statistic(found: Statistic) -> str:
+def _statistic(found: Estimate) -> str:
     return f"undefined: {found.why}" if found.value is None else f"{found.value:.3f}"
 
 

@@ -311,7 +311,7 @@ def progress(store: Store, dataset_id: int, items: Sequence[SliceItem]) -> dict[
     pairs = zip(found.attributes.tolist(), found.contexts.tolist(), strict=True)
     mine = found.at(np.array([pair in wanted for pair in pairs], np.bool_))
     counted = {
-        person: (int((mine.said[n] != UNLABELLED).sum()), int((mine.blind[n] & (mine.said[n] != UNLABELLED)).sum()))
+        person: (int((mine.labels[n] != UNLABELLED).sum()), int((mine.blind[n] & (mine.labels[n] != UNLABELLED)).sum()))
         for n, person in enumerate(mine.people)
     }
     return {person: both for person, both in counted.items() if both[0]}

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 import streamlit as st
 
-from cimemories.agreement.models import draws_agreement
-from cimemories.agreement.people import ORDER, Against, PeopleAgreement, answered, cell_pairs, people_agreement
-from cimemories.agreement.statistics import Comparison, Figure
+from cimemories.agreement.models import ORDER, draws_agreement
+from cimemories.agreement.people import Against, PeopleAgreement, answered, cell_pairs, people_agreement
+from cimemories.agreement.statistics import Comparison, Estimate
 from cimemories.curation.consensus import LABELS
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import Scope, resolve_scope
@@ -49,7 +49,7 @@ HEADS = {
 SHARES = ("agreement",)
 
 
-def shown(found: Figure, *, share: bool = False) -> Html:
+def shown(found: Estimate, *, share: bool = False) -> Html:
     """A figure as it stands in a table or line."""
     if found.value is None:
         return tag("span", f"undefined: {found.why}", cls="ci-muted")
@@ -59,7 +59,7 @@ def shown(found: Figure, *, share: bool = False) -> Html:
     return join([value, " ", tag("span", _interval(found.low, found.high, share), cls="ci-muted")])
 
 
-def said(found: Figure, *, share: bool = False) -> str:
+def said(found: Estimate, *, share: bool = False) -> str:
     """The same as plain text, without the reason."""
     if found.value is None:
         return "undefined"
@@ -82,7 +82,7 @@ def head(name: str) -> Html:
     return tag("th", HEADS[name], cls="ci-number", title=TERMS[name])
 
 
-def cell(found: Figure, name: str) -> Html:
+def cell(found: Estimate, name: str) -> Html:
     return tag("td", shown(found, share=name in SHARES), cls="ci-number")
 
 
@@ -106,7 +106,7 @@ def comparison_columns(found: Comparison) -> dict[str, object]:
     return {"pairs": found.items} | {k: v for name, item in named.items() for k, v in columns(name, item).items()}
 
 
-def columns(name: str, found: Figure) -> dict[str, object]:
+def columns(name: str, found: Estimate) -> dict[str, object]:
     """One figure as columns of a download: its value, interval, count, and why there is none."""
     return {
         name: found.value,
@@ -123,7 +123,7 @@ def flat(frame: pd.DataFrame) -> pd.DataFrame:
     for row in frame.to_dict("records"):
         plain: dict[str, object] = {}
         for name, value in row.items():
-            plain |= columns(str(name), value) if isinstance(value, Figure) else {str(name): value}
+            plain |= columns(str(name), value) if isinstance(value, Estimate) else {str(name): value}
         rows.append(plain)
     return pd.DataFrame(rows)
 

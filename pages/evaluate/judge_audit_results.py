@@ -12,13 +12,13 @@ from cimemories.agreement.judge_audit import (
     Correction,
     Counted,
     JudgeAudit,
-    JudgeFigures,
-    behind,
+    JudgeQuality,
+    cell_items,
     correction,
     judge_audit,
 )
 from cimemories.agreement.judges import JudgePair, JudgesAgreement, judges_agreement
-from cimemories.agreement.statistics import Figure
+from cimemories.agreement.statistics import Estimate
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.metrics.headline import KAPPA_WARNING
@@ -111,7 +111,7 @@ def _pairs(found: JudgesAgreement) -> None:
         safe.inline(f"Undefined where {'; or where '.join(reasons)}.", muted=True)
 
 
-def _agreement_cell(figure: Figure, *, share: bool) -> Html:
+def _agreement_cell(figure: Estimate, *, share: bool) -> Html:
     if figure.value is None:
         return tag("span", "undefined", cls="ci-muted", title=figure.why)
     return tag("b", tables.percent(figure.value) if share else f"{round(figure.value, 2) + 0.0:.2f}")
@@ -149,7 +149,7 @@ def _row(found: JudgesAgreement, pair: JudgePair) -> dict[str, object]:
 
 ROW = 46
 LOOKS = {"circle-open": "#808890", "diamond": safe.MODEL}
-Row = tuple[str, Figure]  # the row's name and what is drawn in it
+Row = tuple[str, Estimate]  # the row's name and what is drawn in it
 
 
 def shares(found: JudgeAudit, name: Callable[[JudgeRow], str]) -> None:
@@ -251,11 +251,11 @@ def _intervals(
     charts.show(fig, key=key, alt=f"{title}. {subtitle}. The same numbers are in the table.")
 
 
-def _room(figure: Figure, end: float | None) -> float:
+def _room(figure: Estimate, end: float | None) -> float:
     return 0.0 if end is None or figure.value is None else abs(end - figure.value)
 
 
-def _hover(row: str, words: str, figure: Figure) -> str:
+def _hover(row: str, words: str, figure: Estimate) -> str:
     ends = "" if figure.low is None or figure.high is None else f" [{100 * figure.low:.1f}, {100 * figure.high:.1f}]"
     count = f"{tables.count(figure.items)} items"
     return f"<b>{charts.escaped(row, 90)}</b><br>{words}: {tables.percent(figure.value)}{ends}, {count}"
@@ -294,7 +294,7 @@ def draw(flows: Flows, asked: Scope, found: JudgeAudit) -> str:
     return _takeaway(asked, own, mine)
 
 
-def _takeaway(asked: Scope, own: JudgeFigures, mine: Correction) -> str:
+def _takeaway(asked: Scope, own: JudgeQuality, mine: Correction) -> str:
     text = f"{asked.run.name}: by {tables.count(own.items)} audited items, {_headline(own)}"
     if mine.corrected.value is None or mine.observed.value is None:
         return f"{text}; the leak rate cannot be corrected yet."
@@ -304,11 +304,11 @@ def _takeaway(asked: Scope, own: JudgeFigures, mine: Correction) -> str:
     )
 
 
-def _headline(own: JudgeFigures) -> str:
+def _headline(own: JudgeQuality) -> str:
     return f"{said(own.precision)} of the judge's claims are right, and it finds {said(own.recall)} of what is revealed"
 
 
-def said(figure: Figure) -> str:
+def said(figure: Estimate) -> str:
     """A share with its interval in words: '75.0 % [60.1, 84.9]'; 'an unknown share' where it is undefined."""
     if figure.value is None:
         return "an unknown share"
@@ -324,9 +324,9 @@ def _coverage(found: JudgeAudit) -> None:
         f"{tables.count(blind)} of them blind. Shares are weighted: they speak for the run, not for the slice.",
         muted=True,
     )
-    if found.spoken < 0.999:
+    if found.coverage < 0.999:
         page.notice(
-            f"{tables.percent(1 - found.spoken)} of the run lies in strata of which nothing is audited yet; no figure "
+            f"{tables.percent(1 - found.coverage)} of the run lies in strata without an audited item; nothing here "
             "speaks for them."
         )
 
@@ -354,7 +354,7 @@ def _figures(found: JudgeAudit) -> None:
         safe.inline(f"Undefined where {'; or where '.join(reasons)}.", muted=True)
 
 
-def _cell(figure: Figure, *, share: bool) -> Html:
+def _cell(figure: Estimate, *, share: bool) -> Html:
     if figure.value is None:
         return tag("span", "undefined", cls="ci-muted", title=figure.why)
     value = tables.percent(figure.value) if share else f"{figure.value:.2f}"
@@ -372,7 +372,7 @@ def _csv(asked: Scope, found: JudgeAudit, corrections: list[Correction]) -> None
     by_judge = {item.judge.id: item for item in corrections}
     rows = []
     for item in (*found.judges, *found.baselines):
-        figures: dict[str, Figure] = {name: getattr(item, name) for name in (*SHARES, "kappa")}
+        figures: dict[str, Estimate] = {name: getattr(item, name) for name in (*SHARES, "kappa")}
         if item.judge is not None:
             mine = by_judge[item.judge.id]
             figures |= {"observed_leak_rate": mine.observed, "sensitivity_on_inappropriate": mine.sensitivity}
@@ -397,7 +397,7 @@ def _csv(asked: Scope, found: JudgeAudit, corrections: list[Correction]) -> None
     tables.csv_button(pd.DataFrame(rows), f"judge-audit-{asked.run.id}.csv", key="judge_audit.csv.figures")
 
 
-def _confusion(flows: Flows, asked: Scope, found: JudgeAudit, own: JudgeFigures) -> None:
+def _confusion(flows: Flows, asked: Scope, found: JudgeAudit, own: JudgeQuality) -> None:
     safe.heading("What the judge said, and what people said")
     names = [WORDS[str(answer)] for answer in ANSWERS]
     head = tag(
@@ -433,7 +433,7 @@ def _confusion(flows: Flows, asked: Scope, found: JudgeAudit, own: JudgeFigures)
     chosen = st.selectbox("Items behind a cell", options, format_func=cell_words, key="judge_audit.cell")
     i, j = by_option[chosen]
     assert own.judge is not None
-    _items(behind(flows, found, own.judge, str(ANSWERS[i]), str(ANSWERS[j])), asked, f"{i}{j}")
+    _items(cell_items(flows, found, own.judge, str(ANSWERS[i]), str(ANSWERS[j])), asked, f"{i}{j}")
 
 
 def _items(frame: pd.DataFrame, asked: Scope, name: str) -> None:
