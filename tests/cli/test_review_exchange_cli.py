@@ -1,0 +1,98 @@
+"""`cimemories review`: what it prints, what it writes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reviewed import reviewed
+from typer.testing import CliRunner
+
+from cimemories import model
+from cimemories.cli import base, review
+from cimemories.formats.official import FormatError
+from cimemories.store import decisions
+from cimemories.store.engine import Store, StoreError
+
+assert review.review.info.name == "review"
+
+
+def ran(store: Store, *arguments: object, code: int = 0) -> str:
+    words = ["review", *map(str, arguments), "--workspace", str(store.workspace)]
+    result = CliRunner().invoke(base.cli, words)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+def shown(store: Store, *arguments: object) -> Any:
+    return json.loads(ran(store, *arguments, "--json"))
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+def test_what_was_exported_is_imported_once(sqlite_store: Store, tmp_path: Path, form: str) -> None:
+    row, _ = reviewed(sqlite_store)
+    out = tmp_path / "out"
+    told = shown(sqlite_store, "export", row.name, "-o", out, "--format", form)
+    counts = {"decision": 4, "mark": 2, "comment": 3, "audit": 2}
+    assert told == {"path": str(out), "format": form, "counts": counts, "simulated": True}
+    again = shown(sqlite_store, "import", out)
+    assert (again["datasets"], again["new"], again["known"]) == ([row.name], dict.fromkeys(counts, 0), counts)
+    if form != "jsonl":
+        one = shown(sqlite_store, "import", out / f"decisions.{form}")
+        assert one["known"] == {"decision": 4, "mark": 0, "comment": 0, "audit": 0}
+
+
+def test_filters_and_words_for_people(sqlite_store: Store, tmp_path: Path) -> None:
+    row, _ = reviewed(sqlite_store)
+    out = tmp_path / "ada.jsonl"
+    text = ran(sqlite_store, "export", row.name, "-o", out, "--annotator", "Ada", "--profile", "0", "--blind")
+    assert text == f"exported 1 decision, 1 audit of '{row.name}': {out}, simulated\n"
+    with pytest.raises(StoreError, match="something of that name"):
+        ran(sqlite_store, "export", row.name, "-o", out)
+    ran(sqlite_store, "export", row.name, "-o", out, "--replace", "--since", "2999-01-01")
+    assert out.read_text() == ""
+    with pytest.raises(FormatError, match="soon"):
+        ran(sqlite_store, "export", row.name, "-o", tmp_path / "x", "--since", "soon")
+    ran(sqlite_store, "export", row.name, "-o", tmp_path / "x", "--format", "xml", code=2)
+    assert not (tmp_path / "x").exists()
+
+
+def test_unknown_events_are_skipped_only_when_asked(sqlite_store: Store, tmp_path: Path) -> None:
+    row, _ = reviewed(sqlite_store)
+    out = tmp_path / "all.jsonl"
+    ran(sqlite_store, "export", row.name, "-o", out, "--source", "single")
+    lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    moved = [{**line, "uid": f"new {n}", "attribute": ["rent", line["attribute"]][n]} for n, line in enumerate(lines)]
+    out.write_text("".join(f"{json.dumps(line)}\n" for line in moved), encoding="utf-8")
+    with pytest.raises(FormatError, match=r"all.jsonl: line 1: attribute 'rent' .* --skip-unknown"):
+        ran(sqlite_store, "import", out)
+    told = shown(sqlite_store, "import", out, "--skip-unknown", "-d", row.name)
+    assert (told["new"]["decision"], len(told["skipped"])) == (1, 1)
+
+
+def test_status_counts_people_labels_sources_and_what_is_open(sqlite_store: Store) -> None:
+    row, _ = reviewed(sqlite_store)
+    told = shown(sqlite_store, "status", row.name)
+    assert (told["pairs"], told["decided"], told["comments"], told["open_comments"]) == (12, 2, 2, 1)
+    assert (told["shared"], told["disputed"], told["flagged"], told["guideline"]) == (0, 0, 0, 1)
+    people = {person["name"]: person for person in told["people"]}
+    assert people["Ada"]["labels"] == {"necessary": 1, "inappropriate": 0, "ambiguous": 0}
+    assert (people["Ada"]["events"], people["Ada"]["sources"]) == (3, {"single": 2, "undo": 1})
+    with sqlite_store.read() as connection:
+        first = decisions.history(connection, row.id)[0]
+    with sqlite_store.write() as connection:
+        said = [decisions.Said(first.attribute, first.context, model.Label.INAPPROPRIATE)]
+        decisions.add_all(connection, row.id, "Bob", said)
+    assert {k: shown(sqlite_store, "status", row.name)[k] for k in ("shared", "disputed")} == {
+        "shared": 1,
+        "disputed": 1,
+    }
+    text = ran(sqlite_store, "status", row.name)
+    assert "1 of 1 pairs decided by two or more people in dispute" in text
+    assert "comments: 1 of 2 open" in text
+    with pytest.raises(StoreError, match="no dataset named 'nothing'"):
+        ran(sqlite_store, "status", "nothing")

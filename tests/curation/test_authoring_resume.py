@@ -1,0 +1,96 @@
+"""Profiles by a model from the command line, killed in the middle and gone on with."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from authored import calls_made, dataset_hashes, spec, write
+from conftest import Database
+from evaluating import ROOT, cli, cli_inside, command
+from slow_simulator import SlowSimulator
+
+from cimemories.curation import authoring
+from cimemories.simulator.server import running_simulator
+from cimemories.store import datasets
+from cimemories.store.engine import open_store
+
+
+@pytest.fixture(scope="module")
+def slow() -> Iterator[SlowSimulator]:
+    simulator = SlowSimulator()
+    yield simulator
+    simulator.process.kill()
+    simulator.process.wait()
+
+
+def test_killed_in_the_middle_and_resumed_it_writes_the_same_profiles(
+    database: Database, slow: SlowSimulator, tmp_path: Path
+) -> None:
+    store = open_store(database.workspace, database.url)
+    generation_id = authoring.plan(store, spec(slow.url))
+    before, hits = 0, 0
+    for _ in range(4 if database.url is None else 3):
+        process = subprocess.Popen(
+            command("resume", generation_id, "--concurrency", "2", "--workspace", database.workspace),
+            env=database.environment,
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        hit = slow.wait_for(slow.chats + 3, process)
+        time.sleep(0.05)
+        hits += hit and process.poll() is None
+        process.kill()
+        process.wait()
+        made = calls_made(store)
+        assert made >= before, "what was recorded stays"
+        before = made
+        with store.read() as connection:
+            row = datasets.generation_named(connection, generation_id)
+        assert (row.dataset is None) == (row.settled < row.expected), "all of it or nothing"
+        assert row.dataset is not None or row.status == "interrupted"
+    assert hits >= 2
+    done = cli(database.environment, "resume", generation_id, "--allow-missing", 1, "--workspace", database.workspace)
+    assert (done.returncode, done.stdout.split()) == (0, [generation_id]), done.stderr
+    assert "dataset 'new' (simulated)" in done.stderr
+    undisturbed = open_store(tmp_path / "undisturbed")
+    write(undisturbed, spec())
+    assert dataset_hashes(store) == dataset_hashes(undisturbed)
+    assert calls_made(store) == calls_made(undisturbed), "nothing was asked for twice"
+    undisturbed.close()
+    store.close()
+
+
+def test_the_command_line(database: Database) -> None:
+    with running_simulator() as url:
+        sizes = ("--profiles", 1, "--events", 1, "--per-domain", 1, "--general", 2, "--price-in", 1, "--price-out", 2)
+        where = ("-m", "sim-average", "--base-url", url, "--workspace", database.workspace)
+        made = cli_inside(database.environment, "generate", "-d", "new", *sizes, *where)
+    assert made.returncode == 0, made.stderr
+    assert re.fullmatch(r"generation-\w+\n", made.stdout)
+    assert "2 calls for 11 attributes, about " in made.stderr
+    assert re.search(r"dataset 'new' \(simulated\), \d+ of 11 attributes written.*cost \d", made.stderr)
+    listed = cli_inside(database.environment, "generations", "--json", "--workspace", database.workspace)
+    (row,) = json.loads(listed.stdout)
+    assert (row["id"], row["dataset_name"], row["simulated"]) == (made.stdout.strip(), "new", True)
+    assert row["kept"] + row["missing"] == row["wanted"] == 11
+    for wrong, words in [
+        (("--offline", "-m", "x"), "not both"),
+        (("-m", "x"), "where is 'x' served"),
+        (("--base-url", "http://x/v1"), "not who"),
+        (("--locale", "xx"), "no locale 'xx'"),
+        (("--events", 99), "99 events asked for"),
+    ]:
+        refused = cli_inside(database.environment, "generate", "-d", "other", *wrong, "--workspace", database.workspace)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert words in refused.stderr
+        assert refused.stderr.count("\n") == 1
+    offline = ("generate", "-d", "plain", "--offline", "--profiles", 2, "--locale", "de_DE", "--per-domain", 2)
+    done = cli_inside(database.environment, *offline, "--events", 2, "--workspace", database.workspace)
+    assert done.stdout.startswith("generated 'plain': 2 profiles, 100 attributes"), done.stderr

@@ -1,0 +1,48 @@
+"""Runs against a scripted server, for tests of the executor and of what stands on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from hostile import Asked, Reply, completion, texts_of
+
+from cimemories.evaluation import planning
+
+T = TypeVar("T")
+SAMPLES = 3
+MODELS = ("m", "m2", "judge")
+
+
+def is_judging(asked: Asked) -> bool:
+    return asked.body["model"] == "judge"
+
+
+def answering(asked: Asked) -> Reply:
+    """A model whose text says what it was asked, and a judge that finds nothing."""
+    if is_judging(asked):
+        return completion('{"revealed": []}')
+    return texts_of(asked)
+
+
+def spec(url: str, **changes: object) -> planning.RunSpec:
+    judge = planning.JudgeSpec("llm", "judge", url)
+    values = {
+        "dataset": "world",
+        "model": "m",
+        "base_url": url,
+        "samples": SAMPLES,
+        "judge": judge,
+        "seed": 0,
+        "timeout": 5.0,
+    }
+    return planning.RunSpec(**{**values, **changes})
+
+
+def eventually(question: Callable[[], T], seconds: float = 10.0) -> T:
+    """The first answer that is true; the last one where none is."""
+    end = time.monotonic() + seconds
+    while not (found := question()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return found

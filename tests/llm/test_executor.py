@@ -1,0 +1,275 @@
+"""The executor: bounded, recorded as it goes, without barriers, asking nothing twice, and the same numbers however it
+is driven."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+import sqlalchemy as sa
+from evaluating import add, add_labelled, assert_whole, counts, numbers, row_of, simulated, small_profiles
+from executing import MODELS, SAMPLES, answering, eventually, is_judging, spec
+from hostile import Asked, Reply, completion, hostile_server, texts_of
+from worlds import make_profile
+
+from cimemories.evaluation import planning, runs
+from cimemories.llm.client import Client
+from cimemories.llm.endpoint import Endpoint
+from cimemories.llm.executor import Executor, Job, Progress
+from cimemories.llm.worker import WorkError
+from cimemories.model import ChatRequest
+from cimemories.store import datasets
+from cimemories.store.engine import Store
+from cimemories.store.tables import call, response, run
+
+
+def world(store: Store, profiles: int = 1, contexts: int = 6) -> None:
+    add(store, [make_profile(i, 6, contexts) for i in range(profiles)], "world")
+
+
+@pytest.fixture
+def beside() -> Iterator[Callable[..., Future]]:
+    """Runs something in another thread while the test looks on."""
+    with ThreadPoolExecutor(2) as pool:
+        yield pool.submit
+
+
+# ---- bounded
+
+
+@pytest.mark.parametrize("concurrency", [1, 7])
+def test_never_more_requests_at_once_than_allowed(sqlite_store: Store, concurrency: int) -> None:
+    """Nor are jobs made ahead of their time: a paper-sized run must not be in memory as a whole."""
+    world(sqlite_store)
+    made = finished = furthest = 0
+
+    def settle(*_: object) -> tuple[()]:
+        nonlocal finished
+        finished += 1
+        return ()
+
+    def jobs(client: Client) -> Iterator[Job]:
+        nonlocal made, furthest
+        for number in range(30):
+            made += 1
+            furthest = max(furthest, made - finished)
+            yield Job("respond", client, ChatRequest("m", (("user", f"{number}"),)), (0,), settle)
+
+    async def execute(url: str) -> Progress:
+        client = Client(Endpoint(url), simulated=False)
+        executor = Executor(sqlite_store, run_id, concurrency=concurrency)
+        await executor.run(jobs(client))
+        await client.close()
+        return executor.progress
+
+    with hostile_server(lambda asked: replace(texts_of(asked), wait=0.05), MODELS) as server:
+        run_id = planning.plan(sqlite_store, spec(server.url))
+        progress = asyncio.run(execute(server.url))
+    assert (progress.asked, finished, len(server.chats)) == (30, 30, 30)
+    assert server.most_at_once == concurrency
+    assert furthest <= concurrency
+
+
+# ---- recorded as it goes
+
+
+def test_results_are_in_the_record_while_others_are_under_way(store: Store, beside: Callable[..., Future]) -> None:
+    """And there is no barrier: all that is there has been judged while the last response is still being written."""
+    world(store)
+    release = threading.Event()
+
+    def last_one_waits(asked: Asked) -> Reply:
+        if "Task 5" in asked.body["messages"][0]["content"] and not is_judging(asked):
+            release.wait(20)
+        return answering(asked)
+
+    with hostile_server(last_one_waits, MODELS) as server:
+        run_id = planning.plan(store, spec(server.url, timeout=30.0))
+        working = beside(runs.execute, store, run_id, concurrency=4)
+        try:
+            seen = eventually(lambda: row_of(store, run_id).judged == 5 * SAMPLES)
+            row = row_of(store, run_id)
+        finally:
+            release.set()
+        working.result(timeout=20)
+    assert seen
+    assert row.status == "running"
+    assert row.responses == {"ok": 5 * SAMPLES, "owed": SAMPLES}
+    assert_whole(store, run_id, 6 * SAMPLES)
+
+
+def test_the_first_judgement_comes_before_the_last_question(sqlite_store: Store) -> None:
+    world(sqlite_store, contexts=12)
+    with hostile_server(answering, MODELS) as server:
+        runs.execute(sqlite_store, planning.plan(sqlite_store, spec(server.url)), concurrency=2)
+    order = [is_judging(asked) for asked in server.chats]
+    assert order.index(True) < len(order) - 1 - order[::-1].index(False)
+
+
+# ---- nothing twice
+
+
+def test_what_follows_from_the_last_job_is_done_too(sqlite_store: Store) -> None:
+    """While the source is asked for one more job and has none, the last outcome comes in: what follows from it was
+    dropped, and the run ended with messages owed."""
+    world(sqlite_store)
+    source_asked, last_recorded = threading.Event(), threading.Event()
+    settled: list[str] = []
+
+    def answer(asked: Asked) -> Reply:
+        if "last" in str(asked.body["messages"]):
+            assert source_asked.wait(10)
+        return texts_of(asked)
+
+    def job(client: Client, name: str, *following: Job) -> Job:
+        def settle(*_: object) -> tuple[Job, ...]:
+            settled.append(name)
+            return following
+
+        return Job(name, client, ChatRequest("m", (("user", name),)), (0,), settle)
+
+    def jobs(client: Client) -> Iterator[Job]:
+        yield job(client, "first")
+        yield job(client, "last", job(client, "following"))
+        source_asked.set()
+        assert last_recorded.wait(10)
+        time.sleep(0.1)  # so that the outcome is no longer counted as under way
+
+    def on_progress(progress: Progress) -> None:
+        if progress.by_kind["last"].done:
+            last_recorded.set()
+
+    async def execute(url: str) -> None:
+        client = Client(Endpoint(url), simulated=False)
+        await Executor(sqlite_store, run_id, concurrency=2, on_progress=on_progress).run(jobs(client))
+        await client.close()
+
+    with hostile_server(answer, MODELS) as server:
+        run_id = planning.plan(sqlite_store, spec(server.url))
+        asyncio.run(execute(server.url))
+    assert settled == ["first", "last", "following"]
+
+
+def test_the_same_again_makes_no_call(store: Store) -> None:
+    world(store)
+    with hostile_server(answering, MODELS) as server:
+        first = planning.plan(store, spec(server.url))
+        runs.execute(store, first)
+        made = len(server.chats)
+        second = planning.plan(store, spec(server.url))
+        progress = runs.execute(store, second)
+        again = runs.execute(store, second)
+    assert first != second
+    assert len(server.chats) == made
+    # The texts of all contexts are the same, and so is what the judge is asked about them.
+    assert (progress.asked, progress.reused) == (0, 12 * SAMPLES)
+    assert (again.asked, again.reused) == (0, 0), "a finished run owes nothing"
+    assert_whole(store, second, 6 * SAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("change", "seeds"),
+    [
+        ({"max_tokens": 1023}, [(0, 3)] * 6),
+        ({"temperature": 0.5}, [(0, 3)] * 6),
+        ({"model": "m2"}, [(0, 3)] * 6),
+        ({"seed": 1}, [(1, 3)] * 6),
+        ({"seed": None}, [(None, 3)] * 6),
+        ({"samples": 5}, [(3, 2)] * 6),
+        ({"samples": 2}, []),
+        ({"timeout": 6.0, "name": "other"}, []),
+    ],
+    ids=str,
+)
+def test_a_change_asks_only_what_it_touches(sqlite_store: Store, change: dict, seeds: list) -> None:
+    """More samples are the new draws alone; a time limit or a name is no part of a request."""
+    world(sqlite_store)
+    with hostile_server(answering, MODELS) as server:
+        runs.execute(sqlite_store, planning.plan(sqlite_store, spec(server.url)))
+        made = len(server.chats)
+        run_id = planning.plan(sqlite_store, spec(server.url, **change))
+        runs.execute(sqlite_store, run_id)
+    asked = [(a.seed, a.n) for a in server.chats[made:] if not is_judging(a)]
+    assert asked == seeds
+    assert_whole(sqlite_store, run_id, 6 * change.get("samples", SAMPLES))
+
+
+def test_one_changed_byte_asks_for_one_profile(sqlite_store: Store) -> None:
+    world(sqlite_store, profiles=2)
+    kept, changed = make_profile(0, 6, 6), make_profile(1, 6, 6)
+    statement = changed.attributes[2].statement[:-1] + "!"
+    attributes = (*changed.attributes[:2], replace(changed.attributes[2], statement=statement), *changed.attributes[3:])
+    add(sqlite_store, [kept, replace(changed, attributes=attributes)], "changed")
+    with hostile_server(answering, MODELS) as server:
+        runs.execute(sqlite_store, planning.plan(sqlite_store, spec(server.url)))
+        made = len(server.chats)
+        runs.execute(sqlite_store, planning.plan(sqlite_store, spec(server.url, dataset="changed")))
+    fresh = server.chats[made:]
+    assert len([a for a in fresh if not is_judging(a)]) == 6
+    assert all(statement in a.body["messages"][0]["content"] for a in fresh)
+
+
+def test_a_real_answer_never_comes_from_a_simulator(sqlite_store: Store) -> None:
+    """The same request to a server of the same model names is another call once a simulator has answered it."""
+    add(sqlite_store, small_profiles(contexts=2))
+    runs.execute(sqlite_store, planning.plan(sqlite_store, simulated(seed=0)))
+
+    def real(asked: Asked) -> Reply:
+        return completion('{"revealed": []}') if asked.body["model"] == "sim-judge" else texts_of(asked)
+
+    with hostile_server(real, ("sim-average", "sim-judge")) as server:
+        run_id = planning.plan(sqlite_store, simulated(server.url, seed=0))
+        runs.execute(sqlite_store, run_id)
+    assert not row_of(sqlite_store, run_id).simulated
+    assert len([asked for asked in server.chats if asked.body["model"] == "sim-average"]) == 2
+    with sqlite_store.read() as connection:
+        query = sa.select(response.c.text, call.c.simulated).join(call, response.c.call == call.c.key)
+        found = connection.execute(query.where(response.c.run == run_id)).all()
+    assert sorted(found) == sorted((f"seed {i}", False) for i in range(SAMPLES) for _ in range(2))
+
+
+# ---- the same numbers however it is driven
+
+
+def test_numbers_depend_neither_on_concurrency_nor_on_interruption(sqlite_store: Store) -> None:
+    add_labelled(sqlite_store)
+    found = []
+    for concurrency in (1, 8, 32):
+        forget_calls(sqlite_store)
+        run_id = planning.plan(sqlite_store, simulated())
+        runs.execute(sqlite_store, run_id, concurrency=concurrency)
+        assert_whole(sqlite_store, run_id, 24)
+        found.append(numbers(sqlite_store, run_id))
+    forget_calls(sqlite_store)
+    run_id = planning.plan(sqlite_store, simulated())
+
+    def interrupt(progress: Progress) -> None:
+        if progress.done >= 9:
+            raise KeyboardInterrupt
+
+    with pytest.raises(WorkError, match="resume"):
+        runs.execute(sqlite_store, run_id, concurrency=4, on_progress=interrupt)
+    halfway = row_of(sqlite_store, run_id)
+    assert halfway.status == "cancelled"
+    assert 0 < halfway.judged + halfway.responses["ok"] < 48
+    before = counts(sqlite_store)["calls"]
+    progress = runs.execute(sqlite_store, run_id, concurrency=4)
+    assert progress.asked == counts(sqlite_store)["calls"] - before > 0
+    assert_whole(sqlite_store, run_id, 24)
+    found.append(numbers(sqlite_store, run_id))
+    assert found[0]["violation"]["3"] > 0
+    assert found[0]["completeness"] > 0
+    assert found[1:] == [found[0]] * 3
+
+
+def forget_calls(store: Store) -> None:
+    """Take the recorded calls of runs away, with the runs, so that the next run has to ask."""
+    with store.write() as connection:
+        connection.execute(run.delete())
+        connection.execute(call.delete().where(call.c.kind != "label"))
+        assert datasets.all_rows(connection)

@@ -1,0 +1,217 @@
+"""How work ends early: a dead server, a wrong name or key, a full disk, a person who cancels. Always with a status that
+is true, with what had been recorded, and so that a resume finishes it."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import openai
+import pytest
+import sqlalchemy as sa
+from evaluating import add, assert_whole, counts, row_of
+from executing import MODELS, SAMPLES, answering, eventually, is_judging, spec
+from hostile import Asked, Reply, error, hostile_server
+from worlds import make_profile
+
+from cimemories.evaluation import planning, runs
+from cimemories.llm import executor
+from cimemories.llm.worker import WorkError
+from cimemories.store import work
+from cimemories.store.engine import Store
+
+CONTEXTS = 20
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK waits half a second and more before it tries again; here that would only cost time."""
+    monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.01)
+    monkeypatch.setattr(openai._base_client, "MAX_RETRY_DELAY", 0.02)
+
+
+def world(store: Store) -> None:
+    add(store, [make_profile(0, 6, CONTEXTS)], "world")
+
+
+def finish(store: Store, run_id: str, url: str) -> None:
+    """Resume on a server that works and see that everything is there in the end."""
+    runs.execute(store, run_id, base_url=url, judge_base_url=url)
+    assert_whole(store, run_id, CONTEXTS * SAMPLES)
+
+
+def stopped(store: Store, run_id: str, concurrency: int = 4) -> str:
+    """Execute what is going to end early; returns what the person is told."""
+    with pytest.raises(WorkError) as caught:
+        runs.execute(store, run_id, concurrency=concurrency)
+    message = str(caught.value)
+    assert f"cimemories resume {run_id}" in message
+    assert "\n" not in message
+    return message
+
+
+def test_a_dead_server_stops_the_work(store: Store) -> None:
+    world(store)
+    silenced = threading.Event()
+
+    def dies(asked: Asked) -> Reply:
+        if asked.number >= 15:
+            silenced.set()
+        return Reply(body=b"x" * 50, cut=0) if silenced.is_set() else answering(asked)
+
+    with hostile_server(dies, MODELS) as server:
+        run_id = planning.plan(store, spec(server.url))
+        message = stopped(store, run_id)
+        assert "does not answer any more" in message
+        row = row_of(store, run_id)
+        assert row.status == "interrupted"
+        assert row.error
+        assert row.error in message
+        assert row.responses["ok"] >= 3, "what had come in before is kept"
+        lost = sum(answer.n for answer in server.chats[15:]) // 5  # each is tried five times
+        assert lost <= executor.UNREACHABLE_IN_A_ROW + 4 * SAMPLES, "it gives up soon"
+        kept = counts(store)["responses"]
+    with hostile_server(answering, MODELS) as server:
+        finish(store, run_id, server.url)
+        fresh = [asked for asked in server.chats if not is_judging(asked)]
+        assert sum(asked.n for asked in fresh) == CONTEXTS * SAMPLES - kept, "only what was owed"
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [(error(404, "the model has been unloaded"), "unloaded"), (error(401, "the key has expired"), "expired")],
+    ids=["unknown model", "bad key"],
+)
+def test_what_no_later_call_can_mend_stops_at_once(sqlite_store: Store, reply: Reply, said: str) -> None:
+    world(sqlite_store)
+    with hostile_server(lambda asked: reply, MODELS) as server:
+        run_id = planning.plan(sqlite_store, spec(server.url))
+        assert said in stopped(sqlite_store, run_id)
+        assert len(server.chats) <= 4
+        assert row_of(sqlite_store, run_id).status == "interrupted"
+    with hostile_server(answering, MODELS) as server:
+        finish(sqlite_store, run_id, server.url)
+
+
+def test_single_failures_do_not_stop_the_work(sqlite_store: Store) -> None:
+    """A context that the server refuses is missing with its cause; all the others are there."""
+    world(sqlite_store)
+
+    def refuses_one(asked: Asked) -> Reply:
+        refused = "Task 3\n" in asked.body["messages"][0]["content"] and not is_judging(asked)
+        return error(400, "content policy") if refused else answering(asked)
+
+    with hostile_server(refuses_one, MODELS) as server:
+        run_id = planning.plan(sqlite_store, spec(server.url))
+        progress = runs.execute(sqlite_store, run_id)
+    row = row_of(sqlite_store, run_id)
+    assert row.status == "finished with failures"
+    assert progress.failed == {"rejected": SAMPLES}
+    assert row.responses == {"ok": (CONTEXTS - 1) * SAMPLES, "failed": SAMPLES}
+    assert row.coverage == (CONTEXTS - 1) / CONTEXTS
+    with hostile_server(answering, MODELS) as server:
+        finish(sqlite_store, run_id, server.url)
+
+
+def pages(store: Store) -> int:
+    with store.read() as connection:
+        return int(connection.exec_driver_sql("PRAGMA page_count").scalar_one())
+
+
+@pytest.fixture
+def on_connect(sqlite_store: Store) -> Callable[[str], None]:
+    """Sets a pragma on all connections from now on; the pragma itself is real, as are the errors that it causes."""
+    pragma = [""]
+
+    def begin(connection: sa.Connection) -> None:
+        if pragma[0]:
+            connection.exec_driver_sql(pragma[0])
+
+    def change(statement: str) -> None:
+        pragma[0] = statement
+
+    # Listened from the start: a listener that is added while another thread begins a transaction breaks that one.
+    sa.event.listen(sqlite_store.engine, "begin", begin)
+    return change
+
+
+def test_a_full_disk_interrupts_and_loses_nothing(
+    sqlite_store: Store, on_connect: Callable[[str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    world(sqlite_store)
+    with hostile_server(answering, MODELS) as server:
+        run_id = planning.plan(sqlite_store, spec(server.url))
+        on_connect(f"PRAGMA max_page_count = {pages(sqlite_store) + 8}")
+        message = stopped(sqlite_store, run_id)
+        assert "full" in message
+        gc.collect()
+        assert not caplog.records, "nothing but the message, however many commits failed at once"
+        row = row_of(sqlite_store, run_id)
+        assert row.status == "interrupted"
+        assert "full" in str(row.error)
+        kept = counts(sqlite_store)
+        assert kept["calls"] > 0
+        assert row.responses["owed"] > 0
+        on_connect("PRAGMA max_page_count = 1000000")
+        made = len(server.chats)
+        finish(sqlite_store, run_id, server.url)
+        again = sum(asked.n for asked in server.chats[made:] if not is_judging(asked))
+    assert again == CONTEXTS * SAMPLES - kept["responses"], "no answer that was recorded is asked for again"
+
+
+def test_a_read_only_record_stops_the_work_and_loses_nothing(
+    sqlite_store: Store, on_connect: Callable[[str], None]
+) -> None:
+    world(sqlite_store)
+
+    def goes_read_only(asked: Asked) -> Reply:
+        if asked.number == 12:
+            on_connect("PRAGMA query_only = ON")
+        return answering(asked)
+
+    with hostile_server(goes_read_only, MODELS) as server:
+        run_id = planning.plan(sqlite_store, spec(server.url))
+        assert "readonly" in stopped(sqlite_store, run_id).replace("-", "")
+        kept = counts(sqlite_store)
+        assert 0 < kept["responses"] < CONTEXTS * SAMPLES
+        on_connect("PRAGMA query_only = OFF")
+        assert counts(sqlite_store) == kept
+        finish(sqlite_store, run_id, server.url)
+
+
+def test_cancelling_stops_within_seconds(store: Store) -> None:
+    world(store)
+
+    def slow(asked: Asked) -> Reply:
+        time.sleep(0.2 if asked.number < 6 else 8)
+        return answering(asked)
+
+    with ThreadPoolExecutor(1) as pool, hostile_server(slow, MODELS) as server:
+        run_id = planning.plan(store, spec(server.url, timeout=30.0))
+        working = pool.submit(runs.execute, store, run_id, concurrency=2)
+        assert eventually(lambda: len(server.chats) > 6)
+        asked = time.monotonic()
+        with store.write() as connection:
+            work.request_cancel(connection, run_id)
+        assert row_of(store, run_id).status == "cancelling"
+        with pytest.raises(WorkError, match="cancelled on request"):
+            working.result(timeout=20)
+        assert time.monotonic() - asked < 4
+    row = row_of(store, run_id)
+    assert row.status == "cancelled"
+    assert 0 < row.responses["ok"] < CONTEXTS * SAMPLES
+    with hostile_server(answering, MODELS) as server:
+        finish(store, run_id, server.url)
+
+
+def test_cancelling_what_nobody_works_on_is_done_at_once(sqlite_store: Store) -> None:
+    world(sqlite_store)
+    with hostile_server(answering, MODELS) as server:
+        run_id = planning.plan(sqlite_store, spec(server.url))
+        with sqlite_store.write() as connection:
+            work.request_cancel(connection, run_id)
+        assert row_of(sqlite_store, run_id).status == "cancelled"
+        finish(sqlite_store, run_id, server.url)

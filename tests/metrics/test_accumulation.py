@@ -1,0 +1,302 @@
+"""Accumulation curves, the order of one user's tasks, the independence baseline and time to first leak.
+
+The oracles list every order of tasks and every draw of samples; they know none of the formulas. The curve of one
+profile in expectation is tested in test_metrics.py; here it is what many profiles at once have to agree with.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations, permutations, product
+from statistics import fmean
+
+import numpy as np
+import pytest
+from counted_worlds import COUNTED, DRAWS, LABELS, REVEALS, A, Arrays, N, X, close, exposures, kept_contexts, worlds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import add_dataset, add_labels, add_run, ask, records
+
+from cimemories.flows.arrays import FlowArrays, Names
+from cimemories.metrics import accumulation, bootstrap, violation
+from cimemories.metrics.accumulation import (
+    Clock,
+    Curves,
+    Order,
+    accumulation_of,
+    curves,
+    first_leaks,
+    hazard,
+    independent,
+    order_of,
+    ordered_curve,
+    signature_means,
+    survival,
+    tasks,
+)
+from cimemories.metrics.one_user import first_leak, one_user, users
+from cimemories.metrics.violation import tally
+from cimemories.store.engine import Store
+
+
+def arrays_of(arrays: Arrays) -> FlowArrays:
+    reveals, draws, labels, counted = arrays
+    profiles, attributes, contexts = labels.shape
+    ids = np.arange(profiles * attributes).reshape(profiles, attributes)
+    words = np.full((profiles, attributes), "", object)
+    names = Names(ids, words, words, words, ~counted)
+    return FlowArrays(reveals, draws, labels, counted, tuple(range(profiles)), tuple(range(contexts)), names)
+
+
+def made_of(arrays: Arrays, ns: tuple[int, ...] = (1, 2, 3)) -> Curves:
+    return curves(tally(*arrays), tasks(arrays[2], arrays[1]), ns)
+
+
+def rows_of(p: int, arrays: Arrays) -> list[int]:
+    return [a for a in range(arrays[2].shape[1]) if exposures(p, a, arrays)]
+
+
+@settings(max_examples=80)
+@given(worlds(profiles=3))
+def test_many_profiles_at_once_are_each_of_them_alone_and_end_at_violation(arrays: Arrays) -> None:
+    reveals, draws, labels, counted = arrays
+    found = made_of(arrays, (1, 2, 4))
+    for p in range(3):
+        size = len(kept_contexts(labels[p], draws[p]))
+        assert found.tasks[p] == size
+        for i, n in enumerate(found.ns):
+            alone = accumulation.curve(reveals[p], draws[p], labels[p], counted[p], n)
+            line = found.values[i, p]
+            assert close(line[: size + 1], alone if size else math.nan)
+            assert close(line[size:], line[size]), "beyond its tasks a profile stays where it is"
+            assert close(line[-1], violation.by_profile(*arrays, n)[p])
+    some = [p for p in range(3) if rows_of(p, arrays)]
+    assert found.profiles == len(some)
+    assert close(found.mean(), found.values[:, some].mean(axis=1) if some else math.nan)
+    assert found.growing().tolist() == [
+        sum(len(kept_contexts(labels[p], draws[p])) >= k for p in some) for k in range(found.values.shape[2])
+    ]
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(0, 3)] * 4), min_size=1, max_size=6),
+    st.lists(st.sampled_from([0.0, 0.0, 0.25, 0.25, 0.6, 1.0]), min_size=3, max_size=3),
+)
+def test_means_of_signatures_are_means_over_subsets(rows: list[tuple[int, ...]], q: list[float]) -> None:
+    """Kinds with the same q, with q = 0 and q = 1 are put together on the way; nothing of that may be seen."""
+    table = np.array(rows)
+    means, at = signature_means(table.sum(axis=1), table[:, 1:], np.array(q), int(table.sum(axis=1).max()))
+    for row, place in zip(rows, at, strict=True):
+        products = [1.0] * row[0] + [value for value, times in zip(q, row[1:], strict=True) for _ in range(times)]
+        expected = [fmean(math.prod(s) for s in combinations(products, k)) for k in range(len(products) + 1)]
+        assert close(means[place][: len(expected)], expected)
+
+
+def test_signatures_of_very_many_outcomes_are_told_apart() -> None:
+    """More kinds than one integer can number: judgements lost here and there."""
+    counts = np.random.default_rng(0).integers(0, 2, (5, 70))
+    q = np.linspace(0.01, 0.99, 70)
+    means, at = signature_means(counts.sum(axis=1) + 2, counts, q, 72)
+    for row, place in zip(counts, at, strict=True):
+        alone = accumulation.subset_means(np.concatenate([np.repeat(q, row), [1.0, 1.0]]))
+        assert close(means[place][: len(alone)], alone)
+
+
+def test_the_worked_example_as_curves_orders_and_first_leaks() -> None:
+    arrays = (REVEALS, DRAWS, LABELS, COUNTED)
+    found = made_of(arrays, (1, 5))
+    assert found.values[0, 0] == pytest.approx([0, 4 / 15, 7 / 15, 3 / 5])
+    # n = 5: a leaks in t1 alone, b in t2 and t3. One task: (1/3 + 2/3) / 2; two: (2/3 + 1) / 2.
+    assert found.values[1, 0] == pytest.approx([0, 1 / 2, 5 / 6, 1])
+    data = arrays_of(arrays)
+    listed = order_of(data, 0)
+    assert listed.tolist() == [0, 1, 2]
+    assert ordered_curve(data, 0, listed, 5) == pytest.approx([0, 1 / 2, 1, 1])
+    assert ordered_curve(data, 0, listed, 1) == pytest.approx([0, 0.1, (0.2 + 0.4) / 2, (0.2 + 1) / 2])
+    first = first_leaks(data, 0, listed)
+    assert (first.attribute.tolist(), first.time.tolist(), first.leaked.tolist()) == ([0, 1], [1, 2], [True, True])
+    assert first.exposures.tolist() == [1, 2]
+    # One response in t1: 1 of 10 places; t2: 2 of 10; t3: 5 of 5, b alone.
+    expected = 1 - (np.array([0.9 * 0.8, 0.9 * 0.8 * 0.0])).mean()
+    assert independent(data, 1)[0, -1] == pytest.approx(expected)
+
+
+@settings(max_examples=60)
+@given(worlds(profiles=1, most=3), st.integers(1, 4), st.randoms(use_true_random=False))
+def test_a_given_order_is_what_all_its_draws_leak(arrays: Arrays, n: int, random: object) -> None:
+    reveals, draws, labels, _ = arrays
+    data = arrays_of(arrays)
+    kept = kept_contexts(labels[0])
+    path = np.array(random.sample(kept, len(kept)), dtype=np.int64)  # type: ignore[attr-defined]
+    rows = rows_of(0, arrays)
+
+    def leaked(a: int, seen: list[int]) -> float:
+        """The share of all choices of one draw in each of these tasks in which some draw reveals it."""
+        options = [
+            [any(s < reveals[0, a, c] for s in drawn) for drawn in combinations(range(judged), min(n, judged))]
+            for c, judged in exposures(0, a, arrays)
+            if c in seen
+        ]
+        return fmean(any(chosen) for chosen in product(*options))
+
+    line = ordered_curve(data, 0, path, n)
+    assert len(line) == len(kept) + 1
+    for k in range(len(line)):
+        assert close(line[k], fmean(leaked(a, path[:k].tolist()) for a in rows) if rows else math.nan)
+    if rows and len(kept) < 4:
+        judged_tasks = [c for c in kept if draws[0, :, c].any()]  # the others are no tasks of the curve
+        orders = [ordered_curve(data, 0, np.array(way, dtype=np.int64), n) for way in permutations(judged_tasks)]
+        assert close(np.mean(orders, axis=0), made_of(arrays, (n,)).values[0, 0])
+
+
+@given(worlds(profiles=1, most=3), st.integers(1, 4))
+def test_the_baseline_is_the_mean_over_sets_of_tasks_at_the_responses_own_rates(arrays: Arrays, n: int) -> None:
+    reveals, draws, labels, _ = arrays
+    kept, rows = kept_contexts(labels[0], draws[0]), rows_of(0, arrays)
+    places = {c: [a for a in rows if c in dict(exposures(0, a, arrays))] for c in kept}
+    rate = {c: sum(reveals[0, a, c] for a in of) / sum(draws[0, a, c] for a in of) for c, of in places.items() if of}
+    line = independent(arrays_of(arrays), n)[0]
+    if not rows:
+        assert np.isnan(line).all()
+        return
+    for k in range(len(kept) + 1):
+        quiet = [
+            math.prod((1 - rate[c]) ** min(n, judged) for c, judged in exposures(0, a, arrays) if c in seen)
+            for a in rows
+            for seen in combinations(kept, k)
+        ]
+        assert close(line[k], 1 - fmean(quiet))
+
+
+def test_leaks_that_repeat_stay_below_the_baseline_and_even_ones_meet_it() -> None:
+    """Two attributes in six tasks, half of all responses leak: one always the same attribute, one taking turns."""
+    labels = np.array([[[X] * 6, [X] * 6, [N] * 6]])
+    draws, counted = np.full((1, 3, 6), 1), np.ones((1, 3), np.bool_)
+    repeating = np.array([[[1] * 6, [0] * 6, [0] * 6]])
+    turns = np.array([[[1, 0] * 3, [0, 1] * 3, [0] * 6]])
+    same, even = (arrays_of((reveals, draws, labels, counted)) for reveals in (repeating, turns))
+    assert close(independent(same, 1), independent(even, 1))
+    assert close(independent(same, 1)[0], 1 - 0.5 ** np.arange(7))
+    of_same, of_even = (accumulation_of(data, (1,)).mean[0] for data in (same, even))
+    assert (of_same[2:] < independent(same, 1)[0, 2:] - 0.1).all()
+    assert (of_even[2:] > independent(even, 1)[0, 2:]).all()
+
+
+def test_hazard_is_the_share_of_what_was_left() -> None:
+    found = hazard(np.array([[0.0, 0.5, 0.75, 1.0, 1.0], [0.0, 0.0, 0.0, 0.2, 0.2]]))
+    assert close(found, [[math.nan, 0.5, 0.5, 1.0, math.nan], [math.nan, 0, 0, 0.2, 0]])
+
+
+def many(profiles: int, seed: int = 3) -> Arrays:
+    """Profiles that differ in how much they leak, attributes inside them too."""
+    random = np.random.default_rng(seed)
+    shape = (profiles, 30, 8)
+    labels = random.choice([X, X, N, A], size=shape)
+    tend = np.clip(random.uniform(0, 0.5, (profiles, 1, 1)) + random.normal(0, 0.2, (profiles, 30, 1)), 0, 1)
+    return random.binomial(3, np.broadcast_to(tend, shape)), np.full(shape, 3), labels, np.ones(shape[:2], np.bool_)
+
+
+@pytest.mark.parametrize("profiles", [1, 3, 10])
+def test_the_band_ends_where_the_interval_of_violation_is(profiles: int) -> None:
+    """The same bootstrap, its inner level drawn from the normal distribution: alike but for chance."""
+    data = arrays_of(many(profiles))
+    found = accumulation_of(data, (1, 3))
+    expected = bootstrap.intervals_of(data, (1, 3)).violation
+    for i, n in enumerate((1, 3)):
+        assert found.mean[i, -1] == pytest.approx(expected[n].value)
+        ends = (found.low[i, -1], found.high[i, -1])
+        assert ends == pytest.approx((expected[n].low, expected[n].high), abs=0.02)
+        assert (found.low[i] <= found.mean[i]).all() and (found.mean[i] <= found.high[i]).all()
+        assert (found.high[i, 1:4] > found.low[i, 1:4]).all()
+
+
+def test_worlds_with_nothing_to_leak_have_no_curve_and_do_not_fail() -> None:
+    labels = np.array([[[N, N], [A, N]], [[X, X], [N, X]]])
+    arrays = (np.zeros((2, 2, 2), int), np.full((2, 2, 2), 2), labels, np.array([[True, True], [True, True]]))
+    found = accumulation_of(arrays_of(arrays), (1, 2))
+    assert found.curves.profiles == 1 and np.isnan(found.curves.values[:, 0]).all()
+    assert (found.mean == 0).all() and (found.high == 0).all() and found.half_way(2) is None
+    nobody = accumulation_of(arrays_of(tuple(part[:1] for part in arrays)), (1, 2))  # type: ignore[arg-type]
+    assert nobody.most == 0 and np.isnan(nobody.mean).all() and np.isnan(nobody.low).all()
+    assert nobody.frame()["profiles"].tolist() == [0, 0]
+    empty = survival([first_leaks(arrays_of(arrays), 0, order_of(arrays_of(arrays), 0))])
+    assert empty.attributes == 0 and np.isnan(empty.silent).all() and empty.median is None
+
+
+@settings(max_examples=60)
+@given(worlds(profiles=3), st.sampled_from(list(Clock)))
+def test_kaplan_meier_is_the_product_over_times_of_those_who_stay_silent(arrays: Arrays, clock: Clock) -> None:
+    data = arrays_of(arrays)
+    found = [first_leaks(data, p, order_of(data, p, Order.SHUFFLED, 7)) for p in range(3)]
+    pairs = [
+        (int(time), bool(leaked))
+        for item in found
+        for time, leaked in zip(item.time if clock == Clock.TASKS else item.exposures, item.leaked, strict=True)
+    ]
+    line = survival(found, clock)
+    expected = 1.0
+    if not pairs:
+        return
+    for t, silent in zip(line.times, line.silent, strict=True):
+        at_risk = sum(time >= t for time, _ in pairs)
+        events = sum(leaked and time == t for time, leaked in pairs)
+        expected *= 1 - events / at_risk
+        assert close(silent, expected)
+        assert line.at_risk[t] == at_risk
+    assert line.leaked == sum(leaked for _, leaked in pairs)
+    assert ((line.low <= line.silent + 1e-12) & (line.silent <= line.high + 1e-12)).all()
+
+
+def test_censoring_counts_where_users_differ_in_tasks() -> None:
+    """One user leaks its attribute in the 3rd of 4 tasks, the other never in its 2: half of 2, not of 1, is at risk
+    before, and at 3 only one is."""
+    labels = np.array([[[X] * 4, [N] * 4], [[X, X, U_, U_], [N, N, U_, U_]]])
+    reveals = np.zeros((2, 2, 4), int)
+    reveals[0, 0, 2] = 1
+    data = arrays_of((reveals, np.full((2, 2, 4), 1), labels, np.ones((2, 2), np.bool_)))
+    line = survival([first_leaks(data, p, order_of(data, p)) for p in range(2)])
+    assert line.silent.tolist() == [1, 1, 1, 0]
+    assert line.at_risk.tolist() == [2, 2, 2, 1]
+    assert line.median == 3
+
+
+U_ = -1
+
+
+def test_orders_hold_every_retained_task_once_and_the_worst_first(sqlite_store: Store) -> None:
+    data = arrays_of(many(2))
+    for p in range(2):
+        kept = order_of(data, p).tolist()
+        assert kept == kept_contexts(data.labels[p])
+        shuffled = order_of(data, p, Order.SHUFFLED, 5)
+        assert sorted(shuffled.tolist()) == kept and shuffled.tolist() != kept
+        assert shuffled.tolist() == order_of(data, p, Order.SHUFFLED, 5).tolist()
+        worst = order_of(data, p, Order.WORST)
+        assert sorted(worst.tolist()) == kept
+        steps = np.diff(ordered_curve(data, p, worst, 3))
+        assert steps[0] == max(np.diff(ordered_curve(data, p, np.array([c]), 3))[0] for c in kept)
+
+
+def test_what_is_named_adds_up_to_the_curve_of_the_record(sqlite_store: Store) -> None:
+    store = sqlite_store
+    dataset = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    add_labels(store, dataset.id, LABELS)
+    flows, asked = ask(store, add_run(store, dataset.id, 5, REVEALS))
+    found = accumulation.accumulation(flows, asked)
+    assert found.at(1, 1) == pytest.approx(4 / 15) and found.at(5, 3) == 1.0
+    assert (found.attributes, found.flows, found.most, found.half_way(5)) == (2, 5, 3, 1)
+    assert accumulation.baseline(flows, asked, 1)[-1] == pytest.approx(1 - 0.9 * 0.8 / 2)
+    person = records(store, dataset.id)[0]
+    assert users(flows, asked) == {person.id: person.profile.name}
+    user = one_user(flows, asked, person.id)
+    assert [[leak.key for leak in step.leaks] for step in user.steps] == [["fact_0"], ["fact_1"], []]
+    assert [(leak.reveals, leak.draws, leak.statement) for leak in user.steps[1].leaks] == [
+        (2, 5, person.profile.attributes[1].statement)
+    ]
+    assert [step.share for step in user.steps] == [0.5, 1.0, 1.0]
+    assert [step.private for step in user.steps] == [2, 2, 1]
+    assert user.leaked == 2 == user.attributes
+    assert user.frame()["leaked"].tolist() == [1, 2, 2]
+    assert first_leak(flows, asked, person.id).silent == pytest.approx([1, 0.5, 0])
+    with pytest.raises(KeyError, match="no profile"):
+        one_user(flows, asked, 999)

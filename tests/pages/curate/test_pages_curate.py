@@ -1,0 +1,179 @@
+"""Home, Profiles and Labels as a person uses them, through app.py, on small workspaces of their own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hostile_names import HOSTILE, SAFE
+from paging import FOLDS, ROOT, button, nodes, opened, said
+from streamlit.testing.v1 import AppTest
+from worlds import add_dataset, add_labels, add_profiles, records
+
+from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.model import Attribute, Context, Label, Profile
+from cimemories.store import datasets, decisions
+from cimemories.store.datasets import DatasetRow
+from cimemories.store.engine import WORKSPACE, Store
+
+HOME, PROFILES, LABELS = "pages/start/home.py", "pages/curate/profiles.py", "pages/curate/labels.py"
+
+
+@pytest.fixture
+def store(app_store: Store) -> Store:
+    return app_store
+
+
+@pytest.fixture
+def labelled(store: Store) -> tuple[DatasetRow, str]:
+    """One profile, three attributes, two contexts, with every kind of label."""
+    dataset = add_dataset(store, profiles=2, attributes=3, contexts=2)
+    codes = [[[INAPPROPRIATE, NECESSARY], [NECESSARY, NECESSARY], [AMBIGUOUS, UNLABELLED]]] * 2
+    return dataset, add_labels(store, dataset.id, codes, draws=2)
+
+
+def test_an_empty_workspace_explains_itself(store: Store) -> None:
+    assert "No datasets yet" in said(opened(HOME))
+    assert "No datasets yet" in said(opened(PROFILES))
+    assert "No datasets yet" in said(opened(LABELS))
+
+
+def test_home_lists_datasets_and_what_to_do_next(store: Store) -> None:
+    add_dataset(store, profiles=2, attributes=3, contexts=2, name="first")
+    app = opened(HOME)
+    assert app.dataframe[0].value["name"].tolist() == ["first"]
+    assert app.dataframe[0].value["attributes"].tolist() == [6]
+    assert "The dataset &#x27;first&#x27; has no labels yet" in said(app)
+    assert "No runs yet" in said(app)
+
+
+def test_home_shows_the_tour_while_only_the_demo_is_there(store: Store) -> None:
+    add_dataset(store, name="demo")
+    app = opened(HOME)
+    assert [item.value for item in app.subheader][:1] == ["Three things to try with the demo"]
+
+
+def test_a_store_that_cannot_be_opened_is_said_without_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(WORKSPACE, str(tmp_path / "file" / "workspace"))
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60).run()
+    assert not app.exception
+    assert "The record could not be opened." in said(app)
+
+
+def test_profiles_are_listed_and_the_linked_one_is_read_out(store: Store) -> None:
+    dataset = add_dataset(store, profiles=3, attributes=4)
+    second = records(store, dataset.id)[1]
+    app = opened(PROFILES, dataset=dataset.id, profile=second.id, attribute=second.attribute_ids[2])
+    table = app.dataframe[0].value
+    assert table["name"].tolist() == ["Person 0", "Person 1", "Person 2"]
+    assert table["attributes"].tolist() == [4, 4, 4]
+    page = said(app)
+    assert "Statement 1.0 says fact_0." in page
+    assert "Statement 0.0" not in page
+    assert page.count("ci-chosen") == 1
+
+
+def test_search_goes_through_all_statements(store: Store) -> None:
+    dataset = add_dataset(store, profiles=3, attributes=4)
+    app = opened(PROFILES, dataset=dataset.id)
+    app.text_input(key="profiles.search").set_value("statement 2. FACT_3").run()
+    hits = app.dataframe[0].value
+    assert hits["statement"].tolist() == ["Statement 2.3 says fact_3."]
+    assert hits["profile"].tolist() == ["Person 2"]
+    app.text_input(key="profiles.search").set_value("nowhere to be found").run()
+    assert "No statement, key or name matches." in said(app)
+
+
+def test_a_file_is_imported_once_and_recognised_the_second_time(store: Store) -> None:
+    profile = {
+        "bio": {"name": "Ann Lee", "sex": "F", "address": "1 Elm St", "age": 42},
+        "information_attributes": {
+            "rent": {
+                "value": 1450,
+                "information_domain": "housing",
+                "event": "move",
+                "memory_statement": "Rent: $1,450.",
+            }
+        },
+        "contexts": [{"recipient": "Landlord", "task": "Renew the lease"}],
+    }
+    data = json.dumps([profile]).encode()
+    for expected in ("Imported 1 profiles as &#x27;ann&#x27;.", "This very file is here already"):
+        app = opened(PROFILES, "profiles.box.import")
+        app.file_uploader[0].set_value(("ann.json", data, "application/json")).run()
+        button(app, "Import").click().run()
+        assert not app.exception
+        assert expected in said(app)
+        assert "Ann Lee" in said(app)
+    with store.read() as connection:
+        assert [(row.name, row.origin) for row in datasets.all_rows(connection)] == [("ann", "official")]
+
+
+def test_a_file_that_is_no_profile_file_is_refused_in_one_line(store: Store) -> None:
+    app = opened(PROFILES)
+    app.file_uploader[0].set_value(("bad.json", b"{}", "application/json")).run()
+    button(app, "Import").click().run()
+    assert "This file cannot be imported." in said(app)
+    with store.read() as connection:
+        assert datasets.all_rows(connection) == []
+
+
+def test_a_dataset_is_deleted_only_with_a_second_word(store: Store) -> None:
+    dataset = add_dataset(store)
+    app = opened(PROFILES, "profiles.box.delete", dataset=dataset.id)
+    assert button(app, "Delete").disabled
+    app.checkbox[0].check().run()
+    button(app, "Delete").click().run()
+    assert not app.exception
+    assert "was deleted" in said(app)
+    with store.read() as connection:
+        assert datasets.all_rows(connection) == []
+
+
+@pytest.mark.parametrize(
+    ("page", "query"),
+    [
+        (PROFILES, {"dataset": "99"}),
+        (PROFILES, {"dataset": "x' OR 1=1", "profile": "-1"}),
+        (PROFILES, {"profile": "123456"}),
+    ],
+)
+def test_a_stale_link_falls_back_with_a_notice(
+    store: Store, labelled: tuple[DatasetRow, str], page: str, query: dict[str, str]
+) -> None:
+    app = opened(page, **query)
+    assert "ci-notice" in said(app)
+    assert "<img" not in said(app)
+    assert app.dataframe[0].value.shape[0] in (2, 3)
+
+
+@pytest.mark.parametrize("page", [HOME, PROFILES])
+def test_hostile_text_reaches_only_what_shows_it_as_text(store: Store, page: str) -> None:
+    profile = Profile(
+        name=HOSTILE,
+        sex=HOSTILE,
+        address=HOSTILE,
+        age=40,
+        attributes=(Attribute(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE), Attribute("b", [HOSTILE], "d", "e", "s")),
+        contexts=(Context(HOSTILE, HOSTILE),),
+    )
+    dataset = add_profiles(store, [profile], name=HOSTILE)
+    add_labels(store, dataset.id, [[[AMBIGUOUS], [NECESSARY]]], name=HOSTILE)
+    person = records(store, dataset.id)[0]
+    with store.write() as connection:
+        decisions.add(
+            connection,
+            dataset_id=dataset.id,
+            attribute=person.attribute_ids[0],
+            context=person.context_ids[0],
+            annotator=HOSTILE,
+            label=Label.NECESSARY,
+            reason=HOSTILE,
+        )
+    app = opened(page, *FOLDS, dataset=dataset.id, attribute=person.attribute_ids[0])
+    assert "<img" not in said(app)
+    carrying = {node.type for node in nodes(app._tree) if "onerror" in str(getattr(node, "proto", ""))}
+    assert carrying
+    assert carrying <= SAFE, carrying - SAFE

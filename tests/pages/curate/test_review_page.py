@@ -1,0 +1,201 @@
+"""The Review page without a browser: what the queue hears is recorded, views are saved, events are exchanged."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from hostile_names import HOSTILE, SAFE
+from paging import FOLDS, button, nodes, opened, said
+from worlds import add_dataset, add_labels, add_profiles, make_profile, records
+
+from cimemories.curation.consensus import AMBIGUOUS, NECESSARY
+from cimemories.model import Label
+from cimemories.store import decisions, reviews
+from cimemories.store.decisions import Said
+from cimemories.store.engine import Store, StoreError
+from cimemories.ui import workbench
+
+PAGE = "pages/curate/review.py"
+TABS = ("queue", "bulk", "agreement", "adjudication", "comments", "guideline", "exchange")
+
+
+@pytest.fixture
+def store(sqlite_store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv("CIMEMORIES_WORKSPACE", str(sqlite_store.workspace))
+    return sqlite_store
+
+
+def world(store: Store) -> tuple[int, list[tuple[int, int]]]:
+    dataset = add_dataset(store, profiles=2, attributes=3, contexts=2)
+    add_labels(store, dataset.id, [[[AMBIGUOUS, NECESSARY]] * 3] * 2)
+    pairs = [(a, c) for r in records(store, dataset.id) for a in r.attribute_ids for c in r.context_ids]
+    return dataset.id, pairs
+
+
+def event(number: int, pair: tuple[int, int], says: str | None = "necessary", **changes: Any) -> dict[str, Any]:
+    plain = {"uid": f"uid-{number}", "kind": "say", "card": f"{pair[0]}.{pair[1]}", "says": says}
+    return {**plain, "seconds": 1.5, "blind": False, "text": "", "of": None, **changes}
+
+
+def begun(app: Any, name: str = "Ada") -> Any:
+    app.text_input[0].set_value(name)
+    return button(app, "Begin").click().run()
+
+
+def hear(app: Any, *events: dict[str, Any]) -> None:
+    """What the browser would send: all that it has not had confirmed, each with the owner that it was said for."""
+    owner = list(app.session_state["review.owners"])[-1]
+    events = tuple({"owner": owner, **event} for event in events)
+    app.session_state["review"] = {"log": {"place": "here", "events": list(events), "at": None}}
+    app.run()
+    assert not app.exception
+
+
+def sent_to_the_browser(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the component is given at each drawing."""
+    drawn: list[dict[str, Any]] = []
+    draw = workbench._component
+
+    def record(*, data: dict[str, Any], **rest: Any) -> Any:
+        drawn.append(data)
+        return draw(data=data, **rest)
+
+    monkeypatch.setattr(workbench, "_component", record)
+    return drawn
+
+
+def test_what_the_browser_says_is_recorded_once_whatever_it_sends_again(store: Store) -> None:
+    dataset, pairs = world(store)
+    app = begun(opened(PAGE))
+    first, second = event(1, pairs[0]), event(2, pairs[1], "inappropriate", blind=True)
+    hear(app, first)
+    hear(app, first, second)
+    app.session_state["review.handled"] = {}  # as after a reload
+    hear(app, first, second)
+    broken = [{"uid": "uid-3"}, event(4, (999, 999)) | {"kind": "shout"}, event(5, pairs[2], kind="skip", says=None)]
+    broken.append(event(6, pairs[2], "nonsense"))
+    hear(app, *broken)
+    assert app.session_state["review.handled"] == {"uid-5": True, "uid-6": False}
+    with store.read() as connection:
+        history = decisions.history(connection, dataset)
+        held = reviews.overlap_plan(connection, dataset)
+    assert [(d.uid, d.label, d.blind, d.seconds) for d in history] == [
+        ("uid-1", Label.NECESSARY, False, 1.5),
+        ("uid-2", Label.INAPPROPRIATE, True, 1.5),
+    ]
+    assert held.share == 0
+
+
+def test_words_stay_those_of_who_said_them_and_of_what(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unsaved answers that reach the server after the dataset was changed, or from another person or workspace."""
+    drawn = sent_to_the_browser(monkeypatch)
+    first, pairs = world(store)
+    second = add_dataset(store, name="second", profiles=1).id
+    app = begun(opened(PAGE, dataset=first))
+    mine = next(iter(app.session_state["review.owners"]))
+    app.query_params["dataset"] = str(second)
+    app.run()
+    assert len(app.session_state["review.owners"]) == 2
+    hear(app, event(1, pairs[0], owner=mine), event(2, pairs[1]), event(3, pairs[2], owner="somebody else's"))
+    assert "1 of your last answers were about pairs that an edit has taken away" in said(app)
+    with store.read() as connection:
+        assert [(d.uid, d.annotator) for d in decisions.history(connection, first)] == [("uid-1", "Ada")]
+        assert decisions.history(connection, second) == []
+    # What is not in the record is not confirmed: one is gone for good, one waits for the person whose it is.
+    assert app.session_state["review.handled"] == {"uid-1": True, "uid-2": False}
+    assert (drawn[-1]["confirmed"], drawn[-1]["refused"], drawn[-1]["stranded"]) == (["uid-1"], ["uid-2"], ["uid-3"])
+    hear(app, event(4, (10**17, 1)))  # no id that could be: nothing to keep, and nothing breaks
+    assert app.session_state["review.handled"] == {"uid-4": False}
+
+
+def sqlite_full() -> sa.exc.OperationalError:
+    """What SQLAlchemy raises where SQLite finds no room."""
+    reason = sqlite3.OperationalError("database or disk is full")
+    reason.sqlite_errorcode, reason.sqlite_errorname = sqlite3.SQLITE_FULL, "SQLITE_FULL"
+    return sa.exc.OperationalError("INSERT INTO decision", {"reason": "private"}, reason)
+
+
+@pytest.mark.parametrize("problem", [StoreError("the disk of the workspace is full"), sqlite_full()])
+def test_events_that_cannot_be_written_stay_with_the_browser_and_say_so(
+    store: Store, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
+    dataset, pairs = world(store)
+    drawn = sent_to_the_browser(monkeypatch)
+
+    def full(*args: object) -> int:
+        raise problem
+
+    app = begun(opened(PAGE))
+    with monkeypatch.context() as patch:
+        patch.setattr(decisions, "add_all", full)
+        hear(app, event(1, pairs[0]))
+        assert (
+            "Your answers cannot be saved at the moment." in said(app)
+            and "disk of the workspace is full" in said(app).lower()
+        )
+        assert drawn[-1]["confirmed"] == [], "the queue is still there to go on with, and nothing is said to be saved"
+        assert drawn[-1]["cards"] == drawn[-2]["cards"]
+    hear(app, event(1, pairs[0]))
+    with store.read() as connection:
+        assert [d.uid for d in decisions.history(connection, dataset)] == ["uid-1"]
+    assert drawn[-1]["confirmed"] == ["uid-1"]
+    assert "cannot be saved" not in said(app)
+
+
+def test_a_view_is_saved_with_its_filters(store: Store) -> None:
+    world(store)
+    app = begun(opened(PAGE, domain="finance", order="entropy"))
+    next(t for t in app.text_input if t.label == "Name of this view").set_value("money first")
+    button(app, "Save this view").click().run()
+    with store.read() as connection:
+        (view,) = reviews.views_of_page(connection, "review")
+    assert (view.name, view.annotator) == ("money first", "Ada")
+    assert {k: view.query.get(k) for k in ("domain", "order")} == {"domain": "finance", "order": "entropy"}
+
+
+def test_events_are_exported_and_taken_in_once(store: Store) -> None:
+    dataset, pairs = world(store)
+    with store.write() as connection:
+        decisions.add_all(connection, dataset, "Ada", [Said(*pairs[0], Label.NECESSARY, uid="one")])
+    app = opened(PAGE, tab="exchange")
+    button(app, "Prepare the file").click().run()
+    assert not app.exception
+    data = app.session_state["review.exchange.ready"][2]
+    assert json.loads(data.splitlines()[-1])["uid"] == "one"
+    more = json.dumps(json.loads(data.splitlines()[-1]) | {"uid": "two", "annotator": "Bob"}).encode()
+    for content, expected in ((data, "0 events are new, 1 were"), (data + more, "1 events are new, 1 were")):
+        app = opened(PAGE, tab="exchange")
+        app.file_uploader[0].set_value(("events.jsonl", content, "application/jsonl")).run()
+        button(app, "Import").click().run()
+        assert expected in said(app)
+    with store.read() as connection:
+        assert [(d.annotator, d.uid) for d in decisions.history(connection, dataset)] == [
+            ("Ada", "one"),
+            ("Bob", "two"),
+        ]
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_hostile_text_is_text_in_every_tab(store: Store, tab: str) -> None:
+    from dataclasses import replace
+
+    person = make_profile(0, 3, 2)
+    hostile = [replace(a, statement=HOSTILE, event=HOSTILE) for a in person.attributes]
+    dataset = add_profiles(store, [replace(person, name=HOSTILE, attributes=tuple(hostile))], name=HOSTILE)
+    add_labels(store, dataset.id, [[[AMBIGUOUS, NECESSARY]] * 3], name=HOSTILE)
+    (record,) = records(store, dataset.id)
+    pair = record.attribute_ids[0], record.context_ids[0]
+    for who, label in ((HOSTILE, Label.NECESSARY), ("Bob", Label.AMBIGUOUS)):
+        with store.write() as connection:
+            decisions.add_all(connection, dataset.id, who, [Said(*pair, label, reason=HOSTILE)])
+    app = opened(PAGE, *FOLDS, tab=tab)
+    if tab in ("queue", "bulk"):
+        begun(app, HOSTILE)
+    assert not app.exception
+    assert "<img" not in said(app)
+    carrying = {node.type for node in nodes(app._tree) if "onerror" in str(getattr(node, "proto", ""))}
+    assert carrying <= SAFE | {"bidi_component"}, carrying - SAFE

@@ -1,0 +1,117 @@
+"""The Sensitivity tab through app.py: sliders that say what they do, links that reproduce it, hostile names as text."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import sqlalchemy as sa
+from paging import button, opened, said
+from streamlit.testing.v1 import AppTest
+from two_runs import world as two_runs
+from worlds import add_dataset, add_run
+
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import resolve_scope
+from cimemories.metrics.breakdown import flow_coverage
+from cimemories.metrics.headline import headline
+from cimemories.store import labellings
+from cimemories.store.engine import Store
+from cimemories.store.tables import run
+
+COMPARE = "pages/explore/compare.py"
+HOSTILE = "<img src=x onerror=alert(1)>"
+FOLDS = tuple(f"compare.box.{name}" for name in ("order", "choices", "every", "profiles", "spoken"))
+
+
+@pytest.fixture
+def runs(app_store: Store) -> list[str]:
+    found = two_runs(app_store)
+    with app_store.write() as connection:
+        for run_id, model in zip(found, ("gentle", HOSTILE), strict=True):
+            connection.execute(sa.update(run).where(run.c.id == run_id).values(model=model, simulated=model == HOSTILE))
+    return found
+
+
+def slider(app: AppTest, label: str) -> object:
+    return next(item for item in app.slider if item.label == label)
+
+
+def charts(app: AppTest) -> str:
+    return "\n".join(item.proto.spec for item in app.get("plotly_chart"))
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def test_moving_a_slider_gives_the_numbers_of_that_rule(app_store: Store, runs: list[str]) -> None:
+    app = opened(COMPARE, tab="sensitivity")
+    assert "These are the current settings" in said(app)
+    slider(app, "Consensus threshold in percent").set_value(70).run()  # type: ignore[attr-defined]
+    for number, weight in (("first", 10), ("second", 20), ("third", 70)):
+        slider(app, f"Weight of the {number} persona").set_value(weight).run()  # type: ignore[attr-defined]
+    assert not app.exception
+    assert (app.query_params["threshold"], app.query_params["priors"]) == ("70", "10-20-70")
+    text = said(app)
+    with app_store.read() as connection:
+        assert (
+            labellings.current_rule(connection, resolve_scope(app_store, runs[0]).run.dataset) is None
+        )  # nothing is changed
+    for run_id in runs:
+        then = resolve_scope(app_store, run_id, rule="looser")
+        numbers = headline(Flows(app_store), then)
+        for share in (numbers.violation[then.run.samples], numbers.completeness, numbers.balanced):
+            assert f"<b>{percent(share)}</b>" in text
+        assert percent(flow_coverage(Flows(app_store), then).share) in text
+    button(app, "Back to the current settings").click().run()
+    assert "These are the current settings" in said(app) and "threshold" not in app.query_params
+
+
+def test_every_part_is_a_link(runs: list[str]) -> None:
+    link = {"threshold": 80, "priors": "0-50-50", "identifiers": "none", "ranking": "violation", "subset": 1}
+    app = opened(COMPARE, *FOLDS, tab="sensitivity", by="context", run=runs[1], **link)
+    text = said(app)
+    assert "with priors fundamentalist 0.00, pragmatic 0.50, unconcerned 0.50" in text
+    assert "identifiers by the rule &#x27;none&#x27;" in text
+    assert slider(app, "Profiles in a subset").value == 1  # type: ignore[attr-defined]
+    drawn = charts(app)
+    for words in ("Rank by violation", "Most depends on", "1 of 2 profiles", "the headline speaks for", "Recipient 1"):
+        assert words in drawn, words
+    assert "Kendall" in text
+    choices = next(item.value for item in app.dataframe if "least_tau" in item.value)
+    assert {"consensus threshold", "one persona left out", "decisions or consensus alone"} <= set(choices["choice"])
+    spoken = next(item.value for item in app.dataframe if "speaks" in item.value)
+    assert spoken["pairs"].sum() == 64
+    assert any("survival" in str(item.proto) for item in app.get("page_link"))
+
+
+def test_one_run_alone_has_numbers_and_no_order(runs: list[str]) -> None:
+    app = opened(COMPARE, tab="sensitivity", runs=runs[0], threshold=60)
+    assert "one run alone has no order" in charts(app) and "of gentle" in charts(app)
+    assert "<b>One run alone has no order.</b>" in said(app)
+
+
+def test_names_of_models_are_text_and_simulated_runs_are_marked(runs: list[str]) -> None:
+    app = opened(COMPARE, *FOLDS, tab="sensitivity")
+    assert HOSTILE not in said(app) and HOSTILE not in charts(app)
+    assert "ci-simulated" in said(app)
+    assert not re.search(r"<img", charts(app))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"threshold": 20, "priors": "a-b-c", "identifiers": "all", "ranking": "beauty", "subset": 99, "by": "colour"},
+        {"threshold": "x", "priors": "0-0-0", "subset": 0},
+        {"priors": "1-2-3-4"},
+    ],
+)
+def test_a_broken_link_shows_the_current_settings(runs: list[str], wrong: dict[str, object]) -> None:
+    assert "These are the current settings" in said(opened(COMPARE, tab="sensitivity", **wrong))
+
+
+def test_without_labels_it_says_what_is_missing(app_store: Store) -> None:
+    data = add_dataset(app_store, profiles=1, attributes=3, contexts=2)
+    add_run(app_store, data.id, 1, [[[1, 0], [0, 0], [0, 1]]])
+    assert "Nothing to move yet" in said(opened(COMPARE, tab="sensitivity"))

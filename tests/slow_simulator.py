@@ -1,0 +1,51 @@
+"""A simulator in a process of its own that takes its time, for tests that kill its clients."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+
+from evaluating import (
+    ROOT,
+)
+
+SLOW = """
+import asyncio, sys
+from cimemories.simulator.server import _listen, _uvicorn, create_app
+
+app = create_app()
+
+async def slow(scope, receive, send):
+    if scope["path"].endswith("/completions"):
+        print("asked", flush=True)
+    await asyncio.sleep(0.1)
+    await app(scope, receive, send)
+
+with _listen("127.0.0.1", 0) as listener:
+    print(listener.getsockname()[1], flush=True)
+    _uvicorn(slow).run(sockets=[listener])
+"""
+
+
+class SlowSimulator:
+    """A simulator in a process of its own that takes its time and tells when it is asked something."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SLOW], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        self.url = f"http://127.0.0.1:{int(self.process.stdout.readline())}/v1"
+        self.chats = 0
+        threading.Thread(target=self._count, daemon=True).start()
+
+    def _count(self) -> None:
+        for _ in self.process.stdout:
+            self.chats += 1
+
+    def wait_for(self, chats: int, asking: subprocess.Popen) -> bool:
+        """Until so many requests have come in all; False where the process that asks has ended before."""
+        while self.chats < chats and asking.poll() is None:
+            time.sleep(0.005)
+        return self.chats >= chats

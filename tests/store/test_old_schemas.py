@@ -1,0 +1,78 @@
+"""Workspaces of older versions: real databases of every schema before this one, written by the tool of that day.
+
+Each holds a dataset of two profiles with four contexts, its labels by the simulator, two decisions by hand and a run
+with its judgements; `schemas.json` is what `metrics --json` of that day said. Schema 0001 exists in two forms: labels
+alone, and, for its first hours, with the tables of runs as well.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from evaluating import cli_inside, outside
+
+from cimemories.flows.labels import default_labelling, vote_counts
+from cimemories.model import Label
+from cimemories.store import datasets, decisions, engine, tables
+from cimemories.store.engine import SQLITE_FILE, Store, StoreError, open_store
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+SCHEMAS = ["0001", "0001-with-runs", "0002", "0003", "0004"]
+NUMBERS: dict[str, dict[str, object]] = json.loads((FIXTURES / "schemas.json").read_text(encoding="utf-8"))
+
+
+def unpack(schema: str, workspace: Path) -> Path:
+    workspace.mkdir()
+    packed = (FIXTURES / f"schema-{schema}.sqlite.xz").read_bytes()
+    (workspace / SQLITE_FILE).write_bytes(lzma.decompress(packed))
+    return workspace
+
+
+def set_schema(store: Store, schema: str) -> None:
+    with store.write() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = :to"), {"to": schema})
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_an_old_workspace_is_brought_up_to_date_with_all_it_holds(tmp_path: Path, schema: str) -> None:
+    store = open_store(unpack(schema, tmp_path / "workspace"))
+    with store.read() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, tables.metadata) == []
+        assert connection.execute(sa.text("PRAGMA foreign_key_check")).all() == []
+        (dataset,) = datasets.all_rows(connection)
+        assert (dataset.profiles, dataset.attributes, dataset.contexts, dataset.labellings) == (2, 82, 4, 1)
+        people = datasets.profile_records(connection, dataset.id)
+        history = decisions.history(connection, dataset.id)
+    assert [(row.annotator, row.label) for row in history] == [("Ada", Label.NECESSARY), ("Ada", Label.INAPPROPRIATE)]
+    labelling = default_labelling(store, dataset.id)
+    assert labelling is not None
+    assert vote_counts(store, labelling.id).votes.sum() == 1968
+    pair = {"attribute": people[1].attribute_ids[0], "context": people[1].context_ids[0]}
+    with store.write() as connection:
+        decisions.add(connection, dataset_id=dataset.id, annotator="Ada", label=Label.NECESSARY, **pair)
+    store.close()
+
+
+@pytest.mark.parametrize("schema", [schema for schema in SCHEMAS if schema in NUMBERS])
+def test_the_numbers_of_an_old_run_are_what_they_were(tmp_path: Path, schema: str) -> None:
+    workspace = unpack(schema, tmp_path / "workspace")
+    run_id = str(NUMBERS[schema]["run"])
+    done = cli_inside(outside(), "metrics", run_id, "--json", "--workspace", workspace)
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads(done.stdout)
+    assert {name: numbers[name] for name in NUMBERS[schema]} == NUMBERS[schema]
+
+
+def test_a_newer_schema_is_refused_and_left_as_it_is(store: Store) -> None:
+    set_schema(store, "9001")
+    with pytest.raises(StoreError, match="newer version of CIMemories Studio .schema 9001.* Update") as caught:
+        open_store(store.workspace, store.engine.url.render_as_string(hide_password=False))
+    assert "\n" not in str(caught.value)
+    assert engine.current_schema(store.engine) == "9001"
