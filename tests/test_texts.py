@@ -19,7 +19,7 @@ from cimemories.cli import cli, output
 from cimemories.cli.base import main
 from cimemories.store import audits, decisions, labellings, reviews, versions
 from cimemories.store.engine import DATABASE_URL, Store, StoreError, open_store
-from cimemories.texts import has_control, visible, visible_in, without_credentials
+from cimemories.text import has_control, visible, visible_in, without_credentials
 from cimemories.ui import safe
 
 SECRET = "hunter2secret"

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from cimemories.compare.difference import Difference
-from cimemories.compare.leaderboard import Leaderboard, Line, bounds_text, names, percent
+from cimemories.compare.leaderboard import Leaderboard, Line, bounds_text, names
 from cimemories.compare.ranking import Measure, front, order_words, place, ranks, swaps, tau, tau_words, turned
 from cimemories.compare.relabel import Numbers
 from cimemories.compare.sensitivity import ByProfiles, Range, Setting, Study, measured
@@ -27,6 +27,7 @@ from cimemories.flows.scope import Labels
 from cimemories.metrics.bootstrap import Interval
 from cimemories.metrics.breakdown import PARTS, WORDS, FlowCoverage, flow_coverage
 from cimemories.seeds.published import Axis, PublishedMeasure
+from cimemories.text import count, html_escaped, percent, shortened
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -66,7 +67,7 @@ def sweep(figure: SweepFigure) -> Drawing | None:
         return None
     columns = min(len(shown), 3)
     rows = math.ceil(len(shown) / columns)
-    titles = [html.escape(short(item.name)) for item in shown] if len(shown) > 1 else None
+    titles = [html_escaped(item.name, LONGEST) for item in shown] if len(shown) > 1 else None
     fig = make_subplots(rows, columns, shared_yaxes=True, subplot_titles=titles, horizontal_spacing=0.04)
     for number, item in enumerate(shown):
         row, column = number // columns + 1, number % columns + 1
@@ -172,7 +173,7 @@ def domains(found: Difference, first: str, second: str) -> Drawing | None:
         legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
     )
     title = _domains_title(frame, first, second)
-    people = "1 common profile" if found.paired.profiles == 1 else f"{found.paired.profiles} common profiles"
+    people = count(found.paired.profiles, "common profile")
     subtitle = (
         f"{second} minus {first}: {int(frame['attributes'].sum()):,} attributes, "
         f"{int(frame['necessary_flows'].sum()):,} necessary flows, {people}; bars are 95 % intervals"
@@ -191,12 +192,6 @@ def bars(found: Sequence[Interval], colour: str) -> dict[str, object]:
         "thickness": 1.4,
         "width": 4,
     }
-
-
-def short(name: str) -> str:
-    """A name in one line of LONGEST characters."""
-    line = " ".join(name.split())
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
 
 
 def _domains_title(frame: pd.DataFrame, first: str, second: str) -> str:
@@ -259,7 +254,7 @@ def plane(board: Leaderboard) -> Drawing | None:
         name = f"{place_ + 1}  {called[line.run.id]}" if numbered else called[line.run.id]
         traces.append(_run(line, name, PLANE_SYMBOLS[place_ % len(PLANE_SYMBOLS)], on_front=best[place_]))
     marks = [
-        (v, c, str(place_ + 1) if numbered else short(called[line.run.id]))
+        (v, c, str(place_ + 1) if numbered else shortened(called[line.run.id], LONGEST))
         for place_, ((v, c), line) in enumerate(zip(points, lines, strict=True))
     ]
     beside, further = _beside_plane(board, lines)
@@ -310,7 +305,7 @@ def _run(line: Line, name: str, symbol: str, *, on_front: bool) -> Trace:
         "error_x": bars([line.violation], RUN),
         "error_y": bars([line.completeness], RUN),
         "mode": "markers",
-        "name": html.escape(short(name)),
+        "name": html_escaped(name, LONGEST),
         # An open mark is a run of which a part is missing.
         "marker": {
             "symbol": symbol if line.covered else f"{symbol}-open",
@@ -440,7 +435,7 @@ def bump(
     for n in shown:
         moves = n in moving
         look = moving.index(n) if moves else shown.index(n)
-        name = html.escape(short(names[n]))
+        name = html_escaped(names[n], LONGEST)
         lines.append(
             {
                 "type": "scatter",
@@ -541,7 +536,7 @@ def _alone(
     low, high = (percent(float(value)) for value in (np.nanmin(values), np.nanmax(values)))
     span = f"thresholds from {xs[0]:.4g} to {xs[-1]:.4g} %"
     moved = f"lies between {low} and {high} over" if low != high else f"is {low} at all"
-    title = f"{measure.named[0].upper()}{measure.named[1:]} of {short(name)} {moved} {span}"
+    title = f"{measure.named[0].upper()}{measure.named[1:]} of {shortened(name, LONGEST)} {moved} {span}"
     subtitle = f"At {len(thresholds)} thresholds{under}; one run alone has no order"
     frame = pd.DataFrame({"threshold": list(thresholds), "run": name, "value": values, "rank": 1.0})
     return Drawing(fig, title, subtitle, f"{title}. One line over the threshold.", frame)
@@ -552,7 +547,7 @@ def _ends(places: Floats, values: Floats, names: Sequence[str], shown: Sequence[
     found: dict[float, list[str]] = {}
     for n in shown:
         if not math.isnan(places[n]):
-            found.setdefault(float(places[n]), []).append(f"{short(names[n])} {percent(float(values[n]))}")
+            found.setdefault(float(places[n]), []).append(f"{shortened(names[n], LONGEST)} {percent(float(values[n]))}")
     return {place: f"{place:.0f}  {', '.join(said)}" for place, said in found.items()} or {1.0: ""}
 
 
@@ -588,7 +583,7 @@ def marks(spots: Sequence[tuple[float, str]]) -> tuple[list[dict[str, object]], 
 
 def runs_words(many: int) -> str:
     """'1 run', '8 runs'."""
-    return f"{many} run{'' if many == 1 else 's'}"
+    return count(many, "run")
 
 
 def left_out_frame(
@@ -709,7 +704,7 @@ def _hover(item: Range, names: Sequence[str]) -> str:
     parts = [f"<b>{html.escape(str(item.choice))}</b>, {item.settings} other settings"]
     for value, (setting, run) in ((item.low, item.low_at), (item.high, item.high_at)):
         if value:
-            parts.append(f"{100 * value:+.1f} points: {html.escape(short(names[run]))}, {html.escape(setting)}")
+            parts.append(f"{100 * value:+.1f} points: {html_escaped(names[run], LONGEST)}, {html.escape(setting)}")
     if item.least_tau < 1:
         parts.append(f"{tau_words(item.least_tau)}: {html.escape(item.tau_at)}")
     return "<br>".join(parts)
@@ -752,9 +747,9 @@ def profiles(found: ByProfiles, names: Sequence[str], measure: Measure, k: int) 
             mode="lines+markers",
             line={"color": colour, "width": 1.5, "dash": DASHES[row // len(SHADES) % len(DASHES)]},
             marker={"symbol": SENSITIVITY_SYMBOLS[row % len(SENSITIVITY_SYMBOLS)], "size": 8},
-            name=html.escape(short(names[run])),
+            name=html_escaped(names[run], LONGEST),
             hovertext=[
-                f"<b>{html.escape(short(names[run]))}</b>, {x} of {found.profiles} profiles<br>{measure.words} "
+                f"<b>{html_escaped(names[run], LONGEST)}</b>, {x} of {found.profiles} profiles<br>{measure.words} "
                 f"{percent(float(m))}, 95 % of the subsets from {percent(float(a))} to {percent(float(b))}"
                 for x, m, a, b in zip(xs, mean, low, high, strict=True)
             ],
@@ -870,7 +865,7 @@ def spoken(rows: Sequence[tuple[str, FlowCoverage]], by_group: bool) -> Drawing 
             ],
             hoverinfo="text",
         )
-    ticks = [html.escape(short(str(group).replace("_", " "))) for group in frame["group"]]
+    ticks = [html_escaped(str(group).replace("_", " "), LONGEST) for group in frame["group"]]
     fig.update_yaxes(
         tickmode="array",
         tickvals=list(range(len(frame))),
@@ -910,8 +905,8 @@ def _spoken_title(rows: Sequence[tuple[str, FlowCoverage]], frame: pd.DataFrame,
         first, last = frame.iloc[0], frame.iloc[-1]
         return (
             f"{name}: {found.words.split(' (')[0]}, from {percent(last['share'])} "
-            f"({short(str(last['group']).replace('_', ' '))}) to {percent(first['share'])} "
-            f"({short(str(first['group']).replace('_', ' '))})"
+            f"({shortened(str(last['group']).replace('_', ' '), LONGEST)}) to {percent(first['share'])} "
+            f"({shortened(str(first['group']).replace('_', ' '), LONGEST)})"
         )
     shares = frame["share"]
     if shares.max() - shares.min() < 0.0005:

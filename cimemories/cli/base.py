@@ -17,7 +17,7 @@ from cimemories import __version__
 from cimemories.cli import output
 from cimemories.store import engine
 from cimemories.store.engine import StoreError, explained, problem
-from cimemories.texts import visible, without_credentials
+from cimemories.text import visible, without_credentials
 
 ENDING_SECONDS = 10.0  # how long a command that was interrupted may take to end undisturbed
 

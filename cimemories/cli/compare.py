@@ -25,9 +25,9 @@ from cimemories.cli.options import (
     priors_by_key,
     scope_of,
 )
-from cimemories.cli.output import percent
 from cimemories.store import datasets as store_datasets
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
+from cimemories.text import percent
 
 if TYPE_CHECKING:
     from cimemories.agreement.judges import JudgesAgreement

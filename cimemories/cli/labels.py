@@ -34,6 +34,7 @@ from cimemories.store import datasets as store_datasets
 from cimemories.store import labellings as store_labellings
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
 from cimemories.store.labellings import LabellingRow
+from cimemories.text import exact_percent, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -306,7 +307,7 @@ def show_survival(
         output.line(output.as_json_text(_survival_object(dataset, row, found, kept, lines, kin)))
         return
     output.line(
-        f"survival {output.percent(found.share)} of {found.pairs:,} labelled pairs "
+        f"survival {percent(found.share)} of {found.pairs:,} labelled pairs "
         f"({found.necessary:,} necessary, {found.inappropriate:,} inappropriate, {found.ambiguous:,} ambiguous); "
         f"{found.planned:,} pairs in all"
     )
@@ -315,7 +316,7 @@ def show_survival(
     _shares("sphere", found.by[GroupBy.SPHERE])
     output.table(
         [("who dissents", False), ("how", False), ("pairs", True), ("of ambiguous", True)],
-        [(r["who"], r["how"], f"{r['pairs']:,}", output.percent(r["share"])) for r in output.records(found.dissent)],
+        [(r["who"], r["how"], f"{r['pairs']:,}", percent(r["share"])) for r in output.records(found.dissent)],
     )
     discarded = ", ".join(f"{n:,} {reason}" for reason, n in kept.discarded.items())
     output.line(f"contexts: {kept.retained:,} retained; discarded: {discarded}")
@@ -414,7 +415,7 @@ def show_rules(rows: Sequence[RuleRow], as_json: bool) -> None:
             *(
                 (
                     row.name,
-                    f"{100 * row.threshold:.4g} %",
+                    exact_percent(row.threshold),
                     ", ".join(f"{key} {prior:.4g}" for key, prior in row.priors.items()),
                     row.annotator,
                     "current" if row.current else "",
@@ -452,7 +453,7 @@ def show_effect(
         return
     output.line(
         f"{found.changed:,} of {found.pairs:,} labelled pairs change; survival "
-        f"{output.percent(found.survival_before)} -> {output.percent(found.survival_after)}"
+        f"{percent(found.survival_before)} -> {percent(found.survival_after)}"
     )
     for a, b, n in found.changes:
         output.line(f"  {n:,} {a} -> {b}")
@@ -464,8 +465,8 @@ def show_effect(
                 r["name"],
                 f"{r['pairs']:,}",
                 f"{r['changed']:,}",
-                output.percent(r["survival_before"]),
-                output.percent(r["survival_after"]),
+                percent(r["survival_before"]),
+                percent(r["survival_after"]),
             )
             for r in output.records(changed)
         ],
@@ -486,7 +487,7 @@ def show_agreements(dataset: str, found: Sequence[Agreement], as_json: bool) -> 
             (
                 f"{item.first.model} ({item.first.id})",
                 f"{item.second.model} ({item.second.id})",
-                output.percent(item.share),
+                percent(item.share),
                 f"{item.pairs:,}",
                 output.figure(item.kappa),
                 "simulated" if item.first.simulated or item.second.simulated else "",
@@ -527,7 +528,7 @@ def _shares(title: str, frame: pd.DataFrame) -> None:
         [
             (
                 r["name"],
-                output.percent(r["survival"]),
+                percent(r["survival"]),
                 f"{r['necessary']:,}",
                 f"{r['inappropriate']:,}",
                 f"{r['pairs']:,}",

@@ -20,9 +20,9 @@ from cimemories.cli.options import (
     identifier_rule,
     scope_of,
 )
-from cimemories.cli.output import percent
 from cimemories.store import datasets as store_datasets
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
+from cimemories.text import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cimemories.texts import CONTROL, visible
+from cimemories.text import CONTROL, visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,11 +51,6 @@ def table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[object]],
     for row in rows:
         shown.add_row(*(escape(visible(str(cell))) for cell in row))
     Console(highlight=False, width=WIDEST if whole else None).print(shown)
-
-
-def percent(value: float | None) -> str:
-    """A share with one decimal; a dash where it is undefined."""
-    return "–" if value is None or value != value else f"{100 * value:.1f} %"
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import AllowKeys, AsJson, Workspace
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
+from cimemories.text import percent
 
 if TYPE_CHECKING:
     from cimemories.llm.vllm import ServerSpec, VllmError
@@ -217,8 +218,8 @@ def figures_line(before: ServerFigures | None, after: ServerFigures) -> str:
     speed = "–" if live.tokens_per_second is None else f"{live.tokens_per_second:,.0f}"
     hits = live.hit_rate if live.hit_rate is not None else after.hit_rate
     return (
-        f"{live.running} running, {live.waiting} waiting, {speed} tokens/s, prefix cache hits {output.percent(hits)}, "
-        f"KV cache {output.percent(live.kv_use)} full"
+        f"{live.running} running, {live.waiting} waiting, {speed} tokens/s, prefix cache hits {percent(hits)}, "
+        f"KV cache {percent(live.kv_use)} full"
     )
 
 

@@ -14,6 +14,7 @@ from cimemories.cli.options import AllowKeys, AllowMissing, AsJson, Concurrency,
 from cimemories.cli.runs import duration
 from cimemories.cli.work import work_on
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
+from cimemories.text import percent
 
 if TYPE_CHECKING:
     from cimemories.compare.sweeps import SweepTable
@@ -107,10 +108,10 @@ def table(found: SweepTable, as_json: bool) -> None:
                 cell.run.id,
                 *(values[place] for _, values in axes),
                 cell.status,
-                output.percent(cell.violation),
-                output.percent(cell.completeness),
-                output.percent(cell.coverage),
-                output.percent(cell.does_task),
+                percent(cell.violation),
+                percent(cell.completeness),
+                percent(cell.coverage),
+                percent(cell.does_task),
                 cell.cost.words(),
             )
             for place, cell in enumerate(found.cells)

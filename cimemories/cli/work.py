@@ -19,6 +19,7 @@ from cimemories.store import judgements, work
 from cimemories.store import labellings as store_labellings
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_patiently, open_store
+from cimemories.text import percent
 
 if TYPE_CHECKING:
     from cimemories.llm.executor import Progress as Done
@@ -102,10 +103,10 @@ def exit_if_incomplete(store: Store, work_id: str, allow_missing: float, *, trie
     how = "failed" if tried else "are missing or incomplete"
     words = f"{work_id}: {count:,} of {found.planned:,} planned {what} {how}"
     if share <= allow_missing:
-        output.note(f"{words} ({output.percent(share)}), allowed by --allow-missing {allow_missing:g}")
+        output.note(f"{words} ({percent(share)}), allowed by --allow-missing {allow_missing:g}")
         return
     again = f"`cimemories resume {work_id}` asks again for failed calls, not for answers that were refused or cut"
-    output.note(f"{words} ({output.percent(share)}); {again}")
+    output.note(f"{words} ({percent(share)}); {again}")
     raise typer.Exit(INCOMPLETE)
 
 
@@ -273,9 +274,7 @@ def outcome(store: Store, work_id: str) -> None:
         work.load(connection, work_id)
         if work.kind_of(work_id) is WorkKind.RUN:
             row = store_runs.named(connection, work_id)
-            output.note(
-                f"{work_id}: {row.judged:,} of {row.expected:,} responses judged ({output.percent(row.coverage)})"
-            )
+            output.note(f"{work_id}: {row.judged:,} of {row.expected:,} responses judged ({percent(row.coverage)})")
             for stage, status, cause, count in store_runs.failures(connection, work_id):
                 output.note(f"  missing: {count} {stage}s {status} ({cause})")
             for cause, error in store_runs.call_errors(connection, work_id).items():

@@ -18,7 +18,6 @@ import pandas as pd
 import sqlalchemy as sa
 
 from cimemories.evaluation.costs import Cost, run_cost
-from cimemories.exchange.card import escaped
 from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import default_labelling
@@ -39,6 +38,7 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 from cimemories.store.tables import run_judge
+from cimemories.text import UNDEFINED, count, markdown_escaped, percent
 
 # ---- run table
 #
@@ -370,7 +370,7 @@ def covered_alike(lines: Sequence[Line]) -> tuple[str, ...]:
     if len(by_size) < 2:
         return ()
     said = "; ".join(
-        f"{people} {'profile' if people == 1 else 'profiles'}, {places:,} retained contexts ({', '.join(whose)})"
+        f"{count(people, 'profile')}, {places:,} retained contexts ({', '.join(whose)})"
         for (people, places), whose in by_size.items()
     )
     return (f"the runs do not cover the same profiles and contexts: {said}",)
@@ -456,7 +456,6 @@ def _deviation(values: Sequence[float]) -> float:
 # The leaderboard as words: cells for people, and whole tables in Markdown and LaTeX for papers.
 
 
-UNDEFINED = "–"
 SPREAD = "± is the standard deviation over profiles, brackets are 95 % intervals (profiles drawn, then what they hold)."
 
 
@@ -466,11 +465,6 @@ class Row:
 
     kind: str
     cells: tuple[str, ...]
-
-
-def percent(share: float) -> str:
-    """0.1237 as '12.4 %'; a dash where it is undefined."""
-    return UNDEFINED if math.isnan(share) else f"{100 * share:.1f} %"
 
 
 def bounds_text(interval: Interval) -> str:
@@ -524,8 +518,8 @@ def leaderboard_markdown(board: Leaderboard) -> str:
     """The whole table with its notes, as Markdown."""
     head = header_row(board)
     lines = [_joined(head), _joined(["---", *["---:"] * 5, "---:", *["---"] * 5])]
-    lines += [_joined([escaped(cell) for cell in row.cells]) for row in leaderboard_rows(board)]
-    return "\n".join([*lines, "", *(f"- {escaped(text)}" for text in leaderboard_notes(board)), ""])
+    lines += [_joined([markdown_escaped(cell) for cell in row.cells]) for row in leaderboard_rows(board)]
+    return "\n".join([*lines, "", *(f"- {markdown_escaped(text)}" for text in leaderboard_notes(board)), ""])
 
 
 def leaderboard_latex(board: Leaderboard) -> str:

@@ -12,6 +12,7 @@ from math import cos, inf, isnan, pi, sin
 import numpy as np
 
 from cimemories.flows.arrays import Bools, Floats
+from cimemories.text import exact_percent, listed
 
 # ---- pareto
 #
@@ -178,7 +179,7 @@ def _spans(mask: Bools, thresholds: Sequence[float]) -> tuple[tuple[float, float
 def swap_words(swap: Swap, names: Sequence[str], thresholds: Sequence[float]) -> str:
     """'Qwen and Llama change places below a threshold of 80 %'."""
     said = [_span_words(low, high, thresholds) for low, high in swap.spans]
-    return f"{names[swap.ahead]} and {names[swap.behind]} change places {_joined(said)}"
+    return f"{names[swap.ahead]} and {names[swap.behind]} change places {listed(said)}"
 
 
 def _span_words(low: float, high: float, thresholds: Sequence[float]) -> str:
@@ -188,12 +189,12 @@ def _span_words(low: float, high: float, thresholds: Sequence[float]) -> str:
     if first and last:
         return "at every threshold"
     if first:
-        return f"below a threshold of {_percent(place[place.index(high) + 1])}"
+        return f"below a threshold of {exact_percent(place[place.index(high) + 1])}"
     if last:
-        return f"above a threshold of {_percent(place[place.index(low) - 1])}"
+        return f"above a threshold of {exact_percent(place[place.index(low) - 1])}"
     if low == high:
-        return f"at a threshold of {_percent(low)}"
-    return f"between thresholds of {_percent(low)} and {_percent(high)}"
+        return f"at a threshold of {exact_percent(low)}"
+    return f"between thresholds of {exact_percent(low)} and {exact_percent(high)}"
 
 
 def order_words(
@@ -201,7 +202,7 @@ def order_words(
 ) -> str:
     """What becomes of the order over all thresholds, as one sentence without its full stop. The nearest `most` pairs
     are named."""
-    span = f"from {_percent(thresholds[0])} to {_percent(thresholds[-1])}"
+    span = f"from {exact_percent(thresholds[0])} to {exact_percent(thresholds[-1])}"
     if len(names) < 2:
         return f"One run alone has no order; its {measure.words} is drawn for every threshold {span}"
     if not found:
@@ -216,11 +217,3 @@ def tau_words(value: float) -> str:
     if math.isnan(value):
         return "no order to compare"
     return "order unchanged (Kendall's tau 1)" if value == 1 else f"Kendall's tau {value:.2f}"
-
-
-def _joined(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
-def _percent(threshold: float) -> str:
-    return f"{100 * threshold:.4g} %"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from cimemories.compare.leaderboard import Line, memory_words, mitigation, percent, thinking
+from cimemories.compare.leaderboard import Line, memory_words, mitigation, thinking
 from cimemories.evaluation.costs import Cost, run_cost, sweep_cost
 from cimemories.evaluation.respond import CompositionError, Kind, composition
 from cimemories.flows.flows import shared_flows
@@ -25,6 +25,7 @@ from cimemories.seeds.reading import SeedError
 from cimemories.store import runs
 from cimemories.store.engine import Store
 from cimemories.store.runs import RunRow, SweepRow
+from cimemories.text import percent
 
 # ---- sweep table
 #

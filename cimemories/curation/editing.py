@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -24,6 +24,7 @@ from cimemories.store import datasets, labellings, versions
 from cimemories.store.engine import Store, StoreError, storable
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.versions import Edit, Kind, Rests, Side
+from cimemories.text import count, listed
 
 # ---- edit plan
 #
@@ -77,7 +78,7 @@ class Plan:
             said.append(f"{resting} on {name} and {'keeps' if _is_one(self.rests) else 'keep'} it as it is.")
         if self.newer:
             made = "was" if len(self.newer) == 1 else "were"
-            names = _listed([f"'{n}'" for n in self.newer])
+            names = listed([f"'{n}'" for n in self.newer])
             said.append(f"{names} {made} made from {name} and will not have your change.")
         said.append(f"Your change is saved as '{self.target}'{_votes(self)}.")
         if self.imported:
@@ -93,13 +94,9 @@ def _is_one(rests: Rests) -> bool:
 
 def _resting(rests: Rests) -> str:
     """'2 labellings and 3 runs rest'; empty where nothing does."""
-    numbers = (
-        (rests.labellings, "labelling", "labellings"),
-        (rests.runs, "run", "runs"),
-        (rests.decisions, "human decision", "human decisions"),
-    )
-    found = [f"{n:,} {one if n == 1 else many}" for n, one, many in numbers if n]
-    return f"{_listed(found)} {'rests' if _is_one(rests) else 'rest'}" if found else ""
+    numbers = (rests.labellings, "labelling"), (rests.runs, "run"), (rests.decisions, "human decision")
+    found = [count(number, noun) for number, noun in numbers if number]
+    return f"{listed(found)} {'rests' if _is_one(rests) else 'rest'}" if found else ""
 
 
 def _votes(plan: Plan) -> str:
@@ -109,7 +106,7 @@ def _votes(plan: Plan) -> str:
         return ""
     if not needs.pairs:
         return "; no pair of it needs new votes, a labelling by the same model is answered from the record"
-    calls = f"{plan.calls:,} {'call' if plan.calls == 1 else 'calls'} at {plan.draws} draws"
+    calls = f"{count(plan.calls, 'call')} at {plan.draws} draws"
     if plan.kind == "context":
         where = f"{needs.profiles:,} profiles" if needs.profiles != 1 else plan.who
         pairs = f"the {needs.pairs:,} pairs of the new context in {where} need votes ({calls})"
@@ -118,10 +115,6 @@ def _votes(plan: Plan) -> str:
     others = f", the other {rest:,} {'profile is' if rest == 1 else 'profiles are'} answered from the record"
     pairs = f"all {needs.attributes:,} x {needs.contexts} pairs of {plan.who} need new votes ({calls})"
     return f"; there {pairs}{others if rest else ''}"
-
-
-def _listed(words: Sequence[str]) -> str:
-    return ", ".join(words[:-1]) + f" and {words[-1]}" if len(words) > 1 else "".join(words)
 
 
 # ---- editing fields

@@ -12,6 +12,7 @@ from cimemories.seeds import packs
 from cimemories.store import datasets, versions
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, content_hash
+from cimemories.text import count
 
 # ---- adding packs
 #
@@ -45,7 +46,7 @@ def add_pack(store: Store, dataset: str, pack: str, *, annotator: str) -> Added:
         if rests.anything:
             resting = (rests.labellings, rests.runs, rests.decisions, rests.versions)
             names = ("labelling", "run", "decision", "later version")
-            found = [f"{n} {name}{'s' if n > 1 else ''}" for n, name in zip(resting, names, strict=True) if n]
+            found = [count(n, name) for n, name in zip(resting, names, strict=True) if n]
             found += ["a freeze"] if rests.frozen else []
             raise StoreError(
                 f"'{dataset}' stays as it is, because it carries {', '.join(found)}. Make or import its profiles under "

@@ -24,11 +24,10 @@ from cimemories.store import archive, datasets, decisions, labellings, runs, ver
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
-from cimemories.texts import visible
+from cimemories.text import markdown_escaped, percent
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _CHANGES_SHOWN = 30
-_SPECIAL = re.compile(r"([\\`*_\[\]<>&#|~!$])")
 OFFICIAL_LICENCE = (
     "The profiles were imported from a file in the layout of the authors of CIMemories. The data that they published "
     "is under CC BY-NC (attribution, no commercial use). If this file is theirs or made from it, that licence holds "
@@ -41,14 +40,6 @@ _ORIGINS = {
     "demo": "The demo that ships with CIMemories Studio: written from templates, without a language model.",
 }
 IMPORTED = {origin: WORDS[kind] for kind, origin in ORIGINS.items()}
-
-
-def escaped(text: object) -> str:
-    """Any text as Markdown that reads the same in a line or a table cell: one line, no markup, links or addresses."""
-    line = visible(" ".join(str(text).encode("utf-8", "replace").decode("utf-8").split()))
-    line = _SPECIAL.sub(r"\\\1", line)
-    # Bare addresses are made links by some readers: a joiner that takes no room breaks them up.
-    return re.sub(r"(?i)(:)(?=//)|(@)(?=\w)|\b(www)(?=\.)", lambda hit: f"{hit[0]}\N{WORD JOINER}", line)
 
 
 def dataset_card(store: Store, name: str, *, licence: str = "", labelling_id: str | None = None) -> str:
@@ -64,7 +55,7 @@ def dataset_card(store: Store, name: str, *, licence: str = "", labelling_id: st
         lstrip_blocks=True,
         autoescape=False,  # Markdown and no HTML: the filter md escapes
     )
-    environment.filters["md"] = escaped
+    environment.filters["md"] = markdown_escaped
     text = environment.get_template("dataset_card.md.jinja").render(_facts(store, row, licence, labelling_id))
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
@@ -111,7 +102,7 @@ def _facts(store: Store, row: DatasetRow, licence: str, labelling_id: str | None
         "changes": changes,
         "shown": changes[-_CHANGES_SHOWN:],
         "left_out": max(0, len(changes) - _CHANGES_SHOWN),
-        "origin": _ORIGINS.get(row.origin) or f"Imported: {escaped(IMPORTED.get(row.origin, row.origin))}.",
+        "origin": _ORIGINS.get(row.origin) or f"Imported: {markdown_escaped(IMPORTED.get(row.origin, row.origin))}.",
         "source_name": None if row.origin in ("generated", "offline") else row.source_name,  # those come from no file
         "made_from": row.source_name if row.origin == "offline" else None,
         "source_hash": row.source_hash,
@@ -192,13 +183,9 @@ def _survival(store: Store, item: LabellingRow) -> dict[str, object]:
         "necessary": found.necessary,
         "inappropriate": found.inappropriate,
         "ambiguous": found.ambiguous,
-        "share": _percent(found.share),
-        "domains": [{**row, "share": _percent(row["survival"])} for row in rows],
+        "share": percent(found.share),
+        "domains": [{**row, "share": percent(row["survival"])} for row in rows],
     }
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None or share != share else f"{100 * share:.1f} %"
 
 
 def _decisions(store: Store, dataset_id: int) -> dict[str, object]:

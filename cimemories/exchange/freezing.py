@@ -15,6 +15,7 @@ from cimemories.model import WorkStatus
 from cimemories.store import datasets, decisions, labellings, versions, work
 from cimemories.store.engine import Store, StoreError, content_hash, storable
 from cimemories.store.versions import FreezeRow
+from cimemories.text import count
 
 _AT_WORK = (WorkStatus.QUEUED, WorkStatus.RUNNING, WorkStatus.PAUSING, WorkStatus.CANCELLING)
 
@@ -122,9 +123,9 @@ def frozen(store: Store, dataset_id: int) -> Frozen | None:
         rule = _rule(connection, dataset_id, row.labelling if row.labelling in rows else None)
     since = []
     if more := decided - int(row.counts["decisions"]):
-        since.append(f"{more:,} {'decision' if more == 1 else 'decisions'}")
+        since.append(count(more, "decision"))
     if (more := len(rows) - int(row.counts["labellings"])) > 0:
-        since.append(f"{more} more {'labelling' if more == 1 else 'labellings'}")
+        since.append(count(more, "more labelling"))
     if row.labelling is not None and row.labelling not in rows:
         since.append("its labelling was deleted")
     elif row.labelling is not None and rows[row.labelling].revision != row.counts["revision"]:

@@ -28,6 +28,7 @@ from cimemories.model import Persona, Verdict
 from cimemories.store import engine, labellings, work
 from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.labellings import LabellingRow, RuleRow
+from cimemories.text import exact_percent
 
 # ---- rule
 #
@@ -69,7 +70,7 @@ class AppliedRule:
     def words(self) -> str:
         """'threshold 100 %, priors fundamentalist 0.26, pragmatic 0.64, unconcerned 0.1'."""
         shares = ", ".join(f"{key} {prior:.4g}" for key, prior in self.prior_by_key.items())
-        return f"threshold {100 * self.threshold:.4g} %, priors {shares}"
+        return f"threshold {exact_percent(self.threshold)}, priors {shares}"
 
 
 def paper_rule(personas: Sequence[Persona], note: str = "") -> AppliedRule:

@@ -23,6 +23,7 @@ from cimemories.store import datasets, decisions, labellings, work
 from cimemories.store.decisions import Decision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import attribute, ballot, context, judgement, profile, response, reveal, run, run_judge
+from cimemories.text import exact_percent, listed
 
 # ---- pair groups
 #
@@ -360,7 +361,7 @@ def explain(votes: Sequence[PersonaVotes], label: Label | None, threshold: float
     asked = [v for v in votes if v.prior > 0]
     silent = [v.persona.key for v in asked if not v.counted]
     if silent:
-        return f"No counted vote of {_listed(silent)}. Consensus needs every persona: ambiguous."
+        return f"No counted vote of {listed(silent)}. Consensus needs every persona: ambiguous."
     if threshold < PAPER_THRESHOLD:
         return _reached(asked, label, threshold)
     sums = np.array([v.counts for v in asked]).sum(axis=0)
@@ -384,7 +385,7 @@ def _reached(asked: Sequence[PersonaVotes], label: Label, threshold: float) -> s
     """A rule below unanimity, in words: which share of the mixture leads, and whether it reaches the threshold."""
     mixed = mixture(np.array([v.counts for v in asked]), [v.prior for v in asked])
     leading = _leading(mixed)
-    share, needed = _percent(mixed[leading]), _percent(threshold)
+    share, needed = exact_percent(mixed[leading]), exact_percent(threshold)
     if label is Label.AMBIGUOUS:
         return f"{share} of the mixture says {COUNTED[leading]}, less than the threshold of {needed}: ambiguous."
     return f"{share} of the mixture says {label}; the threshold is {needed}: consensus."
@@ -395,18 +396,16 @@ def _unanimous_shares(asked: Sequence[PersonaVotes], label: Label, sums: npt.NDA
         return f"Every persona's share is wholly {label}: consensus."
     leading = _leading(sums)
     parts = [
-        f"{v.persona.key} {_percent(1 - v.counts[leading] / v.counted)}" for v in asked if v.counts[leading] < v.counted
+        f"{v.persona.key} {exact_percent(1 - v.counts[leading] / v.counted)}"
+        for v in asked
+        if v.counts[leading] < v.counted
     ]
-    return f"Not {COUNTED[leading]}: {_listed(parts)}. Consensus needs every share to be whole: ambiguous."
+    return f"Not {COUNTED[leading]}: {listed(parts)}. Consensus needs every share to be whole: ambiguous."
 
 
 def _leading(sums: Sequence[float] | npt.NDArray[np.float64]) -> int:
     """Necessary (0) or inappropriate (1), whichever has more."""
     return 0 if sums[0] >= sums[1] else 1
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.4g} %"
 
 
 def _sentence(parts: Sequence[str]) -> str:
@@ -425,10 +424,6 @@ def missing_words(votes: Sequence[PersonaVotes]) -> str:
 
 def _says(verdict: int) -> str:
     return ("say necessary", "say inappropriate", "abstain")[verdict]
-
-
-def _listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _votes(

@@ -15,12 +15,12 @@ import jinja2
 import pandas as pd
 
 from cimemories import __version__
-from cimemories.exchange.card import escaped as markdown
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.leaks.gallery import Certainty
 from cimemories.leaks.message import LeakView, Sample, leak_view
 from cimemories.model import Reveal
+from cimemories.text import count, markdown_escaped
 
 # ---- latex
 #
@@ -340,17 +340,16 @@ def _filled(template: str, rows: Sequence[LeakRow]) -> str:
         comment_end_string="#>",
     )
     environment.filters.update(
-        md=markdown,
+        md=markdown_escaped,
         tex=latex_escaped,
         attribute=lambda row: f"{row.key.replace('_', ' ')}: {row.statement}",
         rests_on=rests_on,
-        marked_md=lambda pieces: _marked(pieces, markdown, "<b>{}</b>"),
+        marked_md=lambda pieces: _marked(pieces, markdown_escaped, "<b>{}</b>"),
         marked_tex=lambda pieces: _marked(pieces, latex_escaped, r"\cileaked{{{}}}"),
     )
-    examples = f"{len(rows)} leaked example" + "s" * (len(rows) != 1)
     return environment.get_template(template).render(
         rows=rows,
-        summary=f"{examples}, exported by CIMemories Studio {__version__}.",
+        summary=f"{count(len(rows), 'leaked example')}, exported by CIMemories Studio {__version__}.",
         other=LATEX_OTHER,
         colour=_COLOUR,
         caption=_caption(rows),

@@ -26,7 +26,7 @@ from openai import AsyncOpenAI, DefaultAioHttpClient
 from cimemories.files import open_regular
 from cimemories.seeds.presets import load_presets
 from cimemories.store.engine import storable
-from cimemories.texts import has_control, visible, without_credentials
+from cimemories.text import has_control, visible, without_credentials
 
 # ---- address
 #

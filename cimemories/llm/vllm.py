@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cimemories.texts import has_control, visible
+from cimemories.text import has_control, visible
 
 if TYPE_CHECKING:
     from cimemories.seeds.presets import Preset

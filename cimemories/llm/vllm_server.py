@@ -57,7 +57,7 @@ from cimemories.llm.vllm import (
 from cimemories.llm.vllm_reports import explain, start_step
 from cimemories.store import engine
 from cimemories.store.engine import new_id
-from cimemories.texts import visible
+from cimemories.text import visible
 
 # ---- state files
 

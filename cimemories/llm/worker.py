@@ -23,7 +23,7 @@ from cimemories.simulator.server import running_simulator
 from cimemories.store import work
 from cimemories.store.engine import DatabaseLost, Store, StoreError, cause
 from cimemories.store.work import Claim, ClaimLost
-from cimemories.texts import without_credentials
+from cimemories.text import without_credentials
 
 SIMULATOR = "simulator"
 HEARTBEAT_SECONDS = 1.0

@@ -10,7 +10,8 @@ from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.report import methods, record, results
-from cimemories.report.document import Basis, Report, Section, basis, listed, several
+from cimemories.report.document import Basis, Report, Section, basis
+from cimemories.text import count, listed
 
 PARTS: tuple[tuple[str, Callable[[Basis], Section | None]], ...] = (
     ("headline numbers", results.headline_section),
@@ -57,7 +58,7 @@ def collect(
     subtitle = f"{listed(called)} on the dataset {scopes[0].dataset_name}"
     return Report(
         title=title,
-        subtitle=f"{subtitle}, {several(max(line.numbers.profiles for line in found.lines), 'profile')}",
+        subtitle=f"{subtitle}, {count(max(line.numbers.profiles for line in found.lines), 'profile')}",
         made=f"Made on {made.astimezone(UTC):%Y-%m-%d at %H:%M} UTC by CIMemories Studio {__version__}",
         simulated=_simulated(found),
         sections=tuple(sections),

@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element
 
 import pandas as pd
 
-from cimemories.compare.leaderboard import Leaderboard, Line, bounds_text, leaderboard, names, percent
+from cimemories.compare.leaderboard import Leaderboard, Line, bounds_text, leaderboard, names
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
@@ -27,6 +27,7 @@ from cimemories.model import Persona
 from cimemories.store import labellings
 from cimemories.store.engine import StoreError
 from cimemories.store.labellings import LabellingRow
+from cimemories.text import listed, percent
 
 
 @dataclass(frozen=True)
@@ -222,16 +223,6 @@ def measured(found: Interval) -> str:
 def points(value: float) -> str:
     """A share as percentage points of a spread: '3.1'; a dash where it is undefined."""
     return "–" if math.isnan(value) else f"{100 * value:.1f}"
-
-
-def several(count: int, what: str) -> str:
-    """'1 profile', '1,200 profiles'."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def listed(parts: Sequence[str]) -> str:
-    """'a', 'a and b', 'a, b and c'."""
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""
 
 
 def sentence(text: str) -> str:

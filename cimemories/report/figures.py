@@ -14,13 +14,14 @@ import numpy as np
 import pandas as pd
 
 from cimemories.compare.difference import Difference
-from cimemories.compare.leaderboard import Leaderboard, Line, percent
+from cimemories.compare.leaderboard import Leaderboard, Line
 from cimemories.compare.ranking import front
 from cimemories.flows.arrays import Floats
 from cimemories.metrics.accumulation import Accumulation
 from cimemories.metrics.bootstrap import Interval
 from cimemories.metrics.heatmap import Grid, least_complete, worst
 from cimemories.report.document import Figure
+from cimemories.text import percent
 
 # ---- drawing
 #

@@ -8,25 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cimemories import __version__
-from cimemories.compare.leaderboard import Line, memory_words, mitigation, percent, thinking
+from cimemories.compare.leaderboard import Line, memory_words, mitigation, thinking
 from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.scope import Combine, Verdicts
 from cimemories.metrics.bootstrap import LEAST_USERS, RESAMPLES, SEED
 from cimemories.metrics.breakdown import dropped
-from cimemories.report.document import (
-    Basis,
-    Block,
-    Heading,
-    LabelFacts,
-    Points,
-    Section,
-    Text,
-    all_label_facts,
-    listed,
-    several,
-)
+from cimemories.report.document import Basis, Block, Heading, LabelFacts, Points, Section, Text, all_label_facts
 from cimemories.report.record import part, sent
 from cimemories.seeds.published import load_published
+from cimemories.text import count, listed, percent
 
 TOGETHER = {Combine.ANY: "any", Combine.MAJORITY: "more than half", Combine.ALL: "all"}
 REFERENCES = (
@@ -72,8 +62,8 @@ def _data(made: Basis) -> Iterable[str]:
     attributes = int((data.names.attribute >= 0).sum())
     yield (
         f"We used the dataset {line.scope.dataset_name} (content hash {line.run.dataset_hash[:12]}) in the setting of "
-        f"CIMemories: {several(len(data.profiles), 'synthetic user')} with {several(attributes, 'attribute')} in all, "
-        f"and {several(len(data.contexts), 'context')}, each a task with a recipient."
+        f"CIMemories: {count(len(data.profiles), 'synthetic user')} with {count(attributes, 'attribute')} in all, "
+        f"and {count(len(data.contexts), 'context')}, each a task with a recipient."
     )
     yield (
         "A context counts for a user when at least one attribute is necessary and at least one is inappropriate in it."
@@ -86,9 +76,9 @@ def _data(made: Basis) -> Iterable[str]:
     if len(kept) > 1:
         yield "The runs do not cover the same users and contexts."
     for (users, retained, discarded), runs in kept.items():
-        whose = f"For {listed(runs)} ({several(users, 'user')}) " if len(kept) > 1 else "So "
+        whose = f"For {listed(runs)} ({count(users, 'user')}) " if len(kept) > 1 else "So "
         yield (
-            f"{whose}{several(retained, 'pair')} of a user and a context {'was' if retained == 1 else 'were'} retained "
+            f"{whose}{count(retained, 'pair')} of a user and a context {'was' if retained == 1 else 'were'} retained "
             f"and {discarded:,} discarded."
         )
 
@@ -102,12 +92,12 @@ def _labels(found: list[LabelFacts]) -> Iterable[str]:
         if facts.row.imported:
             yield (
                 f"The labels of {facts.row.id} were imported as shares of votes of "
-                f"{several(len(facts.personas), 'persona')}: {voices}."
+                f"{count(len(facts.personas), 'persona')}: {voices}."
             )
         else:
             yield (
                 f"Whether an attribute is necessary or inappropriate in a context was asked of {who} in the voice of "
-                f"{several(len(facts.personas), 'persona')}, {voices}, {several(facts.row.draws, 'time')} each; "
+                f"{count(len(facts.personas), 'persona')}, {voices}, {count(facts.row.draws, 'time')} each; "
                 f"{facts.ballots:,} of {facts.row.expected:,} ballots could be counted."
             )
         if facts.rule.threshold == 1:
@@ -118,14 +108,14 @@ def _labels(found: list[LabelFacts]) -> Iterable[str]:
                 f"reaches {100 * facts.rule.threshold:.4g} %."
             )
         yield (
-            f"Of {several(facts.pairs, 'labelled pair')}, {facts.necessary:,} are necessary and "
+            f"Of {count(facts.pairs, 'labelled pair')}, {facts.necessary:,} are necessary and "
             f"{facts.inappropriate:,} inappropriate ({percent(facts.share)} together); "
             f"{facts.ambiguous:,} remain ambiguous and enter neither measure."
         )
         if facts.decided and facts.before:
-            yield f"People decided {several(facts.decided, 'pair')}; their decision goes before the votes."
+            yield f"People decided {count(facts.decided, 'pair')}; their decision goes before the votes."
         elif facts.decided:
-            yield f"People decided {several(facts.decided, 'pair')}; these decisions are not used here."
+            yield f"People decided {count(facts.decided, 'pair')}; these decisions are not used here."
 
 
 def _messages(made: Basis) -> Iterable[str]:
@@ -150,7 +140,7 @@ def _asked(line: Line) -> Iterable[str]:
     parameters = "no parameters" if told == "none" else f"the parameters {told}"
     seed = "no seed" if run.seed is None else f"seed {run.seed}"
     yield (
-        f"{several(run.samples, 'message')} for each user and context, from {memory}, under {wording}, sent with "
+        f"{count(run.samples, 'message')} for each user and context, from {memory}, under {wording}, sent with "
         f"{parameters} and {seed}.{served}"
     )
     if mitigation(run) != "none":
@@ -208,13 +198,13 @@ def _measures(made: Basis) -> Iterable[str]:
     }[made.rule]
     lost = {key for line in made.lines for key in dropped(flow_arrays(made.flows, line.scope, made.rule), made.rule)}
     if lost:
-        yield f"This leaves out {several(len(lost), 'key')} beyond the biography."
+        yield f"This leaves out {count(len(lost), 'key')} beyond the biography."
     for line in made.lines:
         numbers = line.numbers
         yield (
-            f"The violation of {made.called[line.run.id]} rests on {several(numbers.attributes, 'attribute')} and "
-            f"{several(numbers.flows, 'inappropriate flow')}, its completeness on "
-            f"{several(numbers.retained, 'retained context')}."
+            f"The violation of {made.called[line.run.id]} rests on {count(numbers.attributes, 'attribute')} and "
+            f"{count(numbers.flows, 'inappropriate flow')}, its completeness on "
+            f"{count(numbers.retained, 'retained context')}."
         )
 
 
@@ -254,9 +244,9 @@ def _missing(made: Basis, labels: list[LabelFacts]) -> Iterable[str]:
             f"({percent(numbers.coverage)}); the other {gone:,} are missing and enter no number."
         )
     for facts in labels:
-        count = sum(n for _, _, n in facts.missing)
-        if count:
-            yield f"Of the labelling {facts.row.id} {several(count, 'ballot')} could not be counted."
+        missing = sum(n for _, _, n in facts.missing)
+        if missing:
+            yield f"Of the labelling {facts.row.id} {count(missing, 'ballot')} could not be counted."
 
 
 def _software(made: Basis) -> Iterable[str]:

@@ -18,7 +18,6 @@ import jinja2
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from cimemories.exchange.card import escaped
 from cimemories.leaks.table import as_markdown as leak_table
 from cimemories.leaks.table import rests_on
 from cimemories.report import figures
@@ -36,7 +35,7 @@ from cimemories.report.document import (
     Text,
 )
 from cimemories.store.engine import StoreError
-from cimemories.texts import visible
+from cimemories.text import markdown_escaped, visible
 
 # ---- html
 #
@@ -100,13 +99,13 @@ def _markdown(text: str) -> Markup:
 def as_markdown(report: Report, folder: str) -> tuple[str, dict[str, str]]:
     """The text, and its figures by file name; the text looks for them in `folder`, beside itself. The same report gives
     the same texts."""
-    lines = [f"# {escaped(report.title)}", ""]
+    lines = [f"# {markdown_escaped(report.title)}", ""]
     if report.simulated:
-        lines += [f"> **Simulated.** {escaped(report.simulated)}", ""]
-    lines += [escaped(report.subtitle), "", escaped(report.made), ""]
-    lines += [f"{i}. {escaped(section.title)}" for i, section in enumerate(report.sections, 1)]
+        lines += [f"> **Simulated.** {markdown_escaped(report.simulated)}", ""]
+    lines += [markdown_escaped(report.subtitle), "", markdown_escaped(report.made), ""]
+    lines += [f"{i}. {markdown_escaped(section.title)}" for i, section in enumerate(report.sections, 1)]
     for section in report.sections:
-        lines += ["", f"## {escaped(section.title)}"]
+        lines += ["", f"## {markdown_escaped(section.title)}"]
         for block in section.blocks:
             lines += ["", _block(block, folder)]
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
@@ -116,14 +115,16 @@ def as_markdown(report: Report, folder: str) -> tuple[str, dict[str, str]]:
 def _block(block: Block, folder: str) -> str:
     match block:
         case Text(text):
-            return escaped(text)
+            return markdown_escaped(text)
         case Heading(text):
-            return f"### {escaped(text)}"
+            return f"### {markdown_escaped(text)}"
         case Points(points, warning):
             mark = "**!** " if warning else ""
-            return "\n".join(f"- {mark}{escaped(item)}" for item in points)
+            return "\n".join(f"- {mark}{markdown_escaped(item)}" for item in points)
         case Facts(pairs):
-            return "\n".join(["| | |", "|---|---|", *(f"| {escaped(k)} | {escaped(v)} |" for k, v in pairs)])
+            return "\n".join(
+                ["| | |", "|---|---|", *(f"| {markdown_escaped(k)} | {markdown_escaped(v)} |" for k, v in pairs)]
+            )
         case Table():
             return _table(block)
         case Figure():
@@ -131,7 +132,7 @@ def _block(block: Block, folder: str) -> str:
         case Code(text, title):
             longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
             fence = "`" * max(3, longest + 1)
-            head = f"**{escaped(title)}**\n\n" if title else ""
+            head = f"**{markdown_escaped(title)}**\n\n" if title else ""
             return f"{head}{fence}\n{text}\n{fence}"
         case Examples(rows):
             return leak_table(rows)
@@ -140,11 +141,11 @@ def _block(block: Block, folder: str) -> str:
 
 
 def _table(block: Table) -> str:
-    titles = [escaped(title) for title, _ in block.columns]
-    lines = [f"**{escaped(block.caption)}**{' (**simulated**)' if block.simulated else ''}", ""]
+    titles = [markdown_escaped(title) for title, _ in block.columns]
+    lines = [f"**{markdown_escaped(block.caption)}**{' (**simulated**)' if block.simulated else ''}", ""]
     lines += [_row(titles), _row(["---:" if numbers else "---" for _, numbers in block.columns])]
     for row in block.rows:
-        cells = [escaped(cell) for cell in row.cells]
+        cells = [markdown_escaped(cell) for cell in row.cells]
         if row.kind == "published":
             cells[0] += " (*published*)"
         lines.append(_row(cells))
@@ -158,7 +159,8 @@ def _row(cells: list[str]) -> str:
 def _figure(block: Figure, folder: str) -> str:
     place = quote(str(PurePosixPath(folder) / f"{block.name}.svg"))
     simulated = " (**simulated**)" if block.simulated else ""
-    return f"![{escaped(block.alt)}]({place})\n\n**{escaped(block.title)}**{simulated} {escaped(block.subtitle)}"
+    caption = f"**{markdown_escaped(block.title)}**{simulated} {markdown_escaped(block.subtitle)}"
+    return f"![{markdown_escaped(block.alt)}]({place})\n\n{caption}"
 
 
 # ---- writing

@@ -10,7 +10,7 @@ from cimemories.agreement.judges import judges_agreement
 from cimemories.agreement.statistics import Estimate
 from cimemories.compare import leaderboard
 from cimemories.compare.difference import difference
-from cimemories.compare.leaderboard import Line, percent
+from cimemories.compare.leaderboard import Line
 from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.leaks.gallery import SEVERITY, gallery
 from cimemories.leaks.table import leak_rows
@@ -35,12 +35,11 @@ from cimemories.report.document import (
     Table,
     Text,
     all_label_facts,
-    listed,
     points,
     sentence,
-    several,
     table,
 )
+from cimemories.text import count, listed, percent
 
 # ---- ground
 #
@@ -211,7 +210,7 @@ def identifiers_section(made: Basis) -> Section:
     blocks: list[Block] = [Text(said), table(caption, columns, rows, simulated=made.board.simulated, words=(0, 1, 4))]
     keys = sorted(set(lost))
     if keys:
-        blocks.append(Text(f"Beyond the biography the substring rule would leave out {several(len(keys), 'key')}:"))
+        blocks.append(Text(f"Beyond the biography the substring rule would leave out {count(len(keys), 'key')}:"))
         blocks.append(Points(tuple(keys)))
     else:
         blocks.append(Text("Beyond the biography the substring rule would leave out nothing of these runs."))
@@ -269,7 +268,7 @@ def _numbers(made: Basis, line: Line) -> Table:
     """Every headline number of a run with its interval, its spread over profiles, and what it rests on."""
     numbers, found = line.numbers, made.intervals(line.scope)
     most = line.run.samples
-    attributes = f"{several(numbers.attributes, 'attribute')}, {several(numbers.flows, 'inappropriate flow')}"
+    attributes = f"{count(numbers.attributes, 'attribute')}, {count(numbers.flows, 'inappropriate flow')}"
     rows = [
         (
             f"Violation@{n}",
@@ -280,7 +279,7 @@ def _numbers(made: Basis, line: Line) -> Table:
         )
         for n, item in found.violation.items()
     ]
-    contexts = f"{several(numbers.retained, 'retained context')}, {numbers.discarded:,} discarded"
+    contexts = f"{count(numbers.retained, 'retained context')}, {numbers.discarded:,} discarded"
     rate = numbers.leak_rate
     rows += [
         (
@@ -467,7 +466,7 @@ def accumulated(made: Basis) -> Section | None:
 
 def _curves(made: Basis, runs: list[tuple[Line, Accumulation]]) -> Figure | None:
     line, item = runs[0]
-    users = f"{several(item.curves.profiles, 'profile')}; the area is a 95 % band"
+    users = f"{count(item.curves.profiles, 'profile')}; the area is a 95 % band"
     if len(runs) == 1:
         n = line.run.samples
         lines = figures.of_run(item, baseline(made.flows, line.scope, n, made.rule))
@@ -476,7 +475,7 @@ def _curves(made: Basis, runs: list[tuple[Line, Accumulation]]) -> Figure | None
         title = f"{name}: after {item.most} tasks {percent(item.at(n, item.most))} of attributes are out"
         if half:
             title += f", half of them after {half}"
-        subtitle = f"{several(item.attributes, 'attribute')}, {several(item.flows, 'inappropriate flow')}, {users}"
+        subtitle = f"{count(item.attributes, 'attribute')}, {count(item.flows, 'inappropriate flow')}, {users}"
         return figures.curves("figure-accumulation", lines, title, subtitle, simulated=line.simulated)
     ends = sorted(
         ((float(i.mean[-1, -1]), made.called[one.run.id]) for one, i in runs if i.most), key=lambda end: end[0]
@@ -511,7 +510,7 @@ def examples(made: Basis) -> Section | None:
         chosen = found.loc[sorted([*chosen.index, *more.index])]
     scopes = {asked.run.id: asked for asked in made.scopes}
     said = (
-        f"Below are {len(chosen)} of {several(len(found), 'flow')}, the severest of each domain, ordered by "
+        f"Below are {len(chosen)} of {count(len(found), 'flow')}, the severest of each domain, ordered by "
         f"{listed(SEVERITY)}. They show what a leak looks like, not how often it happens."
     )
     blocks += [Text(said), Examples(tuple(leak_rows(made.flows, scopes, chosen)))]

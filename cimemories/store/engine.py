@@ -34,7 +34,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.compiler import compiles
 
 from cimemories.store.tables import metadata
-from cimemories.texts import has_control, visible, without_credentials
+from cimemories.text import has_control, visible, without_credentials
 
 # ---- ids
 #

@@ -48,6 +48,7 @@ from cimemories.store.tables import (
     sweep,
     vote,
 )
+from cimemories.text import count
 
 # ---- deleting
 #
@@ -73,11 +74,7 @@ class Deletion:
 
     def words(self, counts: Counts) -> str:
         """'2 labellings, 1,204 decisions'."""
-        return ", ".join(f"{count:,} {name if count == 1 else _plural(name)}" for count, name in counts)
-
-
-def _plural(name: str) -> str:
-    return f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
+        return ", ".join(count(number, name) for number, name in counts)
 
 
 def of_dataset(connection: sa.Connection, name: str) -> Deletion:
@@ -155,7 +152,7 @@ def _of_labelling(connection: sa.Connection, row: work.Row) -> Deletion:
     ran = _count(connection, run, run.c.dataset == row["dataset"])
     note = ""
     if ran and not others:
-        note = f"The {ran:,} run{'s' if ran > 1 else ''} of '{name}' will have no labels to be measured by."
+        note = f"The {count(ran, 'run')} of '{name}' will have no labels to be measured by."
     return Deletion(f"the labelling {row['id']} of '{name}'", None, row["id"], _some(goes), note=note)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from cimemories.texts import has_control
+from cimemories.text import has_control
 
 # ---- draft
 #

@@ -21,10 +21,8 @@ from plotly.basedatatypes import BaseFigure
 from plotly.io import to_json
 
 from cimemories.model import Label
-from cimemories.texts import visible
+from cimemories.text import count, html_escaped, percent
 from cimemories.ui.safe import AMBIGUOUS, GLYPHS, INAPPROPRIATE, MODEL, NECESSARY, option
-from cimemories.ui.tables import count as as_count
-from cimemories.ui.tables import percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,21 +64,13 @@ LONGEST_TICK = 34
 CHARACTER_WIDTH = 6.2  # pixels, of a tick label at Streamlit's size
 
 
-def escaped(text: object, limit: int | None = None) -> str:
-    """Text for a hover box, tick label or title: none of it is read as HTML."""
-    line = visible(" ".join(str(text).split()))
-    if limit is not None and len(line) > limit:
-        line = line[: limit - 1] + "…"
-    return html.escape(line)
-
-
 def layout(*, title: str = "", subtitle: str = "") -> dict[str, Any]:
     """No background and no font colour of its own: Streamlit's theme gives both.
 
     To be added to, and given to go.Figure with the data: a figure that grows by pieces takes three times as long.
     """
     return {
-        "title": {"text": escaped(title), "subtitle": {"text": escaped(subtitle)}, "x": 0, "xanchor": "left"},
+        "title": {"text": html_escaped(title), "subtitle": {"text": html_escaped(subtitle)}, "x": 0, "xanchor": "left"},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "margin": {"l": 8, "r": 8, "t": 64 if title and subtitle else 44 if title else 8, "b": 8},
@@ -189,8 +179,8 @@ def share_bars(
         shares = [n / total if total else 0.0 for n, total in zip(frame[part.column], whole, strict=True)]
         pattern = {"shape": part.pattern, "fgcolor": "rgba(17,17,17,.55)", "size": 5, "fillmode": "overlay"}
         said = [
-            f"<b>{escaped(row, 90)}</b><br>{escaped(part.name)}: {percent(share)}, "
-            f"{as_count(n)} of {as_count(total)} {escaped(unit)}"
+            f"<b>{html_escaped(row, 90)}</b><br>{html_escaped(part.name)}: {percent(share)}, "
+            f"{count(n)} of {count(total)} {html_escaped(unit)}"
             for row, share, n, total in zip(frame[name], shares, frame[part.column], whole, strict=True)
         ]
         inside = [f"{part.glyph} {100 * share:.0f} %".strip() if share >= WIDE_ENOUGH else "" for share in shares]
@@ -224,24 +214,34 @@ def _bar(x: Sequence[float], said: Sequence[str]) -> dict[str, Any]:
 
 
 def counted_bars(
-    frame: pd.DataFrame, *, name: str, count: str, colour: str, title: str, subtitle: str, key: str, unit: str, alt: str
+    frame: pd.DataFrame,
+    *,
+    name: str,
+    column: str,
+    colour: str,
+    title: str,
+    subtitle: str,
+    key: str,
+    unit: str,
+    alt: str,
 ) -> None:
     """One bar a row of `frame`, as long as its count, with the count and its share of all beside it; first row on
     top."""
-    total = int(frame[count].sum())
-    said = [f"{as_count(n)} ({percent(n / total)})" if total else "" for n in frame[count]]
+    total = int(frame[column].sum())
+    said = [f"{count(n)} ({percent(n / total)})" if total else "" for n in frame[column]]
     hover = [
-        f"<b>{escaped(row, 90)}</b><br>{text} {escaped(unit)}" for row, text in zip(frame[name], said, strict=True)
+        f"<b>{html_escaped(row, 90)}</b><br>{text} {html_escaped(unit)}"
+        for row, text in zip(frame[name], said, strict=True)
     ]
     trace = {
-        **_bar(frame[count].tolist(), hover),
+        **_bar(frame[column].tolist(), hover),
         "marker": {"color": colour},
         "text": said,
         "textposition": "outside",
         "cliponaxis": False,
         "showlegend": False,
     }
-    most = float(frame[count].max()) if len(frame) else 0.0
+    most = float(frame[column].max()) if len(frame) else 0.0
     across = {"range": [0, (most or 1.0) * 1.25], "showgrid": False, "zeroline": False, "showticklabels": False}
     names = [str(row) for row in frame[name]]
     fig = _figure([trace], names, title, subtitle, {"bargap": 0.3, "xaxis": across}, legend=False)
@@ -258,7 +258,7 @@ def before_after(
     subtitle: str,
     key: str,
     alt: str,
-    count: str,
+    pairs: str,
     unit: str,
 ) -> None:
     """Two shares a row of `frame`, joined by a line: an open circle for what is, a filled diamond for what would be."""
@@ -286,8 +286,8 @@ def before_after(
     ]
     for column, words, marker in looks:
         said = [
-            f"<b>{escaped(row, 90)}</b><br>{words}: {percent(share)} of {as_count(n)} {escaped(unit)}"
-            for row, share, n in zip(frame[name], frame[column], frame[count], strict=True)
+            f"<b>{html_escaped(row, 90)}</b><br>{words}: {percent(share)} of {count(n)} {html_escaped(unit)}"
+            for row, share, n in zip(frame[name], frame[column], frame[pairs], strict=True)
         ]
         traces.append(
             {
@@ -317,7 +317,7 @@ def _figure(
     """Named rows from top to bottom, the legend under the plot, margins that hold the names. more: of the layout."""
     import plotly.graph_objects as go
 
-    ticks = [escaped(text, LONGEST_TICK) for text in names]
+    ticks = [html_escaped(text, LONGEST_TICK) for text in names]
     longest = max((len(html.unescape(text)) for text in ticks), default=0)
     below = 62 if legend else 12
     down = {
@@ -451,14 +451,14 @@ def heatmap_figure(maps: Sequence[Map], rows: Side, columns: Side, *, title: str
         layout[f"xaxis{number}"] = {**axes[0], "domain": [start, end], "anchor": "y"}
         if len(maps) > 1:
             where = {"x": start, "y": 1, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
-            text = f"<b>{escaped(item.name)}</b>"
+            text = f"<b>{html_escaped(item.name)}</b>"
             names.append({"text": text, "showarrow": False, "yshift": 4, "font": {"size": 13}, **where})
     lines = textwrap.wrap(" ".join(title.split()), TITLE_CHARACTERS) or [""]
     head = MAP_HEAD + TITLE_LINE * (len(lines) - 1) - (0 if len(maps) > 1 else 30)
     layout |= {
         "title": {
             "text": "<br>".join(html.escape(line) for line in lines),
-            "subtitle": {"text": escaped(subtitle)},
+            "subtitle": {"text": html_escaped(subtitle)},
             "x": 0,
             "xanchor": "left",
         },
@@ -556,14 +556,14 @@ def _short(titles: Sequence[str]) -> list[str]:
 def _cell(shares: list[float], pairs: list[int], unit: str) -> str:
     """'12.4 % of 34 inappropriate pairs', of two runs '12.4 % to 20.0 % (+7.6 points) of 34 and 34 ...'."""
     if len(shares) == 1:
-        return f"{percent(shares[0])} of {as_count(pairs[0])} {unit}" if pairs[0] else f"no {unit}"
+        return f"{percent(shares[0])} of {count(pairs[0])} {unit}" if pairs[0] else f"no {unit}"
     if not all(pairs):
-        told = [f"{percent(share)} of {as_count(n)}" if n else "none" for share, n in zip(shares, pairs, strict=True)]
+        told = [f"{percent(share)} of {count(n)}" if n else "none" for share, n in zip(shares, pairs, strict=True)]
         return f"{told[0]} and {told[1]} {unit}" if any(pairs) else f"no {unit}"
     points = 100 * (shares[1] - shares[0])
     return (
         f"{percent(shares[0])} to {percent(shares[1])} ({points:+.1f} points) "
-        f"of {as_count(pairs[0])} and {as_count(pairs[1])} {unit}"
+        f"of {count(pairs[0])} and {count(pairs[1])} {unit}"
     )
 
 
@@ -594,7 +594,7 @@ def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any
     else:
         angle = -40 if width >= SLANTED else -90
         limit = LONGEST_TICK if angle == -40 else NARROW
-        ticks = [escaped(name, limit) for name in columns.names]
+        ticks = [html_escaped(name, limit) for name in columns.names]
         longest = max((len(html.unescape(text)) for text in ticks), default=0) * CHARACTER_WIDTH
         deep = round(longest * (0.65 if angle == -40 else 0.85)) + 18
     size = 11 if width >= SLANTED else 10
@@ -606,7 +606,7 @@ def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any
         "tickangle": angle,
         "tickfont": {"size": size},
     }
-    left = [escaped(name, LONGEST_TICK) for name in rows.names]
+    left = [html_escaped(name, LONGEST_TICK) for name in rows.names]
     down = {
         **axis,
         "range": [len(rows.names) - 0.5, -0.5],
@@ -714,10 +714,15 @@ def figure(
             "dragmode": False,
             "showlegend": False,
             "yaxis": {**SHARES, "range": [0, top * 1.03], "tickformat": ".1%" if top < FINE else ".0%"},
-            "xaxis": {"title": {"text": escaped(x_title)}, "showgrid": False, "zeroline": False, "tickformat": "d"},
+            "xaxis": {
+                "title": {"text": html_escaped(x_title)},
+                "showgrid": False,
+                "zeroline": False,
+                "tickformat": "d",
+            },
             "annotations": [
                 *_ends(lines, top, height),
-                *([{**at, **words, "x": mark[0], "y": 0.01, "text": escaped(mark[1])}] if mark else []),
+                *([{**at, **words, "x": mark[0], "y": 0.01, "text": html_escaped(mark[1])}] if mark else []),
             ],
             "shapes": [{**at, **dotted, "x0": mark[0], "x1": mark[0]}] if mark else [],
         },
@@ -744,7 +749,7 @@ def _trace(line: Line) -> dict[str, Any]:
             "width": line.width,
             "shape": "hv" if line.steps else "linear",
         },
-        "customdata": [escaped(note) for note in line.note] or [""] * len(line.x),
+        "customdata": [html_escaped(note) for note in line.note] or [""] * len(line.x),
         "hovertemplate": "%{y:.1%} %{customdata}",
     }
 
@@ -787,7 +792,9 @@ def _ends(lines: Sequence[Line], top: float, height: int) -> list[dict[str, Any]
         places[i] = min(places[i], ceiling)
         ceiling = places[i] - gap
     look = {"x": 1, "xref": "paper", "showarrow": False, "xanchor": "left", "xshift": 6, "font": {"size": 12}}
-    return [{**look, "y": place, "text": escaped(line.end)} for (line, _), place in zip(named, places, strict=True)]
+    return [
+        {**look, "y": place, "text": html_escaped(line.end)} for (line, _), place in zip(named, places, strict=True)
+    ]
 
 
 def _between(first: str, second: str, share: float) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from cimemories.texts import visible_in
+from cimemories.text import visible_in
 from cimemories.ui.safe import Html, tag
 
 # ---- strips

@@ -12,7 +12,7 @@ from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from cimemories.model import Verdict
-from cimemories.texts import without_credentials
+from cimemories.text import without_credentials
 from cimemories.ui import safe, url
 from cimemories.ui.safe import Html, join, show, tag
 

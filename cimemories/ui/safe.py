@@ -18,7 +18,7 @@ from typing import Literal
 import streamlit as st
 
 from cimemories.model import Label
-from cimemories.texts import visible
+from cimemories.text import shortened, visible
 
 # ---- style
 #
@@ -297,8 +297,7 @@ def glyphed(label: Label | None) -> str:
 
 def option(text: object, limit: int = LABEL_LIMIT) -> str:
     """Text for an option of a selectbox, which shows it as it is: one line, capped."""
-    line = visible(" ".join(str(text).encode("utf-8", "replace").decode("utf-8").split()))
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    return shortened(text, limit)
 
 
 def plain_label(text: object, limit: int = LABEL_LIMIT) -> str:

@@ -18,16 +18,6 @@ if TYPE_CHECKING:
 Column = Literal["text", "wide", "small", "number", "count", "percent", "date"]
 
 
-def percent(share: float | None) -> str:
-    """0.1237 as '12.4 %'; an empty text for None and nan."""
-    return "" if share is None or share != share else f"{share * 100:.1f} %"
-
-
-def count(number: float | None) -> str:
-    """3412 as '3,412'; an empty text for None and nan."""
-    return "" if number is None or number != number else f"{number:,.0f}"
-
-
 def table(
     frame: pd.DataFrame,
     *,

@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
-from cimemories.texts import visible_in
+from cimemories.text import visible_in
 from cimemories.ui import page, safe
 
 T = TypeVar("T")

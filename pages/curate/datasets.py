@@ -31,6 +31,7 @@ from cimemories.store import datasets, labellings, runs, upkeep, versions, work
 from cimemories.store.datasets import DatasetRow, GenerationRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
+from cimemories.text import count
 from cimemories.ui import page, safe, tables, url
 from pages.curate.label_matrix import named
 from pages.curate.profile_edit import ANNOTATOR
@@ -275,7 +276,7 @@ def import_form(store: Store) -> None:
         row = found.dataset
         url.put(dataset=row.id, profile=None, attribute=None)
         if found.new:
-            lines = [f"Imported {tables.count(row.profiles)} profiles as '{row.name}'."]
+            lines = [f"Imported {count(row.profiles)} profiles as '{row.name}'."]
             lines += [f"Recognised as {found.recognised}.", *(f"{note[:1].upper()}{note[1:]}." for note in found.notes)]
             if found.runs:
                 lines[0] = f"Imported {len(found.runs)} {'run' if len(found.runs) == 1 else 'runs'} of '{row.name}'."
@@ -467,13 +468,13 @@ def _running(store: Store, row: GenerationRow, status: WorkStatus) -> None:
     st.progress(now.settled / now.expected if now.expected else 0.0)
     turned_down = sum(now.rejected.values())
     words = [
-        f"{tables.count(now.settled)} of {tables.count(now.expected)} calls answered in full",
+        f"{count(now.settled)} of {count(now.expected)} calls answered in full",
         _pace(row, status, now.settled, now.expected),
-        f"{tables.count(now.prompt_tokens)} prompt and {tables.count(now.completion_tokens)} completion tokens"
+        f"{count(now.prompt_tokens)} prompt and {count(now.completion_tokens)} completion tokens"
         + _money(row, now.prompt_tokens, now.completion_tokens),
     ]
     if turned_down:
-        words.append(f"asked again for {tables.count(turned_down)} faults")
+        words.append(f"asked again for {count(turned_down)} faults")
     safe.inline(f"{'; '.join(words)}.", muted=True)
     _failures(now.failures)
     asked = status == WorkStatus.CANCELLING
@@ -509,7 +510,7 @@ def _title(row: GenerationRow, what: str) -> None:
 
 def _failures(failures: tuple[tuple[str, str, int], ...]) -> None:
     if failures:
-        said = "; ".join(f"{tables.count(n)} {status}{f' ({cause})' if cause else ''}" for status, cause, n in failures)
+        said = "; ".join(f"{count(n)} {status}{f' ({cause})' if cause else ''}" for status, cause, n in failures)
         safe.inline(f"Calls that went wrong or fell short, by cause: {said}.", muted=True)
 
 
@@ -524,8 +525,7 @@ def _stopped(store: Store, row: GenerationRow) -> None:
         f"{row.error.rstrip('.').capitalize()}." if row.error else "",
         "Try another model, or a larger token limit."
         if nothing_owed
-        else f"{tables.count(row.settled)} of {tables.count(row.expected)} calls are answered and kept; "
-        "Resume asks for the rest.",
+        else f"{count(row.settled)} of {count(row.expected)} calls are answered and kept; Resume asks for the rest.",
     )
     log = launch.log_tail(store, row.id)
     if log:
@@ -546,14 +546,14 @@ def _finished(store: Store, row: GenerationRow) -> None:
     found = report(store, row.id)
     if found.dataset is None:
         return
-    _title(row, f"is written: {tables.count(found.kept)} of {tables.count(found.wanted)} attributes.")
+    _title(row, f"is written: {count(found.kept)} of {count(found.wanted)} attributes.")
     url.page_link("profiles", "Show the new profiles", icon=":material/group:", dataset=found.dataset)
     with st.expander("What was turned down, and what it cost"):
-        counted = [(what, tables.count(count)) for what, count in found.turned_down()]
-        tokens = f"{tables.count(found.prompt_tokens)} prompt, {tables.count(found.completion_tokens)} completion"
+        counted = [(what, count(number)) for what, number in found.turned_down()]
+        tokens = f"{count(found.prompt_tokens)} prompt, {count(found.completion_tokens)} completion"
         costs = [] if found.cost is None else [("cost", f"{found.cost:,.2f}")]
         left_out = [("profiles left out: nothing could be kept", str(found.left_out))] if found.left_out else []
-        safe.show(safe.facts([*counted, ("missing in the end", tables.count(found.missing)), *left_out]))
+        safe.show(safe.facts([*counted, ("missing in the end", count(found.missing)), *left_out]))
         safe.show(safe.facts([("tokens", tokens), *costs]))
 
 
@@ -597,7 +597,7 @@ def _from_templates(store: Store, who: _Who) -> None:
         )
         events = st.number_input("Life events", 1, 12, 3, key="new.templates.events", width=NARROW)
     safe.inline(
-        f"This comes to {tables.count(who.profiles)} profiles with about {tables.count(events * 9 * per_domain + 14)} "
+        f"This comes to {count(who.profiles)} profiles with about {count(events * 9 * per_domain + 14)} "
         "attributes each, made at once. More than that: cimemories generate --offline.",
         muted=True,
     )
@@ -618,7 +618,7 @@ def _from_templates(store: Store, who: _Who) -> None:
     except (StoreError, SeedError, ValueError) as problem:
         page.error("Nothing was made.", str(problem))
         return
-    words = f"'{row.name}': {tables.count(row.profiles)} profiles, {tables.count(row.attributes)} attributes."
+    words = f"'{row.name}': {count(row.profiles)} profiles, {count(row.attributes)} attributes."
     st.session_state[_MADE] = (row.id, words)
     st.rerun()
 

@@ -25,6 +25,7 @@ from cimemories.store import labellings, work
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
+from cimemories.text import count
 from cimemories.ui import matrix, page, safe, tables, url
 from pages.curate.profile_view import words
 from pages.start import database_lost
@@ -130,7 +131,7 @@ def _kinds(counts: Mapping[str, int]) -> Sequence[str]:
         "Effective label",
         [kind for kind in KINDS if counts.get(kind) or kind in chosen],
         selection_mode="multi",
-        format_func=lambda kind: f"{kind} ({tables.count(counts.get(kind, 0))})",
+        format_func=lambda kind: f"{kind} ({count(counts.get(kind, 0))})",
         key=key,
         on_change=lambda: url.put(label=",".join(st.session_state[key]) or None),
     )
@@ -257,7 +258,7 @@ def _running(store: Store, row: LabellingRow) -> None:
     with bar:
         st.progress(done / row.expected if row.expected else 0.0)
         safe.inline(
-            f"{row.id}, {row.status}: {tables.count(done)} of {tables.count(row.expected)} ballots, "
+            f"{row.id}, {row.status}: {count(done)} of {count(row.expected)} ballots, "
             f"{pace.words(done, row.expected)}.",
             muted=True,
         )
@@ -275,7 +276,7 @@ def _stopped(store: Store, row: LabellingRow) -> None:
     with words:
         owed = row.expected - row.ballots.get(labellings.OK, 0)
         page.error(
-            f"This labelling is {row.status}: {tables.count(owed)} of {tables.count(row.expected)} ballots missing.",
+            f"This labelling is {row.status}: {count(owed)} of {count(row.expected)} ballots missing.",
             f"{row.error.capitalize()}." if row.error else "",
             "What is there is kept; resume asks for the rest.",
         )
@@ -293,9 +294,7 @@ def _failures(store: Store, labelling_id: str) -> None:
     with store.read() as connection:
         causes = labellings.failures(connection, labelling_id)
     if causes:
-        said = "; ".join(
-            f"{tables.count(n)} {status}{f' ({cause})' if cause else ''}" for status, cause, n in causes[:5]
-        )
+        said = "; ".join(f"{count(n)} {status}{f' ({cause})' if cause else ''}" for status, cause, n in causes[:5])
         safe.inline(f"Ballots that are missing, by cause: {said}.", muted=True)
 
 
@@ -474,7 +473,7 @@ def said(seen: MatrixView, found: Matrix, filters: Filters) -> str:
     """What the filters leave, in words."""
     total = found.effective.size
     hidden = len(found.record.attribute_ids) - len(seen.rows), len(found.record.context_ids) - len(seen.columns)
-    parts = [f"{tables.count(seen.matching)} of {tables.count(total)} pairs match"]
+    parts = [f"{count(seen.matching)} of {count(total)} pairs match"]
     if any(hidden):
         parts.append(f"{hidden[0]} attributes and {hidden[1]} contexts are left out")
     if filters.kinds or filters.differs:
@@ -486,13 +485,13 @@ def takeaway(found: Matrix) -> str:
     """The matrix in one sentence."""
     totals = found.totals
     kept, contexts = int(found.retained.sum()), len(found.record.context_ids)
-    parts = [f"{tables.count(totals[kind])} {kind}" for kind in Label]
+    parts = [f"{count(totals[kind])} {kind}" for kind in Label]
     if totals[None]:
-        parts.append(f"{tables.count(totals[None])} not labelled")
+        parts.append(f"{count(totals[None])} not labelled")
     decided = int(found.decided.sum())
-    people = f"; {tables.count(decided)} decided by people" if decided else ""
+    people = f"; {count(decided)} decided by people" if decided else ""
     return (
-        f"{safe.option(found.record.profile.name, 60)}: {', '.join(parts)} of {tables.count(found.effective.size)} "
+        f"{safe.option(found.record.profile.name, 60)}: {', '.join(parts)} of {count(found.effective.size)} "
         f"pairs; {kept} of {contexts} contexts retained{people}."
     )
 

@@ -15,6 +15,7 @@ from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.decisions import Decision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
+from cimemories.text import count, percent
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.safe import Html, join, tag
 from pages.curate.profile_view import spoken, words
@@ -106,7 +107,7 @@ def _votes(view: PairView, labelling: LabellingRow | None) -> None:
         page.vote_rows((v.persona.key, v.prior, v.draws) for v in view.votes)
     said = []
     if view.mixture is not None:
-        necessary, inappropriate, abstain = (tables.percent(share).replace(" ", "\u00a0") for share in view.mixture)
+        necessary, inappropriate, abstain = (percent(share).replace(" ", "\u00a0") for share in view.mixture)
         said.append(f"Mixture: necessary {necessary}, inappropriate {inappropriate}, abstain {abstain}.")
     if view.rule is not None:
         note = f" ({view.rule.note})" if view.rule.note else ""
@@ -127,7 +128,7 @@ def _runs(store: Store, record: ProfileRecord, view: PairView) -> None:
     _links(record, view, told[:MOST_RUNS])
     rest = told[MOST_RUNS:]
     if rest:
-        label = f"{len(rest)} more {'run' if len(rest) == 1 else 'runs'}"
+        label = count(len(rest), "more run")
         page.fold(label, ":material/format_ink_highlighter:", "labels.box.runs", lambda: _links(record, view, rest))
 
 
@@ -153,7 +154,7 @@ def _revealed(found: Sequence[PairRun]) -> str:
         return f"No judged message yet.{without}"
     reveals, runs = sum(r.reveals for r in found), sum(r.reveals > 0 for r in found)
     judged = sum(r.draws > 0 for r in found)
-    of = "1 run" if judged == 1 else f"{judged} runs"
+    of = count(judged, "run")
     if not reveals:
         return f"Revealed in none of {draws} judged messages of {of}.{without}"
     return f"Revealed in {reveals} of {draws} judged messages, by {runs} of {of}.{without}"

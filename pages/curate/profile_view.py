@@ -12,6 +12,7 @@ from cimemories.model import GENERAL, Attribute, Profile, Scalar, Value
 from cimemories.store import datasets
 from cimemories.store.datasets import Hit, ProfileRecord, Summary
 from cimemories.store.engine import Store
+from cimemories.text import count
 from cimemories.ui import matrix, page, safe, tables, url
 from cimemories.ui.safe import Html, tag
 
@@ -263,7 +264,7 @@ def profile_table(rows: Sequence[Summary], ambiguous: Mapping[int, float], curre
 def hits_table(hits: Sequence[Hit], total: int, current: int | None) -> Hit | None:
     """The statements that match; returns the one that is clicked, else that of the attribute `current`."""
     what = "statement" if total == 1 else "statements"
-    safe.inline(f"{tables.count(total)} {what} found" + (f", the first {len(hits)} shown" if total > len(hits) else ""))
+    safe.inline(f"{count(total)} {what} found" + (f", the first {len(hits)} shown" if total > len(hits) else ""))
     frame = pd.DataFrame(
         [{"profile": h.name, "statement": h.statement, "domain": words(h.domain)} for h in hits],
         columns=["profile", "statement", "domain"],

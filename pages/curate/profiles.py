@@ -10,7 +10,8 @@ from cimemories.store import datasets
 from cimemories.store.datasets import DatasetRow, ProfileRecord, Summary
 from cimemories.store.engine import Store, shared_store
 from cimemories.store.labellings import LabellingRow
-from cimemories.ui import matrix, page, safe, tables, url
+from cimemories.text import count
+from cimemories.ui import matrix, page, safe, url
 from pages.curate import datasets as curate_datasets
 from pages.curate import profile_edit, profile_view
 
@@ -197,8 +198,8 @@ def main() -> None:
 def _takeaway(row: DatasetRow) -> str:
     said = f" ({row.said})" if row.said else ""
     return (
-        f"{tables.count(row.profiles)} synthetic users with {tables.count(row.attributes)} attributes, "
-        f"tested in {tables.count(row.contexts)} contexts{said}."
+        f"{count(row.profiles)} synthetic users with {count(row.attributes)} attributes, "
+        f"tested in {count(row.contexts)} contexts{said}."
     )
 
 

@@ -14,7 +14,8 @@ from cimemories.store import datasets, labellings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.labellings import LabellingRow
-from cimemories.ui import annotator, page, tables, url
+from cimemories.text import count
+from cimemories.ui import annotator, page, url
 from pages.curate import review_queue
 from pages.curate.label_matrix import named
 
@@ -109,8 +110,8 @@ def _pairs(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, ta
     every = select(store, index, replace(filters, undecided_by=None), order, seed)
     left = len(undecided(store, index, every, me))
     return (
-        f"{tables.count(len(every) - left)} of {tables.count(len(every))} pairs of this view are decided by you, "
-        f"{tables.count(left)} are left."
+        f"{count(len(every) - left)} of {count(len(every))} pairs of this view are decided by you, "
+        f"{count(left)} are left."
     )
 
 

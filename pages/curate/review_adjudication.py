@@ -14,6 +14,7 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.decisions import Decision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
+from cimemories.text import count
 from cimemories.ui import annotator, page, safe, tables, url
 from cimemories.ui.safe import tag
 from pages.curate.profile_view import words
@@ -45,10 +46,7 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> s
             lambda: _settled(dataset, labelling, found, names),
         )
     verb = "is" if len(found.open) == 1 else "are"
-    return (
-        f"{tables.count(len(found.open))} of {tables.count(found.shared)} pairs decided by two or more people "
-        f"{verb} in dispute."
-    )
+    return f"{count(len(found.open))} of {count(found.shared)} pairs decided by two or more people {verb} in dispute."
 
 
 def _names(store: Store, dataset: DatasetRow) -> Names:

@@ -22,6 +22,7 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.runs import RunRow
+from cimemories.text import count, percent
 from cimemories.ui import annotator, page, safe, tables, url
 from cimemories.ui.safe import Html, join, tag
 from pages.curate.label_matrix import choice
@@ -70,7 +71,7 @@ def said(found: Estimate, *, share: bool = False) -> str:
 
 
 def _number(value: float, share: bool) -> str:
-    return tables.percent(value) if share else f"{value:.2f}"
+    return percent(value) if share else f"{value:.2f}"
 
 
 def _interval(low: float, high: float, share: bool) -> str:
@@ -97,7 +98,7 @@ def count_head(words: str, title: str = "") -> Html:
 
 
 def count_cell(number: int) -> Html:
-    return tag("td", tables.count(number), cls="ci-number")
+    return tag("td", count(number), cls="ci-number")
 
 
 def comparison_columns(found: Comparison) -> dict[str, object]:
@@ -188,9 +189,9 @@ def _table(item: Against, total: int) -> tuple[int, int] | None:
         for j, place in enumerate(row[1:4]):
             word = f"{WORDS[i]}-{WORDS[j]}"
             number = int(item.counts[ORDER[i], ORDER[j]])
-            share = tables.percent(item.comparison.table[ORDER[i], ORDER[j]] / weighted)
+            share = percent(item.comparison.table[ORDER[i], ORDER[j]] / weighted)
             place.button(
-                safe.plain_label(f"{tables.count(number)} ({share})"),
+                safe.plain_label(f"{count(number)} ({share})"),
                 key=f"agreement.cell.{word}",
                 type="primary" if asked == word else "secondary",
                 disabled=number == 0,
@@ -217,7 +218,7 @@ def _cell(
     data = answered(store, dataset.id, labelling.id, blind_only=found.blind_only, slice_id=slice_id)
     frame = cell_pairs(store, dataset.id, data, item.who, *chosen)
     mine, theirs = (str(LABELS[code]) for code in chosen)
-    safe.heading(f"{tables.count(len(frame))} pairs: {mine} by {item.who or EVERYONE}, {theirs} by the consensus")
+    safe.heading(f"{count(len(frame))} pairs: {mine} by {item.who or EVERYONE}, {theirs} by the consensus")
     if frame.empty:
         return
     shown_rows = frame.head(MOST_CONFUSION_ROWS)
@@ -297,8 +298,8 @@ def _numbers(found: DecisionEffect) -> None:
     cells.append(
         [
             tag("td", "Retained contexts of profiles"),
-            tag("td", tables.count(found.consensus.retained), cls="ci-number"),
-            tag("td", tables.count(found.decisions.retained), cls="ci-number"),
+            tag("td", count(found.consensus.retained), cls="ci-number"),
+            tag("td", count(found.decisions.retained), cls="ci-number"),
             tag("td", f"{found.decisions.retained - found.consensus.retained:+,}", cls="ci-number"),
         ]
     )
@@ -308,7 +309,7 @@ def _numbers(found: DecisionEffect) -> None:
 
 def _title(found: DecisionEffect) -> str:
     moved = found.decisions.violation[found.n] - found.consensus.violation[found.n]
-    pairs = f"{tables.count(found.decided)} decided pairs, {tables.count(found.changed)} against the consensus"
+    pairs = f"{count(found.decided)} decided pairs, {count(found.changed)} against the consensus"
     if moved != moved:
         return f"{pairs}: one of the two sets of labels leaves Violation@{found.n} undefined"
     if abs(moved) < 5e-5:
@@ -317,7 +318,7 @@ def _title(found: DecisionEffect) -> str:
 
 
 def _share(value: float) -> str:
-    return tables.percent(value) or "undefined: no retained context"
+    return "undefined: no retained context" if value is None or value != value else percent(value)
 
 
 def _difference(value: float) -> safe.Html:
@@ -389,7 +390,7 @@ def _models_inside(store: Store, labelling: LabellingRow) -> None:
             [
                 tag("td", item.persona),
                 count_cell(item.pairs),
-                tag("td", tables.percent(item.share) if item.pairs else "no pair has two draws", cls="ci-number"),
+                tag("td", percent(item.share) if item.pairs else "no pair has two draws", cls="ci-number"),
                 tag("td", shown(item.alpha), cls="ci-number"),
             ]
             for item in found.draws
@@ -403,12 +404,12 @@ def _models_inside(store: Store, labelling: LabellingRow) -> None:
     else:
         page.notice("These labels were imported as shares: there are no draws to compare.")
     safe.heading("Personas with each other")
-    share = tables.percent(found.share) if found.pairs else "no pair has two"
+    share = percent(found.share) if found.pairs else "no pair has two"
     safe.show(
         safe.facts(
             [
                 ("Krippendorff's alpha", shown(found.personas)),
-                ("All personas alike", f"{share} of {tables.count(found.pairs)} pairs with a majority of two or more"),
+                ("All personas alike", f"{share} of {count(found.pairs)} pairs with a majority of two or more"),
             ]
         )
     )
@@ -502,7 +503,7 @@ def _form(store: Store, labelling: LabellingRow, taken: set[str]) -> None:
     except StoreError as problem:
         page.error("The slice was not drawn.", str(problem))
         return
-    st.session_state[_SAID] = f"Drew {tables.count(int(size))} pairs as '{' '.join(name.split())}'."
+    st.session_state[_SAID] = f"Drew {count(int(size))} pairs as '{' '.join(name.split())}'."
     st.rerun()
 
 
@@ -518,8 +519,8 @@ def _slice(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, ro
         items = audits.slice_items(connection, row.id)
     done = progress(store, dataset.id, items)
     words, queue, figures, more = st.columns([6, 2, 2, 1], vertical_alignment="center")
-    total = tables.count(row.items)
-    people = [f"{who}: {tables.count(n)} of {total} ({tables.count(blind)} blind)" for who, (n, blind) in done.items()]
+    total = count(row.items)
+    people = [f"{who}: {count(n)} of {total} ({count(blind)} blind)" for who, (n, blind) in done.items()]
     with words:
         detail = f"{total} pairs, seed {row.seed}, drawn by {row.annotator} on {row.created[:10]}{_half(row)}"
         lines = [
@@ -630,10 +631,10 @@ def _nothing(found: PeopleAgreement, dataset: DatasetRow) -> None:
 
 
 def _notes(found: PeopleAgreement) -> None:
-    parts = [f"{tables.count(found.answered)} pairs answered"]
+    parts = [f"{count(found.answered)} pairs answered"]
     if found.adjudicated:
         parts.append(
-            f"{tables.count(found.adjudicated)} pairs were adjudicated with the others' answers in sight: that is "
+            f"{count(found.adjudicated)} pairs were adjudicated with the others' answers in sight: that is "
             "nobody's own answer and not counted here"
         )
     if found.rule is not None:
@@ -643,14 +644,14 @@ def _notes(found: PeopleAgreement) -> None:
         return
     drawn = found.sampled
     safe.inline(
-        f"Slice '{drawn.row.name}': {tables.count(drawn.answered)} of {tables.count(drawn.row.items)} drawn pairs are "
+        f"Slice '{drawn.row.name}': {count(drawn.answered)} of {count(drawn.row.items)} drawn pairs are "
         "answered. Every pair counts for as many pairs of its stratum as it stands for (Horvitz-Thompson weights), so "
-        f"that shares, kappa and AC1 against the consensus speak for {tables.count(drawn.reached)} of the "
-        f"{tables.count(drawn.population)} pairs that it was drawn from. Alpha among people is not weighted."
+        f"that shares, kappa and AC1 against the consensus speak for {count(drawn.reached)} of the "
+        f"{count(drawn.population)} pairs that it was drawn from. Alpha among people is not weighted."
     )
     if drawn.covered < drawn.strata:
         page.notice(
-            f"{tables.count(drawn.strata - drawn.covered)} of {tables.count(drawn.strata)} strata have no answer yet: "
+            f"{count(drawn.strata - drawn.covered)} of {count(drawn.strata)} strata have no answer yet: "
             "what they hold is in no figure."
         )
 
@@ -660,8 +661,8 @@ def _among(found: PeopleAgreement, dataset: DatasetRow, labelling: LabellingRow 
     among = found.among
     rows: list[tuple[str, Html | str]] = [("Krippendorff's alpha", shown(among.alpha))]
     if among.pairs:
-        rows.append(("All say the same", f"{tables.percent(among.share)} of the pairs that two or more answered"))
-    rows.append(("Pairs", f"{tables.count(among.pairs)} answered by two or more people ({among.people} people)"))
+        rows.append(("All say the same", f"{percent(among.share)} of the pairs that two or more answered"))
+    rows.append(("Pairs", f"{count(among.pairs)} answered by two or more people ({among.people} people)"))
     safe.show(safe.facts(rows))
     if not among.pairs:
         safe.inline(
@@ -744,12 +745,12 @@ def _takeaway(found: PeopleAgreement) -> str:
     together = found.against[0].comparison
     people = len(found.against) - 1
     who = "One person has" if people == 1 else f"{people} people have"
-    text = f"{who} answered {tables.count(found.answered)} pairs"
+    text = f"{who} answered {count(found.answered)} pairs"
     if together.items:
         text += (
             f"; they give the label of the consensus to {said(together.agreement, share=True)} of "
-            f"{tables.count(together.items)} (Gwet's AC1 {said(together.ac1)})"
+            f"{count(together.items)} (Gwet's AC1 {said(together.ac1)})"
         )
     if found.among.alpha.value is None:
         return f"{text}. Among themselves alpha is undefined: {found.among.alpha.why}."
-    return f"{text}. Among themselves alpha is {said(found.among.alpha)} over {tables.count(found.among.pairs)} pairs."
+    return f"{text}. Among themselves alpha is {said(found.among.alpha)} over {count(found.among.pairs)} pairs."

@@ -17,6 +17,7 @@ from cimemories.store import decisions, reviews
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
+from cimemories.text import count
 from cimemories.ui import annotator, page, safe, tables
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, inde
     if not len(positions):
         return "No pair matches the filters."
     done = len(positions) - len(open_pairs)
-    decided = f"; you have decided {tables.count(done)} of them" if done else ""
-    return f"{tables.count(len(positions))} of {tables.count(len(index))} pairs match{decided}."
+    decided = f"; you have decided {count(done)} of them" if done else ""
+    return f"{count(len(positions))} of {count(len(index))} pairs match{decided}."
 
 
 def _form(store: Store, dataset: DatasetRow, index: PairIndex, person: str, positions: Ints, open_pairs: Ints) -> None:
@@ -72,12 +73,12 @@ def _form(store: Store, dataset: DatasetRow, index: PairIndex, person: str, posi
     )
     chosen = positions if again else open_pairs
     if done and not again:
-        safe.inline(f"{tables.count(done)} of the pairs that match you have decided; they are left out.", muted=True)
+        safe.inline(f"{count(done)} of the pairs that match you have decided; they are left out.", muted=True)
     label = st.radio("Label", list(Label), index=None, format_func=safe.glyphed, horizontal=True, key="bulk.label")
     reason = st.text_input("Reason", key="bulk.reason", max_chars=500)
     missing = "your name" if not person else "a label" if label is None else ""
     pressed = st.button(
-        safe.plain_label(f"Apply to all {tables.count(len(chosen))}"),
+        safe.plain_label(f"Apply to all {count(len(chosen))}"),
         type="primary",
         icon=":material/done_all:",
         key="bulk.apply",
@@ -113,9 +114,9 @@ def _record(
                 written += decisions.add_all(connection, dataset.id, person, piece)
             bar.progress(written / len(pairs))
     except StoreError as problem:
-        page.error(f"{tables.count(written)} of {tables.count(len(pairs))} pairs were decided.", str(problem))
+        page.error(f"{count(written)} of {count(len(pairs))} pairs were decided.", str(problem))
         return
-    _say(f"{tables.count(written)} pairs decided as {label}, in one batch that can be taken back at once.")
+    _say(f"{count(written)} pairs decided as {label}, in one batch that can be taken back at once.")
 
 
 def _say(words: str) -> None:
@@ -130,7 +131,7 @@ def _preview(store: Store, labelling: LabellingRow | None, index: PairIndex, pos
     title, again = st.columns([4, 1], vertical_alignment="bottom")
     with title:
         shown = min(PREVIEWED, len(positions))
-        safe.heading(f"{shown} of {tables.count(len(positions))} pairs, drawn at random")
+        safe.heading(f"{shown} of {count(len(positions))} pairs, drawn at random")
     with again:
         if st.button("Draw others", icon=":material/shuffle:", key="bulk.shuffle", disabled=len(positions) <= shown):
             st.session_state[_DRAWN] = st.session_state.get(_DRAWN, 0) + 1
@@ -189,8 +190,8 @@ def _own_batches(store: Store, dataset: DatasetRow, person: str) -> None:
 
 def _batch_words(row: Batch) -> str:
     label = f"as {row.label}" if row.label else "with several labels"
-    gone = f", {tables.count(row.taken_back)} of them taken back" if row.taken_back else ""
-    return f"{tables.count(row.pairs)} pairs {label}, {_SOURCES.get(row.source, row.source)}{gone}."
+    gone = f", {count(row.taken_back)} of them taken back" if row.taken_back else ""
+    return f"{count(row.pairs)} pairs {label}, {_SOURCES.get(row.source, row.source)}{gone}."
 
 
 def _undo(store: Store, dataset: DatasetRow, person: str, row: Batch) -> None:
@@ -201,8 +202,8 @@ def _undo(store: Store, dataset: DatasetRow, person: str, row: Batch) -> None:
         page.error("The batch was not taken back.", str(problem))
         return
     kept = row.pairs - row.taken_back - undone
-    later = f" {tables.count(kept)} keep what you have said of them since." if kept else ""
-    _say(f"{tables.count(undone)} decisions taken back; what you had said before stands again.{later}")
+    later = f" {count(kept)} keep what you have said of them since." if kept else ""
+    _say(f"{count(undone)} decisions taken back; what you had said before stands again.{later}")
 
 
 def _spread(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, index: PairIndex, person: str) -> None:
@@ -223,7 +224,7 @@ def _spread(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, i
     _proposed(store, labelling, index, found)
     pairs = [(pair.attribute, pair.context) for item in chosen for pair in item.pairs]
     if st.button(
-        safe.plain_label(f"Decide these {tables.count(len(pairs))} as {last.label}"),
+        safe.plain_label(f"Decide these {count(len(pairs))} as {last.label}"),
         type="primary",
         icon=":material/done_all:",
         key="bulk.accept",
@@ -256,7 +257,7 @@ def _axis(item: Proposal) -> bool:
     else:
         ticked = st.checkbox("Other profiles", key=key)
     closest = max(pair.similarity for pair in item.pairs)
-    pairs = "1 pair" if len(item.pairs) == 1 else f"{tables.count(len(item.pairs))} pairs"
+    pairs = count(len(item.pairs), "pair")
     safe.inline(f"{pairs}, similarity {item.similarity:.2f} to {closest:.2f}. {item.reason}", muted=True)
     return bool(ticked)
 

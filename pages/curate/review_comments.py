@@ -21,6 +21,7 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.reviews import Guideline
+from cimemories.text import count
 from cimemories.ui import annotator, page, safe, tables, url
 from cimemories.ui.safe import Html, join, tag
 from pages.curate.profile_view import words
@@ -78,7 +79,7 @@ def _export(store: Store, dataset: DatasetRow) -> None:
         st.download_button(
             "Download", data=data, file_name=name, type="primary", icon=":material/download:", on_click="ignore"
         )
-        counted = ", ".join(f"{tables.count(number)} {kind}" for kind, number in done.counts.items())
+        counted = ", ".join(f"{count(number)} {kind}" for kind, number in done.counts.items())
         safe.inline(f"{name}: {counted or 'nothing matches'}", muted=True)
         if done.simulated:
             page.badge_simulated()
@@ -118,10 +119,10 @@ def _import(store: Store, dataset: DatasetRow) -> None:
         page.error("These events cannot be imported.", f"{problem}", "Nothing was kept of them.")
         return
     new, known = sum(done.new.values()), sum(done.known.values())
-    lines = [f"{tables.count(new)} events are new, {tables.count(known)} were here already."]
+    lines = [f"{count(new)} events are new, {count(known)} were here already."]
     lines += [f"{note[:1].upper()}{note[1:]}." for note in done.notes]
     if done.skipped:
-        lines.append(f"{tables.count(len(done.skipped))} left out, the first: {done.skipped[0]}")
+        lines.append(f"{count(len(done.skipped))} left out, the first: {done.skipped[0]}")
     st.session_state[_OUTCOME] = lines
     st.rerun()
 
@@ -236,7 +237,7 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> s
     else:
         _table(store, dataset, labelling, shown)
     pairs = len({(item.comment.attribute, item.comment.context) for item in every})
-    return f"{tables.count(left)} of {tables.count(len(every))} comments on {tables.count(pairs)} pairs are open."
+    return f"{count(left)} of {count(len(every))} comments on {count(pairs)} pairs are open."
 
 
 def _filtered(every: list[Remark]) -> list[Remark]:

@@ -18,7 +18,8 @@ from cimemories.store.decisions import Said
 from cimemories.store.engine import Connection, Store, StoreError, content_hash
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.reviews import Mark, MarkKind, Plan
-from cimemories.ui import page, safe, tables, url, workbench
+from cimemories.text import percent
+from cimemories.ui import page, safe, url, workbench
 from cimemories.ui.safe import tag
 from cimemories.ui.workbench import Card, Event, Key
 from pages.curate.label_matrix import choice
@@ -133,14 +134,13 @@ def _overlap(store: Store, dataset: DatasetRow, me: str) -> None:
     safe.heading("Overlap")
     with store.read() as connection:
         now = reviews.overlap_plan(connection, dataset.id)
-    share = tables.percent(now.share)
-    safe.inline(f"{share} of the pairs are given to {now.people} people, the others to one.", muted=True)
+    safe.inline(f"{percent(now.share)} of the pairs are given to {now.people} people, the others to one.", muted=True)
     with st.form("review.overlap", border=False):
-        percent = st.number_input("Share of pairs given to several people, in %", 0, 100, round(100 * now.share))
+        wanted = st.number_input("Share of pairs given to several people, in %", 0, 100, round(100 * now.share))
         people = st.number_input("How many people see those", 2, 20, max(2, now.people))
         if st.form_submit_button("Set overlap", icon=":material/group:"):
             with store.write() as connection:
-                reviews.set_overlap_plan(connection, dataset.id, Plan(percent / 100, int(people), now.seed), me)
+                reviews.set_overlap_plan(connection, dataset.id, Plan(wanted / 100, int(people), now.seed), me)
             st.rerun()
 
 

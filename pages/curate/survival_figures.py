@@ -32,6 +32,7 @@ from cimemories.store import labellings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
+from cimemories.text import count, percent
 from cimemories.ui import charts, page, safe, tables, url
 from cimemories.ui.charts import LABEL_PARTS, BarPart
 from cimemories.ui.page import rule_sliders
@@ -88,16 +89,16 @@ def _shares_takeaway(found: Survival) -> str:
     domains = found.by[GroupBy.DOMAIN].sort_values("survival", kind="stable")
     least, most = domains.iloc[0], domains.iloc[-1]
     text = (
-        f"{tables.percent(found.share)} of {tables.count(found.pairs)} labelled pairs have a consensus, "
-        f"{tables.count(found.necessary)} necessary and {tables.count(found.inappropriate)} inappropriate"
+        f"{percent(found.share)} of {count(found.pairs)} labelled pairs have a consensus, "
+        f"{count(found.necessary)} necessary and {count(found.inappropriate)} inappropriate"
     )
     if len(domains) > 1:
         text += (
-            f"; most in {most['name']} ({tables.percent(most['survival'])}), "
-            f"least in {least['name']} ({tables.percent(least['survival'])})"
+            f"; most in {most['name']} ({percent(most['survival'])}), "
+            f"least in {least['name']} ({percent(least['survival'])})"
         )
     missing = found.planned - found.pairs
-    return f"{text}." + (f" {tables.count(missing)} pairs have no counted vote." if missing else "")
+    return f"{text}." + (f" {count(missing)} pairs have no counted vote." if missing else "")
 
 
 def _bars(found: Survival, group_by: GroupBy, labelling: LabellingRow) -> None:
@@ -106,9 +107,9 @@ def _bars(found: Survival, group_by: GroupBy, labelling: LabellingRow) -> None:
     least = frame.iloc[-1]
     words = PLURALS[group_by]
     title = (
-        f"{_short(least['name'])} keeps the fewest labels: {tables.percent(least['survival'])} of its pairs"
+        f"{_short(least['name'])} keeps the fewest labels: {percent(least['survival'])} of its pairs"
         if len(frame) > 1
-        else f"{_short(least['name'])}: {tables.percent(least['survival'])} of the pairs keep a label"
+        else f"{_short(least['name'])}: {percent(least['survival'])} of the pairs keep a label"
     )
     cut = f"; the first {MOST_BARS} of {len(frame)} {words} drawn" if len(frame) > MOST_BARS else ""
     charts.share_bars(
@@ -116,7 +117,7 @@ def _bars(found: Survival, group_by: GroupBy, labelling: LabellingRow) -> None:
         LABEL_PARTS,
         name="name",
         title=title[0].upper() + title[1:],
-        subtitle=f"{tables.count(found.pairs)} labelled pairs by {group_by}, most survival on top{cut}",
+        subtitle=f"{count(found.pairs)} labelled pairs by {group_by}, most survival on top{cut}",
         key=f"survival.bars.{group_by}.{labelling.id}",
         unit="pairs",
         alt=f"Labels by {group_by}, as shares of the labelled pairs. The same numbers are in the table below.",
@@ -160,17 +161,17 @@ def _dissent(found: Survival, labelling: LabellingRow) -> None:
     if len(alone):
         title = (
             f"The {alone.index[0]} alone stands in the way of a consensus on "
-            f"{tables.percent(alone.iloc[0] / found.ambiguous)} of the ambiguous pairs"
+            f"{percent(alone.iloc[0] / found.ambiguous)} of the ambiguous pairs"
         )
     else:
         title = "No persona alone stands in the way of a consensus"
     charts.counted_bars(
         shown,
         name="name",
-        count="pairs",
+        column="pairs",
         colour=safe.AMBIGUOUS,
         title=title,
-        subtitle=f"{tables.count(found.ambiguous)} ambiguous pairs, by who would have to leave for a consensus",
+        subtitle=f"{count(found.ambiguous)} ambiguous pairs, by who would have to leave for a consensus",
         key=f"survival.dissent.{labelling.id}",
         unit="ambiguous pairs",
         alt="Ambiguous pairs by the persona that dissents. The same numbers are in the table below.",
@@ -203,14 +204,14 @@ def _people(found: Survival, dataset: DatasetRow, labelling: LabellingRow) -> No
         safe.inline("No pair has been decided by a person yet.", muted=True)
         return
     parts = [
-        f"{tables.count(decided.settled)} settle an ambiguous pair",
-        f"{tables.count(decided.against)} go against the consensus",
-        f"{tables.count(decided.agree)} agree with the labelling",
+        f"{count(decided.settled)} settle an ambiguous pair",
+        f"{count(decided.against)} go against the consensus",
+        f"{count(decided.agree)} agree with the labelling",
     ]
     if decided.alone:
-        parts.append(f"{tables.count(decided.alone)} stand where nobody voted")
+        parts.append(f"{count(decided.alone)} stand where nobody voted")
     safe.inline(
-        f"Decided by people, apart from all shares above: {tables.count(decided.pairs)} pairs; {', '.join(parts)}. "
+        f"Decided by people, apart from all shares above: {count(decided.pairs)} pairs; {', '.join(parts)}. "
         "Runs count a person's decision before the consensus."
     )
     url.page_link("labels", "Look at the labels", icon=":material/label:", dataset=dataset.id, labelling=labelling.id)
@@ -276,9 +277,9 @@ def _agreement_takeaway(found: Agreement) -> str:
         return "No pair has been labelled by both."
     one, two = _words(found)
     return (
-        f"{one} and {two} give the same label to {tables.percent(found.share)} of "
-        f"{tables.count(found.pairs)} pairs (Cohen's kappa {_kappa(found.kappa)}); "
-        f"{tables.count(int(found.differing['opposite'].sum()))} pairs get opposite labels."
+        f"{one} and {two} give the same label to {percent(found.share)} of "
+        f"{count(found.pairs)} pairs (Cohen's kappa {_kappa(found.kappa)}); "
+        f"{count(int(found.differing['opposite'].sum()))} pairs get opposite labels."
     )
 
 
@@ -304,7 +305,7 @@ def _rules(found: Agreement) -> None:
         if rule.note:
             page.notice(f"{words}: {rule.note}.")
     only = [
-        f"{tables.count(n)} only by {words}"
+        f"{count(n)} only by {words}"
         for n, words in zip((found.only_first, found.only_second), _words(found), strict=True)
         if n
     ]
@@ -323,8 +324,8 @@ def _confusion(found: Agreement) -> None:
         cells = [
             tag(
                 "td",
-                tag("b", tables.count(n)) if i == j else tables.count(n),
-                f" ({tables.percent(n / total)})",
+                tag("b", count(n)) if i == j else count(n),
+                f" ({percent(n / total)})",
                 cls="ci-number",
             )
             for j, n in enumerate(found.confusion[i].tolist())
@@ -342,7 +343,7 @@ def _confusion(found: Agreement) -> None:
 def _domains(found: Agreement) -> None:
     frame = found.by_domain.sort_values("share", kind="stable").reset_index(drop=True)
     least = frame.iloc[0]
-    safe.heading(f"They agree least in {str(least['domain']).replace('_', ' ')}: {tables.percent(least['share'])}")
+    safe.heading(f"They agree least in {str(least['domain']).replace('_', ' ')}: {percent(least['share'])}")
     tables.table(
         frame.assign(domain=frame["domain"].str.replace("_", " "), kappa=[_kappa(value) for value in frame["kappa"]]),
         key=f"survival.agreement.{found.first.id}.{found.second.id}",
@@ -360,7 +361,7 @@ def _domains(found: Agreement) -> None:
 
 def _differing(found: Agreement, dataset: DatasetRow, labelling: LabellingRow) -> None:
     frame = found.differing
-    safe.heading(f"{tables.count(len(frame))} pairs on which they differ")
+    safe.heading(f"{count(len(frame))} pairs on which they differ")
     if frame.empty:
         page.notice("They give the same label to every pair.")
         return
@@ -459,10 +460,10 @@ def draw_contexts(store: Store, dataset: DatasetRow, labelling: LabellingRow, sa
 def _contexts_takeaway(found: Contexts) -> str:
     total = len(found.frame)
     gone = total - found.retained
-    reasons = ", ".join(f"{tables.count(n)} with {reason}" for reason, n in found.discarded.items() if n)
+    reasons = ", ".join(f"{count(n)} with {reason}" for reason, n in found.discarded.items() if n)
     return (
-        f"{tables.count(found.retained)} of {tables.count(total)} contexts of profiles are retained; "
-        + (f"{tables.count(gone)} are discarded, {reasons}." if gone else "none is discarded.")
+        f"{count(found.retained)} of {count(total)} contexts of profiles are retained; "
+        + (f"{count(gone)} are discarded, {reasons}." if gone else "none is discarded.")
     ).replace(f"with {NEITHER}", "with neither a necessary nor an inappropriate attribute")
 
 
@@ -487,7 +488,7 @@ def _chart(found: Contexts, labelling: LabellingRow) -> None:
         PARTS,
         name="name",
         title=title,
-        subtitle=f"{tables.count(len(found.frame))} contexts of {len(frame)} profiles, by effective labels{cut}",
+        subtitle=f"{count(len(found.frame))} contexts of {len(frame)} profiles, by effective labels{cut}",
         key=f"survival.contexts.{labelling.id}",
         unit="contexts",
         alt="Contexts retained and discarded by profile. The same is in the table below.",
@@ -537,7 +538,7 @@ def _statistics(lines: tuple[Statistic, ...], labelling: LabellingRow) -> None:
             {
                 "name": line.name,
                 "here": _mean_and_sd(line),
-                "over": f"{tables.count(line.over)} {line.unit}" if line.sd is not None else "",
+                "over": f"{count(line.over)} {line.unit}" if line.sd is not None else "",
                 "published": line.published.figure if line.published else "not at hand",
                 "place": f"{PAPER}, {line.published.place}" if line.published else "",
             }
@@ -568,7 +569,7 @@ def _mean_and_sd(line: Statistic) -> str:
     if line.mean != line.mean:
         return "undefined: no context is retained"
     if line.sd is None:
-        return tables.count(line.mean)
+        return count(line.mean)
     return f"{line.mean:.1f}" + (f" ± {line.sd:.1f}" if line.sd == line.sd else "")
 
 
@@ -682,7 +683,7 @@ def _sliders(holds: AppliedRule) -> tuple[float, dict[str, float]]:
     safe.inline(
         "All weights are 0: raise one of them. Until then the priors are those of the rule."
         if moved.all_zero
-        else "Priors: " + ", ".join(f"{key} {tables.percent(prior)}" for key, prior in priors.items()) + ".",
+        else "Priors: " + ", ".join(f"{key} {percent(prior)}" for key, prior in priors.items()) + ".",
         muted=True,
     )
     if moved.any:
@@ -696,11 +697,11 @@ def _forget() -> None:
 
 def _takeaway(effect: WhatIf) -> str:
     if not effect.changed:
-        survival = tables.percent(effect.survival_before)
-        return f"No label of {tables.count(effect.pairs)} pairs would change; survival stays at {survival}."
+        survival = percent(effect.survival_before)
+        return f"No label of {count(effect.pairs)} pairs would change; survival stays at {survival}."
     return (
-        f"{tables.count(effect.changed)} of {tables.count(effect.pairs)} pairs would change their label; survival "
-        f"{tables.percent(effect.survival_before)} now, {tables.percent(effect.survival_after)} then."
+        f"{count(effect.changed)} of {count(effect.pairs)} pairs would change their label; survival "
+        f"{percent(effect.survival_before)} now, {percent(effect.survival_after)} then."
     )
 
 
@@ -710,18 +711,16 @@ def _changes(effect: WhatIf, labelling: LabellingRow) -> None:
             [
                 ("Holds now", f"{effect.before.name}: {effect.before.words}"),
                 ("Tried", effect.after.words),
-                ("Survival", f"{tables.percent(effect.survival_before)} → {tables.percent(effect.survival_after)}"),
+                ("Survival", f"{percent(effect.survival_before)} → {percent(effect.survival_after)}"),
                 *(
-                    (f"{tables.count(n)} pairs", f"{_glyphed(before)} → {_glyphed(after)}")
+                    (f"{count(n)} pairs", f"{_glyphed(before)} → {_glyphed(after)}")
                     for before, after, n in effect.changes
                 ),
             ]
         )
     )
     if effect.decided:
-        safe.inline(
-            f"{tables.count(effect.decided)} of the pairs that change were decided by a person and keep that label."
-        )
+        safe.inline(f"{count(effect.decided)} of the pairs that change were decided by a person and keep that label.")
     safe.inline("Nothing is changed until a rule is saved and made current.", muted=True)
     if not effect.changed:
         page.notice("No label would change. Move the threshold, or a weight while the threshold is below 100.")
@@ -737,11 +736,10 @@ def _changes(effect: WhatIf, labelling: LabellingRow) -> None:
         name="name",
         before="survival_before",
         after="survival_after",
-        count="pairs",
+        pairs="pairs",
         unit="pairs",
-        title=f"{name[:1].upper()}{name[1:]} changes most: {tables.count(top['changed'])} of its "
-        f"{tables.count(top['pairs'])} pairs",
-        subtitle=f"Survival of {tables.count(effect.pairs)} labelled pairs by {group_by}, most changes on top{cut}",
+        title=f"{name[:1].upper()}{name[1:]} changes most: {count(top['changed'])} of its {count(top['pairs'])} pairs",
+        subtitle=f"Survival of {count(effect.pairs)} labelled pairs by {group_by}, most changes on top{cut}",
         key=f"survival.whatif.{group_by}.{labelling.id}",
         alt=f"Survival by {group_by} before and after. The same numbers are in the table below.",
     )

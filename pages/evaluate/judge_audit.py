@@ -14,7 +14,8 @@ from cimemories.store.audits import SliceRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
-from cimemories.ui import annotator, page, safe, tables
+from cimemories.text import count
+from cimemories.ui import annotator, page, safe
 from pages.evaluate import judge_audit_results, judge_audit_work
 from pages.evaluate.judge_audit_results import judge_text
 
@@ -107,7 +108,7 @@ def _body(store: Store, asked: Scope, chosen: SliceRow | None, me: str) -> str:
         page.notice("Give your name above: it stands with every verdict of yours. The figures so far are below.")
     if not found.audited:
         page.notice("No item of this slice has been audited yet, so there is no figure to show.")
-        return f"{asked.run.name}: {tables.count(chosen.items)} items are drawn and none is audited yet."
+        return f"{asked.run.name}: {count(chosen.items)} items are drawn and none is audited yet."
     return judge_audit_results.draw(flows, asked, found)
 
 

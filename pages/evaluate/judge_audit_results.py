@@ -23,6 +23,7 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.metrics.headline import KAPPA_WARNING
 from cimemories.store.judgements import JudgeRow
+from cimemories.text import count, html_escaped, percent
 from cimemories.ui import charts, page, safe, tables, url
 from cimemories.ui.safe import Html, join, tag
 
@@ -68,8 +69,8 @@ def _judges(found: JudgesAgreement) -> None:
                 "reads": item.judge.channel,
                 "judged": item.judged,
                 "reveals": item.reveals,
-                "ungrounded": f"{tables.count(item.ungrounded)} of {tables.count(item.claims)}"
-                + (f" ({tables.percent(item.ungrounded_share)})" if item.claims else ""),
+                "ungrounded": f"{count(item.ungrounded)} of {count(item.claims)}"
+                + (f" ({percent(item.ungrounded_share)})" if item.claims else ""),
                 "by": "simulator" if item.judge.simulated else "rules" if item.judge.kind == "matcher" else "model",
             }
             for item in found.judges
@@ -98,9 +99,9 @@ def _pairs(found: JudgesAgreement) -> None:
     reasons: dict[str, None] = {}
     for pair in found.pairs:
         (neither, second), (first, both) = pair.table
-        on = f"{tables.count(pair.places)} places of {tables.count(pair.messages)} messages"
+        on = f"{count(pair.places)} places of {count(pair.messages)} messages"
         cells = [tag("td", join([pair.first.title, " and ", pair.second.title, tag("div", on, cls="ci-muted")]))]
-        cells += [tag("td", tables.count(n), cls="ci-number") for n in (both, first, second, neither)]
+        cells += [tag("td", count(n), cls="ci-number") for n in (both, first, second, neither)]
         for figure in (pair.agreement, pair.kappa, pair.ac1):
             cells.append(tag("td", _agreement_cell(figure, share=figure is pair.agreement), cls="ci-number"))
             if figure.value is None:
@@ -114,7 +115,7 @@ def _pairs(found: JudgesAgreement) -> None:
 def _agreement_cell(figure: Estimate, *, share: bool) -> Html:
     if figure.value is None:
         return tag("span", "undefined", cls="ci-muted", title=figure.why)
-    return tag("b", tables.percent(figure.value) if share else f"{round(figure.value, 2) + 0.0:.2f}")
+    return tag("b", percent(figure.value) if share else f"{round(figure.value, 2) + 0.0:.2f}")
 
 
 def _agreement_csv(found: JudgesAgreement) -> None:
@@ -169,7 +170,7 @@ def shares(found: JudgeAudit, name: Callable[[JudgeRow], str]) -> None:
         },
         [words for words, _ in named],
         title=title,
-        subtitle=f"Precision and recall with 95 % intervals, {tables.count(found.audited)} audited items",
+        subtitle=f"Precision and recall with 95 % intervals, {count(found.audited)} audited items",
         key="judge_audit.chart.shares",
         maximum=1.0,
     )
@@ -189,10 +190,9 @@ def rates(corrections: list[Correction], name: Callable[[JudgeRow], str]) -> Non
             "corrected": ("diamond", [(name(item.judge), item.corrected) for item in corrections]),
         },
         rows,
-        title=f"{name(far.judge)}: {tables.percent(far.observed.value)} as judged, "
-        f"{tables.percent(far.corrected.value)} corrected",
-        subtitle=f"Per-exposure leak rate with 95 % intervals, {tables.count(far.exposures)} exposures, "
-        f"{tables.count(far.audited)} of them audited",
+        title=f"{name(far.judge)}: {percent(far.observed.value)} as judged, {percent(far.corrected.value)} corrected",
+        subtitle=f"Per-exposure leak rate with 95 % intervals, {count(far.exposures)} exposures, "
+        f"{count(far.audited)} of them audited",
         key="judge_audit.chart.rates",
         maximum=min(1.0, 1.15 * max([0.01, *ends, *(item.observed.value or 0 for item in corrections)])),
     )
@@ -236,7 +236,7 @@ def _intervals(
     fig.update_yaxes(
         tickmode="array",
         tickvals=list(range(len(rows))),
-        ticktext=[charts.escaped(row, 34) for row in rows],
+        ticktext=[html_escaped(row, 34) for row in rows],
         range=[len(rows) - 0.5, -0.5],
         showgrid=False,
         zeroline=False,
@@ -257,8 +257,7 @@ def _room(figure: Estimate, end: float | None) -> float:
 
 def _hover(row: str, words: str, figure: Estimate) -> str:
     ends = "" if figure.low is None or figure.high is None else f" [{100 * figure.low:.1f}, {100 * figure.high:.1f}]"
-    count = f"{tables.count(figure.items)} items"
-    return f"<b>{charts.escaped(row, 90)}</b><br>{words}: {tables.percent(figure.value)}{ends}, {count}"
+    return f"<b>{html_escaped(row, 90)}</b><br>{words}: {percent(figure.value)}{ends}, {count(figure.items, 'item')}"
 
 
 # ---- judge audit results
@@ -295,11 +294,11 @@ def draw(flows: Flows, asked: Scope, found: JudgeAudit) -> str:
 
 
 def _takeaway(asked: Scope, own: JudgeQuality, mine: Correction) -> str:
-    text = f"{asked.run.name}: by {tables.count(own.items)} audited items, {_headline(own)}"
+    text = f"{asked.run.name}: by {count(own.items)} audited items, {_headline(own)}"
     if mine.corrected.value is None or mine.observed.value is None:
         return f"{text}; the leak rate cannot be corrected yet."
     return (
-        f"{text}; its leak rate of {tables.percent(mine.observed.value)} is {said(mine.corrected)} once corrected for "
+        f"{text}; its leak rate of {percent(mine.observed.value)} is {said(mine.corrected)} once corrected for "
         "its errors."
     )
 
@@ -313,20 +312,20 @@ def said(figure: Estimate) -> str:
     if figure.value is None:
         return "an unknown share"
     if figure.low is None or figure.high is None:
-        return tables.percent(figure.value)
-    return f"{tables.percent(figure.value)} [{100 * figure.low:.1f}, {100 * figure.high:.1f}]"
+        return percent(figure.value)
+    return f"{percent(figure.value)} [{100 * figure.low:.1f}, {100 * figure.high:.1f}]"
 
 
 def _coverage(found: JudgeAudit) -> None:
     blind = int(found.items["blind"].fillna(False).astype(bool).sum())
     safe.inline(
-        f"{tables.count(found.audited)} of {tables.count(len(found.items))} items of the slice are audited, "
-        f"{tables.count(blind)} of them blind. Shares are weighted: they speak for the run, not for the slice.",
+        f"{count(found.audited)} of {count(len(found.items))} items of the slice are audited, "
+        f"{count(blind)} of them blind. Shares are weighted: they speak for the run, not for the slice.",
         muted=True,
     )
     if found.coverage < 0.999:
         page.notice(
-            f"{tables.percent(1 - found.coverage)} of the run lies in strata without an audited item; nothing here "
+            f"{percent(1 - found.coverage)} of the run lies in strata without an audited item; nothing here "
             "speaks for them."
         )
 
@@ -342,8 +341,8 @@ def _figures(found: JudgeAudit) -> None:
         name: Html | str = judge_text(item.judge) if item.judge else f"baseline: {item.name}"
         if item.judge is not None and item.judge.simulated:
             name = join([name, " ", page.SIMULATED])
-        count = tables.count(item.items) + (f" ({tables.count(item.missing)} not judged)" if item.missing else "")
-        cells = [tag("td", name), tag("td", count, cls="ci-number")]
+        items = count(item.items) + (f" ({count(item.missing)} not judged)" if item.missing else "")
+        cells = [tag("td", name), tag("td", items, cls="ci-number")]
         for figure in (*(getattr(item, name) for name in SHARES), item.kappa):
             cells.append(tag("td", _cell(figure, share=figure is not item.kappa), cls="ci-number"))
             if figure.value is None:
@@ -357,14 +356,14 @@ def _figures(found: JudgeAudit) -> None:
 def _cell(figure: Estimate, *, share: bool) -> Html:
     if figure.value is None:
         return tag("span", "undefined", cls="ci-muted", title=figure.why)
-    value = tables.percent(figure.value) if share else f"{figure.value:.2f}"
+    value = percent(figure.value) if share else f"{figure.value:.2f}"
     if figure.low is None or figure.high is None:
         ends = "no interval"
     else:
         ends = (
             f"[{100 * figure.low:.1f}, {100 * figure.high:.1f}]" if share else f"[{figure.low:.2f}, {figure.high:.2f}]"
         )
-    rest = f"{ends}, {tables.count(figure.items)} items"
+    rest = f"{ends}, {count(figure.items)} items"
     return join([tag("b", value), tag("div", rest, cls="ci-muted", title=figure.why)])
 
 
@@ -412,11 +411,9 @@ def _confusion(flows: Flows, asked: Scope, found: JudgeAudit, own: JudgeQuality)
         cells = []
         for j in range(len(names)):
             n, mass = int(own.table[i, j]), own.weighted[i, j]
-            number: Html | str = tag("b", tables.count(n)) if i == j else tables.count(n)
-            cells.append(tag("td", join([number, f" ({tables.percent(mass / total)})" if n else ""]), cls="ci-number"))
-        rows.append(
-            tag("tr", tag("td", name), *cells, tag("td", tables.count(int(own.table[i].sum())), cls="ci-number"))
-        )
+            number: Html | str = tag("b", count(n)) if i == j else count(n)
+            cells.append(tag("td", join([number, f" ({percent(mass / total)})" if n else ""]), cls="ci-number"))
+        rows.append(tag("tr", tag("td", name), *cells, tag("td", count(int(own.table[i].sum())), cls="ci-number")))
     safe.show(tag("table", tag("thead", head), tag("tbody", join(rows)), cls="ci-grid"))
     safe.inline("Items, and in brackets the share of the run that they stand for; bold: the same word.", muted=True)
     places = [(i, j) for i in range(len(names)) for j in range(len(names)) if own.table[i, j]]
@@ -525,7 +522,7 @@ def correction_words(item: Correction) -> str:
     else:
         end = f"So the judge makes the model look {'safer' if corrected > observed else 'leakier'} than it is."
     return (
-        f"Of {tables.count(item.exposures)} exposures of inappropriate attributes the judge calls "
-        f"{tables.percent(observed)} leaks. Where people looked ({tables.count(item.audited)} items), it finds "
-        f"{tables.percent(finds)} of the leaks and wrongly accuses {tables.percent(1 - spares)} of what is none. {end}"
+        f"Of {count(item.exposures)} exposures of inappropriate attributes the judge calls "
+        f"{percent(observed)} leaks. Where people looked ({count(item.audited)} items), it finds "
+        f"{percent(finds)} of the leaks and wrongly accuses {percent(1 - spares)} of what is none. {end}"
     )

@@ -26,6 +26,7 @@ from cimemories.review.sampling import audit_population as population_of
 from cimemories.store import audits, reviews
 from cimemories.store.audits import AuditVerdict, Flow, Said, SliceItem, SliceRow
 from cimemories.store.engine import Store, StoreError, content_hash
+from cimemories.text import count, percent
 from cimemories.ui import page, safe, tables, url, workbench
 from cimemories.ui.workbench import Card, Event, Key
 from pages.start import failure
@@ -87,10 +88,10 @@ def words(found: AuditPopulation, spread: AuditPlan) -> str:
     """What the sample is of, and how sure it would make of the judge."""
     claims = sum(n for (claim, _), n in spread.drawn.items() if claim != NOT_REVEALED)
     text = (
-        f"Of {tables.count(found.items)} places where the judge had to say whether a message reveals an attribute, it "
-        f"claims a reveal in {tables.count(found.claimed)} ({tables.percent(found.claimed / found.items)}). "
-        f"{tables.count(spread.items)} items would be {tables.count(claims)} claims and "
-        f"{tables.count(spread.items - claims)} that it passed over. "
+        f"Of {count(found.items)} places where the judge had to say whether a message reveals an attribute, it "
+        f"claims a reveal in {count(found.claimed)} ({percent(found.claimed / found.items)}). "
+        f"{count(spread.items)} items would be {count(claims)} claims and "
+        f"{count(spread.items - claims)} that it passed over. "
     )
     if spread.precision is None:
         return text + "With no full claim among them, the sample would say nothing of precision."
@@ -173,9 +174,7 @@ def _work(store: Store, asked: Scope, chosen: SliceRow, me: str, audited: int) -
     if known != audited:
         left, right = st.columns([7, 2], vertical_alignment="center")
         with left:
-            safe.inline(
-                f"The figures below rest on {tables.count(audited)} verdicts; {tables.count(known)} are in.", muted=True
-            )
+            safe.inline(f"The figures below rest on {count(audited)} verdicts; {count(known)} are in.", muted=True)
         with right:
             if st.button("Update the figures", key="judge_audit.update", icon=":material/refresh:"):
                 st.rerun()

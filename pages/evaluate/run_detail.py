@@ -56,8 +56,8 @@ from cimemories.simulator.policy import SimulatorError
 from cimemories.store import calls, judgements, runs, upkeep, work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import IMPORTED, RunRow
-from cimemories.texts import visible, visible_in
-from cimemories.ui import page, safe, tables, url
+from cimemories.text import count, percent, visible, visible_in
+from cimemories.ui import page, safe, url
 from cimemories.ui.annotator import Draft
 from pages.start import database_lost
 
@@ -669,13 +669,13 @@ def calls_table(now: RunProgress) -> safe.Html:
     rows = [safe.tag("tr", *heads)]
     for stage in sorted(cost.stages, key=lambda stage: [*CALL_KINDS, stage.used.kind].index(stage.used.kind)):
         used = stage.used
-        cached = tables.percent(used.cached_tokens / used.prompt_tokens) if used.prompt_tokens else ""
+        cached = percent(used.cached_tokens / used.prompt_tokens) if used.prompt_tokens else ""
         values = (
-            tables.count(used.calls),
-            tables.count(used.failed),
-            tables.count(used.prompt_tokens),
-            f"{tables.count(used.cached_tokens)} ({cached})" if used.cached_tokens else "0",
-            tables.count(used.completion_tokens),
+            count(used.calls),
+            count(used.failed),
+            count(used.prompt_tokens),
+            f"{count(used.cached_tokens)} ({cached})" if used.cached_tokens else "0",
+            count(used.completion_tokens),
             "no price" if stage.amount is None else money(stage.amount, cost.currency),
         )
         cells = [safe.tag("td", value, cls="ci-number") for value in values]
@@ -726,8 +726,8 @@ def server_figures(row: RunRow) -> None:
     parts = [
         f"{now.running:,} requests running, {now.waiting:,} waiting",
         "" if now.tokens_per_second is None else f"{now.tokens_per_second:,.0f} tokens a second",
-        f"prefix cache hits {tables.percent(after.hit_rate)} since its start" if after.hit_rate is not None else "",
-        f"KV cache {tables.percent(now.kv_use)} full" if now.kv_use is not None else "",
+        f"prefix cache hits {percent(after.hit_rate)} since its start" if after.hit_rate is not None else "",
+        f"KV cache {percent(now.kv_use)} full" if now.kv_use is not None else "",
     ]
     safe.inline(f"The server at {row.endpoint}: {', '.join(part for part in parts if part)}.", muted=True)
 
@@ -771,7 +771,7 @@ def _what_it_is(row: RunRow) -> str:
     mitigation = row.manifest.get("mitigation")
     kind = mitigation.get("kind") if isinstance(mitigation, dict) else None
     parts += [f"mitigation {kind}"] if kind and kind != "none" else []
-    parts += [f"{row.samples} sample{'s' if row.samples != 1 else ''} a context", row.id]
+    parts += [f"{count(row.samples, 'sample')} a context", row.id]
     return " · ".join(parts)
 
 
@@ -862,11 +862,11 @@ def _statuses(now: RunProgress) -> safe.Html:
     return safe.join([safe.tag("table", heads, *rows, cls="ci-grid"), *causes])
 
 
-def _counted(name: str, count: int, whole: int, words: str) -> safe.Html:
-    share = tables.percent(count / whole) if whole else ""
+def _counted(name: str, number: int, whole: int, words: str) -> safe.Html:
+    share = percent(number / whole) if whole else ""
     return safe.tag(
         "tr",
         safe.tag("td", name, title=words),
-        safe.tag("td", tables.count(count), cls="ci-number"),
+        safe.tag("td", count(number), cls="ci-number"),
         safe.tag("td", safe.tag("span", f"{share} {words}", cls="ci-muted")),
     )

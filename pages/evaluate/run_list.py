@@ -13,6 +13,7 @@ from cimemories.metrics.headline import comparison_warnings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import RunRow
+from cimemories.text import count, percent
 from cimemories.ui import page, safe, tables, url
 
 MOST_BESIDE = 8
@@ -132,8 +133,7 @@ def _side_by_side(together: list[RunLine]) -> safe.Html:
         for line in together
     ]
     judged = [
-        f"{tables.count(line.run.judged)} of {tables.count(line.run.expected)} ({tables.percent(line.run.coverage)})"
-        for line in together
+        f"{count(line.run.judged)} of {count(line.run.expected)} ({percent(line.run.coverage)})" for line in together
     ]
     return safe.tag(
         "table",
@@ -153,4 +153,4 @@ def _side_by_side(together: list[RunLine]) -> safe.Html:
 
 
 def _share(value: float) -> str:
-    return "undefined" if math.isnan(value) else tables.percent(value)
+    return "undefined" if math.isnan(value) else percent(value)

@@ -22,7 +22,8 @@ from cimemories.simulator.policy import SimulatorError
 from cimemories.store import datasets
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
-from cimemories.ui import page, safe, tables, url
+from cimemories.text import count
+from cimemories.ui import page, safe, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_detail, run_servers
 from pages.evaluate.run_detail import PROBLEMS, sentence, start
@@ -851,12 +852,11 @@ def show(found: Estimate) -> None:
     several = len({stage.model for stage in found.stages}) > 1
     for stage in _merged(found):
         values = (
-            tables.count(stage.draws),
-            tables.count(stage.recorded),
-            tables.count(stage.requests),
-            tables.count(stage.prompt_tokens),
-            ("" if stage.completion_known or not stage.requests else "at most ")
-            + tables.count(stage.completion_tokens),
+            count(stage.draws),
+            count(stage.recorded),
+            count(stage.requests),
+            count(stage.prompt_tokens),
+            ("" if stage.completion_known or not stage.requests else "at most ") + count(stage.completion_tokens),
             "no price" if stage.cost_most is None else money(stage.cost_most, found.currency),
         )
         name = stage.title + (f", {stage.model}" if several else "")

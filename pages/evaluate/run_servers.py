@@ -17,8 +17,8 @@ from cimemories.llm.vllm_server import Phase, ServerState
 from cimemories.seeds import SeedError
 from cimemories.seeds.presets import Kind, Preset, load_presets
 from cimemories.store.engine import Store
-from cimemories.texts import visible
-from cimemories.ui import annotator, page, safe, tables
+from cimemories.text import count, percent, visible
+from cimemories.ui import annotator, page, safe
 from pages.evaluate import run_same_servers
 
 LOOK_SECONDS = 2
@@ -61,7 +61,7 @@ def draw(store: Store) -> None:
             "Start a server", ":material/add:", "run_servers.box.start", lambda: _form(workspace), expanded=not live
         )
     if ended:
-        label = f"{len(ended)} server{'s' if len(ended) != 1 else ''} that ended"
+        label = f"{count(len(ended), 'server')} that ended"
         page.fold(label, ":material/history:", "run_servers.box.ended", lambda: _all_ended(workspace, ended))
     page.fold(
         "Servers of recorded answers",
@@ -135,8 +135,8 @@ def _figures(state: ServerState) -> safe.Html:
         f"{now.running:,}",
         f"{now.waiting:,}",
         "–" if now.tokens_per_second is None else f"{now.tokens_per_second:,.0f}",
-        tables.percent(after.hit_rate) or "–",
-        tables.percent(now.kv_use) or "–",
+        percent(after.hit_rate),
+        percent(now.kv_use),
     )
     heads = [safe.tag("th", title, cls="ci-number") for title in titles]
     cells = [safe.tag("td", value, cls="ci-number") for value in values]

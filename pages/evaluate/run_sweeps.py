@@ -27,6 +27,7 @@ from cimemories.store import runs, work
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import RETRIABLE, SweepRow
+from cimemories.text import count
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_detail, run_new, run_servers
@@ -279,7 +280,7 @@ def _plain(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plan(store: Store, spec: SweepSpec) -> None:
     """What it would come to, once somebody asks, and the start."""
-    cells = f"{len(spec.runs)} run{'s' if len(spec.runs) != 1 else ''}"
+    cells = count(len(spec.runs), "run")
     asked = repr(spec.source)
     judges = ", ".join("the matcher" if judge.kind != "llm" else judge.model for judge in spec.runs[0].judges)
     safe.inline(f"{spec.name}: {cells} on {spec.dataset}, judged by {judges}.")
@@ -311,7 +312,7 @@ def _estimated(found: SweepEstimate) -> None:
         cells = [safe.tag("td", word) for word in words]
         if spec.base_url == SIMULATOR:
             cells[0] = safe.tag("td", spec.model, " ", page.SIMULATED)
-        cells += [safe.tag("td", tables.count(number), cls="ci-number") for number in numbers]
+        cells += [safe.tag("td", count(number), cls="ci-number") for number in numbers]
         rows.append(safe.tag("tr", *cells, safe.tag("td", cost, cls="ci-number")))
     with st.container(height=260 if len(found.cells) > 6 else "content", border=False):
         safe.show(safe.tag("table", *rows, cls="ci-grid"))
@@ -427,7 +428,7 @@ def _told(found: SweepTable) -> None:
     st.progress(settled / planned if planned else 0.0)
     words = [
         f"{row.status}: {found.done} of {len(found.cells)} runs done",
-        f"{tables.count(settled)} of {tables.count(planned)} responses judged",
+        f"{count(settled)} of {count(planned)} responses judged",
     ]
     if cost.known or not cost.unpriced:
         words.append(f"cost {cost.words()}")

@@ -11,6 +11,7 @@ from cimemories.store import datasets, runs
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, shared_store
 from cimemories.store.runs import RunRow
+from cimemories.text import count
 from cimemories.ui import page, url
 
 LIST, NEW, SWEEPS, SERVERS = "list", "new", "sweeps", "servers"
@@ -23,7 +24,7 @@ def draw() -> None:
         rows = list(reversed(runs.all_rows(connection)))
         data = datasets.all_rows(connection)
     active = sum(row.status in ACTIVE for row in rows)
-    number = f"{len(rows)} run{'s' if len(rows) != 1 else ''}"
+    number = count(len(rows), "run")
     takeaway = f"{number} in this workspace, {active} at work." if rows else "No run yet."
     page.head("Runs", takeaway, simulated=bool(rows) and all(row.simulated for row in rows))
     tab = _tab()

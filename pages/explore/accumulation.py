@@ -7,7 +7,8 @@ import streamlit as st
 from cimemories.flows.scope import Scope
 from cimemories.metrics.accumulation import Accumulation, Order, accumulation
 from cimemories.metrics.one_user import one_user, users
-from cimemories.ui import page, safe, tables, url
+from cimemories.text import count, percent
+from cimemories.ui import page, safe, url
 from pages.explore.accumulation_curves import draw_curves, draw_first_leak, draw_hazard, draw_presenter, draw_tasks
 from pages.explore.run_scope import caveats, run_scope
 
@@ -60,7 +61,7 @@ def draw() -> None:
 
 
 def _takeaway(asked: Scope, found: Accumulation, coverage: float) -> str:
-    missing = f" Only {tables.percent(coverage)} of the responses are judged." if coverage < 0.99 else ""
+    missing = f" Only {percent(coverage)} of the responses are judged." if coverage < 0.99 else ""
     if asked.labelling is None or not found.curves.profiles:
         return f"{asked.run.name}: nothing can be measured yet."
     n, most = max(found.curves.ns), found.most
@@ -68,11 +69,11 @@ def _takeaway(asked: Scope, found: Accumulation, coverage: float) -> str:
     if half is None:
         return f"{asked.run.name}: no private attribute was revealed in any of up to {most} tasks of a user.{missing}"
     text = (
-        f"{asked.run.name}: {tables.percent(found.at(n, 1))} of a user's private attributes are revealed after one "
-        f"task, {tables.percent(found.at(n, most))} after {'all' if most > 1 else 'the'} {most}, with {n} "
+        f"{asked.run.name}: {percent(found.at(n, 1))} of a user's private attributes are revealed after one "
+        f"task, {percent(found.at(n, most))} after {'all' if most > 1 else 'the'} {most}, with {n} "
         f"message{'s' if n > 1 else ''} a task"
     )
-    late = f"; half of that after {half} task{'s' if half > 1 else ''}" if most > 1 else ""
+    late = f"; half of that after {count(half, 'task')}" if most > 1 else ""
     return f"{text}{late}.{missing}"
 
 

@@ -9,6 +9,7 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.metrics.accumulation import Accumulation, Clock, Order, Survival, baseline, hazard
 from cimemories.metrics.one_user import OneUser, first_leak
+from cimemories.text import count, percent, shortened
 from cimemories.ui import charts, exports, page, presenter, safe, tables, url
 from cimemories.ui.charts import GREY, Line
 from cimemories.ui.presenter import Dropped, Show, Slide
@@ -24,7 +25,15 @@ def draw_curves(flows: Flows, asked: Scope, found: Accumulation, ns: list[int], 
     if user is not None:
         line = list(user.curves[most])
         drawn.append(
-            Line(user.name, range(len(line)), line, INAPPROPRIATE, width=2.5, steps=True, end=f"X {_short(user.name)}")
+            Line(
+                user.name,
+                range(len(line)),
+                line,
+                INAPPROPRIATE,
+                width=2.5,
+                steps=True,
+                end=f"X {shortened(user.name, 18)}",
+            )
         )
     growing = found.curves.growing()
     first_end = int((growing < growing[0]).argmax()) - 1 if growing[-1] < growing[0] else None
@@ -61,9 +70,9 @@ def draw_hazard(asked: Scope, found: Accumulation, ns: list[int], user: OneUser 
     last = frame[(frame["n"] == most) & (frame["tasks"] > 0)]["hazard"].dropna()
     title = "Hazard: no task reveals anything"
     if last.any():
-        title = f"Hazard: the first task reveals {tables.percent(last.iloc[0])} of what is private"
+        title = f"Hazard: the first task reveals {percent(last.iloc[0])} of what is private"
         if len(last) > 1:
-            title += f", the last {tables.percent(last.iloc[-1])} of what is left"
+            title += f", the last {percent(last.iloc[-1])} of what is left"
     frame = frame[frame["n"].isin(ns)][["n", "tasks", "hazard", "growing", "profiles"]]
     if user is not None:
         own = hazard(user.curves[most])
@@ -108,7 +117,7 @@ def _means(frame: pd.DataFrame, ns: list[int], column: str, *, bands: bool = Fal
                 charts.shade(place, len(ns)),
                 low=low if bands else (),
                 high=high if bands else (),
-                end=f"n = {n}, {tables.percent(value[-1])}" if bands else f"n = {n}",
+                end=f"n = {n}, {percent(value[-1])}" if bands else f"n = {n}",
                 note=[f"[{a * 100:.1f}, {b * 100:.1f}]" for a, b in zip(low, high, strict=True)] if bands else (),
             )
         )
@@ -123,26 +132,22 @@ def _baseline(found: Accumulation, even: list[float], n: int) -> Line:
 
 def _title(found: Accumulation, even: float, n: int) -> str:
     end = found.at(n, found.most)
-    title = f"After {found.most} tasks {tables.percent(end)} are revealed at n = {n}"
+    title = f"After {found.most} tasks {percent(end)} are revealed at n = {n}"
     if not end:
         return f"After {found.most} tasks nothing private is revealed"
-    return f"{title}; if leaks did not repeat themselves it would be {tables.percent(even)}"
+    return f"{title}; if leaks did not repeat themselves it would be {percent(even)}"
 
 
 def _counts(found: Accumulation) -> str:
     return (
-        f"share of {tables.count(found.attributes)} private attributes (inappropriate somewhere) of {_people(found)}, "
-        f"{tables.count(found.flows)} flows, all orders of tasks alike; 95 % band over "
+        f"share of {count(found.attributes)} private attributes (inappropriate somewhere) of {_people(found)}, "
+        f"{count(found.flows)} flows, all orders of tasks alike; 95 % band over "
         f"{'users' if found.curves.profiles >= 5 else 'attributes (too few users)'}"
     )
 
 
 def _people(found: Accumulation) -> str:
-    return f"{found.curves.profiles} user{'' if found.curves.profiles == 1 else 's'}"
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 18 else f"{name[:17]}…"
+    return count(found.curves.profiles, "user")
 
 
 def _table(frame: pd.DataFrame, asked: Scope) -> None:
@@ -176,7 +181,7 @@ def draw_first_leak(flows: Flows, asked: Scope, user: OneUser | None, way: Order
     with way_of_counting:
         clock = _clock()
     found = first_leak(flows, asked, user.profile if user else None, way, seed, clock)
-    whose = f"of {user.name}" if user else f"of {people} user{'' if people == 1 else 's'}"
+    whose = f"of {user.name}" if user else f"of {count(people, 'user')}"
     title = _first_title(found)
     fig = charts.figure(
         [
@@ -188,7 +193,7 @@ def draw_first_leak(flows: Flows, asked: Scope, user: OneUser | None, way: Order
                 low=found.low.tolist(),
                 high=found.high.tolist(),
                 steps=True,
-                end=tables.percent(float(found.silent[-1])),
+                end=percent(float(found.silent[-1])),
                 note=[
                     f"[{100 * a:.1f}, {100 * b:.1f}], {number} at risk"
                     for a, b, number in zip(found.low, found.high, found.at_risk, strict=True)
@@ -197,7 +202,7 @@ def draw_first_leak(flows: Flows, asked: Scope, user: OneUser | None, way: Order
         ],
         title=title,
         subtitle=(
-            f"Kaplan-Meier, {tables.count(found.attributes)} attributes {whose}, {tables.count(found.leaked)} leak; "
+            f"Kaplan-Meier, {count(found.attributes)} attributes {whose}, {count(found.leaked)} leak; "
             "any message of a task; band: attributes taken as independent"
         ),
         x_title=CLOCKS[clock],
@@ -252,11 +257,11 @@ def _first_title(found: Survival) -> str:
     if not found.leaked:
         return "No attribute leaks at any time"
     after = found.median if found.median is not None else int(found.times[-1])
-    tasks = f"{after} task{'' if after == 1 else 's'}"
+    tasks = count(after, "task")
     tasks += " where they are private" if found.clock == Clock.EXPOSURES else ""
     if found.median is not None:
         return f"Half of the attributes have leaked after {tasks}"
-    return f"{tables.percent(float(found.silent[-1]))} of the attributes are still private after {tasks}"
+    return f"{percent(float(found.silent[-1]))} of the attributes are still private after {tasks}"
 
 
 def _first_table(frame: pd.DataFrame, asked: Scope, clock: Clock) -> None:

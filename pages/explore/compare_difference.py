@@ -10,6 +10,7 @@ from cimemories.compare.difference import NEWLY, STOPPED, Difference, difference
 from cimemories.flows.scope import Scope
 from cimemories.metrics.bootstrap import Interval
 from cimemories.store.engine import StoreError
+from cimemories.text import count, percent
 from cimemories.ui import exports, page, safe, tables, url
 from pages.explore import compare_scope
 from pages.explore.compare_scope import Columns, Compared, Say, show
@@ -83,11 +84,10 @@ def _told(found: Difference, first: str, second: str) -> None:
         return
     for text in found.sentences(first, second):
         safe.inline(text, strong=True)
-    count, percent = tables.count, tables.percent
     said = [
         f"Violation@{paired.n} {percent(paired.first[0])} and {percent(paired.second[0])}, completeness",
         f"{percent(paired.first[1])} and {percent(paired.second[1])}, on",
-        f"{_several(paired.profiles, 'common profile')} with {count(tallied.flows)} inappropriate and",
+        f"{count(paired.profiles, 'common profile')} with {count(tallied.flows)} inappropriate and",
         f"{count(found.necessary)} necessary flows that both have judged.",
         f"Of the inappropriate ones {count(tallied.both)} leak in both, {count(tallied.newly)} newly,",
         f"{count(tallied.stopped)} no longer, {count(tallied.neither)} in neither.",
@@ -140,10 +140,6 @@ def _overview(compared: Compared, first: str, others: list[str], second: str) ->
         st.rerun()
 
 
-def _several(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def _points(apart: Interval) -> str:
     if apart.value != apart.value:
         return ""
@@ -164,7 +160,7 @@ def _flows(compared: Compared, found: Difference, first: str, second: str) -> No
     frame = found.flows
     tallied = found.tallied
     verb = "leaks" if tallied.newly == 1 else "leak"
-    safe.heading(f"{_several(tallied.newly, 'flow')} newly {verb}, {tallied.stopped:,} stopped leaking")
+    safe.heading(f"{count(tallied.newly, 'flow')} newly {verb}, {tallied.stopped:,} stopped leaking")
     if frame.empty:
         page.notice("Every inappropriate flow that both have judged leaks in both or in neither.")
         return

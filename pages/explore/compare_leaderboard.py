@@ -14,11 +14,11 @@ from cimemories.compare.leaderboard import (
     leaderboard_takeaway,
     memory_words,
     names,
-    percent,
 )
 from cimemories.metrics.bootstrap import Interval
 from cimemories.metrics.breakdown import Baseline
 from cimemories.seeds.published import Figure, PublishedMeasure
+from cimemories.text import count, percent
 from cimemories.ui import exports, page, safe, tables, url
 from cimemories.ui.safe import Html, tag
 from pages.explore import compare_scope
@@ -138,7 +138,7 @@ def _lines(line: Line, name: str, compared: Compared) -> list[Html]:
             "td",
             _bold(percent(line.numbers.coverage), not line.covered),
             cls="ci-number",
-            title=f"{tables.count(line.numbers.judged)} of {tables.count(line.run.expected)} responses judged",
+            title=f"{count(line.numbers.judged)} of {count(line.run.expected)} responses judged",
         ),
         tag("td", str(line.run.samples) if compared.n is None else f"{line.n} of {line.run.samples}", cls="ci-number"),
         tag("td", line.scope.judge_text),
@@ -160,7 +160,7 @@ def _measured(found: Interval, spread: float | None = None, rests_on: int = 0, u
     if found.value != found.value:
         return tag("td", UNDEFINED, cls="ci-number")
     apart = f" ± {100 * spread:.1f}" if spread is not None and spread == spread else ""
-    about = f"{tables.count(rests_on)} {unit}, {found.users} profiles" if unit else f"{found.users} profiles"
+    about = f"{count(rests_on)} {unit}, {found.users} profiles" if unit else f"{found.users} profiles"
     small = tag("div", bounds_text(found), cls="ci-muted")
     return tag("td", tag("b", percent(found.value)), apart, small, cls="ci-number", title=about)
 
@@ -168,7 +168,7 @@ def _measured(found: Interval, spread: float | None = None, rests_on: int = 0, u
 def _rate(line: Line) -> Html:
     rate = line.numbers.leak_rate
     macro = percent(rate.macro)
-    about = f"{tables.count(rate.reveals)} of {tables.count(rate.draws)} exposures; mean over contexts {macro}"
+    about = f"{count(rate.reveals)} of {count(rate.draws)} exposures; mean over contexts {macro}"
     return tag("td", percent(rate.micro), cls="ci-number", title=about)
 
 

@@ -17,6 +17,7 @@ from cimemories.store import datasets, judgements
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
+from cimemories.text import html_escaped
 from cimemories.ui import charts, exports, page, safe, tables, url
 from cimemories.ui.tables import Column
 from pages.explore.run_scope import label_choice
@@ -206,7 +207,7 @@ def show(
     more = LINE * (len(lines) - 1)
     height = drawing.fig.layout.height + more
     head = {
-        "text": "<br>".join(charts.escaped(line) for line in lines),
+        "text": "<br>".join(html_escaped(line) for line in lines),
         "y": 1 - HEAD / height,
         "yref": "container",
         "yanchor": "top",

@@ -37,6 +37,7 @@ from cimemories.compare.sensitivity import (
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.metrics.breakdown import PARTS, WORDS, By, flow_coverage
 from cimemories.store.engine import StoreError
+from cimemories.text import count, percent
 from cimemories.ui import exports, page, safe, tables, url
 from cimemories.ui.page import Moved, rule_sliders
 from cimemories.ui.safe import Html, tag
@@ -166,7 +167,7 @@ def _persona_row(row: Row, keys: list[str]) -> Html:
 def _cell(value: float, small: str) -> Html:
     if value != value:
         return tag("td", "–", cls="ci-number")
-    return tag("td", tag("b", tables.percent(value)), tag("div", small, cls="ci-muted"), cls="ci-number")
+    return tag("td", tag("b", percent(value)), tag("div", small, cls="ci-muted"), cls="ci-number")
 
 
 def profiles_part(compared: Compared, found: Study, measure: Measure) -> None:
@@ -423,9 +424,9 @@ def _numbers(compared: Compared, tried: Trial, measure: Measure) -> None:
                 *(_moved(row, name) for name in ("violation", "completeness", "balanced")),
                 tag(
                     "td",
-                    tables.percent(row["speaks"]),
+                    percent(row["speaks"]),
                     cls="ci-number",
-                    title=f"now {tables.percent(row['speaks_now'])}",
+                    title=f"now {percent(row['speaks_now'])}",
                 ),
                 *counts,
             )
@@ -449,10 +450,10 @@ def _moved(row: Row, name: str) -> Html:
     """The number, and by how many points it differs from now."""
     change = 100 * row[f"{name}_change"]
     if row[name] != row[name]:
-        return tag("td", "–", cls="ci-number", title=f"now {tables.percent(row[f'{name}_now'])}")
+        return tag("td", "–", cls="ci-number", title=f"now {percent(row[f'{name}_now'])}")
     said = "" if change != change or abs(change) < 0.05 else f"{change:+.1f} points"
     small = tag("div", said or "as now", cls="ci-muted")
-    return tag("td", tag("b", tables.percent(row[name])), small, cls="ci-number")
+    return tag("td", tag("b", percent(row[name])), small, cls="ci-number")
 
 
 def _place(now: float, then: float) -> Html:
@@ -465,4 +466,4 @@ def _place(now: float, then: float) -> Html:
 def _counted(row: Row, name: str) -> Html:
     change = row[name] - row[f"{name}_now"]
     small = tag("div", f"{change:+,.0f}" if change else "", cls="ci-muted")
-    return tag("td", tables.count(row[name]), small, cls="ci-number")
+    return tag("td", count(row[name]), small, cls="ci-number")

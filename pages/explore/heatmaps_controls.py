@@ -13,6 +13,7 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.metrics.headline import Headline
 from cimemories.metrics.heatmap import By, Change, Difference, Grid, Order, WorstCell, cell_flows, flows_of_both
+from cimemories.text import count, percent
 from cimemories.ui import exports, page, safe, tables, url
 from cimemories.ui.tables import Column
 
@@ -99,11 +100,11 @@ def _counts(found: Grid, place: tuple[int, int]) -> str:
     wrong, needed = int(found.violation_pairs[place]), int(found.completeness_pairs[place])
     said = []
     if wrong:
-        share = tables.percent(float(found.violation[place]))
-        said.append(f"violation@{found.n} {share} of {tables.count(wrong)} inappropriate pairs")
+        share = percent(float(found.violation[place]))
+        said.append(f"violation@{found.n} {share} of {count(wrong)} inappropriate pairs")
     if needed:
-        share = tables.percent(float(found.completeness[place]))
-        said.append(f"completeness {share} of {tables.count(needed)} necessary pairs")
+        share = percent(float(found.completeness[place]))
+        said.append(f"completeness {share} of {count(needed)} necessary pairs")
     text = ", ".join(said) or "no pair that counts"
     return f"{text[0].upper()}{text[1:]}."
 
@@ -142,19 +143,19 @@ def takeaway(asked: Scope, found: Grid, most: WorstCell | None, numbers: Headlin
     """The sentence of the head."""
     if asked.labelling is None or most is None:
         return f"{asked.run.name}: nothing can be measured yet."
-    share, complete = tables.percent(numbers.violation[found.n]), tables.percent(numbers.completeness)
+    share, complete = percent(numbers.violation[found.n]), percent(numbers.completeness)
     leaked = "nothing inappropriate was revealed"
     if most.share:
         leaked = (
             f"most leaked pairs {where(found, most.row, most.column)} "
-            f"({tables.percent(most.share)} of {tables.count(most.pairs)} inappropriate pairs)"
+            f"({percent(most.share)} of {count(most.pairs)} inappropriate pairs)"
         )
     text = (
-        f"{asked.run.name}: violation@{found.n} {share} of {tables.count(numbers.attributes)} attributes, "
+        f"{asked.run.name}: violation@{found.n} {share} of {count(numbers.attributes)} attributes, "
         f"completeness {complete}; {leaked}."
     )
     if numbers.coverage < 0.99:
-        text += f" Only {tables.percent(numbers.coverage)} of the responses are judged."
+        text += f" Only {percent(numbers.coverage)} of the responses are judged."
     return text
 
 
@@ -170,17 +171,14 @@ def completeness_title(found: Grid, least: WorstCell | None) -> str:
     if least is None:
         return "Completeness: nothing was necessary"
     place = where(found, least.row, least.column)
-    return (
-        f"Completeness: most is left out {place} ({tables.percent(least.share)} of {tables.count(least.pairs)} pairs)"
-    )
+    return f"Completeness: most is left out {place} ({percent(least.share)} of {count(least.pairs)} pairs)"
 
 
 def subtitle(found: Grid) -> str:
     """What the maps rest on."""
     wrong, needed = found.violation_pairs.sum(), found.completeness_pairs.sum()
     return (
-        f"{tables.count(wrong)} inappropriate and {tables.count(needed)} necessary pairs, {_sides_text(found)}; "
-        "hatched: no such pair"
+        f"{count(wrong)} inappropriate and {count(needed)} necessary pairs, {_sides_text(found)}; hatched: no such pair"
     )
 
 
@@ -191,8 +189,8 @@ def changed(found: Difference, first: str, second: str, measure: str) -> str:
     if not change.cells:
         return f"{second} and {first} have no cell in common"
     text = (
-        f"{second} {told} more than {first} in {tables.count(change.higher)} of {tables.count(change.cells)} cells, "
-        f"less in {tables.count(change.lower)}"
+        f"{second} {told} more than {first} in {count(change.higher)} of {count(change.cells)} cells, "
+        f"less in {count(change.lower)}"
     )
     if change.points:
         text += f"; most {where(found.first, change.row, change.column)} ({change.points:+.1f} points)"
@@ -202,8 +200,7 @@ def changed(found: Difference, first: str, second: str, measure: str) -> str:
 def pairs_of_both(found: Difference, second: str) -> str:
     """What the colours of a difference mean, and what it rests on."""
     numbers = [
-        f"{tables.count(part.violation_pairs.sum())} inappropriate and "
-        f"{tables.count(part.completeness_pairs.sum())} necessary pairs"
+        f"{count(part.violation_pairs.sum())} inappropriate and {count(part.completeness_pairs.sum())} necessary pairs"
         for part in (found.first, found.second)
     ]
     counted = f"{numbers[0]} in each" if found.same_pairs else f"{numbers[0]} before, {numbers[1]} after"
@@ -214,10 +211,7 @@ def pairs_of_both(found: Difference, second: str) -> str:
 
 
 def _sides_text(found: Grid) -> str:
-    return (
-        f"{tables.count(len(found.rows))} {PLURAL[found.rows.by]} by "
-        f"{tables.count(len(found.columns))} {PLURAL[found.columns.by]}"
-    )
+    return f"{count(len(found.rows))} {PLURAL[found.rows.by]} by {count(len(found.columns))} {PLURAL[found.columns.by]}"
 
 
 # ---- heatmaps controls
@@ -411,8 +405,8 @@ def most(found: Grid, rows: By) -> int:
         shown = min(wanted, number)
         if number > shown:
             safe.inline(
-                f"The {shown} rows with the most leaked pairs; {tables.count(number - shown)} of "
-                f"{tables.count(number)} ({SIDES[rows].lower()}) are left out here, none in the exported table.",
+                f"The {shown} rows with the most leaked pairs; {count(number - shown)} of "
+                f"{count(number)} ({SIDES[rows].lower()}) are left out here, none in the exported table.",
                 muted=True,
             )
     url.put(most=None if wanted == MOST[1] else wanted)

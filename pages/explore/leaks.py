@@ -10,7 +10,8 @@ from cimemories.flows.scope import Scope
 from cimemories.leaks import gallery
 from cimemories.leaks.table import view_of
 from cimemories.model import Strength
-from cimemories.ui import page, safe, tables, url
+from cimemories.text import count
+from cimemories.ui import page, safe, url
 from cimemories.ui.safe import tag
 from pages.explore import leaks_gallery, leaks_message
 from pages.explore.leaks_message import Browsed, browsed
@@ -42,12 +43,12 @@ def _takeaway(found: Browsed, examples: pd.DataFrame) -> str:
     full = examples[examples["strength"] == Strength.FULL] if len(examples) else examples
     if full.empty:
         return f"{named}: no inappropriate flow was revealed."
-    said = f"{named}: {tables.count(len(full))} inappropriate flows were revealed at least once, "
+    said = f"{named}: {count(len(full))} inappropriate flows were revealed at least once, "
     if found.every:
         run, most = next(iter(full["run"].value_counts().items()))
-        return f"{said}most of them ({tables.count(int(most))}) by {found.scopes[str(run)].run.name}."
+        return f"{said}most of them ({count(int(most))}) by {found.scopes[str(run)].run.name}."
     always = int((full["reveals"] == full["draws"]).sum())
-    return f"{said}{tables.count(always)} of them in every sample."
+    return f"{said}{count(always)} of them in every sample."
 
 
 def _gallery(found: Browsed, examples: pd.DataFrame) -> None:

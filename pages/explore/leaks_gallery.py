@@ -17,6 +17,7 @@ from cimemories.leaks.gallery import Agreement, Certainty, Facet, Kind, Narrowed
 from cimemories.leaks.table import LeakRow
 from cimemories.model import Strength
 from cimemories.store.engine import Store, StoreError
+from cimemories.text import count
 from cimemories.ui import annotator, page, presses, safe, tables, url
 from cimemories.ui.safe import join, tag
 from pages.explore.leaks_message import Browsed
@@ -105,9 +106,9 @@ def _exports(rows: list[LeakRow], gone: int) -> None:
     words, markdown, latex = st.columns([6, 2, 2], vertical_alignment="center")
     simulated = sum(bool(row.simulated) for row in rows)
     with words:
-        said = f"{tables.count(len(rows))} examples as a table of task, recipient, leaked attribute, excerpt and model."
-        said += f" {tables.count(simulated)} are simulated and marked so." if simulated else ""
-        said += f" {tables.count(gone)} are leaks no more and left out." if gone else ""
+        said = f"{count(len(rows))} examples as a table of task, recipient, leaked attribute, excerpt and model."
+        said += f" {count(simulated)} are simulated and marked so." if simulated else ""
+        said += f" {count(gone)} are leaks no more and left out." if gone else ""
         safe.inline(said, muted=True)
     for column, label, made, file, kind in (
         (markdown, "Markdown", table.as_markdown, "leaks.md", "text/markdown"),
@@ -296,12 +297,12 @@ def draw_filters(examples: pd.DataFrame, found: Narrowed, now: Wanted, scopes: d
     people = dict(zip(once["profile"].astype(str), once["user"], strict=True))
     for facet in PARAM:
         counts = found.counts[facet]
-        values = [value for value, count in found.whole[facet].items() if count]
+        values = [value for value, number in found.whole[facet].items() if number]
         if len(values) < 2 and set(now[facet]) <= set(values):
             continue
 
         def words(value: str, facet: Facet = facet, counts: dict[str, int] = counts) -> str:
-            return f"{_filter_name(facet, value, scopes, people)} ({tables.count(counts.get(value, 0))})"
+            return f"{_filter_name(facet, value, scopes, people)} ({count(counts.get(value, 0))})"
 
         if facet in LONG:
             _long(facet, sorted(values, key=counts.__getitem__, reverse=True), words, now)
@@ -462,9 +463,9 @@ def bar(flows: Flows, ids: Sequence[str], at: str | None, *, of: int) -> None:
         views(flows.store)
     number = None if at is None or at not in ids else list(ids).index(at) + 1
     with where:
-        left = tables.count(len(ids))
-        words = f"{tables.count(number)} of {left}" if number else f"{left} examples"
-        without = f" ({tables.count(of)} without filters)" if len(ids) != of else ""
+        left = count(len(ids))
+        words = f"{count(number)} of {left}" if number else f"{left} examples"
+        without = f" ({count(of)} without filters)" if len(ids) != of else ""
         safe.show(
             tag(
                 "div",

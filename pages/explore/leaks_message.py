@@ -16,6 +16,7 @@ from cimemories.leaks.message import LeakView, Memory, Sample, judge_answers
 from cimemories.metrics.headline import NO, PARTLY, Headline
 from cimemories.model import JudgementStatus, Label, ResponseStatus, Strength
 from cimemories.store.engine import StoreError, shared_store
+from cimemories.text import count
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.safe import Html, Kind, Marked, join, tag
 from pages.explore.run_scope import run_scope
@@ -229,7 +230,7 @@ def _every(runs: int) -> Browsed:
         of = "" if datasets < 2 else f" of {datasets} datasets"
         rest = runs - len(found)
         without = f"; {rest} without a judge of messages left out" if rest else ""
-        safe.inline(f"{tables.count(len(found))} runs{of}{without}.", muted=True)
+        safe.inline(f"{count(len(found))} runs{of}{without}.", muted=True)
     with among:
         _among(ALL)
     return Browsed(flows, {asked.run.id: asked for asked in found}, None, True, top)

@@ -14,7 +14,8 @@ from cimemories.metrics.headline import Headline, JudgeQuotes, headline
 from cimemories.store import audits, decisions, judgements, runs
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.judgements import MESSAGE, JudgeRow
-from cimemories.ui import page, safe, tables, url
+from cimemories.text import count, percent
+from cimemories.ui import page, safe, url
 
 WORDS = {Verdicts.JUDGE: "the judge's", Verdicts.PEOPLE: "people's, then the judge's"}
 AGAINST = {Labels.DECISIONS: "{:,} decisions, then consensus", Labels.CONSENSUS: "consensus alone"}
@@ -119,8 +120,7 @@ def _grounded(quotes: Sequence[JudgeQuotes]) -> bool:
         )
     with right:
         said = "; ".join(
-            f"{item.judge}: {tables.count(item.ungrounded)} of {tables.count(item.claims)} full claims "
-            f"({tables.percent(item.share)})"
+            f"{item.judge}: {count(item.ungrounded)} of {count(item.claims)} full claims ({percent(item.share)})"
             for item in quotes
         )
         safe.inline(f"Quotes that are not in the text, {said}.", muted=True)
@@ -181,7 +181,7 @@ def _verdicts(store: Store, asked: Scope) -> Verdicts:
         with store.read() as connection:
             said = len(audits.standing(audits.of_run(connection, asked.run.id)))
         safe.inline(
-            f"People's verdicts are in: in {tables.count(said)} audited places theirs counts in place of the judge's "
+            f"People's verdicts are in: in {count(said)} audited places theirs counts in place of the judge's "
             "(in full: revealed, anything else: not). Everywhere else, and in the marks inside messages, it is the "
             "judge's.",
             muted=True,

@@ -13,6 +13,7 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.decisions import Newest
 from cimemories.store.engine import Store, shared_store
 from cimemories.store.runs import RunRow
+from cimemories.text import count
 from cimemories.ui import annotator, page, safe, tables, url
 from pages.start import home_leaders
 
@@ -34,7 +35,7 @@ def main() -> None:
             lambda: url.page_link("profiles", "Import a file", icon=":material/upload_file:"),
         )
         return
-    sizes = f"{_counted(len(here.datasets), 'dataset')} and {_counted(len(here.runs), 'run')}"
+    sizes = f"{count(len(here.datasets), 'dataset')} and {count(len(here.runs), 'run')}"
     page.head("CIMemories Studio", f"{sizes}. {active or 'Nothing'} {'are' if active > 1 else 'is'} running.")
     if all(DEMO in (row.origin, row.name) for row in here.datasets):
         _tour(here)
@@ -54,10 +55,6 @@ def main() -> None:
             "A run has a model write messages for every profile and context, and a judge find what each one reveals.",
             lambda: url.page_link("runs", "Start a run", icon=":material/play_circle:", dataset=here.datasets[-1].id),
         )
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _tour(here: Contents) -> None:
@@ -99,7 +96,7 @@ def _next_steps(here: Contents) -> None:
         url.page_link("runs", "Go to the run", icon=NEXT, run=stopped[-1].id)
     elif incomplete:
         run = incomplete[-1]
-        missing, expected = tables.count(run.expected - run.judged), tables.count(run.expected)
+        missing, expected = count(run.expected - run.judged), count(run.expected)
         safe.inline(f"The run '{run.name}' finished with failures: {missing} of {expected} messages lack a judgement.")
         url.page_link("runs", "See what is missing", icon=NEXT, run=run.id)
     if not here.runs:
@@ -144,7 +141,7 @@ def _last_pair(last: Newest, me: str) -> None:
 
 def _last_run(run: RunRow) -> None:
     badge = (" ", page.SIMULATED) if run.simulated else ()
-    state = f": {run.status}, {tables.count(run.judged)} of {tables.count(run.expected)} messages judged."
+    state = f": {run.status}, {count(run.judged)} of {count(run.expected)} messages judged."
     safe.show(safe.tag("div", f"You last viewed the run '{run.name}'", *badge, state, cls="ci-line"))
     url.page_link("runs", "Open the run", icon=NEXT, run=run.id)
 

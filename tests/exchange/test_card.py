@@ -13,11 +13,11 @@ from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile,
 from cimemories.curation import editing
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.exchange import freezing
-from cimemories.exchange.card import dataset_card, escaped
+from cimemories.exchange.card import dataset_card
 from cimemories.model import Label
 from cimemories.store import datasets, decisions
 from cimemories.store.engine import Store, StoreError
-from cimemories.texts import visible
+from cimemories.text import markdown_escaped, visible
 
 HOSTILE = "x | ![a](http://e.org/a.png) <img src=x>\n# Not a heading `code` [b](http://e.org) www.e.org a@e.org $x$ *y*"
 NAME = " ".join(HOSTILE.split())  # names have no line ends
@@ -103,7 +103,7 @@ def test_no_text_makes_markup_of_itself(sqlite_store: Store) -> None:
 
 @given(st.text(max_size=60))
 def test_escaped_text_is_one_line_that_reads_the_same(text: str) -> None:
-    found = escaped(text)
+    found = markdown_escaped(text)
     assert "\n" not in found and "\r" not in found
     undone = re.sub(r"\\([\\`*_\[\]<>&#|~!$])", r"\1", found).replace("\N{WORD JOINER}", "")
     expected = visible(" ".join(text.encode("utf-8", "replace").decode().split()))

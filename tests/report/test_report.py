@@ -17,7 +17,7 @@ from worlds import add_dataset, add_judge, add_labels, add_run, ask, plan_run, r
 
 from cimemories.agreement.judges import judges_agreement
 from cimemories.compare.difference import difference
-from cimemories.compare.leaderboard import bounds_text, percent
+from cimemories.compare.leaderboard import bounds_text
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows, shared_flows
@@ -30,6 +30,7 @@ from cimemories.report.render import as_html, as_markdown
 from cimemories.store import decisions, judgements, work
 from cimemories.store.engine import Store, StoreError, canonical_json, open_store
 from cimemories.store.tables import labelling, response, run
+from cimemories.text import percent
 
 CLOCK = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cimemories.model import Label
-from cimemories.texts import visible
+from cimemories.text import visible
 from cimemories.ui.safe import (
     CELL_LIMIT,
     FOLD,

@@ -1,0 +1,115 @@
+"""Text made fit to be shown: shares and counts, one line of a long text, escaping for HTML and Markdown, control
+characters made visible, credentials in addresses hidden.
+
+Names and messages come from models, files and other people. A terminal obeys control characters (they move the cursor,
+set the title, write to the clipboard), and an override of the writing direction shows `evil.example` as something else.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from typing import Any
+
+# C0 and C1 controls, the line separators that only some programs break lines at, and the embeddings, overrides and
+# isolates of the writing direction. Its plain marks stay: people who write Arabic or Hebrew need them.
+CONTROL = "\r(?!\n)|[\x00-\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
+_CONTROL = re.compile(CONTROL)
+_LAYOUT = frozenset("\n\t")
+_USER = re.compile(r"(?<=://)(?:[^\s'\"<>]*@|[^\s'\"<>/]*%40)")
+_SECRET_FIELD = re.compile(
+    r"((?:[;?&]|%3B|%3F|%26)(?:[\w.%-]*(?:key|token|secret|passw|passfile|pwd|credential|auth|signature)[\w.%-]*"
+    r"|options)(?:=|%3D))[^\s;&#'\"<>]+",
+    re.IGNORECASE,
+)
+HIDDEN = "[hidden]"
+UNDEFINED = "–"
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>&#|~!$])")
+
+
+def percent(share: float | None) -> str:
+    """0.1237 as '12.4 %'; a dash for None and nan."""
+    return UNDEFINED if share is None or share != share else f"{100 * share:.1f} %"
+
+
+def exact_percent(share: float) -> str:
+    """A share that somebody has set, with up to four digits: 0.6667 as '66.67 %', 1.0 as '100 %'."""
+    return f"{100 * share:.4g} %"
+
+
+def count(number: float | None, noun: str = "", plural: str = "") -> str:
+    """3412 as '3,412', with a noun as '1 profile' or '2 profiles'; plural: where English makes another. A dash
+    for None and nan."""
+    if number is None or number != number:
+        return UNDEFINED
+    if not noun:
+        return f"{number:,.0f}"
+    many = f"{noun[:-1]}ies" if re.search(r"[^aeiou]y$", noun) else f"{noun}s"
+    return f"{number:,.0f} {noun if number == 1 else plural or many}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """'a', 'a and b', 'a, b and c'; '' for nothing."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def shortened(text: object, limit: int) -> str:
+    """The text in one line of at most `limit` characters, the last of them … where something was cut."""
+    line = _one_line(text)
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def html_escaped(text: object, limit: int | None = None) -> str:
+    """One line as HTML that reads the same; limit: as in `shortened`."""
+    return html.escape(_one_line(text) if limit is None else shortened(text, limit))
+
+
+def markdown_escaped(text: object) -> str:
+    """Any text as Markdown that reads the same in a line or a table cell: one line, no markup, links or addresses."""
+    line = _MARKDOWN.sub(r"\\\1", _one_line(text))
+    # Bare addresses are made links by some readers: a joiner that takes no room breaks them up.
+    return re.sub(r"(?i)(:)(?=//)|(@)(?=\w)|\b(www)(?=\.)", lambda hit: f"{hit[0]}\N{WORD JOINER}", line)
+
+
+def _one_line(text: object) -> str:
+    """Without line breaks, control characters visible; halves of surrogate pairs, which cannot be sent, as '?'."""
+    return visible(" ".join(str(text).encode("utf-8", "replace").decode("utf-8").split()))
+
+
+def visible(text: str) -> str:
+    """The text with each control character as a visible one, one for one, so that positions in it stay: ␛ for an
+    escape, ␦ for an override of the writing direction. Line ends and tabs stay."""
+    return _CONTROL.sub(_picture, text)
+
+
+def visible_in(value: Any) -> Any:
+    """The same for every text in a value of lists and dicts."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, dict):
+        return {key: visible_in(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [visible_in(item) for item in value]
+    return value
+
+
+def _picture(found: re.Match[str]) -> str:
+    character = found[0]
+    if character in _LAYOUT:
+        return character
+    code = ord(character)
+    if code < 0x20:
+        return chr(0x2400 + code)  # Unicode's pictures of the control characters
+    return "\u2421" if code == 0x7F else "\u2426"
+
+
+def has_control(text: str) -> bool:
+    """Whether the text holds a control character, line ends and tabs among them."""
+    return _CONTROL.search(text) is not None
+
+
+def without_credentials(text: str) -> str:
+    """The text with user and password of every address hidden, and every field of one that is named like a secret:
+    `http://[hidden]@host/v1?api_key=[hidden]`."""
+    return _SECRET_FIELD.sub(rf"\1{HIDDEN}", _USER.sub(f"{HIDDEN}@", text))
