@@ -1,9 +1,12 @@
 """What a run would ask, use, cost and take, before anything of it is planned. Nothing is written.
 
-Servers are asked what they are, as the run would ask them: whose answers the record holds depends on it.
+    result = estimate(store, spec, find_labels=effective_labels)
+    result.requests, result.cost_least, result.cost_most, result.assumptions
 
-    found = estimate(store, spec, find_labels=effective_labels)
-    found.requests, found.cost_least, found.cost_most, found.assumptions
+The jobs of the run are made by the code that a worker makes them with (respond.py, judging.py), for a client that asks
+nobody. What the record answers is followed as a worker would follow it; where it does not, a made-up answer stands in,
+so that judgements of messages that are not written yet are counted too. Servers are asked what they are, as the run
+would ask them: whose answers the record holds depends on it.
 
 Numbers of calls are exact as far as nobody's answer decides about them. Lengths come from the real prompts; what an
 answer will be long is taken from recorded calls of the same kind and model, or is the limit that the run sets.
@@ -11,7 +14,7 @@ answer will be long is taken from recorded calls of the same kind and model, or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -19,71 +22,43 @@ from typing import Any, cast
 import sqlalchemy as sa
 
 from cimemories.evaluation.costs import JUDGE, MODEL, Prices, asked_in, money, role_of
-from cimemories.evaluation.judging import (
-    CHECK,
-    LLM,
-    Judge,
-    check_request,
-    facts,
-    judge_request,
-    parts_of,
-    response_format,
-    wording,
-)
+from cimemories.evaluation.judging import Judge, Step
 from cimemories.evaluation.planning import (
     JUDGE_TOKENS,
     FindLabels,
     JudgeSpec,
     LookUp,
+    Prepared,
     RunSpec,
     Server,
     judge_limit,
-    judge_parameters,
-    judge_prompt,
     look_up,
-    refuse_simulated_judges,
-    seed_of,
-    thinking_of,
-    told_apart,
-    wording_of,
+    prepare,
 )
-from cimemories.evaluation.respond import (
-    GATE,
-    RESPOND,
-    REWRITE,
-    Mitigation,
-    Place,
-    Writer,
-    gate_schema,
-    held,
-    memory_lines,
-    part,
-    read_gate,
-    response_status,
-)
-from cimemories.llm import client
+from cimemories.evaluation.respond import GATE, RESPOND, REWRITE, Mitigation, Place, Writer, held, part, response_job
 from cimemories.llm.client import Client
-from cimemories.llm.endpoint import EndpointError
+from cimemories.llm.endpoint import Endpoint, EndpointError
+from cimemories.llm.executor import Job
 from cimemories.llm.identity import origin_of
 from cimemories.llm.worker import SIMULATOR
-from cimemories.model import Attribute, ChatRequest, ResponseStatus
-from cimemories.seeds.prompts import Prompt, load_prompt
 from cimemories.store import calls, datasets
-from cimemories.store.calls import NOT_KNOWN, Answer, Held, Learned, Origin, Wanted, request_body
+from cimemories.store.calls import NOT_KNOWN, Answer, Learned, Origin, Wanted, request_body
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, canonical_json
-from cimemories.store.judgements import REASONING
 
-# ---- expected
-#
-# The calls of a run that is not planned yet, place by place: what each kind asks, and what the record answers already.
-#
-# What is known is built as a worker would build it, so that a call which the record holds is found under its very key.
-# What depends on an answer that nobody has given yet is counted, and its length taken from what is known.
+# ---- counting
+
+MESSAGE = "\x00message\x00"  # stands for a message that is not written yet; no prompt holds it
 
 
-NOBODY = cast(Client, None)  # requests are built, none is asked
-_HOLE = "\x00text\x00"  # where a message is to stand; no prompt holds it
+class CountingClient(Client):
+    """Stands where a run has a client: says whose recorded answers serve it, and asks nobody."""
+
+    def __init__(self, endpoint: Endpoint, origin: Origin) -> None:
+        self.endpoint, self.simulated, self._origin = endpoint, origin.simulated, origin
+
+    def origin(self, model: str) -> Origin:
+        return self._origin
 
 
 @dataclass
@@ -108,14 +83,15 @@ class Counted:
     unknown: int = 0
     last: str = ""
 
-    def prompt(self, text: str, times: int = 1, *, least: int | None = None, unknown: int = 0) -> None:
-        """Count a prompt that is to be asked so many times. least: its length without what is not known."""
-        shared = common(self.last, text)
-        self.characters += len(text) * times
-        self.least += (len(text) if least is None else least) * times
-        self.shared += shared + len(text) * (times - 1)
-        self.unknown += unknown
-        self.last = text
+    def prompt(self, text: str, shortest: str, times: int) -> None:
+        """Count a prompt that is to be asked so many times. shortest: what it may be instead."""
+        bare = text.replace(MESSAGE, "")
+        self.unknown += times * (len(bare) < len(text))
+        shared = common(self.last, bare)
+        self.characters += len(bare) * times
+        self.least += len(shortest.replace(MESSAGE, "")) * times
+        self.shared += shared + len(bare) * (times - 1)
+        self.last = bare
 
 
 def common(first: str, second: str) -> int:
@@ -130,203 +106,113 @@ def common(first: str, second: str) -> int:
     return low
 
 
+@dataclass(frozen=True)
+class _Planned:
+    """A job of the run. times: for how many samples alike. shortest: the job that it may be instead, where a made-up
+    answer led to it; no such job is in the record."""
+
+    job: Job
+    times: int = 1
+    shortest: Job | None = None
+
+
 @dataclass
-class Walk:
-    """Goes through the places of a run. n: of the model's server. origin: whose recorded answers may serve it; judged:
-    the same of each judge. before: answers to what is owed that are of servers which are not known."""
+class Counter:
+    """Follows the jobs of a run to their end. known: keys of calls that have been counted, here or in a run before.
+    unnamed: draws to be asked that the record answers by servers that are not known."""
 
     connection: sa.Connection
-    writer: Writer
-    judges: Sequence[Judge]
-    origin: Origin
-    judged: Sequence[Origin]
-    n: bool
-    asked: set[str]  # keys of calls that have been counted, here or in a run before
+    known: set[str]
     kinds: dict[tuple[str, str], Counted] = field(default_factory=dict)
-    before: int = 0
-    _texts: dict[tuple[object, ...], str] = field(default_factory=dict)
+    unnamed: int = 0
 
-    def counted(self, kind: str, model: str) -> Counted:
-        return self.kinds.setdefault((kind, model), Counted(kind, model))
+    def count(self, jobs: Sequence[Job]) -> None:
+        """Count these jobs, and all that follow from them."""
+        wave = [_Planned(job) for job in jobs]
+        while wave:
+            # One look-up for a whole wave: a profile has hundreds of calls, and a query costs more than a key.
+            answers = iter(self._recorded([item.job for item in wave if item.shortest is None]))
+            wave = [after for item in wave for after in self._after(item, {} if item.shortest else next(answers))]
 
-    def profile(self, places: Sequence[Place]) -> None:
-        """Count all that is asked in the places of one profile."""
-        self._texts.clear()
-        first = [(place, *self._first(place)) for place in places]
-        finals: list[tuple[Place, list[Answer], int]] = []
-        if self.writer.mitigation == Mitigation.NONE:
-            finals = [
-                (place, list(found.values()), len(place.responses) - len(found))
-                for place, _, found in self._look(RESPOND, first)
-            ]
-        elif self.writer.mitigation == Mitigation.GATE:
-            finals = list(self._behind_gates(self._look(GATE, first)))
-        else:
-            finals = list(self._behind_drafts(self._look(RESPOND, first)))
-        for number, judge in enumerate(self.judges):
-            self._judged(judge, self.judged[number], finals)
+    def _recorded(self, jobs: Sequence[Job]) -> Iterator[Mapping[int, Answer | None]]:
+        """Count these jobs; gives what the record answers of each, by draw."""
+        wanted = [
+            Wanted(canonical_json(request_body(job.request)), job.draws, job.client.origin(job.request.model))
+            for job in jobs
+        ]
+        looked_up = list(self._look_up(wanted, [bool(_step(job).made_up(MESSAGE)) for job in jobs]))
+        unnamed = [
+            Wanted(item.body, list(keys), Origin(item.origin.simulated))
+            for item, (_, keys) in zip(wanted, looked_up, strict=True)
+            if keys and item.origin.server and not item.origin.fresh and not item.origin.counts_before
+        ]
+        self.unnamed += sum(map(len, calls.held_draws(self.connection, unnamed)))
+        for job, (answers, keys) in zip(jobs, looked_up, strict=True):
+            new = sum(key not in self.known for key in keys.values())
+            self.known.update(keys.values())
+            counted = self._counted(job)
+            counted.draws += len(job.draws)
+            counted.recorded += len(job.draws) - new
+            if new:
+                self._ask(_Planned(job), new)
+            yield answers
 
-    def _first(self, place: Place) -> tuple[ChatRequest, Sequence[int]]:
-        writer, draws = self.writer, tuple(sorted(place.responses))
-        if writer.mitigation == Mitigation.GATE and writer.before is not None:
-            attributes = place.held.profile.attributes
-            listed = self._once(("gate", place.held.attribute_ids), lambda: numbered(attributes))
-            form = response_format(gate_schema(len(attributes)), writer.schema)
-            return writer.request(writer.before.render(memories=listed, **place.words()), form), draws
-        return self._message(place, place.held), draws
+    def _look_up(
+        self, wanted: Sequence[Wanted], is_read: Sequence[bool]
+    ) -> Iterator[tuple[Mapping[int, Answer | None], Mapping[int, str]]]:
+        """What the record answers of each request, and the keys of the rest, both by draw. An answer from which nothing
+        follows is not read (None): there are thousands of judgements, some with long reasoning before them."""
+        read = iter(calls.held(self.connection, [item for item, of in zip(wanted, is_read, strict=True) if of]))
+        rest = [item for item, of in zip(wanted, is_read, strict=True) if not of]
+        draws = iter(calls.held_draws(self.connection, rest))
+        for item, of in zip(wanted, is_read, strict=True):
+            if of:
+                held = next(read)
+                yield held.answers, held.owed
+            else:
+                there = next(draws)
+                yield dict.fromkeys(there), item.origin.keys(item.body, [d for d in item.draws if d not in there])
 
-    def _message(self, place: Place, shown: ProfileRecord) -> ChatRequest:
-        lines = self._once(
-            ("lines", shown.attribute_ids), lambda: memory_lines(self.writer.lines, shown.profile.attributes)
-        )
-        return self.writer.request(self.writer.prompt.render(memories=lines, **place.words()))
+    def _counted(self, job: Job) -> Counted:
+        key = job.kind, job.request.model
+        return self.kinds.setdefault(key, Counted(*key))
 
-    def _once(self, key: tuple[object, ...], make: Callable[[], str]) -> str:
-        if key not in self._texts:
-            self._texts[key] = make()
-        return self._texts[key]
+    def _ask(self, item: _Planned, draws: int) -> None:
+        """Count the requests for so many draws."""
+        counted, n = self._counted(item.job), item.job.client.endpoint.n_at_once
+        requests = 1 if n and item.times == 1 else draws
+        counted.owed += draws
+        counted.requests += requests
+        text, shortest = item.job.request.messages[0][1], (item.shortest or item.job).request.messages[0][1]
+        # Samples whose gates choose the same memories are one request.
+        counted.least_requests += 1 if n and shortest != text else requests
+        counted.prompt(text, shortest, requests)
 
-    def _look(
-        self, kind: str, asked: Sequence[tuple[Place, ChatRequest, Sequence[int]]]
-    ) -> Iterator[tuple[Place, ChatRequest, dict[int, Answer]]]:
-        """What the record answers of these requests; the rest is counted as to be asked."""
-        wanted = [Wanted(canonical_json(request_body(item)), draws, self.origin) for _, item, draws in asked]
-        there = calls.held(self.connection, wanted)
-        self.before += self._unnamed(wanted, there)
-        counted = self.counted(kind, self.writer.model)
-        for (place, item, draws), known in zip(asked, there, strict=True):
-            found = known.answers
-            earlier = sum(key in self.asked for key in known.owed.values())
-            owed = len(draws) - len(found) - earlier
-            self.asked.update(known.owed.values())
-            counted.draws += len(draws)
-            counted.recorded += len(found) + earlier
-            counted.owed += owed
-            if owed:
-                requests = 1 if self.n else owed
-                counted.requests += requests
-                counted.least_requests += requests
-                counted.prompt(item.messages[0][1], requests)
-            yield place, item, found
-
-    def _unnamed(self, wanted: Sequence[Wanted], there: Sequence[Held]) -> int:
-        """How many of the draws that are owed are answered by servers that are not known."""
-        if self.origin.server is None or self.origin.fresh is not None or self.origin.counts_before:
-            return 0
-        unnamed = Origin(self.origin.simulated)
-        left = [Wanted(w.body, tuple(h.owed), unnamed) for w, h in zip(wanted, there, strict=True) if h.owed]
-        return sum(map(len, calls.held_draws(self.connection, left)))
-
-    def _behind_gates(
-        self, gates: Iterator[tuple[Place, ChatRequest, dict[int, Answer]]]
-    ) -> Iterator[tuple[Place, list[Answer], int]]:
-        for place, _, found in list(gates):
-            held, chosen = place.held, dict[tuple[int, ...], list[int]]()
-            for draw, answer in found.items():
-                if response_status(answer)[0] == ResponseStatus.OK:
-                    try:
-                        positions = read_gate(answer.content, len(held.attribute_ids))
-                    except client.AnswerError:
-                        continue
-                    chosen.setdefault(positions, []).append(draw)
-            asked = [
-                (place, self._message(place, part(held, [held.attribute_ids[p] for p in positions])), sorted(draws))
-                for positions, draws in chosen.items()
-            ]
-            messages = [answer for _, _, got in self._look(RESPOND, asked) for answer in got.values()]
-            missing = len(place.responses) - len(found)
-            if missing:
-                self._unknown_messages(place, missing)
-            yield place, messages, missing + sum(len(draws) for draws in chosen.values()) - len(messages)
-
-    def _unknown_messages(self, place: Place, missing: int) -> None:
-        """Messages behind a gate that has not chosen: as long as with all memories at most, without any at least."""
-        counted = self.counted(RESPOND, self.writer.model)
-        counted.draws += missing
-        counted.owed += missing
-        counted.requests += missing
-        counted.least_requests += 1 if self.n else missing
-        full = self._message(place, place.held).messages[0][1]
-        bare = self.writer.prompt.render(memories="", **place.words())
-        counted.prompt(full, missing, least=len(bare))
-
-    def _behind_drafts(
-        self, drafts: Iterator[tuple[Place, ChatRequest, dict[int, Answer]]]
-    ) -> Iterator[tuple[Place, list[Answer], int]]:
-        prompt = self.writer.before
-        assert prompt is not None
-        for place, _, found in list(drafts):
-            good = {d: a for d, a in found.items() if response_status(a)[0] == ResponseStatus.OK}
-            asked = [
-                (place, self.writer.request(prompt.render(draft=answer.content or "", **place.words())), (draw,))
-                for draw, answer in good.items()
-            ]
-            messages = [answer for _, _, got in self._look(REWRITE, asked) for answer in got.values()]
-            missing = len(place.responses) - len(found)
-            counted = self.counted(REWRITE, self.writer.model)
-            bare = prompt.render(draft="", **place.words())
-            for _ in range(missing):
-                counted.draws += 1
-                counted.owed += 1
-                counted.requests += 1
-                counted.least_requests += 1
-                counted.prompt(bare, unknown=1)
-            yield place, messages, missing + len(good) - len(messages)
-
-    def _judged(self, judge: Judge, origin: Origin, finals: Sequence[tuple[Place, list[Answer], int]]) -> None:
-        if judge.prompt is None:
+    def _after(self, item: _Planned, answers: Mapping[int, Answer | None]) -> Iterator[_Planned]:
+        """What follows from the recorded answers of a job, and from made-up ones where there are none."""
+        job, step = item.job, _step(item.job)
+        if item.shortest is not None:
+            counted = self._counted(job)
+            counted.draws += item.times
+            self._ask(item, item.times)
+        texts = step.made_up(MESSAGE)
+        if not texts:
             return
-        kind = "check" if judge.kind == CHECK else "judge"
-        counted = self.counted(kind, judge.model)
-        asked: dict[str, tuple[Wanted, str]] = {}
-        for place, messages, missing in finals:
-            texts = [
-                self._text(judge, answer) for answer in messages if response_status(answer)[0] == ResponseStatus.OK
-            ]
-            for request in (r for text in texts if text is not None for r in self._requests(judge, place, text)):
-                counted.draws += 1
-                wanted = Wanted(canonical_json(request_body(request)), (0,), origin)
-                key = origin.keys(wanted.body, wanted.draws)[0]
-                if key not in self.asked:
-                    asked[key] = wanted, request.messages[0][1]
-            for request in self._requests(judge, place, "") if missing else ():
-                counted.draws += missing
-                counted.owed += missing
-                counted.requests += missing
-                counted.least_requests += missing
-                counted.prompt(request.messages[0][1], missing, unknown=missing)
-        self.asked.update(asked)
-        there = calls.held_draws(self.connection, [wanted for wanted, _ in asked.values()])
-        for (_, text), known in zip(asked.values(), there, strict=True):
-            if known:
-                continue
-            counted.owed += 1
-            counted.requests += 1
-            counted.least_requests += 1
-            counted.prompt(text)
-        counted.recorded = counted.draws - counted.owed
-
-    def _text(self, judge: Judge, answer: Answer) -> str | None:
-        text = answer.reasoning if judge.channel == REASONING else answer.content
-        return text if (text or "").strip() else None
-
-    def _requests(self, judge: Judge, place: Place, text: str) -> Iterator[ChatRequest]:
-        prompt = cast(Prompt, judge.prompt)
-        if judge.kind == CHECK:
-            yield check_request(judge, prompt, place.context, text)
-            return
-        attributes = place.held.profile.attributes
-        for start, end in parts_of(len(attributes), judge.split):
-            asked = attributes[start:end]
-            frame = self._once(
-                ("judge", prompt.sha256, place.held.attribute_ids[start:end]),
-                lambda of=asked: wording(prompt, facts(prompt, of), _HOLE),  # type: ignore[misc]
+        if answers:
+            yield from map(_Planned, step.following({draw: answer for draw, answer in answers.items() if answer}))
+        missing = [draw for draw in job.draws if draw not in answers]
+        if missing:
+            longest, *shorter = (
+                step.following({missing[0]: Answer("", missing[0], calls.OK, "", 0.0, "", content=t, reasoning=t)})
+                for t in texts
             )
-            yield judge_request(judge, prompt, len(asked), frame.replace(_HOLE, text))
+            shortest = shorter[-1] if shorter else longest
+            times = item.times * len(missing)
+            yield from (_Planned(long, times, short) for long, short in zip(longest, shortest, strict=True))
 
 
-def numbered(attributes: Sequence[Attribute]) -> str:
-    return client.numbered([item.statement for item in attributes])
+def _step(job: Job) -> Step:
+    return cast(Step, job.settle)
 
 
 def places_of(
@@ -506,16 +392,49 @@ class Estimate:
         )
 
 
-@dataclass(frozen=True)
-class _Known:
-    """What earlier runs teach: their manifests, and the connection to read their calls with."""
+def estimate(
+    store: Store,
+    spec: RunSpec,
+    *,
+    find_labels: FindLabels | None = None,
+    concurrency: int = 32,
+    counted: set[str] | None = None,
+    look_up: LookUp = partial(look_up, retries=1),
+) -> Estimate:
+    """What a run would come to. Raises StoreError, SeedError or CompositionError where it could not be planned.
 
-    connection: sa.Connection
-    manifests: Manifests
+    counted: keys of calls that runs before it will have made: they count as recorded. Its own are added. look_up: how a
+    server is asked; one that does not answer is taken as the newest run found it.
+    """
+    spec.checked()
+    what, unreachable = spec.memory.read(), dict[str, None]()
+    with store.read() as connection:
+        dataset, manifests = datasets.named(connection, spec.dataset), calls.manifests(connection)
+    source = find_labels(store, dataset.id) if find_labels and what.needs_labels else None
 
-    def runs_of(self, role: str, model: str) -> list[str]:
-        found = [i for i, manifest in self.manifests if any(name == model for name, _ in asked_in(manifest, role))]
-        return found[:5]
+    def fallback(error: EndpointError, judge: JudgeSpec | None) -> Server:
+        model, base_url = (judge.model, judge.base_url) if judge else (spec.model, spec.base_url)
+        last = _last_known(manifests, JUDGE if judge else MODEL, model, base_url)
+        instead = "counted as if the server that was last asked there answered" if last else "none of it is counted"
+        reason = str(error).split(". ")[0].rstrip(".")
+        unreachable[f"what the record holds of {model} at {base_url} is not known ({reason}): {instead}"] = None
+        return last or Server(simulated=base_url == SIMULATOR)
+
+    prepared = prepare(store, spec, look_up, fallback)
+    writer, places = _writer(store, prepared), 0
+    with store.read() as connection:
+        counter = Counter(connection, set() if counted is None else counted)
+        contexts = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
+        for profile_id in datasets.profile_ids(connection, dataset.id, spec.profiles):
+            record = datasets.profile_record(connection, profile_id)
+            positions = None if what.is_plain else held(what, record, source.labels if source else None)
+            of_profile = places_of(record, spec.samples, positions, contexts)
+            places += len(of_profile)
+            counter.count([response_job(writer, place) for place in of_profile])
+        if not places:
+            raise StoreError(f"'{spec.dataset}' has no context for the memory '{what.label}': there is nothing to run.")
+        stages, assumptions = _stages(_Experience(connection, manifests, prepared), counter)
+    return Estimate(places, places * spec.samples, stages, assumptions, concurrency, spec.cap, tuple(unreachable))
 
 
 def _last_known(manifests: Manifests, role: str, model: str, base_url: str) -> Server | None:
@@ -529,246 +448,156 @@ def _last_known(manifests: Manifests, role: str, model: str, base_url: str) -> S
     return None
 
 
-def estimate(
-    store: Store,
-    spec: RunSpec,
-    *,
-    find_labels: FindLabels | None = None,
-    concurrency: int = 32,
-    asked: set[str] | None = None,
-    look_up: LookUp = partial(look_up, retries=1),
-) -> Estimate:
-    """What a run would come to. Raises StoreError, SeedError or CompositionError where it could not be planned.
+def _writer(store: Store, prepared: Prepared) -> Writer:
+    """Who writes in the run, and who judges, with clients that ask nobody."""
+    spec = prepared.spec
 
-    asked: keys of calls that runs before it will have asked: they count as recorded. Its own are added. look_up: how a
-    server is asked; one that does not answer is taken as the newest run found it.
-    """
-    spec.checked()
-    what, wording = spec.memory.read(), wording_of(spec)
-    with store.read() as connection:
-        dataset = datasets.named(connection, spec.dataset)
-    source = find_labels(store, dataset.id) if find_labels and what.needs_labels else None
-    with store.read() as connection:
-        manifests = calls.manifests(connection)
-    asking = _Asking(store, manifests, look_up)
-    schema = spec.mitigation == Mitigation.GATE
-    server = asking.server(MODEL, spec.base_url, spec.api_key_env, spec.model, spec.samples, schema, spec.seed)
+    def client(base_url: str, server: Server) -> CountingClient:
+        origin = origin_of(store, server.simulated, server.identity, "planned" if spec.fresh else None)
+        return CountingClient(Endpoint(base_url, n_at_once=server.n), origin)
+
+    planned = [*prepared.judges, *([prepared.checker] if prepared.checker else [])]
     judges = [
-        (judge, asking.server(JUDGE, judge.base_url, judge.api_key_env, judge.model, 1, True, None))
-        for judge in spec.judges
-        if judge.kind == LLM
+        Judge(
+            0,
+            judge.kind,
+            judge.spec.model,
+            judge.parameters,
+            client(judge.spec.base_url, judge.server),
+            judge.prompt,
+            judge.spec.split,
+            judge.schema,
+            judge.spec.channel,
+        )
+        for judge in planned
+        if judge.server is not None
     ]
-    origin = _origin(store, spec, server)
-    judged = [_origin(store, spec, of) for _, of in judges]
-    with store.read() as connection:
-        known = _Known(connection, manifests)
-        refuse_simulated_judges(server.simulated, judges)
-        seats = [_judge(judge, of) for judge, of in judges]
-        seats += [_checker(spec, *judges[0])] if spec.check == "model" and judges else []
-        walk = Walk(
-            connection,
-            Writer(
-                NOBODY,
-                spec.model,
-                wording.respond,
-                wording.lines,
-                spec.parameters(server.token_limit, thinking_of(spec.preset)),
-                seed_of(spec, server),
-                (),
-                Mitigation(spec.mitigation),
-                wording.before,
-                server.schema,
-            ),
-            seats,
-            origin,
-            # What is behind the judges is the task check, which asks the first judge's model.
-            judged + judged[:1] * (len(seats) - len(judges)),
-            server.n,
-            set() if asked is None else asked,
-        )
-        contexts = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
-        places = 0
-        for profile_id in datasets.profile_ids(connection, dataset.id, spec.profiles):
-            record = datasets.profile_record(connection, profile_id)
-            positions = None if what.is_plain else held(what, record, source.labels if source else None)
-            found = places_of(record, spec.samples, positions, contexts)
-            places += len(found)
-            walk.profile(found)
-        if not places:
-            raise StoreError(f"'{spec.dataset}' has no context for the memory '{what.label}': there is nothing to run.")
-        return _told(known, spec, server, judges, walk, places, concurrency, asking.unreachable)
+    return Writer(
+        client(spec.base_url, prepared.server),
+        spec.model,
+        prepared.wording.respond,
+        prepared.wording.lines,
+        prepared.parameters,
+        prepared.seed,
+        judges,
+        Mitigation(spec.mitigation),
+        prepared.wording.before,
+        prepared.server.schema,
+    )
 
 
-@dataclass
-class _Asking:
-    """Asks servers what they are, and falls back on what is known of them. unreachable: of whom that was, in words."""
+@dataclass(frozen=True)
+class _Experience:
+    """What is known of calls to come: what earlier runs teach (their manifests, the newest first), and what the run
+    itself says."""
 
-    store: Store
+    connection: sa.Connection
     manifests: Manifests
-    look_up: LookUp
-    unreachable: dict[str, None] = field(default_factory=dict)
+    prepared: Prepared
 
-    def server(
-        self, role: str, base_url: str, key_env: str, model: str, samples: int, wants_schema: bool, seed: int | None
-    ) -> Server:
-        """What the run would find out of a server, by the same questions."""
-        try:
-            found = self.look_up(base_url, key_env, model, samples, wants_schema, seed)
-        except EndpointError as error:
-            last = _last_known(self.manifests, role, model, base_url)
-            counted = "counted as if the server that was last asked there answered" if last else "none of it is counted"
-            reason = str(error).split(". ")[0].rstrip(".")
-            told = f"what the record holds of {model} at {base_url} is not known ({reason}): {counted}"
-            self.unreachable[told] = None
-            found = last or Server(simulated=base_url == SIMULATOR)
-        return told_apart(self.store, base_url, found)
-
-
-def _origin(store: Store, spec: RunSpec, server: Server) -> Origin:
-    """Whose recorded answers would serve calls to a server."""
-    return origin_of(store, server.simulated, server.identity, "planned" if spec.fresh else None)
-
-
-def _judge(judge: JudgeSpec, server: Server) -> Judge:
-    parameters, schema = judge_parameters(judge, server), judge.schema or server.schema
-    return Judge(0, LLM, judge.model, parameters, None, judge_prompt(judge), judge.split, schema, judge.channel)
-
-
-def _checker(spec: RunSpec, judge: JudgeSpec, server: Server) -> Judge:
-    parameters = judge_parameters(judge, server)
-    prompt = spec.prompts.get("check") or load_prompt("check")
-    return Judge(0, CHECK, judge.model, parameters, None, prompt, None, server.schema)
-
-
-def _told(
-    known: _Known,
-    spec: RunSpec,
-    server: Server,
-    judges: Sequence[tuple[JudgeSpec, Server]],
-    walk: Walk,
-    places: int,
-    concurrency: int,
-    unreachable: Mapping[str, None],
-) -> Estimate:
-    said: dict[str, None] = {}
-    stages: list[StageEstimate] = []
-    last = REWRITE if spec.mitigation == Mitigation.REWRITE else RESPOND
-    message = _learned(known, last, spec.model, server.simulated)
-    draft = _learned(known, RESPOND, spec.model, server.simulated)
-    for (kind, model), counted in walk.kinds.items():
+    def _runs(self, kind: str, model: str) -> list[str]:
         role = role_of(kind)
-        simulated = server.simulated if role != JUDGE else next(s.simulated for j, s in judges if j.model == model)
-        ratio = calls.characters_a_token(known.connection, known.runs_of(role, model), model, simulated)
+        return [i for i, manifest in self.manifests if model in (name for name, _ in asked_in(manifest, role))][:5]
+
+    def _simulated(self, kind: str, model: str) -> bool:
+        if role_of(kind) == MODEL:
+            return self.prepared.server.simulated
+        return next(judge.simulated for judge in self.prepared.judges if judge.spec.model == model)
+
+    def learned(self, kind: str, model: str) -> Learned | None:
+        """Means over the recorded calls of this kind and model; None where there is none."""
+        run_ids = self._runs(kind, model)
+        return calls.learned(self.connection, run_ids, kind, model, self._simulated(kind, model)) if run_ids else None
+
+    def characters_a_token(self, kind: str, model: str) -> float | None:
+        return calls.characters_a_token(self.connection, self._runs(kind, model), model, self._simulated(kind, model))
+
+    def limit(self, kind: str, model: str) -> tuple[int, str]:
+        """The most tokens that one completion may have, and what that is. Where no limit is sent, the server's context
+        bounds it; where that is not known either, it is taken to be as much as a judge is allowed."""
+        limits = [(self.prepared.spec.max_tokens, self.prepared.server)]
+        if role_of(kind) == JUDGE:
+            judges = [judge for judge in self.prepared.judges if judge.server and judge.spec.model == model]
+            limits = [(judge_limit(judge.spec, judge.server), judge.server) for judge in judges if judge.server]
+        sent = [limit for limit, _ in limits if limit is not None]
+        if len(sent) == len(limits):
+            return max(sent), f"the limit of {max(sent):,} completion tokens each, as an upper bound"
+        context = max((server.max_model_len or 0 for limit, server in limits if limit is None), default=0)
+        if context:
+            return context, f"no limit is sent: the server's context of {context:,} tokens each, as an upper bound"
+        return JUDGE_TOKENS, f"no limit is sent, and the server's is not known: {JUDGE_TOKENS:,} completion tokens each"
+
+    def prices(self, kind: str, model: str) -> Prices | None:
+        spec = self.prepared.spec
+        if role_of(kind) == MODEL:
+            return spec.prices
+        return next((judge.prices for judge in spec.judges if judge.model == model and judge.prices), None)
+
+
+def _stages(known: _Experience, counter: Counter) -> tuple[tuple[StageEstimate, ...], tuple[str, ...]]:
+    """The stages in tokens, time and money, and what these numbers rest on."""
+    stages: list[StageEstimate] = []
+    assumptions: dict[str, None] = {}
+    for (kind, model), counted in counter.kinds.items():
+        measured = known.characters_a_token(kind, model)
+        ratio = measured or CHARACTERS_A_TOKEN
         if counted.requests:
-            said[_ratio_words(model, ratio)] = None
-        ratio = ratio or CHARACTERS_A_TOKEN
-        limit, bound = _limit(spec, kind, model, server, judges)
-        text = draft if kind == REWRITE else message
-        length = text.characters if text else _limit(spec, RESPOND, spec.model, server, judges)[0] * ratio
-        if counted.unknown and text is None:
-            said["a message that is not written yet is taken to be as long as its limit lets it be"] = None
-        stages.append(
-            _stage(known, counted, role, simulated, ratio, limit, length, text is not None, _prices(spec, kind, model))
+            text = f"{ratio:.2f} characters a token, as counted in recorded calls of {model}"
+            missing = f"{ratio:g} characters a token: no call of {model} is recorded in a run yet"
+            assumptions[text if measured else missing] = None
+        # A message that is not written yet is as long as others of its kind, or as its limit lets it be. What is
+        # rewritten is a draft, what is judged is what a run ends with.
+        writer = known.prepared.spec.model
+        rewritten = known.prepared.spec.mitigation == Mitigation.REWRITE and kind != REWRITE
+        message = known.learned(REWRITE if rewritten else RESPOND, writer)
+        length = message.characters if message else known.limit(RESPOND, writer)[0] * ratio
+        if counted.unknown and message is None:
+            assumptions["a message that is not written yet is taken to be as long as its limit lets it be"] = None
+        limit, bound = known.limit(kind, model)
+        learned = known.learned(kind, model)
+        unknown = counted.unknown * length
+        stage = StageEstimate(
+            kind=kind,
+            model=model,
+            draws=counted.draws,
+            recorded=counted.recorded,
+            requests=counted.requests,
+            requests_least=counted.least_requests,
+            prompt_tokens=round((counted.characters + unknown) / ratio),
+            prompt_tokens_least=round((counted.least + (unknown if message else 0)) / ratio),
+            cacheable=round(counted.shared / ratio),
+            completion_tokens=round(counted.owed * (learned.completion_tokens if learned else limit)),
+            completion_known=learned is not None,
+            seconds=learned.seconds * counted.requests if learned else None,
+            prices=known.prices(kind, model),
         )
-        said[_completion_words(stages[-1], counted, bound)] = None
-    said.update(dict.fromkeys(_more_words(stages, walk.before)))
-    said.pop("", None)
-    return Estimate(
-        places, places * spec.samples, tuple(stages), tuple(said), concurrency, spec.cap, tuple(unreachable)
-    )
+        stages.append(stage)
+        if stage.requests and learned:
+            mean = stage.completion_tokens / counted.owed
+            assumptions[f"{stage.title}: {mean:,.0f} completion tokens each, the mean of recorded calls of {model}"] = (
+                None
+            )
+        elif stage.requests:
+            assumptions[f"{stage.title}: {bound}; none is recorded yet"] = None
+    return tuple(stages), (*assumptions, *_general(stages, counter.unnamed))
 
 
-def _stage(
-    known: _Known,
-    counted: Counted,
-    role: str,
-    simulated: bool,
-    ratio: float,
-    limit: int,
-    length: float,
-    length_known: bool,
-    prices: Prices | None,
-) -> StageEstimate:
-    learned = _learned(known, counted.kind, counted.model, simulated)
-    completion = learned.completion_tokens if learned else limit
-    unknown = counted.unknown * length
-    return StageEstimate(
-        kind=counted.kind,
-        model=counted.model,
-        draws=counted.draws,
-        recorded=counted.recorded,
-        requests=counted.requests,
-        requests_least=counted.least_requests,
-        prompt_tokens=round((counted.characters + unknown) / ratio),
-        prompt_tokens_least=round((counted.least + (unknown if length_known else 0)) / ratio),
-        cacheable=round(counted.shared / ratio),
-        completion_tokens=round(counted.owed * completion),
-        completion_known=learned is not None,
-        seconds=learned.seconds * counted.requests if learned else None,
-        prices=prices,
-    )
-
-
-def _learned(known: _Known, kind: str, model: str, simulated: bool) -> Learned | None:
-    runs = known.runs_of(role_of(kind), model)
-    return calls.learned(known.connection, runs, kind, model, simulated) if runs else None
-
-
-def _limit(
-    spec: RunSpec, kind: str, model: str, server: Server, judges: Sequence[tuple[JudgeSpec, Server]]
-) -> tuple[int, str]:
-    """The most tokens that one completion may have, and what that is. Where no limit is sent, the server's context
-    bounds it; where that is not known either, it is taken to be as much as a judge is allowed."""
-    asked = [(spec.max_tokens, server)]
-    if role_of(kind) == JUDGE:
-        asked = [(judge_limit(judge, of), of) for judge, of in judges if judge.model == model]
-    sent = [limit for limit, _ in asked if limit is not None]
-    if len(sent) == len(asked):
-        return max(sent), f"the limit of {max(sent):,} completion tokens each, as an upper bound"
-    context = max((of.max_model_len or 0 for limit, of in asked if limit is None), default=0)
-    if context:
-        return context, f"no limit is sent: the server's context of {context:,} tokens each, as an upper bound"
-    return JUDGE_TOKENS, f"no limit is sent, and the server's is not known: {JUDGE_TOKENS:,} completion tokens each"
-
-
-def _prices(spec: RunSpec, kind: str, model: str) -> Prices | None:
-    if role_of(kind) != JUDGE:
-        return spec.prices
-    return next((judge.prices for judge in spec.judges if judge.model == model and judge.prices), None)
-
-
-def _ratio_words(model: str, ratio: float | None) -> str:
-    if ratio is None:
-        return f"{CHARACTERS_A_TOKEN:g} characters a token: no call of {model} is recorded in a run yet"
-    return f"{ratio:.2f} characters a token, as counted in recorded calls of {model}"
-
-
-def _completion_words(stage: StageEstimate, counted: Counted, bound: str) -> str:
-    if not stage.requests:
-        return ""
-    if stage.completion_known:
-        mean = stage.completion_tokens / counted.owed
-        return f"{stage.title}: {mean:,.0f} completion tokens each, the mean of recorded calls of {stage.model}"
-    return f"{stage.title}: {bound}; none is recorded yet"
-
-
-def _more_words(stages: Sequence[StageEstimate], before: int) -> list[str]:
-    found: list[str] = []
+def _general(stages: Sequence[StageEstimate], unnamed: int) -> Iterator[str]:
+    """What the numbers of all stages rest on."""
     if not any(stage.requests for stage in stages):
-        return found
-    if before:
-        found.append(
-            f"{before:,} of these calls are answered in the record by servers that are not known: where this server "
+        return
+    if unnamed:
+        yield (
+            f"{unnamed:,} of these calls are answered in the record by servers that are not known: where this server "
             f'gave those answers, `cimemories same-server URL "{NOT_KNOWN}"` lets them serve'
         )
     if any(stage.recorded for stage in stages):
-        found.append("what the record answers already is neither asked nor paid again")
+        yield "what the record answers already is neither asked nor paid again"
     if any(stage.cacheable for stage in stages):
-        found.append("how much of a shared beginning a server really takes from its cache is up to the server")
+        yield "how much of a shared beginning a server really takes from its cache is up to the server"
     if any(stage.requests != stage.requests_least for stage in stages):
-        found.append("behind a gate, samples that chose the same memories are one request; counted is one each")
+        yield "behind a gate, samples that chose the same memories are one request; counted is one each"
     if any(stage.kind in ("judge", "check") for stage in stages):
-        found.append("every message comes back and is judged")
+        yield "every message comes back and is judged"
     if any(stage.requests and stage.seconds is not None for stage in stages):
-        found.append("time as in the recorded calls, whatever load the server had then")
-    return found
+        yield "time as in the recorded calls, whatever load the server had then"

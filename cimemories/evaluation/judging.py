@@ -8,9 +8,12 @@ served from the record. One part that cannot be read leaves the whole judgement 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 
 import sqlalchemy as sa
 
@@ -166,8 +169,19 @@ def response_format(schema: Mapping[str, object], kind: str) -> dict[str, object
 def facts(prompt: Prompt, attributes: Sequence[Attribute]) -> str:
     """The attributes as a judge reads them."""
     if prompt.answers == KEYS:
-        return "\n".join(f"{client.one_line(a.key)} -> {client.one_line(a.statement)}" for a in attributes)
-    return client.numbered([a.statement for a in attributes])
+        return _keyed(tuple((a.key, a.statement) for a in attributes))
+    return _numbered(tuple(a.statement for a in attributes))
+
+
+# A judge reads the same attributes with each message of a profile.
+@lru_cache(maxsize=64)
+def _keyed(attributes: tuple[tuple[str, str], ...]) -> str:
+    return "\n".join(f"{client.one_line(key)} -> {client.one_line(statement)}" for key, statement in attributes)
+
+
+@lru_cache(maxsize=64)
+def _numbered(statements: tuple[str, ...]) -> str:
+    return client.numbered(statements)
 
 
 def wording(prompt: Prompt, read: str, text: str) -> str:
@@ -268,117 +282,146 @@ class Read:
         return self.reasoning if channel == REASONING else self.message
 
 
-def judge_response(connection: sa.Connection, judge: Judge, read: Read) -> Sequence[Job]:
-    """Judge one response: what needs no model at once, in the transaction at hand; else by the job that is returned."""
-    text = read.text(judge.channel)
-    if not (text or "").strip():
+class Step(ABC):
+    """What comes after a call of a run: a call that was answered is settled, and jobs may follow from it.
+
+    A plan is priced with the same steps: `following` makes the jobs that a run would go on with, and writes nothing.
+    """
+
+    @abstractmethod
+    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
+        """Write what these outcomes (by draw) are, in the transaction that records them; returns the jobs that come
+        next."""
+
+    @abstractmethod
+    def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
+        """The jobs that come next, from outcomes that may be made up."""
+
+    @abstractmethod
+    def made_up(self, message: str) -> tuple[str, ...]:
+        """Answers that nobody gave, from the one that leads to the longest prompts to the one that leads to the
+        shortest; empty where nothing follows, whatever is answered. message: what stands for a written one."""
+
+
+def judgement_job(judge: Judge, read: Read) -> Job | None:
+    """The call, or the first of the calls, in which a model reads a response; None where none is needed: the judge is
+    no model, or there is nothing to read."""
+    text = read.text(judge.channel) or ""
+    if judge.client is None or judge.prompt is None or not text.strip():
+        return None
+    if judge.kind == CHECK:
+        context = {name: client.one_line(getattr(read.context, name)) for name in ("recipient", "task")}
+        prompt = judge.prompt.render(message=read.message, **context)
+        request = _request(judge, prompt, response_format(schema(), judge.schema))
+        return Job("check", judge.client, request, (0,), _CheckStep(judge, read))
+    parts = tuple(parts_of(len(read.held.attribute_ids), judge.split))
+    return _JudgeStep(judge, judge.client, judge.prompt, read, parts).job()
+
+
+def judge_at_once(connection: sa.Connection, judge: Judge, read: Read) -> None:
+    """Write the judgement of a response for which `judgement_job` has no call: the matcher's, that of the rules, or
+    that there was nothing to read."""
+    text = read.text(judge.channel) or ""
+    if not text.strip():
         cause = "no reasoning text came back" if judge.channel == REASONING else "no text"
         judgements.settle(connection, read.response, judge.id, status=JudgementStatus.EMPTY, cause=cause)
-        return ()
-    if judge.client is not None and judge.prompt is not None:
-        return (judgement_job(judge, judge.client, judge.prompt, read),)
-    if judge.kind == MATCHER:
-        found = match(read.held.profile.attributes, text or "")
-        reveals = _by_id(found, read.held.attribute_ids)
+    elif judge.kind == MATCHER:
+        reveals = _by_id(match(read.held.profile.attributes, text), read.held.attribute_ids)
         judgements.settle(connection, read.response, judge.id, status=JudgementStatus.OK, reveals=reveals)
     elif judge.kind == CHECK_RULES:
-        verdict = by_rules(text or "")
+        verdict = by_rules(text)
         judgements.settle(connection, read.response, judge.id, status=JudgementStatus.OK, verdict=verdict)
-    return ()
-
-
-def judgement_job(judge: Judge, client: Client, prompt: Prompt, read: Read) -> Job:
-    """The call, or the first of the calls, in which a model reads one response."""
-    if judge.kind == CHECK:
-        asked = check_request(judge, prompt, read.context, read.message)
-        return Job("check", client, asked, (0,), _SettleCheck(judge, read))
-    parts = tuple(parts_of(len(read.held.attribute_ids), judge.split))
-    return _part(_Settle(judge, client, prompt, read, parts))
-
-
-def check_request(judge: Judge, prompt: Prompt, context: Context, message: str) -> ChatRequest:
-    """What is asked to know whether a message does its task."""
-    text = prompt.render(
-        recipient=client.one_line(context.recipient), task=client.one_line(context.task), message=message
-    )
-    return _request(judge, text, response_format(schema(), judge.schema))
-
-
-def judge_request(judge: Judge, prompt: Prompt, attributes: int, text: str) -> ChatRequest:
-    """What is asked to judge so many attributes, with the wording filled in."""
-    kind = judge.schema if prompt.answers == "numbers" else ("none" if judge.schema == "none" else "json_object")
-    return _request(judge, text, response_format(answer_schema(attributes), kind))
 
 
 def _request(judge: Judge, text: str, form: Mapping[str, object]) -> ChatRequest:
     return ChatRequest(judge.model, (("user", text),), {**judge.parameters, **form})
 
 
-def _part(settle: _Settle) -> Job:
-    judge, (start, end) = settle.judge, settle.parts[0]
-    attributes = settle.read.held.profile.attributes[start:end]
-    about = facts(settle.prompt, attributes)
-    text = wording(settle.prompt, about, settle.read.text(judge.channel) or "")
-    request = judge_request(judge, settle.prompt, len(attributes), text)
-    return Job("judge", settle.client, request, (0,), settle, opening=opening_of(text, about))
-
-
 def _by_id(reveals: Sequence[Reveal], attribute_ids: Sequence[int]) -> list[Reveal]:
     return [replace(item, attribute=attribute_ids[item.attribute]) for item in reveals]
 
 
-def _missing(answer: Answer) -> tuple[JudgementStatus, str] | None:
-    """Why an answer cannot be read at all; None where it can be tried."""
+class _Missing(Exception):
+    """A judgement that cannot be had, with what the record says of it."""
+
+    def __init__(self, status: JudgementStatus, cause: str) -> None:
+        super().__init__(cause)
+        self.status, self.cause = status, cause
+
+
+@contextmanager
+def _readable(answer: Answer) -> Iterator[str | None]:
+    """The text of a judge's answer. Raises _Missing where there is none, or where the block cannot read it."""
     if not answer.ok:
-        return JudgementStatus.FAILED, answer.status
+        raise _Missing(JudgementStatus.FAILED, answer.status)
     if client.truncated(answer):
-        return JudgementStatus.TRUNCATED, "the answer was cut at the token limit"
-    return None
+        raise _Missing(JudgementStatus.TRUNCATED, "the answer was cut at the token limit")
+    try:
+        yield answer.content
+    except client.AnswerError as error:
+        raise _Missing(JudgementStatus.UNPARSED, str(error)) from error
 
 
 @dataclass(frozen=True)
-class _Settle:
-    """Reads the answer to the first of `parts`; what earlier ones said stands in `found` and `unknown`."""
+class _JudgeStep(Step):
+    """Reads the answer about the first of `parts`; `reveals` and `unknown` are what the parts before it say."""
 
     judge: Judge
     client: Client
     prompt: Prompt
     read: Read
     parts: tuple[tuple[int, int], ...]
-    found: tuple[Reveal, ...] = ()
+    reveals: tuple[Reveal, ...] = ()
     unknown: int = 0
-    keys: tuple[str, ...] = field(default=())
+
+    def job(self) -> Job:
+        """The call about the first part."""
+        judge, prompt, (start, end) = self.judge, self.prompt, self.parts[0]
+        attributes = self.read.held.profile.attributes[start:end]
+        listed = facts(prompt, attributes)
+        text = wording(prompt, listed, self.read.text(judge.channel) or "")
+        form = judge.schema if prompt.answers == "numbers" else ("none" if judge.schema == "none" else "json_object")
+        request = _request(judge, text, response_format(answer_schema(len(attributes)), form))
+        return Job("judge", self.client, request, (0,), self, opening=opening_of(text, listed))
 
     def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         answer = outcomes[0]
-        (start, end), rest = self.parts[0], self.parts[1:]
-        held = self.read.held
-        missing = _missing(answer)
-        if missing is None:
-            try:
-                text = self.read.text(self.judge.channel) or ""
-                judged = read_answer(self.prompt, answer.content, text, held.profile.attributes[start:end])
-            except client.AnswerError as error:
-                missing = JudgementStatus.UNPARSED, str(error)
-        if missing is not None:
-            self._write(connection, answer, missing[0], cause=missing[1])
+        try:
+            after = self._after(answer)
+        except _Missing as missing:
+            self._write(connection, answer, missing.status, missing.cause)
             return ()
-        found = (*self.found, *_by_id(judged.reveals, held.attribute_ids[start:end]))
-        unknown = self.unknown + judged.unknown
-        if rest:
-            return (_part(replace(self, parts=rest, found=found, unknown=unknown)),)
-        self._write(connection, answer, JudgementStatus.OK, reveals=found, unknown=unknown)
-        return ()
+        if not after.parts:
+            self._write(connection, answer, JudgementStatus.OK, None, after)
+            return ()
+        return (after.job(),)
+
+    def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
+        try:
+            after = self._after(outcomes[0])
+        except _Missing:
+            return ()
+        return (after.job(),) if after.parts else ()
+
+    def made_up(self, message: str) -> tuple[str, ...]:
+        return ('{"revealed": []}',) if self.parts[1:] else ()
+
+    def _after(self, answer: Answer) -> _JudgeStep:
+        """The step of the next part, with what this answer says. Raises _Missing where it cannot be read."""
+        start, end = self.parts[0]
+        held, text = self.read.held, self.read.text(self.judge.channel) or ""
+        with _readable(answer) as content:
+            judged = read_answer(self.prompt, content, text, held.profile.attributes[start:end])
+        reveals = (*self.reveals, *_by_id(judged.reveals, held.attribute_ids[start:end]))
+        return replace(self, parts=self.parts[1:], reveals=reveals, unknown=self.unknown + judged.unknown)
 
     def _write(
         self,
         connection: sa.Connection,
         answer: Answer,
         status: JudgementStatus,
-        *,
-        cause: str | None = None,
-        reveals: Sequence[Reveal] = (),
-        unknown: int = 0,
+        cause: str | None,
+        whole: _JudgeStep | None = None,
     ) -> None:
         judgements.settle(
             connection,
@@ -387,32 +430,36 @@ class _Settle:
             status=status,
             cause=cause,
             call_key=answer.key,
-            reveals=reveals,
-            unknown=unknown,
+            reveals=whole.reveals if whole else (),
+            unknown=whole.unknown if whole else 0,
         )
 
 
 @dataclass(frozen=True)
-class _SettleCheck:
+class _CheckStep(Step):
     judge: Judge
     read: Read
 
     def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
-        answer, verdict = outcomes[0], None
-        missing = _missing(answer)
-        if missing is None:
-            try:
-                verdict = read_check(answer.content)
-            except client.AnswerError as error:
-                missing = JudgementStatus.UNPARSED, str(error)
-        status, cause = missing or (JudgementStatus.OK, None)
+        status, cause, verdict = JudgementStatus.OK, None, None
+        try:
+            with _readable(outcomes[0]) as content:
+                verdict = read_check(content)
+        except _Missing as missing:
+            status, cause = missing.status, missing.cause
         judgements.settle(
             connection,
             self.read.response,
             self.judge.id,
             status=status,
             cause=cause,
-            call_key=answer.key,
+            call_key=outcomes[0].key,
             verdict=verdict,
         )
+        return ()
+
+    def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
+        return ()
+
+    def made_up(self, message: str) -> tuple[str, ...]:
         return ()

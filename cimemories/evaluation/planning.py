@@ -22,11 +22,12 @@ from cimemories.evaluation.judging import CHECK, CHECK_RULES, LLM, MATCHER
 from cimemories.evaluation.respond import Composition, Labels, Mitigation, composition, held
 from cimemories.llm import worker
 from cimemories.llm.capabilities import find_out
-from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, ServerInfo
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError, ServerInfo
 from cimemories.llm.identity import server_id
 from cimemories.seeds.presets import preset
 from cimemories.seeds.prompts import FROM_SEEDS, Prompt
 from cimemories.store import calls, datasets, judgements, runs, work
+from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, canonical_json, plain_name
 from cimemories.store.judgements import MESSAGE
 from cimemories.store.runs import RunRow
@@ -319,7 +320,7 @@ FindLabels = Callable[[Store, int], LabelSource | None]
 
 
 LookUp = Callable[[str, str, str, int, bool, int | None], Server]
-Seat = tuple[JudgeSpec, Server | None, Prompt | None]
+Fallback = Callable[[EndpointError, JudgeSpec | None], Server]
 
 
 @dataclass(frozen=True)
@@ -332,50 +333,143 @@ class Wording:
 
 
 @dataclass(frozen=True)
+class PlannedJudge:
+    """A judge of a run, its server looked up and its wording read; neither for one that asks no model. kind: that of
+    the spec, or of a task check."""
+
+    kind: str
+    spec: JudgeSpec
+    server: Server | None = None
+    prompt: Prompt | None = None
+
+    @property
+    def simulated(self) -> bool:
+        return self.server is not None and self.server.simulated
+
+    @property
+    def schema(self) -> str:
+        """The form of response_format that its requests carry."""
+        return self.spec.schema or (self.server.schema if self.server else "json_schema")
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """The further fields of its requests, as sent."""
+        if self.server is None:
+            return {}
+        limit = judge_limit(self.spec, self.server)
+        return {**({} if limit is None else {self.server.token_limit: limit}), "temperature": 0.0, **self.spec.fields}
+
+    def as_json(self) -> dict[str, object]:
+        """As the manifest describes it."""
+        spec, prompt = self.spec, self.prompt
+        return {
+            "kind": spec.kind,
+            "model": spec.model,
+            "base_url": spec.base_url,
+            "api_key_env": spec.api_key_env,
+            "max_tokens": spec.max_tokens,
+            "channel": spec.channel,
+            "split": spec.split,
+            "schema": spec.schema,
+            "simulated": self.simulated,
+            "server": self.server.as_json() if self.server else None,
+            "prompt": _named(prompt) if prompt else None,
+            "prompt_sha256": prompt.sha256 if prompt else None,
+            "prices": spec.prices.as_json() if spec.prices else None,
+            "parameters": self.parameters,
+        }
+
+
+def judge_limit(judge: JudgeSpec, server: Server) -> int | None:
+    """The limit on tokens of a judge's answer as sent; None: none is. The default has to leave room for the prompt, so
+    it takes half of the server's context at most."""
+    if judge.max_tokens == JUDGE_TOKENS and server.max_model_len:
+        return min(JUDGE_TOKENS, max(1, server.max_model_len // 2))
+    return judge.max_tokens
+
+
+@dataclass(frozen=True)
 class Prepared:
-    """A run whose servers have been looked up and whose wording has been read; nothing of it is written yet."""
+    """A run whose servers have been looked up and whose wording has been read; nothing of it is written yet. checker:
+    says whether each message does its task."""
 
     spec: RunSpec
     wording: Wording
-    what: Composition
+    composition: Composition
     server: Server
-    seats: tuple[Seat, ...]
-    parameters: Mapping[str, object]
+    judges: tuple[PlannedJudge, ...]
+    checker: PlannedJudge | None
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """The further fields of a message's request, as sent."""
+        thinking = preset(self.spec.preset).thinking if self.spec.preset else None
+        ways = {name: fields for name in ("on", "off") if (fields := getattr(thinking, name, None)) is not None}
+        return self.spec.parameters(self.server.token_limit, ways)
+
+    @property
+    def seed(self) -> int | None:
+        """The seed that is sent: to a simulator always one, to a server that refuses seeds none."""
+        if self.spec.seed is None:
+            return 0 if self.server.simulated else None
+        return None if self.server.seed is False else self.spec.seed
 
 
-def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up) -> Prepared:
+def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fallback | None = None) -> Prepared:
     """Check what is asked for, read its wording and look its servers up; nothing is written.
 
-    look_up: how a server is asked. Raises EndpointError, StoreError, SeedError or CompositionError.
+    look_up: how a server is asked. fallback: what stands for one that cannot be used, given the error and whose server
+    it is, a judge's or (None) the model's. Raises StoreError, SeedError or CompositionError, and EndpointError where
+    there is no fallback.
     """
 
-    def asked(base_url: str, key_env: str, model: str, samples: int, wants_schema: bool, seed: int | None) -> Server:
-        return told_apart(store, base_url, look_up(base_url, key_env, model, samples, wants_schema, seed))
+    def server_of(judge: JudgeSpec | None, base_url: str, *question: Any) -> Server:
+        try:
+            server = look_up(base_url, *question)
+        except EndpointError as error:
+            if fallback is None:
+                raise
+            server = fallback(error, judge)
+        return told_apart(store, base_url, server)
 
     spec.checked()
-    wording = wording_of(spec)
-    what = spec.memory.read()
-    wants_schema = spec.mitigation == Mitigation.GATE
-    server = asked(spec.base_url, spec.api_key_env, spec.model, spec.samples, wants_schema, spec.seed)
-    seats = [
-        (judge, asked(judge.base_url, judge.api_key_env, judge.model, 1, True, None), judge_prompt(judge))
+    wording, what, gated = wording_of(spec), spec.memory.read(), spec.mitigation == Mitigation.GATE
+    server = server_of(None, spec.base_url, spec.api_key_env, spec.model, spec.samples, gated, spec.seed)
+    judges = tuple(
+        planned_judge(judge, server_of(judge, judge.base_url, judge.api_key_env, judge.model, 1, True, None))
         if judge.kind == LLM
-        else (judge, None, None)
+        else PlannedJudge(judge.kind, judge)
         for judge in spec.judges
-    ]
-    refuse_simulated_judges(server.simulated, [(judge, of) for judge, of, _ in seats])
-    parameters = spec.parameters(server.token_limit, thinking_of(spec.preset))
-    return Prepared(spec, wording, what, server, tuple(seats), parameters)
+    )
+    refuse_simulated_judges(server.simulated, judges)
+    return Prepared(spec, wording, what, server, judges, _checker(spec, judges))
 
 
-def refuse_simulated_judges(messages_simulated: bool, judges: Sequence[tuple[JudgeSpec, Server | None]]) -> None:
+def planned_judge(judge: JudgeSpec, server: Server) -> PlannedJudge:
+    """A judge that is a model, with its own wording or that of the seeds."""
+    return PlannedJudge(judge.kind, judge, server, judge.prompt or seeds.load_prompt("judge"))
+
+
+def _checker(spec: RunSpec, judges: Sequence[PlannedJudge]) -> PlannedJudge | None:
+    """Who says whether a message does its task: rules, or the first judge's model, asked as plainly as can be."""
+    if spec.check == "rules":
+        return PlannedJudge(CHECK_RULES, JudgeSpec(CHECK_RULES, CHECK_RULES))
+    if spec.check != "model":
+        return None
+    first = next(judge for judge in judges if judge.kind == LLM)
+    own = first.spec
+    plain = JudgeSpec(LLM, own.model, own.base_url, own.api_key_env, own.max_tokens, fields=own.fields)
+    return PlannedJudge(CHECK, plain, first.server, spec.prompts.get("check") or seeds.load_prompt("check"))
+
+
+def refuse_simulated_judges(messages_simulated: bool, judges: Sequence[PlannedJudge]) -> None:
     """Raises StoreError where a simulated judge is to read what a real model wrote: what it says would be made up."""
-    for judge, server in judges:
-        if server is not None and server.simulated and not messages_simulated:
+    for judge in judges:
+        if judge.simulated and not messages_simulated:
             raise StoreError(
-                f"{judge.model} at {judge.base_url} is a simulated judge, and the messages are of a real model: what "
-                "it says of them would be made up. Let a model that is served judge, or the matcher, which needs none "
-                "(on the command line: --judge-model MODEL --judge-base-url URL, or --judge matcher)."
+                f"{judge.spec.model} at {judge.spec.base_url} is a simulated judge, and the messages are of a real "
+                "model: what it says of them would be made up. Let a model that is served judge, or the matcher, which "
+                "needs none (on the command line: --judge-model MODEL --judge-base-url URL, or --judge matcher)."
             )
 
 
@@ -402,17 +496,17 @@ def write(
     cell: int = 0,
 ) -> str:
     """Write a prepared run with all its responses in the transaction at hand; returns its id. Raises like `plan`."""
-    spec, wording, what, server = prepared.spec, prepared.wording, prepared.what, prepared.server
-    seats = prepared.seats
+    spec, what, server, judges = prepared.spec, prepared.composition, prepared.server, prepared.judges
     dataset = datasets.named(connection, spec.dataset)
     source = find_labels(store, dataset.id) if find_labels and what.needs_labels else None
     profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
     context_ids = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
     data_hash = datasets.dataset_hash(connection, dataset.id)
-    for prompt in (wording.respond, wording.lines, wording.before, *(prompt for _, _, prompt in seats)):
-        if prompt is not None:
-            keep(connection, prompt)
-    calls.remember(connection, [server.identity, *(s.identity for _, s, _ in seats if s is not None)])
+    prompt = prepared.wording.respond
+    for wording in (prompt, prepared.wording.lines, prepared.wording.before, *(judge.prompt for judge in judges)):
+        if wording is not None:
+            keep(connection, wording)
+    calls.remember(connection, [server.identity, *(judge.server.identity for judge in judges if judge.server)])
     run_id = runs.add(
         connection,
         {
@@ -421,71 +515,71 @@ def write(
             "dataset_hash": data_hash,
             "model": spec.model,
             "endpoint": spec.base_url,
-            "simulated": server.simulated or any(s.simulated for _, s, _ in seats if s is not None),
+            "simulated": server.simulated or any(judge.simulated for judge in judges),
             "samples": spec.samples,
-            "seed": seed_of(spec, server),
-            "prompt_level": wording.respond.level,
-            "prompt_hash": wording.respond.sha256,
+            "seed": prepared.seed,
+            "prompt_level": prompt.level,
+            "prompt_hash": prompt.sha256,
             "composition": what.label,
             "parameters": "{}",
             "sweep": sweep,
             "cell": cell if sweep else None,
         },
-        manifest={
-            "dataset": {"name": dataset.name, "hash": data_hash, "source": dataset.source_name},
-            "model": {
-                "name": spec.model,
-                "endpoint": spec.base_url,
-                **server.as_json(),
-                "prices": spec.prices.as_json() if spec.prices else None,
-            },
-            "prompt": _named(wording.respond),
-            "memory": {
-                "composition": what.label,
-                "order": str(what.order),
-                "seed": what.seed,
-                "template": _named(wording.lines),
-                "labels": dict(source.origin) if source else None,
-            },
-            "mitigation": {
-                "kind": str(spec.mitigation),
-                "prompt": _named(wording.before) if wording.before else None,
-            },
-            "parameters": dict(prepared.parameters),
-            "sampling": "as sent" if spec.sampling or spec.temperature is not None else "the model's defaults",
-            "judge": seat_of(*seats[0]),
-            "judges": [seat_of(*seat) for seat in seats],
-            "check": spec.check,
-            "cap": spec.cap,
-            "fresh": spec.fresh,
-            "seeds_hash": seeds.seeds_hash(),
-            "asked": spec.asked(),
-            "versions": {
-                "cimemories": cimemories.__version__,
-                "revision": cimemories.revision(),
-                "openai": openai.__version__,
-                "python": platform.python_version(),
-                "server": server.version,
-            },
-        },
+        manifest=_manifest(prepared, dataset, data_hash, source),
     )
-    ids = [add_judge(connection, run_id, *seat, timeout=spec.timeout) for seat in seats]
+    ids = [add_judge(connection, run_id, judge, spec.timeout) for judge in judges]
     if len(set(ids)) < len(ids):
         raise StoreError("two of the judges are the same (model, wording and parameters): leave one out.")
-    _add_checker(connection, run_id, spec, seats)
-    held_by = None if what.is_plain else _memories(connection, what, profile_ids, context_ids, source)
-    planned = runs.plan(connection, run_id, profile_ids, context_ids, spec.samples, what.label, held_by)
-    if not planned:
+    if prepared.checker is not None:
+        add_judge(connection, run_id, prepared.checker, spec.timeout)
+    memories = None if what.is_plain else _memories(connection, what, profile_ids, context_ids, source)
+    if not runs.plan(connection, run_id, profile_ids, context_ids, spec.samples, what.label, memories):
         raise StoreError(_nothing(spec, what))
     work.queue(connection, run_id)
     return run_id
 
 
-def seed_of(spec: RunSpec, server: Server) -> int | None:
-    """The seed that is sent: to a simulator always one, to a server that refuses seeds none."""
-    if spec.seed is None:
-        return 0 if server.simulated else None
-    return None if server.seed is False else spec.seed
+def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: LabelSource | None) -> dict[str, object]:
+    """What shapes a run, for good."""
+    spec, wording, what, server = prepared.spec, prepared.wording, prepared.composition, prepared.server
+    judges = [judge.as_json() for judge in prepared.judges]
+    return {
+        "dataset": {"name": dataset.name, "hash": data_hash, "source": dataset.source_name},
+        "model": {
+            "name": spec.model,
+            "endpoint": spec.base_url,
+            **server.as_json(),
+            "prices": spec.prices.as_json() if spec.prices else None,
+        },
+        "prompt": _named(wording.respond),
+        "memory": {
+            "composition": what.label,
+            "order": str(what.order),
+            "seed": what.seed,
+            "template": _named(wording.lines),
+            "labels": dict(source.origin) if source else None,
+        },
+        "mitigation": {
+            "kind": str(spec.mitigation),
+            "prompt": _named(wording.before) if wording.before else None,
+        },
+        "parameters": prepared.parameters,
+        "sampling": "as sent" if spec.sampling or spec.temperature is not None else "the model's defaults",
+        "judge": judges[0],
+        "judges": judges,
+        "check": spec.check,
+        "cap": spec.cap,
+        "fresh": spec.fresh,
+        "seeds_hash": seeds.seeds_hash(),
+        "asked": spec.asked(),
+        "versions": {
+            "cimemories": cimemories.__version__,
+            "revision": cimemories.revision(),
+            "openai": openai.__version__,
+            "python": platform.python_version(),
+            "server": server.version,
+        },
+    }
 
 
 def _name(spec: RunSpec, dataset: str) -> str:
@@ -541,100 +635,33 @@ def _named(prompt: Prompt) -> dict[str, object]:
     }
 
 
-def judge_prompt(judge: JudgeSpec) -> Prompt | None:
-    """The wording of a judge; None for one that asks no model."""
-    return (judge.prompt or seeds.load_prompt("judge")) if judge.kind == LLM else None
-
-
-def judge_parameters(judge: JudgeSpec, server: Server | None) -> dict[str, object]:
-    """The further fields of a judge's requests, as sent."""
-    if server is None:
-        return {}
-    limit = judge_limit(judge, server)
-    return {**({} if limit is None else {server.token_limit: limit}), "temperature": 0.0, **judge.fields}
-
-
-def judge_limit(judge: JudgeSpec, server: Server) -> int | None:
-    """The limit on tokens of a judge's answer as sent; None: none is. The default has to leave room for the prompt, so
-    it takes half of the server's context at most."""
-    if judge.max_tokens == JUDGE_TOKENS and server.max_model_len:
-        return min(JUDGE_TOKENS, max(1, server.max_model_len // 2))
-    return judge.max_tokens
-
-
-def seat_of(judge: JudgeSpec, server: Server | None, prompt: Prompt | None) -> dict[str, object]:
-    """A judge as the manifest describes it."""
-    return {
-        "kind": judge.kind,
-        "model": judge.model,
-        "base_url": judge.base_url,
-        "api_key_env": judge.api_key_env,
-        "max_tokens": judge.max_tokens,
-        "channel": judge.channel,
-        "split": judge.split,
-        "schema": judge.schema,
-        "simulated": bool(server and server.simulated),
-        "server": server.as_json() if server else None,
-        "prompt": _named(prompt) if prompt else None,
-        "prompt_sha256": prompt.sha256 if prompt else None,
-        "prices": judge.prices.as_json() if judge.prices else None,
-        "parameters": judge_parameters(judge, server),
-    }
-
-
-def add_judge(
-    connection: sa.Connection,
-    run_id: str,
-    judge: JudgeSpec,
-    server: Server | None,
-    prompt: Prompt | None,
-    *,
-    kind: str | None = None,
-    timeout: float = 120.0,
-) -> int:
-    """Make this a judge of the run; returns its id. `kind` other than the spec's own: the task check by its model."""
-    schema = judge.schema or (server.schema if server else "json_schema")
-    manner: dict[str, object] = {"split": judge.split} if judge.split else {}
-    manner |= {"schema": schema} if schema != "json_schema" else {}
-    parameters = judge_parameters(judge, server)
+def add_judge(connection: sa.Connection, run_id: str, judge: PlannedJudge, timeout: float = 120.0) -> int:
+    """Make this a judge of the run; returns its id. timeout: where its spec has none."""
+    spec, server = judge.spec, judge.server
+    options: dict[str, object] = {"split": spec.split} if spec.split else {}
+    options |= {"schema": judge.schema} if judge.schema != "json_schema" else {}
     judge_id = judgements.judge_id(
         connection,
-        kind=kind or judge.kind,
-        model=judge.model,
-        endpoint=judge.base_url,
-        simulated=bool(server and server.simulated),
-        prompt_hash=keep(connection, prompt) if prompt else None,
-        parameters=parameters,
-        channel=judge.channel,
-        manner=manner,
+        kind=judge.kind,
+        model=spec.model,
+        endpoint=spec.base_url,
+        simulated=judge.simulated,
+        prompt_hash=keep(connection, judge.prompt) if judge.prompt else None,
+        parameters=judge.parameters,
+        channel=spec.channel,
+        manner=options,
     )
     settings: dict[str, object] = {
-        "base_url": judge.base_url,
-        "api_key_env": judge.api_key_env,
-        "timeout": judge.timeout or timeout,
-        "split": judge.split,
-        "schema": schema,
+        "base_url": spec.base_url,
+        "api_key_env": spec.api_key_env,
+        "timeout": spec.timeout or timeout,
+        "split": spec.split,
+        "schema": judge.schema,
         "n_at_once": server.n if server else True,
         "server": server.identity if server else None,
     }
     judgements.assign(connection, run_id, [judge_id], {judge_id: settings})
     return judge_id
-
-
-def _add_checker(
-    connection: sa.Connection,
-    run_id: str,
-    spec: RunSpec,
-    seats: Sequence[Seat],
-) -> None:
-    if spec.check == "rules":
-        rules = JudgeSpec(kind=CHECK_RULES, model=CHECK_RULES)
-        add_judge(connection, run_id, rules, None, None)
-    elif spec.check == "model":
-        judge, server, _ = next(seat for seat in seats if seat[0].kind == LLM)
-        plain = JudgeSpec(LLM, judge.model, judge.base_url, judge.api_key_env, judge.max_tokens, fields=judge.fields)
-        wording = spec.prompts.get("check") or seeds.load_prompt("check")
-        add_judge(connection, run_id, plain, server, wording, kind=CHECK, timeout=spec.timeout)
 
 
 def _memories(
@@ -660,12 +687,6 @@ def _memories(
     return found
 
 
-def thinking_of(key: str | None) -> dict[str, Any]:
-    """How a preset switches thinking, {on, off: fields of the body}; empty without a preset."""
-    thinking = preset(key).thinking if key else None
-    return {name: fields for name in ("on", "off") if (fields := getattr(thinking, name, None)) is not None}
-
-
 # ---- again
 #
 # A run once more: read by another judge, repeated as it was, or described as the command that repeats it.
@@ -677,41 +698,40 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
     check: the first model among them also says whether each message does its task. Raises StoreError where a judge
     reads this run already, or where somebody is at work on it, and EndpointError where a judge cannot be reached.
     """
-    seats = []
+    planned = []
     for judge in judges:
-        model = judge.kind == LLM
-        server = None
-        if model:
-            answer = look_up(judge.base_url, judge.api_key_env, judge.model, 1, True, None)
-            server = told_apart(store, judge.base_url, answer)
-        seats.append((judge, server, (judge.prompt or seeds.load_prompt("judge")) if model else None))
+        if judge.kind == LLM:
+            server = look_up(judge.base_url, judge.api_key_env, judge.model, 1, True, None)
+            planned.append(planned_judge(judge, told_apart(store, judge.base_url, server)))
+        else:
+            planned.append(PlannedJudge(judge.kind, judge))
     with store.write() as connection:
         row = runs.named(connection, run_id)
         if work.is_alive(work.load(connection, run_id)):
-            raise StoreError(f"{run_id} is at work. Wait for it, or pause it, then give it another judge.")
-        refuse_simulated_judges(messages_simulated(row), [(judge, server) for judge, server, _ in seats])
+            raise StoreError(f"{run_id} is running. Wait for it, or pause it, then give it another judge.")
+        refuse_simulated_judges(messages_simulated(row), planned)
         unpriced = [judge.model for judge in judges if judge.kind == LLM and judge.prices is None]
         if row.manifest.get("cap") is not None and unpriced:
             raise StoreError(
                 f"{run_id} has a cap on cost: give the prices of {', '.join(unpriced)}, 0 for what is free (on the "
                 "command line: --judge-price)."
             )
-        calls.remember(connection, [server.identity for _, server, _ in seats if server is not None])
+        calls.remember(connection, [judge.server.identity for judge in planned if judge.server])
         before = _judges(connection, run_id)
-        ids = [add_judge(connection, run_id, *seat) for seat in seats]
+        ids = [add_judge(connection, run_id, judge) for judge in planned]
         there = [judge.model for judge, i in zip(judges, ids, strict=True) if i in before]
         if there:
             raise StoreError(f"{', '.join(there)} judges {run_id} already, with this wording and these parameters.")
         if check:
-            first = next((seat for seat in seats if seat[1] is not None), None)
+            first = next((judge for judge in planned if judge.server is not None), None)
             if first is None:
                 raise StoreError("the task check by a model needs a judge that is one.")
-            judge, server, _ = first
-            add_judge(connection, run_id, replace(judge, split=None), server, seeds.load_prompt("check"), kind=CHECK)
+            whole = replace(first.spec, split=None)
+            add_judge(connection, run_id, PlannedJudge(CHECK, whole, first.server, seeds.load_prompt("check")))
         manifest = dict(row.manifest)
-        held: Any = manifest.get("judges") or [manifest[name] for name in ("judge",) if name in manifest]
-        manifest["judges"] = [*held, *(seat_of(*seat) for seat in seats)]
-        simulated = row.simulated or any(server is not None and server.simulated for _, server, _ in seats)
+        recorded: Any = manifest.get("judges") or [manifest[name] for name in ("judge",) if name in manifest]
+        manifest["judges"] = [*recorded, *(judge.as_json() for judge in planned)]
+        simulated = row.simulated or any(judge.simulated for judge in planned)
         values = {"manifest": canonical_json(manifest), "simulated": simulated}
         connection.execute(sa.update(run_table).where(run_table.c.id == run_id).values(**values))
         work.queue(connection, run_id)

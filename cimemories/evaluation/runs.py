@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from cimemories import seeds
 from cimemories.evaluation.costs import CapWatch
-from cimemories.evaluation.judging import LLM, Judge, Read, judge_response, judgement_job
+from cimemories.evaluation.judging import LLM, Judge, Read, judge_at_once, judgement_job
 from cimemories.evaluation.planning import BATCH, FindLabels, JudgeSpec, LabelSource, Memory, RunSpec, plan
 from cimemories.evaluation.respond import Mitigation, Place, Writer, part, response_job
 from cimemories.llm import worker
@@ -206,10 +206,11 @@ def jobs_of(
             text = item.text or ""
             reasoning = text if judge.channel == judgements.REASONING else None
             read = Read(item.response, owed.held[item.memory], owed.context(item.context), text, reasoning)
-            if judge.client is not None and judge.prompt is not None and text.strip():
-                yield judgement_job(judge, judge.client, judge.prompt, read)
-            else:
+            job = judgement_job(judge, read)
+            if job is None:
                 store.retry(partial(_judge_at_once, store, judge, read))
+            else:
+                yield job
         for group in owed.groups:
             assert writer is not None
             place = Place(owed.held[group.memory], owed.context(group.context), group.samples)
@@ -240,9 +241,9 @@ def _owed_by_profile(store: Store, run_id: str, profile_id: int, judges: Sequenc
 
 
 def _judge_at_once(store: Store, judge: Judge, read: Read) -> None:
-    """Write the judgement of a response that needs no call: the matcher's, or that of an empty text."""
+    """Write a judgement that needs no call, in a transaction of its own."""
     with store.write(relaxed=True) as connection:
-        judge_response(connection, judge, read)
+        judge_at_once(connection, judge, read)
 
 
 def _held(record: ProfileRecord, digest: str | None, known: Mapping[str, tuple[int, ...]]) -> ProfileRecord:

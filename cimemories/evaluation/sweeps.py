@@ -491,9 +491,10 @@ def estimate_sweep(
     store: Store, spec: SweepSpec, *, find_labels: FindLabels | None = None, concurrency: int = 32
 ) -> SweepEstimate:
     """What a sweep would come to. Raises StoreError, SeedError or CompositionError where it could not be planned."""
-    find, asked, ask = _once(find_labels), set[str](), _asked_once(partial(look_up, retries=1))
+    find, counted, ask = _once(find_labels), set[str](), _asked_once(partial(look_up, retries=1))
     cells = tuple(
-        estimate(store, run, find_labels=find, concurrency=concurrency, asked=asked, look_up=ask) for run in spec.runs
+        estimate(store, run, find_labels=find, concurrency=concurrency, counted=counted, look_up=ask)
+        for run in spec.runs
     )
     return SweepEstimate(spec.runs, cells, spec.cap)
 
