@@ -19,10 +19,10 @@ from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
 
-from cimemories.charts.comparison import flows_of, order_drawing, setting_of, trial
+from cimemories.charts.sensitivity import order
 from cimemories.compare.leaderboard import scopes_of
 from cimemories.compare.ranking import Measure
-from cimemories.compare.sensitivity import by_profiles, study, variants
+from cimemories.compare.sensitivity import by_profiles, flows_per_run, setting_of, study, trial, variants
 from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import custom_rule
@@ -64,7 +64,7 @@ def measure(workspace: Path, rounds: int) -> None:
     priors = dict(zip(found.votes.keys, setting.priors, strict=True))
     rule = custom_rule(found.counts.personas, "tried", THRESHOLD, priors)
     tried = [replace(asked, rule=rule) for asked in scopes]
-    pairs, now = flows_of(flows, found), found.at(found.base)
+    pairs, now = flows_per_run(flows, found), found.at(found.base)
 
     def anew() -> list[tuple[float, float]]:
         fresh, seen = Flows(store), set()
@@ -93,7 +93,7 @@ def measure(workspace: Path, rounds: int) -> None:
             rounds,
         ),
         ("the same, one threshold", lambda: found.at(setting), rounds),
-        ("the bump chart of it", lambda: order_drawing(found, made, names, Measure.BALANCED), rounds),
+        ("the bump chart of it", lambda: order(found, made, names, Measure.BALANCED), rounds),
         ("every choice alone", lambda: list(variants(found)), max(3, rounds // 4)),
         ("subsets of profiles, all sizes", lambda: by_profiles(found, Measure.BALANCED), max(3, rounds // 4)),
         ("the flow relations anew, one threshold", anew, 2),

@@ -23,7 +23,6 @@ APP = "app.py"
 TOP, UI = 20, -1
 RANKS = {
     "model": 0,
-    "images": 0,
     "text": 0,
     "files": 0,
     "access": 0,
@@ -105,7 +104,7 @@ def allowed(here: str, there: str) -> bool:
     if there == "ui":
         return here in ("pages", "app")
     if here == "ui":
-        return there in ("model", "images", "access", "text")
+        return there in ("model", "charts", "access", "text")
     if there in ("pages", "app"):
         return here == "app"
     return RANKS[there] < RANKS[here] or RANKS[here] == RANKS[there] == TOP

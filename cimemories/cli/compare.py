@@ -32,10 +32,9 @@ from cimemories.text import percent
 if TYPE_CHECKING:
     from cimemories.agreement.judges import JudgesAgreement
     from cimemories.agreement.statistics import Estimate
-    from cimemories.charts.comparison import Trial
     from cimemories.compare.difference import Difference
     from cimemories.compare.ranking import Measure
-    from cimemories.compare.sensitivity import ByProfiles, Range, Setting, Study, Tried
+    from cimemories.compare.sensitivity import ByProfiles, Range, Setting, Study, Trial, Tried
     from cimemories.flows.flows import Flows
     from cimemories.flows.scope import Scope
     from cimemories.metrics.breakdown import FlowCoverage
@@ -335,9 +334,16 @@ def sensitivity(
     identifier rule, number of profiles. --threshold, --priors and --without try one setting. Also said is what share
     of the flows the headline speaks for.
     """
-    from cimemories.charts.comparison import flows_of, trial
     from cimemories.compare.ranking import Measure
-    from cimemories.compare.sensitivity import by_profiles, judged_otherwise, ranges, study, variants
+    from cimemories.compare.sensitivity import (
+        by_profiles,
+        flows_per_run,
+        judged_otherwise,
+        ranges,
+        study,
+        trial,
+        variants,
+    )
     from cimemories.flows.flows import Flows
     from cimemories.metrics.breakdown import By, flow_coverage
 
@@ -352,7 +358,7 @@ def sensitivity(
     found = study(flows, scopes, chosen, n=samples)
     setting = _setting(found, threshold, priors, without)
     names = _names(scopes)
-    tried = None if setting == found.base else trial(found, setting, names, measure, flows_of(flows, found))
+    tried = None if setting == found.base else trial(found, setting, names, measure, flows_per_run(flows, found))
     settings = [*variants(found), *judged_otherwise(flows, found)]
     moved = ranges(found, settings, measure)
     fewer = by_profiles(found, measure)
@@ -451,7 +457,7 @@ def _ranges(moved: Sequence[Range], names: Sequence[str], measure: Measure) -> N
 
 
 def _fewer(fewer: ByProfiles) -> None:
-    from cimemories.charts.comparison import profiles_title
+    from cimemories.charts.sensitivity import profiles_title
 
     if fewer.by_k:
         output.line(f"\n{profiles_title(fewer, max(fewer.profiles // 2, 1))}.")
@@ -471,9 +477,9 @@ def _groups(found: FlowCoverage) -> None:
 
 
 def _tried(found: Study, tried: Trial) -> None:
-    from cimemories.charts.comparison import under_words
+    from cimemories.compare.sensitivity import changed_settings
 
-    more = under_words(found.base, tried.setting, found.votes.keys)
+    more = changed_settings(found.base, tried.setting, found.votes.keys)
     output.line(f"\ntried: a threshold of {tried.setting.threshold:.4g}{more}")
     numbers = ("violation", "completeness", "balanced")
     rows = [
@@ -513,10 +519,10 @@ def _json(
     tried: Trial | None,
 ) -> dict[str, object]:
     """One object for scripts; nan becomes null."""
-    from cimemories.charts.comparison import profiles, ranges_frame
+    from cimemories.charts.sensitivity import profiles
     from cimemories.compare.leaderboard import none_for_nan
     from cimemories.compare.ranking import swap_words, swaps
-    from cimemories.compare.sensitivity import as_frame, measured
+    from cimemories.compare.sensitivity import as_frame, measured, ranges_frame
 
     def rows(frame: object) -> list[dict[str, object]]:
         import pandas as pd

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from cimemories.compare.leaderboard import same_dataset
-from cimemories.compare.ranking import Measure, ranks, tau
+from cimemories.compare.ranking import Measure, ranks, tau, tau_words, turned
 from cimemories.compare.relabel import Numbers, Shares, levels, mean_over, numbers, shares_of
 from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, flow_arrays
@@ -27,6 +27,7 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AppliedRule, VoteCounts, rule_of
 from cimemories.flows.scope import Combine, Labels, Scope, Verdicts, judge_title, messages_first, resolve_scope
 from cimemories.labels.whatif import labelled_pairs
+from cimemories.metrics.breakdown import flow_coverage
 from cimemories.metrics.violation import balanced_many
 from cimemories.store import judgements
 from cimemories.store.engine import StoreError
@@ -422,6 +423,156 @@ def ranges(found: Study, tried: Sequence[Tried], measure: Measure) -> list[Range
                 )
             )
     return sorted(made, key=lambda item: -item.width)
+
+
+def left_out_frame(
+    now: Floats, without: Sequence[tuple[str, Floats]], names: Sequence[str], measure: Measure
+) -> pd.DataFrame:
+    """One row a run, the best first: run, now, rank, and for each persona left out value, change and rank, with the
+    persona's key behind ('value_pragmatic'); the last row is Kendall's tau of each order with the current one."""
+    here = ranks(now, measure)
+    columns: dict[str, list[object]] = {"run": list(names), "now": list(now), "rank": list(here)}
+    taus: dict[str, object] = {"run": "Kendall's tau", "now": math.nan, "rank": math.nan}
+    for key, values in without:
+        place = ranks(values, measure)
+        columns |= {f"value_{key}": list(values), f"change_{key}": list(values - now), f"rank_{key}": list(place)}
+        taus |= {f"value_{key}": tau(here, place), f"change_{key}": math.nan, f"rank_{key}": math.nan}
+    frame = pd.DataFrame(columns).sort_values("rank", kind="stable", na_position="last")
+    return pd.concat([frame, pd.DataFrame([taus])], ignore_index=True)
+
+
+def ranges_frame(found: Sequence[Range], names: Sequence[str]) -> pd.DataFrame:
+    """One row a choice: choice, settings, low and high (shares), the setting and run of either, least_tau (nan where
+    there is no order) and its setting."""
+    return pd.DataFrame(
+        [
+            {
+                "choice": str(item.choice),
+                "settings": item.settings,
+                "low": item.low,
+                "low_setting": item.low_at[0] if item.low < 0 else "",
+                "low_run": names[item.low_at[1]] if item.low < 0 else "",
+                "high": item.high,
+                "high_setting": item.high_at[0] if item.high > 0 else "",
+                "high_run": names[item.high_at[1]] if item.high > 0 else "",
+                "least_tau": item.least_tau,
+                "tau_setting": "" if math.isnan(item.least_tau) else item.tau_at,
+            }
+            for item in found
+        ]
+    )
+
+
+# ---- one setting tried
+#
+# The numbers of several runs by a setting that is tried, beside those by the current settings.
+
+
+@dataclass(frozen=True)
+class Trial:
+    """frame: one row a run, the best by the current settings first: run, then for each of violation, completeness and
+    balanced the number tried, `_now` and `_change`; rank, rank_now (by the measure); attributes, flows, necessary,
+    retained, each with `_now`; speaks and speaks_now (share of the run's flows that the headline covers).
+    tau: Kendall's tau of the two orders. turned: (passes, passed) names. now, over: the measure by the current settings
+    [runs], and by the tried ones at `thresholds` [runs, T].
+    """
+
+    setting: Setting
+    frame: pd.DataFrame
+    tau: float
+    turned: tuple[tuple[str, str], ...]
+    now: Floats
+    over: Floats
+    thresholds: tuple[float, ...]
+
+    @property
+    def words(self) -> str:
+        """What it does to the order, as a sentence without its full stop."""
+        if len(self.now) < 2:
+            return "One run alone has no order"
+        if not self.turned:
+            return "No two runs change places" if np.isnan(self.tau) or self.tau == 1 else "Runs tie that did not"
+        text = "; ".join(f"{passes} passes {passed}" for passes, passed in self.turned[:3])
+        more = len(self.turned) - 3
+        return text + (f"; {more} more {'pairs' if more > 1 else 'pair'} change places" if more > 0 else "")
+
+    @property
+    def sentence(self) -> str:
+        """The same with Kendall's tau where there is one, as a whole sentence."""
+        return f"{self.words}." if np.isnan(self.tau) else f"{self.words}: {tau_words(self.tau)}."
+
+
+def flows_per_run(flows: Flows, found: Study) -> list[int]:
+    """How many flows each run has, whether or not the headline covers them: [runs]."""
+    return [flow_coverage(flows, subject.scope).pairs for subject in found.subjects]
+
+
+def trial(
+    found: Study,
+    setting: Setting,
+    names: Sequence[str],
+    measure: Measure,
+    pairs: Sequence[int],
+    now: Sequence[Numbers] | None = None,
+) -> Trial:
+    """Try a setting on all runs. names, pairs (flows of each, the denominator of `speaks`): [runs]. now: the
+    numbers by the current settings where they are at hand. Raises ValueError for a setting that is no rule."""
+    here = tuple(now) if now is not None else found.at(found.base)
+    thresholds = tuple(sorted({*found.thresholds, setting.threshold}))
+    over = found.over(setting, thresholds)
+    place = thresholds.index(setting.threshold)
+    then = tuple(item.at(place) for item in over)
+    before, after = (measured(item, measure)[:, 0] for item in (here, then))
+    first, second = ranks(before, measure), ranks(after, measure)
+    columns: dict[str, object] = {"run": list(names), "rank_now": first, "rank": second}
+    for each in Measure:
+        old, new = (measured(item, each)[:, 0] for item in (here, then))
+        columns |= {str(each): new, f"{each}_now": old, f"{each}_change": new - old}
+    for name in ("attributes", "flows", "necessary", "retained"):
+        columns |= {name: [int(getattr(item, name)[0]) for item in then]}
+        columns |= {f"{name}_now": [int(getattr(item, name)[0]) for item in here]}
+    for name, items in (("speaks", then), ("speaks_now", here)):
+        columns[name] = [
+            (int(item.flows[0]) + int(item.necessary[0])) / all_ if all_ else float("nan")
+            for item, all_ in zip(items, pairs, strict=True)
+        ]
+    frame = pd.DataFrame(columns).sort_values(["rank_now", "run"], na_position="last", kind="stable")
+    return Trial(
+        setting,
+        frame.reset_index(drop=True),
+        tau(first, second),
+        tuple((names[a], names[b]) for a, b in turned(before, after, measure)),
+        before,
+        measured(over, measure),
+        thresholds,
+    )
+
+
+def changed_settings(base: Setting, setting: Setting, keys: Sequence[str]) -> str:
+    """', with priors a 0.5, b 0.5': in what a setting differs from the current one, its threshold aside."""
+    text = ""
+    if setting.priors != base.priors:
+        shares = ", ".join(f"{key} {prior:.2f}" for key, prior in zip(keys, setting.priors, strict=True))
+        text += f", with priors {shares}"
+    if setting.identifiers != base.identifiers:
+        text += f", identifiers by the rule '{setting.identifiers}'"
+    if setting.labels != base.labels:
+        text += ", by the consensus alone" if setting.labels == Labels.CONSENSUS else ", decisions before the consensus"
+    return text
+
+
+def setting_of(
+    found: Study, threshold: float | None, weights: Sequence[int] | None, identifiers: IdentifierRule
+) -> Setting:
+    """The current settings with these in their place: weights of the personas, of which only the proportions count,
+    None where they are left as they are. Raises ValueError for weights that are all 0 or not one a persona."""
+    priors = found.base.priors
+    if weights is not None:
+        if len(weights) != len(priors) or sum(weights) <= 0 or min(weights) < 0:
+            raise ValueError("the weights of the personas must be one each, not below 0, and not all 0")
+        priors = tuple(weight / sum(weights) for weight in weights)
+    at = found.base.threshold if threshold is None else threshold
+    return Setting(at, priors, found.base.labels, identifiers)
 
 
 # ---- profile subsets

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from cimemories import images
+from cimemories.charts import export
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,24 +37,24 @@ def buttons(
     fig: the chart; None for a table alone. about: what it rests on (run, labels, judge, n, rule)."""
     stem = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "export"
     with st.popover("Export", icon=":material/download:", type="tertiary", key=f"{key}.export"):
-        if fig is not None and images.browser() is None:
+        if fig is not None and export.browser() is None:
             st.caption(
                 "PNG and SVG are drawn by Chromium or Chrome, and none was found. Install one (Debian and Ubuntu: "
                 "`apt-get install chromium`; anywhere: `kaleido_get_chrome`), or set `BROWSER_PATH` to where it is."
             )
         elif fig is not None:
-            source = images.source_line(about)
+            source = export.source_line(about)
             chart = fig
             _download(
                 "PNG image",
-                lambda: images.as_png(chart, simulated=simulated, source=source),
+                lambda: export.as_png(chart, simulated=simulated, source=source),
                 f"{stem}.png",
                 "image/png",
                 f"{key}.png",
             )
             _download(
                 "SVG image",
-                lambda: images.as_svg(chart, simulated=simulated, source=source),
+                lambda: export.as_svg(chart, simulated=simulated, source=source),
                 f"{stem}.svg",
                 "image/svg+xml",
                 f"{key}.svg",

@@ -17,6 +17,12 @@ from typing import Literal
 
 import streamlit as st
 
+from cimemories.charts.theme import AMBIGUOUS as AMBIGUOUS
+from cimemories.charts.theme import GLYPHS as GLYPHS
+from cimemories.charts.theme import INAPPROPRIATE as INAPPROPRIATE
+from cimemories.charts.theme import MODEL as MODEL
+from cimemories.charts.theme import NECESSARY as NECESSARY
+from cimemories.charts.theme import SIMULATED as SIMULATED
 from cimemories.model import Label
 from cimemories.text import shortened, visible
 
@@ -26,12 +32,6 @@ from cimemories.text import shortened, visible
 #
 # Text takes the theme's own colour, tints are translucent: the same rules serve the light and the dark theme.
 
-
-NECESSARY = "#009E73"
-INAPPROPRIATE = "#D55E00"
-AMBIGUOUS = "#E69F00"
-MODEL = "#0072B2"
-SIMULATED = "#8E5BD0"
 
 STYLE = f"""
 [data-testid="stMainBlockContainer"] {{ padding: 3.75rem 2.5rem 4rem; }}
@@ -135,7 +135,6 @@ TAGS = frozenset(
         "ul",
     ]
 )
-GLYPHS = {Label.NECESSARY: "N", Label.INAPPROPRIATE: "X", Label.AMBIGUOUS: "?"}
 LABEL_LIMIT = 90
 FOLD = 600  # characters of a text that stand there at once; the rest opens with a click
 CELL_LIMIT = 2_000  # of a cell of a table, a card of the workbench, a hint

@@ -8,6 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from cimemories.agreement.models import ORDER, Agreement, agreement, agreements
+from cimemories.charts.bars import LABEL_PARTS, BarPart, before_after, count_bars, share_bars
 from cimemories.curation.consensus import LABELS
 from cimemories.flows.labels import AppliedRule, rule_of
 from cimemories.labels.survival import (
@@ -34,7 +35,6 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import count, percent
 from cimemories.ui import charts, page, safe, tables, url
-from cimemories.ui.charts import LABEL_PARTS, BarPart
 from cimemories.ui.page import rule_sliders
 from cimemories.ui.safe import Html, join, tag
 from pages.curate.pair_panel import PAIR_COLUMNS, go_to_pair
@@ -112,14 +112,17 @@ def _bars(found: Survival, group_by: GroupBy, labelling: LabellingRow) -> None:
         else f"{_short(least['name'])}: {percent(least['survival'])} of the pairs keep a label"
     )
     cut = f"; the first {MOST_BARS} of {len(frame)} {words} drawn" if len(frame) > MOST_BARS else ""
-    charts.share_bars(
+    fig = share_bars(
         shown,
         LABEL_PARTS,
         name="name",
         title=title[0].upper() + title[1:],
         subtitle=f"{count(found.pairs)} labelled pairs by {group_by}, most survival on top{cut}",
-        key=f"survival.bars.{group_by}.{labelling.id}",
         unit="pairs",
+    )
+    charts.show(
+        fig,
+        key=f"survival.bars.{group_by}.{labelling.id}",
         alt=f"Labels by {group_by}, as shares of the labelled pairs. The same numbers are in the table below.",
     )
 
@@ -165,15 +168,18 @@ def _dissent(found: Survival, labelling: LabellingRow) -> None:
         )
     else:
         title = "No persona alone stands in the way of a consensus"
-    charts.counted_bars(
+    fig = count_bars(
         shown,
         name="name",
         column="pairs",
         colour=safe.AMBIGUOUS,
         title=title,
         subtitle=f"{count(found.ambiguous)} ambiguous pairs, by who would have to leave for a consensus",
-        key=f"survival.dissent.{labelling.id}",
         unit="ambiguous pairs",
+    )
+    charts.show(
+        fig,
+        key=f"survival.dissent.{labelling.id}",
         alt="Ambiguous pairs by the persona that dissents. The same numbers are in the table below.",
     )
 
@@ -483,14 +489,17 @@ def _chart(found: Contexts, labelling: LabellingRow) -> None:
         else f"{safe.option(least['name'], 60)} loses most: {int(least['retained'])} of {total} contexts retained"
     )
     cut = f"; the first {MOST_BARS} of {len(frame)} profiles drawn" if len(frame) > MOST_BARS else ""
-    charts.share_bars(
+    fig = share_bars(
         frame.head(MOST_BARS),
         PARTS,
         name="name",
         title=title,
         subtitle=f"{count(len(found.frame))} contexts of {len(frame)} profiles, by effective labels{cut}",
-        key=f"survival.contexts.{labelling.id}",
         unit="contexts",
+    )
+    charts.show(
+        fig,
+        key=f"survival.contexts.{labelling.id}",
         alt="Contexts retained and discarded by profile. The same is in the table below.",
     )
 
@@ -731,7 +740,7 @@ def _changes(effect: WhatIf, labelling: LabellingRow) -> None:
     shown = frame.head(MOST_ROWS)
     cut = f"; the first {MOST_ROWS} of {len(frame)} {PLURALS[group_by]} drawn" if len(frame) > MOST_ROWS else ""
     name = safe.option(top["name"], 50)
-    charts.before_after(
+    fig = before_after(
         shown,
         name="name",
         before="survival_before",
@@ -740,6 +749,9 @@ def _changes(effect: WhatIf, labelling: LabellingRow) -> None:
         unit="pairs",
         title=f"{name[:1].upper()}{name[1:]} changes most: {count(top['changed'])} of its {count(top['pairs'])} pairs",
         subtitle=f"Survival of {count(effect.pairs)} labelled pairs by {group_by}, most changes on top{cut}",
+    )
+    charts.show(
+        fig,
         key=f"survival.whatif.{group_by}.{labelling.id}",
         alt=f"Survival by {group_by} before and after. The same numbers are in the table below.",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pandas as pd
@@ -19,6 +20,8 @@ from cimemories.agreement.judge_audit import (
 )
 from cimemories.agreement.judges import JudgePair, JudgesAgreement, judges_agreement
 from cimemories.agreement.statistics import Estimate
+from cimemories.charts.bars import Bounded, IntervalSeries, interval_rows
+from cimemories.charts.theme import GREY, MODEL
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.metrics.headline import KAPPA_WARNING
@@ -148,8 +151,7 @@ def _row(found: JudgesAgreement, pair: JudgePair) -> dict[str, object]:
 # Part of the Judge audit page: figures of the judges with their intervals, drawn.
 
 
-ROW = 46
-LOOKS = {"circle-open": "#808890", "diamond": safe.MODEL}
+LOOKS = {"circle-open": GREY, "diamond": MODEL}
 Row = tuple[str, Estimate]  # the row's name and what is drawn in it
 
 
@@ -163,12 +165,11 @@ def shares(found: JudgeAudit, name: Callable[[JudgeRow], str]) -> None:
     title = f"{name(best.judge) if best.judge else best.name} is nearest to people" if len(judges) > 1 else (
         "How far the judge can be trusted"
     )  # fmt: skip
-    _intervals(
+    _interval_chart(
         {
             "precision": ("circle-open", [(words, item.precision) for words, item in named]),
             "recall": ("diamond", [(words, item.recall) for words, item in named]),
         },
-        [words for words, _ in named],
         title=title,
         subtitle=f"Precision and recall with 95 % intervals, {count(found.audited)} audited items",
         key="judge_audit.chart.shares",
@@ -178,18 +179,16 @@ def shares(found: JudgeAudit, name: Callable[[JudgeRow], str]) -> None:
 
 def rates(corrections: list[Correction], name: Callable[[JudgeRow], str]) -> None:
     """The leak rate under each judge, as judged and corrected."""
-    rows = [name(item.judge) for item in corrections]
     drawn = [item for item in corrections if item.corrected.value is not None]
     if not drawn:
         return
     far = max(drawn, key=lambda item: abs((item.corrected.value or 0) - (item.observed.value or 0)))
     ends = [item.corrected.high or item.corrected.value or 0 for item in drawn]
-    _intervals(
+    _interval_chart(
         {
             "as judged": ("circle-open", [(name(item.judge), item.observed) for item in corrections]),
             "corrected": ("diamond", [(name(item.judge), item.corrected) for item in corrections]),
         },
-        rows,
         title=f"{name(far.judge)}: {percent(far.observed.value)} as judged, {percent(far.corrected.value)} corrected",
         subtitle=f"Per-exposure leak rate with 95 % intervals, {count(far.exposures)} exposures, "
         f"{count(far.audited)} of them audited",
@@ -198,61 +197,28 @@ def rates(corrections: list[Correction], name: Callable[[JudgeRow], str]) -> Non
     )
 
 
-def _intervals(
-    series: dict[str, tuple[str, list[Row]]],
-    rows: list[str],
-    *,
-    title: str,
-    subtitle: str,
-    key: str,
-    maximum: float,
+def _interval_chart(
+    series: dict[str, tuple[str, list[Row]]], *, title: str, subtitle: str, key: str, maximum: float
 ) -> None:
-    """One row a judge, one mark a figure with its interval as a line; marks of a row stand a little apart."""
-    import plotly.graph_objects as go
-
-    fig = go.Figure()
-    for position, (words, (symbol, figures)) in enumerate(series.items()):
-        known = [(place, figure) for place, (_, figure) in enumerate(figures) if figure.value is not None]
-        fig.add_scatter(
-            x=[figure.value for _, figure in known],
-            y=[place + 0.18 * (2 * position - 1) for place, _ in known],
-            mode="markers",
-            name=words,
-            marker={"symbol": symbol, "size": 11, "color": LOOKS[symbol], "line": {"width": 2}},
-            error_x={
-                "type": "data",
-                "symmetric": False,
-                "array": [_room(figure, figure.high) for _, figure in known],
-                "arrayminus": [_room(figure, figure.low) for _, figure in known],
-                "color": LOOKS[symbol],
-                "thickness": 2,
-                "width": 5,
-            },
-            hovertext=[_hover(rows[place], words, figure) for place, figure in known],
-            hoverinfo="text",
+    """One row a judge, one mark an estimate with its interval."""
+    names = [row for row, _ in next(iter(series.values()))[1]]
+    drawn = [
+        IntervalSeries(
+            name,
+            [_bounded(estimate) for _, estimate in estimates],
+            LOOKS[symbol],
+            symbol,
+            [_hover(row, name, estimate) for row, estimate in estimates],
         )
-    fig.update_layout(charts.layout(title=title, subtitle=subtitle))
-    fig.update_xaxes(range=[-0.01 * maximum, 1.02 * maximum], tickformat=".0%" if maximum > 0.2 else ".1%")
-    fig.update_yaxes(
-        tickmode="array",
-        tickvals=list(range(len(rows))),
-        ticktext=[html_escaped(row, 34) for row in rows],
-        range=[len(rows) - 0.5, -0.5],
-        showgrid=False,
-        zeroline=False,
-    )
-    left = round(min(34, max(map(len, rows))) * charts.CHARACTER_WIDTH) + 14
-    fig.update_layout(
-        margin={"l": left, "r": 30, "t": 66, "b": 62},
-        height=ROW * len(rows) + 140,
-        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
-        dragmode=False,
-    )
+        for name, (symbol, estimates) in series.items()
+    ]
+    xaxis = {"range": [-0.01 * maximum, 1.02 * maximum], "tickformat": ".0%" if maximum > 0.2 else ".1%"}
+    fig = interval_rows(names, drawn, xaxis=xaxis, title=title, subtitle=subtitle, row_height=46)
     charts.show(fig, key=key, alt=f"{title}. {subtitle}. The same numbers are in the table.")
 
 
-def _room(figure: Estimate, end: float | None) -> float:
-    return 0.0 if end is None or figure.value is None else abs(end - figure.value)
+def _bounded(estimate: Estimate) -> Bounded:
+    return Bounded(*(math.nan if end is None else end for end in (estimate.value, estimate.low, estimate.high)))
 
 
 def _hover(row: str, words: str, figure: Estimate) -> str:

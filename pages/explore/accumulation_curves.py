@@ -5,13 +5,14 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
+from cimemories.charts.lines import Line, line_figure, shade
+from cimemories.charts.theme import GREY
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.metrics.accumulation import Accumulation, Clock, Order, Survival, baseline, hazard
 from cimemories.metrics.one_user import OneUser, first_leak
 from cimemories.text import count, percent, shortened
 from cimemories.ui import charts, exports, page, presenter, safe, tables, url
-from cimemories.ui.charts import GREY, Line
 from cimemories.ui.presenter import Dropped, Show, Slide
 from cimemories.ui.safe import INAPPROPRIATE, MODEL
 
@@ -38,7 +39,7 @@ def draw_curves(flows: Flows, asked: Scope, found: Accumulation, ns: list[int], 
     growing = found.curves.growing()
     first_end = int((growing < growing[0]).argmax()) - 1 if growing[-1] < growing[0] else None
     title = _title(found, even[-1], most)
-    fig = charts.figure(
+    fig = line_figure(
         drawn,
         title=title,
         subtitle=_counts(found),
@@ -77,7 +78,7 @@ def draw_hazard(asked: Scope, found: Accumulation, ns: list[int], user: OneUser 
     if user is not None:
         own = hazard(user.curves[most])
         drawn.append(Line(user.name, range(1, len(own)), list(own[1:]), INAPPROPRIATE, dash="dot", width=1.5))
-    fig = charts.figure(
+    fig = line_figure(
         drawn,
         title=title,
         subtitle=f"share of the attributes still private that the k-th task reveals, {_people(found)}",
@@ -114,7 +115,7 @@ def _means(frame: pd.DataFrame, ns: list[int], column: str, *, bands: bool = Fal
                 f"n = {n}",
                 part["tasks"].tolist(),
                 value,
-                charts.shade(place, len(ns)),
+                shade(place, len(ns)),
                 low=low if bands else (),
                 high=high if bands else (),
                 end=f"n = {n}, {percent(value[-1])}" if bands else f"n = {n}",
@@ -183,7 +184,7 @@ def draw_first_leak(flows: Flows, asked: Scope, user: OneUser | None, way: Order
     found = first_leak(flows, asked, user.profile if user else None, way, seed, clock)
     whose = f"of {user.name}" if user else f"of {count(people, 'user')}"
     title = _first_title(found)
-    fig = charts.figure(
+    fig = line_figure(
         [
             Line(
                 "still private",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import streamlit as st
 
 from cimemories.charts.comparison import Drawing
+from cimemories.charts.theme import layout
 from cimemories.compare.leaderboard import Leaderboard, leaderboard, names, scopes_of_rows
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows, shared_flows
@@ -202,7 +203,7 @@ def show(
     for that of all runs."""
     marked = compared.board.simulated if simulated is None else simulated
     margin = drawing.fig.layout.margin.to_plotly_json()
-    drawing.fig.update_layout(charts.layout(title=drawing.title, subtitle=drawing.subtitle))
+    drawing.fig.update_layout(layout(title=drawing.title, subtitle=drawing.subtitle))
     lines = textwrap.wrap(drawing.title, TITLE) or [""]
     more = LINE * (len(lines) - 1)
     height = drawing.fig.layout.height + more

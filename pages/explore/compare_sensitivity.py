@@ -8,30 +8,25 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from cimemories.charts.comparison import (
-    Trial,
-    choices,
-    flows_of,
-    left_out_frame,
-    order_drawing,
-    profiles,
-    runs_words,
-    setting_of,
-    spoken,
-    trial,
-    under_words,
-)
+from cimemories.charts.comparison import coverage
+from cimemories.charts.sensitivity import choices, order, profiles
 from cimemories.compare.ranking import Measure
 from cimemories.compare.relabel import Numbers
 from cimemories.compare.sensitivity import (
     Study,
+    Trial,
     as_frame,
     by_profiles,
+    changed_settings,
+    flows_per_run,
     judged_otherwise,
     left_out,
+    left_out_frame,
     measured,
     ranges,
+    setting_of,
     study,
+    trial,
     variants,
 )
 from cimemories.flows.arrays import IdentifierRule
@@ -128,7 +123,7 @@ def personas_part(compared: Compared, found: Study, measure: Measure) -> None:
         safe.heading(title if abs(most) >= 0.0005 else f"No persona alone moves {measure.named} of any run")
     safe.inline(
         f"{measure.words.capitalize()} with one persona left out and the others' priors scaled up, by the current "
-        f"threshold of {100 * found.base.threshold:.4g} %; {runs_words(len(names))}.",
+        f"threshold of {100 * found.base.threshold:.4g} %; {count(len(names), 'run')}.",
         muted=True,
     )
     cells = [tag("th", name, cls="ci-number" if n else "") for n, name in enumerate(["Run", "Now"])]
@@ -220,7 +215,7 @@ def spoken_part(compared: Compared) -> None:
             chosen = str(page.select("Flows of", ids, compared.called.__getitem__, "compare.spoken", "run"))
     named = [(compared.called[asked.run.id], asked) for asked in compared.scopes if not by or asked.run.id == chosen]
     rows = [(name, flow_coverage(compared.flows, asked, By(by or By.DOMAIN), compared.rule)) for name, asked in named]
-    drawing = spoken(rows, bool(by))
+    drawing = coverage(rows, bool(by))
     if drawing is None:
         page.notice("There is no flow yet.")
         return
@@ -333,11 +328,11 @@ def _panel(compared: Compared, found: Study, measure: Measure, now: Sequence[Num
     with left:
         moved, rule = _sliders(compared, found)
     setting = setting_of(found, moved.threshold, moved.weights, rule)
-    tried = trial(found, setting, names, measure, flows_of(compared.flows, found), now)
+    tried = trial(found, setting, names, measure, flows_per_run(compared.flows, found), now)
     with right:
         _said(found, tried)
         _numbers(compared, tried, measure)
-    drawing = order_drawing(found, tried, names, measure)
+    drawing = order(found, tried, names, measure)
     if drawing is None:
         page.notice(f"No run has a {MEASURES[measure].lower()} by any threshold, so there is no order to draw.")
         return
@@ -395,7 +390,7 @@ def _said(found: Study, tried: Trial) -> None:
         safe.inline(f"Now: {found.rule.name}, {found.rule.words}.", muted=True)
         return
     safe.inline(tried.sentence, strong=True)
-    more = under_words(found.base, tried.setting, found.votes.keys)
+    more = changed_settings(found.base, tried.setting, found.votes.keys)
     safe.inline(
         f"Tried: a threshold of {100 * tried.setting.threshold:.4g} %{more}. Now: {found.rule.words}.", muted=True
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cimemories.charts.heatmap import Map, MapPart, Side, Tooltips, heatmap_figure, tooltips
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.metrics import headline, heatmap
@@ -102,7 +103,7 @@ def _maps(chosen: RunScope, view: View, whole: Grid, said: str) -> None:
     drawing = ("heatmap drawing", asked.version, other and other.version, view, found.n, len(found.rows), words)
     fig, read = flows.cached(drawing, lambda: _figure(view, found, both, words))
     alt = f"{words[0]}. {words[1]}. The same numbers are in the table below."
-    charts.draw_heatmap(fig, read, key=KEY, alt=alt, selected=place)
+    charts.show_heatmap(fig, read, key=KEY, alt=alt, selected=place)
     exports.buttons(f"heatmap-{asked.run.id}", frame, fig=fig, key="heatmaps.export", simulated=simulated, about=about)
     if place is not None:
         heatmaps_controls.draw(flows, asked, found, place, other, about)
@@ -138,27 +139,26 @@ def _words(asked: Scope, other: Scope | None, view: View, found: Grid, both: Dif
     return title, heatmaps_controls.subtitle(found)
 
 
-def _figure(view: View, found: Grid, both: Difference | None, words: tuple[str, str]) -> tuple[go.Figure, charts.Read]:
+def _figure(view: View, found: Grid, both: Difference | None, words: tuple[str, str]) -> tuple[go.Figure, Tooltips]:
     """The chart, and what the pointer reads in it."""
     maps = []
     for measure in (VIOLATION, COMPLETENESS):
         if view.measure not in (measure, BOTH):
             continue
         parts = [
-            charts.MapPart(getattr(part, measure), getattr(part, f"{measure}_pairs"))
+            MapPart(getattr(part, measure), getattr(part, f"{measure}_pairs"))
             for part in ((found,) if both is None else (both.second, both.first))
         ]
         unit = "inappropriate pairs" if measure == VIOLATION else "necessary pairs"
         name = f"Violation@{found.n}" if measure == VIOLATION else "Completeness"
         top = 1.0 if measure == COMPLETENESS else None
         if both is None:
-            maps.append(charts.Map(name, unit, parts[0], maximum=top))
+            maps.append(Map(name, unit, parts[0], maximum=top))
         else:
-            maps.append(charts.Map(f"{name}, difference", unit, parts[0], before=parts[1]))
-    rows, columns = (charts.Side(side.names, side.titles) for side in (found.rows, found.columns))
-    return charts.heatmap_figure(maps, rows, columns, title=words[0], subtitle=words[1]), charts.read_heatmap(
-        maps, rows, columns
-    )
+            maps.append(Map(f"{name}, difference", unit, parts[0], before=parts[1]))
+    rows, columns = (Side(side.names, side.titles) for side in (found.rows, found.columns))
+    fig = heatmap_figure(maps, rows, columns, title=words[0], subtitle=words[1])
+    return fig, tooltips(maps, rows, columns)
 
 
 def _twin(frame: pd.DataFrame, view: View, n: int) -> None:

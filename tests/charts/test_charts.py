@@ -9,13 +9,16 @@ import plotly.graph_objects as go
 import pytest
 from plotly.colors import hex_to_rgb, sample_colorscale, unlabel_rgb
 
+from cimemories.charts import theme
+from cimemories.charts.heatmap import Map, MapPart, Side, heatmap_figure
+from cimemories.charts.lines import Line, line_figure
 from cimemories.ui import charts
 from cimemories.ui.safe import STYLE
 
 
 def figure(*y: float, **layout: Any) -> go.Figure:
     bar = {"type": "bar", "x": ["a", "b"], "y": y}
-    return go.Figure({"data": [bar], "layout": {**charts.layout(title="Two bars", subtitle="2 of 2"), **layout}})
+    return go.Figure({"data": [bar], "layout": {**theme.layout(title="Two bars", subtitle="2 of 2"), **layout}})
 
 
 def dressed(fig: go.Figure) -> dict[str, Any]:
@@ -57,13 +60,13 @@ def test_texts_have_the_colour_that_the_page_replaces() -> None:
 @pytest.mark.parametrize("kind", ["lines", "grid"])
 def test_where_margins_hold_all_labels_no_room_is_looked_for(kind: str) -> None:
     if kind == "lines":
-        line = charts.Line("n = 1", [0, 1], [0.0, 0.5], colour="#000", end="n = 1")
-        fig = charts.figure([line], title="t", subtitle="s", x_title="x", height=200)
+        line = Line("n = 1", [0, 1], [0.0, 0.5], colour="#000", end="n = 1")
+        fig = line_figure([line], title="t", subtitle="s", x_title="x", height=200)
     else:
-        side = charts.Side(["a"], ["a"])
+        side = Side(["a"], ["a"])
         cell = np.full((1, 1), 0.5)
-        shown = charts.Map("Violation@5", "pairs", charts.MapPart(cell, np.ones((1, 1), np.int64)))
-        fig = charts.heatmap_figure([shown], side, side, title="t", subtitle="s")
+        shown = Map("Violation@5", "pairs", MapPart(cell, np.ones((1, 1), np.int64)))
+        fig = heatmap_figure([shown], side, side, title="t", subtitle="s")
     layout = dressed(fig)
     assert "meta" not in layout, "every copy of it would be another layout to Plotly"
     assert "bdata" not in str(charts.dressed(fig).to_dict()["data"]), "and every packed array other data"
@@ -76,11 +79,11 @@ def test_where_margins_hold_all_labels_no_room_is_looked_for(kind: str) -> None:
 def test_the_number_of_every_cell_can_be_read_on_its_colour(compared: bool) -> None:
     values = np.linspace(0, 1, 200).reshape(20, 10)
     values[3, 4] = np.nan
-    part, pairs = charts.MapPart(values, np.ones((20, 10), np.int64)), np.ones((20, 10), np.int64)
-    before = charts.MapPart(values[::-1], pairs) if compared else None
+    part, pairs = MapPart(values, np.ones((20, 10), np.int64)), np.ones((20, 10), np.int64)
+    before = MapPart(values[::-1], pairs) if compared else None
     rows, columns = ([f"{i}" for i in range(n)] for n in (20, 10))
-    sides = charts.Side(rows, rows), charts.Side(columns, columns)
-    fig = charts.heatmap_figure([charts.Map("Violation@5", "pairs", part, before)], *sides, title="t", subtitle="s")
+    sides = Side(rows, rows), Side(columns, columns)
+    fig = heatmap_figure([Map("Violation@5", "pairs", part, before)], *sides, title="t", subtitle="s")
     cells, numbers = fig.data
     shares = np.array(cells.z, dtype=float)
     there = [(y, x) for y in range(20) for x in range(10) if not np.isnan(shares[y, x])]

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 import pyarrow.parquet as pq
 import pytest
 
-from cimemories import images
+from cimemories.charts import export
 from cimemories.ui import exports
 
 HOSTILE = '<img src=x onerror="alert(1)"> & more'
@@ -49,8 +49,8 @@ def test_a_table_says_what_it_rests_on_and_runs_no_formula() -> None:
 def test_a_chart_for_paper_is_dark_on_white_and_says_where_it_comes_from() -> None:
     long = "Most leaked pairs are those of finance to the landlord of the flat " * 3
     fig = chart(long, "12 &lt; 13 pairs")
-    made = images.on_paper(fig, simulated=True, source=images.source_line({"run": "run-1", "judge": HOSTILE, "n": ""}))
-    plain = images.on_paper(chart("Short"))
+    made = export.on_paper(fig, simulated=True, source=export.source_line({"run": "run-1", "judge": HOSTILE, "n": ""}))
+    plain = export.on_paper(chart("Short"))
     below = made.layout.title.subtitle.text
     assert "SIMULATED" in below and "12 &lt; 13 pairs" in below and "run: run-1 · judge: &lt;img" in below
     assert "<img" not in below and "· n:" not in below  # what is empty is not said
@@ -66,17 +66,17 @@ def test_a_chart_for_paper_is_dark_on_white_and_says_where_it_comes_from() -> No
 
 
 def test_without_a_browser_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "browser", lambda: None)
-    with pytest.raises(images.ImageError, match="apt-get install chromium"):
-        images.as_png(chart("x"))
+    monkeypatch.setattr(export, "browser", lambda: None)
+    with pytest.raises(export.ImageError, match="apt-get install chromium"):
+        export.as_png(chart("x"))
 
 
 @pytest.mark.browser
 def test_an_image_is_drawn_and_holds_its_words() -> None:
     if shutil.which("chromium") is None:
         pytest.skip("no Chromium here; on Debian: apt-get install chromium")
-    made = [images.on_paper(chart("Leaks"), simulated=True, source="run: run-1"), images.on_paper(chart("More"))]
-    first, second = images.as_images(made, "svg")
+    made = [export.on_paper(chart("Leaks"), simulated=True, source="run: run-1"), export.on_paper(chart("More"))]
+    first, second = export.as_images(made, "svg")
     texts = [[t.strip() for t in ElementTree.fromstring(item).itertext() if t.strip()] for item in (first, second)]
     assert {"Leaks", "SIMULATED", "run: run-1"} <= set(texts[0])
     assert "More" in texts[1] and "SIMULATED" not in texts[1]

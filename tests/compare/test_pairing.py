@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from cimemories.charts.labels import MARK, beside_marks
 from cimemories.compare.difference import in_words
-from cimemories.compare.ranking import MARK, front, place
+from cimemories.compare.ranking import front
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.arrays import FlowArrays, Names
 from cimemories.metrics.bootstrap import Interval, by_domain, changes, common, paired_arrays
@@ -170,7 +171,7 @@ def test_labels_lie_inside_and_over_no_mark_and_no_other_label(anchors: list[tup
     width, height = 150.0, 17.0
     boxes = [
         (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-        for x, y in place(anchors, [width] * len(anchors), height, (860, 460))
+        for x, y in beside_marks(anchors, [width] * len(anchors), height, (860, 460))
     ]
     marks = [(x - MARK, y - MARK, x + MARK, y + MARK) for x, y in anchors]
 

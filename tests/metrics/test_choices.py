@@ -16,16 +16,18 @@ from scipy.stats import kendalltau
 from two_runs import close, world
 from worlds import add_dataset, add_labels, add_run
 
-from cimemories.charts.comparison import flows_of, setting_of, trial
 from cimemories.compare.ranking import Measure, order_words, ranks, swap_words, swaps, tau, turned
 from cimemories.compare.sensitivity import (
     Choice,
     as_frame,
+    flows_per_run,
     judged_otherwise,
     left_out,
     ranges,
+    setting_of,
     study,
     subsets,
+    trial,
     variants,
 )
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
@@ -161,7 +163,7 @@ def test_a_trial_is_the_difference_of_two_settings(sqlite_store: Store) -> None:
     flows = Flows(sqlite_store)
     found = study(flows, [resolve_scope(sqlite_store, run_id) for run_id in run_ids])
     setting = setting_of(found, 0.7, [10, 20, 70], IdentifierRule.EXACT)
-    tried = trial(found, setting, ["a", "b"], Measure.VIOLATION, flows_of(flows, found)).frame.set_index("run")
+    tried = trial(found, setting, ["a", "b"], Measure.VIOLATION, flows_per_run(flows, found)).frame.set_index("run")
     for name, run_id in zip("ab", run_ids, strict=True):
         then = headline(flows, resolve_scope(sqlite_store, run_id, rule="looser"))
         now = headline(flows, resolve_scope(sqlite_store, run_id))

@@ -72,13 +72,13 @@ class Link {
 
   // What stands in the cell under the pointer, beside it and inside the chart. Set as text, never read as markup.
   tell() {
-    if (!this.layer || !this.hovered || !this.data.said) return;
-    const { rows, columns, maps } = this.data.said;
+    if (!this.layer || !this.hovered || !this.data.tooltips) return;
+    const { rows, columns, maps } = this.data.tooltips;
     const [row, column] = this.hovered;
     const lines = [rows[row], columns[column], ...maps.map(({ name, cells }) => `${name}: ${cells[row]?.[column]}`)];
     if (rows[row] === undefined || columns[column] === undefined) return;
     const box = document.createElement("div");
-    box.className = "ci-cell-said";
+    box.className = "ci-cell-tooltip";
     lines.forEach((text, at) => {
       const line = document.createElement(at ? "div" : "b");
       line.textContent = text;

@@ -49,8 +49,8 @@ def hatched(figure: dict[str, Any]) -> list[int]:
 
 def read(page: AppTest) -> list[list[str]]:
     """What the pointer reads: of each cell, row by row, one text a map."""
-    (sent,) = [json.loads(node.proto.json) for node in page.get("bidi_component") if "said" in node.proto.json]
-    maps = [[text for row in one["cells"] for text in row] for one in sent["said"]["maps"]]
+    (sent,) = [json.loads(node.proto.json) for node in page.get("bidi_component") if "tooltips" in node.proto.json]
+    maps = [[text for row in one["cells"] for text in row] for one in sent["tooltips"]["maps"]]
     return [list(cell) for cell in zip(*maps, strict=True)]
 
 

@@ -1,0 +1,295 @@
+"""Heatmaps: shares by two things, one map or two beside each other with the same rows and columns.
+
+The cell under the pointer shows the numbers of all maps and is framed in each of them, and so is the one that was
+clicked. ui/assets/grids.js does both: a go.Heatmap raises no event in Streamlit, and points laid over it that do would
+be drawn anew, a thousand of them, at every click.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cimemories.charts.theme import (
+    CHARACTER_WIDTH,
+    INAPPROPRIATE,
+    LONGEST_TICK,
+    MARGINS_FIT,
+    MODEL,
+)
+from cimemories.text import count, html_escaped, percent, shortened
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+Shares = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.integer[Any]]
+Bools = npt.NDArray[np.bool_]
+Cell = tuple[int, int]
+Tooltips = dict[str, Any]
+PLOT_WIDTH, HATCH = 1000, 8  # pixels: about as wide as all maps are, and between two lines of a hatch
+ROW_HEIGHTS = ((20, 32), (45, 22))  # up to so many rows, so high; 16 beyond
+MAP_HEAD = 108  # pixels: title, subtitle, and the name of each map
+TITLE_CHARACTERS, TITLE_LINE = 88, 24  # of a line of the title, and how high it is
+LEAST_SCALE = 0.01  # where all is 0 the scale still begins at 0 and ends above it
+BAR, BETWEEN = 0.045, 0.03  # of the width: for a colour scale, and between two maps
+UPRIGHT, SLANTED, NARROW = 70, 16, 24  # pixels of a column for words in lines, for slanted ones; letters of turned ones
+NUMBERED = 44  # pixels of a column that has room for its number
+DIVERGING = ((0.0, "#004D7A"), (0.25, MODEL), (0.5, "#ECECEC"), (0.75, INAPPROPRIATE), (1.0, "#8F3F00"))
+
+
+@dataclass(frozen=True)
+class MapPart:
+    """Shares and what they rest on, [rows, columns] each; nan where nothing is there."""
+
+    values: Shares
+    pairs: Counts
+
+
+@dataclass(frozen=True)
+class Map:
+    """One map: its name and the unit of its counts ('inappropriate pairs'). With `before`, it shows how much higher or
+    lower each share is than it was there. maximum: where the scale of shares ends; None: at the highest."""
+
+    name: str
+    unit: str
+    part: MapPart
+    before: MapPart | None = None
+    maximum: float | None = None
+
+    @property
+    def values(self) -> Shares:
+        found: Shares = self.part.values if self.before is None else self.part.values - self.before.values
+        return found
+
+
+@dataclass(frozen=True)
+class Side:
+    """Rows or columns: short names for the ticks, full ones for the pointer."""
+
+    names: Sequence[str]
+    titles: Sequence[str]
+
+
+def heatmap_figure(maps: Sequence[Map], rows: Side, columns: Side, *, title: str, subtitle: str) -> go.Figure:
+    """The maps beside each other in one figure, with one axis of rows. Written down whole: Plotly takes five times as
+    long for a figure that grows by pieces."""
+    import plotly.graph_objects as go
+
+    width = PLOT_WIDTH / len(maps) / max(1, len(columns.names))
+    height = next((high for most, high in ROW_HEIGHTS if len(rows.names) <= most), 16)
+    axes, room = _ticks(rows, columns, width)
+    data: list[dict[str, Any]] = []
+    names: list[dict[str, Any]] = []
+    images: list[dict[str, Any]] = []
+    layout: dict[str, Any] = {"yaxis": axes[1], "annotations": names, "images": images}
+    place = {"x": -0.5, "y": -0.5, "xanchor": "left", "yanchor": "top", "layer": "above"}
+    whole = {**place, "sizex": len(columns.names), "sizey": len(rows.names), "sizing": "stretch"}
+    for position, (item, (start, end)) in enumerate(zip(maps, _spans(len(maps)), strict=True)):
+        number = "" if position == 0 else str(position + 1)
+        on = {"xaxis": f"x{number}", "yaxis": "y"}
+        cells = _cells(item, end)
+        data.append(cells | on)
+        if width >= NUMBERED:
+            data.append(_numbers(item, cells) | on)
+        hatch = _hatch(np.isnan(item.values), (width, height))
+        if hatch is not None:
+            images.append({"source": hatch, "xref": on["xaxis"], "yref": "y", **whole})
+        layout[f"xaxis{number}"] = {**axes[0], "domain": [start, end], "anchor": "y"}
+        if len(maps) > 1:
+            where = {"x": start, "y": 1, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
+            text = f"<b>{html_escaped(item.name)}</b>"
+            names.append({"text": text, "showarrow": False, "yshift": 4, "font": {"size": 13}, **where})
+    lines = textwrap.wrap(" ".join(title.split()), TITLE_CHARACTERS) or [""]
+    head = MAP_HEAD + TITLE_LINE * (len(lines) - 1) - (0 if len(maps) > 1 else 30)
+    layout |= {
+        "title": {
+            "text": "<br>".join(html.escape(line) for line in lines),
+            "subtitle": {"text": html_escaped(subtitle)},
+            "x": 0,
+            "xanchor": "left",
+        },
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "hoverlabel": {"align": "left"},
+        "margin": {"t": head, "r": 8, **room},
+        "meta": MARGINS_FIT,
+        "height": height * max(1, len(rows.names)) + head + room["b"],
+        "dragmode": False,
+        "hovermode": "closest",
+        "spikedistance": -1,
+    }
+    return go.Figure({"data": data, "layout": layout})
+
+
+def _spans(number: int) -> list[tuple[float, float]]:
+    """From where to where each map reaches across the plot, with its colour scale behind it."""
+    each = (1.0 - number * BAR - (number - 1) * BETWEEN) / number
+    return [(i * (each + BAR + BETWEEN), i * (each + BAR + BETWEEN) + each) for i in range(number)]
+
+
+def _cells(item: Map, end: float) -> dict[str, Any]:
+    values = item.values
+    known = values[~np.isnan(values)]
+    highest = max(LEAST_SCALE, float(np.abs(known).max()) if known.size else 0.0)
+    scale: dict[str, Any] = {"colorscale": "Cividis", "zmin": 0, "zmax": item.maximum or highest}
+    if item.before is not None:
+        scale = {"colorscale": [list(stop) for stop in DIVERGING], "zmin": -highest, "zmax": highest}
+    sign = "" if item.before is None else "+"
+    bar = {"tickformat": f"{sign}.0%", "thickness": 10, "outlinewidth": 0, "len": 1, "x": end + 0.004, "xpad": 0}
+    return {
+        "type": "heatmap",
+        # Lists: of packed arrays Plotly makes new ones whenever it is handed the figure, and draws them anew.
+        "z": [[None if share != share else share for share in row] for row in values.tolist()],
+        "x": list(range(values.shape[1])),
+        "y": list(range(values.shape[0])),
+        "xgap": 1,
+        "ygap": 1,
+        "hoverinfo": "none",  # the pointer is answered by assets/grids.js
+        "colorbar": {**bar, "tickfont": {"size": 11}},
+        **scale,
+    }
+
+
+def _numbers(item: Map, cells: dict[str, Any]) -> dict[str, Any]:
+    """The share of each cell as a text on it, black or white, whichever is further from the cell's colour. What Plotly
+    itself writes on a heatmap is grey on the colours of the middle."""
+    from plotly.colors import sample_colorscale
+
+    there = np.argwhere(~np.isnan(item.values))
+    shares = item.values[there[:, 0], there[:, 1]]
+    places = np.clip((shares - cells["zmin"]) / (cells["zmax"] - cells["zmin"]), 0, 1).tolist()
+    sign = "" if item.before is None else "+"
+    return {
+        "type": "scatter",
+        "mode": "text",
+        "x": there[:, 1].tolist(),
+        "y": there[:, 0].tolist(),
+        "text": [f"{share:{sign}.0%}" for share in shares.tolist()],
+        "textfont": {"color": [_ink(colour) for colour in sample_colorscale(cells["colorscale"], places)], "size": 12},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
+
+
+def _ink(colour: str) -> str:
+    """Black or white for a text on 'rgb(r, g, b)': the one of these two has a contrast of 4.5 at least, what WCAG 2
+    (1.4.3) asks for."""
+    parts = [float(part) / 255 for part in colour[4:-1].split(",")]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    luminance = float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+    return "#000000" if (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) else "#FFFFFF"
+
+
+def tooltips(maps: Sequence[Map], rows: Side, columns: Side) -> Tooltips:
+    """What the pointer reads in each cell, for `draw`. Not a part of the chart: Streamlit goes through the text of a
+    chart dozens of times before it is drawn."""
+    lines = []
+    for item in maps:
+        parts = [part for part in (item.before, item.part) if part is not None]
+        values, pairs = [part.values.tolist() for part in parts], [part.pairs.tolist() for part in parts]
+        cells = [
+            [_cell([v[j][i] for v in values], [p[j][i] for p in pairs], item.unit) for i in range(len(columns.titles))]
+            for j in range(len(rows.titles))
+        ]
+        lines.append({"name": item.name, "cells": cells})
+    return {"rows": _short(rows.titles), "columns": _short(columns.titles), "maps": lines}
+
+
+def _short(titles: Sequence[str]) -> list[str]:
+    return [shortened(title, 90) for title in titles]
+
+
+def _cell(shares: list[float], pairs: list[int], unit: str) -> str:
+    """'12.4 % of 34 inappropriate pairs', of two runs '12.4 % to 20.0 % (+7.6 points) of 34 and 34 ...'."""
+    if len(shares) == 1:
+        return f"{percent(shares[0])} of {count(pairs[0])} {unit}" if pairs[0] else f"no {unit}"
+    if not all(pairs):
+        told = [f"{percent(share)} of {count(n)}" if n else "none" for share, n in zip(shares, pairs, strict=True)]
+        return f"{told[0]} and {told[1]} {unit}" if any(pairs) else f"no {unit}"
+    points = 100 * (shares[1] - shares[0])
+    return (
+        f"{percent(shares[0])} to {percent(shares[1])} ({points:+.1f} points) "
+        f"of {count(pairs[0])} and {count(pairs[1])} {unit}"
+    )
+
+
+def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any], dict[str, Any]], dict[str, int]]:
+    """The axes of columns and rows with their names, and the margins that hold these, reckoned here: left to Plotly,
+    the chart is laid out several times over."""
+    spikes = {
+        "showspikes": True,
+        "spikemode": "across",
+        "spikesnap": "data",
+        "spikethickness": -2,
+        "spikedash": "solid",
+    }
+    axis = {
+        "tickmode": "array",
+        "showgrid": False,
+        "zeroline": False,
+        "ticks": "",
+        "ticklabeloverflow": "allow",
+        "spikecolor": "rgba(128,128,128,.9)",
+        **spikes,
+    }
+    if width >= UPRIGHT:
+        room = int(width / CHARACTER_WIDTH) - 1
+        below = [textwrap.wrap(" ".join(n.split()), room, max_lines=3, placeholder="…") or [""] for n in columns.names]
+        ticks = ["<br>".join(html.escape(line) for line in lines) for lines in below]
+        angle, deep = 0, 17 * max((len(lines) for lines in below), default=1) + 14
+    else:
+        angle = -40 if width >= SLANTED else -90
+        limit = LONGEST_TICK if angle == -40 else NARROW
+        ticks = [html_escaped(name, limit) for name in columns.names]
+        longest = max((len(html.unescape(text)) for text in ticks), default=0) * CHARACTER_WIDTH
+        deep = round(longest * (0.65 if angle == -40 else 0.85)) + 18
+    size = 11 if width >= SLANTED else 10
+    across = {
+        **axis,
+        "range": [-0.5, len(columns.names) - 0.5],
+        "tickvals": list(range(len(columns.names))),
+        "ticktext": ticks,
+        "tickangle": angle,
+        "tickfont": {"size": size},
+    }
+    left = [html_escaped(name, LONGEST_TICK) for name in rows.names]
+    down = {
+        **axis,
+        "range": [len(rows.names) - 0.5, -0.5],
+        "tickvals": list(range(len(rows.names))),
+        "ticktext": left,
+        "tickfont": {"size": 12 if len(rows.names) <= ROW_HEIGHTS[1][0] else 10},
+    }
+    longest = max((len(html.unescape(text)) for text in left), default=0) * CHARACTER_WIDTH
+    slanted = (
+        max((len(html.unescape(text)) for text in ticks), default=0) * CHARACTER_WIDTH * 0.77 if angle == -40 else 0
+    )
+    return (across, down), {"l": round(max(longest, slanted)) + 14, "b": deep}
+
+
+def _hatch(empty: Bools, size: tuple[float, float]) -> str | None:
+    """Hatched cells as an image as large as the map, for `layout.images`; None where no cell is empty. size: of a cell,
+    in pixels. Lines on the chart would cost the browser as much as all the rest of it."""
+    cells = np.argwhere(empty)
+    if not len(cells):
+        return None
+    width, height = max(4.0, size[0]), size[1]
+    boxes = "".join(
+        f"M{column * width + 2:.1f} {row * height + 2:.1f}h{width - 4:.1f}v{height - 4:.1f}h{4 - width:.1f}z"
+        for row, column in cells.tolist()
+    )
+    drawn = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {empty.shape[1] * width:.1f} '
+        f'{empty.shape[0] * height:.1f}" preserveAspectRatio="none"><pattern id="h" width="{HATCH}" height="{HATCH}" '
+        f'patternUnits="userSpaceOnUse"><path d="M-1 1l2-2M0 {HATCH}l{HATCH}-{HATCH}M{HATCH - 1} {HATCH + 1}l2-2" '
+        f'stroke="#808080" stroke-opacity=".6"/></pattern><path d="{boxes}" fill="url(#h)"/></svg>'
+    )
+    return "data:image/svg+xml;base64," + base64.b64encode(drawn.encode()).decode()

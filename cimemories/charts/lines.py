@@ -1,0 +1,161 @@
+"""Lines: shares over counted steps, named at their right end, with bands, in steps or straight.
+
+Lines are told apart by their names at the end and by their dashes, never by colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cimemories.charts.theme import CHARACTER_WIDTH, GRID, HEAD, MARGINS_FIT, layout
+from cimemories.text import html_escaped
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+BLUES = ("#56B4E9", "#2E97D6", "#0072B2")  # few samples to many
+FOOT = 46  # pixels below the plot
+END_GAP = 15  # pixels that two names at the right end keep apart
+FINE = 0.05  # below it whole percents would say the same at several ticks
+SHARES = {"zeroline": False, "gridcolor": GRID, "rangemode": "tozero"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line. y: a share for each x, None where there is none. low, high: its band, or empty. end: what stands at its
+    right end; empty: nothing. note: added to the hover at each x, or empty. steps: drawn as steps."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+    colour: str
+    low: Sequence[float | None] = ()
+    high: Sequence[float | None] = ()
+    dash: str = "solid"
+    width: float = 2.0
+    steps: bool = False
+    end: str = ""
+    note: Sequence[str] = ()
+
+
+def shade(place: int, of: int) -> str:
+    """A blue for the place-th of so many lines that belong together, from light to dark."""
+    if of < 2:
+        return BLUES[-1]
+    where = place / (of - 1) * (len(BLUES) - 1)
+    left = min(int(where), len(BLUES) - 2)
+    return _between(BLUES[left], BLUES[left + 1], where - left)
+
+
+def line_figure(
+    lines: Sequence[Line],
+    *,
+    title: str,
+    subtitle: str,
+    x_title: str,
+    height: int,
+    most: float | None = None,
+    mark: tuple[float, str] | None = None,
+) -> go.Figure:
+    """Shares over x. most: where the share axis ends; None: above the highest line. mark: an x with words to it."""
+    import plotly.graph_objects as go
+
+    highest = max([v for line in lines for v in (*line.y, *line.high) if v is not None and v == v], default=0.0)
+    top = most or max(0.01, min(1.0, highest) * 1.06)
+    longest = max((len(line.end) for line in lines), default=0)
+    dotted = {"type": "line", "y0": 0, "y1": 1, "line": {"color": "rgba(128,128,128,.6)", "width": 1, "dash": "dot"}}
+    at = {"xref": "x", "yref": "paper"}
+    words = {"showarrow": False, "xanchor": "right", "yanchor": "bottom", "font": {"size": 11}}
+    right = round(longest * (CHARACTER_WIDTH + 0.6)) + 14
+    return go.Figure(
+        data=[*(_band(line) for line in lines if line.low and line.high), *(_trace(line) for line in lines)],
+        layout={
+            **layout(title=title, subtitle=subtitle),
+            "margin": {"l": 52, "r": right, "t": HEAD, "b": FOOT},
+            "meta": MARGINS_FIT,
+            "height": height,
+            "hovermode": "x unified",
+            "dragmode": False,
+            "showlegend": False,
+            "yaxis": {**SHARES, "range": [0, top * 1.03], "tickformat": ".1%" if top < FINE else ".0%"},
+            "xaxis": {
+                "title": {"text": html_escaped(x_title)},
+                "showgrid": False,
+                "zeroline": False,
+                "tickformat": "d",
+            },
+            "annotations": [
+                *_ends(lines, top, height),
+                *([{**at, **words, "x": mark[0], "y": 0.01, "text": html_escaped(mark[1])}] if mark else []),
+            ],
+            "shapes": [{**at, **dotted, "x0": mark[0], "x1": mark[0]}] if mark else [],
+        },
+    )
+
+
+def _trace(line: Line) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": list(line.x),
+        "y": list(line.y),
+        "name": line.name,
+        "line": {
+            "color": line.colour,
+            "dash": line.dash,
+            "width": line.width,
+            "shape": "hv" if line.steps else "linear",
+        },
+        "customdata": [html_escaped(note) for note in line.note] or [""] * len(line.x),
+        "hovertemplate": "%{y:.1%} %{customdata}",
+    }
+
+
+def _band(line: Line) -> dict[str, Any]:
+    (x, high), (_, low) = (_corners(line, side) for side in (line.high, line.low))
+    red, green, blue = (int(line.colour[i : i + 2], 16) for i in (1, 3, 5))
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": x + x[::-1],
+        "y": high + low[::-1],
+        "fill": "toself",
+        "fillcolor": f"rgba({red},{green},{blue},.16)",
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+    }
+
+
+def _corners(line: Line, side: Sequence[float | None]) -> tuple[list[float], list[float | None]]:
+    """The points of one side of a band; in steps with all their corners, since it is walked forth and back."""
+    x, y = list(line.x), list(side)
+    if not line.steps:
+        return x, y
+    return [x[(i + 1) // 2] for i in range(2 * len(x) - 1)], [y[i // 2] for i in range(2 * len(y) - 1)]
+
+
+def _ends(lines: Sequence[Line], top: float, height: int) -> list[dict[str, Any]]:
+    """The names at the right ends, pushed apart from the lowest up and down again where they would leave the plot."""
+    room = height - HEAD - FOOT
+    named = sorted(
+        ((line, float(line.y[-1] or 0.0)) for line in lines if line.end and line.y), key=lambda pair: pair[1]
+    )
+    gap = top * END_GAP / room
+    places: list[float] = []
+    for _, value in named:
+        places.append(max(value, places[-1] + gap) if places else value)
+    ceiling = top
+    for i in reversed(range(len(places))):
+        places[i] = min(places[i], ceiling)
+        ceiling = places[i] - gap
+    look = {"x": 1, "xref": "paper", "showarrow": False, "xanchor": "left", "xshift": 6, "font": {"size": 12}}
+    return [
+        {**look, "y": place, "text": html_escaped(line.end)} for (line, _), place in zip(named, places, strict=True)
+    ]
+
+
+def _between(first: str, second: str, share: float) -> str:
+    parts = [round(int(first[i : i + 2], 16) * (1 - share) + int(second[i : i + 2], 16) * share) for i in (1, 3, 5)]
+    return "#" + "".join(f"{part:02X}" for part in parts)

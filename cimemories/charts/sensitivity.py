@@ -1,0 +1,376 @@
+"""The figures of sensitivity: the order of runs over thresholds, what each choice moves, what fewer profiles tell."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from cimemories.charts.bars import Bounded, error_bars
+from cimemories.charts.comparison import LONGEST_NAME, MARGIN, Drawing
+from cimemories.charts.theme import (
+    DASHES,
+    GREY,
+    GRID,
+    LEGEND_BELOW,
+    RUN,
+    RUN_COLOURS,
+    SYMBOLS,
+    named_rows,
+    none_for_nan,
+    text_width,
+)
+from cimemories.compare.ranking import Measure, order_words, ranks, swaps, tau_words
+from cimemories.compare.sensitivity import ByProfiles, Range, Study, Trial, changed_settings, ranges_frame
+from cimemories.flows.arrays import Bools, Floats
+from cimemories.text import count, html_escaped, percent, shortened
+
+if TYPE_CHECKING:
+    pass
+
+CHARACTER, ROW = 6.6, 34  # pixels
+Layout = dict[str, Any]
+
+
+def order(study: Study, trial: Trial, names: Sequence[str], measure: Measure) -> Drawing | None:
+    """A bump chart: the rank of each run over all consensus thresholds, by the priors and the identifier rule that are
+    tried; of one run, its number. None where no run has the number."""
+    import plotly.graph_objects as go
+
+    defined: Bools = np.asarray(~np.isnan(trial.over).all(axis=1))
+    if not defined.any():
+        return None
+    changed = changed_settings(study.base, trial.setting, study.votes.keys)
+    if len(names) == 1:
+        return _one_run(study, trial, names[0], measure, changed)
+    places = ranks(trial.over, measure)
+    last = np.nan_to_num(places[:, -1], nan=np.inf)
+    shown = [n for n in np.lexsort([np.arange(len(names)), last]).tolist() if defined[n]]
+    moving = [n for n in shown if len(np.unique(places[n][~np.isnan(places[n])])) > 1]
+    xs = [100 * threshold for threshold in trial.thresholds]
+    lines = []
+    for n in shown:
+        moves = n in moving  # only these have a colour: the eye follows who changes place
+        look = moving.index(n) if moves else shown.index(n)
+        name = html_escaped(names[n], LONGEST_NAME)
+        lines.append(
+            {
+                "type": "scatter",
+                "x": xs,
+                "y": none_for_nan(places[n].tolist()),
+                "mode": "lines",
+                "line": {
+                    "color": RUN_COLOURS[look % len(RUN_COLOURS)] if moves else GREY,
+                    "width": 3.5 if moves else 2,
+                    "shape": "hv",
+                    "dash": DASHES[look // len(RUN_COLOURS) % len(DASHES)] if moves else "solid",
+                },
+                "name": name,
+                "hovertext": [
+                    f"<b>{name}</b>: {measure.words} {percent(value)}, "
+                    f"{'no place' if math.isnan(place) else f'place {place:.0f}'} at {x:.4g} %"
+                    for x, value, place in zip(xs, trial.over[n].tolist(), places[n].tolist(), strict=True)
+                ],
+                "hoverinfo": "text",
+                "showlegend": False,
+            }
+        )
+    ends = [_end_texts(places[:, column], trial.over[:, column], names, shown) for column in (0, -1)]
+    left, right = (max(map(len, texts.values())) * CHARACTER + 18 for texts in ends)
+    most = int(np.nanmax(places))
+    shapes, annotations = _tried_thresholds(study, trial)
+    # All at once: Plotly copies a figure's annotations each time that one is added.
+    fig = go.Figure(
+        data=lines,
+        layout={
+            "annotations": [
+                *_end_annotations(ends[0], left=True),
+                *_end_annotations(ends[1], left=False),
+                *annotations,
+            ],
+            "shapes": shapes,
+            "yaxis": {"range": [most + 0.6, 0.4], "showgrid": False, "zeroline": False, "showticklabels": False},
+            "xaxis": {**_threshold_axis(), "zeroline": False, "range": [xs[0] - 0.5, xs[-1] + 0.5]},
+            "height": max(ROW * most, 90) + MARGIN["t"] + 66,
+            "margin": {"l": left, "r": right, "t": MARGIN["t"] + 12, "b": 52},
+            "hovermode": "closest",
+        },
+    )
+    turns = swaps(trial.now, trial.over, trial.thresholds, study.base.threshold, measure)
+    title = order_words(turns, names, trial.thresholds, measure)
+    missing = int((~defined).sum())
+    subtitle = f"Rank by {measure.words}, best on top, at {len(xs)} thresholds{changed}"
+    subtitle += f"; left out: {count(missing, 'run')} without the number" if missing else ""
+    alt = f"{title}. {len(shown)} lines, one a run, over the threshold; {len(moving)} of them change their place."
+    frame = pd.DataFrame(
+        {
+            "threshold": np.tile(trial.thresholds, len(names)),
+            "run": np.repeat(list(names), len(xs)),
+            "value": trial.over.reshape(-1),
+            "rank": places.reshape(-1),
+        }
+    )
+    return Drawing(fig, title, subtitle, alt, frame)
+
+
+def _one_run(study: Study, trial: Trial, name: str, measure: Measure, changed: str) -> Drawing:
+    """One run has no order: its number over the threshold."""
+    import plotly.graph_objects as go
+
+    values: list[float] = trial.over[0].tolist()
+    xs = [100 * threshold for threshold in trial.thresholds]
+    shapes, annotations = _tried_thresholds(study, trial)
+    line = {
+        "type": "scatter",
+        "x": xs,
+        "y": none_for_nan(values),
+        "mode": "lines",
+        "line": {"color": RUN_COLOURS[0], "width": 2.5},
+        "hovertext": [f"{measure.words} {percent(v)} at {x:.4g} %" for x, v in zip(xs, values, strict=True)],
+        "hoverinfo": "text",
+        "showlegend": False,
+    }
+    fig = go.Figure(
+        data=[line],
+        layout={
+            "annotations": annotations,
+            "shapes": shapes,
+            "yaxis": {"tickformat": ".1%", "gridcolor": GRID, "zeroline": False, "title": {"text": measure.words}},
+            "xaxis": _threshold_axis(),
+            "height": 260 + MARGIN["t"],
+            "margin": {**MARGIN, "t": MARGIN["t"] + 12, "l": 76},
+        },
+    )
+    low, high = (percent(float(value)) for value in (np.nanmin(values), np.nanmax(values)))
+    verb = f"lies between {low} and {high} over" if low != high else f"is {low} at all"
+    title = (
+        f"{measure.named[0].upper()}{measure.named[1:]} of {shortened(name, LONGEST_NAME)} {verb} "
+        f"thresholds from {xs[0]:.4g} to {xs[-1]:.4g} %"
+    )
+    subtitle = f"At {len(xs)} thresholds{changed}; one run alone has no order"
+    frame = pd.DataFrame({"threshold": list(trial.thresholds), "run": name, "value": values, "rank": 1.0})
+    return Drawing(fig, title, subtitle, f"{title}. One line over the threshold.", frame)
+
+
+def _threshold_axis() -> Layout:
+    return {"title": {"text": "consensus threshold"}, "ticksuffix": " %", "gridcolor": GRID}
+
+
+def _end_texts(places: Floats, values: Floats, names: Sequence[str], shown: Sequence[int]) -> dict[float, str]:
+    """The names and numbers at one end of the lines, by place; runs in one place share a line of text."""
+    by_place: dict[float, list[str]] = {}
+    for n in shown:
+        if not math.isnan(places[n]):
+            by_place.setdefault(float(places[n]), []).append(
+                f"{shortened(names[n], LONGEST_NAME)} {percent(float(values[n]))}"
+            )
+    return {place: f"{place:.0f}  {', '.join(texts)}" for place, texts in by_place.items()} or {1.0: ""}
+
+
+def _end_annotations(texts: dict[float, str], *, left: bool) -> list[Layout]:
+    look = {
+        "x": 0 if left else 1,
+        "xref": "paper",
+        "showarrow": False,
+        "xanchor": "right" if left else "left",
+        "xshift": -8 if left else 8,
+        "font": {"size": 12},
+    }
+    return [{**look, "y": place, "text": html.escape(text)} for place, text in texts.items()]
+
+
+def _tried_thresholds(study: Study, trial: Trial) -> tuple[list[Layout], list[Layout]]:
+    now, tried = study.base.threshold, trial.setting.threshold
+    return _upright_lines([(100 * now, "now")] + ([] if tried == now else [(100 * tried, "tried")]))
+
+
+def _upright_lines(marks: Sequence[tuple[float, str]]) -> tuple[list[Layout], list[Layout]]:
+    """Vertical lines with a word on top, as shapes and annotations. marks: (x, word)."""
+    shapes, annotations = [], []
+    for number, (x, word) in enumerate(marks):
+        line = {"color": GREY, "width": 1.5, "dash": "dot" if number == 0 else "dash"}
+        shapes.append({"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "line": line})
+        top = {"x": x, "y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False, "font": {"size": 11}}
+        annotations.append({**top, "text": html.escape(word)})
+    return shapes, annotations
+
+
+# ---- what each choice moves
+
+
+def choices(ranges: Sequence[Range], names: Sequence[str], measure: Measure) -> Drawing | None:
+    """How far each choice moves a number of any run, as bars around 0. None without any choice."""
+    import plotly.graph_objects as go
+
+    if not ranges:
+        return None
+    yaxis, left = named_rows([str(item.choice) for item in ranges])
+    beside = [_range_text(item) for item in ranges]
+    bars = {
+        "type": "bar",
+        "orientation": "h",
+        "y": list(range(len(ranges))),
+        "x": [100 * item.width for item in ranges],
+        "base": [100 * item.low for item in ranges],
+        "marker": {"color": RUN},
+        "width": 0.5,
+        "hovertext": [_hover(item, names) for item in ranges],
+        "hoverinfo": "text",
+        "showlegend": False,
+    }
+    look = {"x": 1, "xref": "paper", "showarrow": False, "xanchor": "left", "xshift": 10, "font": {"size": 12}}
+    zero = {"type": "line", "x0": 0, "x1": 0, "y0": 0, "y1": 1, "yref": "paper", "line": {"color": GREY, "width": 1.5}}
+    fig = go.Figure(
+        data=[bars],
+        layout={
+            "yaxis": yaxis,
+            "xaxis": {
+                "title": {"text": f"change of {measure.named}, percentage points"},
+                "gridcolor": GRID,
+                "zeroline": False,
+            },
+            "annotations": [{**look, "y": row, "text": text} for row, text in enumerate(beside)],
+            "shapes": [zero],
+            "height": ROW * len(ranges) + MARGIN["t"] + 60,
+            "margin": {"l": left, "r": round(text_width(beside)) + 24, "t": MARGIN["t"], "b": 52},
+        },
+    )
+    title = _choices_title(ranges, measure)
+    subtitle = (
+        f"Least and greatest change of {count(len(names), 'run')}, one choice at a time, all others as they are now: "
+        f"{sum(item.settings for item in ranges)} settings"
+    )
+    frame = ranges_frame(ranges, names)
+    return Drawing(fig, title, subtitle, f"{title}. One bar a choice, the widest first.", frame)
+
+
+def _choices_title(ranges: Sequence[Range], measure: Measure) -> str:
+    widest = ranges[0]
+    most = max(-widest.low, widest.high)
+    if most < 0.0005:
+        return f"No choice moves {measure.named} of any run by a tenth of a point"
+    turned = [item for item in ranges if item.least_tau < 1]
+    order = f"; {len(turned)} of {len(ranges)} choices can change the order" if len(ranges) > 1 else ""
+    no_order = all(math.isnan(item.least_tau) for item in ranges)
+    return (
+        f"Most depends on the {widest.choice}: {measure.named} moves by up to {100 * most:.1f} points"
+        f"{'' if no_order else order if turned else '; no choice changes the order'}"
+    )
+
+
+def _hover(item: Range, names: Sequence[str]) -> str:
+    parts = [f"<b>{html.escape(str(item.choice))}</b>, {item.settings} other settings"]
+    for value, (setting, run) in ((item.low, item.low_at), (item.high, item.high_at)):
+        if value:
+            parts.append(f"{100 * value:+.1f} points: {html_escaped(names[run], LONGEST_NAME)}, {html.escape(setting)}")
+    if item.least_tau < 1:
+        parts.append(f"{tau_words(item.least_tau)}: {html.escape(item.tau_at)}")
+    return "<br>".join(parts)
+
+
+def _range_text(item: Range) -> str:
+    if math.isnan(item.least_tau):
+        return f"{100 * item.low:+.1f} to {100 * item.high:+.1f}"
+    order = "same order" if item.least_tau == 1 else f"tau down to {item.least_tau:.2f}"
+    return f"{100 * item.low:+.1f} to {100 * item.high:+.1f}, {order}"
+
+
+def profiles(subsets: ByProfiles, names: Sequence[str], measure: Measure, k: int) -> Drawing | None:
+    """The numbers over subsets of profiles, by their size: means and the middle 95 %. k: the size that the title
+    is about. None where there are no subsets to draw."""
+    import plotly.graph_objects as go
+
+    if not subsets.by_k:
+        return None
+    sizes = [item.k for item in subsets.by_k]
+    traces = []
+    for row, run in enumerate(subsets.runs):
+        points = [Bounded(item.mean[row], item.low[row], item.high[row]) for item in subsets.by_k]
+        colour, name = RUN_COLOURS[row % len(RUN_COLOURS)], html_escaped(names[run], LONGEST_NAME)
+        # A little beside each other, so that the bars of several runs can be told apart.
+        aside = (row - (len(subsets.runs) - 1) / 2) * min(0.08, 0.5 / len(subsets.runs))
+        traces.append(
+            {
+                "type": "scatter",
+                "x": [size + aside for size in sizes],
+                "y": none_for_nan([point.value for point in points]),
+                "error_y": error_bars(points, colour),
+                "mode": "lines+markers",
+                "line": {"color": colour, "width": 1.5, "dash": DASHES[row // len(RUN_COLOURS) % len(DASHES)]},
+                "marker": {"symbol": SYMBOLS[row % len(SYMBOLS)], "size": 8},
+                "name": name,
+                "hovertext": [
+                    f"<b>{name}</b>, {size} of {subsets.profiles} profiles<br>{measure.words} {percent(point.value)}, "
+                    f"95 % of the subsets from {percent(point.low)} to {percent(point.high)}"
+                    for size, point in zip(sizes, points, strict=True)
+                ],
+                "hoverinfo": "text",
+            }
+        )
+    shapes, annotations = _upright_lines([(k, "chosen")] if k < subsets.profiles else [])
+    fig = go.Figure(
+        data=traces,
+        layout={
+            "xaxis": {
+                "title": {"text": "profiles"},
+                "dtick": 1 if len(sizes) <= 20 else None,
+                "showgrid": False,
+                "zeroline": False,
+            },
+            "yaxis": {"title": {"text": measure.words}, "tickformat": ".0%", "gridcolor": GRID, "zeroline": False},
+            "shapes": shapes,
+            "annotations": annotations,
+            "height": 340 + MARGIN["t"] + 100,
+            "margin": {**MARGIN, "t": MARGIN["t"] + 16, "b": 96},
+            "legend": dict(LEGEND_BELOW),
+            "showlegend": True,
+        },
+    )
+    title = profiles_title(subsets, k)
+    size = subsets.by_k[k - 1]
+    which = f"all {size.count:,}" if size.all else f"{size.count:,} random"
+    subtitle = (
+        f"Mean and middle 95 % over {which} subsets of {k} of {subsets.profiles} common profiles "
+        "(bars), and over subsets of every other size"
+    )
+    if subsets.left_out:
+        subtitle += f"; {count(len(subsets.left_out), 'run')} with too few common profiles left out"
+    frame = pd.DataFrame(
+        [
+            {
+                "profiles": item.k,
+                "run": names[run],
+                "mean": item.mean[row],
+                "low": item.low[row],
+                "high": item.high[row],
+                "subsets": item.count,
+                "same_order": item.same_order,
+                "same_best": item.same_best,
+            }
+            for item in subsets.by_k
+            for row, run in enumerate(subsets.runs)
+        ]
+    )
+    alt = f"{title}. One line a run, with bars that narrow as profiles are added."
+    return Drawing(fig, title, subtitle, alt, frame)
+
+
+def profiles_title(subsets: ByProfiles, k: int) -> str:
+    """'3 of 10 profiles give the order of all in 89.2 % of the subsets, and the same best run in 91.0 %'."""
+    size = subsets.by_k[k - 1]
+    if len(subsets.runs) < 2:
+        low, high = percent(float(size.low[0])), percent(float(size.high[0]))
+        return f"With {k} of {subsets.profiles} profiles the number lies between {low} and {high}"
+    if k == subsets.profiles:
+        half = subsets.by_k[max(k // 2, 1) - 1]
+        return (
+            f"Half of the profiles ({half.k} of {k}) give the order of all in {percent(half.same_order)} of the subsets"
+        )
+    return (
+        f"{k} of {subsets.profiles} profiles give the order of all in {percent(size.same_order)} of the subsets, "
+        f"and the same best run in {percent(size.same_best)}"
+    )

@@ -1,0 +1,98 @@
+"""What all figures share: colours, axes of named rows, error bars, escaped text, and a layout for both themes.
+
+A figure has no background and no font colour of its own: the page, the report or the image gives both. Plotly reads
+some HTML in hover texts, tick labels and titles, so every text that is data goes through `html_escaped`.
+
+Colours are those of Okabe and Ito, which colour-blind people tell apart; none stands without a glyph, a symbol or a
+name.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cimemories.model import Label
+from cimemories.text import html_escaped
+
+NECESSARY = COMPLETENESS = "#009E73"
+INAPPROPRIATE = VIOLATION = "#D55E00"
+AMBIGUOUS = "#E69F00"
+MODEL = RUN = "#0072B2"
+SIMULATED = "#8E5BD0"
+GREY = "#808890"
+GRID = "rgba(128,128,128,.22)"
+COLOURS = {Label.NECESSARY: NECESSARY, Label.INAPPROPRIATE: INAPPROPRIATE, Label.AMBIGUOUS: AMBIGUOUS}
+GLYPHS = {Label.NECESSARY: "N", Label.INAPPROPRIATE: "X", Label.AMBIGUOUS: "?"}
+# A run is told apart by its colour, then by its dashes; at a mark by its symbol.
+RUN_COLOURS = ("#0072B2", "#56B4E9", "#CC79A7", "#E69F00", "#009E73", "#D55E00")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+SYMBOLS = (
+    "circle",
+    "square",
+    "diamond",
+    "triangle-up",
+    "triangle-down",
+    "pentagon",
+    "star",
+    "hexagon",
+    "cross",
+    "bowtie",
+)
+
+# As the `meta` of a layout: its margins are computed here and hold all labels, so Plotly need not measure them, which
+# it does by drawing the figure once more.
+MARGINS_FIT = {"margins": "fit"}
+LONGEST_TICK = 34  # characters
+CHARACTER_WIDTH = 6.2  # pixels of a tick label at Streamlit's size, on average
+HEAD = 66  # pixels above the plot, for title and subtitle
+LEGEND_BELOW: Mapping[str, Any] = {
+    "orientation": "h",
+    "yref": "container",
+    "y": 0,
+    "yanchor": "bottom",
+    "x": 0,
+    "traceorder": "normal",
+}
+
+
+def layout(*, title: str = "", subtitle: str = "") -> dict[str, Any]:
+    """Title, subtitle and margins, transparent.
+
+    Given to go.Figure together with the data: a figure that grows by `update_layout` and `add_trace` takes three times
+    as long, since Plotly validates it anew each time.
+    """
+    return {
+        "title": {"text": html_escaped(title), "subtitle": {"text": html_escaped(subtitle)}, "x": 0, "xanchor": "left"},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 8, "r": 8, "t": 64 if title and subtitle else 44 if title else 8, "b": 8},
+        "hoverlabel": {"align": "left"},
+    }
+
+
+def named_rows(names: Sequence[str]) -> tuple[dict[str, Any], int]:
+    """The y axis of named rows, the first on top, and the pixels that the names take to its left."""
+    ticks = [html_escaped(name, LONGEST_TICK) for name in names]
+    axis = {
+        "tickmode": "array",
+        "tickvals": list(range(len(names))),
+        "ticktext": ticks,
+        "range": [len(names) - 0.5, -0.5],
+        "showgrid": False,
+        "zeroline": False,
+        "ticks": "",
+    }
+    return axis, round(text_width(ticks)) + 14
+
+
+def text_width(ticks: Sequence[str]) -> float:
+    """Pixels of the longest of these escaped texts."""
+    return max((len(html.unescape(text)) for text in ticks), default=0) * CHARACTER_WIDTH
+
+
+def none_for_nan(values: Sequence[float]) -> list[float | None]:
+    """What Plotly leaves a gap at is None; nan it would send as a word that JSON does not have."""
+    return [None if math.isnan(value) else value for value in values]
