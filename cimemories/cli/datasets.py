@@ -276,7 +276,7 @@ def generate(
     )
     store = open_store(workspace)
     generation_id = curation_authoring.plan(store, spec)
-    output.note(f"{generation_id}: {estimate(spec).words(price_in, price_out)}")
+    output.note(f"{generation_id}: {estimate(spec).sentence(price_in, price_out)}")
     work_on(store, generation_id, concurrency, allow_missing=allow_missing)
 
 

@@ -30,9 +30,9 @@ from cimemories.model import DOMAINS, GENERAL, Attribute, ChatRequest, Context, 
 from cimemories.seeds import packs
 from cimemories.seeds.prompts import Prompt
 from cimemories.seeds.reading import SeedError
-from cimemories.store import calls, datasets, work
+from cimemories.store import calls, datasets, upkeep, work
 from cimemories.store.calls import Answer
-from cimemories.store.datasets import Part
+from cimemories.store.datasets import GenerationRow, Part
 from cimemories.store.engine import Store, StoreError, content_hash
 
 # ---- authoring people
@@ -246,12 +246,12 @@ class Estimate:
         """In the currency of the prices, which are for a million tokens."""
         return cost(self.prompt_tokens, self.completion_tokens, price_in, price_out)
 
-    def words(self, price_in: float = 0.0, price_out: float = 0.0) -> str:
-        """One sentence for people; the cost is in it where there are prices."""
+    def sentence(self, price_in: float = 0.0, price_out: float = 0.0) -> str:
+        """For people, without its full stop; the cost is in it where there are prices."""
         money = f", about {self.cost(price_in, price_out):,.2f} at these prices" if price_in or price_out else ""
         return (
             f"{self.calls:,} calls for {self.attributes:,} attributes, about {self.prompt_tokens:,} prompt and "
-            f"{self.completion_tokens:,} completion tokens{money}; what is turned down is asked for again, at most "
+            f"{self.completion_tokens:,} completion tokens{money}; rejected attributes are asked for again, at most "
             f"{ATTEMPTS - 1} times"
         )
 
@@ -259,6 +259,15 @@ class Estimate:
 def cost(prompt_tokens: int, completion_tokens: int, price_in: float, price_out: float) -> float:
     """What tokens cost at prices for a million of them."""
     return (prompt_tokens * price_in + completion_tokens * price_out) / 1_000_000
+
+
+def cost_of(row: GenerationRow, prompt_tokens: int, completion_tokens: int) -> float | None:
+    """What tokens cost at the prices that a generation was planned with; None where it has none."""
+    spec = row.manifest.get("asked")
+    if not isinstance(spec, dict):
+        return None
+    prices = [float(spec.get(name) or 0) for name in ("price_in", "price_out")]
+    return cost(prompt_tokens, completion_tokens, *prices) if any(prices) else None
 
 
 def estimate(spec: AuthoringSpec) -> Estimate:
@@ -315,11 +324,11 @@ class Report:
         """For scripts."""
         return {**asdict(self), "missing": self.missing}
 
-    def turned_down(self) -> list[tuple[str, int]]:
-        """Why something was asked for again, in words, with how often: what was wrong, and where too little came."""
+    def rejection_counts(self) -> list[tuple[str, int]]:
+        """Why something was asked for again, with how often: what was wrong, and where too little came."""
         return [
-            ("domains with fewer attributes than asked for" if why == Reason.TOO_FEW else f"turned down: {why}", count)
-            for why, count in self.rejected.items()
+            ("domains with too few attributes" if reason == Reason.TOO_FEW else f"rejected: {reason}", count)
+            for reason, count in self.rejected.items()
         ]
 
     def lines(self) -> list[str]:
@@ -327,17 +336,17 @@ class Report:
         where = f"dataset '{self.dataset_name}'" if self.dataset_name else "no dataset"
         simulated = " (simulated)" if self.simulated else ""
         money = "" if self.cost is None else f", cost {self.cost:,.2f}"
-        said = [
+        lines = [
             f"{self.id}: {where}{simulated}, {self.kept:,} of {self.wanted:,} attributes written, "
             f"{self.prompt_tokens:,} prompt and {self.completion_tokens:,} completion tokens{money}"
         ]
         if self.dataset_name and self.dataset_name != self.name:
-            said.append(f"  the name '{self.name}' was taken in the meantime")
-        said += [f"  {count:,} {what}" for what, count in self.turned_down()]
-        said += [f"  parts that are {status}: {count} ({cause})" for status, cause, count in self.failures]
+            lines.append(f"  the name '{self.name}' was taken in the meantime")
+        lines += [f"  {count:,} {reason}" for reason, count in self.rejection_counts()]
+        lines += [f"  parts {status}: {count} ({cause})" for status, cause, count in self.failures]
         if self.left_out:
-            said.append(f"  left out: {self.left_out} profiles of which nothing could be kept")
-        return said
+            lines.append(f"  left out: {self.left_out} profiles without a usable attribute")
+        return lines
 
 
 def report(store: Store, generation_id: str) -> Report:
@@ -352,10 +361,6 @@ def report(store: Store, generation_id: str) -> Report:
     per_domain, general = int(str(row.manifest["per_domain"])), int(str(row.manifest["general"]))
     sizes = [wanted_of(part.event, per_domain=per_domain, general=general) for part in parts]
     empty = {part.profile for part in parts} - {part.profile for part in parts if part.attributes}
-    asked = row.manifest["asked"]
-    prices = (0.0, 0.0)
-    if isinstance(asked, dict):
-        prices = float(asked.get("price_in", 0)), float(asked.get("price_out", 0))
     return Report(
         id=row.id,
         name=row.name,
@@ -374,7 +379,7 @@ def report(store: Store, generation_id: str) -> Report:
         prompt_tokens=prompt,
         cached_tokens=cached,
         completion_tokens=completion,
-        cost=cost(prompt, completion, *prices) if any(prices) else None,
+        cost=cost_of(row, prompt, completion),
     )
 
 
@@ -382,6 +387,7 @@ def report(store: Store, generation_id: str) -> Report:
 class Live:
     """A generation under way, as it is looked at again and again: cheap, and the same at any size of its answers."""
 
+    status: WorkStatus
     settled: int
     expected: int
     rejected: dict[str, int]
@@ -391,11 +397,12 @@ class Live:
 
 
 def live(store: Store, generation_id: str) -> Live:
-    """How far a generation has come."""
+    """How far a generation has come. Raises StoreError where there is none of that id."""
     with store.read() as connection:
         settled, expected = datasets.progress(connection, generation_id)
         prompt, _, completion = datasets.tokens(connection, generation_id)
         return Live(
+            status=work.shown_status(work.load(connection, generation_id)),
             settled=settled,
             expected=expected,
             rejected=datasets.rejections(connection, generation_id),
@@ -403,6 +410,19 @@ def live(store: Store, generation_id: str) -> Live:
             prompt_tokens=prompt,
             completion_tokens=completion,
         )
+
+
+def generations(store: Store) -> list[GenerationRow]:
+    """Every generation of the workspace, oldest first."""
+    with store.read() as connection:
+        return datasets.all_generations(connection)
+
+
+def discard(store: Store, generation_id: str) -> None:
+    """Delete a generation that made no dataset; its answers stay recorded. Raises StoreError as upkeep.delete does."""
+    with store.read() as connection:
+        deletion = upkeep.of_work(connection, generation_id)
+    upkeep.delete(store, deletion)
 
 
 # ---- authoring

@@ -20,10 +20,12 @@ from typing import cast
 import sqlalchemy as sa
 
 from cimemories.model import DOMAINS, GENERAL, Attribute, Context, Profile, Value, canonical_event
-from cimemories.store import datasets, labellings, versions
+from cimemories.store import datasets, labellings, runs, versions
+from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, storable
 from cimemories.store.labellings import LabellingRow
-from cimemories.store.versions import Edit, Kind, Rests, Side
+from cimemories.store.runs import RunRow
+from cimemories.store.versions import Edit, EditRow, Kind, Rests, Side, Version
 from cimemories.text import count, listed
 
 # ---- edit plan
@@ -71,50 +73,41 @@ class Plan:
         """What a person should know before saving, one sentence each."""
         name = f"'{self.dataset}'"
         if self.in_place:
-            return [f"Nothing rests on {name} yet: your change is made in it, and its history keeps both sides."]
-        resting = _resting(self.rests)
-        said = [f"{name} is frozen and stays as it is."] if self.rests.frozen else []
-        if resting:
-            said.append(f"{resting} on {name} and {'keeps' if _is_one(self.rests) else 'keep'} it as it is.")
+            return [f"Nothing depends on {name} yet, so your change is made in place. Its history keeps both sides."]
+        rests = self.rests
+        numbers = (rests.labellings, "labelling"), (rests.runs, "run"), (rests.decisions, "human decision")
+        counts = [count(number, noun) for number, noun in numbers if number]
+        sentences = [f"{name} is frozen, so it stays as it is."] if rests.frozen else []
+        if counts:
+            depend = "depends" if rests.labellings + rests.runs + rests.decisions == 1 else "depend"
+            sentences.append(f"{listed(counts)} {depend} on {name}, so it stays as it is.")
         if self.newer:
-            made = "was" if len(self.newer) == 1 else "were"
-            names = listed([f"'{n}'" for n in self.newer])
-            said.append(f"{names} {made} made from {name} and will not have your change.")
-        said.append(f"Your change is saved as '{self.target}'{_votes(self)}.")
+            were = "was" if len(self.newer) == 1 else "were"
+            names = listed([f"'{version}'" for version in self.newer])
+            sentences.append(f"{names} {were} made from {name} and will not have your change.")
+        sentences.append(f"Your change is saved as '{self.target}'{self._votes_needed()}.")
         if self.imported:
-            said.append(f"Labels that were imported from a file stay with {name}: '{self.target}' begins without them.")
-        if self.rests.decisions:
-            said.append("Decisions on pairs that stay the same go along.")
-        return said
+            sentences.append(f"Labels imported from a file stay with {name}: '{self.target}' starts without them.")
+        if rests.decisions:
+            sentences.append("Decisions on pairs that stay the same are copied.")
+        return sentences
 
-
-def _is_one(rests: Rests) -> bool:
-    return rests.labellings + rests.runs + rests.decisions == 1
-
-
-def _resting(rests: Rests) -> str:
-    """'2 labellings and 3 runs rest'; empty where nothing does."""
-    numbers = (rests.labellings, "labelling"), (rests.runs, "run"), (rests.decisions, "human decision")
-    found = [count(number, noun) for number, noun in numbers if number]
-    return f"{listed(found)} {'rests' if _is_one(rests) else 'rest'}" if found else ""
-
-
-def _votes(plan: Plan) -> str:
-    """What a labelling of the new version would have to ask for."""
-    needs = plan.needs
-    if plan.draws is None:
-        return ""
-    if not needs.pairs:
-        return "; no pair of it needs new votes, a labelling by the same model is answered from the record"
-    calls = f"{count(plan.calls, 'call')} at {plan.draws} draws"
-    if plan.kind == "context":
-        where = f"{needs.profiles:,} profiles" if needs.profiles != 1 else plan.who
-        pairs = f"the {needs.pairs:,} pairs of the new context in {where} need votes ({calls})"
-        return f"; there {pairs}, all others are answered from the record"
-    rest = plan.profiles - needs.profiles
-    others = f", the other {rest:,} {'profile is' if rest == 1 else 'profiles are'} answered from the record"
-    pairs = f"all {needs.attributes:,} x {needs.contexts} pairs of {plan.who} need new votes ({calls})"
-    return f"; there {pairs}{others if rest else ''}"
+    def _votes_needed(self) -> str:
+        """What a labelling of the new version would have to ask for; '' where there is no labelling to go by."""
+        needs = self.needs
+        if self.draws is None:
+            return ""
+        if not needs.pairs:
+            return "; none of its pairs needs new votes, and a labelling by the same model is answered from the record"
+        calls = f"{count(self.calls, 'call')} at {self.draws} draws"
+        if self.kind == "context":
+            where = f"{needs.profiles:,} profiles" if needs.profiles != 1 else self.who
+            pairs = f"the {needs.pairs:,} pairs of the new context in {where} need votes ({calls})"
+            return f"; there {pairs}, all others are answered from the record"
+        pairs = f"all {needs.attributes:,} x {needs.contexts} pairs of {self.who} need new votes ({calls})"
+        others = self.profiles - needs.profiles
+        rest = f", the other {others:,} {'profile is' if others == 1 else 'profiles are'} answered from the record"
+        return f"; there {pairs}{rest if others else ''}"
 
 
 # ---- editing fields
@@ -332,6 +325,45 @@ def undo(store: Store, dataset_id: int, edit_id: int, *, annotator: str, expecte
         row = versions.named(connection, edit_id)
     reason = f"takes change {edit_id} back"
     return save(store, dataset_id, row.edit.inverse, annotator=annotator, reason=reason, expected=expected)
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The versions of a dataset. members: oldest first; changes: how many changes by hand each has, by dataset id;
+    content: the hash of profiles and contexts of the dataset that was asked about; runs: those on it."""
+
+    members: list[Version]
+    changes: dict[int, int]
+    content: str
+    runs: list[RunRow]
+
+
+def versions_of(store: Store, dataset_id: int) -> Versions:
+    """All versions that a dataset belongs to, itself among them."""
+    with store.read() as connection:
+        members = versions.family(connection, dataset_id)
+        return Versions(
+            members,
+            {item.dataset: len(versions.history(connection, item.dataset)) for item in members},
+            datasets.dataset_hash(connection, dataset_id),
+            runs.all_rows(connection, dataset_id),
+        )
+
+
+def history_of(store: Store, dataset_id: int, profile: int) -> list[tuple[EditRow, str]]:
+    """Every change of a profile (its ordinal) and of what it shares with others, the newest first, each with the name
+    of the version that it was made in ('' where that is deleted)."""
+    with store.read() as connection:
+        names = {row.id: row.name for row in datasets.all_rows(connection)}
+        rows = versions.history(connection, dataset_id, profile)
+    return [(row, names.get(row.dataset, "")) for row in reversed(rows)]
+
+
+def saved_change(store: Store, saved: Saved, profile: int) -> tuple[EditRow, ProfileRecord]:
+    """A change that was just saved, and the profile (its ordinal) in the dataset that holds it now."""
+    with store.read() as connection:
+        profile_id = datasets.profile_ids(connection, saved.dataset)[profile]
+        return versions.named(connection, saved.edit), datasets.profile_record(connection, profile_id)
 
 
 def new_version(store: Store, dataset_id: int) -> tuple[int, str]:

@@ -350,6 +350,22 @@ def pairs(
     return views
 
 
+def decide(
+    store: Store, dataset_id: int, pair: PairView, *, annotator: str, label: Label | None, reason: str = ""
+) -> None:
+    """Record a person's decision on a pair; None withdraws their last one. Raises StoreError as decisions.add does."""
+    with store.write() as connection:
+        decisions.add(
+            connection,
+            dataset_id=dataset_id,
+            attribute=pair.attribute_id,
+            context=pair.context_id,
+            annotator=annotator,
+            label=label,
+            reason=reason,
+        )
+
+
 def explain(votes: Sequence[PersonaVotes], label: Label | None, threshold: float = PAPER_THRESHOLD) -> str:
     """The consensus rule applied to these votes, in words: 'Pragmatic 3 of 10 abstain. Not every counted vote says
     inappropriate: ambiguous.' threshold: 1 is the paper's rule, which asks for every counted vote; below 1 the mixture

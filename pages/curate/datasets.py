@@ -1,25 +1,27 @@
-"""Parts of the Profiles page about whole datasets: new ones, files in and out, versions and cards."""
+"""Parts of the Profiles page about whole datasets: files in and out, versions, the card, deletion, new profiles.
+
+What an action came to is kept in the session over the rerun that it causes, and shown once at the top of the page.
+"""
 
 from __future__ import annotations
 
 import tempfile
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 import streamlit as st
 
-from cimemories import launch, uploads
+from cimemories import uploads
 from cimemories.curation import authoring, editing
-from cimemories.curation.authoring import AuthoringSpec, cost, estimate, live, report
+from cimemories.curation.authoring import AuthoringSpec
 from cimemories.curation.generating import generate_dataset
 from cimemories.curation.offline import LOCALES
 from cimemories.exchange import exporting, freezing
 from cimemories.exchange.card import dataset_card
 from cimemories.exchange.exporting import Format
-from cimemories.flows.labels import default_labelling
-from cimemories.flows.progress import in_words
+from cimemories.flows import catalogue
 from cimemories.formats.official import FormatError
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, EndpointError
 from cimemories.llm.worker import SIMULATOR
@@ -27,100 +29,130 @@ from cimemories.model import WorkStatus
 from cimemories.seeds import packs
 from cimemories.seeds.reading import SeedError
 from cimemories.simulator.policy import SimulatorError
-from cimemories.store import datasets, labellings, runs, upkeep, versions, work
+from cimemories.store import upkeep, work
 from cimemories.store.datasets import DatasetRow, GenerationRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import count
 from cimemories.ui import page, safe, tables, url
-from pages.curate.label_matrix import named
+from pages.curate.label_matrix import RESUMABLE, launch_worker, named, pace_sentence, worker_log
 from pages.curate.profile_edit import ANNOTATOR
 from pages.start import database_lost
 
-# ---- dataset versions
-#
-# Part of the Profiles page: the versions of a dataset, freezing it, its card, and which runs ran on what.
+_OUTCOME = "profiles.outcome"
 
 
-_VERSION_OUTCOME = "profiles.versions.outcome"
+def show_outcome() -> None:
+    """What the last action came to; shown once."""
+    for line in st.session_state.pop(_OUTCOME, []):
+        page.notice(line)
+
+
+def _done(*lines: str) -> None:
+    st.session_state[_OUTCOME] = list(lines)
+    st.rerun()
+
+
+def _sentence(note: str) -> str:
+    return f"{note[:1].upper()}{note[1:]}."
+
+
+# ---- versions
 
 
 def draw_versions(store: Store, dataset: DatasetRow) -> None:
-    """Everything about versions, in the order in which one asks."""
-    for line in st.session_state.pop(_VERSION_OUTCOME, []):
-        page.notice(line)
-    with store.read() as connection:
-        members = versions.family(connection, dataset.id)
-        changes = {item.dataset: len(versions.history(connection, item.dataset)) for item in members}
-        content = datasets.dataset_hash(connection, dataset.id)
-    names = {item.dataset: item.name for item in members}
+    """The versions of a dataset, its hash, freezing it, its next version, and which runs used which content."""
+    versions = editing.versions_of(store, dataset.id)
+    ids = [item.dataset for item in versions.members]
+    names = {item.dataset: item.name for item in versions.members}
     frame = pd.DataFrame(
         [
             {
                 "version": item.version,
                 "name": item.name,
                 "from": names.get(item.parent or -1, ""),
-                "changes": changes[item.dataset],
+                "changes": versions.changes[item.dataset],
                 "made": item.created[:10],
                 "frozen": (item.frozen or "")[:8],
             }
-            for item in members
+            for item in versions.members
         ],
-        index=[item.dataset for item in members],
+        index=ids,
     )
-    columns: dict[str, tables.Column | tuple[tables.Column, str]] = {
-        "version": "number",
-        "name": "text",
-        "from": ("text", "made from"),
-        "changes": "count",
-        "frozen": ("text", "frozen as"),
-        "made": "text",
-    }
-    ids = [item.dataset for item in members]
     clicked = tables.table(
         frame,
         key="profiles.versions.table",
-        columns=columns,
+        columns={
+            "version": "number",
+            "name": "text",
+            "from": ("text", "based on"),
+            "changes": "count",
+            "frozen": ("text", "frozen as"),
+            "made": ("text", "created"),
+        },
         on_select="row",
         selected=ids.index(dataset.id),
         alt="The versions of this dataset",
     )
     if clicked is not None and ids[clicked] != dataset.id:
         url.go("profiles", dataset=ids[clicked])
-    safe.inline(f"Profiles and contexts of '{dataset.name}' have the hash {content}.", muted=True)
+    safe.inline(f"Profiles and contexts of '{dataset.name}' have the hash {versions.content}.", muted=True)
     frozen = freezing.frozen(store, dataset.id)
     if frozen is None:
         _freeze_form(store, dataset)
     else:
         page.notice(f"'{dataset.name}' is {frozen.words}. Its hash is {frozen.row.hash}.")
-    _next(store, dataset)
-    _runs(store, dataset, str(frozen.row.counts["content"]) if frozen else None, content)
+    if st.button(
+        "Create next version",
+        icon=":material/content_copy:",
+        key=f"profiles.next.{dataset.id}",
+        help="Copies profiles, contexts, rules and decisions into a new version to continue from.",
+    ):
+        try:
+            new, name = editing.new_version(store, dataset.id)
+        except StoreError as problem:
+            page.error("No version was created.", str(problem))
+            return
+        url.put(dataset=new, profile=None, attribute=None, labelling=None, context=None)
+        _done(f"'{name}' was created from '{dataset.name}'.")
+    if versions.runs:
+        current = versions.content if frozen is None else str(frozen.row.counts["content"])
+        same, other = ("current", "earlier") if frozen is None else ("same as frozen", "differs from frozen")
+        runs = [
+            {
+                "run": row.name,
+                "hash": row.dataset_hash[:8],
+                "is": same if row.dataset_hash == current else other,
+                "answers by": "simulated" if row.simulated else "",
+            }
+            for row in versions.runs
+        ]
+        tables.table(
+            pd.DataFrame(runs, index=[row.id for row in versions.runs]),
+            key="profiles.versions.runs",
+            columns={"run": "text", "hash": ("text", "dataset hash"), "is": ("text", "content"), "answers by": "text"},
+            alt="The runs on this dataset and the content they used",
+        )
 
 
 def _freeze_form(store: Store, dataset: DatasetRow) -> None:
-    with store.read() as connection:
-        labelled = {row.id: row for row in labellings.all_rows(connection, dataset.id)}
-    default = default_labelling(store, dataset.id)
-    order = sorted(labelled, key=lambda i: default is None or i != default.id)
-    with st.form(f"profiles.freeze.{dataset.id}", enter_to_submit=False, border=False):
+    labellings = catalogue.labellings_of(store, dataset.id)
+    key = f"profiles.freeze.{dataset.id}"
+    with st.form(key, enter_to_submit=False, border=False):
         safe.inline(
-            "Freezing writes down a hash of profiles, contexts, votes, decisions and rule. The dataset is then never "
-            "edited in place; edits make its next version.",
+            "Freezing records a hash over profiles, contexts, votes, decisions and rule. From then on, edits go into "
+            "the next version.",
             muted=True,
         )
         labelling = st.selectbox(
-            "Votes of",
-            order,
-            format_func=lambda i: safe.option(named(labelled[i])),
-            placeholder="no labelling yet",
-            key=f"profiles.freeze.{dataset.id}.labelling",
+            "Labelling",
+            list(labellings),
+            format_func=lambda i: safe.option(named(labellings[i])),
+            placeholder="None yet",
+            key=f"{key}.labelling",
         )
-        name = st.text_input(
-            "Your name",
-            value=st.session_state.get(ANNOTATOR, ""),
-            max_chars=80,
-            key=f"profiles.freeze.{dataset.id}.name",
-        )
+        known = st.session_state.get(ANNOTATOR, "")
+        name = st.text_input("Your name", value=known, max_chars=80, key=f"{key}.name")
         if not st.form_submit_button("Freeze", icon=":material/ac_unit:"):
             return
     try:
@@ -132,62 +164,17 @@ def _freeze_form(store: Store, dataset: DatasetRow) -> None:
     st.rerun()
 
 
-def _next(store: Store, dataset: DatasetRow) -> None:
-    if st.button(
-        "Make the next version",
-        icon=":material/content_copy:",
-        key=f"profiles.next.{dataset.id}",
-        help="The same profiles, contexts, rules and decisions under the next number, to go on from.",
-    ):
-        try:
-            new, name = editing.new_version(store, dataset.id)
-        except StoreError as problem:
-            page.error("No version was made.", str(problem))
-            return
-        st.session_state[_VERSION_OUTCOME] = [f"'{name}' was made from '{dataset.name}'."]
-        url.put(dataset=new, profile=None, attribute=None, labelling=None, context=None)
-        st.rerun()
-
-
-def _runs(store: Store, dataset: DatasetRow, frozen: str | None, content: str) -> None:
-    with store.read() as connection:
-        rows = runs.all_rows(connection, dataset.id)
-    if not rows:
-        return
-    frame = pd.DataFrame(
-        [
-            {
-                "run": row.name,
-                "hash": row.dataset_hash[:8],
-                "is": ("as frozen" if row.dataset_hash == frozen else "not as frozen")
-                if frozen
-                else ("as it is now" if row.dataset_hash == content else "earlier content"),
-                "answers by": "simulated" if row.simulated else "",
-            }
-            for row in rows
-        ],
-        index=[row.id for row in rows],
-    )
-    tables.table(
-        frame,
-        key="profiles.versions.runs",
-        columns={"run": "text", "hash": ("text", "ran on"), "is": ("text", "content"), "answers by": "text"},
-        alt="The runs on this dataset and the content that they ran on",
-    )
-
-
 def card_form(store: Store, dataset: DatasetRow) -> None:
-    """The dataset card, made when it is asked for."""
+    """The dataset card, made when it is downloaded."""
     safe.inline(
-        "Where it comes from, its versions, models, prompts, personas, counts, survival, decisions and licence, as "
-        "Markdown.",
+        "Origin, versions, models, prompts, personas, counts, survival, decisions and licence, as Markdown.",
         muted=True,
     )
     licence = st.text_input(
-        "Licence, in your words",
+        "Licence",
         key=f"profiles.licence.{dataset.id}",
         placeholder="CC BY 4.0, by ...",
-        help="For data of your own. What the authors published is under CC BY-NC; left empty, the card says so.",
+        help="For your own data. The authors' data is under CC BY-NC; the card says so if this is empty.",
     )
     st.download_button(
         "Download the card",
@@ -200,100 +187,86 @@ def card_form(store: Store, dataset: DatasetRow) -> None:
     )
 
 
-# ---- profile files
-#
-# Part of the Profiles page: datasets come in and go out as files, and are deleted when somebody says so twice.
+# ---- files
 
 
 TYPES = ["json", "jsonl", "parquet", "csv", "zip"]
-FORMATS: dict[Format, str] = {
-    "bundle-parquet": "Everything, as Parquet (zip)",
-    "bundle-jsonl": "Everything, as JSON lines (zip)",
-    "labelled": "Profiles with shares of votes (the authors' JSON)",
-    "huggingface": "One row a pair with its label (published columns, Parquet)",
-    "official": "Profiles only (the authors' JSON)",
-}
-HOLDS: dict[Format, str] = {
-    "bundle-parquet": "All votes with their calls, decisions with their history, rules and effective labels. "
-    "Comes back exactly as it is here.",
-    "bundle-jsonl": "All votes with their calls, decisions with their history, rules and effective labels. "
-    "Comes back exactly as it is here.",
-    "labelled": "The shares of one labelling by persona and combined; no single votes, no decisions.",
-    "huggingface": "The effective labels of one labelling and decisions, with prompts; no values, no biography.",
-    "official": "Biographies, attributes and contexts; no labels.",
+_EVERYTHING = (
+    "All votes with their calls, decisions with their history, rules and effective labels. Importing it restores the "
+    "dataset exactly."
+)
+FORMATS: dict[Format, tuple[str, str]] = {
+    "bundle-parquet": ("Everything, as Parquet (zip)", _EVERYTHING),
+    "bundle-jsonl": ("Everything, as JSON Lines (zip)", _EVERYTHING),
+    "labelled": (
+        "Profiles with shares of votes (the authors' JSON)",
+        "The shares of one labelling, by persona and combined. No single votes, no decisions.",
+    ),
+    "huggingface": (
+        "One row per pair with its label (published columns, Parquet)",
+        "Effective labels by one labelling and by people, with prompts. No values, no biography.",
+    ),
+    "official": ("Profiles only (the authors' JSON)", "Biographies, attributes and contexts. No labels."),
 }
 MIME = {".json": "application/json", ".zip": "application/zip", ".parquet": "application/vnd.apache.parquet"}
-_FILE_OUTCOME = "profiles.outcome"
 _READY = "profiles.export.ready"
 
 
-def show_outcome() -> None:
-    """What the last import or deletion came to; said once, after the rerun that it caused."""
-    for line in st.session_state.pop(_FILE_OUTCOME, []):
-        page.notice(line)
-
-
 def import_form(store: Store) -> None:
-    """Upload, name, import. A problem is one line under the form."""
+    """Upload, name, import."""
     upload = st.file_uploader(
         "File",
         type=TYPES,
         key="profiles.upload",
-        help="The authors' profiles with or without labels (JSON), their results (JSON lines), the published columns "
-        "(Parquet or CSV), or an export of this app (zip). What it is, is recognised by its content. Large files of "
-        "results go faster by the command line: cimemories import FILE.",
+        help="The authors' profiles with or without labels (JSON), their results (JSON Lines), the published columns "
+        "(Parquet or CSV), or an export of this app (zip). The format is recognised by the content. Large result files "
+        "import faster from the command line: cimemories import FILE.",
     )
-    name = st.text_input(
-        "Name of the dataset", key="profiles.name", placeholder="Name of the file, unless you say otherwise"
-    )
-    model = None
+    name = st.text_input("Dataset name", key="profiles.name", placeholder="Defaults to the name of the file")
+    model = ""
     if upload is not None and upload.name.lower().endswith(".jsonl"):
         model = st.text_input(
-            "Model that wrote the results",
-            key="profiles.model",
-            placeholder="What the file says, or else its name",
+            "Model that wrote the results", key="profiles.model", placeholder="Defaults to what the file says"
         )
-    if (
-        not st.button("Import", type="primary", disabled=upload is None, icon=":material/upload_file:")
-        or upload is None
-    ):
+    pressed = st.button("Import", type="primary", disabled=upload is None, icon=":material/upload_file:")
+    if not pressed or upload is None:
         return
     try:
         with st.spinner("Checking and importing the file", show_time=True):
-            found = uploads.import_upload(
+            imported = uploads.import_upload(
                 store,
                 upload.getbuffer(),
                 upload.name,
                 name.strip() or None,
-                model=(model or "").strip() or None,
+                model=model.strip() or None,
                 wanted=page.session_check(),
             )
     except FormatError as problem:
-        page.error("This file cannot be imported.", f"{problem}.", "Nothing was kept of it.")
+        page.error("This file cannot be imported.", f"{problem}.", "Nothing was imported.")
+        return
     except StoreError as problem:
-        page.error("The dataset could not be written.", str(problem), "Nothing was kept of it.")
-    else:
-        row = found.dataset
-        url.put(dataset=row.id, profile=None, attribute=None)
-        if found.new:
-            lines = [f"Imported {count(row.profiles)} profiles as '{row.name}'."]
-            lines += [f"Recognised as {found.recognised}.", *(f"{note[:1].upper()}{note[1:]}." for note in found.notes)]
-            if found.runs:
-                lines[0] = f"Imported {len(found.runs)} {'run' if len(found.runs) == 1 else 'runs'} of '{row.name}'."
-                lines.append("See them on the Runs page and in the heatmaps.")
-        elif found.runs:
-            lines = [f"This very file is here already, as {', '.join(found.runs)} of '{row.name}', which is shown now."]
-        else:
-            lines = [f"This very file is here already, as the dataset '{row.name}', which is shown now."]
-        st.session_state[_FILE_OUTCOME] = lines
-        st.rerun()
+        page.error("The dataset could not be saved.", str(problem), "Nothing was imported.")
+        return
+    row, runs = imported.dataset, imported.runs
+    url.put(dataset=row.id, profile=None, attribute=None)
+    if not imported.new:
+        where = f"{', '.join(runs)} of '{row.name}'" if runs else f"the dataset '{row.name}'"
+        _done(f"This file was imported before, as {where}, which is shown now.")
+    notes = [f"Recognised as {imported.recognised}.", *map(_sentence, imported.notes)]
+    if runs:
+        _done(
+            f"Imported {count(len(runs), 'run')} of '{row.name}'.",
+            *notes,
+            "See them on the Runs page and in the heatmaps.",
+        )
+    _done(f"Imported {count(row.profiles, 'profile')} as '{row.name}'.", *notes)
 
 
 @dataclass(frozen=True)
 class _Ready:
-    """An export that was asked for, until something else is chosen."""
+    """A prepared export; `request`: what it was prepared for, so that another choice withdraws it."""
 
-    asked: tuple[object, ...]
+    request: tuple[object, ...]
     name: str
     data: bytes
     simulated: bool
@@ -302,70 +275,53 @@ class _Ready:
 
 def export_form(store: Store, dataset: DatasetRow) -> None:
     """Choose a format (and whose labels), prepare the file, download it."""
-    with store.read() as connection:
-        rows = [row for row in labellings.all_rows(connection, dataset.id) if row.imported or row.ballots]
-    by_id = {row.id: row for row in rows}
-    form = st.selectbox("Format", list(FORMATS), format_func=lambda key: FORMATS[key], key="profiles.export.format")
-    safe.inline(HOLDS[form], muted=True)
-    chosen: str | None = None
-    if form != "official" and by_id:
-        default = default_labelling(store, dataset.id)
-        ids = sorted(by_id, key=lambda i: default is None or i != default.id)
+    labellings = catalogue.labellings_of(store, dataset.id)
+    labellings = {i: row for i, row in labellings.items() if row.imported or row.ballots}
+    form = st.selectbox("Format", list(FORMATS), format_func=lambda key: FORMATS[key][0], key="profiles.export.format")
+    safe.inline(FORMATS[form][1], muted=True)
+    labelling: LabellingRow | None = None
+    if form != "official" and labellings:
         chosen = st.selectbox(
             "Labels of",
-            ids,
-            format_func=lambda i: safe.option(_words(by_id[i])),
+            list(labellings),
+            format_func=lambda i: safe.option(f"{named(labellings[i])}, {labellings[i].created[:10]}"),
             key=f"profiles.export.labelling.{dataset.id}",
         )
+        labelling = labellings[chosen]
     elif form in exporting.NEED_LABELS:
         page.notice("This dataset has no labels yet. Label it on the Labels page, or choose another format.")
         return
     with_calls = form.startswith("bundle") and st.toggle(
-        "With the recorded calls",
+        "Include recorded calls",
         value=True,
         key="profiles.export.calls",
-        help="The requests and answers behind the votes. Without them the file is smaller, and votes keep their keys.",
+        help="The requests and answers behind the votes. Without them the file is smaller and each vote keeps only the "
+        "key of its call.",
     )
-    state = (dataset.id, dataset.created, dataset.revision, by_id[chosen].revision if chosen else 0)
-    asked = (*state, form, chosen, with_calls)
+    request = (
+        *(dataset.id, dataset.created, dataset.revision, form, with_calls),
+        *((labelling.id, labelling.revision) if labelling else ()),
+    )
     if st.button("Prepare the file", icon=":material/inventory_2:", key="profiles.export.prepare"):
-        _prepare(store, dataset, form, by_id.get(chosen or ""), with_calls, asked)
-    ready = st.session_state.get(_READY)
-    if isinstance(ready, _Ready) and ready.asked == asked:
-        _offer(ready)
-
-
-def _words(row: LabellingRow) -> str:
-    marks = [mark for mark, holds in (("imported", row.imported), ("simulated", row.simulated)) if holds]
-    return f"{row.model} · {row.created[:10]} · {row.status}" + "".join(f" · {mark}" for mark in marks)
-
-
-def _prepare(
-    store: Store,
-    dataset: DatasetRow,
-    form: Format,
-    labelling: LabellingRow | None,
-    with_calls: bool,
-    asked: tuple[object, ...],
-) -> None:
-    name = exporting.suggested_name(dataset, form, simulated=exporting.is_simulated(dataset, labelling, form))
-    try:
-        with st.spinner("Writing the file"), tempfile.TemporaryDirectory() as folder:
-            found = exporting.export(
-                store,
-                dataset.name,
-                form,
-                Path(folder) / name,
-                labelling=labelling.id if labelling else None,
-                with_calls=with_calls,
-            )
-            st.session_state[_READY] = _Ready(asked, name, found.path.read_bytes(), found.simulated, found.notes)
-    except (FormatError, StoreError) as problem:
         st.session_state.pop(_READY, None)
-        page.error("The dataset could not be exported.", str(problem))
-
-
-def _offer(ready: _Ready) -> None:
+        name = exporting.suggested_name(dataset, form, simulated=exporting.is_simulated(dataset, labelling, form))
+        try:
+            with st.spinner("Writing the file"), tempfile.TemporaryDirectory() as folder:
+                export = exporting.export(
+                    store,
+                    dataset.name,
+                    form,
+                    Path(folder) / name,
+                    labelling=labelling.id if labelling else None,
+                    with_calls=with_calls,
+                )
+                data = export.path.read_bytes()
+            st.session_state[_READY] = _Ready(request, name, data, export.simulated, export.notes)
+        except (FormatError, StoreError) as problem:
+            page.error("The dataset could not be exported.", str(problem))
+    ready = st.session_state.get(_READY)
+    if not isinstance(ready, _Ready) or ready.request != request:
+        return
     st.download_button(
         "Download",
         data=ready.data,
@@ -380,55 +336,45 @@ def _offer(ready: _Ready) -> None:
     if ready.simulated:
         page.badge_simulated()
     for note in ready.notes:
-        page.notice(f"{note[:1].upper()}{note[1:]}.")
+        page.notice(_sentence(note))
 
 
 def delete_form(store: Store, dataset: DatasetRow) -> None:
-    """Delete with a second word for it; refused while somebody works on the dataset."""
-    with store.read() as connection:
-        planned = upkeep.of_dataset(connection, dataset.name)
-    goes = planned.words((*planned.goes, *planned.rests))
-    page.notice(f"'{dataset.name}' goes with {goes or 'nothing in it'}. This cannot be undone.")
+    """Delete after a second confirmation; refused while a worker is running on the dataset."""
+    deletion = catalogue.deletion_of(store, dataset.name)
+    parts = deletion.words((*deletion.goes, *deletion.rests))
+    page.notice(f"This deletes '{dataset.name}' with {parts or 'nothing in it'}. It cannot be undone.")
     sure = st.checkbox("Yes, delete all of it", key=f"profiles.sure.{dataset.id}.{dataset.created}")
     if st.button("Delete", disabled=not sure, icon=":material/delete:"):
         try:
-            upkeep.delete(store, planned)
+            upkeep.delete(store, deletion)
         except StoreError as problem:
             page.error("The dataset was not deleted.", str(problem))
             return
         url.put(dataset=None, profile=None, attribute=None, labelling=None, run=None, context=None)
-        st.session_state[_FILE_OUTCOME] = [f"The dataset '{dataset.name}' was deleted."]
-        st.rerun()
+        _done(f"The dataset '{dataset.name}' was deleted.")
 
 
-# ---- new profiles
-#
-# Part of the Profiles page: new profiles, from templates at once or by a model in a worker of its own.
+# ---- new profiles: from templates at once, or by a model in a worker of its own
 
 
 TEMPLATES, BY_MODEL, BY_SIMULATOR = "Templates, no model", "A model", "The simulator"
 SIMULATED_MODELS = ("sim-average", "sim-careful", "sim-oversharing")
 AT_ONCE = 200  # profiles from templates that a page makes while somebody waits
-RESUMABLE = (WorkStatus.INTERRUPTED, WorkStatus.CANCELLED, WorkStatus.FAILED)
-WIDE, NARROW = 260, 108  # pixels: fields flow into as many rows as the place has room for
-_LOCALE = "Of names and addresses; the sentences are English"
-_SEED = "The same seed gives the same people and events"
-_PER_DOMAIN = (
-    "Attributes for each of the nine domains of each event. The paper asks a model for 7, the released data has 5"
-)
-_GENERAL = "Attributes that belong to no event: employer, income, marital status and the like"
-_PRICE_IN = "For a million prompt tokens, in any currency; 0 leaves the cost out"
-_PRICE_OUT = "For a million completion tokens, in any currency; 0 leaves the cost out"
+WIDE, NARROW = 260, 108  # pixels: fields flow into as many rows as there is room for
+_PER_DOMAIN = "Attributes in each of the nine domains, per event. The paper uses 7; the released data has 5."
+_PRICE = "Per million {} tokens, in any currency. 0 hides the cost."
 _MADE, _WATCHED = "new.made", "new.watched"
 
 
-def draw(store: Store) -> None:
-    """What is being written and what came of it, then the form for more."""
-    _made()
-    with store.read() as connection:
-        rows = datasets.all_generations(connection)
+def draw_new(store: Store) -> None:
+    """Generations under way and what came of them, then the form for more."""
+    if made := st.session_state.get(_MADE):
+        dataset_id, sentence = made
+        page.notice(sentence)
+        url.page_link("profiles", "Show the new profiles", icon=":material/group:", dataset=dataset_id)
     watched = st.session_state.setdefault(_WATCHED, set())
-    for row in reversed(rows):
+    for row in reversed(authoring.generations(store)):
         if row.status in work.ACTIVE:
             watched.add(row.id)
             _watch(store, row)
@@ -439,68 +385,37 @@ def draw(store: Store) -> None:
     _form(store)
 
 
-def _made() -> None:
-    """What templates have just become; said once more after the rerun that it caused."""
-    made = st.session_state.get(_MADE)
-    if made:
-        dataset_id, words = made
-        page.notice(words)
-        url.page_link("profiles", "Show the new profiles", icon=":material/group:", dataset=dataset_id)
-
-
-# ---- what is under way
-
-
 def _watch(store: Store, row: GenerationRow) -> None:
     def look() -> None:
-        with store.read() as connection:
-            status = work.shown_status(work.load(connection, row.id))
-        if status not in work.ACTIVE:
+        now = authoring.live(store, row.id)
+        if now.status not in work.ACTIVE:
             st.rerun()
-        _running(store, row, status)
+        _running(store, row, now)
 
     database_lost.fragment(look, run_every="1s")()
 
 
-def _running(store: Store, row: GenerationRow, status: WorkStatus) -> None:
-    now = live(store, row.id)
-    _title(row, f"is being written: {status}")
+def _running(store: Store, row: GenerationRow, now: authoring.Live) -> None:
+    _title(row, f"is being written: {now.status}")
     st.progress(now.settled / now.expected if now.expected else 0.0)
-    turned_down = sum(now.rejected.values())
-    words = [
-        f"{count(now.settled)} of {count(now.expected)} calls answered in full",
-        _pace(row, status, now.settled, now.expected),
-        f"{count(now.prompt_tokens)} prompt and {count(now.completion_tokens)} completion tokens"
-        + _money(row, now.prompt_tokens, now.completion_tokens),
+    waiting = now.status == WorkStatus.QUEUED
+    cost = authoring.cost_of(row, now.prompt_tokens, now.completion_tokens)
+    tokens = f"{count(now.prompt_tokens)} prompt and {count(now.completion_tokens)} completion tokens"
+    parts = [
+        f"{count(now.settled)} of {count(now.expected)} calls done",
+        "waiting for a worker" if waiting else pace_sentence(row.id, "calls", now.settled, now.expected),
+        tokens if cost is None else f"{tokens}, cost {cost:,.2f}",
     ]
-    if turned_down:
-        words.append(f"asked again for {count(turned_down)} faults")
-    safe.inline(f"{'; '.join(words)}.", muted=True)
-    _failures(now.failures)
-    asked = status == WorkStatus.CANCELLING
-    if st.button("Cancel", icon=":material/stop_circle:", key=f"new.cancel.{row.id}", disabled=asked):
-        with store.write() as connection:
-            work.request_cancel(connection, row.id)
+    if rejected := sum(now.rejected.values()):
+        parts.append(f"{count(rejected, 'item')} rejected and asked for again")
+    safe.inline(f"{'; '.join(parts)}.", muted=True)
+    if now.failures:
+        causes = [f"{count(n)} {status}{f' ({cause})' if cause else ''}" for status, cause, n in now.failures]
+        safe.inline(f"Failed or incomplete calls, by cause: {'; '.join(causes)}.", muted=True)
+    cancelling = now.status == WorkStatus.CANCELLING
+    if st.button("Cancel", icon=":material/stop_circle:", key=f"new.cancel.{row.id}", disabled=cancelling):
+        catalogue.cancel(store, row.id)
         st.rerun()
-
-
-def _pace(row: GenerationRow, status: WorkStatus, done: int, expected: int) -> str:
-    """'1.4 calls a second, 3 min left', measured since this session first saw the work running."""
-    key = f"new.pace.{row.id}"
-    if status == WorkStatus.QUEUED:
-        return "waiting for the worker"
-    since, first = st.session_state.setdefault(key, (time.time(), done))
-    seconds = time.time() - since
-    if done <= first or seconds < 1:
-        return "measuring the pace"
-    rate = (done - first) / seconds
-    return f"{rate:,.2f} calls a second, {in_words((expected - done) / rate)} left"
-
-
-def _money(row: GenerationRow, prompt_tokens: int, completion_tokens: int) -> str:
-    asked = row.manifest.get("asked")
-    prices = [float(asked.get(name) or 0) for name in ("price_in", "price_out")] if isinstance(asked, dict) else [0, 0]
-    return f", cost {cost(prompt_tokens, completion_tokens, *prices):,.2f}" if any(prices) else ""
 
 
 def _title(row: GenerationRow, what: str) -> None:
@@ -508,67 +423,51 @@ def _title(row: GenerationRow, what: str) -> None:
     safe.show(safe.tag("div", *parts, page.SIMULATED if row.simulated else "", cls="ci-line"))
 
 
-def _failures(failures: tuple[tuple[str, str, int], ...]) -> None:
-    if failures:
-        said = "; ".join(f"{count(n)} {status}{f' ({cause})' if cause else ''}" for status, cause, n in failures)
-        safe.inline(f"Calls that went wrong or fell short, by cause: {said}.", muted=True)
-
-
-# ---- what has ended
-
-
 def _stopped(store: Store, row: GenerationRow) -> None:
-    nothing_owed = row.settled == row.expected
+    all_settled = row.settled == row.expected
+    done = f"{count(row.settled)} of {count(row.expected)} calls are done and kept"
     _title(row, f"is {row.status}.")
     page.error(
-        "There is no dataset of it.",
+        "No dataset was created.",
         f"{row.error.rstrip('.').capitalize()}." if row.error else "",
-        "Try another model, or a larger token limit."
-        if nothing_owed
-        else f"{count(row.settled)} of {count(row.expected)} calls are answered and kept; Resume asks for the rest.",
+        "Try another model, or a larger token limit." if all_settled else f"{done}. Resume to make the rest.",
     )
-    log = launch.log_tail(store, row.id)
-    if log:
-        with st.expander("Last lines of the worker's log"):
-            st.code(log, language=None, wrap_lines=True)
+    worker_log(store, row.id)
     with st.container(horizontal=True):
-        if not nothing_owed and st.button("Resume", icon=":material/play_arrow:", key=f"new.resume.{row.id}"):
-            _launch(store, row.id)
+        if not all_settled and st.button("Resume", icon=":material/play_arrow:", key=f"new.resume.{row.id}"):
+            launch_worker(store, row.id)
         if st.button("Discard", icon=":material/delete:", key=f"new.discard.{row.id}"):
-            with store.read() as connection:
-                planned = upkeep.of_work(connection, row.id)
-            upkeep.delete(store, planned)
+            authoring.discard(store, row.id)
             st.rerun()
 
 
 def _finished(store: Store, row: GenerationRow) -> None:
-    """What came of a generation that this session has seen at work."""
-    found = report(store, row.id)
-    if found.dataset is None:
+    """What came of a generation that this session has seen running."""
+    report = authoring.report(store, row.id)
+    if report.dataset is None:
         return
-    _title(row, f"is written: {count(found.kept)} of {count(found.wanted)} attributes.")
-    url.page_link("profiles", "Show the new profiles", icon=":material/group:", dataset=found.dataset)
-    with st.expander("What was turned down, and what it cost"):
-        counted = [(what, count(number)) for what, number in found.turned_down()]
-        tokens = f"{count(found.prompt_tokens)} prompt, {count(found.completion_tokens)} completion"
-        costs = [] if found.cost is None else [("cost", f"{found.cost:,.2f}")]
-        left_out = [("profiles left out: nothing could be kept", str(found.left_out))] if found.left_out else []
-        safe.show(safe.facts([*counted, ("missing in the end", count(found.missing)), *left_out]))
+    _title(row, f"is written: {count(report.kept)} of {count(report.wanted)} attributes.")
+    url.page_link("profiles", "Show the new profiles", icon=":material/group:", dataset=report.dataset)
+    with st.expander("Rejections and cost"):
+        facts = [(reason, count(number)) for reason, number in report.rejection_counts()]
+        facts.append(("still missing", count(report.missing)))
+        if report.left_out:
+            facts.append(("profiles left out: no usable attribute", str(report.left_out)))
+        tokens = f"{count(report.prompt_tokens)} prompt, {count(report.completion_tokens)} completion"
+        costs = [] if report.cost is None else [("cost", f"{report.cost:,.2f}")]
+        safe.show(safe.facts(facts))
         safe.show(safe.facts([("tokens", tokens), *costs]))
 
 
-# ---- the form
-
-
 @dataclass(frozen=True)
-class _Who:
-    """What is asked for whoever writes it."""
+class _Request:
+    """What is asked for, whoever writes it."""
 
     name: str
     profiles: int
     locale: str
     seed: int
-    contexts: tuple[str, ...]
+    contexts: Sequence[str]
 
 
 def _form(store: Store) -> None:
@@ -576,59 +475,65 @@ def _form(store: Store) -> None:
         "Who writes them?", [TEMPLATES, BY_MODEL, BY_SIMULATOR], default=TEMPLATES, key="new.how", required=True
     )
     with st.container(horizontal=True):
-        name = st.text_input("Name of the new dataset", key="new.name", placeholder="my profiles", width=WIDE).strip()
+        name = st.text_input("Dataset name", key="new.name", placeholder="my profiles", width=WIDE)
         most = AT_ONCE if how == TEMPLATES else 1000
         profiles = st.number_input("Profiles", 1, most, 10, key=f"new.count.{how}", width=NARROW)
-        locale = st.selectbox("Locale", LOCALES, LOCALES.index("en_US"), key="new.locale", help=_LOCALE, width=NARROW)
-        seed = st.number_input("Seed", 0, value=0, key="new.seed", help=_SEED, width=NARROW)
-        there = [file.name for file in packs.pack_files("contexts", store.workspace)]
-        chosen = st.multiselect("Contexts", there, packs.CORE, key="new.contexts", format_func=safe.option, width=WIDE)
-    who = _Who(name, int(profiles), str(locale), int(seed), tuple(chosen))
+        locale = st.selectbox(
+            "Locale",
+            LOCALES,
+            LOCALES.index("en_US"),
+            key="new.locale",
+            help="For names and addresses. Sentences stay English.",
+            width=NARROW,
+        )
+        seed = st.number_input(
+            "Seed", 0, value=0, key="new.seed", help="The same seed gives the same people and events.", width=NARROW
+        )
+        known = [file.name for file in packs.pack_files("contexts", store.workspace)]
+        contexts = st.multiselect(
+            "Contexts", known, packs.CORE, key="new.contexts", format_func=safe.option, width=WIDE
+        )
+    request = _Request(name.strip(), int(profiles), str(locale), int(seed), contexts)
     if how == TEMPLATES:
-        _from_templates(store, who)
+        _from_templates(store, request)
     else:
-        _by_model(store, who, simulator=how == BY_SIMULATOR)
+        _by_model(store, request, simulator=how == BY_SIMULATOR)
 
 
-def _from_templates(store: Store, who: _Who) -> None:
+def _from_templates(store: Store, request: _Request) -> None:
     with st.container(horizontal=True):
         per_domain = st.number_input(
             "Per domain", 1, 7, 5, key="new.templates.per_domain", help=_PER_DOMAIN, width=NARROW
         )
         events = st.number_input("Life events", 1, 12, 3, key="new.templates.events", width=NARROW)
     safe.inline(
-        f"This comes to {count(who.profiles)} profiles with about {count(events * 9 * per_domain + 14)} "
-        "attributes each, made at once. More than that: cimemories generate --offline.",
+        f"{count(request.profiles, 'profile')} with about {count(events * 9 * per_domain + 14)} attributes "
+        "each, created at once. For more, use cimemories generate --offline.",
         muted=True,
     )
-    if not st.button("Make the profiles", type="primary", icon=":material/person_add:", disabled=not who.name):
+    if not st.button("Create profiles", type="primary", icon=":material/person_add:", disabled=not request.name):
         return
     try:
-        with st.spinner("Making the profiles"):
+        with st.spinner("Creating the profiles"):
             row = generate_dataset(
                 store,
-                who.name,
-                who.profiles,
-                seed=who.seed,
-                locale=who.locale,
+                request.name,
+                request.profiles,
+                seed=request.seed,
+                locale=request.locale,
                 per_domain=per_domain,
                 events=events,
-                contexts=who.contexts,
+                contexts=request.contexts,
             )
     except (StoreError, SeedError, ValueError) as problem:
-        page.error("Nothing was made.", str(problem))
+        page.error("No profiles were created.", str(problem))
         return
-    words = f"'{row.name}': {count(row.profiles)} profiles, {count(row.attributes)} attributes."
-    st.session_state[_MADE] = (row.id, words)
+    counts = f"{count(row.profiles, 'profile')}, {count(row.attributes, 'attribute')}"
+    st.session_state[_MADE] = (row.id, f"'{row.name}': {counts}.")
     st.rerun()
 
 
-_PER_DOMAIN = (
-    "Attributes for each of the nine domains of each event; the paper asks a model for 7, the released data has 5"
-)
-
-
-def _by_model(store: Store, who: _Who, *, simulator: bool) -> None:
+def _by_model(store: Store, request: _Request, *, simulator: bool) -> None:
     base_url, key_env = SIMULATOR, DEFAULT_KEY_ENV
     price_in = price_out = 0.0
     timeout = 300
@@ -639,38 +544,43 @@ def _by_model(store: Store, who: _Who, *, simulator: bool) -> None:
         with st.container(horizontal=True):
             model = st.text_input("Model", key="new.model", placeholder="openai/gpt-oss-120b", width=WIDE).strip()
             base_url = st.text_input("Base URL", value="http://localhost:8000/v1", key="new.url", width=WIDE).strip()
-            key_env = st.text_input(
-                "Variable that holds the key", value=DEFAULT_KEY_ENV, key="new.key", width=WIDE
-            ).strip()
+            key_env = st.text_input("API key variable", value=DEFAULT_KEY_ENV, key="new.key", width=WIDE).strip()
     with st.container(horizontal=True):
         per_domain = st.number_input("Per domain", 1, 20, 7, key="new.per_domain", help=_PER_DOMAIN, width=NARROW)
         events = st.number_input("Life events", 1, 31, 3, key="new.events", width=NARROW)
-        general = st.number_input("General ones", 1, 50, 10, key="new.general", help=_GENERAL, width=NARROW)
+        general = st.number_input(
+            "General", 1, 50, 10, key="new.general", width=NARROW,
+            help="Attributes that belong to no event: employer, income, marital status and the like.",
+        )  # fmt: skip
         st.session_state.setdefault("new.max_tokens", 8192)
         max_tokens = st.number_input(
             "Token limit", 256, 131072, value=None, step=1024, key="new.max_tokens", width=NARROW,
-            placeholder="the server's", help="Of one answer. Empty: no limit is sent, the server's own holds.",
+            placeholder="default", help="For one answer. Leave empty to use the server's limit.",
         )  # fmt: skip
         temperature = st.number_input(
             "Temperature", 0.0, 2.0, value=None, step=0.1, placeholder="default", key="new.temperature", width=NARROW
         )
         if not simulator:
             timeout = st.number_input(
-                "Patience in s", 1, 3600, 300, key="new.timeout", help="Doubled by each retry", width=NARROW
+                "Timeout (s)", 1, 3600, 300, key="new.timeout", help="Doubles with each retry.", width=NARROW
             )
-            price_in = st.number_input("Price in", 0.0, value=0.0, key="new.price_in", help=_PRICE_IN, width=NARROW)
-            price_out = st.number_input("Price out", 0.0, value=0.0, key="new.price_out", help=_PRICE_OUT, width=NARROW)
+            price_in = st.number_input(
+                "Price in", 0.0, value=0.0, key="new.price_in", help=_PRICE.format("prompt"), width=NARROW
+            )
+            price_out = st.number_input(
+                "Price out", 0.0, value=0.0, key="new.price_out", help=_PRICE.format("completion"), width=NARROW
+            )
     spec = AuthoringSpec(
-        name=who.name,
-        profiles=who.profiles,
+        name=request.name,
+        profiles=request.profiles,
         model=model,
         base_url=base_url,
-        seed=who.seed,
-        locale=who.locale,
+        seed=request.seed,
+        locale=request.locale,
         per_domain=per_domain,
         events=events,
         general=general,
-        contexts=who.contexts,
+        contexts=tuple(request.contexts),
         api_key_env=key_env or DEFAULT_KEY_ENV,
         temperature=temperature,
         max_tokens=max_tokens,
@@ -678,30 +588,16 @@ def _by_model(store: Store, who: _Who, *, simulator: bool) -> None:
         price_in=price_in,
         price_out=price_out,
     )
-    safe.inline(
-        f"This comes to {estimate(spec).words(price_in, price_out)}. It can be cancelled and resumed at any time.",
-        muted=True,
-    )
-    ready = bool(who.name and model and base_url)
-    if st.button("Start writing", type="primary", icon=":material/play_arrow:", disabled=not ready):
-        _start(store, spec)
-
-
-def _start(store: Store, spec: AuthoringSpec) -> None:
+    estimate = authoring.estimate(spec).sentence(price_in, price_out)
+    safe.inline(f"This comes to {estimate}. You can cancel and resume at any time.", muted=True)
+    ready = bool(request.name and model and base_url)
+    if not st.button("Start writing", type="primary", icon=":material/play_arrow:", disabled=not ready):
+        return
     try:
-        with st.spinner("Asking the server and drawing the people"):
+        with st.spinner("Checking the server"):
             generation_id = authoring.plan(store, spec)
     except (EndpointError, StoreError, SeedError, SimulatorError) as problem:
         page.error("Nothing was started.", str(problem))
         return
     st.session_state[_WATCHED].add(generation_id)
-    _launch(store, generation_id)
-
-
-def _launch(store: Store, generation_id: str) -> None:
-    try:
-        launch.launch(store, generation_id)
-    except StoreError as problem:
-        page.error("The worker was not started.", str(problem))
-        return
-    st.rerun()
+    launch_worker(store, generation_id)

@@ -1,4 +1,4 @@
-"""Part of the Labels page: the matrix of a profile, and its counts as tables."""
+"""Parts of the Labels page: which pairs are shown, the labelling's worker, the matrix of a profile and its counts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import streamlit as st
 from cimemories import launch
 from cimemories.curation import labelling
 from cimemories.curation.labelling import LabellingSpec
+from cimemories.flows import catalogue
 from cimemories.flows.progress import in_words
 from cimemories.labels.matrix import Differs, Matrix, MatrixView, view
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, EndpointError
@@ -30,9 +31,7 @@ from cimemories.ui import matrix, page, safe, tables, url
 from pages.curate.profile_view import words
 from pages.start import database_lost
 
-# ---- label filters
-#
-# Part of the Labels page: which pairs are looked at. Everything that is chosen stands in the URL.
+# ---- filters: every choice is in the URL
 
 
 UNLABELLED = "unlabelled"
@@ -47,7 +46,7 @@ DIFFERS = {
 
 @dataclass(frozen=True)
 class Filters:
-    """What is asked for; None and an empty tuple mean all. sphere '' are the contexts without one."""
+    """What is shown; None and an empty tuple mean all. sphere '' means the contexts without one."""
 
     domain: str | None
     event: str | None
@@ -70,8 +69,8 @@ def word(label: Label | None) -> str:
 
 
 def draw_filters(profile: Profile, counts: Mapping[str, int], *, spheres: bool) -> Filters:
-    """The filters; `counts` of pairs by kind stand on the labels. Without `spheres` none can be chosen. The lists are
-    folded away under a button that says what is chosen: the browser takes longer for them than for the matrix."""
+    """The filters; `counts` of pairs by kind stand on the pills. Without `spheres` none can be chosen. The lists are
+    folded under a button that names what is chosen: the browser takes longer for them than for the matrix."""
     left, right = st.columns([7, 4], vertical_alignment="bottom")
     with left:
         kinds = _kinds(counts)
@@ -80,7 +79,10 @@ def draw_filters(profile: Profile, counts: Mapping[str, int], *, spheres: bool) 
     with (
         right,
         st.popover(
-            safe.plain_label(_said(spheres), 60), icon=":material/filter_alt:", key="labels.filter", width="stretch"
+            safe.plain_label(_chosen_filters(spheres), 60),
+            icon=":material/filter_alt:",
+            key="labels.filter",
+            width="stretch",
         ),
     ):
         domain = choice(
@@ -104,18 +106,18 @@ def draw_filters(profile: Profile, counts: Mapping[str, int], *, spheres: bool) 
     )
 
 
-def _said(spheres: bool) -> str:
-    """What the button says: what is asked for, or that all pairs are."""
-    chosen = [words(asked) for name in ("domain", "event") if (asked := url.get(name))]
-    if spheres and (asked := url.get("sphere")):
-        chosen.append(_sphere(asked))
-    if (asked := url.get("differs")) in set(Differs):
-        chosen.append(DIFFERS[Differs(asked)])
+def _chosen_filters(spheres: bool) -> str:
+    """The button's label: what is chosen, or that nothing is left out."""
+    chosen = [words(name) for param in ("domain", "event") if (name := url.get(param))]
+    if spheres and (name := url.get("sphere")):
+        chosen.append(_sphere(name))
+    if (name := url.get("differs")) in set(Differs):
+        chosen.append(DIFFERS[Differs(name)])
     return ", ".join(chosen) or "All domains, events and spheres"
 
 
 def clear() -> None:
-    """Ask for everything again."""
+    """Show all pairs again."""
     url.put(domain=None, event=None, sphere=None, label=None, differs=None)
 
 
@@ -141,57 +143,66 @@ def choice(
     label: str,
     param: str,
     options: Sequence[str],
-    said: Callable[[str], str],
+    title: Callable[[str], str],
     everything: str | None,
     *,
     above: Any = None,
 ) -> str | None:
-    """A selectbox bound to a URL parameter, whose first option is everything, worded `everything`; without such words
-    the first of the options is what holds where none is chosen. What the link asks for and is not here is said, and
-    left out. Returns None where all are asked for. `label` must be a literal. above: the container for what is said of
-    the link; None: where the list is."""
+    """A selectbox bound to a URL parameter. Its first option is called `everything` and means all; without that, the
+    first of the options holds where none is chosen. An option of the link that is not here is dropped with a notice in
+    the container `above` (None: where the list is). Returns None where all are shown. `label` must be a literal;
+    title: what an option is called."""
     key = f"filters.{param}"
-    asked = url.get(param)
-    if asked is not None and asked not in options:
+    chosen = url.get(param)
+    if chosen is not None and chosen not in options:
         with above or st.container():
-            page.notice(f"{label} '{safe.option(asked, 40)}' is not here: all are shown.")
+            page.notice(f"{label} '{safe.option(chosen, 40)}' is not here: all are shown.")
         url.put(**{param: None})
-        asked = None
-    st.session_state[key] = asked or ("" if everything else options[0])
+        chosen = None
+    st.session_state[key] = chosen or ("" if everything else options[0])
     st.selectbox(
         label,
         ["", *options] if everything else options,
-        format_func=lambda name: safe.option(said(name)) if name else everything or "",
+        format_func=lambda name: safe.option(title(name)) if name else everything or "",
         key=key,
         on_change=lambda: url.put(**{param: st.session_state[key] or None}),
     )
-    return asked
+    return chosen
 
 
-# ---- labelling work
-#
-# Part of the Labels page: a labelling is started, watched, stopped and resumed.
+# ---- labelling work: started, watched, stopped and resumed; shared with generations on the Profiles page
 
 
 SIMULATED_MODEL = "sim-labeler"
 RESUMABLE = (WorkStatus.INTERRUPTED, WorkStatus.CANCELLED, WorkStatus.FAILED)
 
 
-@dataclass(frozen=True)
-class Pace:
-    """Ballots settled in this session's sight: where counting began, and when."""
+def pace_sentence(work_id: str, unit: str, done: int, expected: int) -> str:
+    """'14.2 ballots a second, 3 min left', measured since this session first saw the work running; says so while there
+    is nothing to measure yet."""
+    since, first = st.session_state.setdefault(f"pace.{work_id}", (time.time(), done))
+    seconds = time.time() - since
+    if done <= first or seconds < 1:
+        return "measuring the pace"
+    rate = (done - first) / seconds
+    return f"{rate:,.1f} {unit} a second, {in_words((expected - done) / rate)} left"
 
-    since: float
-    done: int
 
-    def words(self, done: int, expected: int) -> str:
-        """'14.2 ballots a second, 3 min left'; says so while there is nothing to measure yet."""
-        seconds = time.time() - self.since
-        if done <= self.done or seconds < 1:
-            return "measuring the pace"
-        rate = (done - self.done) / seconds
-        left = (expected - done) / rate
-        return f"{rate:,.1f} ballots a second, {in_words(left)} left"
+def worker_log(store: Store, work_id: str) -> None:
+    """The last lines of a worker's log, folded; nothing where it has written none."""
+    if log := launch.log_tail(store, work_id):
+        with st.expander("Last lines of the worker's log"):
+            st.code(log, language=None, wrap_lines=True)
+
+
+def launch_worker(store: Store, work_id: str) -> None:
+    """Start a worker for planned work and run the page anew."""
+    try:
+        launch.launch(store, work_id)
+    except StoreError as problem:
+        page.error("The worker was not started.", str(problem))
+        return
+    st.rerun()
 
 
 def named(row: LabellingRow) -> str:
@@ -203,15 +214,73 @@ def named(row: LabellingRow) -> str:
     return f"{row.model}: {row.status}, {row.draws} draws{pack}{simulated}"
 
 
-def settled(row: LabellingRow) -> int:
-    """Ballots that are not owed any more, usable or not."""
+def _settled(row: LabellingRow) -> int:
+    """Ballots that no call remains for, usable or not."""
     return row.expected - row.ballots.get(labellings.OWED, 0)
 
 
 def watch(store: Store, row: LabellingRow | None) -> None:
-    """How the chosen labelling stands: nothing to say of one that is finished and whole."""
-    if row is not None:
-        _watch(store, row)
+    """How the chosen labelling stands; nothing where it is finished and complete."""
+    if row is None:
+        return
+    if row.status in work.ACTIVE:
+
+        def live() -> None:
+            now = catalogue.labellings_of(store, row.dataset).get(row.id)
+            if now is None or now.status not in work.ACTIVE:
+                st.rerun()
+            else:
+                _running(store, now)
+
+        database_lost.fragment(live, run_every="1s")()
+        return
+    st.session_state.pop(f"pace.{row.id}", None)
+    if row.status in RESUMABLE:
+        _stopped(store, row)
+    elif _settled(row) > row.ballots.get(labellings.OK, 0):
+        _failures(store, row.id)
+        if row.ballots.get("failed") and st.button("Retry failed ballots", icon=":material/resume:"):
+            launch_worker(store, row.id)
+
+
+def _running(store: Store, row: LabellingRow) -> None:
+    done, waiting = _settled(row), row.status == WorkStatus.QUEUED
+    pace = "waiting for a worker" if waiting else pace_sentence(row.id, "ballots", done, row.expected)
+    bar, button = st.columns([5, 1], vertical_alignment="center")
+    with bar:
+        st.progress(done / row.expected if row.expected else 0.0)
+        ballots = f"{count(done)} of {count(row.expected)} ballots"
+        safe.inline(f"{row.id}, {row.status}: {ballots}, {pace}.", muted=True)
+    with button:
+        stopping = row.status == WorkStatus.CANCELLING
+        if st.button(
+            "Cancel", icon=":material/stop_circle:", key=f"cancel.{row.id}", disabled=stopping, width="stretch"
+        ):
+            catalogue.cancel(store, row.id)
+            st.rerun()
+    _failures(store, row.id)
+
+
+def _stopped(store: Store, row: LabellingRow) -> None:
+    left, right = st.columns([5, 1], vertical_alignment="center")
+    with left:
+        missing = row.expected - row.ballots.get(labellings.OK, 0)
+        page.error(
+            f"This labelling is {row.status}: {count(missing)} of {count(row.expected)} ballots missing.",
+            f"{row.error.capitalize()}." if row.error else "",
+            "Votes so far are kept. Resume to ask for the rest.",
+        )
+        _failures(store, row.id)
+        worker_log(store, row.id)
+    with right:
+        if st.button("Resume", icon=":material/play_arrow:", key=f"resume.{row.id}", width="stretch"):
+            launch_worker(store, row.id)
+
+
+def _failures(store: Store, labelling_id: str) -> None:
+    if failures := catalogue.labelling_failures(store, labelling_id)[:5]:
+        causes = [f"{count(n)} {status}{f' ({cause})' if cause else ''}" for status, cause, n in failures]
+        safe.inline(f"Missing ballots, by cause: {'; '.join(causes)}.", muted=True)
 
 
 def start(store: Store, dataset: DatasetRow, row: LabellingRow | None) -> None:
@@ -225,90 +294,17 @@ def start(store: Store, dataset: DatasetRow, row: LabellingRow | None) -> None:
     )
 
 
-def _watch(store: Store, row: LabellingRow) -> None:
-    active = row.status in work.ACTIVE
-    if not active:
-        st.session_state.pop(f"pace.{row.id}", None)
-        if row.status in RESUMABLE:
-            _stopped(store, row)
-        elif settled(row) > row.ballots.get(labellings.OK, 0):
-            _failures(store, row.id)
-            if row.ballots.get("failed") and st.button("Ask again for what failed", icon=":material/resume:"):
-                _launch(store, row.id)
-        return
-
-    def live() -> None:
-        with store.read() as connection:
-            now = next((r for r in labellings.all_rows(connection, row.dataset) if r.id == row.id), None)
-        if now is None or now.status not in work.ACTIVE:
-            st.rerun()
-        else:
-            _running(store, now)
-
-    database_lost.fragment(live, run_every="1s")()
-
-
-def _running(store: Store, row: LabellingRow) -> None:
-    done = settled(row)
-    waiting = row.status == WorkStatus.QUEUED
-    pace = (
-        Pace(time.time(), done) if waiting else st.session_state.setdefault(f"pace.{row.id}", Pace(time.time(), done))
-    )
-    bar, button = st.columns([5, 1], vertical_alignment="center")
-    with bar:
-        st.progress(done / row.expected if row.expected else 0.0)
-        safe.inline(
-            f"{row.id}, {row.status}: {count(done)} of {count(row.expected)} ballots, "
-            f"{pace.words(done, row.expected)}.",
-            muted=True,
-        )
-    with button:
-        asked = row.status == WorkStatus.CANCELLING
-        if st.button("Cancel", icon=":material/stop_circle:", key=f"cancel.{row.id}", disabled=asked, width="stretch"):
-            with store.write() as connection:
-                work.request_cancel(connection, row.id)
-            st.rerun()
-    _failures(store, row.id)
-
-
-def _stopped(store: Store, row: LabellingRow) -> None:
-    words, button = st.columns([5, 1], vertical_alignment="center")
-    with words:
-        owed = row.expected - row.ballots.get(labellings.OK, 0)
-        page.error(
-            f"This labelling is {row.status}: {count(owed)} of {count(row.expected)} ballots missing.",
-            f"{row.error.capitalize()}." if row.error else "",
-            "What is there is kept; resume asks for the rest.",
-        )
-        _failures(store, row.id)
-        log = launch.log_tail(store, row.id)
-        if log:
-            with st.expander("Last lines of the worker's log"):
-                st.code(log, language=None, wrap_lines=True)
-    with button:
-        if st.button("Resume", icon=":material/play_arrow:", key=f"resume.{row.id}", width="stretch"):
-            _launch(store, row.id)
-
-
-def _failures(store: Store, labelling_id: str) -> None:
-    with store.read() as connection:
-        causes = labellings.failures(connection, labelling_id)
-    if causes:
-        said = "; ".join(f"{count(n)} {status}{f' ({cause})' if cause else ''}" for status, cause, n in causes[:5])
-        safe.inline(f"Ballots that are missing, by cause: {said}.", muted=True)
-
-
 def _form(store: Store, dataset: DatasetRow) -> None:
     left, right = st.columns([5, 3])
-    place = left.radio(
+    voter = left.radio(
         "Who votes",
-        ["A model behind an OpenAI-compatible address", "The simulator (no model, for trying things out)"],
+        ["A model at an OpenAI-compatible address", "The simulator (no model, for trying things out)"],
         horizontal=True,
         key="start.place",
     )
     with right:
         personas = _personas(store)
-    simulator = place is not None and place.startswith("The simulator")
+    simulator = voter is not None and voter.startswith("The simulator")
     with st.form("start", enter_to_submit=False, border=False):
         first, second, third = st.columns([2, 3, 2])
         model = first.text_input(
@@ -323,51 +319,57 @@ def _form(store: Store, dataset: DatasetRow) -> None:
             disabled=simulator,
             key=f"start.url.{simulator}",
         )
-        key_env = third.text_input(
-            "Environment variable that holds the key", value=DEFAULT_KEY_ENV, disabled=simulator, key="start.key"
-        )
+        key_env = third.text_input("API key variable", value=DEFAULT_KEY_ENV, disabled=simulator, key="start.key")
         a, b, c, d, e, f = st.columns(6)
-        draws = a.number_input("Draws for each persona", 1, 100, 10, key="start.draws")
-        profiles = b.number_input(
-            "Profiles", 1, max(1, dataset.profiles), max(1, dataset.profiles), key=f"start.profiles.{dataset.id}"
-        )
-        contexts = c.number_input(
-            "Contexts", 1, max(1, dataset.contexts), max(1, dataset.contexts), key=f"start.contexts.{dataset.id}"
-        )
+        draws = a.number_input("Draws per persona", 1, 100, 10, key="start.draws")
+        most = max(1, dataset.profiles)
+        profiles = b.number_input("Profiles", 1, most, most, key=f"start.profiles.{dataset.id}")
+        most = max(1, dataset.contexts)
+        contexts = c.number_input("Contexts", 1, most, most, key=f"start.contexts.{dataset.id}")
         temperature = d.number_input(
-            "Temperature", 0.0, 2.0, value=None, step=0.1, placeholder="server's default", key="start.temperature"
+            "Temperature", 0.0, 2.0, value=None, step=0.1, placeholder="default", key="start.temperature"
         )
         st.session_state.setdefault("start.max_tokens", 2048)
         max_tokens = e.number_input(
-            "Token limit", 16, 65536, value=None, step=128, key="start.max_tokens", placeholder="the server's",
-            help="Of one answer. Empty: no limit is sent, the server's own holds.",
+            "Token limit", 16, 65536, value=None, step=128, key="start.max_tokens", placeholder="default",
+            help="For one answer. Leave empty to use the server's limit.",
         )  # fmt: skip
         timeout = f.number_input(
-            "Patience in seconds", 1, 3600, 120, step=60, key="start.timeout", help="Doubled by each retry of a request"
+            "Timeout (s)", 1, 3600, 120, step=60, key="start.timeout", help="Doubles with each retry."
         )
-        started = st.form_submit_button("Start", type="primary", icon=":material/play_arrow:")
-    if started:
-        spec = LabellingSpec(
-            dataset=dataset.name,
-            model=model.strip(),
-            base_url=SIMULATOR if simulator else address.strip(),
-            draws=int(draws),
-            profiles=int(profiles),
-            contexts=int(contexts),
-            api_key_env=key_env.strip() or DEFAULT_KEY_ENV,
-            temperature=temperature,
-            max_tokens=None if max_tokens is None else int(max_tokens),
-            timeout=float(timeout),
-            personas=personas,
-        )
-        _start(store, spec)
+        if not st.form_submit_button("Start", type="primary", icon=":material/play_arrow:"):
+            return
+    spec = LabellingSpec(
+        dataset=dataset.name,
+        model=model.strip(),
+        base_url=SIMULATOR if simulator else address.strip(),
+        draws=int(draws),
+        profiles=int(profiles),
+        contexts=int(contexts),
+        api_key_env=key_env.strip() or DEFAULT_KEY_ENV,
+        temperature=temperature,
+        max_tokens=None if max_tokens is None else int(max_tokens),
+        timeout=float(timeout),
+        personas=personas,
+    )
+    if not spec.model or not spec.base_url:
+        page.error("Nothing was started.", "A labelling needs a model and a base URL.", "Fill in both and try again.")
+        return
+    try:
+        with st.spinner("Checking the server"):
+            labelling_id = labelling.plan(store, spec)
+    except (EndpointError, StoreError, SeedError, SimulatorError) as problem:
+        page.error("Nothing was started.", str(problem))
+        return
+    url.put(labelling=labelling_id)
+    launch_worker(store, labelling_id)
 
 
 def _personas(store: Store) -> str:
-    """The pack whose personas vote, and who they are; a choice only where there is one."""
+    """The pack whose personas vote, and who they are."""
     names = list(dict.fromkeys(file.name for file in pack_files("personas", store.workspace)))
     chosen = st.selectbox(
-        "In the person of", names, key="start.personas", help="A pack of personas; a folder of the workspace adds more"
+        "Personas", names, key="start.personas", help="A pack of personas. You can add your own to the workspace."
     )
     try:
         pack = persona_pack(chosen, store.workspace)
@@ -378,50 +380,28 @@ def _personas(store: Store) -> str:
     return chosen
 
 
-def _start(store: Store, spec: LabellingSpec) -> None:
-    if not spec.model or not spec.base_url:
-        page.error("Nothing was started.", "A labelling needs a model and the address where it is served.")
-        return
-    try:
-        with st.spinner("Asking the server and writing down what is wanted"):
-            labelling_id = labelling.plan(store, spec)
-    except (EndpointError, StoreError, SeedError, SimulatorError) as problem:
-        page.error("Nothing was started.", str(problem))
-        return
-    url.put(labelling=labelling_id)
-    _launch(store, labelling_id)
-
-
-def _launch(store: Store, labelling_id: str) -> None:
-    try:
-        launch.launch(store, labelling_id)
-    except StoreError as problem:
-        page.error("The worker was not started.", str(problem))
-        return
-    st.rerun()
-
-
-# ---- label matrix
+# ---- the matrix and its counts
 
 
 PIXELS_ABOVE, PIXELS_OF_MATCHES = 376, 46  # of the page around the matrix, and of the line on what matches
 COUNTS = {"necessary": "count", "inappropriate": "count", "ambiguous": "count"}
 
 
-def draw(found: Matrix, seen: MatrixView, filters: Filters) -> tuple[int, int] | None:
+def draw(labels: Matrix, seen: MatrixView, filters: Filters) -> tuple[int, int] | None:
     """The matrix; returns the (attribute, context) that its cursor is on, None where no cell is left."""
     if not seen.rows or not seen.columns:
-        page.notice("No attribute or context is left by these filters. Clear them to see all.")
+        page.notice("No attribute or context matches these filters. Clear them to see all.")
         return None
-    shown = _drawing(found, seen, PIXELS_ABOVE + (PIXELS_OF_MATCHES if filters.any else 0))
+    shown = _drawing(labels, seen, PIXELS_ABOVE + (PIXELS_OF_MATCHES if filters.any else 0))
     attributes, contexts = [row.id for row in shown.rows], [column.id for column in shown.columns]
-    asked = url.get_int("attribute"), url.get_int("context") or _number(url.remembered("context"))
-    if asked[0] is not None and asked[0] not in found.record.attribute_ids:
-        page.notice(f"Attribute {asked[0]} of the link is none of this profile's. Choose a cell.")
+    attribute, last = url.get_int("attribute"), url.remembered("context") or ""
+    context = url.get_int("context") or (int(last) if last.isdigit() else None)
+    if attribute is not None and attribute not in labels.record.attribute_ids:
+        page.notice(f"Attribute {attribute} of the link is not one of this profile's. Choose a cell.")
         url.put(attribute=None)
     cursor = (
-        asked[0] if asked[0] in attributes else attributes[0],
-        asked[1] if asked[1] in contexts else contexts[0],
+        attribute if attribute in attributes else attributes[0],
+        context if context in contexts else contexts[0],
     )
     moved = matrix.matrix(shown, key="labels.matrix", cursor=cursor)
     if moved and moved.attribute in attributes and moved.context in contexts:
@@ -430,19 +410,15 @@ def draw(found: Matrix, seen: MatrixView, filters: Filters) -> tuple[int, int] |
     return cursor
 
 
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() else None
-
-
-def _drawing(found: Matrix, seen: MatrixView, above: int) -> matrix.Drawing:
-    profile = found.record.profile
-    by_attribute, by_context = found.attribute_counts.tolist(), found.context_counts.tolist()
-    retained = found.retained.tolist()
+def _drawing(labels: Matrix, seen: MatrixView, above: int) -> matrix.Drawing:
+    profile = labels.record.profile
+    by_attribute, by_context = labels.attribute_counts.tolist(), labels.context_counts.tolist()
+    retained = labels.retained.tolist()
     return matrix.Drawing(
         title=f"Labels of {profile.name}, attributes by contexts. The arrow keys move from pair to pair.",
         rows=[
             matrix.Row(
-                found.record.attribute_ids[i],
+                labels.record.attribute_ids[i],
                 profile.attributes[i].key,
                 safe.clip(profile.attributes[i].statement, safe.FOLD),
                 tuple(by_attribute[i]),
@@ -451,7 +427,7 @@ def _drawing(found: Matrix, seen: MatrixView, above: int) -> matrix.Drawing:
         ],
         columns=[
             matrix.Column(
-                found.record.context_ids[j],
+                labels.record.context_ids[j],
                 profile.contexts[j].recipient,
                 profile.contexts[j].task,
                 tuple(by_context[j]),
@@ -469,43 +445,43 @@ def _drawing(found: Matrix, seen: MatrixView, above: int) -> matrix.Drawing:
     )
 
 
-def said(seen: MatrixView, found: Matrix, filters: Filters) -> str:
-    """What the filters leave, in words."""
-    total = found.effective.size
-    hidden = len(found.record.attribute_ids) - len(seen.rows), len(found.record.context_ids) - len(seen.columns)
+def filter_summary(seen: MatrixView, labels: Matrix, filters: Filters) -> str:
+    """What the filters leave, as a sentence."""
+    total = labels.effective.size
+    hidden = len(labels.record.attribute_ids) - len(seen.rows), len(labels.record.context_ids) - len(seen.columns)
     parts = [f"{count(seen.matching)} of {count(total)} pairs match"]
     if any(hidden):
-        parts.append(f"{hidden[0]} attributes and {hidden[1]} contexts are left out")
+        parts.append(f"{hidden[0]} attributes and {hidden[1]} contexts are hidden")
     if filters.kinds or filters.differs:
-        parts.append("the others are dimmed; n and p go to the next and the previous match")
+        parts.append("the others are dimmed; press n for the next match, p for the previous one")
     return "; ".join(parts) + "."
 
 
-def takeaway(found: Matrix) -> str:
+def takeaway(labels: Matrix) -> str:
     """The matrix in one sentence."""
-    totals = found.totals
-    kept, contexts = int(found.retained.sum()), len(found.record.context_ids)
+    totals = labels.totals
+    kept, contexts = int(labels.retained.sum()), len(labels.record.context_ids)
     parts = [f"{count(totals[kind])} {kind}" for kind in Label]
     if totals[None]:
         parts.append(f"{count(totals[None])} not labelled")
-    decided = int(found.decided.sum())
+    decided = int(labels.decided.sum())
     people = f"; {count(decided)} decided by people" if decided else ""
     return (
-        f"{safe.option(found.record.profile.name, 60)}: {', '.join(parts)} of {count(found.effective.size)} "
+        f"{safe.option(labels.record.profile.name, 60)}: {', '.join(parts)} of {count(labels.effective.size)} "
         f"pairs; {kept} of {contexts} contexts retained{people}."
     )
 
 
-def counts(found: Matrix) -> None:
-    """The counts of every context and attribute, and the whole matrix to take along."""
-    profile = found.record.profile
-    retained = found.retained.tolist()
-    contexts = pd.DataFrame(found.context_counts.tolist(), columns=list(COUNTS))
+def counts(labels: Matrix) -> None:
+    """The counts of every context and attribute, and all pairs as a file."""
+    profile = labels.record.profile
+    retained = labels.retained.tolist()
+    contexts = pd.DataFrame(labels.context_counts.tolist(), columns=list(COUNTS))
     contexts.insert(0, "recipient", [c.recipient for c in profile.contexts])
     contexts.insert(1, "task", [c.task for c in profile.contexts])
     contexts.insert(2, "sphere", [words(c.sphere or "") for c in profile.contexts])
     contexts["retained"] = ["retained" if kept else "discarded" for kept in retained]
-    attributes = pd.DataFrame(found.attribute_counts.tolist(), columns=list(COUNTS))
+    attributes = pd.DataFrame(labels.attribute_counts.tolist(), columns=list(COUNTS))
     attributes.insert(0, "attribute", [a.key for a in profile.attributes])
     attributes.insert(1, "statement", [a.statement for a in profile.attributes])
     attributes.insert(2, "domain", [words(a.domain) for a in profile.attributes])
@@ -514,7 +490,7 @@ def counts(found: Matrix) -> None:
     with left:
         dropped = len(retained) - sum(retained)
         safe.heading(f"{len(retained)} contexts, {dropped} of them discarded")
-        safe.inline("A context is retained where an attribute is necessary and another inappropriate.", muted=True)
+        safe.inline("A context is retained if one attribute is necessary there and another inappropriate.", muted=True)
         tables.table(
             contexts,
             key="labels.counts.contexts",
@@ -531,7 +507,7 @@ def counts(found: Matrix) -> None:
         tables.csv_button(contexts, "contexts.csv", key="labels.csv.contexts")
     with right:
         safe.heading(f"{len(attributes)} attributes")
-        safe.inline("In how many contexts each is necessary, inappropriate and ambiguous.", muted=True)
+        safe.inline("The number of contexts in which each is necessary, inappropriate or ambiguous.", muted=True)
         tables.table(
             attributes,
             key="labels.counts.attributes",
@@ -546,13 +522,13 @@ def counts(found: Matrix) -> None:
             alt="Attributes of the profile with in how many contexts each is necessary, inappropriate and ambiguous",
         )
         tables.csv_button(attributes, "attributes.csv", key="labels.csv.attributes")
-    tables.csv_button(_pairs(found), "pairs.csv", label="Download all pairs as CSV", key="labels.csv.pairs")
+    tables.csv_button(_pairs(labels), "pairs.csv", label="Download all pairs as CSV", key="labels.csv.pairs")
 
 
-def _pairs(found: Matrix) -> pd.DataFrame:
+def _pairs(labels: Matrix) -> pd.DataFrame:
     """Every pair with its labels, one row each."""
-    everything = view(found)
-    profile = found.record.profile
+    everything = view(labels)
+    profile = labels.record.profile
     names = {"N": str(Label.NECESSARY), "X": str(Label.INAPPROPRIATE), "?": str(Label.AMBIGUOUS), "-": ""}
     cells = zip(everything.cells, everything.consensus, everything.decided, strict=True)
     pairs = [(profile.attributes[i], profile.contexts[j]) for i in everything.rows for j in everything.columns]

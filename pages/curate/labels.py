@@ -50,8 +50,8 @@ def _scope(store: Store, rows: list[DatasetRow]) -> tuple[DatasetRow, LabellingR
 
 def _view() -> str:
     key = "labels.show"
-    asked = url.get("show") or MATRIX
-    st.session_state[key] = asked if asked in VIEWS else MATRIX
+    name = url.get("show") or MATRIX
+    st.session_state[key] = name if name in VIEWS else MATRIX
     chosen = st.segmented_control(
         "View",
         list(VIEWS),
@@ -129,25 +129,25 @@ def _pair_table(views: Sequence[PairView], chosen: int | None) -> int | None:
 
 
 def _one_context(
-    views: list[PairView], found: Matrix, labelling: LabellingRow | None, filters: Filters, flags: Flags | None
+    views: list[PairView], labels: Matrix, labelling: LabellingRow | None, filters: Filters, flags: Flags | None
 ) -> PairView | None:
     """The table of one context; returns the chosen pair."""
     own = {v.attribute_id: v for v in views}
-    asked = url.get_int("attribute")
-    if asked is not None and asked not in own:
-        page.notice(f"Attribute {asked} of the link is none of this profile's. Choose a row.")
+    attribute = url.get_int("attribute")
+    if attribute is not None and attribute not in own:
+        page.notice(f"Attribute {attribute} of the link is not one of this profile's. Choose a row.")
         url.put(attribute=None)
-        asked = None
-    shown = _filtered(views, filters, found.record, flags)
-    clicked = _pair_table(shown, asked) if shown else None
+        attribute = None
+    shown = _filtered(views, filters, labels.record, flags)
+    clicked = _pair_table(shown, attribute) if shown else None
     if not shown:
-        page.notice("No pair of this context fits the filters.")
+        page.notice("No pair of this context matches the filters.")
     elif views[0].votes and not (labelling and labelling.imported):
-        safe.inline("Votes, one character a draw: N necessary, X inappropriate, ? abstained, - missing.", muted=True)
-    if clicked is not None and clicked != asked:
+        safe.inline("Votes, one character per draw: N necessary, X inappropriate, ? abstain, - missing.", muted=True)
+    if clicked is not None and clicked != attribute:
         url.put(attribute=clicked)
-        asked = clicked
-    return own[asked] if asked is not None else shown[0] if shown else None
+        attribute = clicked
+    return own[attribute] if attribute is not None else shown[0] if shown else None
 
 
 def _takeaway(views: Sequence[PairView]) -> str:
@@ -161,11 +161,11 @@ def _takeaway(views: Sequence[PairView]) -> str:
 
 
 def _matrix(
-    store: Store, found: Matrix, labelling: LabellingRow | None, filters: Filters, flags: Flags | None
+    store: Store, labels: Matrix, labelling: LabellingRow | None, filters: Filters, flags: Flags | None
 ) -> PairView | None:
     """The matrix; returns the pair that its cursor is on."""
     seen = view(
-        found,
+        labels,
         domain=filters.domain,
         event=filters.event,
         sphere=filters.sphere,
@@ -173,44 +173,44 @@ def _matrix(
         differs=flags,
     )
     if filters.any:
-        said, button = st.columns([6, 1], vertical_alignment="center")
-        with said:
-            safe.inline(label_matrix.said(seen, found, filters), muted=True)
+        left, button = st.columns([6, 1], vertical_alignment="center")
+        with left:
+            safe.inline(label_matrix.filter_summary(seen, labels, filters), muted=True)
         button.button("Clear", icon=":material/filter_alt_off:", key="labels.clear", on_click=label_matrix.clear)
-    cursor = label_matrix.draw(found, seen, filters)
+    cursor = label_matrix.draw(labels, seen, filters)
     if cursor is None:
         return None
     attribute, context = cursor
-    return pairs(store, labelling.id if labelling else None, found.record.id, context, attribute)[0]
+    return pairs(store, labelling.id if labelling else None, labels.record.id, context, attribute)[0]
 
 
-def _profile(store: Store, labelling: LabellingRow | None, found: Matrix, shown: str, say: Say) -> None:
-    """One profile in the chosen view with the pair beside it; the takeaway is said as soon as it is known."""
+def _profile(store: Store, labelling: LabellingRow | None, labels: Matrix, shown: str, say: Say) -> None:
+    """One profile in the chosen view with the pair beside it; the takeaway is shown as soon as it is known."""
     if shown == COUNTS:
-        say(label_matrix.takeaway(found))
-        label_matrix.counts(found)
+        say(label_matrix.takeaway(labels))
+        label_matrix.counts(labels)
         return
     top = st.container()
     left, right = st.columns([2, 1] if shown == MATRIX else [5, 3], gap="medium")
     with left:
-        context = None if shown == MATRIX else _context(found.record)
-    views = None if context is None else pairs(store, labelling.id if labelling else None, found.record.id, context)
-    say(label_matrix.takeaway(found) if views is None else _takeaway(views))
+        context = None if shown == MATRIX else _context(labels.record)
+    views = None if context is None else pairs(store, labelling.id if labelling else None, labels.record.id, context)
+    say(label_matrix.takeaway(labels) if views is None else _takeaway(views))
     with top:
-        totals = found.totals if context is None else found.context_totals(context)
+        totals = labels.totals if context is None else labels.context_totals(context)
         counts = {word(label): number for label, number in totals.items()}
-        filters = label_matrix.draw_filters(found.record.profile, counts, spheres=context is None)
-    flags = differing(store, found, labelling.id if labelling else None, filters.differs) if filters.differs else None
+        filters = label_matrix.draw_filters(labels.record.profile, counts, spheres=context is None)
+    flags = differing(store, labels, labelling.id if labelling else None, filters.differs) if filters.differs else None
     with left:
         if views is None:
-            chosen = _matrix(store, found, labelling, filters, flags)
+            chosen = _matrix(store, labels, labelling, filters, flags)
         else:
-            chosen = _one_context(views, found, labelling, filters, flags)
+            chosen = _one_context(views, labels, labelling, filters, flags)
     with right:
         if chosen is None:
-            page.empty("No pair chosen", "Choose a pair to see its votes and to decide its label.")
+            page.empty("No pair chosen", "Choose a pair to see its votes and decide its label.")
         else:
-            pair_panel.draw(store, found.record, labelling, chosen)
+            pair_panel.draw(store, labels.record, labelling, chosen)
 
 
 def main() -> None:
@@ -220,7 +220,7 @@ def main() -> None:
         page.no_datasets(
             "Labels",
             "There is nothing to label yet.",
-            "Labels are given to pairs of an attribute and a context. Import profiles first.",
+            "Labels belong to pairs of an attribute and a context. Import profiles first.",
         )
         return
     top = st.container()
@@ -229,18 +229,18 @@ def main() -> None:
     if labelling is None:
         label_matrix.start(store, dataset, labelling)
     simulated = labelling is not None and labelling.simulated
-    said = []
+    takeaways = []
 
     def say(takeaway: str) -> None:
-        said.append(takeaway)
+        takeaways.append(takeaway)
         with top:
             page.head("Labels", takeaway, simulated=simulated)
 
     try:
         _shown(store, labelling, profile, shown, say)
     except StoreError as problem:
-        page.error("These pairs cannot be read.", str(problem))
-        if not said:
+        page.error("These pairs could not be read.", str(problem))
+        if not takeaways:
             say("Nothing is shown.")
     if labelling is not None:
         label_matrix.start(store, dataset, labelling)
@@ -248,16 +248,16 @@ def main() -> None:
 
 def _shown(store: Store, labelling: LabellingRow | None, profile: int | None, shown: str, say: Say) -> None:
     if profile is None:
-        say("There is no pair to label in this scope.")
+        say("There are no pairs to label.")
         page.empty("No profiles", "This dataset has no profiles, so it has no pairs.")
         return
     record = catalogue.profile_of(store, profile)
     if not record.context_ids:
-        say("There is no pair to label in this scope.")
-        page.empty("No contexts", "This profile is tested in no context, so it has no pairs.")
+        say("There are no pairs to label.")
+        page.empty("No contexts", "This profile is not tested in any context, so it has no pairs.")
     elif not record.attribute_ids:
         say("This profile has no attributes.")
-        page.empty("No attributes", "This profile has no memories, so it has no pairs.")
+        page.empty("No attributes", "This profile has no memory statements, so it has no pairs.")
     else:
         _profile(store, labelling, matrix(store, labelling.id if labelling else None, record), shown, say)
 

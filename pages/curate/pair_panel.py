@@ -1,4 +1,7 @@
-"""Part of the Labels page: one pair with its votes, the rule, what runs did with it, its decisions, and the form."""
+"""Part of the Labels page: one pair with its votes, the rule, what runs did with it, its decisions, and the form.
+
+Beside it what tables of pairs share: the columns that say which pair a row is about, and the way to it.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,8 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from cimemories.labels.votes import PairRun, PairView, pair_runs
+from cimemories.labels.votes import PairRun, PairView, decide, pair_runs
 from cimemories.model import Label
-from cimemories.store import decisions
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.decisions import Decision
 from cimemories.store.engine import Store, StoreError
@@ -20,11 +22,8 @@ from cimemories.ui import page, safe, tables, url
 from cimemories.ui.safe import Html, join, tag
 from pages.curate.profile_view import spoken, words
 
-# ---- pair rows
-#
-# What tables of pairs share: the columns that say which pair a row is about, and the way to it.
-
-
+_ANNOTATOR = "annotator"
+MOST_RUNS = 3  # shown at once: the browser takes its time for each
 PAIR_COLUMNS: dict[str, tables.Column | tuple[tables.Column, str]] = {
     "user": ("text", "Profile"),
     "key": ("text", "Attribute"),
@@ -46,20 +45,20 @@ def go_to_pair(dataset: DatasetRow, labelling: LabellingRow, row: pd.Series[Any]
     )
 
 
-# ---- pair panel
-
-
-_ANNOTATOR = "annotator"
-MOST_RUNS = 3  # that stand there at once; the browser takes its time for each
-
-
 def draw(store: Store, record: ProfileRecord, labelling: LabellingRow | None, view: PairView) -> None:
     """Everything about the pair, the form at the end."""
     with st.container(key="pair"):
-        _draw(store, record, labelling, view)
+        _summary(record, labelling, view)
+        _votes(view, labelling)
+        _runs(store, record, view)
+        if view.history:
+            safe.heading("Decisions")
+            rows = [decision_row(d) for d in reversed(view.history)]
+            safe.show(tag("table", tag("tbody", *rows), cls="ci-grid"))
+        _form(store, record.dataset, view)
 
 
-def _draw(store: Store, record: ProfileRecord, labelling: LabellingRow | None, view: PairView) -> None:
+def _summary(record: ProfileRecord, labelling: LabellingRow | None, view: PairView) -> None:
     item = view.attribute
     event = "" if item.event == item.domain else f", {words(item.event)}"
     safe.heading(item.statement)
@@ -76,23 +75,19 @@ def _draw(store: Store, record: ProfileRecord, labelling: LabellingRow | None, v
     )
     url.page_link(
         "review",
-        "Review from here, by keyboard",
+        "Review from here with the keyboard",
         icon=":material/rate_review:",
         dataset=record.dataset,
         labelling=labelling.id if labelling else None,
         attribute=view.attribute_id,
         context=view.context_id,
     )
-    _votes(view, labelling)
-    _runs(store, record, view)
-    _history(view)
-    _form(store, record.dataset, view)
 
 
 def _source(view: PairView) -> str:
     if view.decision:
-        said = f"; the consensus says {view.consensus}" if view.consensus not in (None, view.effective) else ""
-        return f"decided by {view.decision.annotator}{said}"
+        instead = f"; the consensus says {view.consensus}" if view.consensus not in (None, view.effective) else ""
+        return f"decided by {view.decision.annotator}{instead}"
     return "by consensus of the personas" if view.consensus else ""
 
 
@@ -100,40 +95,40 @@ def _votes(view: PairView, labelling: LabellingRow | None) -> None:
     if not view.votes:
         return
     if labelling is not None and labelling.imported:
-        safe.heading("Shares, imported without votes")
+        safe.heading("Imported shares, without votes")
         page.vote_shares((v.persona.key, v.prior, v.shares or (0.0, 0.0, 0.0)) for v in view.votes)
     else:
         safe.heading("Votes")
         page.vote_rows((v.persona.key, v.prior, v.draws) for v in view.votes)
-    said = []
+    sentences = []
     if view.mixture is not None:
         necessary, inappropriate, abstain = (percent(share).replace(" ", "\u00a0") for share in view.mixture)
-        said.append(f"Mixture: necessary {necessary}, inappropriate {inappropriate}, abstain {abstain}.")
+        sentences.append(f"Mixture: necessary {necessary}, inappropriate {inappropriate}, abstain {abstain}.")
     if view.rule is not None:
         note = f" ({view.rule.note})" if view.rule.note else ""
-        said.append(f"Rule: {view.rule.name}; {view.rule.words}{note}.")
+        sentences.append(f"Rule: {view.rule.name}; {view.rule.words}{note}.")
     if view.missing:
-        said.append(f"Missing, and counted as nothing: {view.missing}.")
-    lines = [tag("div", view.explanation, cls="ci-line"), *(tag("div", line, cls="ci-muted") for line in said)]
+        sentences.append(f"Missing, not counted: {view.missing}.")
+    lines = [tag("div", view.explanation, cls="ci-line"), *(tag("div", line, cls="ci-muted") for line in sentences)]
     safe.show(tag("div", *lines, cls="ci-lines"))
 
 
 def _runs(store: Store, record: ProfileRecord, view: PairView) -> None:
-    found = pair_runs(store, view.attribute_id, view.context_id)
-    if not found:
+    runs = pair_runs(store, view.attribute_id, view.context_id)
+    if not runs:
         return
     safe.heading("In recorded runs")
-    safe.inline(_revealed(found))
-    told = sorted(found, key=lambda item: -item.reveals)  # those that tell it most often first, of equals the oldest
-    _links(record, view, told[:MOST_RUNS])
-    rest = told[MOST_RUNS:]
+    safe.inline(_revealed(runs))
+    runs = sorted(runs, key=lambda item: -item.reveals)  # those that reveal it most often first, of equals the oldest
+    _links(record, view, runs[:MOST_RUNS])
+    rest = runs[MOST_RUNS:]
     if rest:
         label = count(len(rest), "more run")
         page.fold(label, ":material/format_ink_highlighter:", "labels.box.runs", lambda: _links(record, view, rest))
 
 
-def _links(record: ProfileRecord, view: PairView, found: Sequence[PairRun]) -> None:
-    for item in found:
+def _links(record: ProfileRecord, view: PairView, runs: Sequence[PairRun]) -> None:
+    for item in runs:
         simulated = ", simulated" if item.simulated else ""
         counts = f"{item.reveals} of {item.draws}" if item.draws else "none judged yet"
         url.page_link(
@@ -147,17 +142,17 @@ def _links(record: ProfileRecord, view: PairView, found: Sequence[PairRun]) -> N
         )
 
 
-def _revealed(found: Sequence[PairRun]) -> str:
-    draws, missing = sum(r.draws for r in found), sum(r.expected - r.draws for r in found)
-    without = f" {missing} more are missing or not judged." if missing else ""
-    if not draws:
-        return f"No judged message yet.{without}"
-    reveals, runs = sum(r.reveals for r in found), sum(r.reveals > 0 for r in found)
-    judged = sum(r.draws > 0 for r in found)
-    of = count(judged, "run")
+def _revealed(runs: Sequence[PairRun]) -> str:
+    judged, missing = sum(run.draws for run in runs), sum(run.expected - run.draws for run in runs)
+    others = f" {missing} more are missing or not judged." if missing else ""
+    if not judged:
+        return f"No judged message yet.{others}"
+    reveals, revealing = sum(run.reveals for run in runs), sum(run.reveals > 0 for run in runs)
+    with_judged = sum(run.draws > 0 for run in runs)
+    of = count(with_judged, "run")
     if not reveals:
-        return f"Revealed in none of {draws} judged messages of {of}.{without}"
-    return f"Revealed in {reveals} of {draws} judged messages, by {runs} of {of}.{without}"
+        return f"Revealed in none of {judged} judged messages of {of}.{others}"
+    return f"Revealed in {reveals} of {judged} judged messages, by {revealing} of {of}.{others}"
 
 
 def decision_row(item: Decision) -> Html:
@@ -167,24 +162,16 @@ def decision_row(item: Decision) -> Html:
         "tr",
         tag("td", item.created[:16].replace("T", " ")),
         tag("td", item.annotator),
-        tag("td", safe.label_chip(item.label) if item.label else "taken back"),
+        tag("td", safe.label_chip(item.label) if item.label else "withdrawn"),
         tag("td", ", ".join(filter(None, how))),
     )
-
-
-def _history(view: PairView) -> None:
-    if not view.history:
-        return
-    safe.heading("Decisions")
-    rows = [decision_row(d) for d in reversed(view.history)]
-    safe.show(tag("table", tag("tbody", *rows), cls="ci-grid"))
 
 
 def _form(store: Store, dataset_id: int, view: PairView) -> None:
     safe.heading("Decide")
     key = f"decide.{view.attribute_id}.{view.context_id}"
     known = st.session_state.get(_ANNOTATOR, "")
-    # Enter ends the typing of a name or a reason; it must never decide a label that nobody chose.
+    # Enter ends the typing of a name or a reason; it must never submit a label that nobody chose.
     with st.form(key, enter_to_submit=False, border=False):
         label = st.radio(
             "Label",
@@ -200,7 +187,7 @@ def _form(store: Store, dataset_id: int, view: PairView) -> None:
     if decided:
         name = " ".join(annotator.split())
         if label is None or not name:
-            page.error("Nothing was decided.", "A decision needs a label and your name.", "Give both and try again.")
+            page.error("No decision was saved.", "A decision needs a label and your name.", "Add both and try again.")
             return
         st.session_state[_ANNOTATOR] = name
         _write(store, dataset_id, view, name, label, reason.strip())
@@ -208,24 +195,15 @@ def _form(store: Store, dataset_id: int, view: PairView) -> None:
     if (
         mine
         and mine[-1].label is not None
-        and st.button("Take my decision back", icon=":material/undo:", key=f"{key}.undo")
+        and st.button("Withdraw my decision", icon=":material/undo:", key=f"{key}.undo")
     ):
         _write(store, dataset_id, view, known, None, "")
 
 
 def _write(store: Store, dataset_id: int, view: PairView, annotator: str, label: Label | None, reason: str) -> None:
     try:
-        with store.write() as connection:
-            decisions.add(
-                connection,
-                dataset_id=dataset_id,
-                attribute=view.attribute_id,
-                context=view.context_id,
-                annotator=annotator,
-                label=label,
-                reason=reason,
-            )
+        decide(store, dataset_id, view, annotator=annotator, label=label, reason=reason)
     except StoreError as problem:
-        page.error("Nothing was decided.", str(problem))
+        page.error("No decision was saved.", str(problem))
         return
     st.rerun()

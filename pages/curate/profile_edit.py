@@ -1,6 +1,6 @@
-"""Part of the Profiles page: changing attributes, contexts and the biography of a profile by hand.
+"""Parts of the Profiles page: editing attributes, contexts and the biography of a profile, and the history of edits.
 
-A form proposes a change; what it would make stale is said, and only then can it be saved.
+A form proposes a change; the page shows both sides and what the change would make stale, and only then can it be saved.
 """
 
 from __future__ import annotations
@@ -15,18 +15,12 @@ import streamlit as st
 from cimemories.curation import editing
 from cimemories.curation.editing import KNOWN_DOMAINS, LONGEST_KEY, OLDEST, Plan, parse_value, value_text
 from cimemories.model import GENERAL, Attribute, Context
-from cimemories.store import datasets, versions
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.versions import Edit, EditRow, Side
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.safe import Html, tag
 from pages.curate.profile_view import words
-
-# ---- profile review
-#
-# Part of the Profiles page: a change that is proposed, what it makes stale, saving it, and the history of all.
-
 
 ANNOTATOR = "annotator"  # shared with the Labels page
 _PENDING = "profiles.pending"
@@ -37,7 +31,7 @@ _HIDDEN = ("ordinal", "places")
 
 @dataclass(frozen=True)
 class _Pending:
-    """A change that waits for a word. `undo`: the change of the history that it takes back."""
+    """A change under review. `undo`: the change of the history that it reverts."""
 
     dataset: int
     edit: Edit
@@ -46,7 +40,7 @@ class _Pending:
 
 
 def propose(store: Store, dataset: DatasetRow, edit: Edit, undo: int | None = None) -> None:
-    """Put a change up for review; one that cannot be is refused in one line."""
+    """Put a change up for review; one that is not valid is refused in one line."""
     drop()
     try:
         plan = editing.plan(store, dataset.id, edit)
@@ -57,23 +51,23 @@ def propose(store: Store, dataset: DatasetRow, edit: Edit, undo: int | None = No
 
 
 def drop() -> None:
-    """Forget the change that waits, if any."""
+    """Drop the change under review, if any."""
     st.session_state.pop(_PENDING, None)
 
 
 def show_saved() -> None:
-    """What the last save came to; said once, after the rerun that it caused."""
+    """What the last save came to; shown once, after the rerun that it caused."""
     for line in st.session_state.pop(_SAVED, []):
         page.notice(line)
 
 
 def draw(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
-    """The change that waits, both sides of it, what it makes stale, and the buttons."""
+    """The change under review: both sides, what it makes stale, and the buttons."""
     pending: _Pending | None = st.session_state.get(_PENDING)
     if pending is None or pending.dataset != dataset.id or pending.edit.profile not in (None, record.ordinal):
         return
     with st.container(border=True, key="review"):
-        st.subheader("Before you save", anchor=False)
+        st.subheader("Review your change", anchor=False)
         safe.show(_both_sides(pending.edit))
         page.notice(" ".join(pending.plan.sentences))
         with st.form("profiles.save", enter_to_submit=False, border=False):
@@ -84,7 +78,7 @@ def draw(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
             with right:
                 reason = st.text_input("Reason", max_chars=500, key="profiles.save.reason", disabled=bool(pending.undo))
             save = st.form_submit_button("Save the change", type="primary", icon=":material/save:")
-        st.button("Leave it as it was", icon=":material/close:", key="profiles.discard", on_click=drop, type="tertiary")
+        st.button("Discard the change", icon=":material/close:", key="profiles.discard", on_click=drop, type="tertiary")
     if save:
         _save(store, dataset, record, pending, name, reason)
 
@@ -100,34 +94,26 @@ def _save(store: Store, dataset: DatasetRow, record: ProfileRecord, pending: _Pe
         return
     drop()
     st.session_state[ANNOTATOR] = " ".join(name.split())
-    with store.read() as connection:
-        profiles = datasets.profile_ids(connection, saved.dataset)
-        row = versions.named(connection, saved.edit)
-        there = datasets.profile_record(connection, profiles[record.ordinal])
-    said = [f"Saved in '{saved.name}': {row.words}."]
+    row, there = editing.saved_change(store, saved, record.ordinal)
+    sentences = [f"Saved in '{saved.name}': {row.words}."]
     if not saved.in_place:
-        said = [f"Saved as '{saved.name}', which is shown now: {row.words}. '{dataset.name}' is as it was."]
+        sentences = [f"Saved as '{saved.name}', which is shown now: {row.words}. '{dataset.name}' is unchanged."]
     if saved.carried or saved.left_behind:
-        left = f"; {saved.left_behind:,} stand on pairs that are no longer the same" if saved.left_behind else ""
-        said.append(f"{saved.carried:,} human decisions went along{left}.")
+        left = f"; {saved.left_behind:,} are on pairs that have changed and were not" if saved.left_behind else ""
+        sentences.append(f"{saved.carried:,} human decisions were copied{left}.")
     if not saved.in_place and pending.plan.rests.labellings:
-        said.append(f"'{saved.name}' has no labels of its own yet: start a labelling on the Labels page.")
-    st.session_state[_SAVED] = [" ".join(said)]
-    url.put(dataset=saved.dataset, profile=there.id, attribute=_attribute(there, row), context=None, labelling=None)
+        sentences.append(f"'{saved.name}' has no labels yet. Start a labelling on the Labels page.")
+    st.session_state[_SAVED] = [" ".join(sentences)]
+    attribute = None
+    if row.edit.kind == "attribute" and row.edit.after is not None:
+        ids = dict(zip((a.key for a in there.profile.attributes), there.attribute_ids, strict=True))
+        attribute = ids.get(str(row.edit.after["key"]))
+    url.put(dataset=saved.dataset, profile=there.id, attribute=attribute, context=None, labelling=None)
     st.rerun()
 
 
-def _attribute(record: ProfileRecord, row: EditRow) -> int | None:
-    """The attribute that a change was of, as it is in the dataset that holds it now."""
-    if row.edit.kind != "attribute" or row.edit.after is None:
-        return None
-    keys = [a.key for a in record.profile.attributes]
-    key = row.edit.after["key"]
-    return record.attribute_ids[keys.index(str(key))] if key in keys else None
-
-
 def _both_sides(edit: Edit) -> Html:
-    """What stands there and what would, field by field; fields that stay are left out of a change."""
+    """Before and after, field by field; fields that stay the same are left out of a change."""
     names = [name for name in (edit.after or edit.before or {}) if name not in _HIDDEN]
     rows = []
     for name in names:
@@ -147,60 +133,58 @@ def _spoken(side: Side | None, name: str) -> str:
     return "" if value is None else str(value)
 
 
-# --- history ---
+# ---- history
 
 
 def history(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
-    """Every change of this profile and of what it shares, the newest first; one can be taken back."""
-    with store.read() as connection:
-        rows = versions.history(connection, dataset.id, record.ordinal)[::-1]
-        names = {row.id: row.name for row in datasets.all_rows(connection)}
-    if not rows:
+    """Every change of this profile and of what it shares, the newest first; each can be undone."""
+    changes = editing.history_of(store, dataset.id, record.ordinal)
+    if not changes:
         page.empty(
             "No changes yet",
-            "Whatever is changed by hand is kept here with both sides, who changed it, when and why. "
+            "Every edit is listed here with both sides, who made it, when and why. "
             "Change something under Edit attributes, Edit contexts or Edit biography.",
         )
         return
-    asked = st.session_state.pop(_UNDO, None)
-    for row in rows:
-        if row.id == asked:
+    undo = st.session_state.pop(_UNDO, None)
+    for row, _ in changes:
+        if row.id == undo:
             propose(store, dataset, row.edit.inverse, row.id)
-    rows = _of_one_attribute(rows)
-    chosen = _history_table(rows, names)
+    changes = _of_one_attribute(changes)
+    chosen = _history_table(changes)
     if chosen is None:
-        safe.inline("Click a change to see both sides, and to take it back.", muted=True)
+        safe.inline("Click a change to see both sides and to undo it.", muted=True)
         return
-    row = rows[chosen]
+    row = changes[chosen][0]
     safe.heading(f"Change {row.id}: {row.words}")
     safe.show(_both_sides(row.edit))
     st.button(
-        "Take this change back",
+        "Undo this change",
         icon=":material/undo:",
         key=f"profiles.undo.{row.id}",
         on_click=lambda: st.session_state.update({_UNDO: row.id}),
     )
 
 
-def _of_one_attribute(rows: list[EditRow]) -> list[EditRow]:
-    """Limited to one attribute, where more than one was changed and somebody wants that."""
-    keys = sorted({_key(row) for row in rows} - {""})
+def _of_one_attribute(changes: list[tuple[EditRow, str]]) -> list[tuple[EditRow, str]]:
+    """The changes of one attribute, where more than one was changed and one is chosen."""
+    keys = sorted({_key(row) for row, _ in changes} - {""})
     if len(keys) < 2:
-        return rows
-    wanted = st.selectbox(
-        "Of",
+        return changes
+    chosen = st.selectbox(
+        "Changes of",
         ["", *keys],
-        format_func=lambda key: safe.option(key) if key else "everything of this profile",
+        format_func=lambda key: safe.option(key) if key else "the whole profile",
         key="profiles.history.of",
     )
-    return [row for row in rows if _key(row) == wanted] if wanted else rows
+    return [(row, name) for row, name in changes if _key(row) == chosen] if chosen else changes
 
 
 def _key(row: EditRow) -> str:
     return str((row.edit.after or row.edit.before or {}).get("key", ""))
 
 
-def _history_table(rows: Sequence[EditRow], names: dict[int, str]) -> int | None:
+def _history_table(changes: Sequence[tuple[EditRow, str]]) -> int | None:
     frame = pd.DataFrame(
         [
             {
@@ -208,25 +192,25 @@ def _history_table(rows: Sequence[EditRow], names: dict[int, str]) -> int | None
                 "who": row.annotator,
                 "what": row.words,
                 "why": row.reason,
-                "on": names.get(row.dataset, ""),
+                "on": name,
             }
-            for row in rows
+            for row, name in changes
         ],
-        index=[row.id for row in rows],
+        index=[row.id for row, _ in changes],
     )
     return tables.table(
         frame,
         key="profiles.history",
         columns={"when": "text", "who": "text", "what": "wide", "why": "text", "on": "text"},
         on_select="row",
-        alt="Changes by hand, the newest first",
+        alt="Changes, the newest first",
     )
 
 
-# ---- profile edit
+# ---- the forms
 
 
-NEW = 0  # stands for a new attribute or context where ids are chosen from
+NEW = 0  # a new attribute or context, in a list of ids
 EVERYONE, THIS_ONE = "all profiles that have it", "this profile only"
 
 
@@ -234,8 +218,8 @@ def attributes(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None
     """Change, remove or add an attribute."""
     own = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))
     names = {NEW: "a new attribute", **{i: f"{a.key} ({words(a.domain)}): {a.statement}" for i, a in own.items()}}
-    asked = url.get_int("attribute")
-    chosen = _choose("Attribute", names, asked if asked in names else next(iter(own), NEW))
+    attribute = url.get_int("attribute")
+    chosen = _choose("Attribute", names, attribute if attribute in names else next(iter(own), NEW))
     before = own.get(chosen)
     key = f"edit.{dataset.id}.{dataset.revision}.{record.id}.{chosen}"
     with st.form(key, enter_to_submit=False, border=False):
@@ -265,7 +249,7 @@ def attributes(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None
         value = st.text_input(
             "Value",
             value=value_text(before.value) if before else "",
-            help='JSON where it is JSON (1450, true, null, ["a", "b"]), else text. A number that is text: "1450".',
+            help='Text, or JSON: 1450, true, null, ["a", "b"]. Write a number that is text in quotes: "1450".',
             key=f"{key}.value",
         )
         review = st.form_submit_button("Review the change", type="primary", icon=":material/preview:")
@@ -276,13 +260,13 @@ def attributes(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None
         try:
             after = None if removed else Attribute(name, parse_value(value), domain, event or GENERAL, statement)
         except StoreError as problem:
-            page.error("The value cannot be stored.", str(problem))
+            page.error("This value cannot be saved.", str(problem))
             return
         propose(store, dataset, editing.attribute_edit(record.ordinal, before, after))
 
 
 def _choose(what: Literal["Attribute", "Context"], names: dict[int, str], current: int) -> int:
-    """The one to edit, in the URL under its word; what was under review is dropped when another is chosen."""
+    """The one to edit, in the URL under its name; a change under review is dropped when another is chosen."""
     param = what.lower()
     key = f"edit.{param}"
 
@@ -298,8 +282,8 @@ def contexts(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
     """Change, remove or add a context, for this profile or for all."""
     own = dict(zip(record.context_ids, record.profile.contexts, strict=True))
     names = {NEW: "a new context", **{i: f"{c.recipient}: {c.task}" for i, c in own.items()}}
-    asked = url.get_int("context")
-    chosen = _choose("Context", names, asked if asked in names else next(iter(own), NEW))
+    context = url.get_int("context")
+    chosen = _choose("Context", names, context if context in names else next(iter(own), NEW))
     before = own.get(chosen)
     key = f"edit.{dataset.id}.{dataset.revision}.{record.id}.context.{chosen}"
     with st.form(key, enter_to_submit=False, border=False):
@@ -308,7 +292,7 @@ def contexts(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         sphere = st.text_input(
             "Sphere",
             value=(before.sphere or "") if before else "",
-            help="The part of life it belongs to, e.g. housing. May be empty; it is the same in all profiles.",
+            help="The part of life it belongs to, e.g. housing. Optional; the same in all profiles.",
             key=f"{key}.sphere",
         )
         scope = st.radio("For", [EVERYONE, THIS_ONE], horizontal=True, key=f"{key}.scope", format_func=_scope_words)
@@ -340,8 +324,8 @@ def biography(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
             age = st.number_input("Age", 0, max(OLDEST, profile.age), profile.age, key=f"{key}.age")
         address = st.text_area("Address", value=profile.address, height=80, key=f"{key}.address")
         safe.inline(
-            "The biography is not part of any prompt: attributes that repeat it (general: name, age, address) are "
-            "changed on their own.",
+            "The biography is in no prompt. Attributes that repeat it (name, age, address in general) are edited under "
+            "Edit attributes.",
             muted=True,
         )
         review = st.form_submit_button("Review the change", type="primary", icon=":material/preview:")

@@ -1,4 +1,4 @@
-"""Part of the Profiles page: one profile as a person would read it."""
+"""Parts of the Profiles page: one profile to read, two side by side, and the list with its search and filters."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 import pandas as pd
 import streamlit as st
 
+from cimemories.flows import catalogue
 from cimemories.labels.matrix import ProfileLabels
 from cimemories.model import GENERAL, Attribute, Profile, Scalar, Value
-from cimemories.store import datasets
 from cimemories.store.datasets import Hit, ProfileRecord, Summary
 from cimemories.store.engine import Store
 from cimemories.text import count
@@ -18,12 +18,12 @@ from cimemories.ui.safe import Html, tag
 
 
 def words(name: str) -> str:
-    """'mental_health' as it is said: 'mental health'."""
+    """A name for people: 'mental_health' as 'mental health'."""
     return safe.option(name.replace("_", " "))
 
 
 def spoken(value: Value | dict[str, Scalar]) -> str:
-    """A value as it is read: yes and no, lists with semicolons, a dash for none."""
+    """A value for people: yes and no, lists with semicolons, a dash for null."""
     if isinstance(value, list):
         return "; ".join(spoken(item) for item in value)
     if isinstance(value, dict):
@@ -34,7 +34,7 @@ def spoken(value: Value | dict[str, Scalar]) -> str:
 
 
 def person(profile: Profile) -> None:
-    """Who it is, and what has happened to them."""
+    """The biography, and the life events in their order."""
     safe.heading(profile.name)
     safe.show(
         safe.facts(
@@ -49,7 +49,8 @@ def person(profile: Profile) -> None:
     own = {event: [a for a in profile.attributes if a.event == event] for event in profile.events}
     if own:
         moments = [
-            (event, f"{len(held)} attributes in {len({a.domain for a in held})} domains") for event, held in own.items()
+            (event, f"{len(attributes)} attributes in {len({a.domain for a in attributes})} domains")
+            for event, attributes in own.items()
         ]
         safe.show(matrix.timeline(moments))
 
@@ -72,29 +73,29 @@ def draw(
     events: Collection[str],
     attribute_id: int | None,
 ) -> None:
-    """The whole profile; `attribute_id` is shown first and marked. Without labels there are no strips."""
+    """The whole profile, the attribute `attribute_id` first and marked. Without labels there are no strips."""
     person(record.profile)
     own = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))
     if labels is not None:
         safe.show(matrix.distribution(labels.counts()))
         people = f" {labels.decided:,} of them decided by people." if labels.decided else ""
         safe.inline(
-            f"A cell is one of its {len(record.context_ids)} contexts, in the same order in every line; hover to see "
+            f"Each cell is one of the {len(record.context_ids)} contexts, in the same order in every row; hover to see "
             f"which.{people}",
             muted=True,
         )
     else:
-        safe.inline("This dataset has no labels yet: have personas vote on its pairs on the Labels page.", muted=True)
+        safe.inline("This dataset has no labels yet. Have personas vote on the Labels page.", muted=True)
     url.page_link(
         "labels", "Labels of this profile", icon=":material/label:", dataset=record.dataset, profile=record.id
     )
     if attribute_id is not None:
         if attribute_id in own:
-            found = own[attribute_id]
-            title = tag("b", f"{found.key} ({words(found.domain)})")
-            safe.show(tag("div", title, safe.folded(found.statement), cls="ci-empty"))
+            attribute = own[attribute_id]
+            title = tag("b", f"{attribute.key} ({words(attribute.domain)})")
+            safe.show(tag("div", title, safe.folded(attribute.statement), cls="ci-empty"))
         else:
-            page.notice(f"Attribute {attribute_id} of the link is none of this profile's.")
+            page.notice(f"Attribute {attribute_id} of the link is not one of this profile's.")
     groups = by_domain(record, domains, events)
     if not groups:
         page.notice("This profile has no attribute in the chosen domains and events.")
@@ -117,18 +118,13 @@ def _attribute_table(rows: Sequence[tuple[int, Attribute]], labels: ProfileLabel
     return tag("div", tag("table", tag("tbody", *body), cls="ci-grid ci-memory"), cls="ci-far")
 
 
-# ---- profile compare
-#
-# Part of the Profiles page: two profiles side by side.
-
-
-Group = list[tuple[int, Attribute]]
+# ---- two profiles side by side
 
 
 def other_select(names: Mapping[int, str], first: int) -> int | None:
-    """Which profile stands at the right; None where there is no other."""
+    """Which profile is compared; None where there is no other."""
     others = [profile_id for profile_id in names if profile_id != first]
-    return page.select("Beside it", others, lambda i: names[i], "profiles.other", "other")
+    return page.select("Compare with", others, lambda i: names[i], "profiles.other", "other")
 
 
 def draw_compare(
@@ -137,51 +133,40 @@ def draw_compare(
     domains: Collection[str],
     events: Collection[str],
 ) -> None:
-    """Both as a person would read them, domain by domain in the same lines."""
+    """Both profiles, their domains in the same rows."""
     sides = [by_domain(record, domains, events) for record in pair]
-    for column, record, found in zip(st.columns(2, gap="medium"), pair, labels, strict=True):
+    for column, record, side in zip(st.columns(2, gap="medium"), pair, labels, strict=True):
         with column:
             person(record.profile)
-            if found is not None:
-                safe.show(matrix.distribution(found.counts()))
+            if side is not None:
+                safe.show(matrix.distribution(side.counts()))
     common = {a.key for a in pair[0].profile.attributes} & {a.key for a in pair[1].profile.attributes}
-    safe.inline(f"{len(common)} keys are in both; they are marked in bold.", muted=True)
+    safe.inline(f"{len(common)} keys are in both, in bold.", muted=True)
     names = list(dict.fromkeys([*sides[0], *sides[1]]))
     for domain in names:
-        for column, groups, found in zip(st.columns(2, gap="medium"), sides, labels, strict=True):
+        for column, groups, side in zip(st.columns(2, gap="medium"), sides, labels, strict=True):
             with column:
-                _domain(domain, groups.get(domain, []), found, common)
+                _domain(domain, groups.get(domain, []), side, common)
     if not names:
-        page.notice("Neither has an attribute in the chosen domains and events.")
+        page.notice("Neither profile has an attribute in the chosen domains and events.")
 
 
-def _domain(domain: str, rows: Group, labels: ProfileLabels | None, common: Collection[str]) -> None:
+def _domain(
+    domain: str, rows: Sequence[tuple[int, Attribute]], labels: ProfileLabels | None, common: Collection[str]
+) -> None:
     safe.heading(f"{words(domain).capitalize()} ({len(rows)})")
     if labels is not None and rows:
         counts = labels.counts([attribute_id for attribute_id, _ in rows])
         safe.inline(", ".join(f"{matrix.WORDS[glyph]} {n:,}" for glyph, n in counts.items() if n), muted=True)
-    body = [
-        tag(
-            "tr",
-            tag(
-                "td",
-                safe.folded(item.statement),
-                tag(
-                    "div",
-                    tag("b", item.key) if item.key in common else item.key,
-                    safe.folded(f": {spoken(item.value)}"),
-                    cls="ci-muted",
-                ),
-            ),
-        )
-        for _, item in rows
-    ]
+    body = []
+    for _, item in rows:
+        key = tag("b", item.key) if item.key in common else item.key
+        below = tag("div", key, safe.folded(f": {spoken(item.value)}"), cls="ci-muted")
+        body.append(tag("tr", tag("td", safe.folded(item.statement), below)))
     safe.show(tag("table", tag("tbody", *body), cls="ci-grid"))
 
 
-# ---- profile search
-#
-# Part of the Profiles page: the list at the left, with search and filters that all stand in the URL.
+# ---- the list with its search and filters, all of them in the URL
 
 
 HITS = 200
@@ -189,9 +174,8 @@ _BETWEEN = "|"
 
 
 def chosen(param: str, options: Sequence[str]) -> list[str]:
-    """What the URL says of a filter with several values, as far as there are such values."""
-    asked = (url.get(param) or "").split(_BETWEEN)
-    return [name for name in asked if name in options]
+    """The values of a filter in the URL, without those that are no options."""
+    return [name for name in (url.get(param) or "").split(_BETWEEN) if name in options]
 
 
 def _filter(label: str, param: str, options: Sequence[str], key: str) -> list[str]:
@@ -206,14 +190,14 @@ def _filter(label: str, param: str, options: Sequence[str], key: str) -> list[st
 
 
 def filters(domains: Sequence[str], events: Sequence[str]) -> tuple[str, list[str], list[str]]:
-    """The search and the two filters: (what is searched, domains, events)."""
+    """The search and the two filters: (text to search for, domains, events)."""
 
     def changed() -> None:
         url.put(search=st.session_state["profiles.search"].strip() or None)
 
     st.session_state["profiles.search"] = url.get("search") or ""
-    wanted = st.text_input(
-        "Search in statements, keys and names",
+    text = st.text_input(
+        "Search statements, keys and names",
         key="profiles.search",
         icon=":material/search:",
         placeholder="rent",
@@ -224,7 +208,7 @@ def filters(domains: Sequence[str], events: Sequence[str]) -> tuple[str, list[st
         chosen_domains = _filter("Domains", "domains", domains, "profiles.domains")
     with right:
         chosen_events = _filter("Events", "events", events, "profiles.events")
-    return wanted.strip(), chosen_domains, chosen_events
+    return text.strip(), chosen_domains, chosen_events
 
 
 def profile_table(rows: Sequence[Summary], ambiguous: Mapping[int, float], current: int | None) -> int | None:
@@ -287,50 +271,37 @@ def browse(
 ) -> tuple[int | None, list[str], list[str]]:
     """The list with its filters; returns the chosen profile, and the domains and events that are to be shown of it."""
     events = sorted({event for row in rows for event in row.events})
-    wanted, chosen_domains, chosen_events = filters(domains, events)
-    asked, attribute = url.get_int("profile"), url.get_int("attribute")
+    text, chosen_domains, chosen_events = filters(domains, events)
+    profile, attribute = url.get_int("profile"), url.get_int("attribute")
     known = {row.id for row in rows}
-    if asked is not None and asked not in known:
-        page.notice(f"Profile {asked} of the link is not in this dataset. Choose one from the list.")
-        asked = attribute = None
+    if profile is not None and profile not in known:
+        page.notice(f"Profile {profile} of the link is not in this dataset. Choose one from the list.")
+        profile = attribute = None
         url.put(profile=None, attribute=None)
     shown = [row for row in rows if set(chosen_events) <= set(row.events)]
     if not shown:
         page.notice("No profile has these events." if rows else "This dataset has no profiles.")
-    elif wanted:
-        asked = _found(store, dataset_id, wanted, chosen_domains, shown if chosen_events else None, asked, attribute)
+    elif text:
+        within = [row.id for row in shown] if chosen_events else None
+        hits, total = catalogue.search_profiles(
+            store, dataset_id, text, domains=chosen_domains, profiles=within, limit=HITS
+        )
+        if not hits:
+            page.notice("No statement, key or name matches. Try fewer words or other filters.")
+        else:
+            hit = hits_table(hits, total, attribute)
+            if hit is not None and hit.attribute != attribute:
+                url.put(profile=hit.profile, attribute=hit.attribute)
+                profile = hit.profile
+            profile = profile or hits[0].profile
     else:
-        remembered = url.remembered("profile") or ""
-        current = asked or (int(remembered) if remembered.isdigit() else None)
+        last = url.remembered("profile") or ""
+        current = profile or (int(last) if last.isdigit() else None)
         if current not in known:
             current = shown[0].id
         clicked = profile_table(shown, ambiguous, current)
-        if clicked is not None and clicked != asked:
+        if clicked is not None and clicked != profile:
             url.put(profile=clicked, attribute=None)
-            asked = clicked
-        asked = asked or current
-    return asked, chosen_domains, chosen_events
-
-
-def _found(
-    store: Store,
-    dataset_id: int,
-    wanted: str,
-    domains: Sequence[str],
-    shown: Sequence[Summary] | None,
-    asked: int | None,
-    attribute: int | None,
-) -> int | None:
-    ids = None if shown is None else [row.id for row in shown]
-    with store.read() as connection:
-        hits, total = datasets.search_profiles(
-            connection, dataset_id, wanted, domains=domains, profiles=ids, limit=HITS
-        )
-    if not hits:
-        page.notice("No statement, key or name matches. Try fewer words or other filters.")
-        return asked
-    hit = hits_table(hits, total, attribute)
-    if hit is not None and hit.attribute != attribute:
-        url.put(profile=hit.profile, attribute=hit.attribute)
-        return hit.profile
-    return asked or hits[0].profile
+            profile = clicked
+        profile = profile or current
+    return profile, chosen_domains, chosen_events

@@ -1,12 +1,14 @@
-"""Profiles: who the synthetic users are, what is remembered of them, and where datasets come from."""
+"""Profiles: who the synthetic users are, what is in their memory, and where datasets come from."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import streamlit as st
 
+from cimemories.flows import catalogue
 from cimemories.flows.labels import default_labelling
 from cimemories.labels.matrix import ProfileLabels, ambiguous_shares, profile_labels
-from cimemories.store import datasets
 from cimemories.store.datasets import DatasetRow, ProfileRecord, Summary
 from cimemories.store.engine import Store, shared_store
 from cimemories.store.labellings import LabellingRow
@@ -31,9 +33,7 @@ READ = "read"
 def _summaries(
     _store: Store, workspace: str, dataset_id: int, created: str, revision: int
 ) -> tuple[list[Summary], list[str]]:
-    with _store.read() as connection:
-        domains = list(datasets.domains_of(connection, dataset_id))
-        return datasets.profile_summaries(connection, dataset_id), domains
+    return catalogue.profile_list(_store, dataset_id)
 
 
 # The revision of a dataset counts changes of its rule too, that of a labelling its votes.
@@ -45,37 +45,24 @@ def _ambiguous(
 
 
 def _manage(store: Store, current: DatasetRow | None) -> None:
+    parts = curate_datasets
     page.fold(
         "Import a file",
         ":material/upload_file:",
         "profiles.box.import",
-        lambda: curate_datasets.import_form(store),
+        lambda: parts.import_form(store),
         expanded=current is None,
     )
-    page.fold("New profiles", ":material/person_add:", "profiles.box.new", lambda: curate_datasets.draw(store))
+    page.fold("New profiles", ":material/person_add:", "profiles.box.new", lambda: parts.draw_new(store))
     if current is None:
         return
-    page.fold(
-        "Versions and freezing",
-        ":material/history:",
-        "profiles.box.versions",
-        lambda: curate_datasets.draw_versions(store, current),
-    )
-    page.fold(
-        "Dataset card",
-        ":material/description:",
-        "profiles.box.card",
-        lambda: curate_datasets.card_form(store, current),
-    )
-    page.fold(
-        "Export", ":material/download:", "profiles.box.export", lambda: curate_datasets.export_form(store, current)
-    )
-    page.fold(
-        "Delete this dataset",
-        ":material/delete:",
-        "profiles.box.delete",
-        lambda: curate_datasets.delete_form(store, current),
-    )
+    for title, icon, key, draw in (
+        ("Versions and freezing", ":material/history:", "profiles.box.versions", parts.draw_versions),
+        ("Dataset card", ":material/description:", "profiles.box.card", parts.card_form),
+        ("Export", ":material/download:", "profiles.box.export", parts.export_form),
+        ("Delete this dataset", ":material/delete:", "profiles.box.delete", parts.delete_form),
+    ):
+        page.fold(title, icon, key, partial(draw, store, current))
 
 
 def _view() -> str:
@@ -85,8 +72,8 @@ def _view() -> str:
         url.put(view=st.session_state["profiles.view"], other=None)
         profile_edit.drop()
 
-    asked = url.get("view")
-    current = asked if asked in VIEWS else READ
+    name = url.get("view")
+    current = name if name in VIEWS else READ
     st.session_state["profiles.view"] = current
     st.segmented_control(
         "View",
@@ -107,9 +94,8 @@ def _profile(
     chosen: int,
     filters: tuple[list[str], list[str]],
 ) -> None:
-    """The right side: one profile in the view that is asked for."""
-    with store.read() as connection:
-        record = datasets.profile_record(connection, chosen)
+    """The right side: one profile in the chosen view."""
+    record = catalogue.profile_of(store, chosen)
     profile_edit.show_saved()
     view = _view()
     if view == "compare":
@@ -129,8 +115,8 @@ def _profile(
 
 
 def _labels(store: Store, labelling: LabellingRow | None, record: ProfileRecord) -> ProfileLabels | None:
-    found = profile_labels(store, labelling.id if labelling else None, record)
-    return found if labelling is not None or found.decided else None
+    labels = profile_labels(store, labelling.id if labelling else None, record)
+    return labels if labelling is not None or labels.decided else None
 
 
 def _compare(
@@ -145,10 +131,9 @@ def _compare(
         url.put(other=None)
     other = profile_view.other_select(names, record.id)
     if other is None:
-        page.empty("Nobody to compare with", "This dataset has one profile only.")
+        page.empty("Nothing to compare with", "This dataset has only one profile.")
         return
-    with store.read() as connection:
-        beside = datasets.profile_record(connection, other)
+    beside = catalogue.profile_of(store, other)
     pair = (record, beside)
     profile_view.draw_compare(pair, (_labels(store, labelling, record), _labels(store, labelling, beside)), *filters)
 
@@ -156,8 +141,7 @@ def _compare(
 def main() -> None:
     store = shared_store()
     matrix.style()
-    with store.read() as connection:
-        rows = datasets.all_rows(connection)
+    rows = catalogue.all_datasets(store)
     top = st.container()
     curate_datasets.show_outcome()
     if not rows:
@@ -165,7 +149,7 @@ def main() -> None:
             page.head("Profiles", "There are no profiles yet.")
         page.empty(
             "No datasets yet",
-            "Import a file or write new profiles below; a file is checked as a whole before anything is kept.",
+            "Import a file or create new profiles below. A file is checked as a whole before anything is imported.",
         )
         _manage(store, None)
         return
@@ -185,10 +169,10 @@ def main() -> None:
     with left:
         profile, *filters = profile_view.browse(store, current.id, people, domains, ambiguous)
         if labelling is not None and not url.get("search"):
-            safe.inline(f"Ambiguous: of the pairs that {labelling.model} labelled.", muted=True)
+            safe.inline(f"Ambiguous: share of the pairs labelled by {labelling.model}.", muted=True)
     with right:
         if profile is None:
-            page.empty("No profile chosen", "Click one in the list at the left.")
+            page.empty("No profile chosen", "Choose one from the list.")
         else:
             _profile(store, current, labelling, people, profile, (filters[0], filters[1]))
     with left:
@@ -196,10 +180,10 @@ def main() -> None:
 
 
 def _takeaway(row: DatasetRow) -> str:
-    said = f" ({row.said})" if row.said else ""
+    version = f" ({row.said})" if row.said else ""
     return (
-        f"{count(row.profiles)} synthetic users with {count(row.attributes)} attributes, "
-        f"tested in {count(row.contexts)} contexts{said}."
+        f"{count(row.profiles, 'synthetic user')} with {count(row.attributes, 'attribute')}, "
+        f"tested in {count(row.contexts, 'context')}{version}."
     )
 
 

@@ -299,5 +299,5 @@ def test_the_plan_says_what_it_comes_to() -> None:
     assert (small.calls, small.attributes) == (PARTS, WANTED)
     assert large.prompt_tokens == 2 * small.prompt_tokens
     assert small.cost(1_000_000, 0) == pytest.approx(small.prompt_tokens)
-    assert "prices" not in small.words()
-    assert "at these prices" in small.words(1, 1)
+    assert "prices" not in small.sentence()
+    assert "at these prices" in small.sentence(1, 1)

@@ -32,7 +32,7 @@ def test_what_nothing_rests_on_is_edited_in_place(store: Store) -> None:
     data = add_dataset(store, profiles=2, attributes=3, contexts=2)
     edit = reworded(store, data.id)
     plan = editing.plan(store, data.id, edit)
-    assert plan.in_place and "Nothing rests on 'small world'" in plan.sentences[0]
+    assert plan.in_place and "Nothing depends on 'small world'" in plan.sentences[0]
     saved = editing.save(store, data.id, edit, annotator=" Ada  L ", reason="typo", expected=plan)
     assert (saved.dataset, saved.in_place) == (data.id, True)
     assert profiles(store, data.id)[0].attributes[0].statement == "I pay $10."
@@ -49,7 +49,7 @@ def test_what_labels_rest_on_is_kept_and_the_edit_is_its_next_version(store: Sto
     edit = reworded(store, data.id)
     plan = editing.plan(store, data.id, edit)
     assert plan.sentences == [
-        "1 labelling rests on 'small world' and keeps it as it is.",
+        "1 labelling depends on 'small world', so it stays as it is.",
         "Your change is saved as 'small world v2'; there all 3 x 2 pairs of Person 0 need new votes (12 calls at 2 "
         "draws), the other 1 profile is answered from the record.",
     ]

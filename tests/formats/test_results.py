@@ -335,7 +335,7 @@ def test_the_profiles_page_takes_results(tmp_path: Path, monkeypatch: pytest.Mon
     store = shared_store()
     add_profiles(store, [PROFILE], "mine <img src=x onerror=alert(1)>")
     data = foreign(PROFILE, entry(0, ALL, [], "<script>alert(1)</script>"), {})
-    for expected in ("Imported 1 run of ", "This very file is here already, as run-"):
+    for expected in ("Imported 1 run of ", "This file was imported before, as run-"):
         app = opened("pages/curate/profiles.py", "profiles.box.import")
         app.file_uploader[0].set_value(("results.jsonl", data, "application/jsonl")).run()
         app.text_input(key="profiles.model").set_value("qwen").run()

@@ -51,15 +51,15 @@ def spec(**changes: object) -> AuthoringSpec:
 
 def test_from_templates_at_once(store: Store) -> None:
     app = opened(PAGE, "profiles.box.new")
-    assert button(app, "Make the profiles").disabled, "a dataset needs a name"
+    assert button(app, "Create profiles").disabled, "a dataset needs a name"
     app.text_input(key="new.name").set_value("plain").run()
     app.number_input(key="new.count.Templates, no model").set_value(2).run()
-    button(app, "Make the profiles").click().run()
+    button(app, "Create profiles").click().run()
     assert not app.exception
     assert "&#x27;plain&#x27;: 2 profiles, 298 attributes." in said(app)
     assert names(store) == ["first", "plain"]
     app.text_input(key="new.name").set_value("plain").run()
-    button(app, "Make the profiles").click().run()
+    button(app, "Create profiles").click().run()
     assert "exists already" in said(app)
     assert names(store) == ["first", "plain"]
 
@@ -106,8 +106,8 @@ def test_stopped_work_can_be_gone_on_with_or_discarded(store: Store, started: li
     with store.write() as connection:
         work.finish(connection, generation_id, WorkStatus.INTERRUPTED, HOSTILE)
     app = opened(PAGE, "profiles.box.new")
-    assert "There is no dataset of it." in said(app)
-    assert "0 of 2 calls are answered and kept" in said(app)
+    assert "No dataset was created." in said(app)
+    assert "0 of 2 calls are done and kept" in said(app)
     assert "<img" not in said(app)
     button(app, "Resume").click().run()
     assert started == [generation_id]
@@ -115,6 +115,6 @@ def test_stopped_work_can_be_gone_on_with_or_discarded(store: Store, started: li
         work.request_cancel(connection, generation_id)
     app.run()
     button(app, "Discard").click().run()
-    assert "There is no dataset of it." not in said(app)
+    assert "No dataset was created." not in said(app)
     with store.read() as connection:
         assert datasets.all_generations(connection) == []

@@ -131,7 +131,7 @@ def test_a_filter_goes_into_the_url(store: Store, labelled: tuple[DatasetRow, st
     assert [row["key"] for row in drawing(app)["rows"]] == ["fact_0"]
     app.segmented_control(key="labels.show").set_value("context").run()
     assert app.query_params["show"] == "context"
-    assert "No pair of this context fits the filters." in said(app)
+    assert "No pair of this context matches the filters." in said(app)
 
 
 def test_the_counts_are_tables_too(store: Store, labelled: tuple[DatasetRow, str]) -> None:
@@ -212,7 +212,7 @@ def test_a_decision_is_recorded_shown_and_taken_back(store: Store, labelled: tup
     assert "decided by Ada" in said(app)
     assert next(item for item in app.text_input if item.label == "Your name").value == "Ada"
 
-    button(app, "Take my decision back").click().run()
+    button(app, "Withdraw my decision").click().run()
     view = pairs(store, labelling, person.id, person.context_ids[0])[0]
     assert (view.decision, view.effective, len(view.history)) == (None, Label.INAPPROPRIATE, 2)
     assert "by consensus of the personas" in said(app)
@@ -374,7 +374,7 @@ def test_an_imported_labelling_is_shown_by_its_shares(store: Store) -> None:
         work.finish(connection, labelling, WorkStatus.FINISHED)
     app = opened(LABELS, dataset=dataset.id, attribute=person.attribute_ids[1])
     assert by_pair(drawing(app), "cells") == {("fact_0", "Recipient 0"): "X", ("fact_1", "Recipient 0"): "?"}
-    assert "Shares, imported without votes" in said(app)
+    assert "Imported shares, without votes" in said(app)
     assert "97\u00a0%" in said(app)
     assert "Not inappropriate: fundamentalist 3 %, pragmatic 3 % and unconcerned 3 %." in said(app)
     table = opened(LABELS, dataset=dataset.id, show="context").dataframe[0].value

@@ -100,7 +100,7 @@ def test_a_file_is_imported_once_and_recognised_the_second_time(store: Store) ->
         "contexts": [{"recipient": "Landlord", "task": "Renew the lease"}],
     }
     data = json.dumps([profile]).encode()
-    for expected in ("Imported 1 profiles as &#x27;ann&#x27;.", "This very file is here already"):
+    for expected in ("Imported 1 profile as &#x27;ann&#x27;.", "This file was imported before"):
         app = opened(PROFILES, "profiles.box.import")
         app.file_uploader[0].set_value(("ann.json", data, "application/json")).run()
         button(app, "Import").click().run()

@@ -181,7 +181,7 @@ def test_an_edit_is_reviewed_saved_as_a_version_shown_and_taken_back(labelled: D
     next(a for a in app.text_area if a.label == "Memory statement").set_value("I owe $200.")
     review(app)
     page = said(app)
-    assert "1 labelling rests on &#x27;small world&#x27; and keeps it as it is." in page
+    assert "1 labelling depends on &#x27;small world&#x27;, so it stays as it is." in page
     assert "all 3 x 2 pairs of Person 0 need new votes (12 calls at 2 draws)" in page
     save(app, reason="the bank wrote")
     assert "Saved as &#x27;small world v2&#x27;" in said(app)
@@ -201,7 +201,7 @@ def test_an_edit_is_reviewed_saved_as_a_version_shown_and_taken_back(labelled: D
         "selection": {"rows": [], "columns": [], "cells": [(0, "what")]}
     }
     app.run()
-    button(app, "Take this change back").click().run()
+    button(app, "Undo this change").click().run()
     save(app)
     assert records(workspace, new.id)[0].profile == person.profile
     with workspace.read() as connection:
@@ -273,9 +273,9 @@ def test_versions_are_listed_frozen_and_gone_on_from(labelled: DatasetRow, works
     button(app, "Freeze").click().run()
     assert not app.exception
     assert "frozen as" in said(app) and "by Ada" in said(app)
-    button(app, "Make the next version").click().run()
+    button(app, "Create next version").click().run()
     assert not app.exception
-    assert "&#x27;small world v2&#x27; was made from &#x27;small world&#x27;." in said(app)
+    assert "&#x27;small world v2&#x27; was created from &#x27;small world&#x27;." in said(app)
     with workspace.read() as connection:
         rows = {row.name: row for row in datasets.all_rows(connection)}
     assert (rows["small world"].frozen is not None, rows["small world v2"].frozen) == (True, None)
@@ -304,8 +304,8 @@ def test_hostile_text_reaches_only_what_shows_it_as_text(workspace: Store, view:
             "selection": {"rows": [], "columns": [], "cells": [(0, "what")]}
         }
         app.run()
-        button(app, "Take this change back").click().run()
-        assert "Before you save" in [item.value for item in app.subheader]
+        button(app, "Undo this change").click().run()
+        assert "Review your change" in [item.value for item in app.subheader]
     assert not app.exception
     assert "<img" not in said(app)
     carrying = {node.type for node in nodes(app._tree) if "onerror" in str(getattr(node, "proto", ""))}
@@ -350,10 +350,10 @@ def test_a_statement_is_edited_in_the_browser_and_lands_on_the_next_version(serv
         page.get_by_label("Key", exact=True).fill("fact_zero")
         page.get_by_label("Key", exact=True).press("Enter")  # ends the typing, proposes nothing
         serving.settled(page)
-        expect(page.get_by_text("Before you save")).to_have_count(0)
+        expect(page.get_by_text("Review your change")).to_have_count(0)
         page.get_by_label("Memory statement").fill("I pay $10 a month.")
         page.get_by_role("button", name="Review the change").click()
-        expect(page.get_by_text("1 labelling rests on 'mine' and keeps it as it is.")).to_be_visible()
+        expect(page.get_by_text("1 labelling depends on 'mine', so it stays as it is.")).to_be_visible()
         page.get_by_label("Your name").first.fill("Ada")
         page.get_by_label("Your name").first.press("Enter")
         serving.settled(page)
@@ -368,7 +368,7 @@ def test_a_statement_is_edited_in_the_browser_and_lands_on_the_next_version(serv
         assert table is not None
         page.mouse.click(table["x"] + 260, table["y"] + 52)
         expect(page.get_by_text("Change 1: changed attribute fact_zero of profile 1")).to_be_visible()
-        expect(page.get_by_role("button", name="Take this change back")).to_be_visible()
+        expect(page.get_by_role("button", name="Undo this change")).to_be_visible()
     store = open_store(folder)
     with store.read() as connection:
         rows = {row.name: row.id for row in datasets.all_rows(connection)}
