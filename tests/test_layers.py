@@ -23,6 +23,7 @@ APP = "app.py"
 TOP, UI = 20, -1
 RANKS = {
     "model": 0,
+    "manifest": 0,
     "text": 0,
     "files": 0,
     "access": 0,

@@ -279,7 +279,7 @@ def outcome(store: Store, work_id: str) -> None:
                 output.note(f"  missing: {count} {stage}s {status} ({cause})")
             for cause, error in store_runs.call_errors(connection, work_id).items():
                 output.note(f"  {cause}, for example: {error}")
-            if row.manifest.get("cap") is not None:
+            if row.manifest.cap is not None:
                 _above_cap(store, work_id)
             return
         labelled = next(r for r in store_labellings.all_rows(connection) if r.id == work_id)

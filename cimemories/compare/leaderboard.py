@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -103,7 +103,7 @@ def run_lines(flows: Flows, rows: Sequence[RunRow]) -> list[RunLine]:
                 run=row,
                 dataset=data.name if data else "",
                 memory=memory_words(row),
-                mitigation=str(_part(row, "mitigation").get("kind", "none")),
+                mitigation=row.manifest.mitigation.kind,
                 judges=tuple(judge.name for judge in judges),
                 violation=numbers.violation,
                 completeness=numbers.completeness,
@@ -119,7 +119,7 @@ _SEATS = sa.select(run_judge.c.run, sa.func.count().label("judges")).group_by(ru
 
 def memory_words(row: RunRow) -> str:
     """The memory of a run in few words: 'full', 'random-50, shuffled'."""
-    order = str(_part(row, "memory").get("order", "fixed"))
+    order = row.manifest.memory.order
     return row.composition if order == "fixed" else f"{row.composition}, {order}"
 
 
@@ -142,11 +142,6 @@ def _numbers(flows: Flows, row: RunRow) -> _Numbers:
     except StoreError:  # it was deleted a moment ago
         return _Numbers()
     return _Numbers(numbers.violation[row.samples], numbers.completeness, task)
-
-
-def _part(row: RunRow, name: str) -> Mapping[str, object]:
-    part = row.manifest.get(name)
-    return part if isinstance(part, Mapping) else {}
 
 
 # ---- leaderboard
@@ -431,14 +426,12 @@ def names(lines: Sequence[Line]) -> dict[str, str]:
 
 def thinking(run: RunRow) -> str:
     """How much the model was asked to think: on, off, low, medium, high, or default, where nothing was sent."""
-    asked = run.manifest.get("asked")
-    return str(asked.get("thinking", "default")) if isinstance(asked, dict) else "default"
+    return run.manifest.thinking
 
 
 def mitigation(run: RunRow) -> str:
     """What stood between memory and message: none, gate, rewrite."""
-    part = run.manifest.get("mitigation")
-    return str(part.get("kind", "none")) if isinstance(part, dict) else "none"
+    return run.manifest.mitigation.kind
 
 
 def none_for_nan(value: object) -> object:

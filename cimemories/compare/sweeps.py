@@ -154,13 +154,12 @@ def sweep_table(store: Store, sweep_id: str) -> SweepTable:
 
 
 def _cell(store: Store, row: RunRow, of: SweepRow, numbers: Headline | None) -> Cell:
-    asked, mitigation = row.manifest.get("asked"), row.manifest.get("mitigation")
     untouched = set(row.responses) <= {"owed"} and row.status == WorkStatus.PAUSED
     return Cell(
         run=row,
         status=WAITING if untouched else str(row.status),
-        thinking=str(asked.get("thinking", "default")) if isinstance(asked, dict) else "default",
-        mitigation=str(mitigation.get("kind", "none")) if isinstance(mitigation, dict) else "none",
+        thinking=row.manifest.thinking,
+        mitigation=row.manifest.mitigation.kind,
         numbers=numbers,
         cost=run_cost(store, row.id),
     )
@@ -290,8 +289,7 @@ def sweep_figures(lines: Sequence[Line]) -> dict[Axis, SweepFigure]:
 def size_of(run: RunRow) -> float | None:
     """Billions of parameters, as the model's name tells it, else the preset it was run with; None where neither does.
     Of a mixture of experts that gives two sizes it is the whole one."""
-    asked = run.manifest.get("asked")
-    key = asked.get("preset") if isinstance(asked, dict) else None
+    key = run.manifest.request.preset if run.manifest.request else None
     try:
         known = next((item for item in load_presets() if item.key == key or item.name == run.model), None)
     except SeedError:
@@ -383,8 +381,7 @@ def _unknown(axis: Axis, run: RunRow) -> str:
 def _fixed(axis: Axis, line: Line) -> Hashable:
     """All that must be equal for two runs to be of one series."""
     run = line.run
-    sent = run.manifest.get("parameters")
-    parameters = {k: v for k, v in sent.items() if k not in THINKING_FIELDS} if isinstance(sent, dict) else {}
+    parameters = {k: v for k, v in run.manifest.parameters.items() if k not in THINKING_FIELDS}
     own: dict[Axis, Hashable] = {
         Axis.SIZE: None,
         Axis.REASONING: thinking(run),
@@ -393,8 +390,7 @@ def _fixed(axis: Axis, line: Line) -> Hashable:
     }
     own[axis] = _memory(run)[0] if axis == Axis.MEMORY else None
     counted = (line.scope.judge_text, line.scope.grounded, line.n, line.numbers.profiles, run.simulated)
-    memory = run.manifest.get("memory")
-    drawn = (memory.get("order", "fixed"), memory.get("seed", 0)) if isinstance(memory, dict) else ("fixed", 0)
+    drawn = run.manifest.memory.order, run.manifest.memory.seed
     sent_words = json.dumps(parameters, sort_keys=True)
     return (_stem(axis, run.model), *own.values(), *drawn, mitigation(run), sent_words, *counted)
 

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -271,8 +270,7 @@ def _commit(store: Store, run_id: str, outcomes: list[tuple[Job, dict[int, Answe
 def _address(row: RunRow, seat: JudgeRow | None) -> str:
     if seat is None:
         return row.endpoint
-    manifest: Mapping[str, Any] = row.manifest
-    return str(seat.settings.get("base_url", manifest.get("judge", {}).get("base_url", "")))
+    return str(seat.settings.get("base_url", row.manifest.judge.base_url))
 
 
 @contextmanager

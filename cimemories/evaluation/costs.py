@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from cimemories.evaluation.judging import LLM
 from cimemories.llm.executor import Progress
+from cimemories.manifest import JudgePart, ModelPart, RunManifest
 from cimemories.model import WorkKind
 from cimemories.store import calls, runs, work
 from cimemories.store.calls import ModelCalls
@@ -190,31 +191,25 @@ def sweep_cost(store: Store, sweep_id: str) -> Cost:
         return _cost(connection, [row.id for row in rows], manifests, held["created"], held["cap"])
 
 
-def price_list(manifests: Sequence[Mapping[str, Any]]) -> tuple[dict[tuple[str, str], Prices], tuple[str, ...]]:
+def price_list(manifests: Sequence[RunManifest]) -> tuple[dict[tuple[str, str], Prices], tuple[str, ...]]:
     """The prices in these manifests, and the models that are asked without one."""
     found: dict[tuple[str, str], Prices] = {}
     asked: dict[tuple[str, str], None] = {}
     for manifest in manifests:
         for role in (MODEL, JUDGE):
-            for name, held in asked_in(manifest, role):
+            for name, part in models_in(manifest, role):
                 asked[role, name] = None
-                prices = Prices.of(held.get("prices"))
+                prices = Prices.of(part.prices)
                 if prices is not None:
                     found.setdefault((role, name), prices)
     return found, tuple(dict.fromkeys(name for role, name in asked if (role, name) not in found))
 
 
-def asked_in(manifest: Mapping[str, Any], role: str) -> list[tuple[str, Mapping[str, Any]]]:
+def models_in(manifest: RunManifest, role: str) -> list[tuple[str, ModelPart | JudgePart]]:
     """The model under test, or the models that judge, in a manifest: (name, what it says of it)."""
     if role == MODEL:
-        model = manifest.get("model")
-        return [(str(model.get("name")), model)] if isinstance(model, Mapping) else []
-    seats = manifest.get("judges") or [manifest.get("judge")]
-    return [
-        (str(seat.get("model")), seat)
-        for seat in (seats if isinstance(seats, list) else [])
-        if isinstance(seat, Mapping) and seat.get("kind") == LLM
-    ]
+        return [(manifest.model.name, manifest.model)] if manifest.model.name else []
+    return [(judge.model, judge) for judge in manifest.judges if judge.kind == LLM]
 
 
 def amount(used: ModelCalls, prices: PriceList) -> float | None:
@@ -226,7 +221,7 @@ def amount(used: ModelCalls, prices: PriceList) -> float | None:
 def _cost(
     connection: sa.Connection,
     run_ids: Sequence[str],
-    manifests: Sequence[Mapping[str, Any]],
+    manifests: Sequence[RunManifest],
     since: str,
     cap: float | None,
 ) -> Cost:

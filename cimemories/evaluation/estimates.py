@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import sqlalchemy as sa
 
-from cimemories.evaluation.costs import JUDGE, MODEL, Prices, asked_in, money, role_of
+from cimemories.evaluation.costs import JUDGE, MODEL, Prices, models_in, money, role_of
 from cimemories.evaluation.judging import Judge, Step
 from cimemories.evaluation.planning import (
     JUDGE_TOKENS,
@@ -41,6 +41,7 @@ from cimemories.llm.endpoint import Endpoint, EndpointError
 from cimemories.llm.executor import Job
 from cimemories.llm.identity import origin_of
 from cimemories.llm.worker import SIMULATOR
+from cimemories.manifest import JudgePart, RunManifest
 from cimemories.store import calls, datasets
 from cimemories.store.calls import NOT_KNOWN, Answer, Learned, Origin, Wanted, request_body
 from cimemories.store.datasets import ProfileRecord
@@ -238,7 +239,7 @@ def places_of(
 
 
 CHARACTERS_A_TOKEN = 4.0
-Manifests = Sequence[tuple[str, Mapping[str, Any]]]  # of runs by their ids, the newest first
+Manifests = Sequence[tuple[str, RunManifest]]  # of runs by their ids, the newest first
 TITLES = {GATE: "gate", RESPOND: "messages", REWRITE: "rewrites", "judge": "judgements", "check": "task checks"}
 
 
@@ -440,10 +441,10 @@ def estimate(
 def _last_known(manifests: Manifests, role: str, model: str, base_url: str) -> Server | None:
     """What the newest run that asked this model at this address found out of its server."""
     for _, manifest in manifests:
-        for name, settings in asked_in(manifest, role):
-            facts = settings.get("server") if role == JUDGE else settings
-            if name == model and (settings.get("endpoint") or settings.get("base_url")) == base_url and facts:
-                values = {k: facts[k] for k in Server.__dataclass_fields__ if k in facts}
+        for name, at in models_in(manifest, role):
+            address, server = (at.base_url, at.server) if isinstance(at, JudgePart) else (at.endpoint, at)
+            if name == model and address == base_url and server is not None:
+                values = {k: v for k, v in server.recorded.items() if k in Server.__dataclass_fields__}
                 return Server(**{**values, "notes": tuple(values.get("notes", ()))})
     return None
 
@@ -497,7 +498,7 @@ class _Experience:
 
     def _runs(self, kind: str, model: str) -> list[str]:
         role = role_of(kind)
-        return [i for i, manifest in self.manifests if model in (name for name, _ in asked_in(manifest, role))][:5]
+        return [i for i, manifest in self.manifests if model in (name for name, _ in models_in(manifest, role))][:5]
 
     def _simulated(self, kind: str, model: str) -> bool:
         if role_of(kind) == MODEL:

@@ -24,6 +24,7 @@ from cimemories.llm import worker
 from cimemories.llm.capabilities import find_out
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError, ServerInfo
 from cimemories.llm.identity import server_id
+from cimemories.manifest import JudgePart, PromptPart
 from cimemories.seeds.presets import preset
 from cimemories.seeds.prompts import FROM_SEEDS, Prompt
 from cimemories.store import calls, datasets, judgements, runs, work
@@ -711,7 +712,7 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
             raise StoreError(f"{run_id} is running. Wait for it, or pause it, then give it another judge.")
         refuse_simulated_judges(messages_simulated(row), planned)
         unpriced = [judge.model for judge in judges if judge.kind == LLM and judge.prices is None]
-        if row.manifest.get("cap") is not None and unpriced:
+        if row.manifest.cap is not None and unpriced:
             raise StoreError(
                 f"{run_id} has a cap on cost: give the prices of {', '.join(unpriced)}, 0 for what is free (on the "
                 "command line: --judge-price)."
@@ -728,9 +729,8 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
                 raise StoreError("the task check by a model needs a judge that is one.")
             whole = replace(first.spec, split=None)
             add_judge(connection, run_id, PlannedJudge(CHECK, whole, first.server, seeds.load_prompt("check")))
-        manifest = dict(row.manifest)
-        recorded: Any = manifest.get("judges") or [manifest[name] for name in ("judge",) if name in manifest]
-        manifest["judges"] = [*recorded, *(judge.as_json() for judge in planned)]
+        there_already = [judge.recorded for judge in row.manifest.judges]
+        manifest = {**row.manifest.recorded, "judges": [*there_already, *(judge.as_json() for judge in planned)]}
         simulated = row.simulated or any(judge.simulated for judge in planned)
         values = {"manifest": canonical_json(manifest), "simulated": simulated}
         connection.execute(sa.update(run_table).where(run_table.c.id == run_id).values(**values))
@@ -740,8 +740,8 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
 
 def messages_simulated(row: RunRow) -> bool:
     """Whether a simulator wrote the messages of a run. Its mark may also come from a judge alone."""
-    model = row.manifest.get("model")
-    return bool(model.get("simulated", row.simulated)) if isinstance(model, Mapping) else row.simulated
+    recorded = row.manifest.model.simulated
+    return row.simulated if recorded is None else recorded
 
 
 def _judges(connection: sa.Connection, run_id: str) -> set[int]:
@@ -757,17 +757,18 @@ def spec_of(store: Store, run_id: str) -> RunSpec:
     """
     with store.read() as connection:
         row = runs.named(connection, run_id)
-        manifest: Mapping[str, Any] = row.manifest
-        asked = manifest.get("asked")
-        if asked is None:
+        manifest = row.manifest
+        if manifest.request is None:
             raise StoreError(f"{run_id} was imported from a file: what it was asked with is not known.")
-        memory, mitigation = manifest.get("memory") or {}, manifest.get("mitigation") or {}
-        wording = {"respond": _kept(connection, run_id, manifest["prompt"])}
-        if memory.get("template"):
-            wording["memory"] = _kept(connection, run_id, memory["template"])
-        if mitigation.get("prompt"):
-            wording[str(mitigation["kind"])] = _kept(connection, run_id, mitigation["prompt"])
-        judges = tuple(_judge(connection, run_id, item) for item in _asked_judges(manifest))
+        wording = {"respond": _kept(connection, run_id, manifest.prompt)}
+        if manifest.memory.template:
+            wording["memory"] = _kept(connection, run_id, manifest.memory.template)
+        if manifest.mitigation.prompt:
+            wording[manifest.mitigation.kind] = _kept(connection, run_id, manifest.mitigation.prompt)
+        # The judges that the run began with; others may have been added since.
+        first = manifest.judges[: 1 + len(manifest.request.more_judges)]
+        judges = tuple(_judge(connection, run_id, judge) for judge in first)
+    asked = manifest.request.recorded
     plain = {name: asked[name] for name in _PLAIN if name in asked}
     return RunSpec(
         **plain,
@@ -789,39 +790,33 @@ _PLAIN = frozenset(item.name for item in fields(RunSpec)) - {
 }
 
 
-def _asked_judges(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The judges that a run began with, each with what the manifest says of it now."""
-    seats: list[Mapping[str, Any]] = manifest.get("judges") or [manifest["judge"]]
-    return seats[: 1 + len(manifest["asked"].get("more_judges") or ())]
-
-
-def _judge(connection: sa.Connection, run_id: str, seat: Mapping[str, Any]) -> JudgeSpec:
-    named = seat.get("prompt") or (
-        {"kind": "judge", "level": "base", "sha256": seat["prompt_sha256"]} if seat.get("prompt_sha256") else None
-    )
-    sent = {name: value for name, value in seat.get("parameters", {}).items() if not name.startswith("max_")}
+def _judge(connection: sa.Connection, run_id: str, judge: JudgePart) -> JudgeSpec:
+    named = judge.prompt
+    if named is None and judge.prompt_sha256:
+        named = PromptPart(kind="judge", level="base", sha256=judge.prompt_sha256)
+    sent = {name: value for name, value in judge.parameters.items() if not name.startswith("max_")}
     return JudgeSpec(
-        kind=seat["kind"],
-        model=seat["model"],
-        base_url=seat["base_url"],
-        api_key_env=seat["api_key_env"],
-        max_tokens=seat["max_tokens"],
-        channel=seat.get("channel", "message"),
-        split=seat.get("split"),
-        schema=seat.get("schema"),
+        kind=judge.kind,
+        model=judge.model,
+        base_url=judge.base_url,
+        api_key_env=judge.api_key_env,
+        max_tokens=judge.max_tokens,
+        channel=judge.channel,
+        split=judge.split,
+        schema=judge.json_schema,
         fields={name: value for name, value in sent.items() if (name, value) != ("temperature", 0.0)},
         prompt=_kept(connection, run_id, named) if named else None,
-        prices=Prices.of(seat.get("prices")),
+        prices=Prices.of(judge.prices),
     )
 
 
-def _kept(connection: sa.Connection, run_id: str, named: Mapping[str, Any]) -> Prompt:
-    kept = runs.kept_prompts(connection, str(named["sha256"]))
+def _kept(connection: sa.Connection, run_id: str, named: PromptPart) -> Prompt:
+    kept = runs.kept_prompts(connection, named.sha256)
     if kept is not None:
         return seeds.prompts.recorded(kept.kind, kept.level, kept.template, kept.answers, kept.source)
-    current = seeds.load_prompt(str(named["kind"]), str(named["level"]))
-    if current.sha256 != named["sha256"]:
-        raise StoreError(f"the {named['kind']} prompt of {run_id} was not kept and has changed since.")
+    current = seeds.load_prompt(named.kind, named.level)
+    if current.sha256 != named.sha256:
+        raise StoreError(f"the {named.kind} prompt of {run_id} was not kept and has changed since.")
     return current
 
 

@@ -16,12 +16,22 @@ import sqlalchemy as sa
 from cimemories import seeds
 from cimemories.evaluation.costs import CapWatch
 from cimemories.evaluation.judging import LLM, Judge, Read, judge_at_once, judgement_job
-from cimemories.evaluation.planning import BATCH, FindLabels, JudgeSpec, LabelSource, Memory, RunSpec, plan
+from cimemories.evaluation.planning import (
+    BATCH,
+    FindLabels,
+    JudgeSpec,
+    LabelSource,
+    Memory,
+    RunSpec,
+    messages_simulated,
+    plan,
+)
 from cimemories.evaluation.respond import Mitigation, Place, Writer, part, response_job
 from cimemories.llm import worker
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint, EndpointError, probe
 from cimemories.llm.executor import Job, Progress
+from cimemories.manifest import PromptPart, RequestPart
 from cimemories.model import Context
 from cimemories.seeds import Prompt
 from cimemories.store import datasets, judgements, runs
@@ -115,14 +125,13 @@ def execute(
 
 def _refuse_simulators(row: RunRow, seats: list[JudgeRow], base_url: str | None, judge_base_url: str | None) -> None:
     """Raises StoreError where a real model or judge has moved to a simulator: its answers would stand as real ones."""
-    manifest: Mapping[str, Any] = row.manifest
-    real = [(row.model, base_url)] if base_url and not manifest["model"].get("simulated", row.simulated) else []
+    real = [(row.model, base_url)] if base_url and not messages_simulated(row) else []
     real += [
         (seat.model, _judge_address(row, seat, base_url, judge_base_url))
         for seat in seats
         if seat.prompt_hash is not None and not seat.simulated
     ]
-    key_env = str((manifest.get("asked") or {}).get("api_key_env", ""))
+    key_env = row.manifest.request.api_key_env if row.manifest.request else ""
     for model, address in dict.fromkeys(real):
         if address not in (base_url, judge_base_url) or address == BATCH:
             continue
@@ -159,8 +168,7 @@ def _address(row: RunRow, seat: JudgeRow) -> str:
     settings keep it in their manifest."""
     if "base_url" in seat.settings:
         return str(seat.settings["base_url"])
-    manifest: Mapping[str, Any] = row.manifest
-    return str(manifest["judge"]["base_url"]) if seat.kind == "llm" else ""
+    return row.manifest.judge.base_url if seat.kind == "llm" else ""
 
 
 def _judge_address(row: RunRow, seat: JudgeRow, moved_to: str | None, judge_moved_to: str | None) -> str:
@@ -184,17 +192,15 @@ def jobs_of(
 
     client: makes one for an endpoint; address: where the model (None) or a judge is served now.
     """
-    manifest: Mapping[str, Any] = row.manifest
-    asked = manifest.get("asked", {})
-    model: Mapping[str, Any] = manifest["model"]
+    request = row.manifest.request or RequestPart()
     endpoint = Endpoint(
         address(None),
-        asked.get("api_key_env", ""),
-        float(asked.get("timeout", 120.0)),
+        request.api_key_env,
+        request.timeout,
         n_at_once=n_at_once,
-        server=model.get("identity"),
+        server=row.manifest.model.identity,
         # The runs of a sweep share what they have in common, drawn anew or not.
-        fresh=(row.sweep or row.id) if manifest.get("fresh") else None,
+        fresh=(row.sweep or row.id) if row.manifest.fresh else None,
     )
     with store.read() as connection:
         judges = [_judge(connection, row, seat, client, address, endpoint) for seat in seats]
@@ -253,21 +259,19 @@ def _held(record: ProfileRecord, digest: str | None, known: Mapping[str, tuple[i
 def _writer(
     connection: sa.Connection, row: RunRow, client: MakeClient, endpoint: Endpoint, judges: list[Judge]
 ) -> Writer:
-    manifest: Mapping[str, Any] = row.manifest
-    model, memory = manifest["model"], manifest.get("memory") or {}
-    mitigation = manifest.get("mitigation") or {"kind": Mitigation.NONE, "prompt": None}
-    lines = memory.get("template")
+    manifest = row.manifest
+    lines, before = manifest.memory.template, manifest.mitigation.prompt
     return Writer(
-        client=_client(client, endpoint, bool(model["simulated"]), bool(model.get("n", True))),
+        client=_client(client, endpoint, messages_simulated(row), manifest.model.n),
         model=row.model,
-        prompt=_prompt(connection, row.id, manifest["prompt"]),
+        prompt=_prompt(connection, row.id, manifest.prompt),
         lines=_prompt(connection, row.id, lines) if lines else seeds.load_prompt("memory", "bullets"),
-        parameters=manifest["parameters"],
+        parameters=manifest.parameters,
         seed=row.seed,
         judges=judges,
-        mitigation=Mitigation(mitigation["kind"]),
-        before=_prompt(connection, row.id, mitigation["prompt"]) if mitigation["prompt"] else None,
-        schema=str(model.get("schema", "json_schema")),
+        mitigation=Mitigation(manifest.mitigation.kind),
+        before=_prompt(connection, row.id, before) if before else None,
+        schema=manifest.model.json_schema,
     )
 
 
@@ -286,8 +290,7 @@ def _judge(
     settings: Mapping[str, Any] = seat.settings
     if seat.prompt_hash is None:
         return Judge(seat.id, seat.kind, seat.model, seat.parameters, None, channel=seat.channel)
-    manifest: Mapping[str, Any] = row.manifest
-    key_env = settings.get("api_key_env") or manifest["judge"]["api_key_env"]
+    key_env = settings.get("api_key_env") or row.manifest.judge.api_key_env
     place = replace(
         endpoint,
         base_url=address(seat),
@@ -295,7 +298,7 @@ def _judge(
         timeout=float(settings.get("timeout") or endpoint.timeout),
         server=settings.get("server"),
     )
-    wording = {"kind": "check" if seat.kind == "check" else "judge", "level": "base", "sha256": seat.prompt_hash}
+    wording = PromptPart(kind="check" if seat.kind == "check" else "judge", level="base", sha256=seat.prompt_hash)
     return Judge(
         seat.id,
         seat.kind,
@@ -309,15 +312,15 @@ def _judge(
     )
 
 
-def _prompt(connection: sa.Connection, run_id: str, named: Mapping[str, Any]) -> Prompt:
+def _prompt(connection: sa.Connection, run_id: str, named: PromptPart) -> Prompt:
     """The wording that a run was planned with. One of before wordings were kept must still be that of the seeds."""
-    kept = runs.kept_prompts(connection, str(named["sha256"]))
+    kept = runs.kept_prompts(connection, named.sha256)
     if kept is not None:
         return seeds.prompts.recorded(kept.kind, kept.level, kept.template, kept.answers, kept.source)
-    current = seeds.load_prompt(str(named["kind"]), str(named["level"]))
-    if current.sha256 != named["sha256"]:
+    current = seeds.load_prompt(named.kind, named.level)
+    if current.sha256 != named.sha256:
         raise StoreError(
-            f"the {named['kind']} prompt has changed since {run_id} was planned, so the rest of it would not be "
+            f"the {named.kind} prompt has changed since {run_id} was planned, so the rest of it would not be "
             "comparable. Start a new run, or bring the old wording back."
         )
     return current

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -373,15 +373,15 @@ def export_run(
 
 
 def _told(run: RunRow, judge: JudgeRow) -> RunTold:
-    manifest: Mapping[str, Any] = run.manifest
-    wording = manifest.get("prompt") or manifest.get("imported", {}).get("own") or {}
+    imported = run.manifest.imported
+    prompt_hash = run.manifest.prompt.sha256 or str(((imported and imported.own) or {}).get("prompt_hash") or "")
     return RunTold(
         name=run.name,
         model=run.model,
         simulated=run.simulated,
         samples=run.samples,
         prompt_level=run.prompt_level,
-        prompt_hash=str(wording.get("sha256") or wording.get("prompt_hash") or ""),
+        prompt_hash=prompt_hash,
         composition=run.composition,
         judge=JudgeTold(kind=judge.kind, model=judge.name, simulated=judge.simulated),
     )

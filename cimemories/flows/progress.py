@@ -143,8 +143,7 @@ def _by_judge(connection: sa.Connection, run_id: str) -> dict[int, dict[str, int
 
 def _before(row: RunRow, calls: Mapping[str, StageCalls]) -> list[Stage]:
     """The stage of a mitigation that goes before the messages: draws of its calls."""
-    mitigation = row.manifest.get("mitigation")
-    kind = mitigation.get("kind") if isinstance(mitigation, Mapping) else None
+    kind = row.manifest.mitigation.kind
     if kind not in ("gate", "rewrite"):
         return []
     stage, of = (GATE, "gate") if kind == "gate" else (DRAFT, "respond")

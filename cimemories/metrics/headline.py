@@ -333,10 +333,8 @@ def _disagreement(pairs: Sequence[JudgePair]) -> str | None:
 
 def _hidden(connection: sa.Connection, asked: Scope) -> str | None:
     """Where reasoning was asked for, or is judged, and messages came without any."""
-    wanted = asked.run.manifest.get("asked")
-    thinking = wanted.get("thinking") if isinstance(wanted, Mapping) else None
     reads = any(judge.channel == REASONING for judge in asked.judges)
-    if not reads and thinking not in ("on", "low", "medium", "high"):
+    if not reads and asked.run.manifest.thinking not in ("on", "low", "medium", "high"):
         return None
     answered, hidden = judgements.reasoning_counts(connection, asked.run.id)
     if not hidden:
@@ -382,17 +380,15 @@ def _absent(key: str) -> str:
 def _facts(asked: Scope) -> dict[str, str]:
     """Everything about a run that its numbers depend on, apart from its model: words by name."""
     run, manifest = asked.run, asked.run.manifest
-    prompt, memory = _part(manifest, "prompt"), _part(manifest, "memory")
-    mitigation, sent = _part(manifest, "mitigation"), _part(manifest, "parameters")
-    template = _part(memory, "template")
+    memory, template = manifest.memory, manifest.memory.template
     labels = asked.labelling
     facts = {
         "what answers": "the simulator" if run.simulated else "a real model",
         "the dataset": f"{asked.dataset_name} {run.dataset_hash[:8]}",
         "the labels": f"{labels.id} by {labels.model}" if labels else "none",
-        "the prompt": f"level {run.prompt_level}, {str(prompt.get('sha256', UNRECORDED))[:12]}",
-        "the memory": f"{run.composition}, order {memory.get('order', 'fixed')}",
-        "the mitigation": str(mitigation.get("kind", "none")),
+        "the prompt": f"level {run.prompt_level}, {(manifest.prompt.sha256 or UNRECORDED)[:12]}",
+        "the memory": f"{run.composition}, order {memory.order}",
+        "the mitigation": manifest.mitigation.kind,
         "the number of samples": str(run.samples),
         "the seed": "none" if run.seed is None else str(run.seed),
         "the judge": asked.judge_text,
@@ -400,17 +396,12 @@ def _facts(asked: Scope) -> dict[str, str]:
         "which claims count": "grounded ones" if asked.grounded else "all full ones",
         "whose verdicts count": str(asked.verdicts),
     }
-    if template:
-        facts["the wording of memories"] = f"{template.get('level')}, {str(template.get('sha256', ''))[:8]}"
-    if run.composition != "full" or memory.get("order", "fixed") != "fixed":
-        facts["the memory"] += f", seed {memory.get('seed', 0)}"
-    facts.update({f"parameter {name}": json.dumps(value) for name, value in sent.items()})
+    if template is not None:
+        facts["the wording of memories"] = f"{template.level}, {template.sha256[:8]}"
+    if run.composition != "full" or memory.order != "fixed":
+        facts["the memory"] += f", seed {memory.seed}"
+    facts.update({f"parameter {name}": json.dumps(value) for name, value in manifest.parameters.items()})
     return facts
-
-
-def _part(manifest: Mapping[str, object], name: str) -> Mapping[str, object]:
-    part = manifest.get(name)
-    return part if isinstance(part, Mapping) else {}
 
 
 # ---- headline

@@ -14,7 +14,7 @@ from cimemories.flows.scope import Combine, Verdicts
 from cimemories.metrics.bootstrap import LEAST_USERS, RESAMPLES, SEED
 from cimemories.metrics.breakdown import dropped
 from cimemories.report.document import Basis, Block, Heading, LabelFacts, Points, Section, Text, all_label_facts
-from cimemories.report.record import part, sent
+from cimemories.report.record import sent
 from cimemories.seeds.published import load_published
 from cimemories.text import count, listed, percent
 
@@ -132,9 +132,9 @@ def _asked(line: Line) -> Iterable[str]:
     """How the messages of a run were asked for, without its model."""
     run = line.run
     memory = "the whole memory" if memory_words(run) == "full" else f"the memory {memory_words(run)}"
-    prompt = part(run.manifest, "prompt").get("sha256")
-    wording = f"the prompt of level {run.prompt_level}" + (f" (SHA-256 {str(prompt)[:12]})" if prompt else "")
-    server = part(run.manifest, "versions").get("server")
+    prompt = run.manifest.prompt.sha256
+    wording = f"the prompt of level {run.prompt_level}" + (f" (SHA-256 {prompt[:12]})" if prompt else "")
+    server = run.manifest.versions.get("server")
     served = f" The server said that it was version {server}." if server and not run.simulated else ""
     told = sent(line)
     parameters = "no parameters" if told == "none" else f"the parameters {told}"
@@ -250,7 +250,7 @@ def _missing(made: Basis, labels: list[LabelFacts]) -> Iterable[str]:
 
 
 def _software(made: Basis) -> Iterable[str]:
-    revisions = {str(part(line.run.manifest, "versions").get("revision", ""))[:12] for line in made.lines} - {""}
+    revisions = {str(line.run.manifest.versions.get("revision", ""))[:12] for line in made.lines} - {""}
     from_ = f" (runs made at revision {listed(sorted(revisions))})" if revisions else ""
     yield f"Numbers and figures were made with CIMemories Studio {__version__}{from_}."
     parts = [part_ for line in made.lines for part_ in line.scope.simulated]

@@ -14,6 +14,7 @@ from cimemories.evaluation.respond import CompositionError
 from cimemories.exchange.card import dataset_card
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.scope import Combine, Labels, Scope
+from cimemories.manifest import PromptPart
 from cimemories.report.document import SIMULATED, Basis, Block, Code, Facts, Heading, Markdown, Section, Text, sentence
 from cimemories.seeds import SeedError
 from cimemories.store import calls
@@ -34,7 +35,7 @@ def manifest(made: Basis) -> Section:
         with made.flows.store.read() as connection:
             sources = calls.origins(connection, [line.run.id])[line.run.id]
         blocks.append(Facts(_facts(line, sources)))
-        text = json.dumps(public(line.run.manifest), indent=1, sort_keys=True, ensure_ascii=False)
+        text = json.dumps(public(line.run.manifest.recorded), indent=1, sort_keys=True, ensure_ascii=False)
         blocks.append(Code(text, f"The whole manifest of {line.run.id}", folded=True))
     return Section("manifest", "Manifest", tuple(blocks))
 
@@ -57,14 +58,13 @@ def part(manifest: Mapping[str, object], name: str) -> Mapping[str, object]:
 
 def sent(line: Line) -> str:
     """The parameters as they were sent: 'max_tokens 1024, temperature 0.7'; 'none' where there was none."""
-    told = part(line.run.manifest, "parameters")
-    return ", ".join(f"{name} {json.dumps(value)}" for name, value in sorted(told.items())) or "none"
+    parameters = line.run.manifest.parameters
+    return ", ".join(f"{name} {json.dumps(value)}" for name, value in sorted(parameters.items())) or "none"
 
 
 def _facts(line: Line, sources: Sequence[Source]) -> tuple[tuple[str, str], ...]:
     run, kept = line.run, line.run.manifest
-    versions, prompt, memory = part(kept, "versions"), part(kept, "prompt"), part(kept, "memory")
-    template, server = part(memory, "template"), part(kept, "model")
+    versions, template = kept.versions, kept.memory.template or PromptPart()
     judges = ", ".join(
         f"{judge.name}{SIMULATED if judge.simulated else ''} (prompt {(judge.prompt_hash or 'none')[:12]}, "
         f"{', '.join(f'{k} {json.dumps(v)}' for k, v in sorted(judge.parameters.items())) or 'no parameters'})"
@@ -76,16 +76,16 @@ def _facts(line: Line, sources: Sequence[Source]) -> tuple[tuple[str, str], ...]
         ("Model", f"{run.model}{SIMULATED if run.simulated else ''}"),
         ("Endpoint", shown_address(run.endpoint)),
         ("Answers", "; ".join(shown_address(source.words()) for source in sources) or NOT_RECORDED),
-        ("Server", str(versions.get("server") or server.get("version") or NOT_RECORDED)),
+        ("Server", str(versions.get("server") or kept.model.version or NOT_RECORDED)),
         ("Versions", ", ".join(f"{k} {v}" for k, v in sorted(versions.items())) or NOT_RECORDED),
-        ("Prompt", f"level {run.prompt_level}, SHA-256 {prompt.get('sha256', NOT_RECORDED)}"),
+        ("Prompt", f"level {run.prompt_level}, SHA-256 {kept.prompt.sha256 or NOT_RECORDED}"),
         ("Memory", memory_words(run)),
-        ("Memory template", f"{template.get('level', NOT_RECORDED)}, SHA-256 {template.get('sha256', NOT_RECORDED)}"),
+        ("Memory template", f"{template.level or NOT_RECORDED}, SHA-256 {template.sha256 or NOT_RECORDED}"),
         ("Parameters as sent", sent(line)),
         ("Seed", "none was sent" if run.seed is None else str(run.seed)),
         ("Samples", str(run.samples)),
         ("Judges counted", judges),
-        ("Seeds folder", f"SHA-256 {kept.get('seeds_hash', NOT_RECORDED)}"),
+        ("Seeds folder", f"SHA-256 {kept.seeds_hash or NOT_RECORDED}"),
         ("Dataset", f"{line.scope.dataset_name}, content {run.dataset_hash}"),
         ("Labels", f"{line.scope.labelling.id}, {line.scope.labels_text}" if line.scope.labelling else "none"),
     )

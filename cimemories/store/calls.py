@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
+from cimemories.manifest import RunManifest, read_manifest
 from cimemories.model import ChatRequest, WorkKind
 from cimemories.store import work
 from cimemories.store.engine import (
@@ -58,10 +59,10 @@ class Learned:
     characters: float
 
 
-def manifests(connection: sa.Connection, limit: int = 40) -> list[tuple[str, dict[str, Any]]]:
+def manifests(connection: sa.Connection, limit: int = 40) -> list[tuple[str, RunManifest]]:
     """The newest runs as (id, manifest), the newest first."""
     rows = connection.execute(sa.select(run.c.id, run.c.manifest).order_by(run.c.created.desc()).limit(limit))
-    return [(row.id, json.loads(row.manifest)) for row in rows]
+    return [(row.id, read_manifest(row.manifest)) for row in rows]
 
 
 def learned(
@@ -799,15 +800,15 @@ def calls_by_model(connection: sa.Connection, run_ids: Sequence[str], since: str
 def cap_of(connection: sa.Connection, work_id: str) -> float | None:
     """What a run or a sweep may cost; None where there is no cap. Raises StoreError for work that is not there."""
     row = work.load(connection, work_id)
-    value = json.loads(row["manifest"]).get("cap") if work.kind_of(work_id) is WorkKind.RUN else row["cap"]
-    return None if value is None else float(value)
+    cap = read_manifest(row["manifest"]).cap if work.kind_of(work_id) is WorkKind.RUN else row["cap"]
+    return None if cap is None else float(cap)
 
 
 def set_cap(connection: sa.Connection, work_id: str, cap: float) -> None:
     """Give a run or a sweep another cap; what it was asked with stays in its manifest."""
     row = work.load(connection, work_id)
     if work.kind_of(work_id) is WorkKind.RUN:
-        manifest = canonical_json({**json.loads(row["manifest"]), "cap": cap})
+        manifest = canonical_json({**read_manifest(row["manifest"]).recorded, "cap": cap})
         connection.execute(sa.update(run).where(run.c.id == work_id).values(manifest=manifest))
     else:
         connection.execute(sa.update(sweep).where(sweep.c.id == work_id).values(cap=cap))

@@ -10,6 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from cimemories.manifest import RunManifest, read_manifest
 from cimemories.model import JudgementStatus, ResponseStatus, Reveal, WorkStatus
 from cimemories.store import calls, work
 from cimemories.store.engine import StoreError, canonical_json, insert_ignore, new_id, now, plain_name, storable
@@ -58,7 +59,8 @@ class ImportedResponse:
 def runs_with_file(connection: sa.Connection, sha256: str) -> list[str]:
     """The ids of the runs that were imported from these very bytes."""
     rows = connection.execute(sa.select(run.c.id, run.c.manifest).where(run.c.endpoint == IMPORTED).order_by(run.c.id))
-    return [row.id for row in rows if json.loads(row.manifest).get("imported", {}).get("sha256") == sha256]
+    imported = ((row.id, read_manifest(row.manifest).imported) for row in rows)
+    return [run_id for run_id, part in imported if part and part.sha256 == sha256]
 
 
 def add_responses(connection: sa.Connection, judges: dict[str, int], found: Sequence[ImportedResponse]) -> None:
@@ -306,7 +308,7 @@ class RunRow:
     seed: int | None
     prompt_level: str
     composition: str
-    manifest: dict[str, object]
+    manifest: RunManifest
     status: WorkStatus
     error: str | None
     created: str
@@ -466,7 +468,7 @@ def _rows(connection: sa.Connection, query: sa.Select) -> list[RunRow]:
             seed=row["seed"],
             prompt_level=row["prompt_level"],
             composition=row["composition"],
-            manifest=json.loads(row["manifest"]),
+            manifest=read_manifest(row["manifest"]),
             status=work.shown_status(row, _missing(responses[row["id"]], judged[row["id"]])),
             error=row["error"],
             created=row["created"],

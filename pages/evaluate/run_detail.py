@@ -303,8 +303,7 @@ def _judge_again(store: Store, row: RunRow) -> None:
             key=draft.key("with_check", default=False),
             help="One short call more for each message",
         )
-    asked = row.manifest.get("asked")
-    key_env = str(asked.get("api_key_env", "")) if isinstance(asked, dict) else ""
+    key_env = row.manifest.request.api_key_env if row.manifest.request else ""
     pressed = st.button("Judge", type="primary", icon=":material/gavel:", key=f"runs.again.start.{row.id}")
     draft.keep()
     if not pressed:
@@ -761,16 +760,15 @@ def draw(store: Store, row: RunRow) -> None:
         "Manifest: what exactly was run",
         ":material/receipt_long:",
         "runs.box.manifest",
-        lambda: st.json(visible_in(row.manifest)),
+        lambda: st.json(visible_in(row.manifest.recorded)),
     )
 
 
 def _what_it_is(row: RunRow) -> str:
     place = {IMPORTED: "from a file", "simulator": "in the simulator"}.get(row.endpoint, f"at {row.endpoint}")
     parts = [f"{row.model} {place}", f"prompt {row.prompt_level}", f"memory {memory_words(row)}"]
-    mitigation = row.manifest.get("mitigation")
-    kind = mitigation.get("kind") if isinstance(mitigation, dict) else None
-    parts += [f"mitigation {kind}"] if kind and kind != "none" else []
+    kind = row.manifest.mitigation.kind
+    parts += [f"mitigation {kind}"] if kind != "none" else []
     parts += [f"{count(row.samples, 'sample')} a context", row.id]
     return " · ".join(parts)
 
@@ -779,15 +777,14 @@ def _sources(store: Store, row: RunRow) -> safe.Html:
     """Who gave the answers that the run has so far."""
     with store.read() as connection:
         sources = calls.origins(connection, [row.id])[row.id]
-    fresh = "Drawn anew: no answer of other work serves it." if row.manifest.get("fresh") else ""
+    fresh = "Drawn anew: no answer of other work serves it." if row.manifest.fresh else ""
     several = len({source.model for source in sources}) > 1
     lines = [source.words() + (f", by {source.model}" if several else "") + "." for source in sources]
     return safe.tag("div", *(safe.tag("div", line, cls="ci-muted") for line in [fresh, *lines] if line))
 
 
 def _imported(row: RunRow) -> str:
-    origin = row.manifest.get("imported")
-    file = origin.get("file") if isinstance(origin, dict) else None
+    file = row.manifest.imported.file if row.manifest.imported else None
     named = f" ({file})" if file else ""
     return (
         f"This run was imported from a file{named}: its messages were written elsewhere, so what is missing cannot be "

@@ -32,6 +32,7 @@ from cimemories.compare.leaderboard import (
 from cimemories.compare.sweeps import SweepFigure, size_of, sweep_figures
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import Flows
+from cimemories.manifest import RunManifest
 from cimemories.model import ResponseStatus
 from cimemories.seeds.published import Axis
 from cimemories.store.engine import Store, StoreError, open_store
@@ -204,7 +205,7 @@ def test_figures_escape_what_runs_are_called(world: tuple[Store, list[str]], boa
 
 def changed(line: Line, run_id: str, asked: Mapping[str, object] | None = None, **values: object) -> Line:
     """The same line of another run."""
-    row = replace(line.run, id=run_id, manifest={"asked": asked or {}}, **values)  # type: ignore[arg-type]
+    row = replace(line.run, id=run_id, manifest=RunManifest.model_validate({"asked": asked or {}}), **values)  # type: ignore[arg-type]
     return replace(line, numbers=replace(line.numbers, scope=replace(line.scope, run=row)))
 
 

@@ -176,7 +176,7 @@ def test_prompt_levels_differ_and_a_prompt_file_is_kept_word_for_word(store: Sto
     assert all(" -> " in prompt for prompt in asked(store, run_id, "judge"))
     assert row_of(store, run_id).judgements == {"ok": 6}
     assert numbers(store, run_id)["completeness"] > 0
-    assert row_of(store, run_id).manifest["prompt"]["source"] == "published.yaml"
+    assert row_of(store, run_id).manifest.prompt.source == "published.yaml"
 
 
 def test_a_split_list_is_judged_as_the_whole_one(store: Store) -> None:

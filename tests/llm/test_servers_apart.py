@@ -262,7 +262,7 @@ def test_only_what_can_be_an_address_is_tied(small: Store) -> None:
 def as_before(store: Store, run_id: str) -> None:
     """Make of a run what it would be, had it been planned before servers were told apart."""
     row = row_of(store, run_id)
-    manifest: dict[str, Any] = dict(row.manifest)
+    manifest: dict[str, Any] = dict(row.manifest.recorded)
     manifest["model"] = {name: value for name, value in manifest["model"].items() if name not in ("identity", "root")}
     with store.write() as connection:
         connection.execute(sa.update(run).where(run.c.id == run_id).values(manifest=canonical_json(manifest)))

@@ -81,7 +81,7 @@ def test_a_run_with_a_gate_two_judges_and_a_random_memory_in_three_steps(store: 
     button(app, "Start the run").click().run()
     assert not app.exception
     (row,) = rows(store)
-    assert (row.composition, row.manifest["mitigation"]["kind"], row.samples) == ("random-5", "gate", SAMPLES)  # type: ignore[index]
+    assert (row.composition, row.manifest.mitigation.kind, row.samples) == ("random-5", "gate", SAMPLES)
     now = run_progress(store, row.id)
     expected = PLACES * SAMPLES
     assert [(s.kind, s.name, s.done, s.expected, s.missing) for s in now.stages] == [
@@ -125,7 +125,7 @@ def test_judged_again_only_judges_and_a_repetition_is_the_same(store: Store, at_
     button(app, "Repeat this run").click().run()
     assert not app.exception
     one, two = rows(store)
-    assert one.manifest["prompt"] == two.manifest["prompt"]
+    assert one.manifest.prompt == two.manifest.prompt
     assert two.responses == one.responses == {"ok": PLACES * SAMPLES}
     count, in_record = PLACES * SAMPLES, "of them were in the record"
     assert f"{count} of {count} messages come from the simulator" in said(app) and in_record in said(app)

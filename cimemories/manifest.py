@@ -1,0 +1,186 @@
+"""What a run was planned with, as its manifest records it: typed, and read the same from every version of it.
+
+    row.manifest.memory.order        # 'shuffled'; 'fixed' where the run is older than that setting
+    row.manifest.recorded            # the JSON object itself, for files and screens
+
+Manifests are only ever added to, so an old one lacks parts, and one from a newer version has more of them. A part that
+is missing, or that cannot be read, takes its default: reading a record never fails because of its manifests. What is
+written back or exported is `recorded` with its changes, never the typed values, so that unknown keys and the form of
+numbers stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+Json = dict[str, Any]
+
+
+class Part(BaseModel):
+    """An object in a manifest. Unknown keys are no error; a value of another type counts as not recorded."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+    _recorded: Json = PrivateAttr(default_factory=dict)
+
+    @property
+    def recorded(self) -> Json:
+        """The object as it stands in the record; empty for a part that is not there."""
+        return self._recorded
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep_recorded(cls, value: Any, read: ModelWrapValidatorHandler[Part]) -> Part:
+        part = read(value)
+        if isinstance(value, Mapping):
+            part._recorded = dict(value)
+        return part
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _default_where_unreadable(cls, value: Any, read: Callable[[Any], Any], info: ValidationInfo) -> Any:
+        try:
+            return read(value)
+        except ValidationError:
+            return cls.model_fields[str(info.field_name)].get_default(call_default_factory=True)
+
+
+class DatasetPart(Part):
+    name: str | None = None
+    hash: str | None = None
+    source: str | None = None
+
+
+class PromptPart(Part):
+    """A wording by its hash; the text itself is in the record's table of prompts."""
+
+    kind: str = ""
+    level: str = ""
+    sha256: str = ""
+    answers: str = ""
+    source: str = ""
+
+
+class ServerPart(Part):
+    """What a server said of itself when the run was planned, and how it takes requests."""
+
+    identity: str | None = None
+    simulated: bool | None = None  # None: older than the distinction, the run's own mark holds
+    n: bool = True  # takes several samples a request
+    json_schema: str = Field(default="json_schema", alias="schema")
+    version: str | None = None
+
+
+class ModelPart(ServerPart):
+    """The model under test and its server."""
+
+    name: str = ""
+    endpoint: str = ""
+    prices: Json | None = None
+
+
+class JudgePart(Part):
+    """A judge as it was asked for, and its server. prompt_sha256: all that the first version kept of its wording."""
+
+    kind: str = ""
+    model: str = ""
+    base_url: str = ""
+    api_key_env: str = ""
+    max_tokens: int | None = None
+    channel: str = "message"
+    split: int | None = None
+    json_schema: str | None = Field(default=None, alias="schema")
+    simulated: bool = False
+    server: ServerPart | None = None
+    prompt: PromptPart | None = None
+    prompt_sha256: str | None = None
+    prices: Json | None = None
+    parameters: Json = {}
+
+
+class MemoryPart(Part):
+    """What the assistant held. labels: where those came from that the memory was composed by."""
+
+    composition: str = "full"
+    order: str = "fixed"
+    seed: int = 0
+    template: PromptPart | None = None
+    labels: Json | None = None
+
+
+class MitigationPart(Part):
+    kind: str = "none"
+    prompt: PromptPart | None = None
+
+
+class RequestPart(Part):
+    """What the person asked for, field by field of a RunSpec: `recorded` has those that are not named here."""
+
+    api_key_env: str = ""
+    timeout: float = 120.0
+    thinking: str = "default"
+    preset: str | None = None
+    more_judges: list[Json] = []
+
+
+class ImportPart(Part):
+    """The file that an imported run came from. own: what the file said of the run."""
+
+    file: str | None = None
+    sha256: str | None = None
+    own: Json | None = None
+
+
+class RunManifest(Part):
+    """Everything that shaped a run. request: None for an imported run, whose request nobody knows."""
+
+    dataset: DatasetPart = DatasetPart()
+    model: ModelPart = ModelPart()
+    prompt: PromptPart = PromptPart()
+    memory: MemoryPart = MemoryPart()
+    mitigation: MitigationPart = MitigationPart()
+    parameters: Json = {}  # of each request, as sent
+    judge: JudgePart = JudgePart()  # the first one
+    all_judges: list[JudgePart] = Field(default=[], alias="judges")
+    check: str | None = None
+    cap: float | None = None
+    fresh: bool = False
+    seeds_hash: str | None = None
+    request: RequestPart | None = Field(default=None, alias="asked")
+    versions: Json = {}
+    imported: ImportPart | None = None
+
+    @property
+    def judges(self) -> list[JudgePart]:
+        """The judges, the first one first. Before several could judge, a manifest had `judge` alone."""
+        return self.all_judges or ([self.judge] if self.judge.kind else [])
+
+    @property
+    def thinking(self) -> str:
+        """How much the model was asked to think: on, off, low, medium, high; default, where nothing was sent."""
+        return self.request.thinking if self.request else "default"
+
+    @field_validator("all_judges", mode="before")
+    @classmethod
+    def _objects(cls, value: Any) -> Any:
+        return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else value
+
+
+@lru_cache(maxsize=1024)  # a list of runs is read at every click; one manifest takes 80 microseconds
+def read_manifest(text: str) -> RunManifest:
+    """The manifest in a column of the record. It is shared: do not change its `recorded`."""
+    return RunManifest.model_validate(json.loads(text))
