@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from cimemories.flows.labels import default_labelling
-from cimemories.store import datasets, decisions, labellings, runs, upkeep, work
+from cimemories.store import calls, datasets, decisions, judgements, labellings, runs, upkeep, work
+from cimemories.store.calls import ServerId, Source, Tie
 from cimemories.store.datasets import DatasetRow, Hit, ProfileRecord, Summary
 from cimemories.store.decisions import Newest
 from cimemories.store.engine import Store
+from cimemories.store.judgements import JudgeRow
 from cimemories.store.labellings import LabellingRow
-from cimemories.store.runs import RunRow
+from cimemories.store.runs import RunRow, SweepRow
 from cimemories.store.tables import profile
 from cimemories.store.upkeep import Deletion
 
@@ -95,13 +97,79 @@ def search_profiles(
         return datasets.search_profiles(connection, dataset_id, text, domains=domains, profiles=profiles, limit=limit)
 
 
+def all_runs(store: Store) -> list[RunRow]:
+    """Every run, oldest first."""
+    with store.read() as connection:
+        return runs.all_rows(connection)
+
+
+def all_sweeps(store: Store) -> list[SweepRow]:
+    """Every sweep, oldest first."""
+    with store.read() as connection:
+        return runs.all_sweeps(connection)
+
+
+def run_of(store: Store, run_id: str) -> RunRow:
+    """A run as it is now. Raises StoreError where it is gone."""
+    with store.read() as connection:
+        return runs.named(connection, run_id)
+
+
+def judges_of(store: Store, run_id: str) -> list[JudgeRow]:
+    """The judges that say what a run's messages reveal, the one that numbers rest on first."""
+    with store.read() as connection:
+        return judgements.of_run(connection, run_id)
+
+
+def sources_of(store: Store, run_id: str) -> list[Source]:
+    """Which servers gave the answers that a run has so far; empty where it has no calls."""
+    with store.read() as connection:
+        return calls.origins(connection, [run_id])[run_id]
+
+
+def verdicts_on(store: Store, run_id: str) -> int:
+    """How many verdicts people have given on a run's judgements, taken back ones included."""
+    with store.read() as connection:
+        return upkeep.verdicts_on(connection, [run_id])
+
+
+def known_servers(store: Store) -> tuple[list[ServerId], list[Tie]]:
+    """The servers that work was planned on, and which of them people say are the same."""
+    with store.read() as connection:
+        return calls.known(connection), calls.ties(connection)
+
+
+def tie_servers(store: Store, one: str, other: str, author: str) -> None:
+    """Say that two addresses are the same server. Raises StoreError as calls.tie does."""
+    with store.write() as connection:
+        calls.tie(connection, one, other, author)
+
+
+def untie_servers(store: Store, tie: Tie) -> None:
+    """Take that back."""
+    with store.write() as connection:
+        calls.untie(connection, tie.first, tie.second)
+
+
 def deletion_of(store: Store, dataset_name: str) -> Deletion:
     """What deleting a dataset takes along. Raises StoreError where there is none of that name."""
     with store.read() as connection:
         return upkeep.of_dataset(connection, dataset_name)
 
 
+def deletion_of_work(store: Store, work_id: str) -> Deletion:
+    """What deleting a run, sweep, labelling or generation takes along. Raises StoreError where it must stay."""
+    with store.read() as connection:
+        return upkeep.of_work(connection, work_id)
+
+
+def pause(store: Store, work_id: str) -> None:
+    """Ask the worker of a run, sweep, labelling or generation to stop once the calls in flight have ended."""
+    with store.write() as connection:
+        work.request_pause(connection, work_id)
+
+
 def cancel(store: Store, work_id: str) -> None:
-    """Ask the worker of a run, labelling or generation to stop; where none lives it is cancelled at once."""
+    """Ask the worker of a run, sweep, labelling or generation to stop; where none lives it is cancelled at once."""
     with store.write() as connection:
         work.request_cancel(connection, work_id)

@@ -7,9 +7,9 @@ from dataclasses import replace
 import streamlit as st
 
 from cimemories.agreement import judge_audit
+from cimemories.flows import catalogue
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import Scope, Verdicts, resolve_scope
-from cimemories.store import judgements, runs
 from cimemories.store.audits import SliceRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.judgements import JudgeRow
@@ -29,8 +29,7 @@ def _run(rows: list[RunRow]) -> str:
 
 
 def _judge(store: Store, run_id: str) -> JudgeRow | None:
-    with store.read() as connection:
-        judges = {judge.id: judge for judge in judgements.of_run(connection, run_id)}
+    judges = {judge.id: judge for judge in catalogue.judges_of(store, run_id)}
     chosen = page.select(
         "Judge",
         list(judges),
@@ -54,8 +53,7 @@ def _simulated(asked: Scope) -> bool:
 
 def main() -> None:
     store = shared_store()
-    with store.read() as connection:
-        rows = runs.all_rows(connection)
+    rows = catalogue.all_runs(store)
     if not rows:
         why = "An audit asks people what messages reveal and holds the judge to it. It takes a run to have messages."
         page.no_runs(TITLE, "Nothing has been judged yet", why)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import groupby
 
 import pandas as pd
@@ -11,6 +10,7 @@ import streamlit as st
 
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import Scope
+from cimemories.review.auditing import audit_state, card_id, flow_of, record_audit, slice_flows
 from cimemories.review.sampling import (
     ASSUMED,
     CLAIMED,
@@ -23,8 +23,7 @@ from cimemories.review.sampling import (
     draw_audit_slice,
 )
 from cimemories.review.sampling import audit_population as population_of
-from cimemories.store import audits, reviews
-from cimemories.store.audits import AuditVerdict, Flow, Said, SliceItem, SliceRow
+from cimemories.store.audits import AuditVerdict, SliceRow
 from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.text import count, percent
 from cimemories.ui import page, safe, tables, url, workbench
@@ -155,9 +154,8 @@ def draw(store: Store, asked: Scope, chosen: SliceRow, me: str, audited: int) ->
 
 
 def _work(store: Store, asked: Scope, chosen: SliceRow, me: str, audited: int) -> None:
-    above = (
-        st.container()
-    )  # there with or without a message, so that the queue below keeps its position and is not reset
+    # There with or without a message, so that the queue below keeps its position and is not reset.
+    above = st.container()
     if store.read_only:
         page.notice("Judgements cannot be decided in a read-only workspace. Copy it to a folder that can be written.")
         return
@@ -187,9 +185,7 @@ def _queue(store: Store, asked: Scope, chosen: SliceRow, me: str) -> int:
     """
     owner = content_hash([str(store.engine.url), str(store.workspace.absolute()), asked.run.id, asked.run.created, me])
     workbench.own(KEY, owner, me)
-    with store.read() as connection:
-        items = audits.slice_items(connection, chosen.id)
-    by_flow = {_flow(item): item for item in items}
+    flows = slice_flows(store, chosen.id)
     events = workbench.heard(KEY)
     recorded: set[str] = set()
     gone: set[str] = set()
@@ -197,23 +193,19 @@ def _queue(store: Store, asked: Scope, chosen: SliceRow, me: str) -> int:
         if who is None:
             continue
         said = list(group)
-        done = record(store, asked.run.dataset, who, said, by_flow)
+        done = record_audit(store, asked.run.dataset, who, said, flows)
         recorded |= {event.uid for event in said} - done.gone
         gone |= done.gone
         if done.back is not None:
             st.session_state[_START] = card_id(done.back)
     workbench.confirm(KEY, recorded, gone)
-    with store.read() as connection:
-        of_run = audits.of_run(connection, asked.run.id)
-    mine = audits.standing(item for item in of_run if item.annotator == me)
-    known = len(by_flow.keys() & audits.standing(of_run).keys())
+    state = audit_state(store, asked.run.id, flows, me)
     skipped: dict[str, str] = st.session_state.setdefault(_SKIPPED, {})
     _skip(skipped, events)
     later = set(skipped.values())
-    undecided = [flow for flow in by_flow if flow not in mine]
-    ordered = sorted(undecided, key=lambda flow: card_id(flow) in later)
+    ordered = sorted(state.undecided, key=lambda flow: card_id(flow) in later)
     start = flow_of(st.session_state.get(_START) or "")
-    shown = ordered[:HELD] if start not in by_flow else list(dict.fromkeys([start, *ordered[:HELD]]))
+    shown = ordered[:HELD] if start not in flows else list(dict.fromkeys([start, *ordered[:HELD]]))
     workbench.draw(
         [_card(item, asked) for item in audit_items(store, asked.judge.id, shown)],
         key=KEY,
@@ -221,29 +213,14 @@ def _queue(store: Store, asked: Scope, chosen: SliceRow, me: str) -> int:
         owner=owner,
         keys=KEYS,
         blind=_blind(),
-        done=len(by_flow) - len(undecided),
-        total=len(by_flow),
+        done=state.total - len(state.undecided),
+        total=state.total,
         start=st.session_state.get(_START),
         flags=False,
         empty="You have audited this whole slice: the figures are below.",
         hiding="The judge's claim and quote are hidden until you answer.",
     )
-    return known
-
-
-def _flow(item: SliceItem) -> Flow:
-    return item.response or 0, item.attribute
-
-
-def card_id(flow: Flow) -> str:
-    """What a card of the queue is known by."""
-    return f"{flow[0]}.{flow[1]}"
-
-
-def flow_of(card: str) -> Flow:
-    """The (response id, attribute id) that a card is about; (0, 0), which is none, where its id names none."""
-    first, _, second = card.partition(".")
-    return (int(first), int(second)) if first.isdigit() and second.isdigit() else (0, 0)
+    return state.audited
 
 
 def _blind() -> bool:
@@ -252,52 +229,6 @@ def _blind() -> bool:
     if said is not None:
         url.put(blind=1 if said else 0)
     return url.get("blind") != "0"
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """back: the flow that an undo of something said before the page was opened leads back to. gone: uids of events that
-    the record cannot hold: their run has been deleted meanwhile."""
-
-    back: Flow | None
-    gone: frozenset[str]
-
-
-def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event], flows: Collection[Flow]) -> Recorded:
-    """Record events in their order, in one transaction, each once however often it comes; those of a slice that was on
-    the screen before this one (`flows`) too.
-
-    Raises StoreError where nothing could be written: then nothing was, and the browser still holds all of it.
-    """
-    back: Flow | None = None
-    gone: set[str] = set()
-    verdicts = {str(verdict): verdict for verdict in AuditVerdict}
-    with store.write() as connection:
-        owners = audits.datasets_of(connection, (flow_of(event.card)[0] for event in events))
-        for event in events:
-            flow = flow_of(event.card)
-            owner = owners.get(flow[0])  # none: the run has been deleted meanwhile, and its messages with it
-            if event.kind == "undo" and event.of is None:
-                if not audits.is_known(connection, dataset_id, event.uid):
-                    last = audits.last_said(connection, dataset_id, annotator, flows)
-                    if last is not None and audits.undo(connection, dataset_id, annotator, last.uid, event.uid):
-                        back = last.flow
-            elif owner is None:
-                gone.add(event.uid)
-            elif event.kind == "undo" and event.of is not None:
-                audits.undo(connection, owner, annotator, event.of, event.uid)
-            elif event.kind == "say":
-                verdict = verdicts.get(event.says or "")
-                if verdict is None:
-                    gone.add(event.uid)
-                else:
-                    said = Said(*flow, verdict, uid=event.uid, seconds=event.seconds, blind=event.blind)
-                    audits.add_all(connection, owner, annotator, [said])
-            elif event.kind == "comment" and event.text.strip():
-                context, _ = audits.places(connection, [flow])[flow]
-                words = f"{event.text} (response {flow[0]})"
-                reviews.add_comment(connection, owner, annotator, flow[1], context, words, event.uid)
-    return Recorded(back, frozenset(gone))
 
 
 def _skip(skipped: dict[str, str], events: Sequence[Event]) -> None:

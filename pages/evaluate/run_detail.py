@@ -30,6 +30,7 @@ from cimemories.evaluation.planning import (
 )
 from cimemories.evaluation.respond import CompositionError
 from cimemories.exchange.exporting import export_run
+from cimemories.flows import catalogue
 from cimemories.flows.progress import (
     ACTIVE,
     CHECK,
@@ -53,7 +54,7 @@ from cimemories.metrics.headline import labeller_warning, run_warnings
 from cimemories.model import ResponseStatus, WorkStatus
 from cimemories.seeds.reading import SeedError
 from cimemories.simulator.policy import SimulatorError
-from cimemories.store import calls, judgements, runs, upkeep, work
+from cimemories.store import upkeep
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import IMPORTED, RunRow
 from cimemories.text import count, percent, visible, visible_in
@@ -378,8 +379,7 @@ class _Ready:
 
 
 def _export(store: Store, row: RunRow) -> None:
-    with store.read() as connection:
-        readers = judgements.of_run(connection, row.id)
+    readers = catalogue.judges_of(store, row.id)
     judges = {judge.id: judge_title(judge, readers) for judge in readers}
     left, right = st.columns(2, gap="large")
     with left:
@@ -433,8 +433,7 @@ def _prepare(store: Store, row: RunRow, what: str, of: int | str | None) -> None
         page.error("The file was not written.", sentence(problem))
         return
     # A batch file counts as a change of its own, since what the record held was settled on the way.
-    with store.read() as connection:
-        revision = runs.named(connection, row.id).revision
+    revision = catalogue.run_of(store, row.id).revision
     st.session_state[_READY] = _Ready((row.id, revision, what, of), path.name, path, notes)
     if revision != row.revision:
         st.rerun()
@@ -463,15 +462,11 @@ def _offer(asked: tuple[object, ...]) -> None:
 
 def _delete(store: Store, row: RunRow) -> None:
     safe.inline("The run, its messages and judgements go. Recorded calls stay and would serve a new run.")
-    with store.read() as connection:
-        verdicts = upkeep.verdicts_on(connection, [row.id])
-    if verdicts:
+    if verdicts := catalogue.verdicts_on(store, row.id):
         safe.inline(f"So do {verdicts:,} verdicts of people on its judgements.")
     if st.button("Delete this run", type="primary", key=f"runs.delete.{row.id}"):
         try:
-            with store.read() as connection:
-                planned = upkeep.of_work(connection, row.id)
-            upkeep.delete(store, planned)
+            upkeep.delete(store, catalogue.deletion_of_work(store, row.id))
         except StoreError as problem:
             page.error("The run was not deleted.", str(problem))
             return
@@ -535,17 +530,13 @@ def raise_and_resume(store: Store, work_id: str, cost: Cost) -> None:
 
 
 def _stop(store: Store, row: RunRow, now: RunProgress) -> None:
-    def request(how: Callable[..., None]) -> None:
-        with store.write() as connection:
-            how(connection, row.id)
-
     pause, cancel, why = st.columns([1, 1, 6], vertical_alignment="center")
     with pause:
         _button(
             "Pause",
             ":material/pause_circle:",
             f"runs.pause.{row.id}",
-            lambda: request(work.request_pause),
+            lambda: catalogue.pause(store, row.id),
             disabled=now.status in (WorkStatus.PAUSING, WorkStatus.CANCELLING),
         )
     with cancel:
@@ -553,7 +544,7 @@ def _stop(store: Store, row: RunRow, now: RunProgress) -> None:
             "Cancel",
             ":material/stop_circle:",
             f"runs.cancel.{row.id}",
-            lambda: request(work.request_cancel),
+            lambda: catalogue.cancel(store, row.id),
             disabled=now.status == WorkStatus.CANCELLING,
         )
     with why:
@@ -775,8 +766,7 @@ def _what_it_is(row: RunRow) -> str:
 
 def _sources(store: Store, row: RunRow) -> safe.Html:
     """Who gave the answers that the run has so far."""
-    with store.read() as connection:
-        sources = calls.origins(connection, [row.id])[row.id]
+    sources = catalogue.sources_of(store, row.id)
     fresh = "Drawn anew: no answer of other work serves it." if row.manifest.fresh else ""
     several = len({source.model for source in sources}) > 1
     lines = [source.words() + (f", by {source.model}" if several else "") + "." for source in sources]

@@ -10,6 +10,7 @@ from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.estimates import Estimate, StageEstimate, estimate
 from cimemories.evaluation.planning import MESSAGE_TOKENS, THINKING, JudgeSpec, Memory, RunSpec, Server, look_up, plan
 from cimemories.files import uploaded
+from cimemories.flows import catalogue
 from cimemories.flows.labels import default_labelling
 from cimemories.flows.progress import in_words
 from cimemories.labels.whatif import effective_labels
@@ -19,7 +20,6 @@ from cimemories.seeds.presets import Kind, Preset, Sampling, load_presets
 from cimemories.seeds.prompts import Prompt, PromptFile, levels, read_prompt_file
 from cimemories.seeds.reading import LARGEST_FILE, SeedError
 from cimemories.simulator.policy import SimulatorError
-from cimemories.store import datasets
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.text import count
@@ -718,8 +718,7 @@ PER = "For a million tokens"
 
 def draw_plan(store: Store, draft: Draft) -> None:
     """What it is, what it costs, and the button that starts it."""
-    with store.read() as connection:
-        data = datasets.all_rows(connection)
+    data = catalogue.all_datasets(store)
     left, right = st.columns([2, 3], gap="large")
     try:
         with right:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from cimemories.store import calls
+from cimemories.flows import catalogue
 from cimemories.store.calls import NOT_KNOWN, Tie
 from cimemories.store.engine import Store, StoreError
 from cimemories.ui import annotator, page, safe
@@ -19,8 +19,7 @@ EXPLAINED = (
 def draw(store: Store) -> None:
     """The servers, what people said, and the form to say more."""
     safe.inline(EXPLAINED, muted=True)
-    with store.read() as connection:
-        known, ties = calls.known(connection), calls.ties(connection)
+    known, ties = catalogue.known_servers(store)
     if known:
         safe.show(safe.tag("div", *(safe.tag("div", item.text, cls="ci-line") for item in known)))
     else:
@@ -62,15 +61,13 @@ def _tie(store: Store, tie: Tie) -> None:
         safe.inline(said)
     with act:
         if st.button("Take it back", key=f"run_servers.same.undo.{tie.first}.{tie.second}", width="stretch"):
-            with store.write() as connection:
-                calls.untie(connection, tie.first, tie.second)
+            catalogue.untie_servers(store, tie)
             st.rerun()
 
 
 def _say(store: Store, first: str, second: str) -> None:
     try:
-        with store.write() as connection:
-            calls.tie(connection, first, second, annotator.name() or "the app")
+        catalogue.tie_servers(store, first, second, annotator.name() or "the app")
     except StoreError as problem:
         text = str(problem)
         page.error(f"{text[:1].upper()}{text[1:]}")

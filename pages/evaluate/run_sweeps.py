@@ -16,6 +16,7 @@ from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.planning import MESSAGE_TOKENS, SERVERS_LIMIT, THINKING
 from cimemories.evaluation.sweeps import SweepEstimate, SweepSpec, check_sweep, estimate_sweep, plan, read_sweep
 from cimemories.files import uploaded
+from cimemories.flows import catalogue
 from cimemories.flows.progress import ACTIVE, RESUMABLE
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV
@@ -23,7 +24,6 @@ from cimemories.llm.worker import SIMULATOR
 from cimemories.model import WorkStatus
 from cimemories.seeds.prompts import levels
 from cimemories.seeds.reading import LARGEST_FILE, SeedError
-from cimemories.store import runs, work
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import RETRIABLE, SweepRow
@@ -341,8 +341,7 @@ LOOK = "3s"
 
 def draw(store: Store, data: list[DatasetRow]) -> None:
     """The list, the chosen sweep, and the form of a new one."""
-    with store.read() as connection:
-        rows = list(reversed(runs.all_sweeps(connection)))
+    rows = catalogue.all_sweeps(store)[::-1]
     if not rows:
         safe.inline(
             "No sweep yet. A sweep is many runs planned together, models by prompt levels by memories by mitigations, "
@@ -453,9 +452,9 @@ def _controls(store: Store, found: SweepTable) -> None:
         if row.status in ACTIVE:
             stopping = row.status in (WorkStatus.PAUSING, WorkStatus.CANCELLING)
             if st.button("Pause", icon=":material/pause_circle:", key=f"sweeps.pause.{row.id}", disabled=stopping):
-                act = work.request_pause
+                act = catalogue.pause
             if st.button("Cancel", icon=":material/stop_circle:", key=f"sweeps.cancel.{row.id}", disabled=stopping):
-                act = work.request_cancel
+                act = catalogue.cancel
         elif (
             not capped
             and (row.status in RESUMABLE or again)
@@ -475,8 +474,7 @@ def _controls(store: Store, found: SweepTable) -> None:
         with st.popover("YAML", icon=":material/data_object:"):
             show_yaml(row.spec, f"sweeps.yaml.{row.id}")
     if act is not None:
-        with store.write() as connection:
-            act(connection, row.id)
+        act(store, row.id)
         st.rerun()
 
 

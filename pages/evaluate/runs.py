@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from cimemories.flows import catalogue
 from cimemories.flows.progress import ACTIVE
-from cimemories.store import datasets, runs
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, shared_store
 from cimemories.store.runs import RunRow
@@ -20,9 +20,7 @@ TABS = {LIST: "Runs", NEW: "New run", SWEEPS: "Sweeps", SERVERS: "Servers"}
 
 def draw() -> None:
     store = shared_store()
-    with store.read() as connection:
-        rows = list(reversed(runs.all_rows(connection)))
-        data = datasets.all_rows(connection)
+    rows, data = catalogue.all_runs(store)[::-1], catalogue.all_datasets(store)
     active = sum(row.status in ACTIVE for row in rows)
     number = count(len(rows), "run")
     takeaway = f"{number} in this workspace, {active} at work." if rows else "No run yet."

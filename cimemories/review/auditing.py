@@ -1,0 +1,120 @@
+"""What people say of a slice of a judge audit, recorded, and how far the slice has come."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cimemories.store import audits, reviews
+from cimemories.store.audits import AuditVerdict, Flow, Said, SliceItem
+from cimemories.store.engine import Store
+
+
+class AuditEvent(Protocol):
+    """One thing that somebody said at the workbench: kind `say`, `undo`, `comment` or `skip` of the item on a card.
+
+    says: the verdict of a `say`. of: the uid of the event that an undo takes back, None for the last one of before the
+    page was opened.
+    """
+
+    @property
+    def uid(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def card(self) -> str: ...
+    @property
+    def says(self) -> str | None: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def blind(self) -> bool: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def of(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """back: the flow that an undo of something said before the page was opened leads back to. gone: uids of events that
+    the record cannot hold: their run has been deleted meanwhile."""
+
+    back: Flow | None
+    gone: frozenset[str]
+
+
+@dataclass(frozen=True)
+class AuditState:
+    """A slice as one reviewer sees it. undecided: the items without a verdict of theirs, in the slice's order; audited:
+    how many of the slice's `total` items anybody has given a verdict on."""
+
+    undecided: list[Flow]
+    audited: int
+    total: int
+
+
+def card_id(flow: Flow) -> str:
+    """What a card of the queue is known by."""
+    return f"{flow[0]}.{flow[1]}"
+
+
+def flow_of(card: str) -> Flow:
+    """The (response id, attribute id) that a card is about; (0, 0), which is none, where its id names none."""
+    first, _, second = card.partition(".")
+    return (int(first), int(second)) if first.isdigit() and second.isdigit() else (0, 0)
+
+
+def slice_flows(store: Store, slice_id: int) -> dict[Flow, SliceItem]:
+    """The items of a slice by the flow that they are about, in their order."""
+    with store.read() as connection:
+        return {(item.response or 0, item.attribute): item for item in audits.slice_items(connection, slice_id)}
+
+
+def audit_state(store: Store, run_id: str, flows: Mapping[Flow, SliceItem], annotator: str) -> AuditState:
+    """How far these items have come, for this reviewer and in all."""
+    with store.read() as connection:
+        of_run = audits.of_run(connection, run_id)
+    mine = audits.standing(item for item in of_run if item.annotator == annotator)
+    audited = len(flows.keys() & audits.standing(of_run).keys())
+    return AuditState([flow for flow in flows if flow not in mine], audited, len(flows))
+
+
+def record_audit(
+    store: Store, dataset_id: int, annotator: str, events: Sequence[AuditEvent], flows: Collection[Flow]
+) -> Recorded:
+    """Record events in their order, in one transaction, each once however often it comes; those of a slice that was on
+    the screen before this one (`flows`) too.
+
+    Raises StoreError where nothing could be written: then nothing was, and the browser still holds all of it.
+    """
+    back: Flow | None = None
+    gone: set[str] = set()
+    verdicts = {str(verdict): verdict for verdict in AuditVerdict}
+    with store.write() as connection:
+        owners = audits.datasets_of(connection, (flow_of(event.card)[0] for event in events))
+        for event in events:
+            flow = flow_of(event.card)
+            owner = owners.get(flow[0])  # none: the run has been deleted meanwhile, and its messages with it
+            if event.kind == "undo" and event.of is None:
+                if not audits.is_known(connection, dataset_id, event.uid):
+                    last = audits.last_said(connection, dataset_id, annotator, flows)
+                    if last is not None and audits.undo(connection, dataset_id, annotator, last.uid, event.uid):
+                        back = last.flow
+            elif owner is None:
+                gone.add(event.uid)
+            elif event.kind == "undo" and event.of is not None:
+                audits.undo(connection, owner, annotator, event.of, event.uid)
+            elif event.kind == "say":
+                verdict = verdicts.get(event.says or "")
+                if verdict is None:
+                    gone.add(event.uid)
+                else:
+                    said = Said(*flow, verdict, uid=event.uid, seconds=event.seconds, blind=event.blind)
+                    audits.add_all(connection, owner, annotator, [said])
+            elif event.kind == "comment" and event.text.strip():
+                context, _ = audits.places(connection, [flow])[flow]
+                comment = f"{event.text} (response {flow[0]})"
+                reviews.add_comment(connection, owner, annotator, flow[1], context, comment, event.uid)
+    return Recorded(back, frozenset(gone))
