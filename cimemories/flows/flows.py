@@ -61,7 +61,7 @@ def flow_parts(connection: sa.Connection, asked: Scope) -> dict[str, pd.DataFram
     counts = {"level": "first", "expected": "sum", "draws": "sum"}
     planned = by_memory.groupby(PLACE, as_index=False, sort=False).agg(counts)
     attributes = _attributes(connection, planned)
-    told = judgements.reveal_counts_by_judges(connection, run_id, asked.judge_ids, asked.need, grounded=asked.grounded)
+    told = judgements.reveal_counts(connection, run_id, asked.judge_ids, asked.need, grounded=asked.grounded)
     revealed = frame_of(told, ["attribute", "context", "memory", "reveals"])
     revealed = _on_what_was_held(revealed, held)
     if asked.verdicts == Verdicts.PEOPLE:

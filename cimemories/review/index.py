@@ -437,10 +437,10 @@ def _revealed(
     profiles = {int(i): n for n, i in enumerate(shape.profile_ids)}
     contexts = {int(i): n for n, i in enumerate(shape.context_ids)}
     for run_id, _, judge_id in ran:
-        for row in judgements.draws_by_context(connection, run_id, judge_id):
+        for row in judgements.judged_draws(connection, run_id, [judge_id]):
             if row.profile in profiles and row.context in contexts:
                 towards[profiles[row.profile], contexts[row.context]] += row.draws
-        for rows in _pieces(judgements.reveal_counts(connection, run_id, judge_id)):
+        for rows in _pieces(judgements.reveal_counts(connection, run_id, [judge_id])):
             at = shape.locate([r.attribute for r in rows], [r.context for r in rows])
             told = np.array([r.reveals for r in rows], np.int32)
             np.add.at(reveals, at[at >= 0], told[at >= 0])

@@ -88,7 +88,7 @@ def judged_by_all(connection: sa.Connection, run_id: str, judge_ids: Sequence[in
     return int(connection.execute(query).scalar_one())
 
 
-def reveal_counts_by_judges(
+def reveal_counts(
     connection: sa.Connection, run_id: str, judge_ids: Sequence[int], need: int = 1, *, grounded: bool = False
 ) -> sa.CursorResult[tuple]:
     """In how many responses that all of these judges have judged at least `need` of them claim an attribute in full
@@ -455,6 +455,11 @@ def settle(
     else:
         judgement_id = there.id
         connection.execute(sa.update(judgement).where(judgement.c.id == judgement_id).values(**values))
+    add_reveals(connection, [(judgement_id, item) for item in reveals])
+
+
+def add_reveals(connection: sa.Connection, found: Iterable[tuple[int, Reveal]]) -> None:
+    """Write what judgements found: (judgement, reveal) pairs."""
     rows = [
         {
             "judgement": judgement_id,
@@ -465,31 +470,10 @@ def settle(
             "grounded": item.grounded,
             "strength": str(item.strength),
         }
-        for item in reveals
+        for judgement_id, item in found
     ]
     if rows:
         connection.execute(sa.insert(reveal), rows)
-
-
-def draws_by_context(connection: sa.Connection, run_id: str, judge_id_: int) -> sa.CursorResult[tuple]:
-    """Judged samples by (profile, context, level): columns profile, context, level, draws."""
-    return connection.execute(
-        sa.select(response.c.profile, response.c.context, response.c.level, sa.func.count().label("draws"))
-        .join(judgement, judgement.c.response == response.c.id)
-        .where(*_judged(run_id, judge_id_))
-        .group_by(response.c.profile, response.c.context, response.c.level)
-    )
-
-
-def reveal_counts(connection: sa.Connection, run_id: str, judge_id_: int) -> sa.CursorResult[tuple]:
-    """Full reveals by (attribute, context, level): columns attribute, context, level, reveals."""
-    return connection.execute(
-        sa.select(reveal.c.attribute, response.c.context, response.c.level, sa.func.count().label("reveals"))
-        .join(judgement, reveal.c.judgement == judgement.c.id)
-        .join(response, judgement.c.response == response.c.id)
-        .where(*_judged(run_id, judge_id_), reveal.c.strength == Strength.FULL)
-        .group_by(reveal.c.attribute, response.c.context, response.c.level)
-    )
 
 
 def claims(
@@ -499,9 +483,8 @@ def claims(
 
     A response in which it found nothing has an empty entry; one that it has no judgement of has none.
     """
-    ids = sorted(set(response_ids))
     found: dict[int, dict[int, tuple[Strength, Span | None, str]]] = {}
-    for part in (ids[start : start + CHUNK] for start in range(0, len(ids), CHUNK)):
+    for part in _chunks(response_ids):
         judged = judgement.c.judge == judge_id_, judgement.c.status == JudgementStatus.OK
         query = (
             sa.select(judgement.c.response, reveal)
@@ -514,40 +497,6 @@ def claims(
                 span = Span(row["start"], row["end"]) if row["grounded"] else None
                 of_response[int(row["attribute"])] = Strength(row["strength"]), span, str(row["quote"])
     return found
-
-
-def claimed(connection: sa.Connection, run_id: str, judge_id_: int) -> sa.CursorResult[tuple]:
-    """Every claim of a judge in a run, of any strength: columns response, attribute, context,
-    strength; ordered."""
-    return connection.execute(
-        sa.select(judgement.c.response, reveal.c.attribute, response.c.context, reveal.c.strength)
-        .join(judgement, reveal.c.judgement == judgement.c.id)
-        .join(response, judgement.c.response == response.c.id)
-        .where(*_judged(run_id, judge_id_))
-        .order_by(judgement.c.response, reveal.c.attribute)
-    )
-
-
-def judged_in(
-    connection: sa.Connection, run_id: str, judge_id_: int, places: Iterable[tuple[int, int]]
-) -> Iterator[tuple[int, int, int]]:
-    """The responses that a judge has judged in these (profile, context): (profile, context, response), by sample."""
-    wanted = sorted(set(places))
-    for start in range(0, len(wanted), CHUNK // 2):
-        rows = connection.execute(
-            sa.select(response.c.profile, response.c.context, response.c.id)
-            .join(judgement, judgement.c.response == response.c.id)
-            .where(
-                *_judged(run_id, judge_id_),
-                sa.tuple_(response.c.profile, response.c.context).in_(wanted[start : start + CHUNK // 2]),
-            )
-            .order_by(response.c.profile, response.c.context, response.c.sample)
-        )
-        yield from ((int(p), int(c), int(r)) for p, c, r in rows)
-
-
-def _judged(run_id: str, judge_id_: int) -> tuple[sa.ColumnElement[bool], ...]:
-    return response.c.run == run_id, judgement.c.judge == judge_id_, judgement.c.status == JudgementStatus.OK
 
 
 def judged_responses(

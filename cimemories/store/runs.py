@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from cimemories.manifest import RunManifest, read_manifest
 from cimemories.model import JudgementStatus, ResponseStatus, Reveal, WorkStatus
-from cimemories.store import calls, work
+from cimemories.store import calls, judgements, work
 from cimemories.store.engine import StoreError, canonical_json, insert_ignore, new_id, now, plain_name, storable
 from cimemories.store.tables import (
     call,
@@ -23,7 +23,6 @@ from cimemories.store.tables import (
     prompt,
     request,
     response,
-    reveal,
     run,
     run_call,
     sweep,
@@ -99,21 +98,8 @@ def add_responses(connection: sa.Connection, judges: dict[str, int], found: Sequ
                 for i, r in judged
             ],
         )
-        rows = [
-            {
-                "judgement": i,
-                "attribute": item.attribute,
-                "quote": storable(item.quote),
-                "start": item.span.start if item.span else None,
-                "end": item.span.end if item.span else None,
-                "grounded": item.grounded,
-                "strength": str(item.strength),
-            }
-            for i, (_, r) in zip(judgement_ids, judged, strict=True)
-            for item in r.reveals
-        ]
-        if rows:
-            connection.execute(sa.insert(reveal), rows)
+        by_judgement = zip(judgement_ids, judged, strict=True)
+        judgements.add_reveals(connection, ((i, item) for i, (_, r) in by_judgement for item in r.reveals))
 
 
 def _inserted(connection: sa.Connection, table: sa.Table, rows: Sequence[dict[str, object]]) -> list[int]:
@@ -447,14 +433,12 @@ def named(connection: sa.Connection, run_id: str) -> RunRow:
 
 
 def _rows(connection: sa.Connection, query: sa.Select) -> list[RunRow]:
-    from cimemories.store.judgements import counts_by_run
-
     rows = connection.execute(query).mappings().all()
     own = response.c.run, response.c.status
     responses = work.counts_by_work(
         connection, "responses", rows, lambda ids: work.counts_by_status(connection, *own, ids)
     )
-    judged = work.counts_by_work(connection, "judgements", rows, lambda ids: counts_by_run(connection, ids))
+    judged = work.counts_by_work(connection, "judgements", rows, lambda ids: judgements.counts_by_run(connection, ids))
     return [
         RunRow(
             id=row["id"],
@@ -558,13 +542,13 @@ def failures(connection: sa.Connection, run_id: str) -> list[tuple[str, str, str
         .where(response.c.run == run_id, response.c.status.not_in(waiting))
         .group_by(response.c.status, response.c.cause)
     )
-    judgements = connection.execute(
+    unjudged = connection.execute(
         sa.select(judgement.c.status, sa.func.coalesce(judgement.c.cause, ""), sa.func.count().label("n"))
         .join(response, judgement.c.response == response.c.id)
         .where(response.c.run == run_id, judgement.c.status != JudgementStatus.OK)
         .group_by(judgement.c.status, judgement.c.cause)
     )
-    found = [("response", *row) for row in responses] + [("judgement", *row) for row in judgements]
+    found = [("response", *row) for row in responses] + [("judgement", *row) for row in unjudged]
     return sorted(((a, b, c, d) for a, b, c, d in found), key=lambda item: -item[3])
 
 

@@ -203,6 +203,6 @@ def test_a_judge_with_a_server_reads_a_run_that_was_answered_by_files(
         runs.execute(sqlite_store, run_id)
     with sqlite_store.read() as connection:
         judges = judgements.of_run(connection, run_id)
-        read_by = [judgements.draws_by_context(connection, run_id, judge.id).all() for judge in judges]
+        read_by = [judgements.judged_draws(connection, run_id, [judge.id]).all() for judge in judges]
     assert [judge.name for judge in judges] == ["matcher", "j"]
     assert [sum(row.draws for row in rows) for rows in read_by] == [SAMPLES * CONTEXTS] * 2

@@ -357,7 +357,7 @@ def test_a_judge_reads_an_imported_run_that_lacks_a_message(sqlite_store: Store,
     with sqlite_store.read() as connection:
         row = runs.named(connection, imported)
         second = judgements.of_run(connection, imported)[1]
-        read = judgements.draws_by_context(connection, imported, second.id).all()
+        read = judgements.judged_draws(connection, imported, [second.id]).all()
     assert (row.status, row.responses) == ("finished with failures", {"failed": 1, "ok": 3})
     assert (second.name, sum(item.draws for item in read)) == ("matcher", 3)
     with pytest.raises(StoreError, match="imported from a file"):

@@ -290,8 +290,8 @@ def test_a_judgement_stays_unless_it_had_only_failed(store: Store) -> None:
         settle_judgement(connection, first, judge, key, [a, b])
         settle_judgement(connection, second, judge, key, [b])
         assert judgements.owed(connection, run_id, judge, person) == []
-        assert judgements.reveal_counts(connection, run_id, judge).all() == [(a, group.context, "full", 1)]
-        assert judgements.draws_by_context(connection, run_id, judge).scalar() is not None
+        assert judgements.reveal_counts(connection, run_id, [judge]).all() == [(a, group.context, None, 1)]
+        assert judgements.judged_draws(connection, run_id, [judge]).scalar() is not None
         another = add_judge(connection, "second-judge")
         judgements.assign(connection, run_id, [another, judge])
         settle_judgement(connection, second, another, key, [b], strength=Strength.PARTIAL)
@@ -299,7 +299,7 @@ def test_a_judgement_stays_unless_it_had_only_failed(store: Store) -> None:
             ("test-judge", 0),
             ("second-judge", 1),
         ]
-        assert judgements.reveal_counts(connection, run_id, another).all() == []
+        assert judgements.reveal_counts(connection, run_id, [another]).all() == []
         assert runs.named(connection, run_id).judgements == {"ok": 1, "unparsed": 1}
         assert math.isclose(runs.named(connection, run_id).coverage or 0, 0.5)
 

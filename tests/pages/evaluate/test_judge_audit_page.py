@@ -214,7 +214,7 @@ def test_people_count_before_the_judge_only_where_it_is_asked_for(store: Store) 
     with store.write() as connection:
         told = [
             Said(response, person.attribute_ids[0], NONE)
-            for profile, context, response in judgements.judged_in(
+            for *_, response, _ in judgements.responses_judged_by(
                 connection, run_id, resolve_scope(store, run_id).judge.id, [(person.id, person.context_ids[0])]
             )
         ]
