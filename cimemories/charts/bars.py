@@ -200,10 +200,11 @@ def interval_rows(
     subtitle: str = "",
     scale: float = 1.0,
     row_height: int = 36,
+    apart: float = 0.32,
     legend: bool = True,
 ) -> go.Figure:
-    """One row a name, in it one mark a series with its interval as a bar, the marks of a row a little apart. Undefined
-    numbers are left out. scale: what the values are multiplied by (100 for percentage points)."""
+    """One row a name, in it one mark a series with its interval as a bar, the marks of a row `apart` by so much of its
+    height. Undefined numbers are left out. scale: what values are multiplied by (100 for percentage points)."""
     traces: list[dict[str, Any]] = []
     for position, item in enumerate(series):
         known = [row for row, interval in enumerate(item.intervals) if not math.isnan(interval.value)]
@@ -213,7 +214,7 @@ def interval_rows(
                 "type": "scatter",
                 "mode": "markers",
                 "x": none_for_nan([scale * interval.value for interval in shown]),
-                "y": [row + 0.32 * (position - (len(series) - 1) / 2) for row in known],
+                "y": [row + apart * (position - (len(series) - 1) / 2) for row in known],
                 "error_x": error_bars(shown, item.colour, scale),
                 "name": item.name,
                 "marker": {"symbol": item.symbol, "size": 10, "color": item.colour, "line": {"width": 2}},
@@ -253,7 +254,8 @@ def _rows_figure(
 
     yaxis, left = named_rows(names)
     # Under the plot: tick labels, the title of the axis where there is one, the legend.
-    below = (62 if legend else 12) + (34 if "title" in more["xaxis"] else 0)
+    labels = 12 if more["xaxis"].get("showticklabels") is False else 28
+    below = labels + (34 if legend else 0) + (34 if "title" in more["xaxis"] else 0)
     return go.Figure(
         data=traces,
         layout={

@@ -133,7 +133,7 @@ def domains(difference: Difference, first: str, second: str) -> Drawing | None:
         series.append(IntervalSeries(name, intervals, colour, symbol, hover))
     xaxis = {"title": {"text": "percentage points; right of 0: more than the reference"}}
     fig = interval_rows(rows, series, xaxis=xaxis, scale=100)
-    fig.add_vline(x=0, line={"color": GREY, "width": 1.5})
+    fig.add_shape(type="line", x0=0, x1=0, y0=0, y1=1, yref="paper", line={"color": GREY, "width": 1.5})
     title = _domains_title(frame, first, second)
     people = count(difference.paired.profiles, "common profile")
     subtitle = (

@@ -78,9 +78,11 @@ class Side:
     titles: Sequence[str]
 
 
-def heatmap_figure(maps: Sequence[Map], rows: Side, columns: Side, *, title: str, subtitle: str) -> go.Figure:
-    """The maps beside each other in one figure, with one axis of rows. Written down whole: Plotly takes five times as
-    long for a figure that grows by pieces."""
+def heatmap_figure(
+    maps: Sequence[Map], rows: Side, columns: Side, *, title: str, subtitle: str, numbered: bool | None = None
+) -> go.Figure:
+    """The maps beside each other in one figure, with one axis of rows. numbered: whether cells show their share; None:
+    where there is room. Written down whole: Plotly takes five times as long for a figure that grows by pieces."""
     import plotly.graph_objects as go
 
     width = PLOT_WIDTH / len(maps) / max(1, len(columns.names))
@@ -97,7 +99,7 @@ def heatmap_figure(maps: Sequence[Map], rows: Side, columns: Side, *, title: str
         on = {"xaxis": f"x{number}", "yaxis": "y"}
         cells = _cells(item, end)
         data.append(cells | on)
-        if width >= NUMBERED:
+        if width >= NUMBERED if numbered is None else numbered:
             data.append(_numbers(item, cells) | on)
         hatch = _hatch(np.isnan(item.values), (width, height))
         if hatch is not None:

@@ -75,7 +75,7 @@ class Table:
 @dataclass(frozen=True)
 class Figure:
     """A picture: `name` is its id and that of its file; title says the takeaway, subtitle the counts behind it, alt
-    what can be seen. svg: drawn by figures.py."""
+    what can be seen. svg: as charts/svg.py draws it."""
 
     name: str
     title: str

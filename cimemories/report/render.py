@@ -18,9 +18,9 @@ import jinja2
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from cimemories.charts import svg
 from cimemories.leaks.table import as_markdown as leak_table
 from cimemories.leaks.table import rests_on
-from cimemories.report import figures
 from cimemories.report.document import (
     Block,
     Code,
@@ -50,9 +50,9 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 def as_html(report: Report) -> str:
     """The whole file. The same report gives the same text."""
-    style = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8") + figures.SVG_STYLE)
+    style = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8") + svg.STYLE)
     text = _environment().get_template("report.html.jinja").render(report=report, style=style)
-    return figures.printable(visible(text))
+    return svg.printable(visible(text))
 
 
 @cache
@@ -69,7 +69,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _svg(figure: Figure) -> Markup:
-    return Markup(figures.as_markup(figure.svg))
+    return Markup(svg.as_markup(figure.svg))
 
 
 def _markdown(text: str) -> Markup:
@@ -109,7 +109,7 @@ def as_markdown(report: Report, folder: str) -> tuple[str, dict[str, str]]:
         for block in section.blocks:
             lines += ["", _block(block, folder)]
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
-    return figures.printable(text), {f"{figure.name}.svg": figures.as_file(figure.svg) for figure in report.figures()}
+    return svg.printable(text), {f"{figure.name}.svg": svg.as_file(figure.svg) for figure in report.figures()}
 
 
 def _block(block: Block, folder: str) -> str:

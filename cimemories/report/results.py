@@ -469,7 +469,7 @@ def _curves(made: Basis, runs: list[tuple[Line, Accumulation]]) -> Figure | None
     users = f"{count(item.curves.profiles, 'profile')}; the area is a 95 % band"
     if len(runs) == 1:
         n = line.run.samples
-        lines = figures.of_run(item, baseline(made.flows, line.scope, n, made.rule))
+        lines = figures.curves_of_run(item, baseline(made.flows, line.scope, n, made.rule))
         half = item.half_way(n)
         name = made.called[line.run.id]
         title = f"{name}: after {item.most} tasks {percent(item.at(n, item.most))} of attributes are out"
@@ -482,7 +482,7 @@ def _curves(made: Basis, runs: list[tuple[Line, Accumulation]]) -> Figure | None
     )
     (least, who), (most, whom) = ends[0], ends[-1]
     title = f"After all tasks {who} has given away {percent(least)} of the attributes, {whom} {percent(most)}"
-    lines = figures.of_runs([(made.called[one.run.id], i) for one, i in runs])
+    lines = figures.curves_of_runs([(made.called[one.run.id], i) for one, i in runs])
     simulated = any(one.simulated for one, _ in runs)
     return figures.curves("figure-accumulation", lines, title, f"All samples of each run, {users}", simulated=simulated)
 

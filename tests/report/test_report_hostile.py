@@ -17,6 +17,10 @@ from paging import button, opened, said
 from reports import Page
 from worlds import add_labels, add_profiles, add_run, make_profile
 
+from cimemories.charts import svg
+from cimemories.charts.bars import Bounded, IntervalSeries, interval_rows
+from cimemories.charts.labels import spread
+from cimemories.charts.theme import GREY
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import resolve_scope
@@ -24,7 +28,6 @@ from cimemories.model import Context
 from cimemories.report import render
 from cimemories.report.collect import collect
 from cimemories.report.document import Report
-from cimemories.report.figures import Canvas, as_file, spread
 from cimemories.report.render import as_html, as_markdown
 from cimemories.store import work
 from cimemories.store.engine import Store, StoreError
@@ -107,12 +110,13 @@ def test_no_text_becomes_markup_in_markdown_or_figures(sqlite_store: Store) -> N
         assert tags <= {"svg", "title", "desc", "style", "text", "rect", "line", "circle", "polygon", "polyline"}
 
 
-def test_a_canvas_takes_any_text_and_keeps_labels_apart() -> None:
-    canvas = Canvas("any", 100, 50)
-    canvas.text(0, 10, "\x00\ud800<b>" + "w" * 80, room=60)
-    root = ElementTree.fromstring(as_file(canvas.described("a < b", "\x1b", simulated=True)))
+def test_a_figure_takes_any_text_and_keeps_labels_apart() -> None:
+    series = IntervalSeries("any", [Bounded(0.5, 0.4, 0.7), Bounded(0.1)], GREY, "x")
+    fig = interval_rows(["\x00\ud800<b>" + "w" * 80, "&amp;"], [series], xaxis={"range": [0, 1]})
+    root = ElementTree.fromstring(svg.as_file(svg.draw(fig, "any", title="a < b", alt="\x1b", simulated=True)))
     words = "".join(root.itertext())
     assert "<b>w" in words
+    assert "&amp;" in words
     assert "SIMULATED" in words
     places = spread([10, 11, 12, 95], 20, 0, 100)
     assert sorted(places) == places
