@@ -288,7 +288,7 @@ def measure(world: World, rounds: int) -> dict[str, list[float]]:
     found["count the votes (once a labelling)"] = [timed(lambda: vote_counts(store, world.labelling))]
     first = []
     for _ in range(min(rounds, 3)):
-        review_index._held.clear()
+        review_index._cache.clear()
         first.append(timed(lambda: pair_index(store, 1, world.labelling)))
     found["first index"] = first
     found["index again"] = [timed(lambda: pair_index(store, 1, world.labelling)) for _ in range(rounds)]

@@ -15,7 +15,7 @@ from cimemories.store import engine
 from cimemories.store.engine import DEFAULT_WORKSPACE, open_store
 
 if TYPE_CHECKING:
-    from cimemories.review.queue import Status
+    from cimemories.review.status import Status
 
 
 review = typer.Typer(
@@ -95,7 +95,7 @@ def import_review(
 @review.command()
 def status(dataset: Dataset, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """Decisions by person, label and source, open comments and disputes.  Example: cimemories review status official"""
-    from cimemories.review.queue import status as find
+    from cimemories.review.status import status as find
 
     found = find(open_store(workspace), dataset)
     if as_json:

@@ -317,6 +317,13 @@ class Imported:
     notes: tuple[str, ...] = ()
 
 
+def export_choices(store: Store, dataset_id: int) -> tuple[list[str], list[str]]:
+    """Whose events and of which domains can go out of a dataset: annotators and domains, in order."""
+    with store.read() as connection:
+        people = {d.annotator for d in decisions.history(connection, dataset_id)}
+        return sorted(people), sorted(datasets.domains_of(connection, dataset_id))
+
+
 def export_events(
     store: Store,
     dataset: str,

@@ -1,8 +1,8 @@
-"""Pairs on which people differ, and what was settled about them (metrics.md, Labels).
+"""Pairs on which people differ, and how that was settled (docs/metrics.md, Labels).
 
-What counts of a person is their own last word on a pair, an adjudication apart. A pair is in dispute where two or more
-people's words are of different labels. An adjudication is one more decision, which says why people had differed; it
-stands until somebody decides anew, and nothing that anybody said goes away.
+What counts of a person is their own last decision on a pair, an adjudication apart. A pair is in dispute where two or
+more people's decisions are of different labels. An adjudication is one more decision, which says why people had
+differed; it stands until somebody decides anew, and no decision is ever removed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import attribute, context, decision, profile
 
 SOURCE = "adjudicated"
-_CHUNK = 2000
+_CHUNK = 2000  # ids in one IN (...)
 Pair = tuple[int, int]
 
 
@@ -37,8 +37,8 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Disputed:
-    """One pair, in words and with what people said of it. `words`: each person's own last word, oldest first;
-    `adjudication`: the newest one, None where there was none; `history`: every decision, oldest first."""
+    """One pair and what people decided of it. `decisions`: each person's own last one, oldest first; `adjudication`:
+    the newest one, None where there was none; `history`: every decision, oldest first."""
 
     attribute: int
     context: int
@@ -49,7 +49,7 @@ class Disputed:
     domain: str
     task: str
     recipient: str
-    words: tuple[Decision, ...]
+    decisions: tuple[Decision, ...]
     adjudication: Decision | None
     history: tuple[Decision, ...]
 
@@ -59,14 +59,14 @@ class Disputed:
 
     @property
     def labels(self) -> Counter[Label]:
-        """How many people's own last word is each label."""
-        return Counter(item.label for item in self.words if item.label is not None)
+        """How many people's own last decision is each label."""
+        return Counter(item.label for item in self.decisions if item.label is not None)
 
 
 @dataclass(frozen=True)
 class Disputes:
     """`open`: in dispute and not settled, those with the most people first; `settled`: an adjudication stands, newest
-    first. `shared`: pairs with own words of two or more people, which is what the open ones are a share of."""
+    first. `shared`: pairs with decisions of two or more people, which is what the open ones are a share of."""
 
     open: tuple[Disputed, ...]
     settled: tuple[Disputed, ...]
@@ -74,32 +74,37 @@ class Disputes:
 
     @property
     def causes(self) -> dict[Cause, int]:
-        """How often each cause was given among the settled ones; those of other words are left out."""
-        found = Counter(item.adjudication.cause for item in self.settled if item.adjudication is not None)
-        return {cause: found[cause] for cause in Cause if found[cause]}
+        """How often each cause was given among the settled ones; causes that are none of Cause are left out."""
+        counts = Counter(item.adjudication.cause for item in self.settled if item.adjudication is not None)
+        return {cause: counts[cause] for cause in Cause if counts[cause]}
 
 
 def disputes(store: Store, dataset_id: int) -> Disputes:
     """Every pair of a dataset on which people differ, or differed until an adjudication that stands."""
     with store.read() as connection:
         histories = _histories(connection, dataset_id)
-        found = {pair: _own_words(history) for pair, history in histories.items()}
-        settled = {pair: _standing_adjudication(history) for pair, history in histories.items()}
-        differing = [pair for pair, words in found.items() if len({word.label for word in words}) > 1]
-        wanted = {*differing, *(pair for pair, item in settled.items() if item is not None)}
-        described = _described(connection, wanted)
+        own = {pair: _own_decisions(history) for pair, history in histories.items()}
+        standing = {pair: list(decisions.standing(history).values()) for pair, history in histories.items()}
+        # Settled: the pair's label rests on an adjudication; nobody has decided since.
+        settled = [pair for pair, newest in standing.items() if newest and newest[0].source == SOURCE]
+        differing = [pair for pair, made in own.items() if len({item.label for item in made}) > 1]
+        described = _described(connection, {*differing, *settled})
     items = {
         pair: Disputed(
-            *pair, **described[pair], words=found[pair], adjudication=_newest(history), history=tuple(history)
+            *pair,
+            **texts,
+            decisions=own[pair],
+            adjudication=next((item for item in reversed(histories[pair]) if item.source == SOURCE), None),
+            history=tuple(histories[pair]),
         )
-        for pair, history in histories.items()
-        if pair in wanted
+        for pair, texts in described.items()
     }
-    ended = [items[pair] for pair, item in settled.items() if item is not None]
+    ended = set(settled)
+    still_open = (items[pair] for pair in differing if pair not in ended)
     return Disputes(
-        open=tuple(sorted((items[p] for p in differing if settled[p] is None), key=lambda i: (-len(i.words), i.pair))),
-        settled=tuple(sorted(ended, key=lambda i: i.history[-1].created, reverse=True)),
-        shared=sum(len(words) > 1 for words in found.values()),
+        open=tuple(sorted(still_open, key=lambda item: (-len(item.decisions), item.pair))),
+        settled=tuple(sorted((items[p] for p in settled), key=lambda item: item.history[-1].created, reverse=True)),
+        shared=sum(len(made) > 1 for made in own.values()),
     )
 
 
@@ -107,14 +112,14 @@ def settle(
     store: Store, dataset_id: int, item: Disputed, annotator: str, label: Label, cause: Cause, reason: str = ""
 ) -> None:
     """Record an adjudication. Raises StoreError without a name, and where somebody has decided the pair since `item`
-    was read: their word would be gone past unseen."""
+    was read: their decision would be overruled unseen."""
     if not annotator.strip():
-        raise StoreError("an adjudication needs a name. Say yours, and settle the pair again.")
+        raise StoreError("an adjudication needs your name. Enter it and settle the pair again.")
     with store.write() as connection:
         history = decisions.history(connection, dataset_id, [item.attribute], item.context)
         if {d.id for d in history} - {d.id for d in item.history}:
-            raise StoreError("somebody has decided this pair just now. Look at it again, and settle it then.")
-        said = Said(
+            raise StoreError("somebody has just decided this pair. Look at it again before you settle it.")
+        adjudication = Said(
             *item.pair,
             label,
             source=SOURCE,
@@ -122,7 +127,7 @@ def settle(
             reason=reason.strip(),
             guideline=reviews.keep_guideline(connection).hash,
         )
-        decisions.add_all(connection, dataset_id, annotator, [said])
+        decisions.add_all(connection, dataset_id, annotator, [adjudication])
 
 
 def pseudonyms(store: Store, dataset_id: int) -> Mapping[str, str]:
@@ -147,7 +152,7 @@ def letters(number: int) -> str:
 
 
 def _histories(connection: sa.Connection, dataset_id: int) -> dict[Pair, list[Decision]]:
-    """The decisions on pairs of which two people or more said something, or that were adjudicated, oldest first."""
+    """The decisions on pairs that two people or more decided, or that were adjudicated, oldest first."""
     several = sa.or_(
         sa.func.count(sa.distinct(decision.c.annotator)) > 1,
         sa.func.max(sa.case((decision.c.source == SOURCE, 1), else_=0)) == 1,
@@ -159,52 +164,39 @@ def _histories(connection: sa.Connection, dataset_id: int) -> dict[Pair, list[De
         .having(several)
     )
     pairs = {(int(a), int(c)) for a, c in connection.execute(query)}
-    attributes = sorted({a for a, _ in pairs})
-    found: dict[Pair, list[Decision]] = {pair: [] for pair in sorted(pairs)}
-    for start in range(0, len(attributes), _CHUNK):
-        for item in decisions.history(connection, dataset_id, attributes[start : start + _CHUNK]):
+    histories: dict[Pair, list[Decision]] = {pair: [] for pair in sorted(pairs)}
+    for chunk in _chunks({a for a, _ in pairs}):
+        for item in decisions.history(connection, dataset_id, chunk):
             if (item.attribute, item.context) in pairs:
-                found[item.attribute, item.context].append(item)
-    for history in found.values():
+                histories[item.attribute, item.context].append(item)
+    for history in histories.values():
         history.sort(key=_age)
-    return found
+    return histories
 
 
 def _age(item: Decision) -> tuple[str, str, int]:
     return item.created, item.uid or "", item.id
 
 
-def _own_words(history: Sequence[Decision]) -> tuple[Decision, ...]:
-    """Each person's last word that is no adjudication, where it gives a label, oldest first."""
-    by_id = {item.id: item for item in history}
+def _own_decisions(history: Sequence[Decision]) -> tuple[Decision, ...]:
+    """Each person's last decision that is no adjudication, where it gives a label, oldest first."""
+    by_id: dict[int | None, Decision] = {item.id: item for item in history}
     superseded = {item.supersedes for item in history}
-    last: dict[str, Decision] = {}
-    for item in history:
-        if item.id not in superseded:
-            last[item.annotator] = item
+    newest = {item.annotator: item for item in history if item.id not in superseded}
     own = []
-    for head in last.values():
-        word: Decision | None = head
-        while word is not None and word.source == SOURCE:
-            word = by_id.get(word.supersedes) if word.supersedes is not None else None
-        if word is not None and word.label is not None:
-            own.append(word)
+    for item in newest.values():
+        # Decisions of one person on one pair are a chain: back over their adjudications to their own decision.
+        head: Decision | None = item
+        while head is not None and head.source == SOURCE:
+            head = by_id.get(head.supersedes)
+        if head is not None and head.label is not None:
+            own.append(head)
     return tuple(sorted(own, key=_age))
-
-
-def _standing_adjudication(history: Sequence[Decision]) -> Decision | None:
-    """The adjudication that the pair's label rests on; None where somebody has decided since, or there is none."""
-    stands = list(decisions.standing(history).values())
-    return stands[0] if stands and stands[0].source == SOURCE else None
-
-
-def _newest(history: Sequence[Decision]) -> Decision | None:
-    return next((item for item in reversed(history) if item.source == SOURCE), None)
 
 
 def _described(connection: sa.Connection, pairs: set[Pair]) -> dict[Pair, dict[str, Any]]:
     attributes: dict[int, dict[str, Any]] = {}
-    for chunk in _chunks(sorted({a for a, _ in pairs})):
+    for chunk in _chunks({a for a, _ in pairs}):
         query = (
             sa.select(attribute.c.id, attribute.c.profile, profile.c.name.label("profile_name"))
             .add_columns(attribute.c.key, attribute.c.statement, attribute.c.domain)
@@ -213,11 +205,12 @@ def _described(connection: sa.Connection, pairs: set[Pair]) -> dict[Pair, dict[s
         )
         attributes |= {row["id"]: {n: row[n] for n in row if n != "id"} for row in connection.execute(query).mappings()}
     contexts: dict[int, dict[str, Any]] = {}
-    for chunk in _chunks(sorted({c for _, c in pairs})):
+    for chunk in _chunks({c for _, c in pairs}):
         query = sa.select(context.c.id, context.c.task, context.c.recipient).where(context.c.id.in_(chunk))
         contexts |= {row["id"]: {n: row[n] for n in row if n != "id"} for row in connection.execute(query).mappings()}
     return {(a, c): {**attributes[a], **contexts[c]} for a, c in pairs}
 
 
-def _chunks(ids: list[int]) -> list[list[int]]:
-    return [ids[start : start + _CHUNK] for start in range(0, len(ids), _CHUNK)]
+def _chunks(ids: set[int]) -> list[list[int]]:
+    ordered = sorted(ids)
+    return [ordered[start : start + _CHUNK] for start in range(0, len(ordered), _CHUNK)]

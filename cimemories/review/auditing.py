@@ -4,36 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from cimemories.review.recording import Event
 from cimemories.store import audits, reviews
 from cimemories.store.audits import AuditVerdict, Flow, Said, SliceItem
 from cimemories.store.engine import Store
-
-
-class AuditEvent(Protocol):
-    """One thing that somebody said at the workbench: kind `say`, `undo`, `comment` or `skip` of the item on a card.
-
-    says: the verdict of a `say`. of: the uid of the event that an undo takes back, None for the last one of before the
-    page was opened.
-    """
-
-    @property
-    def uid(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def card(self) -> str: ...
-    @property
-    def says(self) -> str | None: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def blind(self) -> bool: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def of(self) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -82,7 +57,7 @@ def audit_state(store: Store, run_id: str, flows: Mapping[Flow, SliceItem], anno
 
 
 def record_audit(
-    store: Store, dataset_id: int, annotator: str, events: Sequence[AuditEvent], flows: Collection[Flow]
+    store: Store, dataset_id: int, annotator: str, events: Sequence[Event], flows: Collection[Flow]
 ) -> Recorded:
     """Record events in their order, in one transaction, each once however often it comes; those of a slice that was on
     the screen before this one (`flows`) too.

@@ -1,11 +1,16 @@
-"""Deciding many pairs at once: pairs that resemble a decided one, and batches that can be taken back whole."""
+"""Deciding many pairs at once: batches that can be undone whole, and pairs that resemble a decided one.
+
+Nothing that is proposed is ever applied by itself. Similarity is the cosine of TF-IDF vectors (Salton and Buckley 1988,
+Information Processing & Management 24, 513-523), which a reader can check: the same rare words.
+"""
 
 from __future__ import annotations
 
 import re
 import threading
+import uuid
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -16,17 +21,22 @@ import sqlalchemy as sa
 
 from cimemories.model import Label
 from cimemories.review.index import Facet, Ints, PairIndex, PairShape
-from cimemories.review.queue import standing
-from cimemories.store.decisions import UNDO
+from cimemories.review.standing import standing
+from cimemories.store import decisions, reviews
+from cimemories.store.decisions import UNDO, Said
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import attribute, context, decision, profile
 
-# ---- review batches
-#
-# What one person has decided lately: their batches, each of which can be taken back at once, and their last pair.
-
-
 RECENT = 200  # decisions that are looked through for the last single one
+PIECE = 1000  # decisions of one transaction: others get their turn between two
+CONTEXT_COSINE = 0.15  # of task and recipient, a dozen words: one rare word in common
+STATEMENT_COSINE = 0.7  # near-identical: the same sentence but for a number, a name or a date
+MOST_CONTEXTS = 8
+MOST_PAIRS = 200
+DOMAINS_CACHED = 6
+_DIGITS = re.compile(r"\d+")
+Candidates = list[tuple[int, float]]  # position, -1 where there is no such pair; similarity
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -44,8 +54,8 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Last:
-    """A pair (ids) and what was decided of it."""
+class LastDecision:
+    """A pair (ids) and the label that was decided."""
 
     attribute: int
     context: int
@@ -94,9 +104,9 @@ def batches(store: Store, dataset_id: int, annotator: str, limit: int = 10) -> l
     ]
 
 
-def last_single(store: Store, dataset_id: int, annotator: str) -> Last | None:
-    """The pair that this annotator decided last by itself, of those decisions that still stand; None where there is
-    none among their newest RECENT."""
+def last_single(store: Store, dataset_id: int, annotator: str) -> LastDecision | None:
+    """The pair that this annotator decided last, not in a batch and not undone since; None where there is none among
+    their newest RECENT decisions."""
     query = (
         sa.select(decision.c.attribute, decision.c.context, decision.c.label, decision.c.source)
         .where(decision.c.dataset == dataset_id, decision.c.annotator == annotator)
@@ -107,25 +117,40 @@ def last_single(store: Store, dataset_id: int, annotator: str) -> Last | None:
     with store.read() as connection:
         for attribute, context, label, source in connection.execute(query):
             if (attribute, context) not in seen and label is not None and source == "single":
-                return Last(attribute, context, Label(label))
+                return LastDecision(attribute, context, Label(label))
             seen.add((attribute, context))
     return None
 
 
-# ---- review proposals
-#
-# Where else one decision might hold: pairs that resemble the decided one, each group with its reason.
-#
-# Nothing here is ever applied by itself. Likeness is the cosine of TF-IDF vectors (Salton and Buckley 1988), which is
-# what a reader can check: the same rare words.
+def decide_all(
+    store: Store,
+    dataset_id: int,
+    annotator: str,
+    pairs: Sequence[tuple[int, int]],
+    label: Label,
+    *,
+    reason: str,
+    source: str,
+) -> Iterator[int]:
+    """Decide all pairs as one batch, PIECE by PIECE, each in a transaction of its own; after each, how many are decided
+    so far. Raises StoreError where a piece cannot be written: those before it stay."""
+    batch, written = uuid.uuid4().hex, 0
+    with store.read() as connection:
+        guideline = reviews.current_guideline(connection).hash
+    for start in range(0, len(pairs), PIECE):
+        piece = [
+            Said(a, c, label, reason=reason, source=source, batch=batch, guideline=guideline)
+            for a, c in pairs[start : start + PIECE]
+        ]
+        with store.write() as connection:
+            written += decisions.add_all(connection, dataset_id, annotator, piece)
+        yield written
 
 
-CONTEXTS_ALIKE = 0.15  # of task and recipient, a dozen words: one rare word in common
-STATEMENTS_ALIKE = 0.7  # near-identical: the same sentence but for a number, a name or a date
-MOST_CONTEXTS = 8
-MOST_PAIRS = 200
-DOMAINS_HELD = 6
-_DIGITS = re.compile(r"\d+")
+def undo_batch(store: Store, dataset_id: int, annotator: str, batch_id: str) -> int:
+    """Undo a batch of this annotator; returns how many decisions that took back. Pairs decided anew since are left."""
+    with store.write() as connection:
+        return decisions.undo_batch(connection, dataset_id, annotator, batch_id)
 
 
 class Axis(StrEnum):
@@ -137,7 +162,7 @@ class Axis(StrEnum):
 
 
 @dataclass(frozen=True)
-class Alike:
+class SimilarPair:
     """One pair (ids) and how much it resembles the decided one, 0 to 1."""
 
     attribute: int
@@ -152,7 +177,7 @@ class Proposal:
     axis: Axis
     reason: str
     similarity: float
-    pairs: tuple[Alike, ...]
+    pairs: tuple[SimilarPair, ...]
 
 
 def proposals(store: Store, index: PairIndex, annotator: str, attribute_id: int, context_id: int) -> list[Proposal]:
@@ -166,89 +191,78 @@ def proposals(store: Store, index: PairIndex, annotator: str, attribute_id: int,
     shape = index.shape
     (origin,) = shape.locate([attribute_id], [context_id])
     if origin < 0:
-        raise StoreError("the pair that was decided is not there any more. Decide another one.")
+        raise StoreError("the pair you decided is no longer in the dataset. Decide another one first.")
     decided = set(standing(store, shape).of(annotator)[0].tolist()) | {int(origin)}
     with store.read() as connection:
-        contexts = _like_contexts(connection, shape, context_id)
+        contexts = _similar_contexts(connection, shape, context_id)
         statements = _Statements.of_domain(connection, shape, attribute_id)
-    alike = statements.cosines(attribute_id)
-    found = []
+    row = int(np.searchsorted(shape.attribute_ids, attribute_id))
+    domain, event = (
+        shape.names[facet][shape.row_codes[facet][row]].replace("_", " ") for facet in (Facet.DOMAIN, Facet.EVENT)
+    )
+    at = shape.locate([attribute_id] * len(contexts), [c for c, _ in contexts])
+    cosines = statements.cosines(attribute_id)
+    result = []
     for axis, reason, candidates in (
-        (Axis.CONTEXTS, _reason_contexts(), _same_attribute(shape, attribute_id, contexts)),
-        (Axis.ATTRIBUTES, _reason_attributes(shape, attribute_id), _same_context(shape, statements, alike, origin)),
-        (Axis.PROFILES, _reason_profiles(), _other_profiles(shape, statements, alike, origin, contexts)),
+        (
+            Axis.CONTEXTS,
+            "The same memory statement, recipients with a similar task "
+            f"(TF-IDF cosine of task and recipient at least {CONTEXT_COSINE:g}).",
+            [(int(position), cosine) for position, (_, cosine) in zip(at, contexts, strict=True)],
+        ),
+        (
+            Axis.ATTRIBUTES,
+            f"The same context, other attributes of this profile in the domain {domain} from the event {event}.",
+            _same_context(shape, statements, cosines, origin),
+        ),
+        (
+            Axis.PROFILES,
+            "Other profiles whose statement differs only in a name, a number or a date "
+            f"(TF-IDF cosine at least {STATEMENT_COSINE:g}), in the same context or the most similar one they have.",
+            _other_profiles(shape, statements, cosines, origin, contexts),
+        ),
     ):
-        pairs: list[Alike] = []
+        pairs: list[SimilarPair] = []
         for position, similarity in sorted(candidates, key=lambda c: (-c[1], c[0])):
             if position >= 0 and position not in decided and len(pairs) < MOST_PAIRS:
                 decided.add(position)
                 ((a, c),) = shape.ids(np.array([position]))
-                pairs.append(Alike(a, c, round(min(similarity, 1.0), 4)))
+                pairs.append(SimilarPair(a, c, round(min(similarity, 1.0), 4)))
         if pairs:
-            found.append(Proposal(axis, reason, pairs[-1].similarity, tuple(pairs)))
-    return found
+            result.append(Proposal(axis, reason, pairs[-1].similarity, tuple(pairs)))
+    return result
 
 
-Candidates = list[tuple[int, float]]  # position, -1 where there is no such pair; similarity
-
-
-def _same_attribute(shape: PairShape, attribute_id: int, contexts: Sequence[tuple[int, float]]) -> Candidates:
-    at = shape.locate([attribute_id] * len(contexts), [c for c, _ in contexts])
-    return [(int(position), cosine) for position, (_, cosine) in zip(at, contexts, strict=True)]
-
-
-def _same_context(shape: PairShape, statements: _Statements, alike: npt.NDArray[np.float64], origin: int) -> Candidates:
+def _same_context(shape: PairShape, statements: _Statements, cosines: Floats, origin: int) -> Candidates:
     row, context_id = int(shape.attribute_row[origin]), int(shape.contexts[origin])
     same = [shape.row_codes[facet] == shape.row_codes[facet][row] for facet in (Facet.PROFILE, Facet.EVENT)]
     kept = np.flatnonzero(np.logical_and.reduce(same)[statements.rows])
     at = shape.locate(shape.attribute_ids[statements.rows[kept]], [context_id] * len(kept))
-    return [(int(position), float(cosine)) for position, cosine in zip(at, alike[kept], strict=True)]
+    return [(int(position), float(cosine)) for position, cosine in zip(at, cosines[kept], strict=True)]
 
 
 def _other_profiles(
     shape: PairShape,
     statements: _Statements,
-    alike: npt.NDArray[np.float64],
+    cosines: Floats,
     origin: int,
     contexts: Sequence[tuple[int, float]],
 ) -> Candidates:
     """In the same context; of a profile that is not tested in it, in the most similar one that it is tested in."""
     owners = shape.row_codes[Facet.PROFILE][statements.rows]
     own = shape.row_codes[Facet.PROFILE][shape.attribute_row[origin]]
-    near = np.flatnonzero((alike >= STATEMENTS_ALIKE) & (owners != own))
+    near = np.flatnonzero((cosines >= STATEMENT_COSINE) & (owners != own))
     ids = shape.attribute_ids[statements.rows[near]]
     best = np.full(len(near), -1, np.int64)
     similarity = np.zeros(len(near))
     for context_id, cosine in [(int(shape.contexts[origin]), 1.0), *contexts]:
         at = shape.locate(ids, [context_id] * len(ids))
         new = (best < 0) & (at >= 0)
-        best[new], similarity[new] = at[new], alike[near][new] * cosine
+        best[new], similarity[new] = at[new], cosines[near][new] * cosine
     return [(int(position), float(s)) for position, s in zip(best, similarity, strict=True)]
 
 
-def _reason_contexts() -> str:
-    return (
-        "The same memory statement towards recipients whose task reads alike "
-        f"(TF-IDF cosine of task and recipient at least {CONTEXTS_ALIKE:g})."
-    )
-
-
-def _reason_attributes(shape: PairShape, attribute_id: int) -> str:
-    row = int(np.searchsorted(shape.attribute_ids, attribute_id))
-    domain, event = (
-        shape.names[facet][shape.row_codes[facet][row]].replace("_", " ") for facet in (Facet.DOMAIN, Facet.EVENT)
-    )
-    return f"The same context, other attributes of this profile in the domain {domain} from the event {event}."
-
-
-def _reason_profiles() -> str:
-    return (
-        "Other profiles whose statement is the same but for a name, a number or a date "
-        f"(TF-IDF cosine at least {STATEMENTS_ALIKE:g}), in the same context or the most similar one they have."
-    )
-
-
-def _like_contexts(connection: sa.Connection, shape: PairShape, context_id: int) -> list[tuple[int, float]]:
+def _similar_contexts(connection: sa.Connection, shape: PairShape, context_id: int) -> list[tuple[int, float]]:
     """Contexts of the dataset that read like this one, most similar first, itself left out: (id, cosine)."""
     rows = connection.execute(
         sa.select(context.c.id, context.c.task, context.c.recipient)
@@ -260,7 +274,7 @@ def _like_contexts(connection: sa.Connection, shape: PairShape, context_id: int)
         return []
     vectors = _vectors([f"{row.task} {row.recipient}" for row in rows], pairs_of_words=False)
     cosines = (vectors @ vectors[own].T).toarray().ravel()
-    near = [n for n in np.argsort(-cosines, kind="stable") if n != own and cosines[n] >= CONTEXTS_ALIKE]
+    near = [n for n in np.argsort(-cosines, kind="stable") if n != own and cosines[n] >= CONTEXT_COSINE]
     return [(int(rows[n].id), float(cosines[n])) for n in near[:MOST_CONTEXTS]]
 
 
@@ -272,11 +286,10 @@ class _Statements:
     ids: Ints
     vectors: Any
 
-    def cosines(self, attribute_id: int) -> npt.NDArray[np.float64]:
+    def cosines(self, attribute_id: int) -> Floats:
         """How much each statement resembles that of this attribute, which is one of them: [rows]."""
         (own,) = np.flatnonzero(self.ids == attribute_id)
-        found: npt.NDArray[np.float64] = (self.vectors @ self.vectors[own].T).toarray().ravel()
-        return found
+        return np.asarray((self.vectors @ self.vectors[own].T).toarray().ravel(), np.float64)
 
     @classmethod
     def of_domain(cls, connection: sa.Connection, shape: PairShape, attribute_id: int) -> _Statements:
@@ -285,32 +298,32 @@ class _Statements:
         domain = int(shape.row_codes[Facet.DOMAIN][row])
         key = (shape.key, domain)
         with _lock:
-            if key in _held:
-                _held.move_to_end(key)
-                return _held[key]
-        said = connection.execute(
+            if key in _cache:
+                _cache.move_to_end(key)
+                return _cache[key]
+        texts = connection.execute(
             sa.select(attribute.c.id, attribute.c.statement)
             .join(profile, attribute.c.profile == profile.c.id)
             .where(profile.c.dataset == shape.dataset_id, attribute.c.domain == shape.names[Facet.DOMAIN][domain])
             .order_by(attribute.c.id)
         ).all()
-        ids = np.array([item.id for item in said], np.int64)
+        ids = np.array([item.id for item in texts], np.int64)
         rows = np.searchsorted(shape.attribute_ids, ids)
-        made = cls(rows, ids, _vectors([item.statement for item in said], pairs_of_words=True))
+        made = cls(rows, ids, _vectors([item.statement for item in texts], pairs_of_words=True))
         with _lock:
-            _held[key] = made
-            while len(_held) > DOMAINS_HELD:
-                _held.popitem(last=False)
+            _cache[key] = made
+            while len(_cache) > DOMAINS_CACHED:
+                _cache.popitem(last=False)
         return made
 
 
-_held: OrderedDict[tuple[object, int], _Statements] = OrderedDict()
+_cache: OrderedDict[tuple[object, int], _Statements] = OrderedDict()
 _lock = threading.Lock()
 
 
 def _vectors(texts: Sequence[str], *, pairs_of_words: bool) -> Any:
-    """TF-IDF vectors of length 1, numbers all alike: [texts, words]. Of statements also of pairs of words, which tells
-    sentences apart that are made of the same words."""
+    """TF-IDF vectors of length 1, all numbers the same word: [texts, words]. Of statements also of pairs of words,
+    which tells sentences apart that are made of the same words."""
     from sklearn.feature_extraction.text import TfidfVectorizer  # imported late: it takes a second
 
     vectorizer = TfidfVectorizer(
@@ -322,7 +335,7 @@ def _vectors(texts: Sequence[str], *, pairs_of_words: bool) -> Any:
     )
     try:
         return vectorizer.fit_transform(texts)
-    except ValueError:  # no text has any word: then nothing is like anything
+    except ValueError:  # no text has any word: then nothing is similar
         from scipy.sparse import csr_matrix
 
         return csr_matrix((len(texts), 1))

@@ -1,6 +1,13 @@
 """Every pair (attribute, context) of a dataset in one order, as dense arrays, with what the review needs of each.
 
-Who, what and towards whom; the consensus, how divided the votes are, and what runs did with the pair.
+A `PairShape` says who, what and towards whom. A pair's position is its number in the record's order: profile, then
+attribute, then context of that profile. A `PairIndex` adds the consensus, how divided the votes are, and what runs did:
+
+    position  attribute context consensus entropy reveals draws effect
+    1703      35        12      AMBIGUOUS 0.971   9       15    0.583
+
+Nothing in it changes when people decide: decisions are laid over it (`review.standing`) when pairs are selected, so
+that it is built once for the votes and runs that it rests on.
 """
 
 from __future__ import annotations
@@ -25,16 +32,19 @@ from cimemories.store import judgements, work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import attribute, context, dataset, edit, profile, profile_context, run, run_judge
 
-# ---- review shape
-#
-# Every pair (attribute, context) of a dataset in one order, as dense arrays: who, what, towards whom.
-#
-# A pair's position is its number in the record's order: profile, then attribute, then context of that profile.
-
+TIE = 1e-6  # what a pair's reveal rate is raised by in its effect, so that what nobody revealed goes by entropy
+SAME = 1e-9  # shares closer than this are equal
+DIGITS = 6  # of entropy: pairs with the same votes in another arrangement tie, and go by the record's order
+CHUNK = 500_000  # pairs whose votes are worked on at once: what bounds the memory
+PAIRS_CACHED = 16_000_000
 
 Ints = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.int32]
 ShapeKey = tuple[str, int, str, int]
+VoteKey = tuple[str, int, str] | None
+RunKey = tuple[tuple[str, int, int], ...]
 
 
 class Facet(StrEnum):
@@ -53,7 +63,9 @@ class PairShape:
     key: changes whenever pairs come or go, or their wording does. attributes, contexts: ids [pairs]. attribute_row,
     context_row: [pairs], into the tables of attributes (by id) and contexts (in the record's order). attribute_ids,
     context_ids: those tables. codes: by facet, into `names`: [attributes], of SPHERE [contexts]. profile_ids: in the
-    order of the codes of PROFILE. A context without a sphere has the sphere ''.
+    order of the codes of PROFILE. first_pair: [attributes], the position of an attribute's first pair. context_rank:
+    [profiles, contexts], the number of a context among those of a profile, -1 where it is none of them. A context
+    without a sphere has the sphere ''.
     """
 
     key: ShapeKey
@@ -66,8 +78,8 @@ class PairShape:
     profile_ids: Ints
     names: dict[Facet, tuple[str, ...]]
     row_codes: dict[Facet, Ints]
-    first: Ints  # [attributes]: the position of an attribute's first pair
-    place: Ints  # [profiles, contexts]: where a context stands among those of a profile, -1 where it has it not
+    first_pair: Ints
+    context_rank: Ints
 
     @property
     def pairs(self) -> int:
@@ -80,8 +92,7 @@ class PairShape:
     def codes(self, facet: Facet, positions: Ints | None = None) -> Ints:
         """The codes of these positions (all pairs where None) into names[facet]."""
         rows = self.context_row if facet is Facet.SPHERE else self.attribute_row
-        found: Ints = self.row_codes[facet][rows if positions is None else rows[positions]]
-        return found
+        return np.asarray(self.row_codes[facet][rows if positions is None else rows[positions]])
 
     def ids(self, positions: Ints) -> list[tuple[int, int]]:
         """(attribute id, context id) of these positions, in their order."""
@@ -89,18 +100,14 @@ class PairShape:
 
     def locate(self, attributes: npt.ArrayLike, contexts: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """The positions of pairs given by ids, -1 for what is no pair of the dataset: [as many as given]."""
-        row = _lookup(self.attribute_ids, np.asarray(attributes, np.int64))
-        column = self._context_rank(np.asarray(contexts, np.int64))
+        row = _search(self.attribute_ids, np.asarray(attributes, np.int64))
         if not self.pairs:
             return np.full(len(row), -1, np.int64)
-        known = (row >= 0) & (column >= 0)
-        place = self.place[self.row_codes[Facet.PROFILE][row], column]
-        return np.where(known & (place >= 0), self.first[row] + place, -1)
-
-    def _context_rank(self, contexts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        by_id, order = self._contexts_by_id
-        at = _lookup(by_id, contexts)
-        return np.where(at >= 0, order[at], -1) if len(order) else at
+        sorted_ids, order = self._contexts_by_id
+        at = _search(sorted_ids, np.asarray(contexts, np.int64))
+        column = np.where(at >= 0, order[at], -1)
+        rank = self.context_rank[self.row_codes[Facet.PROFILE][row], column]
+        return np.where((row >= 0) & (column >= 0) & (rank >= 0), self.first_pair[row] + rank, -1)
 
     @cached_property
     def _contexts_by_id(self) -> tuple[Ints, Ints]:
@@ -108,12 +115,12 @@ class PairShape:
         return self.context_ids[order], order
 
 
-def _lookup(known: Ints, asked: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Where each asked id stands in sorted ids, -1 where it does not."""
+def _search(known: Ints, wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The position of each wanted id in sorted ids, -1 where it is not among them."""
     if not len(known):
-        return np.full(len(asked), -1, np.int64)
-    at = np.minimum(np.searchsorted(known, asked), len(known) - 1)
-    return np.where(known[at] == asked, at, -1)
+        return np.full(len(wanted), -1, np.int64)
+    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    return np.where(known[at] == wanted, at, -1)
 
 
 def shape_key(store: Store, connection: sa.Connection, dataset_id: int) -> ShapeKey:
@@ -128,13 +135,14 @@ def shape_key(store: Store, connection: sa.Connection, dataset_id: int) -> Shape
 
 def read_shape(connection: sa.Connection, key: ShapeKey) -> PairShape:
     """The pairs as they stand in the record now."""
+    in_dataset = profile.c.dataset == key[1]
     people = connection.execute(
-        sa.select(profile.c.id, profile.c.name).where(profile.c.dataset == key[1]).order_by(profile.c.ordinal)
+        sa.select(profile.c.id, profile.c.name).where(in_dataset).order_by(profile.c.ordinal)
     ).all()
     attributes = connection.execute(
         sa.select(attribute.c.id, attribute.c.profile, attribute.c.domain, attribute.c.event)
         .join(profile, attribute.c.profile == profile.c.id)
-        .where(profile.c.dataset == key[1])
+        .where(in_dataset)
         .order_by(profile.c.ordinal, attribute.c.ordinal)
     ).all()
     contexts = connection.execute(
@@ -143,56 +151,51 @@ def read_shape(connection: sa.Connection, key: ShapeKey) -> PairShape:
     tested = connection.execute(
         sa.select(profile_context.c.profile, profile_context.c.context)
         .join(profile, profile_context.c.profile == profile.c.id)
-        .where(profile.c.dataset == key[1])
+        .where(in_dataset)
         .order_by(profile_context.c.profile, profile_context.c.ordinal)
     ).all()
     person = {row.id: n for n, row in enumerate(people)}
     column = {row.id: n for n, row in enumerate(contexts)}
-    own: list[list[int]] = [[] for _ in people]
-    place = np.full((len(people), len(contexts)), -1, np.int32)
+    columns_of: list[list[int]] = [[] for _ in people]
+    context_rank = np.full((len(people), len(contexts)), -1, np.int32)
     for profile_id, context_id in tested:
-        towards = own[person[profile_id]]
-        place[person[profile_id], column[context_id]] = len(towards)
-        towards.append(column[context_id])
+        own = columns_of[person[profile_id]]
+        context_rank[person[profile_id], column[context_id]] = len(own)
+        own.append(column[context_id])
+    # Pairs in the record's order: each attribute once for every context of its profile.
     owner = np.array([person[row.profile] for row in attributes], np.int32)
-    width = np.array([len(part) for part in own], np.int64)[owner]
-    flat = np.array([c for part in own for c in part], np.int32)
-    began = np.concatenate([[0], np.cumsum([len(part) for part in own])])[:-1]
+    width = np.array([len(own) for own in columns_of], np.int64)[owner]
     rows = np.repeat(np.arange(len(attributes), dtype=np.int32), width)
-    first = np.concatenate([[0], np.cumsum(width)])[:-1].astype(np.int64)
-    within = np.arange(len(rows)) - first[rows]
-    columns = flat[began[owner][rows] + within] if len(rows) else np.zeros(0, np.int32)
+    blocks = [np.array(own, np.int32) for own in columns_of]
+    columns = np.concatenate([np.zeros(0, np.int32), *(blocks[p] for p in owner.tolist())])
+    # Tables of attributes are sorted by id, for look-ups: `rank` leads from the record's order there.
     in_order = np.array([row.id for row in attributes], np.int64)
     by_id = np.argsort(in_order)
     rank = np.empty(len(by_id), np.int32)
     rank[by_id] = np.arange(len(by_id))
-    ids = np.array([row.id for row in contexts], np.int64)
+    context_ids = np.array([row.id for row in contexts], np.int64)
     domains, domain_codes = _coded([row.domain for row in attributes])
     events, event_codes = _coded([row.event for row in attributes])
     spheres, sphere_codes = _coded([row.sphere or "" for row in contexts])
+    people_names = tuple(row.name for row in people)
     return PairShape(
         key=key,
         attributes=_narrow(in_order)[rows],
-        contexts=_narrow(ids)[columns],
+        contexts=_narrow(context_ids)[columns],
         attribute_row=rank[rows],
         context_row=columns,
         attribute_ids=in_order[by_id],
-        context_ids=ids,
+        context_ids=context_ids,
         profile_ids=np.array([row.id for row in people], np.int64),
-        names={
-            Facet.PROFILE: tuple(row.name for row in people),
-            Facet.DOMAIN: domains,
-            Facet.EVENT: events,
-            Facet.SPHERE: spheres,
-        },
+        names={Facet.PROFILE: people_names, Facet.DOMAIN: domains, Facet.EVENT: events, Facet.SPHERE: spheres},
         row_codes={
             Facet.PROFILE: owner[by_id],
             Facet.DOMAIN: domain_codes[by_id],
             Facet.EVENT: event_codes[by_id],
             Facet.SPHERE: sphere_codes,
         },
-        first=first[by_id],
-        place=place,
+        first_pair=(np.cumsum(width) - width)[by_id],
+        context_rank=context_rank,
     )
 
 
@@ -205,28 +208,6 @@ def _coded(names: list[str]) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
 def _narrow(ids: npt.NDArray[np.int64]) -> Ints:
     """Half the memory where the ids allow it: there may be millions of pairs."""
     return ids if len(ids) and ids.max() > np.iinfo(np.int32).max else ids.astype(np.int32)
-
-
-# ---- review index
-#
-# The review queue's view of a dataset: for every pair the consensus, how divided the votes are, and what runs did.
-#
-#     position  attribute context consensus entropy reveals draws effect
-#     1703      35        12      AMBIGUOUS 0.971   9       15    0.583
-#
-# Nothing in it changes when people decide: decisions are laid over it (`review_standing`) when pairs are selected, so
-# that it is built once for the votes and runs that it rests on.
-
-
-TIE = 1e-6  # what a pair's reveal rate is raised by in its effect, so that what nobody revealed goes by entropy
-SAME = 1e-9  # shares closer than this are equal
-DIGITS = 6  # of entropy: pairs with the same votes in another arrangement tie, and go by the record's order
-CHUNK = 500_000  # pairs whose votes are worked on at once: what bounds the memory
-PAIRS_HELD = 16_000_000
-
-Floats = npt.NDArray[np.float32]
-VoteKey = tuple[str, int, str] | None
-RunKey = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -249,13 +230,13 @@ class PairIndex:
     imported: bool
     consensus: npt.NDArray[np.int8]
     entropy: Floats
-    dissents: npt.NDArray[np.bool_]
+    dissents: Bools
     reveals: npt.NDArray[np.int32]
     draws: npt.NDArray[np.int32]
     effect: Floats
     vote_key: VoteKey = None
     run_key: RunKey = ()
-    _kept: dict[object, Positions] = field(default_factory=dict, repr=False, compare=False)
+    _permutations: dict[object, Positions] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def dataset_id(self) -> int:
@@ -284,20 +265,20 @@ class PairIndex:
         return self.shape.ids(positions)
 
     def each(self, positions: npt.NDArray[np.generic], piece: int = 500) -> Iterator[tuple[int, int]]:
-        """The same one after the other, for who will stop after the first few of millions."""
+        """The same one after the other, for callers that stop after the first few of millions."""
         for start in range(0, len(positions), piece):
             yield from self.shape.ids(positions[start : start + piece])
 
-    def kept(self, name: object, make: Callable[[], Positions], most: int = 8) -> Positions:
-        """A permutation that was made before, or a new one; the oldest goes where there are too many."""
-        if name not in self._kept:
-            while len(self._kept) >= most:
-                self._kept.pop(next(iter(self._kept)), None)
-            self._kept[name] = make()
-        return self._kept[name]
+    def permutation(self, name: object, make: Callable[[], Positions], most: int = 8) -> Positions:
+        """A cached permutation of the pairs, made where it is not there; the oldest goes where there are too many."""
+        if name not in self._permutations:
+            while len(self._permutations) >= most:
+                self._permutations.pop(next(iter(self._permutations)), None)
+            self._permutations[name] = make()
+        return self._permutations[name]
 
 
-_held: OrderedDict[tuple[object, ...], PairIndex] = OrderedDict()
+_cache: OrderedDict[tuple[object, ...], PairIndex] = OrderedDict()
 _lock = threading.RLock()
 
 
@@ -305,20 +286,22 @@ def pair_index(store: Store, dataset_id: int, labelling_id: str | None) -> PairI
     """The index of a dataset under a labelling (None: no votes), from memory while votes, rule, runs and profiles are
     what they were. Raises StoreError for an unknown dataset, or a labelling that is not of it."""
     with store.read() as connection:
-        shaped = shape_key(store, connection, dataset_id)
-        rule, voted = _voted(connection, dataset_id, labelling_id)
-        ran = _finished(connection, dataset_id)
-    key = (shaped, voted, ran)
+        of_shape = shape_key(store, connection, dataset_id)
+        rule, of_votes = _vote_key(connection, dataset_id, labelling_id)
+        of_runs = _run_key(connection, dataset_id)
+    key = (of_shape, of_votes, of_runs)
     with _lock:
-        if key not in _held:
-            _held[key] = _build(store, shaped, rule, voted, ran)
-        _held.move_to_end(key)
-        while len(_held) > 1 and (sum(map(len, _held.values())) > PAIRS_HELD or len(_held) > 8):
-            _held.popitem(last=False)
-        return _held[key]
+        if key not in _cache:
+            _cache[key] = _build(store, of_shape, rule, of_votes, of_runs)
+        _cache.move_to_end(key)
+        while len(_cache) > 1 and (sum(map(len, _cache.values())) > PAIRS_CACHED or len(_cache) > 8):
+            _cache.popitem(last=False)
+        return _cache[key]
 
 
-def _voted(connection: sa.Connection, dataset_id: int, labelling_id: str | None) -> tuple[AppliedRule | None, VoteKey]:
+def _vote_key(
+    connection: sa.Connection, dataset_id: int, labelling_id: str | None
+) -> tuple[AppliedRule | None, VoteKey]:
     if labelling_id is None:
         return None, None
     row = work.load(connection, labelling_id)
@@ -328,7 +311,7 @@ def _voted(connection: sa.Connection, dataset_id: int, labelling_id: str | None)
     return rule, (labelling_id, int(row["revision"]), rule.digest)
 
 
-def _finished(connection: sa.Connection, dataset_id: int) -> RunKey:
+def _run_key(connection: sa.Connection, dataset_id: int) -> RunKey:
     """Finished runs of the dataset on the whole memory, with their revision and first judge."""
     rows = connection.execute(
         sa.select(run.c.id, run.c.revision, run_judge.c.judge)
@@ -339,26 +322,29 @@ def _finished(connection: sa.Connection, dataset_id: int) -> RunKey:
     return tuple((str(row.id), int(row.revision), int(row.judge)) for row in rows)
 
 
-def _build(
-    store: Store, shaped: tuple[str, int, str, int], rule: AppliedRule | None, voted: VoteKey, ran: RunKey
-) -> PairIndex:
-    # What an index that is held already knows need not be read again: votes come while runs stay, and the other way.
-    like = [item for item in _held.values() if item.shape.key == shaped]
-    shape = like[-1].shape if like else None
-    runs_like = next((item for item in reversed(like) if item.run_key == ran), None)
+def _build(store: Store, of_shape: ShapeKey, rule: AppliedRule | None, of_votes: VoteKey, of_runs: RunKey) -> PairIndex:
+    # What a cached index knows need not be read again: votes come while runs stay, and the other way round.
+    similar = [item for item in _cache.values() if item.shape.key == of_shape]
+    same_runs = next((item for item in reversed(similar) if item.run_key == of_runs), None)
     with store.read() as connection:
-        shape = shape or read_shape(connection, shaped)
-        signs = _identifiers(connection, shape)
+        shape = similar[-1].shape if similar else read_shape(connection, of_shape)
         reveals, draws = (
-            (runs_like.reveals, runs_like.draws) if runs_like is not None else _revealed(connection, shape, ran)
+            (same_runs.reveals, same_runs.draws) if same_runs is not None else _revealed(connection, shape, of_runs)
         )
-    counts = vote_counts(store, voted[0]) if voted else None
+        general = connection.execute(
+            sa.select(attribute.c.id, attribute.c.key, attribute.c.domain)
+            .join(profile, attribute.c.profile == profile.c.id)
+            .where(profile.c.dataset == shape.dataset_id, attribute.c.domain == GENERAL)
+        )
+        identifiers = [row.id for row in general if is_bio(row.key, row.domain)]
+    counts = vote_counts(store, of_votes[0]) if of_votes else None
     labels, entropies, dissents = votes_of(shape, counts, rule)
     rate = (reveals / np.maximum(draws, 1)).astype(np.float32)
-    rate[signs[shape.attribute_row]] = 0.0  # a message has to be signed: no decision there can move violation
+    # A message has to be signed: no decision on an attribute that repeats the biography can move violation.
+    rate[np.isin(shape.attribute_ids, np.array(identifiers, np.int64))[shape.attribute_row]] = 0.0
     return PairIndex(
         shape=shape,
-        labelling_id=voted[0] if voted else None,
+        labelling_id=of_votes[0] if of_votes else None,
         rule=rule,
         imported=counts is not None and counts.imported,
         consensus=labels,
@@ -367,24 +353,14 @@ def _build(
         reveals=reveals,
         draws=draws,
         effect=(entropies * (rate + np.float32(TIE))).astype(np.float32),
-        vote_key=voted,
-        run_key=ran,
+        vote_key=of_votes,
+        run_key=of_runs,
     )
-
-
-def _identifiers(connection: sa.Connection, shape: PairShape) -> npt.NDArray[np.bool_]:
-    """[attributes]: whether each repeats the biography."""
-    query = sa.select(attribute.c.id, attribute.c.key, attribute.c.domain).join(
-        profile, attribute.c.profile == profile.c.id
-    )
-    rows = connection.execute(query.where(profile.c.dataset == shape.dataset_id, attribute.c.domain == GENERAL))
-    bio = [row.id for row in rows if is_bio(row.key, row.domain)]
-    return np.isin(shape.attribute_ids, np.array(bio, np.int64))
 
 
 def votes_of(
     shape: PairShape, counts: VoteCounts | None, rule: AppliedRule | None
-) -> tuple[npt.NDArray[np.int8], Floats, npt.NDArray[np.bool_]]:
+) -> tuple[npt.NDArray[np.int8], Floats, Bools]:
     """Consensus codes, entropies and dissents of all pairs, as PairIndex has them."""
     labels = np.full(shape.pairs, UNLABELLED, np.int8)
     entropies = np.full(shape.pairs, np.nan, np.float32)
@@ -400,7 +376,7 @@ def votes_of(
     return labels, entropies, dissents
 
 
-def divided(votes: npt.NDArray[np.generic], priors: tuple[float, ...]) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def divided(votes: npt.NDArray[np.generic], priors: tuple[float, ...]) -> tuple[Floats, Bools]:
     """Entropy in bits [pairs] and dissents [personas, pairs] of counted votes [pairs, personas, 3]; see PairIndex."""
     # Pairs last: numpy is many times as fast over a long last axis as over one of three.
     counted = np.ascontiguousarray(votes.transpose(1, 2, 0), np.float64)
@@ -417,37 +393,31 @@ def divided(votes: npt.NDArray[np.generic], priors: tuple[float, ...]) -> tuple[
     dissents = np.zeros(heard.shape, np.bool_)
     for persona in range(len(priors)):
         others = weight - weights[persona] > SAME
-        agrees = (_most(counted[persona]) & _most(mixed - weighted[persona])).any(axis=0)
+        agrees = (_leading(counted[persona]) & _leading(mixed - weighted[persona])).any(axis=0)
         dissents[persona] = heard[persona] & others & ~agrees
     return entropies.astype(np.float32), dissents
 
 
-def _most(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-    """Which verdicts have the most: [3, pairs]."""
-    found: npt.NDArray[np.bool_] = shares >= shares.max(axis=0) - SAME
-    return found
+def _leading(shares: npt.NDArray[np.float64]) -> Bools:
+    """Which verdicts have the largest share, ties all of them: [3, pairs]."""
+    return np.asarray(shares >= shares.max(axis=0) - SAME, np.bool_)
 
 
 def _revealed(
-    connection: sa.Connection, shape: PairShape, ran: RunKey
+    connection: sa.Connection, shape: PairShape, of_runs: RunKey
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """Reveals and judged messages of each pair over these runs."""
     reveals = np.zeros(shape.pairs, np.int32)
-    towards = np.zeros(shape.place.shape, np.int32)
+    judged = np.zeros(shape.context_rank.shape, np.int32)
     profiles = {int(i): n for n, i in enumerate(shape.profile_ids)}
     contexts = {int(i): n for n, i in enumerate(shape.context_ids)}
-    for run_id, _, judge_id in ran:
+    for run_id, _, judge_id in of_runs:
         for row in judgements.judged_draws(connection, run_id, [judge_id]):
             if row.profile in profiles and row.context in contexts:
-                towards[profiles[row.profile], contexts[row.context]] += row.draws
-        for rows in _pieces(judgements.reveal_counts(connection, run_id, [judge_id])):
+                judged[profiles[row.profile], contexts[row.context]] += row.draws
+        result = judgements.reveal_counts(connection, run_id, [judge_id])
+        while rows := list(result.fetchmany(CHUNK)):
             at = shape.locate([r.attribute for r in rows], [r.context for r in rows])
-            told = np.array([r.reveals for r in rows], np.int32)
-            np.add.at(reveals, at[at >= 0], told[at >= 0])
-    draws = towards[shape.codes(Facet.PROFILE), shape.context_row]
-    return reveals, draws
-
-
-def _pieces(result: sa.CursorResult[tuple]) -> Iterator[list[sa.Row]]:
-    while rows := list(result.fetchmany(CHUNK)):
-        yield rows
+            counts = np.array([r.reveals for r in rows], np.int32)
+            np.add.at(reveals, at[at >= 0], counts[at >= 0])
+    return reveals, judged[shape.codes(Facet.PROFILE), shape.context_row]

@@ -26,7 +26,7 @@ from cimemories.flows.scope import Scope
 from cimemories.labels.votes import GroupBy, groupings
 from cimemories.model import Span, Strength, Value
 from cimemories.store import audits, judgements, work
-from cimemories.store.audits import JUDGEMENTS, AuditVerdict, Flow, SliceItem
+from cimemories.store.audits import JUDGEMENTS, AuditVerdict, Flow, SliceItem, SliceRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import attribute, context, profile, response
 
@@ -301,6 +301,18 @@ def draw_slice(store: Store, labelling_id: str, *, size: int, seed: int, name: s
         return audits.add_slice(
             connection, found.dataset_id, audits.SLICE_LABELS, name, seed, manifest, annotator, items
         )
+
+
+def label_slices(store: Store, dataset_id: int) -> list[SliceRow]:
+    """The slices of labels that were drawn of a dataset, oldest first."""
+    with store.read() as connection:
+        return audits.all_slices(connection, dataset_id, audits.SLICE_LABELS)
+
+
+def delete_slice(store: Store, slice_id: int) -> None:
+    """Delete a slice; answers to its pairs stay."""
+    with store.write() as connection:
+        audits.delete_slice(connection, slice_id)
 
 
 def progress(store: Store, dataset_id: int, items: Sequence[SliceItem]) -> dict[str, tuple[int, int]]:

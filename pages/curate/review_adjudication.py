@@ -26,44 +26,37 @@ Names = Mapping[str, str]
 
 def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> str:
     """Draws the part; returns the page's takeaway."""
-    found = disputes(store, dataset.id)
-    if not found.shared and not found.settled:
+    disputed = disputes(store, dataset.id)
+    if not disputed.shared and not disputed.settled:
         page.empty(
             "Nothing to adjudicate yet",
-            "Where two people or more decide the same pair and differ, it comes here. The queue says how many see it.",
+            "Pairs that two or more people decide differently appear here. Set the overlap in the queue.",
         )
         return "No pair has been decided by two or more people yet."
-    names = _names(store, dataset)
-    if found.open:
-        _open(store, dataset, labelling, found, names)
-    else:
-        page.empty("No pair is in dispute", "People agree wherever two or more have decided, or it has been settled.")
-    if found.settled:
-        page.fold(
-            f"Adjudicated ({len(found.settled)})",
-            ":material/gavel:",
-            "review.box.adjudicated",
-            lambda: _settled(dataset, labelling, found, names),
-        )
-    verb = "is" if len(found.open) == 1 else "are"
-    return f"{count(len(found.open))} of {count(found.shared)} pairs decided by two or more people {verb} in dispute."
-
-
-def _names(store: Store, dataset: DatasetRow) -> Names:
-    """What people are called on this page: letters while names are hidden, else what they are."""
     hidden = st.toggle(
         "Hide names",
         value=True,
         key=HIDDEN,
-        help="Everybody is a letter, the same on all pairs of the dataset. Names are not on the page then.",
+        help="Each person is a letter, the same on all pairs of the dataset. Their names are then not on the page.",
     )
     letters = pseudonyms(store, dataset.id)
-    return letters if hidden else {name: name for name in letters}
-
-
-def _labels(item: Disputed) -> str:
-    """'2 N, 1 X'."""
-    return ", ".join(f"{count} {safe.GLYPHS[label]}" for label, count in item.labels.most_common())
+    names = letters if hidden else {name: name for name in letters}
+    if disputed.open:
+        _open(store, dataset, labelling, disputed, names)
+    else:
+        page.empty("No pair is in dispute", "People agree wherever two or more have decided, or it has been settled.")
+    if disputed.settled:
+        page.fold(
+            f"Adjudicated ({len(disputed.settled)})",
+            ":material/gavel:",
+            "review.box.adjudicated",
+            lambda: _settled(dataset, labelling, disputed, names),
+        )
+    verb = "is" if len(disputed.open) == 1 else "are"
+    return (
+        f"{count(len(disputed.open))} of {count(disputed.shared)} pairs decided by two or more people "
+        f"{verb} in dispute."
+    )
 
 
 def _rows(items: Sequence[Disputed]) -> pd.DataFrame:
@@ -74,8 +67,8 @@ def _rows(items: Sequence[Disputed]) -> pd.DataFrame:
                 "recipient": item.recipient,
                 "task": item.task,
                 "domain": words(item.domain),
-                "people": len(item.words),
-                "labels": _labels(item),
+                "people": len(item.decisions),
+                "labels": ", ".join(f"{n} {safe.GLYPHS[label]}" for label, n in item.labels.most_common()),
             }
             for item in items
         ],
@@ -83,8 +76,8 @@ def _rows(items: Sequence[Disputed]) -> pd.DataFrame:
     )
 
 
-def _open(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, found: Disputes, names: Names) -> None:
-    frame = _rows(found.open)
+def _open(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, disputed: Disputes, names: Names) -> None:
+    frame = _rows(disputed.open)
     chosen = st.session_state.get("review.adjudication.pair")
     at = tables.table(
         frame,
@@ -99,16 +92,16 @@ def _open(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, fou
         on_select="row",
         selected=list(frame.index).index(chosen) if chosen in frame.index else 0,
         height=min(38 + 35 * len(frame), 250),
-        alt="Pairs on which people differ, those that most people decided first",
+        alt="Pairs on which people differ, those decided by most people first",
     )
-    item = found.open[at if at is not None and at < len(found.open) else 0]
+    item = disputed.open[at if at is not None and at < len(disputed.open) else 0]
     st.session_state["review.adjudication.pair"] = f"{item.attribute}-{item.context}"
     with st.container(key="dispute"):
         _pair(dataset, labelling, item)
-        safe.heading("What people said")
-        _history(item.words, names)
+        safe.heading("Decisions")
+        _history(item.decisions, names)
         if item.adjudication is not None:
-            page.notice("It was settled once, and somebody has decided since.")
+            page.notice("This pair was settled before, and somebody has decided it again since.")
         if labelling is not None:
             page.fold(
                 "Votes of the personas",
@@ -117,7 +110,7 @@ def _open(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, fou
                 lambda: _votes(store, labelling, item),
             )
         page.fold(
-            "Every decision on this pair",
+            "All decisions on this pair",
             ":material/history:",
             "review.box.history",
             lambda: _history(item.history, names),
@@ -138,7 +131,7 @@ def _pair(dataset: DatasetRow, labelling: LabellingRow | None, item: Disputed) -
     )
     url.page_link(
         "labels",
-        "Show it on the Labels page, where names are in sight",
+        "Show on the Labels page (names are visible there)",
         icon=":material/label:",
         dataset=dataset.id,
         labelling=labelling.id if labelling else None,
@@ -148,7 +141,7 @@ def _pair(dataset: DatasetRow, labelling: LabellingRow | None, item: Disputed) -
     )
 
 
-def _history(said: Sequence[Decision], names: Names) -> None:
+def _history(made: Sequence[Decision], names: Names) -> None:
     rows = [
         tag(
             "tr",
@@ -158,7 +151,7 @@ def _history(said: Sequence[Decision], names: Names) -> None:
             tag("td", ", ".join(filter(None, (d.source, "blind" if d.blind else "", d.cause)))),
             tag("td", d.reason),
         )
-        for d in said
+        for d in made
     ]
     head = tag("tr", *(tag("th", title) for title in ("Who", "Label", "When", "How", "Reason")))
     safe.show(tag("table", tag("thead", head), tag("tbody", *rows), cls="ci-grid"))
@@ -174,7 +167,7 @@ def _votes(store: Store, labelling: LabellingRow, item: Disputed) -> None:
 
 
 def _form(store: Store, dataset: DatasetRow, item: Disputed) -> None:
-    safe.heading("Settle it")
+    safe.heading("Settle")
     key = f"review.settle.{item.attribute}.{item.context}.{len(item.history)}"
     who = annotator.ask()
     with st.form(key, enter_to_submit=False, border=False):
@@ -186,11 +179,11 @@ def _form(store: Store, dataset: DatasetRow, item: Disputed) -> None:
         )
         reason = st.text_input("Reason", key=f"{key}.reason", max_chars=LONGEST_REASON)
         done = st.form_submit_button("Settle", type="primary", icon=":material/gavel:")
-    safe.inline("What each person said stays; this is one more decision, and the label from now on.", muted=True)
+    safe.inline("This adds a decision, which sets the label. Everybody's own decision stays.", muted=True)
     if not done:
         return
     if label is None or cause is None or not who:
-        page.error("Nothing was settled.", "It needs a label, a cause and your name.", "Give all three and try again.")
+        page.error("Nothing was settled.", "A label, a cause and your name are needed.", "Enter them and try again.")
         return
     try:
         settle(store, dataset.id, item, who, label, cause, reason)
@@ -200,12 +193,12 @@ def _form(store: Store, dataset: DatasetRow, item: Disputed) -> None:
     st.rerun()
 
 
-def _settled(dataset: DatasetRow, labelling: LabellingRow | None, found: Disputes, names: Names) -> None:
-    causes = ", ".join(f"{cause} {count}" for cause, count in found.causes.items())
+def _settled(dataset: DatasetRow, labelling: LabellingRow | None, disputed: Disputes, names: Names) -> None:
+    causes = ", ".join(f"{cause} {count}" for cause, count in disputed.causes.items())
     if causes:
-        safe.inline(f"Why people had differed: {causes}.")
-    endings = [item.adjudication for item in found.settled]
-    frame = _rows(found.settled).assign(
+        safe.inline(f"Why people differed: {causes}.")
+    endings = [item.adjudication for item in disputed.settled]
+    frame = _rows(disputed.settled).assign(
         label=[safe.glyphed(d.label) if d else "" for d in endings],
         cause=[(d.cause or "") if d else "" for d in endings],
         reason=[d.reason if d else "" for d in endings],
@@ -218,7 +211,7 @@ def _settled(dataset: DatasetRow, labelling: LabellingRow | None, found: Dispute
         columns={
             "statement": ("wide", "Statement"),
             "recipient": ("text", "Recipient"),
-            "labels": ("text", "Had said"),
+            "labels": ("text", "Decided"),
             "label": ("text", "Settled as"),
             "cause": ("text", "Cause"),
             "reason": ("wide", "Reason"),
@@ -226,16 +219,16 @@ def _settled(dataset: DatasetRow, labelling: LabellingRow | None, found: Dispute
             "when": ("text", "When"),
         },
         on_select="row",
-        alt="Pairs that were adjudicated, the newest first",
+        alt="Adjudicated pairs, the newest first",
     )
     tables.csv_button(
         frame.assign(dataset=dataset.name, simulated="simulated" if dataset.simulated else ""),
         f"adjudicated-{dataset.id}.csv",
         key="review.adjudicated.csv",
     )
-    if at is None or at >= len(found.settled):
-        safe.inline("Choose a row to see everything that was said of the pair.", muted=True)
+    if at is None or at >= len(disputed.settled):
+        safe.inline("Select a row to see all decisions on the pair.", muted=True)
         return
-    item = found.settled[at]
+    item = disputed.settled[at]
     _pair(dataset, labelling, item)
     _history(item.history, names)

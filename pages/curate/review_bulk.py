@@ -1,33 +1,37 @@
-"""Part of the Review page: one label for all pairs that match, batches taken back, and a decision spread further."""
+"""Part of the Review page: one label for all pairs that match, batches undone, and a decision spread further."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from cimemories.model import Label
-from cimemories.review.bulk import Axis, Batch, Last, Proposal, batches, last_single, proposals
-from cimemories.review.index import PairIndex
-from cimemories.review.queue import Item, items, sample, undecided
-from cimemories.store import decisions, reviews
+from cimemories.review.bulk import (
+    Axis,
+    Batch,
+    LastDecision,
+    Proposal,
+    batches,
+    decide_all,
+    last_single,
+    proposals,
+    undo_batch,
+)
+from cimemories.review.index import Ints, PairIndex
+from cimemories.review.queue import Item, Pair, items, sample, undecided
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import count
 from cimemories.ui import annotator, page, safe, tables
 
-if TYPE_CHECKING:
-    from cimemories.review.index import Ints
-
 PREVIEWED = 20
-PIECE = 1000  # decisions of one transaction: others get their turn between two
-_SAID = "bulk.said"
-_DRAWN = "bulk.drawn"
-_SOURCES = {"batch": "all that matched", "proposal": "a decision spread further"}
+_NOTICE = "bulk.notice"
+_SHUFFLES = "bulk.shuffles"
+_SOURCES = {"batch": "all that matched", "proposal": "spread from one decision"}
 _AXES = {
     Axis.CONTEXTS: "Similar contexts",
     Axis.ATTRIBUTES: "Same domain and event",
@@ -37,14 +41,13 @@ _AXES = {
 
 def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, index: PairIndex, positions: Ints) -> str:
     """Draws the part for the pairs at these positions of the index; returns the page's takeaway."""
-    said = st.session_state.pop(_SAID, None)
-    if said:
-        page.notice(said)
+    if notice := st.session_state.pop(_NOTICE, None):
+        page.notice(notice)
     person = annotator.name()
     open_pairs = undecided(store, index, positions, person) if person else positions
     left, right = st.columns([2, 5], gap="large")
     with left:
-        safe.heading("One label for all that match")
+        safe.heading("Label all matching pairs")
         _form(store, dataset, index, person, positions, open_pairs)
         if person:
             _own_batches(store, dataset, person)
@@ -61,19 +64,19 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, inde
         return "No pair matches the filters."
     done = len(positions) - len(open_pairs)
     decided = f"; you have decided {count(done)} of them" if done else ""
-    return f"{count(len(positions))} of {count(len(index))} pairs match{decided}."
+    return f"{count(len(positions))} of {count(len(index))} pairs match the filters{decided}."
 
 
 def _form(store: Store, dataset: DatasetRow, index: PairIndex, person: str, positions: Ints, open_pairs: Ints) -> None:
     done = len(positions) - len(open_pairs)
     again = st.toggle(
-        "Include pairs that I have decided",
+        "Include pairs I have decided",
         key="bulk.again",
-        help="Otherwise they keep what you said of them. What other people decided stays in the record either way.",
+        help="Off: your earlier decisions stay. Other people's decisions stay in the record either way.",
     )
     chosen = positions if again else open_pairs
     if done and not again:
-        safe.inline(f"{count(done)} of the pairs that match you have decided; they are left out.", muted=True)
+        safe.inline(f"{count(done)} matching pairs are left out: you have decided them.", muted=True)
     label = st.radio("Label", list(Label), index=None, format_func=safe.glyphed, horizontal=True, key="bulk.label")
     reason = st.text_input("Reason", key="bulk.reason", max_chars=500)
     missing = "your name" if not person else "a label" if label is None else ""
@@ -91,52 +94,38 @@ def _form(store: Store, dataset: DatasetRow, index: PairIndex, person: str, posi
 
 
 def _record(
-    store: Store,
-    dataset: DatasetRow,
-    person: str,
-    pairs: Sequence[tuple[int, int]],
-    label: Label,
-    reason: str,
-    source: str,
+    store: Store, dataset: DatasetRow, person: str, pairs: Sequence[Pair], label: Label, reason: str, source: str
 ) -> None:
-    """One batch, written in pieces; ends this run of the script unless something fails."""
-    batch, written = uuid.uuid4().hex, 0
+    """Decide a batch; ends this run of the script unless something fails."""
+    written = 0
     bar = st.progress(0.0)
     try:
-        with store.read() as connection:
-            guideline = reviews.current_guideline(connection).hash
-        for start in range(0, len(pairs), PIECE):
-            piece = [
-                decisions.Said(a, c, label, reason=reason, source=source, batch=batch, guideline=guideline)
-                for a, c in pairs[start : start + PIECE]
-            ]
-            with store.write() as connection:
-                written += decisions.add_all(connection, dataset.id, person, piece)
+        for written in decide_all(store, dataset.id, person, pairs, label, reason=reason, source=source):
             bar.progress(written / len(pairs))
     except StoreError as problem:
-        page.error(f"{count(written)} of {count(len(pairs))} pairs were decided.", str(problem))
+        page.error(f"Only {count(written)} of {count(len(pairs))} pairs were decided.", str(problem))
         return
-    _say(f"{count(written)} pairs decided as {label}, in one batch that can be taken back at once.")
+    _rerun(f"{count(written)} pairs decided as {label}, in one batch. You can undo it under Your batches.")
 
 
-def _say(words: str) -> None:
-    st.session_state[_SAID] = words
+def _rerun(notice: str) -> None:
+    st.session_state[_NOTICE] = notice
     st.rerun()
 
 
 def _preview(store: Store, labelling: LabellingRow | None, index: PairIndex, positions: Ints) -> None:
     if not len(positions):
-        page.empty("No pair matches", "Widen the filters, and what matches is previewed here.")
+        page.empty("No pair matches", "Widen the filters to see a preview here.")
         return
     title, again = st.columns([4, 1], vertical_alignment="bottom")
     with title:
         shown = min(PREVIEWED, len(positions))
-        safe.heading(f"{shown} of {count(len(positions))} pairs, drawn at random")
+        safe.heading(f"{shown} of {count(len(positions))} pairs, a random sample")
     with again:
-        if st.button("Draw others", icon=":material/shuffle:", key="bulk.shuffle", disabled=len(positions) <= shown):
-            st.session_state[_DRAWN] = st.session_state.get(_DRAWN, 0) + 1
-    drawn = items(store, index, sample(positions, PREVIEWED, seed=st.session_state.get(_DRAWN, 0)))
-    frame = pd.DataFrame([_row(item, labelling) for item in drawn])
+        if st.button("Show others", icon=":material/shuffle:", key="bulk.shuffle", disabled=len(positions) <= shown):
+            st.session_state[_SHUFFLES] = st.session_state.get(_SHUFFLES, 0) + 1
+    sampled = items(store, index, sample(positions, PREVIEWED, seed=st.session_state.get(_SHUFFLES, 0)))
+    frame = pd.DataFrame([_row(item, labelling) for item in sampled])
     tables.table(
         frame,
         key="bulk.preview",
@@ -150,7 +139,7 @@ def _preview(store: Store, labelling: LabellingRow | None, index: PairIndex, pos
             "user": ("text", "User"),
         },
         height="content",
-        alt="A random sample of the pairs that match, with their present labels",
+        alt="A random sample of the matching pairs, with their current labels",
     )
     tables.csv_button(frame, "review-sample.csv", key="bulk.csv.preview")
 
@@ -176,11 +165,14 @@ def _own_batches(store: Store, dataset: DatasetRow, person: str) -> None:
     safe.heading("Your batches")
     rows = batches(store, dataset.id, person)
     if not rows:
-        safe.inline("None yet. Each can be taken back at once, however large it is.", muted=True)
+        safe.inline("None yet. You can undo any batch, however large.", muted=True)
     for row in rows:
-        words, button = st.columns([3, 1], vertical_alignment="center")
-        with words:
-            safe.inline(_batch_words(row))
+        text, button = st.columns([3, 1], vertical_alignment="center")
+        with text:
+            label = f"as {row.label}" if row.label else "with several labels"
+            undone = f", {count(row.taken_back)} of them undone" if row.taken_back else ""
+            source = _SOURCES.get(row.source, row.source)
+            safe.inline(f"{count(row.pairs)} pairs {label}, {source}{undone}.")
             safe.inline(f"{row.created[:16].replace('T', ' ')} UTC. {row.reason}", muted=True)
         with button:
             key = f"bulk.undo.{row.id}"
@@ -188,40 +180,33 @@ def _own_batches(store: Store, dataset: DatasetRow, person: str) -> None:
                 _undo(store, dataset, person, row)
 
 
-def _batch_words(row: Batch) -> str:
-    label = f"as {row.label}" if row.label else "with several labels"
-    gone = f", {count(row.taken_back)} of them taken back" if row.taken_back else ""
-    return f"{count(row.pairs)} pairs {label}, {_SOURCES.get(row.source, row.source)}{gone}."
-
-
 def _undo(store: Store, dataset: DatasetRow, person: str, row: Batch) -> None:
     try:
-        with store.write() as connection:
-            undone = decisions.undo_batch(connection, dataset.id, person, row.id)
+        undone = undo_batch(store, dataset.id, person, row.id)
     except StoreError as problem:
-        page.error("The batch was not taken back.", str(problem))
+        page.error("The batch was not undone.", str(problem))
         return
     kept = row.pairs - row.taken_back - undone
-    later = f" {count(kept)} keep what you have said of them since." if kept else ""
-    _say(f"{count(undone)} decisions taken back; what you had said before stands again.{later}")
+    later = f" {count(kept)} keep your later decisions." if kept else ""
+    _rerun(f"{count(undone)} decisions undone; your earlier decisions stand again.{later}")
 
 
 def _spread(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, index: PairIndex, person: str) -> None:
     last = last_single(store, dataset.id, person)
     if last is None:
-        safe.inline("Decide a pair in the queue first: here it is proposed where else that might hold.", muted=True)
+        safe.inline("Decide a pair in the queue first. Similar pairs are then proposed here.", muted=True)
         return
     try:
-        found = proposals(store, index, person, last.attribute, last.context)
+        proposed = proposals(store, index, person, last.attribute, last.context)
     except StoreError as problem:
         page.error("Nothing can be proposed.", str(problem))
         return
     _origin(store, index, last)
-    if not found:
-        page.notice("No pair that you have not decided yet resembles this one.")
+    if not proposed:
+        page.notice("No undecided pair resembles this one.")
         return
-    chosen = [item for item in found if _axis(item)]
-    _proposed(store, labelling, index, found)
+    chosen = [item for item in proposed if _axis(item)]
+    _proposed(store, labelling, index, proposed)
     pairs = [(pair.attribute, pair.context) for item in chosen for pair in item.pairs]
     if st.button(
         safe.plain_label(f"Decide these {count(len(pairs))} as {last.label}"),
@@ -234,7 +219,7 @@ def _spread(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, i
         _record(store, dataset, person, pairs, last.label, reason, "proposal")
 
 
-def _origin(store: Store, index: PairIndex, last: Last) -> None:
+def _origin(store: Store, index: PairIndex, last: LastDecision) -> None:
     for item in items(store, index, index.shape.locate([last.attribute], [last.context])):
         safe.show(
             safe.facts(
@@ -248,23 +233,17 @@ def _origin(store: Store, index: PairIndex, last: Last) -> None:
 
 
 def _axis(item: Proposal) -> bool:
-    """A tick of its own for each axis, none set: nothing is applied that nobody asked for."""
-    key = f"bulk.axis.{item.axis}"
-    if item.axis is Axis.CONTEXTS:
-        ticked = st.checkbox("Similar contexts", key=key)
-    elif item.axis is Axis.ATTRIBUTES:
-        ticked = st.checkbox("Same domain and event", key=key)
-    else:
-        ticked = st.checkbox("Other profiles", key=key)
+    """A checkbox for each axis, none ticked: nothing is applied without being chosen."""
+    ticked = st.checkbox(safe.plain_label(_AXES[item.axis]), key=f"bulk.axis.{item.axis}")
     closest = max(pair.similarity for pair in item.pairs)
     pairs = count(len(item.pairs), "pair")
     safe.inline(f"{pairs}, similarity {item.similarity:.2f} to {closest:.2f}. {item.reason}", muted=True)
     return bool(ticked)
 
 
-def _proposed(store: Store, labelling: LabellingRow | None, index: PairIndex, found: Sequence[Proposal]) -> None:
+def _proposed(store: Store, labelling: LabellingRow | None, index: PairIndex, proposed: Sequence[Proposal]) -> None:
     rows = []
-    for proposal in found:
+    for proposal in proposed:
         similarity = {(pair.attribute, pair.context): pair.similarity for pair in proposal.pairs}
         at = index.shape.locate([a for a, _ in similarity], [c for _, c in similarity])
         for item in items(store, index, at):
@@ -275,7 +254,7 @@ def _proposed(store: Store, labelling: LabellingRow | None, index: PairIndex, fo
         frame,
         key="bulk.proposed",
         columns={
-            "because": ("text", "Because of"),
+            "because": ("text", "Proposed by"),
             "similarity": ("number", "Similarity"),
             "statement": ("wide", "Statement"),
             "recipient": ("text", "Recipient"),
@@ -283,6 +262,6 @@ def _proposed(store: Store, labelling: LabellingRow | None, index: PairIndex, fo
             "label": ("text", "Label"),
             "user": ("text", "User"),
         },
-        alt="The pairs that are proposed, with the reason and how much they resemble the decided one",
+        alt="Proposed pairs, with the reason and their similarity to the decided one",
     )
     tables.csv_button(frame, "review-proposals.csv", key="bulk.csv.proposed")

@@ -1,4 +1,4 @@
-"""Part of the Review page: what was said of pairs in words, the open comments first, each a click from its pair."""
+"""Part of the Review page: comments on pairs, the guideline with its versions, and the exchange of review events."""
 
 from __future__ import annotations
 
@@ -14,29 +14,28 @@ import streamlit as st
 
 from cimemories import uploads
 from cimemories.formats.official import FormatError
-from cimemories.formats.review_events import FORMS, Exported, Filters, Form, export_events
-from cimemories.review.queue import Remark, remarks
-from cimemories.store import datasets, decisions, reviews
+from cimemories.formats.review_events import FORMS, Exported, Filters, Form, export_choices, export_events
+from cimemories.review.status import PairComment, guidelines, pair_comments, resolve_comment, save_guideline
+from cimemories.store import reviews
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.reviews import Guideline
 from cimemories.text import count
 from cimemories.ui import annotator, page, safe, tables, url
-from cimemories.ui.safe import Html, join, tag
+from cimemories.ui.safe import Html, tag
 from pages.curate.profile_view import words
 
-# ---- review exchange
-#
-# Part of the Review page: take along what people said, and bring in what they said elsewhere.
-
-
+OPEN, ALL = "open", "all"
+LONGEST_REASON = 500
+MOST_DIFF_LINES = 400
+EVERYBODY = ""
+CHOSEN = "review.comments.chosen"
+FORMATS: dict[Form, str] = {"jsonl": "JSONL, one event a line", "csv": "CSV tables", "parquet": "Parquet tables"}
 _READY, _OUTCOME = "review.exchange.ready", "review.exchange.outcome"
-EVERYBODY_OPTION = "everybody"
-NAMES: dict[Form, str] = {"jsonl": "JSONL, one event a line", "csv": "CSV tables", "parquet": "Parquet tables"}
 
 
-def draw_exchange(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> str:
+def draw_exchange(store: Store, dataset: DatasetRow) -> str:
     """Export at the left, import at the right; returns the page's takeaway."""
     for line in st.session_state.pop(_OUTCOME, []):
         page.notice(line)
@@ -47,40 +46,34 @@ def draw_exchange(store: Store, dataset: DatasetRow, labelling: LabellingRow | N
     with right:
         safe.heading("Import")
         _import(store, dataset)
-    return (
-        "What people said are events: two workspaces can be merged in any order, and the same file twice adds nothing."
-    )
+    return "Move review work between workspaces: files merge in any order, and the same file twice adds nothing."
 
 
 def _export(store: Store, dataset: DatasetRow) -> None:
-    with store.read() as connection:
-        people = sorted({d.annotator for d in decisions.history(connection, dataset.id)})
-        domains = sorted(datasets.domains_of(connection, dataset.id))
-    form = st.selectbox("Format", list(FORMS), format_func=lambda key: NAMES[key], key="review.exchange.format")
-    who = st.selectbox(
-        "Said by", [EVERYBODY_OPTION, *people], format_func=lambda name: safe.option(name), key="review.exchange.who"
-    )
+    people, domains = export_choices(store, dataset.id)
+    form = st.selectbox("Format", list(FORMS), format_func=lambda key: FORMATS[key], key="review.exchange.format")
+    who = st.selectbox("By", [EVERYBODY, *people], format_func=_person, key="review.exchange.who")
     domain = st.selectbox(
         "Domain", ["", *domains], format_func=lambda name: safe.option(words(name)) if name else "all domains"
     )
-    blind = st.toggle("Only what was said blind", key="review.exchange.blind")
-    filters = Filters(annotator=None if who == EVERYBODY_OPTION else who, domain=domain or None, blind=blind)
-    asked = (dataset.id, dataset.revision, form, filters)
+    blind = st.toggle("Blind answers only", key="review.exchange.blind")
+    filters = Filters(annotator=who or None, domain=domain or None, blind=blind)
+    wanted = (dataset.id, dataset.revision, form, filters)
     if st.button("Prepare the file", icon=":material/inventory_2:"):
         try:
             with st.spinner("Writing the events"):
-                st.session_state[_READY] = (asked, *_written(store, dataset, form, filters))
+                st.session_state[_READY] = (wanted, *_written(store, dataset, form, filters))
         except (FormatError, StoreError) as problem:
             st.session_state.pop(_READY, None)
             page.error("The events could not be exported.", str(problem))
     ready = st.session_state.get(_READY)
-    if ready is not None and ready[0] == asked:
+    if ready is not None and ready[0] == wanted:
         _, name, data, done = ready
         st.download_button(
             "Download", data=data, file_name=name, type="primary", icon=":material/download:", on_click="ignore"
         )
         counted = ", ".join(f"{count(number)} {kind}" for kind, number in done.counts.items())
-        safe.inline(f"{name}: {counted or 'nothing matches'}", muted=True)
+        safe.inline(f"{name}: {counted or 'no events match'}", muted=True)
         if done.simulated:
             page.badge_simulated()
 
@@ -102,7 +95,7 @@ def _written(store: Store, dataset: DatasetRow, form: Form, filters: Filters) ->
 
 def _import(store: Store, dataset: DatasetRow) -> None:
     upload = st.file_uploader("A JSONL file of review events", type=["jsonl"], key="review.exchange.upload")
-    skip = st.toggle("Leave out events whose pair or run is not here", key="review.exchange.skip")
+    skip = st.toggle("Skip events whose pair or run is not in this workspace", key="review.exchange.skip")
     if not st.button("Import", type="primary", disabled=upload is None, icon=":material/upload_file:") or not upload:
         return
     try:
@@ -116,37 +109,33 @@ def _import(store: Store, dataset: DatasetRow) -> None:
                 wanted=page.session_check(),
             )
     except (FormatError, StoreError) as problem:
-        page.error("These events cannot be imported.", f"{problem}", "Nothing was kept of them.")
+        page.error("These events cannot be imported.", f"{problem}", "Nothing was imported.")
         return
     new, known = sum(done.new.values()), sum(done.known.values())
-    lines = [f"{count(new)} events are new, {count(known)} were here already."]
+    lines = [f"{count(new)} new events imported, {count(known)} were already here."]
     lines += [f"{note[:1].upper()}{note[1:]}." for note in done.notes]
     if done.skipped:
-        lines.append(f"{count(len(done.skipped))} left out, the first: {done.skipped[0]}")
+        lines.append(f"{count(len(done.skipped))} skipped, the first: {done.skipped[0]}")
     st.session_state[_OUTCOME] = lines
     st.rerun()
 
 
-# ---- review guideline
-#
-# Part of the Review page: what annotators go by, its versions, and the form that writes the next one.
+def _person(name: str) -> str:
+    return safe.option(name) if name else "everybody"
 
 
-MOST_DIFF_LINES = 400
-
-
-def draw_guideline(store: Store) -> None:
-    """The current guideline, the form for a new version, and every version with what it changed."""
-    with store.read() as connection:
-        versions = reviews.guideline_versions(connection)
+def draw_guideline(store: Store) -> str:
+    """The current guideline, the form for a new version, and every version with its changes; returns the takeaway."""
+    versions = guidelines(store)
     now = versions[-1]
-    safe.inline(said(now), muted=True)
+    safe.inline(_version(now), muted=True)
     safe.show(safe.document(now.text))
     page.fold("Write the next version", ":material/edit:", "review.box.guideline", lambda: _form(store, now))
     page.fold(f"Versions ({len(versions)})", ":material/history:", "review.box.versions", lambda: _versions(versions))
+    return "The rules annotators follow. Every decision records the version it was made by."
 
 
-def said(item: Guideline) -> str:
+def _version(item: Guideline) -> str:
     """'Version 2, by Ada, 2026-01-31 10:00'."""
     when = item.created[:16].replace("T", " ") if item.created else "as shipped"
     return f"Version {item.version}, by {item.annotator}, {when}"
@@ -160,46 +149,37 @@ def _form(store: Store, now: Guideline) -> None:
             "Guideline", value=now.text, height=420, max_chars=reviews.LONGEST_GUIDELINE, key=f"{key}.text"
         )
         saved = st.form_submit_button("Save as a new version", type="primary", icon=":material/save:")
-    safe.inline("Earlier versions stay, and decisions go on naming the one that they were made by.", muted=True)
+    safe.inline("Earlier versions are kept, and decisions keep the version they were made by.", muted=True)
     if not saved:
         return
     if not who:
-        page.error("Nothing was saved.", "A version needs the name of who wrote it.", "Give yours and save again.")
+        page.error("Nothing was saved.", "A version needs its author.", "Enter your name and save again.")
         return
     try:
-        with store.write() as connection:
-            newest = reviews.current_guideline(connection)
-            if newest.version != now.version:
-                raise StoreError(
-                    f"{newest.annotator} has saved version {newest.version} since you opened this one. Copy your text, "
-                    "reload the page and bring both together."
-                )
-            after = reviews.save_guideline(connection, text, who)
+        saved_version = save_guideline(store, text, who, now).version
     except StoreError as problem:
         page.error("Nothing was saved.", str(problem))
         return
-    if after.version == now.version:
-        page.notice("The text is the same, so there is no new version.")
+    if saved_version == now.version:
+        page.notice("The text has not changed, so no version was saved.")
         return
     st.rerun()
 
 
 def _versions(versions: Sequence[Guideline]) -> None:
-    before: list[Guideline | None] = [None, *versions[:-1]]
-    for item, earlier in reversed(list(zip(versions, before, strict=True))):
-        safe.inline(said(item), strong=True)
-        if earlier is None:
-            safe.inline(f"The first: {len(item.text.splitlines())} lines. Its hash is {item.hash}.", muted=True)
-            continue
-        safe.inline(f"Its hash is {item.hash}.", muted=True)
-        safe.show(_diff(earlier.text, item.text))
+    for earlier, item in reversed(list(zip([None, *versions[:-1]], versions, strict=True))):
+        safe.inline(_version(item), strong=True)
+        first = "" if earlier else f"First version, {len(item.text.splitlines())} lines. "
+        safe.inline(f"{first}Hash {item.hash}.", muted=True)
+        if earlier is not None:
+            safe.show(_diff(earlier.text, item.text))
 
 
 def _diff(old: str, new: str) -> Html:
-    """Lines taken out and put in, each named so, with one line around them."""
-    found = list(difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=1))[2:]
+    """Lines added and removed, with one line around them."""
+    changes = list(difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=1))[2:]
     rows = []
-    for line in found[:MOST_DIFF_LINES]:
+    for line in changes[:MOST_DIFF_LINES]:
         sign, text = line[:1], line[1:]
         if sign == "@":
             rows.append(tag("tr", tag("td", "…", cls="ci-muted"), tag("td", "")))
@@ -207,43 +187,34 @@ def _diff(old: str, new: str) -> Html:
         word = {"+": "added", "-": "removed"}.get(sign, "")
         shown = tag("b", text) if sign == "+" else tag("span", text, cls="ci-muted" if sign == "-" else "")
         rows.append(tag("tr", tag("td", word), tag("td", shown)))
-    if len(found) > MOST_DIFF_LINES:
-        rows.append(tag("tr", tag("td", "…"), tag("td", f"{len(found) - MOST_DIFF_LINES:,} more lines")))
-    return join([tag("table", tag("tbody", *rows), cls="ci-grid")])
-
-
-# ---- review comments
-
-
-OPEN, ALL = "open", "all"
-LONGEST_REASON = 500
-EVERYBODY = ""
-CHOSEN = "review.comments.chosen"
+    if len(changes) > MOST_DIFF_LINES:
+        rows.append(tag("tr", tag("td", "…"), tag("td", f"{len(changes) - MOST_DIFF_LINES:,} more lines")))
+    return tag("table", tag("tbody", *rows), cls="ci-grid")
 
 
 def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> str:
     """Draws the part; returns the page's takeaway."""
-    every = remarks(store, dataset.id)
+    every = pair_comments(store, dataset.id)
     if not every:
         page.empty(
             "No comments yet",
-            "A comment says what a label cannot: a question, a gap in the guideline. Press c in the queue.",
+            "A comment holds what a label cannot: a question, a gap in the guideline. Press c in the queue.",
         )
-        return "Nobody has commented on a pair yet."
+        return "No comments on pairs yet."
     left = sum(item.comment.open for item in every)
     shown = _filtered(every)
     if not shown:
-        page.empty("No comment fits", "Look at all of them, or search for something else.")
+        page.empty("No comment matches", "Show all comments, or change the search.")
     else:
         _table(store, dataset, labelling, shown)
     pairs = len({(item.comment.attribute, item.comment.context) for item in every})
     return f"{count(left)} of {count(len(every))} comments on {count(pairs)} pairs are open."
 
 
-def _filtered(every: list[Remark]) -> list[Remark]:
+def _filtered(every: list[PairComment]) -> list[PairComment]:
     state, person, search, _ = st.columns([2, 2, 3, 3], vertical_alignment="bottom")
     with state:
-        asked = st.segmented_control(
+        shown = st.segmented_control(
             "Comments",
             [OPEN, ALL],
             format_func={OPEN: "Open", ALL: "All"}.__getitem__,
@@ -253,25 +224,20 @@ def _filtered(every: list[Remark]) -> list[Remark]:
         )
     people = sorted({item.comment.annotator for item in every})
     with person:
-        who = st.selectbox(
-            "By whom",
-            [EVERYBODY, *people],
-            format_func=lambda name: safe.option(name) if name else "everybody",
-            key="review.comments.who",
-        )
+        who = st.selectbox("By", [EVERYBODY, *people], format_func=_person, key="review.comments.who")
     with search:
-        words = st.text_input("Search", key="review.comments.search", placeholder="in comments and statements")
-    wanted = words.casefold().split()
+        text = st.text_input("Search", key="review.comments.search", placeholder="comments and statements")
+    wanted = text.casefold().split()
     return [
         item
         for item in every
-        if (asked == ALL or item.comment.open)
+        if (shown == ALL or item.comment.open)
         and who in (EVERYBODY, item.comment.annotator)
         and all(word in item.searched for word in wanted)
     ]
 
 
-def _table(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, shown: list[Remark]) -> None:
+def _table(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, shown: list[PairComment]) -> None:
     ids = [item.comment.id for item in shown]
     frame = pd.DataFrame(
         [
@@ -314,53 +280,52 @@ def _table(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, sh
         key="review.comments.csv",
     )
     if at is None or at >= len(shown):
-        safe.inline("Choose a row to read it in full, to see its pair, or to resolve it.", muted=True)
+        safe.inline("Select a row to read it in full, see its pair, or resolve it.", muted=True)
         return
     st.session_state[CHOSEN] = ids[at]
     _one(store, dataset, labelling, shown[at])
 
 
-def _one(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, item: Remark) -> None:
-    said = item.comment
+def _one(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, item: PairComment) -> None:
+    note = item.comment
     with st.container(border=True, key="review.comment"):
-        safe.message(said.text)
+        safe.message(note.text)
         pairs = [
-            ("By", f"{said.annotator}, {said.created[:16].replace('T', ' ')}"),
+            ("By", f"{note.annotator}, {note.created[:16].replace('T', ' ')}"),
             ("Statement", item.statement),
             ("Attribute", f"{item.key} of {item.profile_name}"),
             ("Recipient", item.recipient),
             ("Task", item.task),
         ]
-        if not said.open:
-            pairs.append(("Resolved", f"by {said.resolved_by}" + (f": {said.resolution}" if said.resolution else "")))
+        if not note.open:
+            pairs.append(("Resolved", f"by {note.resolved_by}" + (f": {note.resolution}" if note.resolution else "")))
         safe.show(safe.facts(pairs))
-        if st.button("Show the pair", icon=":material/label:", key=f"review.comment.pair.{said.id}"):
+        if st.button("Show the pair", icon=":material/label:", key=f"review.comment.pair.{note.id}"):
             url.go(
                 "labels",
                 dataset=dataset.id,
                 labelling=labelling.id if labelling else None,
                 profile=item.profile,
-                context=said.context,
-                attribute=said.attribute,
+                context=note.context,
+                attribute=note.attribute,
             )
-        if said.open:
+        if note.open:
             _resolve(store, dataset, item)
 
 
-def _resolve(store: Store, dataset: DatasetRow, item: Remark) -> None:
+def _resolve(store: Store, dataset: DatasetRow, item: PairComment) -> None:
     key = f"review.comment.{item.comment.id}"
     who = annotator.ask()
     with st.form(key, enter_to_submit=False, border=False):
-        why = st.text_input("Why is it settled?", key=f"{key}.why", max_chars=LONGEST_REASON)
+        why = st.text_input("Why is it resolved?", key=f"{key}.why", max_chars=LONGEST_REASON)
         done = st.form_submit_button("Resolve", type="primary", icon=":material/check:")
     if not done:
         return
     if not who or not why.strip():
-        page.error("Nothing was resolved.", "It needs your name and a word why.", "Give both and try again.")
+        page.error("Nothing was resolved.", "Your name or the reason is missing.", "Enter both and try again.")
         return
     try:
-        with store.write() as connection:
-            reviews.resolve_comment(connection, dataset.id, who, item.comment.id, why.strip())
+        resolve_comment(store, dataset.id, who, item.comment.id, why.strip())
     except StoreError as problem:
         page.error("Nothing was resolved.", str(problem))
         return

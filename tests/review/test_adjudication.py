@@ -71,7 +71,7 @@ def test_people_who_differ_are_in_dispute_until_it_is_settled_and_again_when_som
     assert found.causes == {Cause.GUIDELINE: 1}
     (ended,) = found.settled
     # Provenance: what each person had said is all there, and the adjudication names cause, source and guideline.
-    assert [(d.annotator, d.label) for d in ended.words] == [("Ada", N), ("Bob", X), ("Cyd", X)]
+    assert [(d.annotator, d.label) for d in ended.decisions] == [("Ada", N), ("Bob", X), ("Cyd", X)]
     assert [d.annotator for d in ended.history] == ["Ada", "Bob", "Cyd", "Dot"]
     last = ended.history[-1]
     with store.read() as connection:
@@ -92,7 +92,7 @@ def test_an_adjudicator_who_had_decided_too_keeps_their_own_word_beside_it(store
     say(store, row, "Ada", pairs[0], X, source="adjudicated", cause="slip")
     found = disputes(store, row.id)
     assert (found.open, found.shared) == ((), 1)
-    assert [(d.annotator, d.label) for d in found.settled[0].words] == [("Ada", N), ("Bob", X)]
+    assert [(d.annotator, d.label) for d in found.settled[0].decisions] == [("Ada", N), ("Bob", X)]
     (head,) = [d for d in found.settled[0].history if d.source == "adjudicated"]
     with store.write() as connection:
         assert decisions.undo(connection, row.id, "Ada", head.uid or "", "undone")
@@ -105,7 +105,7 @@ def test_what_somebody_said_meanwhile_is_not_gone_past(store: Store) -> None:
     say(store, row, "Bob", pairs[0], X)
     (item,) = disputes(store, row.id).open
     say(store, row, "Bob", pairs[0], N)
-    with pytest.raises(StoreError, match="just now"):
+    with pytest.raises(StoreError, match="just decided"):
         settle(store, row.id, item, "Dot", A, Cause.SLIP)
     with pytest.raises(StoreError, match="name"):
         settle(store, row.id, item, " ", A, Cause.SLIP)

@@ -9,7 +9,7 @@ from paging import button, opened, said
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, records
 
-from cimemories.review.queue import remarks
+from cimemories.review.status import pair_comments
 from cimemories.store import reviews
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, StoreError, text_hash
@@ -44,7 +44,7 @@ def test_a_comment_is_said_once_and_settled_by_another_row(store: Store) -> None
         (settled,) = reviews.comments_of_pair(connection, *pair)
         assert (settled.open, settled.resolved_by, settled.resolution) == (False, "Bob", "the one in the lease")
         assert second.open and second.text == "half a pair \ufffd and \ufffd"
-    assert [item.comment.id for item in remarks(store, row.id)] == [second.id, first.id]
+    assert [item.comment.id for item in pair_comments(store, row.id)] == [second.id, first.id]
 
 
 def test_a_comment_of_another_dataset_is_not_settled_from_here(store: Store) -> None:
@@ -109,7 +109,7 @@ def test_without_comments_the_tab_says_how_to_write_one(
     review: tuple[Store, DatasetRow, list[tuple[int, int]]],
 ) -> None:
     app = opened(PAGE, dataset=review[1].id, tab="comments")
-    assert "Nobody has commented on a pair yet." in said(app)
+    assert "No comments on pairs yet." in said(app)
     assert "Press c" in said(app)
 
 
@@ -132,7 +132,7 @@ def test_comments_are_found_and_resolved_and_their_text_is_only_text(
     app.selectbox(key="review.comments.who").set_value("Ada").run()
     assert list(app.dataframe[0].value["text"]) == [HOSTILE]
     app.text_input(key="review.comments.search").set_value("NO SUCH").run()
-    assert "No comment fits" in said(app)
+    assert "No comment matches" in said(app)
     app.text_input(key="review.comments.search").set_value("evil STATEMENT").run()
     choose(app, row, 0)
     assert "&lt;img src=x onerror" in said(app) and "<img" not in said(app)
@@ -193,7 +193,7 @@ def test_a_guideline_is_saved_as_a_new_version_with_its_differences(
     assert "<td>removed</td>" in said(app)
     assert "<img" not in said(app) and not any("evil" in item.proto.body for item in app.markdown)
     button(app, "Save as a new version").click().run()
-    assert "no new version" in said(app)
+    assert "no version was saved" in said(app)
     with store.write() as connection:
         assert len(reviews.guideline_versions(connection)) == 2
         reviews.save_guideline(connection, "Somebody was faster.", "Bob")

@@ -94,7 +94,7 @@ def test_one_label_goes_to_all_that_match_but_not_over_what_the_person_had_decid
     say(store, dataset_id, "Ada", pairs[0], Label.NECESSARY)
     say(store, dataset_id, "Bea", pairs[1], Label.NECESSARY)
     app = opened()
-    assert app.session_state["takeaway"] == "6 of 6 pairs match; you have decided 1 of them."
+    assert app.session_state["takeaway"] == "6 of 6 pairs match the filters; you have decided 1 of them."
     assert button(app, "Apply to all 5").disabled  # no label is chosen
     assert len(app.dataframe[0].value) == 6
     app.radio[0].set_value(Label.AMBIGUOUS)
@@ -111,11 +111,11 @@ def test_one_label_goes_to_all_that_match_but_not_over_what_the_person_had_decid
     assert all(d.guideline and d.reason == "does not matter" for d in rows)
 
     press(app, "Undo")
-    assert "5 decisions taken back" in said(app)
+    assert "5 decisions undone" in said(app)
     before = standing(store, dataset_id)
     assert before[pairs[1]] == ("Bea", Label.NECESSARY, "single")
     assert set(before) == {pairs[0], pairs[1]}
-    assert button(app, "Undo").disabled and "5 of them taken back" in said(app)
+    assert button(app, "Undo").disabled and "5 of them undone" in said(app)
 
     app.toggle[0].set_value(True)
     run(app)
@@ -134,9 +134,9 @@ def test_without_a_name_nothing_can_be_applied_and_nothing_matches_says_so(store
 
 
 def test_many_pairs_are_one_batch_and_one_undo(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pages.curate import review_bulk as curate_review_bulk
+    from cimemories.review import bulk
 
-    monkeypatch.setattr(curate_review_bulk, "PIECE", 7)
+    monkeypatch.setattr(bulk, "PIECE", 7)
     data = add_dataset(store, 1, 20, 25)
     app = opened()
     app.radio[0].set_value(Label.INAPPROPRIATE)
@@ -147,7 +147,7 @@ def test_many_pairs_are_one_batch_and_one_undo(store: Store, monkeypatch: pytest
     pair = next(iter(standing(store, data.id)))
     say(store, data.id, "Ada", pair, Label.NECESSARY)  # gone past since: the undo leaves it alone
     press(app, "Undo")
-    assert "499 decisions taken back" in said(app) and "1 keep what you have said" in said(app)
+    assert "499 decisions undone" in said(app) and "1 keep your later decisions" in said(app)
     assert set(standing(store, data.id)) == {pair}
     assert batches(store, data.id, "Bea") == []
 
@@ -199,7 +199,7 @@ def test_a_decision_is_spread_along_three_axes_and_never_over_what_the_person_de
     say(store, dataset_id, "Ada", at[0, "drug", 0], Label.NECESSARY)
     assert Axis.ATTRIBUTES not in proposed(store, dataset_id, "Ada", origin)
     assert Axis.ATTRIBUTES in proposed(store, dataset_id, "Bea", origin)
-    with pytest.raises(StoreError, match="not there any more"):
+    with pytest.raises(StoreError, match="no longer in the dataset"):
         proposed(store, dataset_id, "Ada", (10**6, 1))
 
 

@@ -85,7 +85,7 @@ def test_a_slice_a_sample_and_what_is_not_there(sqlite_store: Store) -> None:
     assert index.shape.locate([a, a, 10**6], [c, 10**6, c]).tolist() == [4, -1, -1]
     assert sample(np.arange(6), 9).tolist() == list(range(6))
     assert len(set(sample(np.arange(600), 20).tolist())) == 20
-    with pytest.raises(StoreError, match="no label"):
+    with pytest.raises(StoreError, match="not a label"):
         select(sqlite_store, index, Filters(labels=("maybe",)), Order.EFFECT)
     with pytest.raises(StoreError, match="no dataset"):
         pair_index(sqlite_store, data.id + 1, None)

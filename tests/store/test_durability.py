@@ -15,12 +15,12 @@ from worlds import add_dataset, records
 
 from cimemories.evaluation import planning, runs
 from cimemories.model import Label
+from cimemories.review.recording import card_id, record
 from cimemories.store import decisions, reviews
 from cimemories.store.engine import Store, open_store
 from cimemories.store.reviews import Mark, MarkKind
 from cimemories.store.tables import edit
 from cimemories.ui.workbench import Event
-from pages.curate.review_queue import card_id, record
 
 MODEL_ANSWERS = {"call", "request", "run_call", "ballot", "vote", "response", "judgement", "reveal"}
 HEARTBEATS = {"run", "labelling", "generation", "sweep", "claim"}

@@ -447,7 +447,7 @@ def test_what_another_says_of_the_pair_is_seen_without_anything_being_pressed(
 ) -> None:
     page = begin(browser, app, record, "Ada")
     page.get_by_text("History and comments of this pair").click()
-    expect(page.get_by_text("Nobody has said anything of this pair yet.")).to_be_visible()
+    expect(page.get_by_text("No decisions or comments on this pair yet.")).to_be_visible()
     here = tuple(map(int, pair(page).split(".")))
     with record.store.write() as connection:
         decisions.add_all(connection, record.id, "Bob of the other room", [Said(*here, Label.NECESSARY)])

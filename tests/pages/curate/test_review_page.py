@@ -101,7 +101,7 @@ def test_words_stay_those_of_who_said_them_and_of_what(store: Store, monkeypatch
     app.run()
     assert len(app.session_state["review.owners"]) == 2
     hear(app, event(1, pairs[0], owner=mine), event(2, pairs[1]), event(3, pairs[2], owner="somebody else's"))
-    assert "1 of your last answers were about pairs that an edit has taken away" in said(app)
+    assert "1 answer was not saved: an edit has removed the pair." in said(app)
     with store.read() as connection:
         assert [(d.uid, d.annotator) for d in decisions.history(connection, first)] == [("uid-1", "Ada")]
         assert decisions.history(connection, second) == []
@@ -167,7 +167,7 @@ def test_events_are_exported_and_taken_in_once(store: Store) -> None:
     data = app.session_state["review.exchange.ready"][2]
     assert json.loads(data.splitlines()[-1])["uid"] == "one"
     more = json.dumps(json.loads(data.splitlines()[-1]) | {"uid": "two", "annotator": "Bob"}).encode()
-    for content, expected in ((data, "0 events are new, 1 were"), (data + more, "1 events are new, 1 were")):
+    for content, expected in ((data, "0 new events imported, 1 were"), (data + more, "1 new events imported, 1 were")):
         app = opened(PAGE, tab="exchange")
         app.file_uploader[0].set_value(("events.jsonl", content, "application/jsonl")).run()
         button(app, "Import").click().run()

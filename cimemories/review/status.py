@@ -1,0 +1,192 @@
+"""Where the review of a dataset stands: who has decided how much, what is in dispute, what was said in words, and the
+guideline that people go by."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import sqlalchemy as sa
+
+from cimemories.curation.consensus import LABELS
+from cimemories.model import Label
+from cimemories.review.adjudication import disputes
+from cimemories.review.index import PairIndex
+from cimemories.store import datasets, decisions, reviews
+from cimemories.store.decisions import Decision
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.reviews import Comment, Guideline
+from cimemories.store.tables import attribute, comment, context, profile, profile_context
+
+
+@dataclass(frozen=True)
+class Person:
+    """One person. `labels`: on how many pairs their standing decision is each label; `taken_back`: pairs on which none
+    of theirs stands any more. `events`: everything they ever decided, `sources` of it by how."""
+
+    name: str
+    labels: Mapping[str, int]
+    taken_back: int
+    events: int
+    sources: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Status:
+    """`decided`: pairs whose label is a person's, of `pairs`. `disputed`: of the `shared` ones, that is those which two
+    or more people decided. `guideline`: the version that stands."""
+
+    dataset: str
+    simulated: bool
+    pairs: int
+    decided: int
+    shared: int
+    disputed: int
+    comments: int
+    open_comments: int
+    flagged: int
+    guideline: int
+    people: tuple[Person, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """Plain values, people as a list."""
+        return asdict(self)
+
+
+def status(store: Store, dataset: str) -> Status:
+    """The state of a dataset's review. Raises StoreError for a dataset that is not there."""
+    # Pairs of an attribute and a context that its profile is tested in.
+    count = (
+        sa.select(sa.func.count())
+        .select_from(attribute)
+        .join(profile, attribute.c.profile == profile.c.id)
+        .join(profile_context, profile_context.c.profile == profile.c.id)
+    )
+    with store.read() as connection:
+        row = datasets.named(connection, dataset)
+        history = decisions.history(connection, row.id)
+        notes = reviews.comments_of_dataset(connection, row.id)
+        flagged = len(reviews.standing_marks(connection, row.id, reviews.MarkKind.FLAG))
+        version = reviews.current_guideline(connection).version
+        pairs = int(connection.execute(count.where(profile.c.dataset == row.id)).scalar_one())
+    disputed = disputes(store, row.id)
+    by_person: dict[str, list[Decision]] = {}
+    for item in history:
+        by_person.setdefault(item.annotator, []).append(item)
+    return Status(
+        dataset=row.name,
+        simulated=row.simulated,
+        pairs=pairs,
+        decided=len(decisions.standing(history)),
+        shared=disputed.shared,
+        disputed=len(disputed.open),
+        comments=len(notes),
+        open_comments=sum(item.open for item in notes),
+        flagged=flagged,
+        guideline=version,
+        people=tuple(_person(name, made) for name, made in sorted(by_person.items())),
+    )
+
+
+def _person(name: str, made: list[Decision]) -> Person:
+    standing = decisions.standing(made)
+    labels = Counter(item.label for item in standing.values())
+    return Person(
+        name,
+        {str(label): labels[label] for label in Label},
+        len({(item.attribute, item.context) for item in made}) - len(standing),
+        len(made),
+        dict(sorted(Counter(item.source for item in made).items())),
+    )
+
+
+@dataclass(frozen=True)
+class Sitting:
+    """Of a person's newest standing decisions: how many there are, how many settle a pair that the consensus calls
+    ambiguous, and how many go against a consensus of necessary or inappropriate."""
+
+    decisions: int
+    settled: int
+    against: int
+
+
+def sitting(store: Store, index: PairIndex, annotator: str, newest: int) -> Sitting:
+    """What the last `newest` standing decisions of an annotator do to the consensus."""
+    with store.read() as connection:
+        own = [d for d in decisions.history(connection, index.dataset_id) if d.annotator == annotator]
+    last = sorted(decisions.standing(own).values(), key=lambda d: d.created)[-newest:]
+    positions = index.shape.locate([d.attribute for d in last], [d.context for d in last])
+    before = [LABELS.get(code) for code in index.consensus[positions].tolist()]
+    changed = [was for was, d in zip(before, last, strict=True) if was is not None and d.label is not was]
+    settled = changed.count(Label.AMBIGUOUS)
+    return Sitting(len(last), settled, len(changed) - settled)
+
+
+@dataclass(frozen=True)
+class PairComment:
+    """A comment and what it is about. `profile`: the id of the profile that the attribute is of."""
+
+    comment: Comment
+    profile: int
+    profile_name: str
+    key: str
+    statement: str
+    task: str
+    recipient: str
+
+    @property
+    def searched(self) -> str:
+        """What a search looks in, in lower case."""
+        parts = (self.comment.text, self.comment.resolution, self.statement, self.key, self.task, self.recipient)
+        return "\n".join((*parts, self.profile_name)).casefold()
+
+
+def pair_comments(store: Store, dataset_id: int) -> list[PairComment]:
+    """Every comment of a dataset: open ones first, of each the newest first."""
+    query = (
+        sa.select(comment.c.id, attribute.c.profile, profile.c.name.label("profile_name"), attribute.c.key)
+        .add_columns(attribute.c.statement, context.c.task, context.c.recipient)
+        .join(attribute, comment.c.attribute == attribute.c.id)
+        .join(profile, attribute.c.profile == profile.c.id)
+        .join(context, comment.c.context == context.c.id)
+        .where(comment.c.dataset == dataset_id, comment.c.resolves.is_(None))
+    )
+    with store.read() as connection:
+        notes = reviews.comments_of_dataset(connection, dataset_id)
+        rows = connection.execute(query).mappings()
+        about = {row["id"]: {name: row[name] for name in row if name != "id"} for row in rows}
+    newest_first = [PairComment(item, **about[item.id]) for item in reversed(notes)]
+    return sorted(newest_first, key=lambda item: not item.comment.open)
+
+
+def resolve_comment(store: Store, dataset_id: int, annotator: str, comment_id: int, reason: str) -> None:
+    """Close a comment with a reason. Raises StoreError where the dataset has no such comment."""
+    with store.write() as connection:
+        reviews.resolve_comment(connection, dataset_id, annotator, comment_id, reason)
+
+
+def pair_history(store: Store, dataset_id: int, pair: tuple[int, int]) -> tuple[list[Decision], list[Comment]]:
+    """Every decision and every comment on one pair (attribute id, context id), oldest first."""
+    with store.read() as connection:
+        made = decisions.history(connection, dataset_id, [pair[0]], pair[1])
+        return list(made), reviews.comments_of_pair(connection, *pair)
+
+
+def guidelines(store: Store) -> list[Guideline]:
+    """Every version of the guideline, the current one last."""
+    with store.read() as connection:
+        return reviews.guideline_versions(connection)
+
+
+def save_guideline(store: Store, text: str, annotator: str, after: Guideline) -> Guideline:
+    """Save a text as the version after the one that it was written from, and return the current version: that one where
+    the text is the same. Raises StoreError where somebody else has saved a version in the meantime."""
+    with store.write() as connection:
+        newest = reviews.current_guideline(connection)
+        if newest.version != after.version:
+            raise StoreError(
+                f"{newest.annotator} saved version {newest.version} after you opened this one. Copy your text, reload "
+                "the page and merge the two."
+            )
+        return reviews.save_guideline(connection, text, annotator)
