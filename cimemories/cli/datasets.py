@@ -285,9 +285,10 @@ def generations(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPAC
     """List the generations with what was turned down.  Example: cimemories generations --json"""
     store = open_store(workspace)
     from cimemories.curation.authoring import report
+    from cimemories.store import generations as store_generations
 
     with store.read() as connection:
-        rows = store_datasets.all_generations(connection)
+        rows = store_generations.all_rows(connection)
     if as_json:
         output.line(output.as_json_text([report(store, row.id).as_json() for row in rows]))
         return

@@ -28,7 +28,7 @@ def backup(
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Write the whole record into one file, while the app and runs go on.  Example: cimemories backup friday.zip"""
-    from cimemories.store.backup import back_up
+    from cimemories.store.upkeep.backup import back_up
 
     store = open_store(workspace)
     made = back_up(store, file, overwrite=overwrite, portable=portable)
@@ -54,7 +54,7 @@ def restore(
 
     Example: cimemories restore friday.zip --workspace ~/study
     """
-    from cimemories.store.backup import restore as bring_back
+    from cimemories.store.upkeep.backup import restore as bring_back
 
     done = bring_back(file, workspace, replace=replace)
     if as_json:
@@ -70,9 +70,9 @@ def restore(
 @cli.command()
 def check(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """Check the whole record and count it; exit status 1 where anything is wrong.  Example: cimemories check"""
-    from cimemories.store import upkeep
+    from cimemories.store.upkeep import checking
 
-    done = upkeep.check(workspace)
+    done = checking.check(workspace)
     if as_json:
         output.line(output.as_json_text(done.as_json()))
     else:
@@ -99,10 +99,10 @@ def purge(
 
     Example: cimemories purge --dry-run
     """
-    from cimemories.store import upkeep
+    from cimemories.store.upkeep import purging
 
     store = open_store(workspace)
-    planned = upkeep.plan(store)
+    planned = purging.plan(store)
     if dry_run and as_json:
         output.line(output.as_json_text(planned.as_json()))
         return
@@ -117,7 +117,7 @@ def purge(
         return
     if not planned.nothing:
         _confirm("Remove them? The same requests would have to be asked, and paid for, again.", yes)
-    done = upkeep.purge(store)
+    done = purging.purge(store)
     store.close()
     if as_json:
         output.line(output.as_json_text(done.as_json()))
@@ -142,7 +142,7 @@ def delete(
 
     Example: cimemories delete run-3f9a1c2e
     """
-    from cimemories.store import upkeep
+    from cimemories.store.upkeep import deleting
 
     if (work_id is None) == (dataset is None):
         raise StoreError(
@@ -150,7 +150,7 @@ def delete(
         )
     store = open_store(workspace)
     with store.read() as connection:
-        planned = upkeep.of_dataset(connection, dataset) if dataset else upkeep.of_work(connection, str(work_id))
+        planned = deleting.of_dataset(connection, dataset) if dataset else deleting.of_work(connection, str(work_id))
     output.note(f"{planned.title}: {planned.words(planned.goes) or 'nothing in it'}")
     if planned.rests:
         output.note(f"resting on it: {planned.words(planned.rests)}")
@@ -166,7 +166,7 @@ def delete(
             "(`cimemories backup FILE`), then delete all of it with --cascade."
         )
     _confirm("Delete it? This cannot be undone.", yes)
-    upkeep.delete(store, planned)
+    deleting.delete(store, planned)
     store.close()
     output.note(f"deleted {planned.title}; its recorded calls stay until `cimemories purge`")
 

@@ -14,7 +14,7 @@ from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import AllowKeys, AllowMissing, Concurrency, Workspace
 from cimemories.model import WorkKind
-from cimemories.store import datasets as store_datasets
+from cimemories.store import generations as store_generations
 from cimemories.store import judgements, work
 from cimemories.store import labellings as store_labellings
 from cimemories.store import runs as store_runs
@@ -194,7 +194,7 @@ LOOK_SECONDS = 0.3  # between two looks at the record for the progress of a gene
 def _owed(store: Store, work_id: str) -> int:
     with store.read() as connection:
         if work.kind_of(work_id) is WorkKind.GENERATION:
-            return store_datasets.progress(connection, work_id)[1]
+            return store_generations.progress(connection, work_id)[1]
         if work.kind_of(work_id) is WorkKind.RUN:
             row = store_runs.named(connection, work_id)
             judges = [j for j in judgements.of_run(connection, work_id) if j.kind == "llm"]
@@ -246,14 +246,14 @@ class _Parts:
     def __init__(self, store: Store, work_id: str) -> None:
         self.store, self.work_id, self.looked, self.count = store, work_id, 0.0, 0
         with store.read() as connection:
-            asked = store_datasets.generation_named(connection, work_id).manifest.get("asked")
+            asked = store_generations.named(connection, work_id).manifest.get("asked")
         prices = asked if isinstance(asked, dict) else {}
         self.prices = float(prices.get("price_in", 0)), float(prices.get("price_out", 0))
 
     def settled(self, *, at_once: bool = False) -> int:
         if at_once or time.monotonic() - self.looked > LOOK_SECONDS:
             with self.store.read() as connection:
-                self.count = store_datasets.progress(connection, self.work_id)[0]
+                self.count = store_generations.progress(connection, self.work_id)[0]
             self.looked = time.monotonic()
         return self.count
 

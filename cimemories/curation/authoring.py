@@ -30,10 +30,11 @@ from cimemories.model import DOMAINS, GENERAL, Attribute, ChatRequest, Context, 
 from cimemories.seeds import packs
 from cimemories.seeds.prompts import Prompt
 from cimemories.seeds.reading import SeedError
-from cimemories.store import calls, datasets, upkeep, work
+from cimemories.store import calls, datasets, generations, work
 from cimemories.store.calls import Answer
-from cimemories.store.datasets import GenerationRow, Part
 from cimemories.store.engine import Store, StoreError, content_hash
+from cimemories.store.generations import GenerationRow, Part
+from cimemories.store.upkeep import deleting
 
 # ---- authoring people
 #
@@ -352,11 +353,11 @@ class Report:
 def report(store: Store, generation_id: str) -> Report:
     """A generation as it stands now. Raises StoreError where there is none of that id."""
     with store.read() as connection:
-        row = datasets.generation_named(connection, generation_id)
-        parts = datasets.parts(connection, generation_id)
-        rejected = datasets.rejections(connection, generation_id)
-        failures = datasets.failures(connection, generation_id)
-        prompt, cached, completion = datasets.tokens(connection, generation_id)
+        row = generations.named(connection, generation_id)
+        parts = generations.parts(connection, generation_id)
+        rejected = generations.rejections(connection, generation_id)
+        failures = generations.failures(connection, generation_id)
+        prompt, cached, completion = generations.tokens(connection, generation_id)
         names = {item.id: item.name for item in datasets.all_rows(connection)}
     per_domain, general = int(str(row.manifest["per_domain"])), int(str(row.manifest["general"]))
     sizes = [wanted_of(part.event, per_domain=per_domain, general=general) for part in parts]
@@ -399,30 +400,30 @@ class Live:
 def live(store: Store, generation_id: str) -> Live:
     """How far a generation has come. Raises StoreError where there is none of that id."""
     with store.read() as connection:
-        settled, expected = datasets.progress(connection, generation_id)
-        prompt, _, completion = datasets.tokens(connection, generation_id)
+        settled, expected = generations.progress(connection, generation_id)
+        prompt, _, completion = generations.tokens(connection, generation_id)
         return Live(
             status=work.shown_status(work.load(connection, generation_id)),
             settled=settled,
             expected=expected,
-            rejected=datasets.rejections(connection, generation_id),
-            failures=tuple(datasets.failures(connection, generation_id)),
+            rejected=generations.rejections(connection, generation_id),
+            failures=tuple(generations.failures(connection, generation_id)),
             prompt_tokens=prompt,
             completion_tokens=completion,
         )
 
 
-def generations(store: Store) -> list[GenerationRow]:
+def all_generations(store: Store) -> list[GenerationRow]:
     """Every generation of the workspace, oldest first."""
     with store.read() as connection:
-        return datasets.all_generations(connection)
+        return generations.all_rows(connection)
 
 
 def discard(store: Store, generation_id: str) -> None:
-    """Delete a generation that made no dataset; its answers stay recorded. Raises StoreError as upkeep.delete does."""
+    """Delete a generation that made no dataset; its answers stay recorded. Raises StoreError like `deleting.delete`."""
     with store.read() as connection:
-        deletion = upkeep.of_work(connection, generation_id)
-    upkeep.delete(store, deletion)
+        deletion = deleting.of_work(connection, generation_id)
+    deleting.delete(store, deletion)
 
 
 # ---- authoring
@@ -469,15 +470,15 @@ def plan(store: Store, spec: AuthoringSpec) -> str:
     }
     with store.write() as connection:
         calls.remember(connection, [answering])
-        there = datasets.unfinished(connection, spec.name, str(manifest["identity"]))
+        there = generations.unfinished(connection, spec.name, str(manifest["identity"]))
         if there is not None:
-            datasets.move(connection, there, spec.base_url)
+            generations.move(connection, there, spec.base_url)
             return there
         if any(row.name == spec.name for row in datasets.all_rows(connection)):
             raise StoreError(
                 f"a dataset named '{spec.name}' exists already. Give this one another name with --dataset."
             )
-        return datasets.add_generation(
+        return generations.add(
             connection,
             name=spec.name,
             model=spec.model,
@@ -508,7 +509,7 @@ def execute(
     address. Raises what `worker.perform` raises, and WorkError where parts failed (a resume asks again) or where
     nothing that was written could be kept (then there is no dataset)."""
     with store.read() as connection:
-        row = datasets.generation_named(connection, generation_id)
+        row = generations.named(connection, generation_id)
     author = Author(generation_id, row.manifest, row.model)
     with worker.reachable(base_url or row.endpoint) as url:
         asked = author.asked
@@ -533,17 +534,19 @@ def execute(
 def _conclude(store: Store, generation_id: str) -> None:
     """Leave a status that is true: the work ended, but that is no success where there is no dataset."""
     with store.write() as connection:
-        row = datasets.generation_named(connection, generation_id)
+        row = generations.named(connection, generation_id)
         if row.dataset is not None or work.is_claimed(connection, generation_id):
             return  # it has its dataset, or somebody has resumed it since
         open_parts = row.expected - row.settled
-        why = "; ".join(f"{n} {status} ({cause})" for status, cause, n in datasets.failures(connection, generation_id))
+        why = "; ".join(
+            f"{n} {status} ({cause})" for status, cause, n in generations.failures(connection, generation_id)
+        )
         if open_parts:
             status, reason = WorkStatus.INTERRUPTED, f"{open_parts} of {row.expected} parts are not written: {why}"
             after = f"`cimemories resume {generation_id}` asks for them again; what is written is kept."
         else:
             status = WorkStatus.FAILED
-            turned_down = datasets.rejections(connection, generation_id)
+            turned_down = generations.rejections(connection, generation_id)
             counted = ", ".join(f"{count} {reason}" for reason, count in turned_down.items()) or why
             reason = f"nothing that the model wrote could be kept ({counted}), so no dataset was made"
             after = "Look at its answers with another model or a larger --max-tokens; then generate anew."
@@ -580,7 +583,7 @@ class Author:
 
         def owed() -> Sequence[int]:
             with store.write() as connection:
-                owing = datasets.owing_profiles(connection, self.generation_id)
+                owing = generations.owing_profiles(connection, self.generation_id)
                 if not owing:
                     self._finish(connection)
             return owing
@@ -594,7 +597,7 @@ class Author:
 
     def next_jobs(self, connection: sa.Connection, client: Client, ordinal: int) -> list[Job]:
         """The call that a profile owes next, none where all its parts are settled. Parts are written in order."""
-        parts = datasets.parts(connection, self.generation_id, ordinal)
+        parts = generations.parts(connection, self.generation_id, ordinal)
         part = next((p for p in parts if p.open), None)
         if part is None:
             return []
@@ -629,14 +632,14 @@ class Author:
 
     def finish_if_settled(self, connection: sa.Connection) -> None:
         """Make the dataset once no part is open any more, in this very transaction."""
-        settled, expected = datasets.progress(connection, self.generation_id)
+        settled, expected = generations.progress(connection, self.generation_id)
         if settled == expected:
             self._finish(connection)
 
     def _finish(self, connection: sa.Connection) -> None:
-        row = datasets.generation_named(connection, self.generation_id)
+        row = generations.named(connection, self.generation_id)
         written: dict[int, list[Attribute]] = {}
-        for part in datasets.parts(connection, self.generation_id):
+        for part in generations.parts(connection, self.generation_id):
             # What was asked for again came last; a profile goes through the domains in their order.
             in_order = sorted(part.attributes, key=lambda item: _PLACES.get(item.domain, 0))
             written.setdefault(part.profile, []).extend(in_order)
@@ -657,7 +660,7 @@ class Author:
             source_name=f"{row.model}, simulated" if row.simulated else row.model,
             source_hash=content_hash(["generation", row.id]),
         )
-        datasets.set_dataset(connection, row.id, dataset_id)
+        generations.set_dataset(connection, row.id, dataset_id)
 
 
 @dataclass(frozen=True)
@@ -671,7 +674,7 @@ class _Settle:
     def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         answer = outcomes[self.part.attempt]
         if not answer.ok and answer.status != FOR_GOOD:
-            datasets.fail(connection, self.part.id, answer.status, answer.key)
+            generations.fail(connection, self.part.id, answer.status, answer.key)
             return ()
         self._write(connection, answer)
         following = self.author.next_jobs(connection, self.client, self.part.profile)
@@ -685,14 +688,14 @@ class _Settle:
             accepted, refused = self._read(answer)
             again = bool(refused) and part.attempt + 1 < ATTEMPTS and len(accepted) < sum(self.wanted.values())
             missing = sum(self.wanted.values()) - len(accepted)
-            status, cause = (datasets.OK, None) if not missing else (datasets.SHORT, "attributes are missing")
+            status, cause = (generations.OK, None) if not missing else (generations.SHORT, "attributes are missing")
         else:
             accepted, refused, again = (), [], False
-            status, cause = datasets.REFUSED, f"the server refuses the request: {answer.error}"[:300]
-        datasets.settle(
+            status, cause = generations.REFUSED, f"the server refuses the request: {answer.error}"[:300]
+        generations.settle(
             connection,
             part.id,
-            status=datasets.OWED if again else status,
+            status=generations.OWED if again else status,
             attempt=part.attempt + 1 if again else part.attempt,
             cause=None if again else cause,
             call_key=answer.key,

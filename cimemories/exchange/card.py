@@ -20,7 +20,7 @@ from cimemories.flows.labels import default_labelling, rule_of
 from cimemories.formats.importing import ORIGINS, WORDS
 from cimemories.labels.survival import survival
 from cimemories.labels.votes import GroupBy
-from cimemories.store import archive, datasets, decisions, labellings, runs, versions
+from cimemories.store import archive, datasets, decisions, generations, labellings, runs, versions
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
@@ -68,7 +68,7 @@ def _facts(store: Store, row: DatasetRow, licence: str, labelling_id: str | None
         changes = versions.history(connection, row.id)
         wording = datasets.dataset_hash(connection, row.id)
         line = versions.lineage(connection, row.id)
-        written = [item for item in datasets.all_generations(connection) if item.dataset in line]
+        written = [item for item in generations.all_rows(connection) if item.dataset in line]
         domains = datasets.domains_of(connection, row.id)
         events = Counter(e for p in datasets.profile_summaries(connection, row.id) for e in p.events)
         ran = runs.all_rows(connection, row.id)
@@ -131,7 +131,7 @@ def _simulated(row: DatasetRow, labelled: list[LabellingRow], written: list[bool
     return f"{said[:1].upper()}{said[1:]} by a simulator, not by a model."
 
 
-def _generation(item: datasets.GenerationRow) -> dict[str, object]:
+def _generation(item: generations.GenerationRow) -> dict[str, object]:
     asked = item.manifest.get("asked")
     asked = asked if isinstance(asked, Mapping) else {}
     wanted = ("seed", "locale", "profiles", "per_domain", "events", "general", "temperature")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from cimemories.flows.labels import default_labelling
-from cimemories.store import calls, datasets, decisions, judgements, labellings, runs, upkeep, work
+from cimemories.store import calls, datasets, decisions, judgements, labellings, runs, work
 from cimemories.store.calls import ServerId, Source, Tie
 from cimemories.store.datasets import DatasetRow, Hit, ProfileRecord, Summary
 from cimemories.store.decisions import Newest
@@ -17,7 +17,8 @@ from cimemories.store.judgements import JudgeRow
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.runs import RunRow, SweepRow
 from cimemories.store.tables import profile
-from cimemories.store.upkeep import Deletion
+from cimemories.store.upkeep import deleting
+from cimemories.store.upkeep.deleting import Deletion
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def sources_of(store: Store, run_id: str) -> list[Source]:
 def verdicts_on(store: Store, run_id: str) -> int:
     """How many verdicts people have given on a run's judgements, taken back ones included."""
     with store.read() as connection:
-        return upkeep.verdicts_on(connection, [run_id])
+        return deleting.verdicts_on(connection, [run_id])
 
 
 def known_servers(store: Store) -> tuple[list[ServerId], list[Tie]]:
@@ -154,13 +155,13 @@ def untie_servers(store: Store, tie: Tie) -> None:
 def deletion_of(store: Store, dataset_name: str) -> Deletion:
     """What deleting a dataset takes along. Raises StoreError where there is none of that name."""
     with store.read() as connection:
-        return upkeep.of_dataset(connection, dataset_name)
+        return deleting.of_dataset(connection, dataset_name)
 
 
 def deletion_of_work(store: Store, work_id: str) -> Deletion:
     """What deleting a run, sweep, labelling or generation takes along. Raises StoreError where it must stay."""
     with store.read() as connection:
-        return upkeep.of_work(connection, work_id)
+        return deleting.of_work(connection, work_id)
 
 
 def pause(store: Store, work_id: str) -> None:

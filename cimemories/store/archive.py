@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from cimemories.model import ChatRequest, Persona, WorkStatus, is_bio
-from cimemories.store import calls, datasets, labellings, versions, work
+from cimemories.store import calls, datasets, generations, labellings, versions, work
 from cimemories.store.calls import Answer, Exchange
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import canonical_json, content_hash, new_id
@@ -215,7 +215,7 @@ def _settled(status: str) -> str:
 
 def _generations(connection: sa.Connection, dataset_id: int) -> Rows:
     """The one that wrote the dataset or its first version, where a model did."""
-    row = datasets.of_dataset(connection, dataset_id)
+    row = generations.of_dataset(connection, dataset_id)
     if row is not None:
         yield {
             **{name: getattr(row, name) for name in ("name", "model", "simulated", "error", "created", "finished")},

@@ -29,10 +29,12 @@ from cimemories.model import WorkStatus
 from cimemories.seeds import packs
 from cimemories.seeds.reading import SeedError
 from cimemories.simulator.policy import SimulatorError
-from cimemories.store import upkeep, work
-from cimemories.store.datasets import DatasetRow, GenerationRow
+from cimemories.store import work
+from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
+from cimemories.store.generations import GenerationRow
 from cimemories.store.labellings import LabellingRow
+from cimemories.store.upkeep import deleting
 from cimemories.text import count
 from cimemories.ui import page, safe, tables, url
 from pages.curate.label_matrix import RESUMABLE, launch_worker, named, pace_sentence, worker_log
@@ -347,7 +349,7 @@ def delete_form(store: Store, dataset: DatasetRow) -> None:
     sure = st.checkbox("Yes, delete all of it", key=f"profiles.sure.{dataset.id}.{dataset.created}")
     if st.button("Delete", disabled=not sure, icon=":material/delete:"):
         try:
-            upkeep.delete(store, deletion)
+            deleting.delete(store, deletion)
         except StoreError as problem:
             page.error("The dataset was not deleted.", str(problem))
             return
@@ -374,7 +376,7 @@ def draw_new(store: Store) -> None:
         page.notice(sentence)
         url.page_link("profiles", "Show the new profiles", icon=":material/group:", dataset=dataset_id)
     watched = st.session_state.setdefault(_WATCHED, set())
-    for row in reversed(authoring.generations(store)):
+    for row in reversed(authoring.all_generations(store)):
         if row.status in work.ACTIVE:
             watched.add(row.id)
             _watch(store, row)

@@ -54,9 +54,9 @@ from cimemories.metrics.headline import labeller_warning, run_warnings
 from cimemories.model import ResponseStatus, WorkStatus
 from cimemories.seeds.reading import SeedError
 from cimemories.simulator.policy import SimulatorError
-from cimemories.store import upkeep
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import IMPORTED, RunRow
+from cimemories.store.upkeep import deleting
 from cimemories.text import count, percent, visible, visible_in
 from cimemories.ui import page, safe, url
 from cimemories.ui.annotator import Draft
@@ -466,7 +466,7 @@ def _delete(store: Store, row: RunRow) -> None:
         safe.inline(f"So do {verdicts:,} verdicts of people on its judgements.")
     if st.button("Delete this run", type="primary", key=f"runs.delete.{row.id}"):
         try:
-            upkeep.delete(store, catalogue.deletion_of_work(store, row.id))
+            deleting.delete(store, catalogue.deletion_of_work(store, row.id))
         except StoreError as problem:
             page.error("The run was not deleted.", str(problem))
             return

@@ -17,7 +17,7 @@ from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.worker import WorkError
 from cimemories.model import DOMAINS, GENERAL
 from cimemories.seeds import SeedError
-from cimemories.store import datasets
+from cimemories.store import datasets, generations
 from cimemories.store.engine import Store, StoreError, open_store
 
 
@@ -48,9 +48,9 @@ def test_profiles_by_the_simulator(store: Store) -> None:
     with store.read() as connection:
         (row,) = datasets.all_rows(connection)
         people_ = [record.profile for record in datasets.profile_records(connection, row.id)]
-        parts = datasets.parts(connection, found.id)
-        origin = datasets.of_dataset(connection, row.id)
-        assert datasets.simulated_datasets(connection) == {row.id}
+        parts = generations.parts(connection, found.id)
+        origin = generations.of_dataset(connection, row.id)
+        assert [item.id for item in datasets.all_rows(connection) if item.simulated] == [row.id]
     assert (row.origin, row.profiles, row.contexts) == ("generated", PROFILES, 49)
     assert row.source_name == "sim-average, simulated"
     assert origin is not None
@@ -95,9 +95,9 @@ def test_the_same_seed_gives_the_same_profiles(sqlite_store: Store, tmp_path: Pa
     other.close()
 
 
-def _parts(store: Store) -> list[datasets.Part]:
+def _parts(store: Store) -> list[generations.Part]:
     with store.read() as connection:
-        return [part for row in datasets.all_generations(connection) for part in datasets.parts(connection, row.id)]
+        return [part for row in generations.all_rows(connection) for part in generations.parts(connection, row.id)]
 
 
 def test_people_are_adults_of_their_locale_with_names_of_their_own() -> None:
@@ -289,9 +289,9 @@ def test_nothing_is_written_down_for_what_cannot_be_done(sqlite_store: Store) ->
             with pytest.raises(kind, match=words):
                 authoring.plan(sqlite_store, wrong)
     with sqlite_store.read() as connection:
-        assert datasets.all_generations(connection) == []
+        assert generations.all_rows(connection) == []
         with pytest.raises(StoreError, match="there is no 'generation-x'"):
-            datasets.generation_named(connection, "generation-x")
+            generations.named(connection, "generation-x")
 
 
 def test_the_plan_says_what_it_comes_to() -> None:

@@ -17,7 +17,7 @@ from slow_simulator import SlowSimulator
 
 from cimemories.curation import authoring
 from cimemories.simulator.server import running_simulator
-from cimemories.store import datasets
+from cimemories.store import generations
 from cimemories.store.engine import open_store
 
 
@@ -52,7 +52,7 @@ def test_killed_in_the_middle_and_resumed_it_writes_the_same_profiles(
         assert made >= before, "what was recorded stays"
         before = made
         with store.read() as connection:
-            row = datasets.generation_named(connection, generation_id)
+            row = generations.named(connection, generation_id)
         assert (row.dataset is None) == (row.settled < row.expected), "all of it or nothing"
         assert row.dataset is not None or row.status == "interrupted"
     assert hits >= 2

@@ -33,8 +33,8 @@ from cimemories.formats.review_events import import_events
 from cimemories.seeds.packs import read_any
 from cimemories.seeds.prompts import read_prompt_file
 from cimemories.seeds.reading import MOST_VALUES, SeedError, load
-from cimemories.store.backup import unpack
 from cimemories.store.engine import Store, StoreError
+from cimemories.store.upkeep.backup import unpack
 
 SWEEP = {"name": "s", "dataset": "d", "models": [{"model": "m", "base_url": "simulator"}]}
 PROMPTS = {"task_solving": {1: "{memories} {recipient} {task}"}}

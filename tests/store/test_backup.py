@@ -24,11 +24,20 @@ from worlds import add_call, add_dataset
 
 from cimemories.evaluation import planning, runs
 from cimemories.model import WorkStatus
-from cimemories.store import backup, datasets, tables, upkeep, work
+from cimemories.store import datasets, tables, work
 from cimemories.store import engine as store_engine
 from cimemories.store import runs as store_runs
-from cimemories.store.backup import MANIFEST, SQLITE_MEMBER, back_up, count_rows, read_backup, restore, sqlite_counts
 from cimemories.store.engine import SQLITE_FILE, Store, StoreError, open_store
+from cimemories.store.upkeep import backup, purging
+from cimemories.store.upkeep.backup import (
+    MANIFEST,
+    SQLITE_MEMBER,
+    back_up,
+    count_rows,
+    read_backup,
+    restore,
+    sqlite_counts,
+)
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -530,8 +539,8 @@ def test_what_a_killed_restore_left_goes_with_the_next_and_a_living_one_keeps_it
     process = stopped("restore", workspace, small)
     try:
         store = open_store(workspace)
-        assert upkeep.plan(store).nothing
-        upkeep.purge(store)
+        assert purging.plan(store).nothing
+        purging.purge(store)
         store.close()
         assert len(list(workspace.glob(f"{backup.DRAFT}*/{SQLITE_MEMBER}"))) == 1
     finally:

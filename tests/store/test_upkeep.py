@@ -17,9 +17,10 @@ from cimemories import launch
 from cimemories.evaluation import planning, runs
 from cimemories.flows.labels import default_labelling
 from cimemories.model import Label, WorkStatus
-from cimemories.store import datasets, decisions, tables, upkeep, work
+from cimemories.store import datasets, decisions, tables, work
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import SQLITE_FILE, Store, StoreError, now, open_store
+from cimemories.store.upkeep import checking, deleting, purging
 
 
 def url_of(store: Store) -> str:
@@ -27,7 +28,7 @@ def url_of(store: Store) -> str:
 
 
 def faults(store: Store) -> set[tuple[str, str]]:
-    return {(fault.kind, fault.table) for fault in upkeep.check(store.workspace, url_of(store)).faults}
+    return {(fault.kind, fault.table) for fault in checking.check(store.workspace, url_of(store)).faults}
 
 
 def unguarded(store: Store, *statements: str) -> None:
@@ -58,7 +59,7 @@ def with_a_run(store: Store) -> str:
 
 def test_a_sound_record_is_sound_and_counted(store: Store) -> None:
     with_a_run(store)
-    done = upkeep.check(store.workspace, url_of(store))
+    done = checking.check(store.workspace, url_of(store))
     assert done.sound
     assert done.schema == done.newest
     assert done.counts["judgement"] == counts(store)["judgements"] > 0
@@ -116,19 +117,19 @@ def test_the_command_ends_well_for_a_sound_record(sqlite_store: Store) -> None:
 def test_calls_of_what_was_deleted_go_and_all_others_stay(store: Store) -> None:
     run_id = with_a_run(store)
     kept, before = calls(store), numbers(store, run_id)
-    assert upkeep.plan(store).nothing
+    assert purging.plan(store).nothing
     other = planning.plan(store, simulated(model="sim-careful"))
     runs.execute(store, other)
     added = calls(store) - kept
     with store.read() as connection:
-        planned = upkeep.of_work(connection, other)
-    upkeep.delete(store, planned)
+        planned = deleting.of_work(connection, other)
+    deleting.delete(store, planned)
     assert calls(store) == kept + added, "deleting keeps what was paid for"
-    planned_purge = upkeep.plan(store)
+    planned_purge = purging.plan(store)
     assert (planned_purge.calls, planned_purge.kept) == (added, 0)
     assert planned_purge.bytes > 0
     assert calls(store) == kept + added, "planning removes nothing"
-    assert upkeep.purge(store).calls == added
+    assert purging.purge(store).calls == added
     assert calls(store) == kept
     assert numbers(store, run_id) == before
     assert faults(store) == set()
@@ -142,8 +143,8 @@ def test_the_file_becomes_smaller(sqlite_store: Store) -> None:
             add_call(connection, f"{number} " + "long " * 2000)
         connection.execute(sa.update(tables.call).values(response="long " * 2000))
     file = sqlite_store.workspace / SQLITE_FILE
-    upkeep.plan(sqlite_store)
-    upkeep.purge(sqlite_store)
+    purging.plan(sqlite_store)
+    purging.purge(sqlite_store)
     assert file.stat().st_size < 1_000_000
     assert (sqlite_store.workspace / f"{SQLITE_FILE}-wal").stat().st_size == 0
 
@@ -157,14 +158,14 @@ def test_what_a_resume_may_ask_for_stays(sqlite_store: Store, status: WorkStatus
         work.finish(connection, waiting, status)
         store_runs.delete(connection, run_id)
     before = calls(sqlite_store)
-    planned = upkeep.plan(sqlite_store)
+    planned = purging.plan(sqlite_store)
     assert (planned.calls, planned.unfinished) == (0, (waiting,))
     assert planned.kept > 0
-    upkeep.purge(sqlite_store)
+    purging.purge(sqlite_store)
     assert calls(sqlite_store) == before
     runs.execute(sqlite_store, waiting)
     assert calls(sqlite_store) == before, "every answer came from the record"
-    assert upkeep.plan(sqlite_store).kept == 0
+    assert purging.plan(sqlite_store).kept == 0
 
 
 def test_owed_and_failed_parts_of_finished_work_count_as_unfinished(sqlite_store: Store) -> None:
@@ -172,15 +173,15 @@ def test_owed_and_failed_parts_of_finished_work_count_as_unfinished(sqlite_store
     with sqlite_store.write() as connection:
         add_call(connection, "of nobody", kind="judge")
         add_call(connection, "of nobody either", kind="label")
-    assert upkeep.plan(sqlite_store).calls == 2
+    assert purging.plan(sqlite_store).calls == 2
     with sqlite_store.write() as connection:
         failed = sa.select(sa.func.min(tables.judgement.c.id)).scalar_subquery()
         connection.execute(sa.update(tables.judgement).where(tables.judgement.c.id == failed).values(status="failed"))
-    planned = upkeep.plan(sqlite_store)
+    planned = purging.plan(sqlite_store)
     assert (planned.calls, planned.kept, planned.unfinished) == (1, 1, (run_id,))
     with sqlite_store.write() as connection:
         connection.execute(sa.update(tables.ballot).where(tables.ballot.c.id == 1).values(status="failed"))
-    assert upkeep.plan(sqlite_store).calls == 0
+    assert purging.plan(sqlite_store).calls == 0
 
 
 def test_nothing_is_removed_while_somebody_works(store: Store) -> None:
@@ -191,7 +192,7 @@ def test_nothing_is_removed_while_somebody_works(store: Store) -> None:
         work.claim(connection, run_id)
     before = calls(store)
     with pytest.raises(StoreError, match=f"{run_id} is being worked on"):
-        upkeep.purge(store)
+        purging.purge(store)
     assert calls(store) == before
 
 
@@ -211,8 +212,8 @@ def test_leftover_files_go_and_those_of_living_work_stay(sqlite_store: Store) ->
     ]
     for file in (*stay, *go):
         file.write_text("x")
-    assert upkeep.plan(sqlite_store).files == len(go)
-    upkeep.purge(sqlite_store)
+    assert purging.plan(sqlite_store).files == len(go)
+    purging.purge(sqlite_store)
     assert [file.exists() for file in (*stay, *go)] == [True] * len(stay) + [False] * len(go)
     assert not half.exists()
 
@@ -255,14 +256,14 @@ def test_purging_follows_no_link_and_leaves_folders(sqlite_store: Store, tmp_pat
     before = sorted(elsewhere.rglob("*"))
     for name in ("cache", "logs", ".restore-killed"):
         (sqlite_store.workspace / name).symlink_to(elsewhere)
-    assert upkeep.plan(sqlite_store).nothing
-    upkeep.purge(sqlite_store)
-    upkeep.remove_files(sqlite_store.workspace, ["run-00000000"])
+    assert purging.plan(sqlite_store).nothing
+    purging.purge(sqlite_store)
+    deleting.remove_files(sqlite_store.workspace, ["run-00000000"])
     assert sorted(elsewhere.rglob("*")) == before
     (sqlite_store.workspace / "cache").unlink()
     (sqlite_store.workspace / "cache" / "folder").mkdir(parents=True)
     (sqlite_store.workspace / "cache" / "linked").symlink_to(elsewhere / "thesis.txt")
-    upkeep.purge(sqlite_store)
+    purging.purge(sqlite_store)
     assert [path.name for path in (sqlite_store.workspace / "cache").iterdir()] == ["folder"]
     assert sorted(elsewhere.rglob("*")) == before
 
@@ -305,16 +306,16 @@ def test_a_dataset_with_work_on_it_goes_only_with_a_cascade(store: Store) -> Non
     person = records(store, data.id)[0]
     pair = {"attribute": person.attribute_ids[0], "context": person.context_ids[0]}
     with store.read() as connection:
-        assert upkeep.of_dataset(connection, "mine").rests == ()
+        assert deleting.of_dataset(connection, "mine").rests == ()
     labels = {(pair["attribute"], pair["context"]): Label.NECESSARY}
     add_labels(store, data.id, labels)
     add_run(store, data.id, 1, {})
     with store.write() as connection:
         decisions.add(connection, dataset_id=data.id, annotator="Ada", label=Label.NECESSARY, **pair)
     with store.read() as connection:
-        planned = upkeep.of_dataset(connection, "mine")
+        planned = deleting.of_dataset(connection, "mine")
     assert planned.words(planned.rests) == "1 labelling, 1 decision, 1 run"
-    upkeep.delete(store, planned)
+    deleting.delete(store, planned)
     with store.read() as connection:
         assert datasets.all_rows(connection) == []
     assert faults(store) == set()
@@ -350,10 +351,10 @@ def test_what_is_being_worked_on_stays(store: Store) -> None:
     run_id = planning.plan(store, simulated())
     with store.write() as connection:
         work.claim(connection, run_id)
-        planned = [upkeep.of_dataset(connection, "small"), upkeep.of_work(connection, run_id)]
+        planned = [deleting.of_dataset(connection, "small"), deleting.of_work(connection, run_id)]
     for one in planned:
         with pytest.raises(StoreError, match="being worked on"):
-            upkeep.delete(store, one)
+            deleting.delete(store, one)
     with store.write() as connection, pytest.raises(StoreError, match="being worked on"):
         datasets.delete(connection, datasets.named(connection, "small").id)
 
@@ -364,7 +365,7 @@ def test_a_frozen_labelling_and_an_origin_stay(sqlite_store: Store) -> None:
     labelled = add_labels(sqlite_store, data.id, {(person.attribute_ids[0], person.context_ids[0]): Label.NECESSARY})
     add_run(sqlite_store, data.id, 1, {})
     with sqlite_store.read() as connection:
-        planned = upkeep.of_work(connection, labelled)
+        planned = deleting.of_work(connection, labelled)
     assert planned.goes
     assert "will have no labels" in planned.note
     freeze = tables.metadata.tables["freeze"]
@@ -377,13 +378,13 @@ def test_a_frozen_labelling_and_an_origin_stay(sqlite_store: Store) -> None:
         connection.execute(sa.insert(generation).values(id="generation-2", name="cut", dataset=None, **made))
     with sqlite_store.read() as connection:
         with pytest.raises(StoreError, match="frozen"):
-            upkeep.of_work(connection, labelled)
+            deleting.of_work(connection, labelled)
         with pytest.raises(StoreError, match="Delete the dataset first"):
-            upkeep.of_work(connection, "generation-1")
-        loose = upkeep.of_work(connection, "generation-2")
+            deleting.of_work(connection, "generation-1")
+        loose = deleting.of_work(connection, "generation-2")
     with pytest.raises(StoreError, match="frozen"):
-        upkeep.delete(sqlite_store, planned)
-    upkeep.delete(sqlite_store, loose)
+        deleting.delete(sqlite_store, planned)
+    deleting.delete(sqlite_store, loose)
     assert default_labelling(sqlite_store, data.id) is not None
 
 
@@ -394,27 +395,27 @@ def test_a_sweep_goes_with_its_runs_and_files(sqlite_store: Store) -> None:
         sweep_id = store_runs.add_sweep(connection, name="s", dataset_id=data.id, spec={}, plan={}, cap=None)
         connection.execute(sa.update(tables.run).where(tables.run.c.id == run_id).values(sweep=sweep_id, cell=0))
         work.finish(connection, sweep_id, WorkStatus.FINISHED)
-        planned = upkeep.of_work(connection, sweep_id)
+        planned = deleting.of_work(connection, sweep_id)
     assert planned.rests[0] == (1, "run")
     log = sqlite_store.workspace / "logs" / f"{run_id}.log"
     log.parent.mkdir(exist_ok=True)
     log.write_text("x")
-    upkeep.delete(sqlite_store, planned)
+    deleting.delete(sqlite_store, planned)
     assert not log.exists()
     with sqlite_store.read() as connection:
         assert store_runs.all_rows(connection) == []
     with pytest.raises(StoreError, match="no 'sweep"), sqlite_store.read() as connection:
-        upkeep.of_work(connection, sweep_id)
+        deleting.of_work(connection, sweep_id)
 
 
 def test_a_copy_of_an_older_record_is_checked_as_it_is(tmp_path: Path, sqlite_store: Store) -> None:
     with sqlite_store.write() as connection:
         connection.exec_driver_sql("DROP TABLE run_call")
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0004'")
-    done = upkeep.check(sqlite_store.workspace)
+    done = checking.check(sqlite_store.workspace)
     assert (done.schema, done.sound) == ("0004", True)
     again = open_store(tmp_path / "new")
     with again.write() as connection:
         connection.exec_driver_sql("DROP TABLE run_call")
     again.close()
-    assert ("table", "run_call") in {(f.kind, f.table) for f in upkeep.check(tmp_path / "new").faults}
+    assert ("table", "run_call") in {(f.kind, f.table) for f in checking.check(tmp_path / "new").faults}

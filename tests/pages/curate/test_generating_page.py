@@ -11,7 +11,7 @@ from cimemories.curation import authoring
 from cimemories.curation.authoring import AuthoringSpec
 from cimemories.llm.worker import WorkError
 from cimemories.model import WorkStatus
-from cimemories.store import datasets, work
+from cimemories.store import datasets, generations, work
 from cimemories.store.engine import Store
 
 PAGE = "pages/curate/profiles.py"
@@ -96,7 +96,7 @@ def test_what_cannot_be_started_says_why_and_leaves_nothing(store: Store) -> Non
     assert "Nothing was started." in said(app)
     assert "no answer from http://127.0.0.1:9/v1" in said(app)
     with store.read() as connection:
-        assert datasets.all_generations(connection) == []
+        assert generations.all_rows(connection) == []
 
 
 def test_stopped_work_can_be_gone_on_with_or_discarded(store: Store, started: list[str]) -> None:
@@ -117,4 +117,4 @@ def test_stopped_work_can_be_gone_on_with_or_discarded(store: Store, started: li
     button(app, "Discard").click().run()
     assert "No dataset was created." not in said(app)
     with store.read() as connection:
-        assert datasets.all_generations(connection) == []
+        assert generations.all_rows(connection) == []

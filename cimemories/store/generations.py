@@ -1,0 +1,323 @@
+"""Generations: profiles being written by a model. A part is one event of one profile, or its general attributes.
+
+The dataset of a generation is made when all its parts are settled. Its row stays afterwards as the provenance of that
+dataset: who was asked for what in which words, what was turned down and why.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from cimemories.model import Attribute, WorkStatus
+from cimemories.store import work
+from cimemories.store.engine import StoreError, canonical_json, new_id, now, plain_name
+from cimemories.store.tables import call, dataset_version, generation, generation_part
+
+OWED, FAILED = "owed", "failed"
+OK = "ok"
+SHORT = "short"  # settled, and some attributes that were wanted are missing
+REFUSED = "refused"  # settled: the server will not take this request, however often it is asked
+# What a resume asks for: failures of the way to the server too, but never what was answered three times.
+RETRIABLE = (OWED, FAILED)
+
+
+@dataclass(frozen=True)
+class GenerationRow:
+    """One generation in a list. `parts` counts them by status; `dataset` is None until it is made, or once deleted."""
+
+    id: str
+    name: str
+    model: str
+    endpoint: str
+    simulated: bool
+    manifest: dict[str, object]
+    dataset: int | None
+    status: WorkStatus
+    error: str | None
+    created: str
+    finished: str | None
+    revision: int
+    parts: dict[str, int]
+
+    @property
+    def expected(self) -> int:
+        return sum(self.parts.values())
+
+    @property
+    def settled(self) -> int:
+        """Parts that no call is owed for any more."""
+        return sum(count for status, count in self.parts.items() if status not in RETRIABLE)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part as it stands. `attempt` is the one that is owed, or the last that was made; `rejected` are records."""
+
+    id: int
+    generation: str
+    profile: int
+    position: int
+    event: str
+    attempt: int
+    status: str
+    cause: str | None
+    attributes: tuple[Attribute, ...]
+    rejected: tuple[dict[str, object], ...]
+    call: str | None
+
+    @property
+    def open(self) -> bool:
+        return self.status in RETRIABLE
+
+
+def add(
+    connection: sa.Connection,
+    *,
+    name: str,
+    model: str,
+    endpoint: str,
+    simulated: bool,
+    manifest: Mapping[str, object],
+    events: Sequence[Sequence[str]],
+) -> str:
+    """A new generation whose parts are all owed: for each profile the `events` of its parts, in their order."""
+    generation_id = new_id("generation")
+    connection.execute(
+        sa.insert(generation).values(
+            id=generation_id,
+            name=plain_name(name, "dataset"),
+            model=plain_name(model, "model"),
+            endpoint=endpoint,
+            simulated=simulated,
+            manifest=canonical_json(manifest),
+            status=WorkStatus.QUEUED,
+            created=now(),
+        )
+    )
+    connection.execute(
+        sa.insert(generation_part),
+        [
+            {"generation": generation_id, "profile": ordinal, "position": position, "event": event, "status": OWED}
+            for ordinal, own in enumerate(events)
+            for position, event in enumerate(own)
+        ],
+    )
+    return generation_id
+
+
+def unfinished(connection: sa.Connection, name: str, identity: str) -> str | None:
+    """The id of a generation without a dataset that was asked for the very same, if any: its manifest's `identity`."""
+    rows = connection.execute(
+        sa.select(generation.c.id, generation.c.manifest)
+        .where(generation.c.name == name, generation.c.dataset.is_(None))
+        .order_by(generation.c.created.desc())
+    )
+    return next((row.id for row in rows if json.loads(row.manifest).get("identity") == identity), None)
+
+
+def move(connection: sa.Connection, generation_id: str, endpoint: str) -> None:
+    """Note where its server is now."""
+    connection.execute(sa.update(generation).where(generation.c.id == generation_id).values(endpoint=endpoint))
+
+
+def all_rows(connection: sa.Connection) -> list[GenerationRow]:
+    """Every generation with its parts counted by status, oldest first."""
+    counts: dict[str, dict[str, int]] = {}
+    for name, status, count in connection.execute(
+        sa.select(generation_part.c.generation, generation_part.c.status, sa.func.count()).group_by(
+            generation_part.c.generation, generation_part.c.status
+        )
+    ):
+        counts.setdefault(name, {})[status] = count
+    rows = connection.execute(work.select(generation).order_by(generation.c.created, generation.c.id)).mappings()
+    return [
+        GenerationRow(
+            id=row["id"],
+            name=row["name"],
+            model=row["model"],
+            endpoint=row["endpoint"],
+            simulated=row["simulated"],
+            manifest=json.loads(row["manifest"]),
+            dataset=row["dataset"],
+            status=work.shown_status(row, sum(n for s, n in counts.get(row["id"], {}).items() if s != OK)),
+            error=row["error"],
+            created=row["created"],
+            finished=row["finished"],
+            revision=row["revision"],
+            parts=counts.get(row["id"], {}),
+        )
+        for row in rows
+    ]
+
+
+def named(connection: sa.Connection, generation_id: str) -> GenerationRow:
+    """The generation of that id. Raises StoreError where there is none."""
+    found = next((row for row in all_rows(connection) if row.id == generation_id), None)
+    if found is None:
+        raise StoreError(f"there is no '{generation_id}' in this workspace. `cimemories generations` lists them.")
+    return found
+
+
+def progress(connection: sa.Connection, generation_id: str) -> tuple[int, int]:
+    """(parts settled, parts in all)."""
+    settled = sa.case((generation_part.c.status.in_(RETRIABLE), 0), else_=1)
+    row = connection.execute(
+        sa.select(sa.func.coalesce(sa.func.sum(settled), 0), sa.func.count()).where(
+            generation_part.c.generation == generation_id
+        )
+    ).one()
+    return int(row[0]), int(row[1])
+
+
+def parts(connection: sa.Connection, generation_id: str, profile: int | None = None) -> list[Part]:
+    """The parts of a generation, or of one of its profiles (an ordinal), in their order."""
+    query = (
+        sa.select(generation_part)
+        .where(generation_part.c.generation == generation_id)
+        .order_by(generation_part.c.profile, generation_part.c.position)
+    )
+    if profile is not None:
+        query = query.where(generation_part.c.profile == profile)
+    return [
+        Part(
+            id=row["id"],
+            generation=row["generation"],
+            profile=row["profile"],
+            position=row["position"],
+            event=row["event"],
+            attempt=row["attempt"],
+            status=row["status"],
+            cause=row["cause"],
+            attributes=tuple(Attribute(**item) for item in json.loads(row["attributes"])),
+            rejected=tuple(json.loads(row["rejected"])),
+            call=row["call"],
+        )
+        for row in connection.execute(query).mappings()
+    ]
+
+
+def owing_profiles(connection: sa.Connection, generation_id: str) -> list[int]:
+    """The ordinals of the profiles of which a part is owed, in order."""
+    return list(
+        connection.execute(
+            sa.select(generation_part.c.profile)
+            .where(generation_part.c.generation == generation_id, generation_part.c.status.in_(RETRIABLE))
+            .distinct()
+            .order_by(generation_part.c.profile)
+        ).scalars()
+    )
+
+
+def settle(
+    connection: sa.Connection,
+    part_id: int,
+    *,
+    status: str,
+    attempt: int,
+    cause: str | None,
+    call_key: str,
+    attributes: Sequence[Attribute],
+    rejected: Sequence[Mapping[str, object]],
+) -> None:
+    """Write how a part stands now: all that is accepted and rejected so far. One that is settled is left as it is."""
+    connection.execute(
+        sa.update(generation_part)
+        .where(generation_part.c.id == part_id, generation_part.c.status.in_(RETRIABLE))
+        .values(
+            status=status,
+            attempt=attempt,
+            cause=cause,
+            call=call_key,
+            attributes=json.dumps([vars(item) for item in attributes], ensure_ascii=False),
+            rejected=json.dumps(list(rejected), ensure_ascii=False),
+        )
+    )
+
+
+def fail(connection: sa.Connection, part_id: int, cause: str, call_key: str) -> None:
+    """Note that a part could not be asked for; a resume asks again."""
+    connection.execute(
+        sa.update(generation_part)
+        .where(generation_part.c.id == part_id, generation_part.c.status.in_(RETRIABLE))
+        .values(status=FAILED, cause=cause, call=call_key)
+    )
+
+
+def delete(connection: sa.Connection, generation_id: str) -> None:
+    """Forget a generation with what was written for it. Its dataset, if there is one, and the recorded calls stay."""
+    connection.execute(sa.delete(generation).where(generation.c.id == generation_id))
+
+
+def set_dataset(connection: sa.Connection, generation_id: str, dataset_id: int) -> None:
+    """Note which dataset a generation has become."""
+    connection.execute(sa.update(generation).where(generation.c.id == generation_id).values(dataset=dataset_id))
+
+
+def failures(connection: sa.Connection, generation_id: str) -> list[tuple[str, str, int]]:
+    """Why parts are missing or short: (status, cause, count), the most frequent first."""
+    rows = connection.execute(
+        sa.select(generation_part.c.status, sa.func.coalesce(generation_part.c.cause, ""), sa.func.count().label("n"))
+        .where(generation_part.c.generation == generation_id, generation_part.c.status.not_in((OK, OWED)))
+        .group_by(generation_part.c.status, generation_part.c.cause)
+        .order_by(sa.desc("n"), generation_part.c.cause)
+    )
+    return [(status, cause, count) for status, cause, count in rows]
+
+
+def rejections(connection: sa.Connection, generation_id: str) -> dict[str, int]:
+    """How often something that a model wrote was turned down, by reason and over all attempts, the most frequent
+    reason first."""
+    counted = Counter(str(item["reason"]) for _, rejected in _refused(connection, generation_id) for item in rejected)
+    return dict(counted.most_common())
+
+
+def _refused(connection: sa.Connection, generation_id: str) -> list[tuple[str | None, list[dict[str, object]]]]:
+    """The last call of each part and what was turned down of it, without the attributes, which are far more."""
+    rows = connection.execute(
+        sa.select(generation_part.c.call, generation_part.c.rejected).where(
+            generation_part.c.generation == generation_id
+        )
+    )
+    return [(row.call, json.loads(row.rejected)) for row in rows]
+
+
+def tokens(connection: sa.Connection, generation_id: str) -> tuple[int, int, int]:
+    """Prompt, cached and completion tokens of all calls of a generation, those of earlier attempts among them."""
+    refused = _refused(connection, generation_id)
+    keys = {key for key, _ in refused if key} | {str(item["call"]) for _, rejected in refused for item in rejected}
+    total = [0, 0, 0]
+    wanted = sorted(keys)
+    for start in range(0, len(wanted), 500):
+        row = connection.execute(
+            sa.select(
+                sa.func.coalesce(sa.func.sum(call.c.prompt_tokens), 0),
+                sa.func.coalesce(sa.func.sum(call.c.cached_tokens), 0),
+                sa.func.coalesce(sa.func.sum(call.c.completion_tokens), 0),
+            ).where(call.c.key.in_(wanted[start : start + 500]))
+        ).one()
+        total = [before + int(more) for before, more in zip(total, row, strict=True)]
+    return total[0], total[1], total[2]
+
+
+def of_dataset(connection: sa.Connection, dataset_id: int) -> GenerationRow | None:
+    """The generation that a dataset, or the first version of it, was made by; None where no model wrote it."""
+    rows = {row.dataset: row for row in all_rows(connection) if row.dataset is not None}
+    parents = _parents(connection)
+    seen: set[int] = set()
+    current: int | None = dataset_id
+    while current is not None and current not in seen:
+        if current in rows:
+            return rows[current]
+        seen.add(current)
+        current = parents.get(current)
+    return None
+
+
+def _parents(connection: sa.Connection) -> dict[int, int | None]:
+    rows = connection.execute(sa.select(dataset_version.c.dataset, dataset_version.c.parent))
+    return {row.dataset: row.parent for row in rows}

@@ -1,0 +1,1 @@
+"""Looking after a record: backups, checks, deleting, and purging calls that nothing needs."""

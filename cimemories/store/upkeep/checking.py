@@ -1,0 +1,159 @@
+"""Whether a record is sound: SQLite's own check, foreign keys, references that no foreign key guards, and counts.
+
+Nothing is written and nothing is migrated, so that a damaged or an older record can be looked at as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from cimemories.store import engine as store_engine
+from cimemories.store.engine import StoreError, cause, open_as_it_is, problem, record_address, sqlite_path
+from cimemories.store.tables import metadata
+
+MOST_LINES = 20
+# References by text that no foreign key guards: (table, column, table it refers to, column there).
+REFERENCES = (
+    ("response", "memory", "memory", "hash"),
+    ("response", "shown", "memory", "hash"),
+    ("response", "before", "call", "key"),
+    ("run", "sweep", "sweep", "id"),
+    ("freeze", "labelling", "labelling", "id"),
+)
+# Rows whose profile or attribute must be of the dataset that they name: (table, column, its way to a dataset).
+_OF_ANOTHER = {
+    "decision": "SELECT count(*) FROM decision d JOIN attribute a ON a.id = d.attribute JOIN profile p "
+    "ON p.id = a.profile WHERE p.dataset <> d.dataset",
+    "response": "SELECT count(*) FROM response r JOIN run u ON u.id = r.run JOIN profile p ON p.id = r.profile "
+    "WHERE p.dataset <> u.dataset",
+    "ballot": "SELECT count(*) FROM ballot b JOIN labelling l ON l.id = b.labelling JOIN profile p "
+    "ON p.id = b.profile WHERE p.dataset <> l.dataset",
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that is wrong. kind: damage | foreign key | reference | dataset | table; rows: how many."""
+
+    kind: str
+    table: str
+    text: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class Soundness:
+    """What a check came to. schema: None where there are no tables; counts: rows by table, those that can be read."""
+
+    address: str
+    schema: str | None
+    newest: str
+    faults: tuple[Fault, ...]
+    counts: dict[str, int]
+
+    @property
+    def sound(self) -> bool:
+        return not self.faults
+
+    def as_json(self) -> dict[str, Any]:
+        return {"sound": self.sound, **asdict(self), "faults": [asdict(fault) for fault in self.faults]}
+
+
+def check(workspace: Path, url: str | None = None) -> Soundness:
+    """Look through a whole record. Raises StoreError where there is none, or where it cannot be opened at all."""
+    address = record_address(workspace, url)
+    file = sqlite_path(address)
+    if file is not None and not file.exists():
+        raise StoreError(
+            f"there is no record in {workspace}: {file.name} is missing. Choose a workspace with --workspace."
+        )
+    engine = open_as_it_is(address)
+    shown = engine.url.render_as_string(hide_password=True)
+    faults: list[Fault] = []
+    counts: dict[str, int] = {}
+    schema = None
+    try:
+        with engine.connect() as connection, connection.begin():
+            tables = set(sa.inspect(connection).get_table_names())
+            if "alembic_version" in tables:
+                schema = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
+            if file is not None:
+                faults += _of_sqlite(connection)
+            if not faults or all(fault.kind != "damage" for fault in faults):
+                faults += _of_references(connection, tables, foreign_keys=file is None)
+            counts = _counts(connection, tables, faults)
+        missing = sorted(metadata.tables.keys() - tables) if schema == store_engine.HEAD else []
+        faults += [Fault("table", name, "the table is missing", 1) for name in missing]
+    except sa.exc.DBAPIError as error:
+        faults.append(_damage(error))
+    finally:
+        engine.dispose()
+    return Soundness(shown, schema, store_engine.HEAD, tuple(faults), counts)
+
+
+def _damage(error: sa.exc.DBAPIError, table: str = "") -> Fault:
+    """The fault behind an error of the database. Raises the error where it is of another kind: a lock, say."""
+    known = problem(error)
+    if known is None or not known.damage:
+        raise error
+    return Fault("damage", table, cause(error), 1)
+
+
+def _of_sqlite(connection: sa.Connection) -> list[Fault]:
+    try:
+        verdicts = connection.exec_driver_sql(f"PRAGMA integrity_check({MOST_LINES})").scalars().all()
+        broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+    except sa.exc.DBAPIError as error:
+        return [_damage(error)]
+    faults = [Fault("damage", "", str(verdict), 1) for verdict in verdicts if verdict != "ok"]
+    pairs: dict[tuple[str, str], int] = {}
+    for row in broken:
+        pairs[row[0], row[2]] = pairs.get((row[0], row[2]), 0) + 1
+    return faults + [
+        Fault("foreign key", own, f"the {other} they belong to is gone", n) for (own, other), n in pairs.items()
+    ]
+
+
+def _of_references(connection: sa.Connection, tables: set[str], *, foreign_keys: bool) -> list[Fault]:
+    """foreign_keys: those of the tables as well, where the engine has no check of its own for them."""
+    kept = [("reference", *reference) for reference in REFERENCES]
+    if foreign_keys:
+        kept += [
+            ("foreign key", table.name, key.parent.name, key.column.table.name, key.column.name)
+            for table in metadata.sorted_tables
+            for key in table.foreign_keys
+        ]
+    faults = []
+    for kind, own, column, other, target in kept:
+        if not {own, other} <= tables or not _has_column(connection, own, column):
+            continue
+        child, parent = metadata.tables[own], metadata.tables[other].alias("parent")
+        gone = sa.select(sa.func.count()).select_from(child.outerjoin(parent, child.c[column] == parent.c[target]))
+        rows = connection.execute(gone.where(child.c[column].is_not(None), parent.c[target].is_(None))).scalar_one()
+        if rows:
+            faults.append(Fault(kind, own, f"the {other} in '{column}' is gone", int(rows)))
+    for table, query in _OF_ANOTHER.items():
+        if table in tables and (rows := connection.exec_driver_sql(query).scalar_one()):
+            faults.append(Fault("dataset", table, "they name a profile of another dataset", int(rows)))
+    return faults
+
+
+def _has_column(connection: sa.Connection, table: str, column: str) -> bool:
+    return any(found["name"] == column for found in sa.inspect(connection).get_columns(table))
+
+
+def _counts(connection: sa.Connection, tables: set[str], faults: list[Fault]) -> dict[str, int]:
+    counts = {}
+    for name in sorted(tables & metadata.tables.keys()):
+        try:
+            # A savepoint: PostgreSQL would refuse everything after a damaged table.
+            with connection.begin_nested():
+                query = sa.select(sa.func.count()).select_from(sa.table(name))
+                counts[name] = int(connection.execute(query).scalar_one())
+        except sa.exc.DBAPIError as error:
+            faults.append(_damage(error, name))
+    return counts

@@ -1,0 +1,192 @@
+"""Deleting a dataset, run, sweep, labelling or generation: what goes with it, and what rests on it.
+
+Recorded calls stay: they cost money and answer the same request again. `purging` removes those that nothing needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from cimemories.model import WorkKind
+from cimemories.store import datasets, generations, runs, versions, work
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.tables import (
+    audit,
+    ballot,
+    comment,
+    dataset,
+    decision,
+    generation_part,
+    imported_vote,
+    judgement,
+    labelling,
+    mark,
+    response,
+    run,
+    sweep,
+    vote,
+)
+from cimemories.text import count
+
+Counts = tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """One thing that can be deleted. goes: what is a part of it, counted; rests: what was made on top of it and goes
+    with it too, which takes a word of its own; note: what a person should know beside that."""
+
+    title: str
+    dataset: int | None
+    work_id: str | None
+    goes: Counts
+    rests: Counts = ()
+    note: str = ""
+
+    def words(self, counts: Counts) -> str:
+        """'2 labellings, 1,204 decisions'."""
+        return ", ".join(count(number, name) for number, name in counts)
+
+
+def of_dataset(connection: sa.Connection, name: str) -> Deletion:
+    """What deleting a dataset takes along. Raises StoreError where there is none of that name."""
+    row = datasets.named(connection, name)
+
+    def counted(table: sa.Table) -> int:
+        return _count(connection, table, table.c.dataset == row.id)
+
+    goes = [(row.profiles, "profile"), (row.attributes, "attribute"), (row.contexts, "context")]
+    rests = [
+        *((row.labellings, "labelling"), (counted(decision), "decision"), (counted(sweep), "sweep"), (row.runs, "run")),
+        *((counted(audit), "audit verdict"), (counted(comment), "comment"), (counted(mark), "mark")),
+        (1 if versions.freeze_of(connection, row.id) else 0, "freeze"),
+    ]
+    return Deletion(f"the dataset '{name}'", row.id, None, _some(goes), _some(rests))
+
+
+def of_work(connection: sa.Connection, work_id: str) -> Deletion:
+    """What deleting a run, sweep, labelling or generation takes along.
+
+    Raises StoreError where there is none of that id, and where it must stay: a labelling that a frozen dataset is made
+    of, a generation whose dataset is there (it says who wrote it).
+    """
+    kind = work.kind_of(work_id)
+    row = work.load(connection, work_id)
+    if kind is WorkKind.RUN:
+        return _of_runs(connection, f"the run '{row['name']}' ({work_id})", work_id, [work_id])
+    if kind is WorkKind.SWEEP:
+        ids = list(connection.execute(sa.select(run.c.id).where(run.c.sweep == work_id)).scalars())
+        own = _of_runs(connection, f"the sweep '{row['name']}' ({work_id})", work_id, ids)
+        return Deletion(own.title, None, work_id, (), _some([(len(ids), "run"), *own.goes, *own.rests]))
+    if kind is WorkKind.LABELLING:
+        return _of_labelling(connection, row)
+    if row["dataset"] is not None:
+        name = connection.execute(sa.select(dataset.c.name).where(dataset.c.id == row["dataset"])).scalar()
+        raise StoreError(
+            f"{work_id} is where the dataset '{name}' says it comes from, so it stays as long as the dataset does. "
+            "Delete the dataset first."
+        )
+    parts = _count(connection, generation_part, generation_part.c.generation == work_id)
+    return Deletion(f"the generation '{row['name']}' ({work_id})", None, work_id, _some([(parts, "part")]))
+
+
+def _of_runs(connection: sa.Connection, title: str, work_id: str, ids: list[str]) -> Deletion:
+    own = response.c.run.in_(ids)
+    judged = judgement.join(response, judgement.c.response == response.c.id)
+    goes = [
+        (_count(connection, response, own), "message"),
+        (_count(connection, judged, own), "judgement"),
+    ]
+    return Deletion(title, None, work_id, _some(goes), _some([(verdicts_on(connection, ids), "audit verdict")]))
+
+
+def verdicts_on(connection: sa.Connection, run_ids: Sequence[str]) -> int:
+    """How many verdicts people have given on the judgements of these runs, taken back ones included."""
+    audited = audit.join(response, audit.c.response == response.c.id)
+    return _count(connection, audited, response.c.run.in_(run_ids))
+
+
+def _of_labelling(connection: sa.Connection, row: work.Row) -> Deletion:
+    frozen = versions.freeze_of(connection, row["dataset"])
+    name, _ = datasets.name_and_revision(connection, row["dataset"])
+    if frozen is not None and frozen.labelling == row["id"]:
+        raise StoreError(
+            f"{row['id']} is a part of '{name}', which is frozen: its hash covers these votes. Delete the dataset, or "
+            "make its next version and label that."
+        )
+    votes = ballot.join(vote, vote.c.ballot == ballot.c.id)
+    goes = [
+        (_count(connection, votes, ballot.c.labelling == row["id"]), "vote"),
+        (_count(connection, imported_vote, imported_vote.c.labelling == row["id"]), "imported share"),
+    ]
+    others = _count(connection, labelling, labelling.c.dataset == row["dataset"]) - 1
+    ran = _count(connection, run, run.c.dataset == row["dataset"])
+    note = ""
+    if ran and not others:
+        note = f"The {count(ran, 'run')} of '{name}' will have no labels to be measured by."
+    return Deletion(f"the labelling {row['id']} of '{name}'", None, row["id"], _some(goes), note=note)
+
+
+def delete(store: Store, planned: Deletion) -> None:
+    """Delete it with all that rests on it, and the files of the workspace that are about it.
+
+    Raises StoreError, and changes nothing, where a living process works on any of it, or where it is gone already.
+    """
+    with store.write() as connection:
+        ids = _delete(connection, planned)
+    remove_files(store.workspace, ids)
+
+
+def _delete(connection: sa.Connection, planned: Deletion) -> list[str]:
+    """Ids of the work that went."""
+    if planned.dataset is not None:
+        ids = [row["id"] for row in datasets.work_of(connection, planned.dataset)]
+        datasets.delete(connection, planned.dataset)
+        return ids
+    work_id = str(planned.work_id)
+    kind = work.kind_of(work_id)
+    row = work.load(connection, work_id)
+    ids = [work_id]
+    if kind is WorkKind.RUN:
+        runs.delete(connection, work_id)
+    elif kind is WorkKind.SWEEP:
+        members = connection.execute(work.select(run).where(run.c.sweep == work_id)).mappings().all()
+        work.require_idle([row, *members])
+        ids += [member["id"] for member in members]
+        for member in members:
+            runs.delete(connection, member["id"])
+        connection.execute(sa.delete(sweep).where(sweep.c.id == work_id))
+    elif kind is WorkKind.LABELLING:
+        work.require_idle([row])
+        of_work(connection, work_id)  # a freeze may have come in between
+        connection.execute(sa.delete(labelling).where(labelling.c.id == work_id))
+    else:
+        work.require_idle([row])
+        of_work(connection, work_id)
+        generations.delete(connection, work_id)
+    return ids
+
+
+def remove_files(workspace: Path, ids: Iterable[str]) -> None:
+    """Remove logs and caches of work that was deleted. What cannot be removed is left to `purge`; a folder that is a
+    link is left alone, because in a workspace that came from somebody else it could lead anywhere."""
+    logs, cache = workspace / "logs", workspace / "cache"
+    for name in ids:
+        of_logs = [] if logs.is_symlink() else [logs / f"{name}.log"]
+        of_cache = [] if cache.is_symlink() else cache.glob(f"*{name}*")
+        for file in (*of_logs, *of_cache):
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
+
+
+def _count(connection: sa.Connection, table: sa.FromClause, where: sa.ColumnElement[bool]) -> int:
+    return int(connection.execute(sa.select(sa.func.count()).select_from(table).where(where)).scalar_one())
+
+
+def _some(counts: Iterable[tuple[int, str]]) -> Counts:
+    return tuple((count, name) for count, name in counts if count)

@@ -1,0 +1,241 @@
+"""Removing recorded calls that nothing needs any more, and giving their space back.
+
+Calls outlive the runs they were made for: they cost money, and the same request is answered from them. A call is
+needed by a vote, message, judgement or part of a profile that names it, by a run that used it, and by work that is
+not done and may still ask for it: as long as there is an unfinished run, no call of a run is removed, and so for
+labellings and generations.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from cimemories.model import JudgementStatus, WorkStatus
+from cimemories.store import generations, labellings, runs, work
+from cimemories.store.engine import Store, StoreError, explained, sqlite_path
+from cimemories.store.tables import (
+    ballot,
+    call,
+    generation,
+    generation_part,
+    judgement,
+    labelling,
+    request,
+    response,
+    run,
+    run_call,
+    run_judge,
+    sweep,
+)
+from cimemories.store.upkeep.backup import BACKUP_DRAFT, DRAFT, abandoned, remove_abandoned
+
+LABEL, GENERATE = "label", "generate"
+DRAFTS = (DRAFT, BACKUP_DRAFT)  # folders that a killed restore or backup leaves in the workspace
+_AT_ONCE = 2000
+# Calls of earlier attempts at a part of a profile, which stand in JSON.
+_REJECTED = {
+    "sqlite": "SELECT json_extract(e.value, '$.call') FROM generation_part p, json_each(p.rejected) e",
+    "postgresql": "SELECT e ->> 'call' FROM generation_part p, jsonb_array_elements(p.rejected::jsonb) e",
+}
+
+
+@dataclass(frozen=True)
+class Purge:
+    """What would go, or went. bytes: of the texts of calls and requests; files: caches and logs of work that is not
+    here any more; unfinished: work that keeps calls which nothing names, and `kept`, how many."""
+
+    calls: int
+    requests: int
+    bytes: int
+    files: int
+    file_bytes: int
+    unfinished: tuple[str, ...]
+    kept: int
+
+    @property
+    def nothing(self) -> bool:
+        return not (self.calls or self.requests or self.files)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def plan(store: Store) -> Purge:
+    """What `purge` would remove. Writes nothing."""
+    with store.read() as connection:
+        return _plan(connection, store.workspace)
+
+
+def purge(store: Store) -> Purge:
+    """Remove what nothing needs, then give the space back to the disk; returns what went.
+
+    Raises StoreError while any work is under way: it may be about to use a call that nothing names yet.
+    """
+    with store.write() as connection:
+        if connection.dialect.name == "postgresql":
+            # Nobody claims work meanwhile; on SQLite this transaction is the only one that writes.
+            names = ", ".join(table.name for table in (labelling, run, generation, sweep))
+            connection.exec_driver_sql(f"LOCK TABLE {names} IN SHARE MODE")
+        work.require_idle(work.active(connection))
+        planned = _plan(connection, store.workspace)
+        connection.execute(sa.delete(call).where(call.c.key.in_(_removable(connection))))
+        connection.execute(sa.delete(request).where(request.c.hash.in_(_unused_requests())))
+        files = list(_leftover_files(connection, store.workspace))
+    for file in files:
+        file.unlink(missing_ok=True)
+    for prefix in DRAFTS:
+        remove_abandoned(store.workspace, prefix)
+    _give_back(store)
+    return planned
+
+
+def _plan(connection: sa.Connection, workspace: Path) -> Purge:
+    keys = _removable(connection)
+    sizes = [
+        sa.func.coalesce(sa.func.length(column), 0) for column in (call.c.response, call.c.reasoning, call.c.error)
+    ]
+    count, texts = connection.execute(
+        sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(sum(sizes[1:], sizes[0])), 0)).where(
+            call.c.key.in_(keys)
+        )
+    ).one()
+    # Requests go once no call that stays is of them.
+    staying = sa.select(call.c.request).where(call.c.key.in_(sa.except_(sa.select(call.c.key), keys)))
+    requests, bodies = connection.execute(
+        sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(sa.func.length(request.c.body)), 0)).where(
+            request.c.hash.in_(sa.select(request.c.hash).except_(staying))
+        )
+    ).one()
+    unnamed = connection.execute(sa.select(sa.func.count()).select_from(_unnamed(connection).subquery())).scalar_one()
+    held = _unfinished(connection)
+    kept = int(unnamed) - int(count)
+    files = list(_leftover_files(connection, workspace))
+    return Purge(
+        calls=int(count),
+        requests=int(requests),
+        bytes=int(texts) + int(bodies),
+        files=len(files),
+        file_bytes=sum(file.lstat().st_size for file in files),
+        unfinished=tuple(sorted(name for names in held.values() for name in names)) if kept else (),
+        kept=kept,
+    )
+
+
+def _unnamed(connection: sa.Connection) -> sa.CompoundSelect[Any]:
+    """Keys of the calls that no row names."""
+    named = [
+        sa.select(column).where(column.is_not(None))
+        for column in (
+            run_call.c.call,
+            response.c.call,
+            response.c.before,
+            judgement.c.call,
+            ballot.c.call,
+            generation_part.c.call,
+        )
+    ]
+    rejected = sa.text(_REJECTED[connection.dialect.name]).columns(sa.column("key", sa.Text))
+    # EXCEPT and not NOT IN: PostgreSQL would look through the whole list again for every call.
+    return sa.except_(sa.select(call.c.key), *named, rejected)
+
+
+def _removable(connection: sa.Connection) -> sa.Select[Any]:
+    """Keys of the calls that no row names and no unfinished work may ask for."""
+    unnamed = _unnamed(connection).subquery()
+    query = sa.select(unnamed.c.key).join(call, call.c.key == unnamed.c.key)
+    held = _unfinished(connection)
+    if held["labelling"]:
+        query = query.where(call.c.kind != LABEL)
+    if held["generation"]:
+        query = query.where(call.c.kind != GENERATE)
+    if held["run"]:
+        query = query.where(call.c.kind.in_((LABEL, GENERATE)))
+    return query
+
+
+def _unused_requests() -> sa.CompoundSelect[Any]:
+    return sa.except_(sa.select(request.c.hash), sa.select(call.c.request))
+
+
+def _unfinished(connection: sa.Connection) -> dict[str, list[str]]:
+    """Ids of the work that a resume may still ask models for, by kind; sweeps count as runs."""
+
+    def ids(table: sa.Table, owes: sa.ColumnElement[bool]) -> list[str]:
+        open_ = sa.or_(table.c.status.not_in([status for status in WorkStatus if status.is_finished]), owes)
+        return list(connection.execute(sa.select(table.c.id).where(open_)).scalars())
+
+    answered = sa.select(sa.func.count()).where(response.c.run == run.c.id, response.c.status == "ok")
+    judges = sa.select(sa.func.count()).where(run_judge.c.run == run.c.id)
+    settled = (
+        sa.select(sa.func.count())
+        .select_from(judgement.join(response, judgement.c.response == response.c.id))
+        .join(run_judge, sa.and_(run_judge.c.judge == judgement.c.judge, run_judge.c.run == response.c.run))
+        .where(response.c.run == run.c.id, judgement.c.status.not_in((JudgementStatus.FAILED, JudgementStatus.OWED)))
+    )
+    owed = sa.exists().where(response.c.run == run.c.id, response.c.status.in_(runs.RETRIABLE))
+    unjudged = settled.scalar_subquery() < answered.scalar_subquery() * judges.scalar_subquery()
+    ballots = sa.exists().where(ballot.c.labelling == labelling.c.id, ballot.c.status.in_(labellings.RETRIABLE))
+    parts = sa.exists().where(
+        generation_part.c.generation == generation.c.id, generation_part.c.status.in_(generations.RETRIABLE)
+    )
+    return {
+        "labelling": ids(labelling, ballots),
+        "generation": ids(generation, parts),
+        "run": ids(run, sa.or_(owed, unjudged)) + ids(sweep, sa.false()),
+    }
+
+
+def _leftover_files(connection: sa.Connection, workspace: Path) -> Iterator[Path]:
+    """Caches and logs of work that is not here any more, and what a killed process left half written."""
+    there = {
+        str(name)
+        for table in (labelling, run, generation, sweep)
+        for name in connection.execute(sa.select(table.c.id)).scalars()
+    }
+    for file in _own_files(workspace / "logs", "*.log"):
+        if file.stem.split("-")[0] in ("run", "labelling", "generation", "sweep") and file.stem not in there:
+            yield file
+    for file in _own_files(workspace / "cache", "*"):
+        if not any(name in file.name for name in there):
+            yield file
+    for prefix in DRAFTS:
+        for folder in abandoned(workspace, prefix):
+            yield from _own_files(folder, "**/*")
+
+
+def _own_files(folder: Path, pattern: str) -> Iterator[Path]:
+    """The files in a folder of the workspace. None where that is a link: a workspace that came from somebody else could
+    lead to any folder of this user."""
+    if not folder.is_symlink():
+        yield from (path for path in sorted(folder.glob(pattern)) if path.is_symlink() or path.is_file())
+
+
+def _give_back(store: Store) -> None:
+    """VACUUM: SQLite writes its file anew, for which the disk must have room for it once more."""
+    file = sqlite_path(str(store.engine.url))
+    if file is not None and shutil.disk_usage(file.parent).free < file.stat().st_size * 1.1:
+        raise StoreError(
+            f"the calls were removed, but the disk has no room for writing {file} anew, so it keeps its size. Free "
+            f"{file.stat().st_size / 1e6:,.0f} MB and run `cimemories purge` again."
+        )
+    if not store.is_sqlite:
+        with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql("VACUUM (FULL, ANALYZE) call, request")
+        return
+    raw = store.engine.raw_connection()
+    try:
+        assert raw.driver_connection is not None
+        # On the driver's own connection: SQLAlchemy would begin a transaction, and VACUUM refuses to run in one.
+        raw.driver_connection.execute("VACUUM")
+        raw.driver_connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.Error as error:
+        raise StoreError(f"the calls were removed, but their space was not given back: {explained(error)}") from error
+    finally:
+        raw.close()
