@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ import pandas as pd
 import sqlalchemy as sa
 
 from cimemories.curation.consensus import UNLABELLED, consensus
+from cimemories.flows.cache import workspace_cached
 from cimemories.model import Persona, Verdict
 from cimemories.store import engine, labellings, work
 from cimemories.store.engine import Store, StoreError, content_hash
@@ -131,7 +130,7 @@ def _keys(personas: Sequence[Persona]) -> tuple[str, ...]:
 
 COLUMNS = ("attribute", "context", "label", "votes")
 COUNTED = (Verdict.NECESSARY, Verdict.INAPPROPRIATE, Verdict.ABSTAIN)
-COUNTS_HELD = 3
+LABELLINGS_KEPT = 3  # one of a thousand profiles takes 250 MB: seven million pairs, nine counts and two ids each
 ORIGIN = ".cache-origin"  # an empty file in the workspace, see _place_key
 
 
@@ -171,13 +170,22 @@ def consensus_labels(store: Store, labelling_id: str) -> pd.DataFrame:
     """Columns attribute, context (ids), label (code of curation.consensus), votes (counted ones, of all personas; 0 for
     labels that were imported as shares).
 
-    By the dataset's current rule, else the paper's with the priors that the labelling was planned with (analysis.rule).
+    By the dataset's current rule, else the paper's with the priors that the labelling was planned with (`fitted`).
     Pairs without any vote are not in the table. Made of the counts each time, so that no rule that held before can
     show. Raises StoreError for an unknown labelling.
     """
-    with store.read() as connection:
-        rule = applied_rule(connection, labelling_id)
-    return label_frame(vote_counts(store, labelling_id), rule)
+    return label_frame(vote_counts(store, labelling_id), rule_of(store, labelling_id))
+
+
+def labels_under(store: Store, labelling: LabellingRow | None, rule: AppliedRule | None) -> pd.DataFrame:
+    """The same of a labelling as it was read, by this rule (None: the one that holds); empty without a labelling."""
+    if labelling is None:
+        return pd.DataFrame({name: np.zeros(0, np.int64) for name in COLUMNS})
+    if rule is None:
+        with store.read() as connection:
+            personas = list(labellings.personas(connection, labelling.id).values())
+            rule = fitted(labellings.current_rule(connection, labelling.dataset), personas)
+    return label_frame(_votes(store, labelling.id, labelling.revision, imported=labelling.imported), rule)
 
 
 def label_frame(counts: VoteCounts, rule: AppliedRule) -> pd.DataFrame:
@@ -195,61 +203,56 @@ def label_frame(counts: VoteCounts, rule: AppliedRule) -> pd.DataFrame:
     return frame[frame["label"] != UNLABELLED].reset_index(drop=True)
 
 
-_held: OrderedDict[tuple[str, str, int], VoteCounts] = OrderedDict()
-_held_lock = threading.Lock()
-
-
 def vote_counts(store: Store, labelling_id: str) -> VoteCounts:
     """All counted votes of a labelling, from memory, else from its Parquet file, else from the record. The arrays are
     shared: do not write to them. Raises StoreError for an unknown labelling."""
     with store.read() as connection:
         row = work.load(connection, labelling_id)
-        personas = labellings.personas(connection, labelling_id)
-    revision, imported = int(row["revision"]), row["endpoint"] == labellings.IMPORTED
-    key = (f"{store.engine.url} {store.workspace.absolute()}", labelling_id, revision)
-    with _held_lock:
-        if key in _held:
-            _held.move_to_end(key)
-            return _held[key]
-    path = cache_file(store, f"counts-{labelling_id}", str(revision))
-    frame = read_cache(path)
-    if frame is None:
+    return _votes(store, labelling_id, int(row["revision"]), imported=row["endpoint"] == labellings.IMPORTED)
+
+
+def _votes(store: Store, labelling_id: str, revision: int, *, imported: bool) -> VoteCounts:
+    """The same at a revision."""
+
+    def read() -> VoteCounts:
+        path = cache_file(store, f"counts-{labelling_id}", str(revision))
+        frame = read_cache(path)
         with store.read() as connection:
-            frame = _count(connection, labelling_id, list(personas), imported)
-        write_cache(frame, path, f"counts-{labelling_id}")
-    flat = frame.iloc[:, 2:].to_numpy()
-    counts = VoteCounts(
-        labelling_id=labelling_id,
-        revision=revision,
-        attributes=frame["attribute"].to_numpy(dtype=np.int64),
-        contexts=frame["context"].to_numpy(dtype=np.int64),
-        votes=flat.reshape(len(frame), len(personas), len(COUNTED)),
-        personas=tuple(personas.values()),
-        imported=imported,
-    )
-    with _held_lock:
-        _held[key] = counts
-        while len(_held) > COUNTS_HELD:
-            _held.popitem(last=False)
-    return counts
+            personas = labellings.personas(connection, labelling_id)
+            if frame is None:
+                # By numpy: pandas asks every row of the record what kind of thing it is, which takes longer than the
+                # query.
+                tallies = chain.from_iterable(labellings.tallies(connection, labelling_id))
+                frame = _counted(np.fromiter(tallies, dtype=np.float64), list(personas), imported)
+                write_cache(frame, path, f"counts-{labelling_id}")
+        return VoteCounts(
+            labelling_id=labelling_id,
+            revision=revision,
+            attributes=frame["attribute"].to_numpy(dtype=np.int64),
+            contexts=frame["context"].to_numpy(dtype=np.int64),
+            votes=frame.iloc[:, 2:].to_numpy().reshape(len(frame), len(personas), len(COUNTED)),
+            personas=tuple(personas.values()),
+            imported=imported,
+        )
+
+    return workspace_cached(store, "votes", (labelling_id, revision), read, most=LABELLINGS_KEPT)
 
 
-def _count(connection: sa.Connection, labelling_id: str, personas: list[int], imported: bool) -> pd.DataFrame:
-    """One row a pair: attribute, context, and a column for each persona's necessary, inappropriate and abstain."""
-    names = ["attribute", "context", "persona", *map(str, Verdict)]
-    # By numpy: pandas asks every row of the record what kind of thing it is, which takes longer than the query.
-    rows = np.fromiter(chain.from_iterable(labellings.tallies(connection, labelling_id)), dtype=np.float64)
-    tallies = pd.DataFrame(rows.reshape(-1, len(names)), columns=names)
-    pairs, position = np.unique(tallies[["attribute", "context"]].to_numpy(dtype=np.int64), axis=0, return_inverse=True)
+def _counted(tallies: npt.NDArray[np.float64], personas: list[int], imported: bool) -> pd.DataFrame:
+    """One row a pair: attribute, context, and a column for each persona's necessary, inappropriate and abstain.
+    tallies: attribute, context, persona and its counts, one row after the other."""
+    columns = ["attribute", "context", "persona", *map(str, Verdict)]
+    rows = pd.DataFrame(tallies.reshape(-1, len(columns)), columns=columns)
+    pairs, position = np.unique(rows[["attribute", "context"]].to_numpy(dtype=np.int64), axis=0, return_inverse=True)
     order = {persona_id: index for index, persona_id in enumerate(personas)}
     counts = np.zeros((len(pairs), len(order), len(COUNTED)), dtype=np.float64 if imported else np.int16)
-    persona_position = tallies["persona"].map(order).to_numpy(dtype=np.int64)
+    persona_position = rows["persona"].map(order).to_numpy(dtype=np.int64)
     for index, verdict in enumerate(COUNTED):
-        counts[position.reshape(-1), persona_position, index] = tallies[str(verdict)].to_numpy()
-    counted = [f"{persona}.{verdict}" for persona in range(len(order)) for verdict in COUNTED]
-    pairs, flat = pairs.reshape(-1, 2), counts.reshape(len(pairs), len(counted))
-    columns = {"attribute": pairs[:, 0], "context": pairs[:, 1]}
-    return pd.DataFrame(columns | {name: flat[:, n] for n, name in enumerate(counted)})
+        counts[position.reshape(-1), persona_position, index] = rows[str(verdict)].to_numpy()
+    pairs, flat = pairs.reshape(-1, 2), counts.reshape(len(pairs), len(order) * len(COUNTED))
+    names = [f"{persona}.{verdict}" for persona in range(len(order)) for verdict in COUNTED]
+    ids = {"attribute": pairs[:, 0], "context": pairs[:, 1]}
+    return pd.DataFrame(ids | {name: flat[:, n] for n, name in enumerate(names)})
 
 
 def cache_file(store: Store, name: str, version: str) -> Path:

@@ -1,0 +1,91 @@
+"""What was computed from the record, kept until the record moves.
+
+A result is kept under its question and the version of what it rests on: revisions of runs, labellings and datasets are
+part of the version, so nothing stale is ever found. Of each question the results that were not used for longest go
+first (cachetools.LRUCache).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Hashable
+from typing import Any, TypeVar, cast
+
+from cachetools import LRUCache
+
+from cimemories.store.engine import Store
+
+T = TypeVar("T")
+MOST = 128  # results of one question: a leaderboard asks each of its questions once a run
+
+
+class Cache:
+    """Results by question and version. Safe to share between threads, and no result is computed twice at once: who asks
+    for one that is being computed waits for it."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, LRUCache[Hashable, Any]] = {}
+        self._computing: dict[Hashable, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def get(
+        self,
+        question: str,
+        version: Hashable,
+        compute: Callable[[], T],
+        *,
+        most: int = MOST,
+        size: Callable[[T], int] | None = None,
+    ) -> T:
+        """The result of a question at this version. most: how many are kept, or of which total `size`; one that is
+        larger than that is kept alone. What `compute` raises is passed on, and nothing is kept."""
+        key = (question, version)
+        with self._lock:
+            if question not in self._kept:
+                self._kept[question] = LRUCache(most, size and (lambda value: min(size(value), most)))
+            kept = self._kept[question]
+            if version in kept:
+                return cast(T, kept[version])
+            computing = self._computing.setdefault(key, threading.Lock())
+        # Not under the lock of the cache: computing may take seconds, and may ask this cache other questions.
+        with computing:
+            with self._lock:
+                if version in kept:
+                    return cast(T, kept[version])
+            try:
+                value = compute()
+                with self._lock:
+                    kept[version] = value
+            finally:
+                with self._lock:
+                    self._computing.pop(key, None)
+        return value
+
+    def kept(self, question: str) -> list[Any]:
+        """The results of a question that are there, in the order in which they were computed."""
+        with self._lock:
+            return list(self._kept.get(question, {}).values())
+
+    def clear(self, but: Collection[str] = ()) -> None:
+        """Forget all results, but for those of some questions."""
+        with self._lock:
+            for question in self._kept.keys() - but:
+                del self._kept[question]
+
+
+shared_cache = Cache()  # of this process, for keys that name their workspace
+
+
+def workspace_cached(
+    store: Store,
+    question: str,
+    version: Hashable,
+    compute: Callable[[], T],
+    *,
+    most: int = MOST,
+    size: Callable[[T], int] | None = None,
+) -> T:
+    """`Cache.get` for what rests on a workspace alone; one cache for all threads and pages of this process."""
+    return shared_cache.get(
+        question, (store.engine.url, store.workspace.absolute(), version), compute, most=most, size=size
+    )
