@@ -40,6 +40,8 @@ from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store, now
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from cimemories.flows.flows import Flows
     from cimemories.flows.scope import Scope
 
@@ -299,6 +301,39 @@ def ask(store: Store, run_id: str) -> tuple[Flows, Scope]:
     from cimemories.flows.scope import resolve_scope  # imported late: processes that only write need no DuckDB
 
     return Flows(store), resolve_scope(store, run_id)
+
+
+def figure_3(flows: Flows, scope: Scope, n: int, rule: str = "exact") -> pd.DataFrame:
+    """Figure 3 as a table, one row a cell with any judged flow in a retained context: domain, context (id), task,
+    recipient, sphere, violation_pairs, violation, completeness_pairs, completeness (null without a pair)."""
+    import pandas as pd  # imported late, as above
+
+    from cimemories.flows.arrays import IdentifierRule, flow_arrays, retained
+    from cimemories.metrics.heatmap import By, grid
+
+    data = flow_arrays(flows, scope)
+    figure = grid(flows, scope, By.DOMAIN, By.CONTEXT, n, IdentifierRule(rule))
+    p, a, c = np.nonzero(retained(data.labels)[:, None, :] & (data.draws > 0))
+    row = figure.rows.codes.reshape(data.counted.shape)[p, a]
+    used = np.flatnonzero(np.bincount(c * len(figure.rows) + row))
+    used_cells = np.stack([used // max(len(figure.rows), 1), used % max(len(figure.rows), 1)], axis=1)
+    at = (used_cells[:, 1], used_cells[:, 0])
+    with flows.store.read() as connection:
+        contexts = {item.id: item.context for item in datasets.contexts(connection, scope.run.dataset)}
+    ids = [data.contexts[i] for i in used_cells[:, 0]]
+    return pd.DataFrame(
+        {
+            "domain": [figure.rows.ids[i] for i in used_cells[:, 1]],
+            "context": ids,
+            "task": [contexts[i].task for i in ids],
+            "recipient": [contexts[i].recipient for i in ids],
+            "sphere": [contexts[i].sphere for i in ids],
+            "violation_pairs": figure.violation_pairs[at],
+            "violation": figure.violation[at],
+            "completeness_pairs": figure.completeness_pairs[at],
+            "completeness": figure.completeness[at],
+        }
+    )
 
 
 def dead_pid() -> int:

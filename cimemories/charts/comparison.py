@@ -367,7 +367,7 @@ def _coverage_title(rows: Sequence[tuple[str, FlowCoverage]], frame: pd.DataFram
         name, run_coverage = rows[0]
         first, last = frame.iloc[0], frame.iloc[-1]
         return (
-            f"{name}: {run_coverage.words.split(' (')[0]}, from {percent(last['share'])} "
+            f"{name}: {run_coverage.text.split(' (')[0]}, from {percent(last['share'])} "
             f"({shortened(str(last['group']).replace('_', ' '), LONGEST_NAME)}) to {percent(first['share'])} "
             f"({shortened(str(first['group']).replace('_', ' '), LONGEST_NAME)})"
         )

@@ -464,7 +464,7 @@ def _fewer(fewer: ByProfiles) -> None:
 
 
 def _groups(found: FlowCoverage) -> None:
-    output.line(f"\n{found.words}; by group:")
+    output.line(f"\n{found.text}; by group:")
     parts = [str(name) for name in found.frame.columns if name not in ("group", "share")]
     output.table(
         [("", False), ("share", True), *((name.replace("_", " "), True) for name in parts)],

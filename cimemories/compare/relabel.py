@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cimemories.flows.arrays import Bools, Floats, Ints
-from cimemories.metrics.violation import balanced_many, no_leak_probability
+from cimemories.metrics.violation import balanced_many, no_leak_probabilities, violated
 
 EXACTLY = 1.0
 
@@ -129,11 +129,11 @@ def numbers(
     quiet = _Levels(np.minimum(inappropriate, kept[:, None, :]), judged & counted[:, :, None], steps)
     owner = quiet.places // max(contexts, 1)
     rows = profiles * attributes
-    silent = _silence(reveals.reshape(-1)[quiet.places], draws.reshape(-1)[quiet.places], n)
+    no_leak = no_leak_probabilities(reveals.reshape(-1)[quiet.places], draws.reshape(-1)[quiet.places], n)
     flows_of = quiet.by(owner, rows)
-    loud = quiet.by(owner, rows, (silent == 0).astype(np.float64))
-    logs = quiet.by(owner, rows, np.log(np.where(silent > 0, silent, 1.0)))
-    revealed = 1.0 - np.where(loud > 0, 0.0, np.exp(logs))
+    loud = quiet.by(owner, rows, (no_leak == 0).astype(np.float64))
+    logs = quiet.by(owner, rows, np.log(np.where(no_leak > 0, no_leak, 1.0)))
+    revealed = violated(logs, loud > 0)
     has = (flows_of > 0).reshape(profiles, attributes, steps)
     own = has.sum(axis=1)
     total = (revealed.reshape(has.shape) * has).sum(axis=1)
@@ -171,16 +171,3 @@ class _Levels:
 def _from_the_top(by_level: Floats) -> Floats:
     """Each level with all above it, along the last axis."""
     return np.cumsum(by_level[:, ::-1], axis=1)[:, ::-1]
-
-
-def _silence(reveals: Ints, draws: Ints, n: int) -> Floats:
-    """q of each flow: [flows]; few outcomes (N, r) occur, so each is reckoned once."""
-    if n < 1:
-        raise ValueError(f"n must be at least 1, this is {n}")
-    size = int(draws.max(initial=0)) + 1
-    codes = draws.astype(np.int64) * size + reveals
-    table = np.ones(size * size, np.float64)
-    for code in np.flatnonzero(np.bincount(codes, minlength=1)).tolist():
-        table[code] = no_leak_probability(code // size, code % size, n)
-    found: Floats = table[codes]
-    return found

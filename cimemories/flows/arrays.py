@@ -1,6 +1,8 @@
 """The flows of a run as dense arrays [profile, attribute, context], and those of them that count.
 
-Every metric is a pure function of these: reveals and draws as integers, labels as small ints.
+Every metric is a pure function of `FlowArrays`: reveals and draws as integers, labels as small ints. Of the pairs of a
+run few enter a number, and what enters says little: whose attribute it is, in which context, and in how many of how
+many judged samples it was revealed. `counted_flows` finds these entries once; most numbers are counted from them.
 """
 
 from __future__ import annotations
@@ -13,21 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
-from cimemories.flows.flows import Flows
+from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# ---- arrays
-#
-# Dense arrays cut from the flow relation: what every metric is a pure function of.
-
-
 Ints = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-Words = npt.NDArray[np.object_]
+Texts = npt.NDArray[np.object_]
 T = TypeVar("T", bound=npt.NDArray[Any])
 
 SUBSTRINGS = ("name", "address", "sex", "age")
@@ -70,9 +67,9 @@ class Names:
     domain, event ('' in the padding), and whether it repeats the biography."""
 
     attribute: Ints
-    key: Words
-    domain: Words
-    event: Words
+    key: Texts
+    domain: Texts
+    event: Texts
     bio: Bools
 
     @classmethod
@@ -83,7 +80,7 @@ class Names:
         return cls(ids, blank, blank, blank, np.zeros((profiles, attributes), np.bool_))
 
 
-# The place of a flow in the flat array is reckoned where the rows are, so that one number of each comes out of it.
+# The slot of a flow in the flat array is computed where the rows are, so that one number of each comes out of DuckDB.
 _COUNTS = """
     WITH people AS (
         SELECT profile, row_number() OVER (ORDER BY profile) - 1 AS p FROM (SELECT DISTINCT profile FROM {pairs})
@@ -91,7 +88,7 @@ _COUNTS = """
     places AS (
         SELECT context, row_number() OVER (ORDER BY context) - 1 AS c FROM (SELECT DISTINCT context FROM {pairs})
     )
-    SELECT ((p * ?::BIGINT + position) * ?::BIGINT + c)::UINTEGER AS place, label::TINYINT AS label,
+    SELECT ((p * ?::BIGINT + position) * ?::BIGINT + c)::UINTEGER AS slot, label::TINYINT AS label,
            CASE WHEN held THEN draws ELSE 0 END::SMALLINT AS draws,
            CASE WHEN held THEN reveals ELSE 0 END::SMALLINT AS reveals
     FROM {pairs} JOIN people USING (profile) JOIN places USING (context)
@@ -104,28 +101,29 @@ _NAMES = """
 _CONTEXTS = "SELECT DISTINCT context FROM {pairs} ORDER BY context"
 
 
-def flow_arrays(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> FlowArrays:
-    """The arrays of a run, whatever its memories held; remembered as long as nothing behind them moves."""
-    whole = flows.cached(("arrays", asked.version), lambda: _cut(flows, asked))
+def flow_arrays(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> FlowArrays:
+    """The arrays of a run, whatever its memories held."""
+    arrays = _exact_arrays(flows, scope)
     if rule == IdentifierRule.EXACT:
-        return whole
-    names = whole.names
-    dropped = is_identifier(names.key.reshape(-1), names.bio.reshape(-1), rule).reshape(names.bio.shape)
-    return replace(whole, counted=_sealed(~dropped & (names.attribute >= 0)))
+        return arrays
+    names = arrays.names
+    identifiers = is_identifier(names.key.reshape(-1), names.bio.reshape(-1), rule).reshape(names.bio.shape)
+    return replace(arrays, counted=_sealed(~identifiers & (names.attribute >= 0)))
 
 
-def _cut(flows: Flows, asked: Scope) -> FlowArrays:
-    names, profiles = _names(flows.query(asked, _NAMES))
-    contexts = tuple(int(c) for c in flows.arrays(asked, _CONTEXTS)["context"])
+@cached
+def _exact_arrays(flows: Flows, scope: Scope) -> FlowArrays:
+    names, profiles = _names(flows.query(scope, _NAMES))
+    contexts = tuple(int(c) for c in flows.arrays(scope, _CONTEXTS)["context"])
     shape = (*names.bio.shape, len(contexts))
-    found = flows.arrays(asked, _COUNTS, [shape[1], shape[2]])
-    place, parts = found["place"], {}
+    columns = flows.arrays(scope, _COUNTS, [shape[1], shape[2]])
+    dense = {}
     for name, padding in (("reveals", 0), ("draws", 0), ("label", UNLABELLED)):
-        whole = np.full(shape, padding, found[name].dtype)
-        whole.reshape(-1)[place] = found[name]
-        parts[name] = _sealed(whole)
+        dense[name] = np.full(shape, padding, columns[name].dtype)
+        dense[name].reshape(-1)[columns["slot"]] = columns[name]
     counted = _sealed(~names.bio & (names.attribute >= 0))
-    return FlowArrays(parts["reveals"], parts["draws"], parts["label"], counted, profiles, contexts, names)
+    reveals, draws, labels = (_sealed(dense[name]) for name in ("reveals", "draws", "label"))
+    return FlowArrays(reveals, draws, labels, counted, profiles, contexts, names)
 
 
 def _names(frame: pd.DataFrame) -> tuple[Names, tuple[int, ...]]:
@@ -133,11 +131,11 @@ def _names(frame: pd.DataFrame) -> tuple[Names, tuple[int, ...]]:
     a = frame["position"].to_numpy(np.int64)
     shape = (len(profiles), int(a.max()) + 1 if len(a) else 0)
     ids, bio = np.full(shape, -1, np.int64), np.zeros(shape, np.bool_)
-    words = [np.full(shape, "", object) for _ in range(3)]
+    texts = [np.full(shape, "", object) for _ in range(3)]
     ids[p, a], bio[p, a] = frame["attribute"].to_numpy(np.int64), frame["bio"].to_numpy(np.bool_)
-    for whole, name in zip(words, ("key", "domain", "event"), strict=True):
+    for whole, name in zip(texts, ("key", "domain", "event"), strict=True):
         whole[p, a] = frame[name].to_numpy(object)
-    key, domain, event = (_sealed(whole) for whole in words)
+    key, domain, event = (_sealed(whole) for whole in texts)
     return Names(_sealed(ids), key, domain, event, _sealed(bio)), tuple(map(int, profiles))
 
 
@@ -153,8 +151,8 @@ def is_identifier(keys: npt.NDArray[np.object_], bio: Bools, rule: IdentifierRul
         case IdentifierRule.EXACT:
             return bio
         case IdentifierRule.SUBSTRING:
-            found = [any(part in str(key).lower() for part in SUBSTRINGS) for key in keys]
-            return np.array(found, dtype=np.bool_)
+            matches = [any(part in str(key).lower() for part in SUBSTRINGS) for key in keys]
+            return np.array(matches, dtype=np.bool_)
         case IdentifierRule.NONE:
             return np.zeros(len(bio), dtype=np.bool_)
 
@@ -180,14 +178,6 @@ def mean_or_nan(values: Floats) -> float:
     return float(defined.mean()) if defined.size else float("nan")
 
 
-# ---- counted
-#
-# The flows of a run that count, found once: inappropriate and necessary ones of retained contexts.
-#
-# Of the pairs of a run few enter a number, and what enters says little: whose attribute it is, in which context, and in
-# how many of how many judged samples it was revealed. Everything that is asked of a run is counted from these entries.
-
-
 SMALL = 180  # samples, up to which N * size + r fits into 16 bits
 
 
@@ -208,8 +198,8 @@ class Entries:
 
     def each(self, values: Floats | Ints) -> Floats | Ints:
         """What stands for each entry, of [K] for the kinds."""
-        found: Floats | Ints = values[self.outcomes]
-        return found
+        result: Floats | Ints = values[self.outcomes]
+        return result
 
 
 @dataclass(frozen=True)
@@ -253,10 +243,10 @@ def entries(mask: Bools, reveals: Ints, draws: Ints) -> Entries:
     codes: Ints = draws.reshape(-1)[flat].astype(wide) * size
     codes += reveals.reshape(-1)[flat].astype(wide)
     present = np.flatnonzero(np.bincount(codes, minlength=1))
-    place = np.zeros(int(present.max(initial=0)) + 1, np.min_scalar_type(len(present)))
-    place[present] = np.arange(len(present))
+    kind_of = np.zeros(int(present.max(initial=0)) + 1, np.min_scalar_type(len(present)))
+    kind_of[present] = np.arange(len(present))
     kinds = np.stack([present // size, present % size], axis=1)
-    owners, outcomes = flat // max(contexts, 1), place[codes]
+    owners, outcomes = flat // max(contexts, 1), kind_of[codes]
     within = (flat - owners * contexts).astype(np.int16)
     cells = owners * len(kinds)
     cells += outcomes
@@ -275,6 +265,7 @@ def count(data: FlowArrays) -> CountedFlows:
     return CountedFlows(wrong, needed, (sums[0], sums[1]), kept & judged, labelled & judged)
 
 
-def counted_flows(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> CountedFlows:
-    """The flows of a run that count; kept as long as nothing behind them moves."""
-    return flows.cached(("counted", asked.version, rule), lambda: count(flow_arrays(flows, asked, rule)))
+@cached
+def counted_flows(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> CountedFlows:
+    """The flows of a run that count."""
+    return count(flow_arrays(flows, scope, rule))

@@ -130,15 +130,15 @@ def run_progress(store: Store, run_id: str) -> RunProgress:
 
 def _by_judge(connection: sa.Connection, run_id: str) -> dict[int, dict[str, int]]:
     """Judgements of every judge and checker of a run, by status."""
-    found: dict[int, dict[str, int]] = {}
+    counts: dict[int, dict[str, int]] = {}
     for judge_id, status, count in connection.execute(
         sa.select(judgement.c.judge, judgement.c.status, sa.func.count())
         .join(response, judgement.c.response == response.c.id)
         .where(response.c.run == run_id)
         .group_by(judgement.c.judge, judgement.c.status)
     ):
-        found.setdefault(int(judge_id), {})[str(status)] = int(count)
-    return found
+        counts.setdefault(int(judge_id), {})[str(status)] = int(count)
+    return counts
 
 
 def _before(row: RunRow, calls: Mapping[str, StageCalls]) -> list[Stage]:
@@ -147,14 +147,14 @@ def _before(row: RunRow, calls: Mapping[str, StageCalls]) -> list[Stage]:
     if kind not in ("gate", "rewrite"):
         return []
     stage, of = (GATE, "gate") if kind == "gate" else (DRAFT, "respond")
-    there = calls.get(of)
-    failed = there.failed if there else 0
-    return [Stage(stage, "", row.expected, (there.calls if there else 0) - failed, failed)]
+    made = calls.get(of)
+    failed = made.failed if made else 0
+    return [Stage(stage, "", row.expected, (made.calls if made else 0) - failed, failed)]
 
 
 def _messages(row: RunRow) -> Stage:
-    answered, owed = (row.responses.get(status, 0) for status in (ResponseStatus.OK, ResponseStatus.OWED))
-    missing = row.expected - owed - answered
+    answered, waiting = (row.responses.get(status, 0) for status in (ResponseStatus.OK, ResponseStatus.OWED))
+    missing = row.expected - waiting - answered
     return Stage(MESSAGES, "", row.expected, answered, missing, row.responses.get(ResponseStatus.FAILED, 0))
 
 

@@ -108,8 +108,8 @@ class Scope:
     @property
     def labels_text(self) -> str:
         """Which labels these are: 'decisions before the consensus', 'consensus alone, by the paper's rule'."""
-        said = "decisions before the consensus" if self.labels == Labels.DECISIONS else "consensus alone"
-        return f"{said}, by {self.rule.name}" if self.rule else said
+        text = "decisions before the consensus" if self.labels == Labels.DECISIONS else "consensus alone"
+        return f"{text}, by {self.rule.name}" if self.rule else text
 
     @property
     def simulated(self) -> tuple[str, ...]:
@@ -150,8 +150,8 @@ def resolve_scope(
         labelling = _labelling(store, run.dataset, labelling_id)
     whose = Verdicts(verdicts)
     applied = _rule(store, labelling, rule) if rule else None
-    found = Scope(run, labelling, judge, name, revision, whose, audited, combine, panel, grounded)
-    return replace(found, labels=Labels(labels), rule=applied)
+    scope = Scope(run, labelling, judge, name, revision, whose, audited, combine, panel, grounded)
+    return replace(scope, labels=Labels(labels), rule=applied)
 
 
 def _rule(store: Store, labelling: LabellingRow | None, name: str) -> AppliedRule:
@@ -176,9 +176,11 @@ def judge_title(judge: JudgeRow, among: Sequence[JudgeRow] = ()) -> str:
     if len(alike) < 2:
         return judge.name
     hashes = {item.prompt_hash for item in alike}
-    told = judge.prompt_hash is not None and len(hashes) == len(alike)
+    distinct = judge.prompt_hash is not None and len(hashes) == len(alike)
     return (
-        f"{judge.name}, prompt {judge.prompt_hash[:8]}" if told and judge.prompt_hash else f"{judge.name}, {judge.id}"
+        f"{judge.name}, prompt {judge.prompt_hash[:8]}"
+        if distinct and judge.prompt_hash
+        else f"{judge.name}, {judge.id}"
     )
 
 
@@ -195,14 +197,14 @@ def _chosen(
         if not panel:
             raise StoreError(f"{run_id} has no judge of messages that could be taken together.")
         return panel[0], Combine(text), panel
-    found = [judge for judge in judges if str(judge.id) == text]
-    found = found or [judge for judge in judges if text in (judge.name, judge_title(judge, judges))]
-    if len(found) == 1:
-        return found[0], Combine.ONE, ()
-    there = ", ".join(f"{j.id} ({judge_title(j, judges)})" for j in judges)
-    if found:
-        raise StoreError(f"{len(found)} judges of {run_id} are called '{text}'. Give the id of one: {there}.")
-    raise StoreError(f"{run_id} has no judge {text}. It has: {there}; or any, majority or all of them.")
+    named = [judge for judge in judges if str(judge.id) == text]
+    named = named or [judge for judge in judges if text in (judge.name, judge_title(judge, judges))]
+    if len(named) == 1:
+        return named[0], Combine.ONE, ()
+    judges_text = ", ".join(f"{j.id} ({judge_title(j, judges)})" for j in judges)
+    if named:
+        raise StoreError(f"{len(named)} judges of {run_id} are called '{text}'. Give the id of one: {judges_text}.")
+    raise StoreError(f"{run_id} has no judge {text}. It has: {judges_text}; or any, majority or all of them.")
 
 
 def _labelling(store: Store, dataset_id: int, labelling_id: str) -> LabellingRow:
@@ -211,5 +213,5 @@ def _labelling(store: Store, dataset_id: int, labelling_id: str) -> LabellingRow
     for row in rows:
         if row.id == labelling_id:
             return row
-    there = ", ".join(row.id for row in rows)
-    raise StoreError(f"there is no labelling '{labelling_id}' of this dataset. There are: {there or 'none yet'}.")
+    ids = ", ".join(row.id for row in rows)
+    raise StoreError(f"there is no labelling '{labelling_id}' of this dataset. There are: {ids or 'none yet'}.")

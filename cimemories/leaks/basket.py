@@ -85,17 +85,17 @@ def change(store: Store, name: str, how: Callable[[Items], Items]) -> Items:
         path.parent.mkdir(parents=True, exist_ok=True)
         with (path.parent / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            found = how(items(store, name))
-            if len(found) > MOST_ITEMS:
+            changed = how(items(store, name))
+            if len(changed) > MOST_ITEMS:
                 raise StoreError(f"a basket holds at most {MOST_ITEMS} examples. Take some out, or begin another.")
             draft = path.with_suffix(f".{os.getpid()}.draft")
-            draft.write_text(_File(name=_clean(name), items=found).model_dump_json(indent=1), encoding="utf-8")
+            draft.write_text(_File(name=_clean(name), items=changed).model_dump_json(indent=1), encoding="utf-8")
             os.replace(draft, path)
     except OSError as error:
         raise StoreError(
             f"the basket cannot be written to {path} ({error.strerror}). Make room, or give the folder its rights."
         ) from error
-    return found
+    return changed
 
 
 def toggled(item: Item) -> Callable[[Items], Items]:
@@ -136,53 +136,48 @@ def _clean(name: str) -> str:
     return " ".join(name.encode("utf-8", "replace").decode("utf-8").split())[:LONGEST_NAME]
 
 
-# ---- basket rows
-#
-# What is in a basket, as the record has it now.
-
-
 @dataclass(frozen=True)
-class Held:
-    """One example of a basket. row: None where it is a leak no more, for the reason `gone`."""
+class BasketRow:
+    """One example of a basket as the record has it now. row: None where it is a leak no more, for the reason `gone`."""
 
     item: Item
     row: LeakRow | None
     gone: str = ""
 
 
-def item_of(asked: Scope, profile: int, context: int, attribute: int) -> Item:
+def item_of(scope: Scope, profile: int, context: int, attribute: int) -> Item:
     """A flow as it is put into a basket: by the claims, verdicts and labels that it was looked at with."""
-    judge = str(asked.judge.id) if asked.combine == Combine.ONE else str(asked.combine)
+    judge = str(scope.judge.id) if scope.combine == Combine.ONE else str(scope.combine)
     return Item(
-        run=asked.run.id,
+        run=scope.run.id,
         profile=profile,
         context=context,
         attribute=attribute,
         judge=judge,
-        verdicts=str(asked.verdicts),
-        labels=str(asked.labels),
-        grounded=asked.grounded,
+        verdicts=str(scope.verdicts),
+        labels=str(scope.labels),
+        grounded=scope.grounded,
     )
 
 
-def held(flows: Flows, items: Sequence[Item]) -> list[Held]:
+def basket_rows(flows: Flows, items: Sequence[Item]) -> list[BasketRow]:
     """Each of these with its row, or why it has none: its run is deleted, or it is no leak any more."""
     scopes: dict[tuple[object, ...], Scope | str] = {}
-    found = []
+    rows = []
     for item in items:
         way = item.run, item.judge, item.verdicts, item.labels, item.grounded
         if way not in scopes:
             scopes[way] = _scope(flows, item)
-        asked = scopes[way]
-        if isinstance(asked, str):
-            found.append(Held(item, None, asked))
+        scope = scopes[way]
+        if isinstance(scope, str):
+            rows.append(BasketRow(item, None, scope))
             continue
-        examples = gallery(flows, [asked])
+        examples = gallery(flows, [scope])
         own = examples[examples["id"] == item.id]
-        rows = leak_rows(flows, {asked.run.id: asked}, own, {item.id: item.note})
-        gone = "" if rows else "It is no leak any more: its label, or what counts as revealed, has changed."
-        found.append(Held(item, rows[0] if rows else None, gone))
-    return found
+        row = next(iter(leak_rows(flows, {scope.run.id: scope}, own, {item.id: item.note})), None)
+        gone = "" if row else "It is no longer a leak: its label, or what counts as revealed, has changed."
+        rows.append(BasketRow(item, row, gone))
+    return rows
 
 
 def _scope(flows: Flows, item: Item) -> Scope | str:

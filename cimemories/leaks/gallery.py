@@ -16,7 +16,6 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -24,21 +23,14 @@ import pandas as pd
 import sqlalchemy as sa
 
 from cimemories.curation.consensus import INAPPROPRIATE, consensus
-from cimemories.flows.flows import Flows, frame_of
+from cimemories.flows.flows import Flows, cached, frame_of
 from cimemories.flows.labels import PAPER_THRESHOLD, rule_of, vote_counts
 from cimemories.flows.scope import Combine, Labels, Scope, resolve_scope
 from cimemories.model import JudgementStatus, Strength
 from cimemories.store import datasets, decisions, judgements
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.judgements import MESSAGE, Held
+from cimemories.store.judgements import MESSAGE
 from cimemories.store.tables import dataset, judgement, labelling, response, reveal, run, run_judge
-
-# ---- gallery parts
-#
-# What the gallery of leaks knows of a flow beyond its counts: how much is claimed, by whom, and how sure its label is.
-#
-# All of one run, in the scope that is asked for; `analysis.gallery` puts it beside the flows.
-
 
 PAIR = ["attribute", "context"]
 ADJUDICATED = "adjudicated"  # source of a decision
@@ -54,114 +46,98 @@ class Certainty(StrEnum):
     THRESHOLD = "threshold"
 
 
-def judge_claims(connection: sa.Connection, asked: Scope) -> pd.DataFrame:
+def judge_claims(connection: sa.Connection, scope: Scope) -> pd.DataFrame:
     """How often each pair is claimed: attribute, context, strength, messages, grounded (claims whose quote stands in
     the text). Of one judge by every strength; of several together full claims alone, of any of them, since their
     combination knows no other. Only on what the memory held, and only grounded claims where the scope asks for them."""
-    one = asked.combine == Combine.ONE
-    place = reveal.c.attribute, response.c.context, response.c.memory, reveal.c.strength
-    counted = [
-        response.c.run == asked.run.id,
-        judgement.c.judge.in_(asked.judge_ids),
-        judgement.c.status == JudgementStatus.OK,
-    ]
-    if not one:
+    pair = reveal.c.attribute, response.c.context, response.c.memory, reveal.c.strength
+    counted = _counted(scope, scope.judge_ids)
+    if scope.combine != Combine.ONE:
         counted.append(reveal.c.strength == Strength.FULL)
-    if asked.grounded:
-        counted.append(reveal.c.grounded)
     grounded = sa.func.sum(sa.case((reveal.c.grounded, 1), else_=0))
     query = (
-        sa.select(*place, sa.func.count(response.c.id.distinct()), grounded)
-        .select_from(_claims())
+        sa.select(*pair, sa.func.count(response.c.id.distinct()), grounded)
+        .select_from(_CLAIMS)
         .where(*counted)
-        .group_by(*place)
+        .group_by(*pair)
     )
     columns = [*PAIR, "memory", "strength", "messages", "grounded"]
-    found = frame_of(connection.execute(query), columns)
-    held = judgements.partial_memories(connection, asked.run.id)
-    sums = _held(found, held).groupby([*PAIR, "strength"], as_index=False, sort=False)
-    return sums[["messages", "grounded"]].sum()
+    claims = _of_held(connection, scope, frame_of(connection.execute(query), columns))
+    return claims.groupby([*PAIR, "strength"], as_index=False, sort=False)[["messages", "grounded"]].sum()
 
 
-def label_agreement(connection: sa.Connection, asked: Scope) -> tuple[int, pd.DataFrame]:
+def label_agreement(connection: sa.Connection, scope: Scope) -> tuple[int, pd.DataFrame]:
     """How many judges of messages the run has, and by how many of them at most a pair is claimed in full in one and the
     same message: attribute, context, judges. The frame is empty where the run has fewer than two, or the scope reads
     the reasoning."""
-    judges = [judge.id for judge in judgements.of_run(connection, asked.run.id) if judge.channel == MESSAGE]
-    if len(judges) < 2 or asked.reads_reasoning:
+    judges = [judge.id for judge in judgements.of_run(connection, scope.run.id) if judge.channel == MESSAGE]
+    if len(judges) < 2 or scope.reads_reasoning:
         return len(judges), pd.DataFrame(columns=[*PAIR, "judges"])
-    place = reveal.c.attribute, response.c.context, response.c.memory
-    counted = [
-        response.c.run == asked.run.id,
-        judgement.c.judge.in_(judges),
-        judgement.c.status == JudgementStatus.OK,
-        reveal.c.strength == Strength.FULL,
-    ]
-    if asked.grounded:
-        counted.append(reveal.c.grounded)
-    said = (
-        sa.select(*place, sa.func.count().label("judges"))
-        .select_from(_claims())
-        .where(*counted)
-        .group_by(*place, response.c.id)
+    pair = reveal.c.attribute, response.c.context, response.c.memory
+    by_message = (
+        sa.select(*pair, sa.func.count().label("judges"))
+        .select_from(_CLAIMS)
+        .where(*_counted(scope, judges), reveal.c.strength == Strength.FULL)
+        .group_by(*pair, response.c.id)
         .subquery()
-    )
-    columns = said.c.attribute, said.c.context, said.c.memory
-    query = sa.select(*columns, sa.func.max(said.c.judges)).group_by(*columns)
-    found = frame_of(connection.execute(query), [*PAIR, "memory", "judges"])
-    held = judgements.partial_memories(connection, asked.run.id)
-    return len(judges), _held(found, held).groupby(PAIR, as_index=False, sort=False)[["judges"]].max()
+    ).c
+    pairs = by_message.attribute, by_message.context, by_message.memory
+    query = sa.select(*pairs, sa.func.max(by_message.judges)).group_by(*pairs)
+    claims = _of_held(connection, scope, frame_of(connection.execute(query), [*PAIR, "memory", "judges"]))
+    return len(judges), claims.groupby(PAIR, as_index=False, sort=False)[["judges"]].max()
 
 
-def _claims() -> sa.FromClause:
-    return response.join(judgement, judgement.c.response == response.c.id).join(
-        reveal, reveal.c.judgement == judgement.c.id
-    )
+_CLAIMS = response.join(judgement, judgement.c.response == response.c.id).join(
+    reveal, reveal.c.judgement == judgement.c.id
+)
 
 
-def _held(found: pd.DataFrame, held: Held) -> pd.DataFrame:
+def _counted(scope: Scope, judges: Sequence[int]) -> list[sa.ColumnElement[bool]]:
+    counted = [response.c.run == scope.run.id, judgement.c.judge.in_(judges), judgement.c.status == JudgementStatus.OK]
+    return [*counted, reveal.c.grounded] if scope.grounded else counted
+
+
+def _of_held(connection: sa.Connection, scope: Scope, claims: pd.DataFrame) -> pd.DataFrame:
     """Without claims on what the memory of a message did not hold."""
+    held = judgements.partial_memories(connection, scope.run.id)
     if not held:
-        return found
-    place = zip(found["memory"], found["attribute"], strict=True)
-    return found[[judgements.memory_holds(held, memory, int(of)) for memory, of in place]]
+        return claims
+    pairs = zip(claims["memory"], claims["attribute"], strict=True)
+    return claims[[judgements.memory_holds(held, memory, int(of)) for memory, of in pairs]]
 
 
-def label_certainty(store: Store, asked: Scope, pairs: pd.DataFrame) -> list[Certainty]:
+def label_certainty(store: Store, scope: Scope, pairs: pd.DataFrame) -> list[Certainty]:
     """What the label of each of these pairs rests on, in their order. pairs: attribute, context, decided, each labelled
     inappropriate in this scope."""
-    agreed = _unanimous(store, asked, pairs)
+    agreed = _unanimous(store, scope, pairs)
     settled: set[tuple[int, int]] = set()
-    if asked.labels == Labels.DECISIONS and pairs["decided"].any():
+    if scope.labels == Labels.DECISIONS and pairs["decided"].any():
         with store.read() as connection:
-            standing = decisions.standing(decisions.history(connection, asked.run.dataset))
-        settled = {pair for pair, said in standing.items() if said.source == ADJUDICATED}
-    found = []
+            standing = decisions.standing(decisions.history(connection, scope.run.dataset))
+        settled = {pair for pair, decision in standing.items() if decision.source == ADJUDICATED}
+    certainties = []
     for of, into, decided, all_agree in zip(*(pairs[name] for name in [*PAIR, "decided"]), agreed, strict=True):
         if decided:
-            found.append(Certainty.ADJUDICATED if (of, into) in settled else Certainty.PERSON)
+            certainties.append(Certainty.ADJUDICATED if (of, into) in settled else Certainty.PERSON)
         else:
-            found.append(Certainty.UNANIMOUS if all_agree else Certainty.THRESHOLD)
-    return found
+            certainties.append(Certainty.UNANIMOUS if all_agree else Certainty.THRESHOLD)
+    return certainties
 
 
-def _unanimous(store: Store, asked: Scope, pairs: pd.DataFrame) -> list[bool]:
+def _unanimous(store: Store, scope: Scope, pairs: pd.DataFrame) -> list[bool]:
     """Whether every counted vote of every persona that counts agrees on each pair."""
-    if asked.labelling is None:
+    if scope.labelling is None:
         return [False] * len(pairs)
-    rule = asked.rule or rule_of(store, asked.labelling.id)
+    rule = scope.rule or rule_of(store, scope.labelling.id)
     if rule.threshold == PAPER_THRESHOLD:  # then a consensus is nothing else
         return [True] * len(pairs)
-    counts = vote_counts(store, asked.labelling.id)
+    counts = vote_counts(store, scope.labelling.id)
     agreed = consensus(counts.votes, rule.priors, PAPER_THRESHOLD) == INAPPROPRIATE
     at = pd.MultiIndex.from_arrays([counts.attributes, counts.contexts]).get_indexer(
         pd.MultiIndex.from_frame(pairs[PAIR])
     )
-    found: list[bool] = ((at >= 0) & agreed[np.maximum(at, 0)]).tolist() if len(agreed) else [False] * len(pairs)
-    return found
-
-
-# ---- gallery
+    unanimous: list[bool] = ((at >= 0) & agreed[np.maximum(at, 0)]).tolist() if len(agreed) else [False] * len(pairs)
+    return unanimous
 
 
 Ints = npt.NDArray[np.int64]
@@ -248,14 +224,22 @@ def run_ids(store: Store) -> list[str]:
 
 def scopes_of(flows: Flows, judge: str | None = None) -> list[Scope]:
     """The scopes of all runs of the record, the newest first, by this judge or combination of each run's judges; None:
-    by each run's first. A run that has no such judge is left out. Remembered until some run, labelling or dataset has
-    moved."""
+    by each run's first. A run that has no such judge is left out. Kept until some run, labelling or dataset has moved.
+    """
+
+    def resolve() -> list[Scope]:
+        scopes = []
+        for run_id in run_ids(flows.store):
+            with contextlib.suppress(StoreError):
+                scopes.append(resolve_scope(flows.store, run_id, judge_id=judge))
+        return scopes
+
     with flows.store.read() as connection:
-        stands = [tuple(connection.execute(query).all()) for query in _STANDS]
-    return flows.cached(("scopes", judge, *stands), partial(_scopes, flows.store, judge))
+        versions = [tuple(connection.execute(query).all()) for query in _VERSIONS]
+    return flows.cached(("scopes", judge, *versions), resolve)
 
 
-_STANDS = (
+_VERSIONS = (
     sa.select(run.c.id, run.c.name, run.c.status, run.c.revision).order_by(run.c.id),
     sa.select(labelling.c.id, labelling.c.status, labelling.c.revision).order_by(labelling.c.id),
     sa.select(dataset.c.id, dataset.c.name, dataset.c.revision).order_by(dataset.c.id),
@@ -263,82 +247,70 @@ _STANDS = (
 )
 
 
-def _scopes(store: Store, judge: str | None) -> list[Scope]:
-    found = []
-    for run_id in run_ids(store):
-        with contextlib.suppress(StoreError):
-            found.append(resolve_scope(store, run_id, judge_id=judge))
-    return found
-
-
+@cached
 def gallery(flows: Flows, scopes: Sequence[Scope]) -> pd.DataFrame:
     """The examples of these scopes (one a run), severest first: id, run, model, profile (id), user, attribute (id),
     key, statement, domain, event, context (id), task, recipient, sphere ('' where unknown), strength, claimed (messages
     that claim it so), reveals, draws, quote, certainty, agreement, judges, kind. Columns of facets are categories.
 
-    Empty where nothing is labelled or nothing leaks. Remembered until something that it rests on moves.
+    Empty where nothing is labelled or nothing leaks.
     """
-    versions = tuple(asked.version for asked in scopes)
-    return flows.cached(("gallery", *versions), lambda: _gallery(flows, scopes))
-
-
-def _gallery(flows: Flows, scopes: Sequence[Scope]) -> pd.DataFrame:
-    parts = [flows.cached(("examples", asked.version), partial(_examples, flows, asked)) for asked in scopes]
-    filled = [part for part in parts if len(part)]
+    filled = [part for part in (_examples(flows, scope) for scope in scopes) if len(part)]
     return ordered(pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=["id"]))
 
 
-def _examples(flows: Flows, asked: Scope) -> pd.DataFrame:
+@cached
+def _examples(flows: Flows, scope: Scope) -> pd.DataFrame:
     """The examples of one run in the order of the record."""
     with flows.store.read() as connection:
-        claims = judge_claims(connection, asked)
-        judges, agreed = label_agreement(connection, asked)
-        contexts = {row.id: row.context for row in datasets.contexts(connection, asked.run.dataset)}
-        users, statements = datasets.wording(connection, asked.run.dataset)
+        claims = judge_claims(connection, scope)
+        judges, agreed = label_agreement(connection, scope)
+        contexts = {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}
+        users, statements = datasets.wording(connection, scope.run.dataset)
     less = claims[claims["strength"] != Strength.FULL]
-    found = flows.query(asked, _FLOWS.replace("{which}", "" if len(less) else "AND reveals > 0"))
+    pairs = flows.query(scope, _FLOWS.replace("{which}", "" if len(less) else "AND reveals > 0"))
     for strength in Strength:
         of = claims[claims["strength"] == strength].drop(columns="strength")
         named = of.rename(columns={"messages": f"{strength}_messages", "grounded": f"{strength}_grounded"})
-        found = found.merge(named, how="left", on=PAIR)
+        pairs = pairs.merge(named, how="left", on=PAIR)
     numbers = [f"{strength}_{name}" for strength in Strength for name in ("messages", "grounded")]
-    found[numbers] = found[numbers].astype("float64").fillna(0).astype(np.int64)
-    found["full_messages"] = found["reveals"]  # as the scope counts them: judges together, people before the judge
-    found = found[(found[[f"{strength}_messages" for strength in Strength]] > 0).any(axis=1)].reset_index(drop=True)
-    if found.empty:
-        return found
-    found = found.merge(agreed, how="left", on=PAIR) if len(agreed) else found.assign(judges=0)
-    claimed = found[[f"{strength}_messages" for strength in Strength]].to_numpy(np.int64)
-    grounded = found[[f"{strength}_grounded" for strength in Strength]].to_numpy(np.int64)
-    row, strongest = np.arange(len(found)), (claimed > 0).argmax(axis=1)
-    by_judges = found["judges"].astype("float64").fillna(0).astype(np.int64)
+    pairs[numbers] = pairs[numbers].astype("float64").fillna(0).astype(np.int64)
+    pairs["full_messages"] = pairs["reveals"]  # as the scope counts them: judges together, people before the judge
+    pairs = pairs[(pairs[[f"{strength}_messages" for strength in Strength]] > 0).any(axis=1)].reset_index(drop=True)
+    if pairs.empty:
+        return pairs
+    pairs = pairs.merge(agreed, how="left", on=PAIR) if len(agreed) else pairs.assign(judges=0)
+    claimed = pairs[[f"{strength}_messages" for strength in Strength]].to_numpy(np.int64)
+    grounded = pairs[[f"{strength}_grounded" for strength in Strength]].to_numpy(np.int64)
+    row, strongest = np.arange(len(pairs)), (claimed > 0).argmax(axis=1)
+    by_judges = pairs["judges"].astype("float64").fillna(0).astype(np.int64)
     together = [Agreement.ALL if n == judges else Agreement.SOME for n in by_judges]
-    rated = together if len(agreed) else [Agreement.ALONE] * len(found)
+    rated = together if len(agreed) else [Agreement.ALONE] * len(pairs)
     return pd.DataFrame(
         {
-            "id": [f"{asked.run.id}.{a}.{c}" for a, c in zip(found["attribute"], found["context"], strict=True)],
-            "run": asked.run.id,
-            "model": asked.run.model,
-            "profile": found["profile"].astype(np.int64),
-            "user": [users[i] for i in found["profile"]],
-            "attribute": found["attribute"].astype(np.int64),
-            "key": found["key"],
-            "statement": [statements[i] for i in found["attribute"]],
-            "domain": found["domain"],
-            "event": found["event"],
-            "context": found["context"].astype(np.int64),
-            "task": [contexts[i].task for i in found["context"]],
-            "recipient": [contexts[i].recipient for i in found["context"]],
-            "sphere": [contexts[i].sphere or "" for i in found["context"]],
+            "id": [f"{scope.run.id}.{a}.{c}" for a, c in zip(pairs["attribute"], pairs["context"], strict=True)],
+            "run": scope.run.id,
+            "model": scope.run.model,
+            "profile": pairs["profile"].astype(np.int64),
+            "user": [users[i] for i in pairs["profile"]],
+            "attribute": pairs["attribute"].astype(np.int64),
+            "key": pairs["key"],
+            "statement": [statements[i] for i in pairs["attribute"]],
+            "domain": pairs["domain"],
+            "event": pairs["event"],
+            "context": pairs["context"].astype(np.int64),
+            "task": [contexts[i].task for i in pairs["context"]],
+            "recipient": [contexts[i].recipient for i in pairs["context"]],
+            "sphere": [contexts[i].sphere or "" for i in pairs["context"]],
             "strength": [str(list(Strength)[i]) for i in strongest],
             "claimed": claimed[row, strongest],
-            "reveals": found["reveals"].astype(np.int64),
-            "draws": found["draws"].astype(np.int64),
+            "reveals": pairs["reveals"].astype(np.int64),
+            "draws": pairs["draws"].astype(np.int64),
             "quote": [str(Quote.GROUNDED if n else Quote.UNGROUNDED) for n in grounded[row, strongest]],
-            "certainty": [str(item) for item in label_certainty(flows.store, asked, found)],
+            "certainty": [str(item) for item in label_certainty(flows.store, scope, pairs)],
             "agreement": [str(item) for item in rated],
             "judges": by_judges,
-            "kind": str(Kind.SIMULATED if asked.simulated else Kind.REAL),
+            "kind": str(Kind.SIMULATED if scope.simulated else Kind.REAL),
         }
     )
 
@@ -348,7 +320,7 @@ def ordered(examples: pd.DataFrame) -> pd.DataFrame:
     columns of facets as categories. claimed of draws is the share; draws must be above 0."""
     if examples.empty:
         return examples
-    found = examples.assign(
+    examples = examples.assign(
         **{
             str(facet): pd.Categorical(examples[facet], RANKS.get(facet) or list(dict.fromkeys(examples[facet])))
             for facet in Facet
@@ -356,11 +328,11 @@ def ordered(examples: pd.DataFrame) -> pd.DataFrame:
     )
 
     def rank(facet: Facet) -> Ints:
-        return np.asarray(found[facet].cat.codes, np.int64)
+        return np.asarray(examples[facet].cat.codes, np.int64)
 
-    share = found["claimed"].to_numpy(np.float64) / found["draws"].to_numpy(np.float64)
+    share = examples["claimed"].to_numpy(np.float64) / examples["draws"].to_numpy(np.float64)
     by = [rank(Facet.STRENGTH), -share, rank(Facet.QUOTE), rank(Facet.CERTAINTY), rank(Facet.AGREEMENT)]
-    return found.iloc[np.lexsort(by[::-1])].reset_index(drop=True)
+    return examples.iloc[np.lexsort(by[::-1])].reset_index(drop=True)
 
 
 def narrowed(examples: pd.DataFrame, wanted: Wanted) -> Narrowed:
@@ -375,8 +347,8 @@ def narrowed(examples: pd.DataFrame, wanted: Wanted) -> Narrowed:
 
     def counted(facet: Facet, masks: list[npt.NDArray[np.bool_]]) -> dict[str, int]:
         left = np.logical_and.reduce(masks) if masks else everything
-        found = np.bincount(codes[facet][left], minlength=len(names[facet]))
-        return dict(zip(names[facet], found.tolist(), strict=True))
+        values = np.bincount(codes[facet][left], minlength=len(names[facet]))
+        return dict(zip(names[facet], values.tolist(), strict=True))
 
     counts = {facet: counted(facet, [mask for other, mask in fits.items() if other != facet]) for facet in Facet}
     mask = np.logical_and.reduce(list(fits.values())) if fits else everything

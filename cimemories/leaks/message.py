@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import sqlalchemy as sa
 
 from cimemories.curation.consensus import LABELS
-from cimemories.flows.flows import Flows
+from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Combine, Scope, judge_title
 from cimemories.model import Context, JudgementStatus, Label, Profile, ResponseStatus, Reveal, Strength, is_bio
 from cimemories.store import datasets, judgements
@@ -63,8 +63,8 @@ class Sample:
 
     def leaked(self, memories: dict[int, Memory]) -> list[int]:
         """The attributes that this message reveals in full although they are inappropriate here, identifiers aside."""
-        found = (memories[r.attribute] for r in self.reveals if r.strength == Strength.FULL)
-        return [m.attribute for m in found if m.label == Label.INAPPROPRIATE and not m.bio]
+        full = (memories[r.attribute] for r in self.reveals if r.strength == Strength.FULL)
+        return [m.attribute for m in full if m.label == Label.INAPPROPRIATE and not m.bio]
 
 
 @dataclass(frozen=True)
@@ -77,15 +77,16 @@ class LeakView:
     samples: tuple[Sample, ...]
 
 
-def leak_view(flows: Flows, asked: Scope, profile_id: int, context_id: int) -> LeakView | None:
+@cached
+def leak_view(flows: Flows, scope: Scope, profile_id: int, context_id: int) -> LeakView | None:
     """The view, or None where the run has no such profile and context."""
-    frame = flows.query(asked, _LABELS, [profile_id, context_id])
+    frame = flows.query(scope, _LABELS, [profile_id, context_id])
     if frame.empty:
         return None
     counts = {int(row["attribute"]): row for row in frame.to_dict("records")}
     with flows.store.read() as connection:
         record = datasets.profile_record(connection, profile_id)
-        samples = _samples(connection, asked, profile_id, context_id)
+        samples = _samples(connection, scope, profile_id, context_id)
     memories = {}
     for attribute_id, item in zip(record.attribute_ids, record.profile.attributes, strict=True):
         row = counts[attribute_id]
@@ -106,39 +107,39 @@ def leak_view(flows: Flows, asked: Scope, profile_id: int, context_id: int) -> L
     return LeakView(record.profile, context, memories, samples)
 
 
-def _samples(connection: sa.Connection, asked: Scope, profile_id: int, context_id: int) -> tuple[Sample, ...]:
+def _samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id: int) -> tuple[Sample, ...]:
     by_judge = [
-        judgements.judged_responses(connection, asked.run.id, judge.id, profile_id, context_id)
-        for judge in asked.judges
+        judgements.judged_responses(connection, scope.run.id, judge.id, profile_id, context_id)
+        for judge in scope.judges
     ]
     ids = [response.id for response in by_judge[0]]
     texts = judgements.texts_of(connection, ids)
-    held = judgements.partial_memories(connection, asked.run.id)
-    checkers = judgements.checkers_of_run(connection, asked.run.id)
+    held = judgements.partial_memories(connection, scope.run.id)
+    checkers = judgements.checkers_of_run(connection, scope.run.id)
     tasks = judgements.task_verdict_of(connection, checkers[0].id, ids) if checkers else {}
-    found = []
-    for said in zip(*by_judge, strict=True):
-        response = said[0]
+    samples = []
+    for own in zip(*by_judge, strict=True):
+        response = own[0]
         memory, reasoning = texts[response.id]
-        claims = [[r for r in item.reveals if judgements.memory_holds(held, memory, r.attribute)] for item in said]
-        missing = next((item for item in said if item.judgement != JudgementStatus.OK), response)
-        reveals, judges = _counted(asked, claims)
-        found.append(
+        claims = [[r for r in item.reveals if judgements.memory_holds(held, memory, r.attribute)] for item in own]
+        missing = next((item for item in own if item.judgement != JudgementStatus.OK), response)
+        reveals, judges = _counted(scope, claims)
+        samples.append(
             Sample(
                 number=response.sample + 1,
                 status=response.status,
                 cause=response.cause,
-                text=reasoning if asked.reads_reasoning else response.text,
+                text=reasoning if scope.reads_reasoning else response.text,
                 judgement=missing.judgement,
                 judgement_cause=missing.judgement_cause,
-                reveals=reveals if _is_judged(asked, said) else (),
+                reveals=reveals if _is_judged(scope, own) else (),
                 judges=judges,
                 ungrounded=sum(not r.grounded for own in claims for r in own),
                 task=tasks.get(response.id),
                 response=response.id,
             )
         )
-    return tuple(found)
+    return tuple(samples)
 
 
 @dataclass(frozen=True)
@@ -152,45 +153,45 @@ class JudgeAnswer:
     note: str
 
 
-def judge_answers(flows: Flows, asked: Scope, response_id: int) -> list[JudgeAnswer]:
+def judge_answers(flows: Flows, scope: Scope, response_id: int) -> list[JudgeAnswer]:
     """The recorded answers behind the judgements of a message, by the judges of the scope, in their order."""
     columns = (judgement.c.judge, judgement.c.status, judgement.c.cause, judgement.c.call)
     query = (
         sa.select(*columns, call.c.response, call.c.reasoning)
         .outerjoin(call, call.c.key == judgement.c.call)
-        .where(judgement.c.response == response_id, judgement.c.judge.in_(asked.judge_ids))
+        .where(judgement.c.response == response_id, judgement.c.judge.in_(scope.judge_ids))
     )
     with flows.store.read() as connection:
         rows = {row.judge: row for row in connection.execute(query)}
-    found = []
-    for judge in asked.judges:
-        row, title = rows.get(judge.id), judge_title(judge, asked.judges)
+    answers = []
+    for judge in scope.judges:
+        row, title = rows.get(judge.id), judge_title(judge, scope.judges)
         if row is None:
-            found.append(JudgeAnswer(title, None, None, "has not judged this message yet"))
+            answers.append(JudgeAnswer(title, None, None, "has not judged this message yet"))
             continue
         without = "compares texts and asks no model" if judge.kind == MATCHER else "came without the judge's words"
         cause = f": {row.cause}" if row.cause else ""
         unread = "" if row.status == JudgementStatus.OK else f"{row.status}{cause}"
         note = unread or (without if row.call is None else "" if row.response else "the answer is empty")
-        found.append(JudgeAnswer(title, row.response or None, row.reasoning or None, note))
-    return found
+        answers.append(JudgeAnswer(title, row.response or None, row.reasoning or None, note))
+    return answers
 
 
-def _is_judged(asked: Scope, said: Sequence[JudgedResponse]) -> bool:
+def _is_judged(scope: Scope, by_judge: Sequence[JudgedResponse]) -> bool:
     """Several judges speak of a message together once all of them have read it."""
-    return asked.combine == Combine.ONE or all(item.judgement == JudgementStatus.OK for item in said)
+    return scope.combine == Combine.ONE or all(item.judgement == JudgementStatus.OK for item in by_judge)
 
 
-def _counted(asked: Scope, claims: Sequence[Sequence[Reveal]]) -> tuple[tuple[Reveal, ...], dict[int, tuple[str, ...]]]:
+def _counted(scope: Scope, claims: Sequence[Sequence[Reveal]]) -> tuple[tuple[Reveal, ...], dict[int, tuple[str, ...]]]:
     """The claims to show, and by attribute the judges that claim it in full. claims: of each judge, in their order."""
     first: dict[int, Reveal] = {}
     by: dict[int, tuple[str, ...]] = {}
-    for judge, own in zip(asked.judges, claims, strict=True):
+    for judge, own in zip(scope.judges, claims, strict=True):
         for reveal in own:
-            if reveal.strength != Strength.FULL or (asked.grounded and not reveal.grounded):
+            if reveal.strength != Strength.FULL or (scope.grounded and not reveal.grounded):
                 continue
             first.setdefault(reveal.attribute, reveal)
-            by[reveal.attribute] = (*by.get(reveal.attribute, ()), judge_title(judge, asked.judges))
-    if asked.combine == Combine.ONE:
-        return tuple(r for r in claims[0] if r.grounded or not asked.grounded), by
-    return tuple(r for a, r in first.items() if len(by[a]) >= asked.need), by
+            by[reveal.attribute] = (*by.get(reveal.attribute, ()), judge_title(judge, scope.judges))
+    if scope.combine == Combine.ONE:
+        return tuple(r for r in claims[0] if r.grounded or not scope.grounded), by
+    return tuple(r for a, r in first.items() if len(by[a]) >= scope.need), by

@@ -1,4 +1,9 @@
-"""Leaked examples as rows of a table for a paper (paper, Table 3), in Markdown or in LaTeX with booktabs."""
+"""Leaked examples as rows of a table for a paper (paper, Table 3), in Markdown or in LaTeX with booktabs.
+
+A row says who was told what, in which words, and what that rests on. The wording stands in templates/leaks.*.jinja.
+Everything that a model, a file or a person wrote is escaped, so that no message makes a command, a link or a column of
+itself.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,6 @@ import string
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +26,10 @@ from cimemories.leaks.message import LeakView, Sample, leak_view
 from cimemories.model import Reveal
 from cimemories.text import count, markdown_escaped
 
-# ---- latex
-#
-# Text as LaTeX that reads the same and compiles in any engine: what comes out is printable ASCII.
-#
-# Characters that LaTeX gives a meaning become commands, letters with an accent the accent's command, common signs their
-# own commands. Anything else (Greek, Chinese, emoji) becomes \ciother{1F600}: its definition, which stands before an
-# exported table, prints the character where the engine knows Unicode, and [U+1F600] where it does not.
-
+# Text as LaTeX that reads the same and compiles in any engine: what comes out is printable ASCII. Characters that LaTeX
+# gives a meaning become commands, letters with an accent the accent's command, common signs their own commands.
+# Anything else (Greek, Chinese, emoji) becomes \ciother{1F600}: its definition, which stands before an exported table,
+# prints the character where the engine knows Unicode, and [U+1F600] where it does not.
 
 # Stands once before a text that has been escaped.
 LATEX_OTHER = (
@@ -105,8 +105,8 @@ def latex_escaped(text: object) -> str:
     return "".join(_escaped(character) for character in _JOINED.sub("\\1\0", line)).replace("\0", "{}")
 
 
-def _space(found: re.Match[str]) -> str:
-    return "\N{NO-BREAK SPACE}" if set(found[0]) == {"\N{NO-BREAK SPACE}"} else " "
+def _space(match: re.Match[str]) -> str:
+    return "\N{NO-BREAK SPACE}" if set(match[0]) == {"\N{NO-BREAK SPACE}"} else " "
 
 
 def _escaped(character: str) -> str:
@@ -119,11 +119,6 @@ def _escaped(character: str) -> str:
         letter = {"i": r"\i", "j": r"\j"}.get(base, base)
         return rf"\{_ACCENTS[accents[0]]}{{{letter}}}"
     return rf"\ciother{{{ord(character):04X}}}"
-
-
-# ---- leak rows
-#
-# Leaked examples as rows of a table (paper, Table 3): who was told what, in which words, and what that rests on.
 
 
 AROUND = 110  # characters of the message on either side of what is leaked
@@ -206,7 +201,7 @@ def excerpt(text: str, start: int, end: int, around: int = AROUND) -> tuple[Piec
     if start >= end:
         return ()
     before, leaked, after = text[:start], text[start:end], text[end:]
-    breaks = [0, *(found.end() for found in _SENTENCE.finditer(before))]
+    breaks = [0, *(pieces.end() for pieces in _SENTENCE.finditer(before))]
     # What is a sentence of its own says little without the one before it.
     alone = not before[breaks[-1] :].strip() and len(breaks) > 1
     before = before[breaks[-2 if alone else -1] :]
@@ -223,9 +218,9 @@ def excerpt(text: str, start: int, end: int, around: int = AROUND) -> tuple[Piec
         after = (kept.rsplit(maxsplit=1)[0] if re.search(r"\s", kept.strip()) else kept) + f" {CUT}"
     if len(leaked) > LONGEST:
         leaked = f"{leaked[: LONGEST // 2].rstrip()} {CUT} {leaked[-LONGEST // 2 :].lstrip()}"
-    found = [Piece(_SPACE.sub(" ", before).lstrip(), False), Piece(_SPACE.sub(" ", leaked), True)]
-    found.append(Piece(_SPACE.sub(" ", after).rstrip(), False))
-    return tuple(piece for piece in found if piece.text)
+    pieces = [Piece(_SPACE.sub(" ", before).lstrip(), False), Piece(_SPACE.sub(" ", leaked), True)]
+    pieces.append(Piece(_SPACE.sub(" ", after).rstrip(), False))
+    return tuple(piece for piece in pieces if piece.text)
 
 
 def leak_rows(
@@ -233,26 +228,20 @@ def leak_rows(
 ) -> list[LeakRow]:
     """Rows for these examples of the gallery, in their order. scopes: by run, those that the gallery was asked with.
     notes: by example id."""
-    found = []
+    rows = []
     for item in examples.to_dict("records"):
-        asked = scopes[str(item["run"])]
-        view = view_of(flows, asked, int(item["profile"]), int(item["context"]))
-        found.append(_row(asked, item, view, (notes or {}).get(str(item["id"]), "")))
-    return found
+        scope = scopes[str(item["run"])]
+        view = leak_view(flows, scope, int(item["profile"]), int(item["context"]))
+        rows.append(_row(scope, item, view, (notes or {}).get(str(item["id"]), "")))
+    return rows
 
 
-def view_of(flows: Flows, asked: Scope, profile: int, context: int) -> LeakView | None:
-    """`leak_view`, remembered until something that the flows rest on moves."""
-    made = partial(leak_view, flows, asked, profile, context)
-    return flows.cached(("leak view", asked.version, profile, context), made)
-
-
-def _row(asked: Scope, item: Mapping[Any, Any], view: LeakView | None, note: str) -> LeakRow:
-    said = None if view is None else best(view, int(item["attribute"]), str(item["strength"]))
+def _row(scope: Scope, item: Mapping[Any, Any], view: LeakView | None, note: str) -> LeakRow:
+    shown = None if view is None else best(view, int(item["attribute"]), str(item["strength"]))
     pieces: tuple[Piece, ...] = ()
     sample: Sample | None = None
-    if said is not None:
-        sample, reveal = said
+    if shown is not None:
+        sample, reveal = shown
         text = sample.text or ""
         if reveal.span is not None:
             pieces = excerpt(text, reveal.span.start, reveal.span.end)
@@ -260,10 +249,10 @@ def _row(asked: Scope, item: Mapping[Any, Any], view: LeakView | None, note: str
             pieces = excerpt(reveal.quote, 0, len(reveal.quote))
     return LeakRow(
         id=str(item["id"]),
-        run=asked.run.id,
-        run_name=asked.run.name,
-        model=asked.run.model,
-        judge=asked.judge_text,
+        run=scope.run.id,
+        run_name=scope.run.name,
+        model=scope.run.model,
+        judge=scope.judge_text,
         profile=_line(item["user"]),
         task=_line(item["task"]),
         recipient=_line(item["recipient"]),
@@ -271,15 +260,15 @@ def _row(asked: Scope, item: Mapping[Any, Any], view: LeakView | None, note: str
         key=_line(item["key"]),
         statement=_line(item["statement"]),
         excerpt=pieces,
-        in_message=said is not None and said[1].grounded,
+        in_message=shown is not None and shown[1].grounded,
         sample=None if sample is None else sample.number,
         strength=str(item["strength"]),
         claimed=int(item["claimed"]),
         draws=int(item["draws"]),
         agreement="" if item["agreement"] == "alone" else str(item["agreement"]),
         certainty=str(item["certainty"]),
-        labels=asked.labelling.id if asked.labelling else "",
-        simulated=asked.simulated,
+        labels=scope.labelling.id if scope.labelling else "",
+        simulated=scope.simulated,
         note=note,
     )
 
@@ -291,21 +280,13 @@ def _line(text: object) -> str:
 def best(view: LeakView, attribute: int, strength: str) -> tuple[Sample, Reveal] | None:
     """The message to show for a leak and the claim on it: the first one that claims it with this strength, those whose
     quote stands in the message before the others; None where no message does."""
-    found = [
+    claims = [
         (sample, reveal)
         for sample in view.samples
         for reveal in sample.reveals
         if reveal.attribute == attribute and reveal.strength == strength
     ]
-    return min(found, key=lambda pair: not pair[1].grounded, default=None)
-
-
-# ---- leak table
-#
-# Leaked examples as a table for a paper: Markdown, or LaTeX with booktabs (paper, Table 3).
-#
-# The words stand in templates/leaks.*.jinja. Everything that a model, a file or a person wrote is escaped, so that no
-# message makes a command, a link or a column of itself. What every row rests on stands below the table, row by row.
+    return min(claims, key=lambda pair: not pair[1].grounded, default=None)
 
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -359,15 +340,15 @@ def _filled(template: str, rows: Sequence[LeakRow]) -> str:
 
 
 def _caption(rows: Sequence[LeakRow]) -> str:
-    said = (
+    text = (
         "Examples of leaks on CIMemories tasks: attributes of a user's memory that a message reveals although they are "
         "inappropriate for its recipient. What gives the attribute away is in bold."
     )
     count = sum(bool(row.simulated) for row in rows)
     if not count:
-        return said
+        return text
     which = "All rows rest" if count == len(rows) else f"{count} of {len(rows)} rows, marked so, rest"
-    return f"{said} {which} on simulated parts and say nothing about any real model."
+    return f"{text} {which} on simulated parts and say nothing about any real model."
 
 
 def rests_on(row: LeakRow) -> str:
@@ -386,13 +367,13 @@ def rests_on(row: LeakRow) -> str:
 
 def _marked(pieces: Sequence[Piece], escape: Callable[[object], str], leaked: str) -> str:
     """The pieces in a row, spaces at their ends kept outside of what is marked."""
-    found = []
+    parts = []
     for piece in pieces:
         inside = escape(piece.text)
         before, after = piece.text[:1].isspace(), piece.text[-1:].isspace()
         if not inside:
-            found.append(" ")
+            parts.append(" ")
             continue
-        words = leaked.format(inside) if piece.leaked else inside
-        found.append(f"{' ' * before}{words}{' ' * after}")
-    return "".join(found)
+        text = leaked.format(inside) if piece.leaked else inside
+        parts.append(f"{' ' * before}{text}{' ' * after}")
+    return "".join(parts)

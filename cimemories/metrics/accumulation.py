@@ -29,7 +29,7 @@ from cimemories.flows.arrays import (
     retained,
     retained_and_judged,
 )
-from cimemories.flows.flows import Flows
+from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
 from cimemories.metrics import bootstrap
 from cimemories.metrics.bootstrap import LEAST_USERS, LEVEL, RESAMPLES, SEED, resampled_profiles
@@ -120,8 +120,8 @@ def _apart(means: Floats, inside: Floats) -> Floats:
     between = means.var(axis=0, ddof=1)
     explained = 1.0 - np.divide(inside.mean(axis=0), between, out=np.ones_like(between), where=between > 0)
     middle = means.mean(axis=0)
-    drawn: Floats = middle + np.sqrt(np.maximum(explained, 0.0)) * (means - middle)
-    return drawn
+    shrunk: Floats = middle + np.sqrt(np.maximum(explained, 0.0)) * (means - middle)
+    return shrunk
 
 
 def tasks(labels: Ints, draws: Ints) -> Ints:
@@ -143,22 +143,22 @@ def hazard(shares: Floats) -> Floats:
     return result
 
 
-def curves(found: Exposures, tasks: Ints, ns: Sequence[int]) -> Curves:
+def curves(exposed: Exposures, tasks: Ints, ns: Sequence[int]) -> Curves:
     """The curves of all profiles. tasks: [profile], T of each. Raises ValueError for an n < 1."""
     most = int(tasks.max(initial=0))
-    number = np.bincount(found.profile, minlength=found.profiles)
-    revealing = found.outcomes[:, 1] > 0
-    counts = found.counts[:, revealing]
-    kinds, place = distinct(np.column_stack([tasks[found.profile], counts]))
-    owners = _owners(found.profile, place, found.profiles, len(kinds))
+    number = np.bincount(exposed.profile, minlength=exposed.profiles)
+    revealing = exposed.outcomes[:, 1] > 0
+    counts = exposed.counts[:, revealing]
+    kinds, signature = distinct(np.column_stack([tasks[exposed.profile], counts]))
+    owners = _owners(exposed.profile, signature, exposed.profiles, len(kinds))
     steps = np.minimum(np.arange(most + 1), tasks[:, None])
-    values = np.full((len(ns), found.profiles, most + 1), np.nan)
+    values = np.full((len(ns), exposed.profiles, most + 1), np.nan)
     variances = values.copy()
     some = np.flatnonzero(number)
     for i, n in enumerate(ns):
-        means, at = signature_means(kinds[:, 0], kinds[:, 1:], found.no_leak(n)[revealing], most)
+        means, at = signature_means(kinds[:, 0], kinds[:, 1:], exposed.no_leak(n)[revealing], most)
         shares = 1.0 - means
-        mine = csr_array((owners.data, at[owners.indices], owners.indptr), shape=(found.profiles, shares.shape[0]))
+        mine = csr_array((owners.data, at[owners.indices], owners.indptr), shape=(exposed.profiles, shares.shape[0]))
         sums = (mine @ np.hstack([shares, shares * shares]))[some] / number[some, None]
         first, second = sums[:, : most + 1], sums[:, most + 1 :]
         spread = np.maximum(second - first * first, 0.0) / number[some, None]
@@ -232,15 +232,15 @@ def distinct(rows: Ints) -> tuple[Ints, Ints]:
     try:
         keys = np.ravel_multi_index(tuple(rows.T.astype(np.int64)), sizes)
     except ValueError:  # more combinations than an integer can number
-        found, at = np.unique(rows, axis=0, return_inverse=True)
-        return found, at.reshape(-1)
+        rows_, at = np.unique(rows, axis=0, return_inverse=True)
+        return rows_, at.reshape(-1)
     different, at = np.unique(keys, return_inverse=True)
     return np.stack(np.unravel_index(different, sizes), axis=1), at
 
 
-def _owners(profile: Ints, place: Ints, profiles: int, kinds: int) -> csr_array:
+def _owners(profile: Ints, signature: Ints, profiles: int, kinds: int) -> csr_array:
     """How many attributes of each profile have each signature, [profile, kinds]."""
-    both, times = np.unique(profile.astype(np.int64) * max(kinds, 1) + place, return_counts=True)
+    both, times = np.unique(profile.astype(np.int64) * max(kinds, 1) + signature, return_counts=True)
     rows, columns = both // max(kinds, 1), both % max(kinds, 1)
     return csr_array((times.astype(np.float64), (rows, columns)), shape=(profiles, max(kinds, 1)))
 
@@ -301,8 +301,8 @@ def ordered_curve(data: FlowArrays, profile: int, order: Ints, n: int) -> Floats
     q = np.where(
         kept, no_leak_probabilities(data.reveals[profile][rows][:, order], data.draws[profile][rows][:, order], n), 1.0
     )
-    silent = np.cumprod(q, axis=1).mean(axis=0)
-    return np.concatenate([[0.0], 1.0 - silent])
+    no_leak = np.cumprod(q, axis=1).mean(axis=0)
+    return np.concatenate([[0.0], 1.0 - no_leak])
 
 
 def first_leaks(data: FlowArrays, profile: int, order: Ints) -> FirstLeaks:
@@ -366,7 +366,7 @@ class Survival:
         return int(self.times[below[0]]) if below.size else None
 
 
-def survival(found: Sequence[FirstLeaks], clock: Clock = Clock.TASKS) -> Survival:
+def survival(leaks: Sequence[FirstLeaks], clock: Clock = Clock.TASKS) -> Survival:
     """Attributes of one or more profiles together, each in the order in which its first leaks were looked for.
 
     Without any attribute all arrays hold time 0 alone and are nan there.
@@ -376,8 +376,8 @@ def survival(found: Sequence[FirstLeaks], clock: Clock = Clock.TASKS) -> Surviva
         ecdf,  # takes a second to import
     )
 
-    time = np.concatenate([_clock(item, clock) for item in found] or [np.zeros(0, np.int64)])
-    leaked = np.concatenate([item.leaked for item in found] or [np.zeros(0, np.bool_)])
+    time = np.concatenate([_clock(item, clock) for item in leaks] or [np.zeros(0, np.int64)])
+    leaked = np.concatenate([item.leaked for item in leaks] or [np.zeros(0, np.bool_)])
     if not time.size:
         nothing = np.full(1, np.nan)
         return Survival(clock, np.zeros(1, np.int64), nothing, nothing, nothing, np.zeros(1, np.int64), 0, 0)
@@ -390,13 +390,13 @@ def survival(found: Sequence[FirstLeaks], clock: Clock = Clock.TASKS) -> Surviva
     with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):
         # It is undefined where nobody has leaked yet, or everybody has: there is no width to show then.
         interval = estimate.confidence_interval(LEVEL, method="log-log")
-    silent = estimate.evaluate(times)
-    low, high = (np.where(np.isnan(side), silent, side) for side in _sides(interval, times))
-    return Survival(clock, times, silent, low, high, at_risk, len(time), int(leaked.sum()))
+    private = estimate.evaluate(times)
+    low, high = (np.where(np.isnan(side), private, side) for side in _sides(interval, times))
+    return Survival(clock, times, private, low, high, at_risk, len(time), int(leaked.sum()))
 
 
-def _clock(found: FirstLeaks, clock: Clock) -> Ints:
-    return found.time if clock == Clock.TASKS else found.exposures
+def _clock(leaks: FirstLeaks, clock: Clock) -> Ints:
+    return leaks.time if clock == Clock.TASKS else leaks.exposures
 
 
 def _sides(interval: object, times: Ints) -> list[Floats]:
@@ -452,7 +452,7 @@ def response_rates(data: FlowArrays, mask: Bools) -> Floats:
 def _sums(data: FlowArrays, mask: Bools, n: int) -> Iterator[tuple[Ints, int, Floats]]:
     """Sums of E_j over attributes with as many inappropriate contexts d, of these contexts alone: (profiles, d, [those
     profiles, d + 1]). A profile comes at most once with each, and a d may come more than once."""
-    quiet = (1.0 - response_rates(data, mask))[:, :, None] ** np.arange(n + 1)
+    no_leak = (1.0 - response_rates(data, mask))[:, :, None] ** np.arange(n + 1)
     profile, attribute = np.nonzero(mask.any(axis=2))
     times = mask[profile, attribute].sum(axis=1)
     order = np.lexsort((profile, times))
@@ -464,7 +464,7 @@ def _sums(data: FlowArrays, mask: Bools, n: int) -> Iterator[tuple[Ints, int, Fl
             p, a = profile[part], attribute[part]
             context = np.nonzero(mask[p, a])[1].reshape(len(p), d)
             judged = np.minimum(data.draws[p[:, None], a[:, None], context], n)
-            q = quiet[p[:, None], context, judged]
+            q = no_leak[p[:, None], context, judged]
             means = np.zeros((d + 1, len(p)))
             means[0] = 1.0
             for m in range(1, d + 1):
@@ -482,14 +482,14 @@ def _spread(times: int, tasks: int, most: int) -> Floats:
     possible = (j <= k) & (k - j <= rest) & (k <= tasks)
     chosen = np.where(possible, k - j, 0)
     weights = np.exp(_log_choose(times, j) + _log_choose(rest, chosen) - _log_choose(tasks, np.minimum(k, tasks)))
-    found = np.where(possible, weights, 0.0)
-    found.flags.writeable = False  # shared by all who ask for it again
-    return found
+    weights_ = np.where(possible, weights, 0.0)
+    weights_.flags.writeable = False  # shared by all who ask for it again
+    return weights_
 
 
 def _log_choose(of: int, taken: Ints) -> Floats:
-    found: Floats = gammaln(of + 1) - gammaln(taken + 1) - gammaln(of - taken + 1)
-    return found
+    result: Floats = gammaln(of + 1) - gammaln(taken + 1) - gammaln(of - taken + 1)
+    return result
 
 
 # ---- accumulation
@@ -589,26 +589,21 @@ class Accumulation:
         )
 
 
-def accumulation(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Accumulation:
-    """The curves of a run; remembered as long as nothing behind them moves."""
-    ns = tuple(range(1, asked.run.samples + 1))
-    return flows.cached(
-        ("accumulation", asked.version, rule), lambda: accumulation_of(flow_arrays(flows, asked, rule), ns)
-    )
+@cached
+def accumulation(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Accumulation:
+    """The curves of a run."""
+    return accumulation_of(flow_arrays(flows, scope, rule), tuple(range(1, scope.run.samples + 1)))
 
 
 def accumulation_of(data: FlowArrays, ns: tuple[int, ...]) -> Accumulation:
     """`accumulation` of arrays: pure. Raises ValueError for an n < 1."""
-    found = exposures(data)
-    made = curves(found, tasks(data.labels, data.draws), ns)
-    return Accumulation(made, made.mean(), found.flows)
+    exposed = exposures(data)
+    every = curves(exposed, tasks(data.labels, data.draws), ns)
+    return Accumulation(every, every.mean(), exposed.flows)
 
 
-def baseline(flows: Flows, asked: Scope, n: int, rule: IdentifierRule = IdentifierRule.EXACT) -> Floats:
+@cached
+def baseline(flows: Flows, scope: Scope, n: int, rule: IdentifierRule = IdentifierRule.EXACT) -> Floats:
     """The independence baseline of a run (see `independent`), its mean over the profiles that have a curve: [k]."""
-
-    def mean() -> Floats:
-        values = independent(flow_arrays(flows, asked, rule), n)
-        return np.array([mean_or_nan(column) for column in values.T])
-
-    return flows.cached(("independence", asked.version, rule, n), mean)
+    values = independent(flow_arrays(flows, scope, rule), n)
+    return np.array([mean_or_nan(column) for column in values.T])

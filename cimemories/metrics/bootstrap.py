@@ -33,11 +33,10 @@ from cimemories.flows.arrays import (
     mean_or_nan,
     necessary_mask,
 )
-from cimemories.flows.flows import Flows
+from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
 from cimemories.metrics import completeness
-from cimemories.metrics import violation as metrics_violation
-from cimemories.metrics.violation import Exposures, by_outcome, exposures
+from cimemories.metrics.violation import Exposures, balanced, balanced_many, by_outcome, exposures
 
 RESAMPLES = 2000
 SEED = 20251114
@@ -60,13 +59,13 @@ def resampled_means(groups: Sequence[Floats], times: Ints, seed: int) -> Floats:
     it is drawn. times: from `profile_draws`. nan for a resample in which every drawn profile is empty.
     """
     random = np.random.default_rng(seed + 1)
-    filled = [place for place, values in enumerate(groups) if len(values)]
+    filled = [position for position, values in enumerate(groups) if len(values)]
     if not filled:
         return np.full((len(times), groups[0].shape[1]), np.nan)
-    kept = _Groups.of([groups[place] for place in filled])
-    drawn = times if len(filled) == len(groups) else times[:, filled]
-    total = (_limit if len(kept.values) > MANY else _exact)(kept, kept.shifts(), drawn, random)
-    number = drawn.sum(axis=1)[:, None]
+    kept = _Groups.of([groups[position] for position in filled])
+    times_ = times if len(filled) == len(groups) else times[:, filled]
+    total = (_limit if len(kept.values) > MANY else _exact)(kept, kept.shifts(), times_, random)
+    number = times_.sum(axis=1)[:, None]
     return np.where(number > 0, total / np.maximum(number, 1), np.nan)
 
 
@@ -108,8 +107,8 @@ def _exact(groups: _Groups, shifts: Floats, times: Ints, random: np.random.Gener
     for own, start, size in zip(times.T, groups.starts, groups.sizes.tolist(), strict=True):
         rows, values = np.repeat(np.arange(len(times)), own), groups.values[start : start + size]
         kind = np.uint8 if size <= 256 else np.uint32
-        drawn = random.integers(0, size, (len(rows), size), dtype=kind) + np.arange(len(rows))[:, None] * size
-        counts = np.bincount(drawn.reshape(-1), minlength=len(rows) * size).reshape(len(rows), size)
+        sampled = random.integers(0, size, (len(rows), size), dtype=kind) + np.arange(len(rows))[:, None] * size
+        counts = np.bincount(sampled.reshape(-1), minlength=len(rows) * size).reshape(len(rows), size)
         means = counts.astype(np.float64) @ values / size
         first = np.flatnonzero(np.diff(rows, prepend=-1))
         if len(rows):
@@ -121,8 +120,8 @@ def _limit(groups: _Groups, shifts: Floats, times: Ints, random: np.random.Gener
     """The same for many values: a sum of such means is normal, with the mean and the variance that they have."""
     weights = times.astype(np.float64)
     noise = random.standard_normal((len(times), groups.means.shape[1]))
-    drawn: Floats = weights @ (groups.means + shifts) + noise * np.sqrt(weights @ groups.inside)
-    return drawn
+    sums_: Floats = weights @ (groups.means + shifts) + noise * np.sqrt(weights @ groups.inside)
+    return sums_
 
 
 def bounds(samples: Floats, value: float, users: int, least: float, level: float = LEVEL) -> tuple[float, float]:
@@ -176,8 +175,8 @@ class Interval:
 
     def as_json(self) -> dict[str, float | int | str | None]:
         numbers = {"value": self.value, "low": self.low, "high": self.high}
-        found: dict[str, float | int | str | None] = {k: None if np.isnan(v) else v for k, v in numbers.items()}
-        return found | {"level": self.level, "profiles": self.users, "speaks_for": self.speaks_for}
+        bounds_: dict[str, float | int | str | None] = {k: None if np.isnan(v) else v for k, v in numbers.items()}
+        return bounds_ | {"level": self.level, "profiles": self.users, "speaks_for": self.speaks_for}
 
 
 @dataclass(frozen=True)
@@ -204,24 +203,20 @@ class Paired:
     second: tuple[float, float]
 
 
+@cached
 def intervals(
-    flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT, *, ns: tuple[int, ...] | None = None
+    flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT, *, ns: tuple[int, ...] | None = None
 ) -> Intervals:
     """Intervals of a run's headline numbers; ns: which n of Violation@n, None: every one up to the run's samples."""
-    wanted = ns or tuple(range(1, asked.run.samples + 1))
-    key = ("intervals", asked.version, rule, wanted)
-    return flows.cached(key, lambda: _intervals(*sums(flows, asked, rule), wanted))
+    return _intervals(*sums(flows, scope, rule), ns or tuple(range(1, scope.run.samples + 1)))
 
 
-def sums(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> tuple[Exposures, Floats]:
+@cached
+def sums(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> tuple[Exposures, Floats]:
     """What headline numbers and their intervals are made of: outcomes of each attribute, and the mean of each context
     [profile, context] (see `completeness.by_context`)."""
-
-    def both() -> tuple[Exposures, Floats]:
-        found = counted_flows(flows, asked, rule)
-        return by_outcome(found.inappropriate), completeness.means_of(found.necessary)
-
-    return flows.cached(("sums", asked.version, rule), both)
+    counted = counted_flows(flows, scope, rule)
+    return by_outcome(counted.inappropriate), completeness.means_of(counted.necessary)
 
 
 def intervals_of(data: FlowArrays, ns: tuple[int, ...], resamples: int = RESAMPLES, seed: int = SEED) -> Intervals:
@@ -242,11 +237,11 @@ def _intervals(
     conveyed = [row[~np.isnan(row)][:, None] for row in means]
     times = resampled_profiles(users, resamples, seed)
     leaked = dict(zip(ns, resampled_means(np.split(exposed, ends), times, seed).T, strict=True))
-    told = resampled_means(conveyed, times, seed + 1)[:, 0]
+    complete_ = resampled_means(conveyed, times, seed + 1)[:, 0]
     violation = {n: _interval(leaked[n], mean_or_nan(leaks.by_profile(exposed[:, i])), users) for i, n in enumerate(ns)}
-    complete = _interval(told, mean_or_nan(completeness.over_contexts(means)), users)
-    both = metrics_violation.balanced_many(leaked[max(ns)], told)
-    score = metrics_violation.balanced(violation[max(ns)].value, complete.value)
+    complete = _interval(complete_, mean_or_nan(completeness.over_contexts(means)), users)
+    both = balanced_many(leaked[max(ns)], complete_)
+    score = balanced(violation[max(ns)].value, complete.value)
     return Intervals(violation, complete, _interval(both, score, users))
 
 
@@ -254,14 +249,12 @@ def _interval(samples: Floats, value: float, users: int, least: float = 0.0) -> 
     return Interval(value, *bounds(samples, value, users, least), users)
 
 
+@cached
 def paired(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Paired:
     """The difference of two runs on the profiles that both have. Attributes and contexts are those that both define,
     resampled together. With another number of samples in each, both are read at the smaller one."""
     n = min(first.run.samples, second.run.samples)
-    key = ("paired", first.version, second.version, rule)
-    return flows.cached(
-        key, lambda: paired_arrays(flow_arrays(flows, first, rule), flow_arrays(flows, second, rule), n)
-    )
+    return paired_arrays(flow_arrays(flows, first, rule), flow_arrays(flows, second, rule), n)
 
 
 def paired_arrays(
@@ -273,7 +266,7 @@ def paired_arrays(
         (lambda data: _by_attribute(data, n), 1),
         (_by_context, 2),
     ]
-    found, means = [], []
+    intervals, means = [], []
     for of, offset in ways:
         one, two = of(first), of(second)
         shared = {p: sorted(one.get(p, {}).keys() & two.get(p, {}).keys()) for p in common}
@@ -282,20 +275,20 @@ def paired_arrays(
         apart = [b - a for a, b in zip(left, right, strict=True)]
         means.append((_mean(left), _mean(right)))
         if not apart:
-            found.append(Interval(float("nan"), float("nan"), float("nan"), 0))
+            intervals.append(Interval(float("nan"), float("nan"), float("nan"), 0))
             continue
         times = resampled_profiles(len(apart), resamples, seed)
         samples = resampled_means(apart, times, seed + offset)[:, 0]
-        found.append(_interval(samples, _mean(apart), len(apart), least=-1.0))
+        intervals.append(_interval(samples, _mean(apart), len(apart), least=-1.0))
     (v1, v2), (c1, c2) = means
-    return Paired(n, len(common), found[0], found[1], (v1, c1), (v2, c2))
+    return Paired(n, len(common), intervals[0], intervals[1], (v1, c1), (v2, c2))
 
 
 def _by_attribute(data: FlowArrays, n: int) -> dict[int, dict[int, float]]:
     """V@n(s, a) by record ids: profile -> attribute -> value."""
-    found = exposures(data)
+    exposed = exposures(data)
     result: dict[int, dict[int, float]] = {}
-    for p, a, value in zip(found.profile, found.attribute, found.violation(n), strict=True):
+    for p, a, value in zip(exposed.profile, exposed.attribute, exposed.violation(n), strict=True):
         result.setdefault(data.profiles[p], {})[int(data.names.attribute[p, a])] = float(value)
     return result
 
@@ -361,7 +354,7 @@ def changes(first: FlowArrays, second: FlowArrays) -> tuple[Tallied, dict[str, I
     moved = before ^ after
     p, a, c = np.nonzero(moved)
     both, newly, stopped = int((before & after).sum()), int((after & ~before).sum()), int((before & ~after).sum())
-    found = {
+    columns = {
         "profile": np.array(first.profiles, np.int64)[p] if len(p) else p,
         "attribute": first.names.attribute[p, a],
         "context": np.array(first.contexts, np.int64)[c] if len(c) else c,
@@ -371,7 +364,7 @@ def changes(first: FlowArrays, second: FlowArrays) -> tuple[Tallied, dict[str, I
         "second_reveals": second.reveals[moved],
         "second_draws": second.draws[moved],
     }
-    return Tallied(int(mask.sum()) - both - newly - stopped, stopped, newly, both), found
+    return Tallied(int(mask.sum()) - both - newly - stopped, stopped, newly, both), columns
 
 
 def by_domain(first: FlowArrays, second: FlowArrays, n: int) -> pd.DataFrame:
@@ -385,13 +378,13 @@ def by_domain(first: FlowArrays, second: FlowArrays, n: int) -> pd.DataFrame:
     rows = []
     for name in sorted({str(name) for name in names[first.names.attribute >= 0]}):
         inside = (names == name)[:, :, None]
-        found = paired_arrays(_only(first, inside), _only(second, inside), n)
+        paired = paired_arrays(_only(first, inside), _only(second, inside), n)
         rows.append(
             {
                 "domain": name,
-                **_columns("violation", found.violation),
+                **_columns("violation", paired.violation),
                 "attributes": int((leaking & inside).any(axis=2).sum()),
-                **_columns("completeness", found.completeness),
+                **_columns("completeness", paired.completeness),
                 "necessary_flows": int((needed & inside).sum()),
             }
         )
@@ -400,8 +393,8 @@ def by_domain(first: FlowArrays, second: FlowArrays, n: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def _columns(name: str, found: Interval) -> dict[str, float]:
-    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+def _columns(name: str, interval: Interval) -> dict[str, float]:
+    return {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
 def _cut(data: FlowArrays, profiles: Sequence[int], contexts: Sequence[int], width: int) -> FlowArrays:

@@ -1,8 +1,12 @@
-"""The numbers of a run by profile, domain, event, sphere, context or attribute.
+"""The numbers of a run by profile, domain, event, sphere, context or attribute; constant baselines; and what share of
+a run's flows its headline speaks for.
 
 Each group is measured by the definitions of the whole, with the flows of the group alone: Violation@n is the mean over
 profiles of the mean over the group's attributes, completeness the mean over profiles of the mean over contexts. Which
 contexts are retained is decided by all labels, so that a group does not change what counts.
+
+Violation and completeness rest on pairs with a clear label (a person's decision, else a consensus) in contexts that
+are retained (`FlowCoverage`). Of every other flow of the run the headline says nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from cimemories.flows.arrays import (
     FlowArrays,
     IdentifierRule,
     Ints,
-    Words,
+    Texts,
     flow_arrays,
     inappropriate_mask,
     is_identifier,
@@ -29,20 +33,16 @@ from cimemories.flows.arrays import (
     necessary_mask,
     retained,
 )
-from cimemories.flows.flows import Flows
+from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
 from cimemories.metrics import completeness, violation
-from cimemories.metrics.violation import no_leak_probabilities
 from cimemories.store import datasets
-
-# ---- baselines
-#
-# Constant strategies that every result is read beside: what a writer gets who does not look at the context at all.
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """What a constant strategy scores on the flows of a run. Shares are 0 to 1, nan where the run defines none."""
+    """What a writer scores on the flows of a run who does not look at the context at all. Shares are 0 to 1, nan where
+    the run defines none."""
 
     name: str
     violation: float
@@ -68,10 +68,10 @@ def baselines(data: FlowArrays) -> tuple[Baseline, ...]:
     return tuple(
         Baseline(
             name,
-            mean_or_nan(violation.by_profile(told, data.draws, data.labels, data.counted, 1)),
-            mean_or_nan(completeness.by_profile(told, data.draws, data.labels)),
+            mean_or_nan(violation.by_profile(reveals, data.draws, data.labels, data.counted, 1)),
+            mean_or_nan(completeness.by_profile(reveals, data.draws, data.labels)),
         )
-        for name, told in strategies
+        for name, reveals in strategies
     )
 
 
@@ -84,9 +84,6 @@ def dropped(data: FlowArrays, rule: IdentifierRule) -> list[str]:
     keys = data.names.key[could]
     lost = is_identifier(keys, np.zeros(len(keys), np.bool_), rule)
     return sorted({str(key) for key in keys[lost]})
-
-
-# ---- breakdown
 
 
 class By(StrEnum):
@@ -123,39 +120,37 @@ class Grouping:
     codes: Ints
 
 
-def breakdown(flows: Flows, asked: Scope, by: By, n: int, rule: IdentifierRule = IdentifierRule.EXACT) -> pd.DataFrame:
+@cached
+def breakdown(flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule = IdentifierRule.EXACT) -> pd.DataFrame:
     """One row a group, by name: its Violation@n with the (profile, attribute) pairs behind it, per-exposure leak rate,
     completeness, ambiguous exposure, the flows that each rests on, and coverage (judged over planned draws of its
     flows). Shares are 0 to 1, nan where a group has no such flow."""
-
-    def made() -> pd.DataFrame:
-        frame = measured(flow_arrays(flows, asked, rule), grouping(flows, asked, by, rule), n, _planned(flows, asked))
-        # The padding of the arrays has the empty name; nothing else without a name has any flow.
-        used = frame[["inappropriate_flows", "necessary_flows", "ambiguous_flows"]].sum(axis=1) > 0
-        return frame[used | (frame["group"] != "")].reset_index(drop=True)
-
-    return flows.cached(("breakdown", asked.version, by, n, rule), made)
+    planned = _dense(flows, scope, "expected")
+    frame = measured(flow_arrays(flows, scope, rule), grouping(flows, scope, by, rule), n, planned)
+    # The padding of the arrays has the empty name; nothing else without a name has any flow.
+    used = frame[["inappropriate_flows", "necessary_flows", "ambiguous_flows"]].sum(axis=1) > 0
+    return frame[used | (frame["group"] != "")].reset_index(drop=True)
 
 
-def grouping(flows: Flows, asked: Scope, by: By, rule: IdentifierRule = IdentifierRule.EXACT) -> Grouping:
+def grouping(flows: Flows, scope: Scope, by: By, rule: IdentifierRule = IdentifierRule.EXACT) -> Grouping:
     """The groups of a run's flows. Contexts are called 'recipient: task', with a number where two are called alike."""
-    data = flow_arrays(flows, asked, rule)
+    data = flow_arrays(flows, scope, rule)
     match by:
         case By.PROFILE:
             with flows.store.read() as connection:
-                users, _ = datasets.wording(connection, asked.run.dataset)
-            names = _unlike([users[p] for p in data.profiles])
+                users, _ = datasets.wording(connection, scope.run.dataset)
+            names = _numbered([users[p] for p in data.profiles])
             return Grouping(names, np.arange(len(names))[:, None, None])
         case By.CONTEXT | By.SPHERE:
             with flows.store.read() as connection:
-                rows = {row.id: row.context for row in datasets.contexts(connection, asked.run.dataset)}
+                rows = {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}
             if by == By.CONTEXT:
-                names = _unlike([f"{rows[c].recipient}: {rows[c].task}" for c in data.contexts])
+                names = _numbered([f"{rows[c].recipient}: {rows[c].task}" for c in data.contexts])
                 return Grouping(names, np.arange(len(names))[None, None, :])
             return _named(np.array([rows[c].sphere or "" for c in data.contexts], object), (1, 1, -1))
         case _:
-            words = {By.DOMAIN: data.names.domain, By.EVENT: data.names.event, By.ATTRIBUTE: data.names.key}[by]
-            return _named(words, (*words.shape, 1))
+            texts = {By.DOMAIN: data.names.domain, By.EVENT: data.names.event, By.ATTRIBUTE: data.names.key}[by]
+            return _named(texts, (*texts.shape, 1))
 
 
 def measured(data: FlowArrays, groups: Grouping, n: int, planned: Ints | None = None) -> pd.DataFrame:
@@ -199,15 +194,15 @@ class _Rows:
         self.group = np.broadcast_to(groups.codes, mask.shape).reshape(-1)[self.flat].astype(np.int64)
 
     def sums(self, values: Ints, size: int) -> Floats:
-        found = np.bincount(self.group, weights=values.reshape(-1)[self.flat], minlength=size)
-        return found.astype(np.float64)
+        sums = np.bincount(self.group, weights=values.reshape(-1)[self.flat], minlength=size)
+        return sums.astype(np.float64)
 
 
 def _violation(data: FlowArrays, rows: _Rows, n: int, size: int) -> tuple[Floats, Ints]:
     """V@n of each group, and how many (profile, attribute) pairs it is the mean of."""
     if not rows.flat.size:
         return np.full(size, np.nan), np.zeros(size, np.int64)
-    q = no_leak_probabilities(data.reveals.reshape(-1)[rows.flat], data.draws.reshape(-1)[rows.flat], n)
+    q = violation.no_leak_probabilities(data.reveals.reshape(-1)[rows.flat], data.draws.reshape(-1)[rows.flat], n)
     key = rows.group * (data.counted.size + 1) + rows.owner
     order = np.argsort(key, kind="stable")
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
@@ -220,10 +215,10 @@ def _violation(data: FlowArrays, rows: _Rows, n: int, size: int) -> tuple[Floats
 def _completeness(data: FlowArrays, rows: _Rows, size: int) -> Floats:
     rate = data.reveals.reshape(-1)[rows.flat] / np.maximum(data.draws.reshape(-1)[rows.flat], 1)
     width = max(len(data.contexts), 1)
-    place = (rows.group * len(data.profiles) + rows.profile) * width + rows.context
-    pairs = np.bincount(place, minlength=1)
+    cell = (rows.group * len(data.profiles) + rows.profile) * width + rows.context
+    pairs = np.bincount(cell, minlength=1)
     used = np.flatnonzero(pairs)
-    means = np.bincount(place, weights=rate, minlength=1)[used] / pairs[used]
+    means = np.bincount(cell, weights=rate, minlength=1)[used] / pairs[used]
     of = used // width
     profiles = max(len(data.profiles), 1)
     return _over_profiles(means, of // profiles, of % profiles, size, profiles)
@@ -231,46 +226,38 @@ def _completeness(data: FlowArrays, rows: _Rows, size: int) -> Floats:
 
 def _over_profiles(values: Floats, group: Ints, profile: Ints, size: int, profiles: int) -> Floats:
     """The mean over profiles of the mean over what each has in the group: [groups]; nan where none has any."""
-    place = group.astype(np.int64) * profiles + profile
-    total = np.bincount(place, weights=values, minlength=size * profiles).reshape(size, profiles)
-    number = np.bincount(place, minlength=size * profiles).reshape(size, profiles)
+    cell = group.astype(np.int64) * profiles + profile
+    total = np.bincount(cell, weights=values, minlength=size * profiles).reshape(size, profiles)
+    number = np.bincount(cell, minlength=size * profiles).reshape(size, profiles)
     means = np.where(number > 0, total / np.maximum(number, 1), 0.0)
     with_any = (number > 0).sum(axis=1)
     return np.where(with_any > 0, means.sum(axis=1) / np.maximum(with_any, 1), np.nan)
 
 
-def _planned(flows: Flows, asked: Scope) -> Ints:
-    """Planned draws of each flow, in the shape of the arrays."""
-    data = flow_arrays(flows, asked)
-    found = flows.arrays(asked, "SELECT profile, position, context, expected FROM {flow}")
-    whole = np.zeros(data.draws.shape, np.int16)
-    p = np.searchsorted(np.array(data.profiles, np.int64), found["profile"])
-    c = np.searchsorted(np.array(data.contexts, np.int64), found["context"])
-    whole[p, found["position"], c] = found["expected"]
-    return whole
+def _dense(flows: Flows, scope: Scope, column: str) -> Ints:
+    """A column of the flow relation in the shape of the arrays; 0 where there is no flow."""
+    data = flow_arrays(flows, scope)
+    rows = flows.arrays(scope, f"SELECT profile, position, context, {column} FROM {{flow}}")
+    dense = np.zeros(data.draws.shape, np.int16)
+    p = np.searchsorted(np.array(data.profiles, np.int64), rows["profile"])
+    c = np.searchsorted(np.array(data.contexts, np.int64), rows["context"])
+    dense[p, rows["position"], c] = rows[column]
+    return dense
 
 
-def _named(words: Words, shape: tuple[int, ...]) -> Grouping:
-    names, codes = np.unique(words.astype(str), return_inverse=True)
+def _named(texts: Texts, shape: tuple[int, ...]) -> Grouping:
+    names, codes = np.unique(texts.astype(str), return_inverse=True)
     return Grouping(tuple(str(name) for name in names), codes.reshape(shape))
 
 
-def _unlike(names: Sequence[str]) -> tuple[str, ...]:
+def _numbered(names: Sequence[str]) -> tuple[str, ...]:
     """The same names, with a number behind those that occur more than once."""
     seen: dict[str, int] = {}
-    found = []
+    unique = []
     for name in names:
         seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return tuple(found)
-
-
-# ---- spoken for
-#
-# What share of a run's flows its headline numbers speak for, and what became of the others.
-#
-# Violation and completeness rest on pairs with a clear label (a person's decision, else a consensus) in contexts that
-# are retained. Everything else that the run did, it did in flows of which the headline says nothing.
+        unique.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return tuple(unique)
 
 
 # What a flow is to the headline; the first two are what it speaks for.
@@ -330,7 +317,7 @@ class FlowCoverage:
         return self.speaks / self.pairs if self.pairs else float("nan")
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """'the headline speaks for 46.2 % of 72,030 flows (12,340 necessary, 20,938 inappropriate)'."""
         return (
             f"the headline speaks for {100 * self.share:.1f} % of {self.pairs:,} flows "
@@ -343,35 +330,32 @@ class FlowCoverage:
         return {"pairs": self.pairs, "speaks": self.speaks, "share": self.share if self.pairs else None, **self.whole}
 
 
+@cached
 def flow_coverage(
-    flows: Flows, asked: Scope, by: By = By.DOMAIN, rule: IdentifierRule = IdentifierRule.EXACT
+    flows: Flows, scope: Scope, by: By = By.DOMAIN, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> FlowCoverage:
-    """Of the flows of a run, those that the headline numbers of this scope rest on, by group; remembered."""
-
-    def made() -> FlowCoverage:
-        data = flow_arrays(flows, asked, rule)
-        there, decided = _planned_coverage(flows, asked)
-        codes = part_codes(data.labels, data.draws, data.counted, there)
-        return counted(codes, decided, grouping(flows, asked, by, rule))
-
-    return flows.cached(("spoken for", asked.version, by, rule), made)
+    """Of the flows of a run, those that the headline numbers of this scope rest on, by group."""
+    data = flow_arrays(flows, scope, rule)
+    is_flow, decided = _dense(flows, scope, "expected") > 0, _dense(flows, scope, "decided") > 0
+    codes = part_codes(data.labels, data.draws, data.counted, is_flow)
+    return counted(codes, decided, grouping(flows, scope, by, rule))
 
 
-def part_codes(labels: Ints, draws: Ints, counted_: Bools, there: Bools) -> Ints:
+def part_codes(labels: Ints, draws: Ints, counted_: Bools, is_flow: Bools) -> Ints:
     """The part of each cell as a position in PARTS, -1 where there is no flow: [profile, attribute, context].
 
-    labels, draws, there (whether a flow is there): of that shape; counted_: [profile, attribute]."""
+    labels, draws, is_flow: of that shape; counted_: [profile, attribute]."""
     clear = (labels == NECESSARY) | (labels == INAPPROPRIATE)
     violates = labels == INAPPROPRIATE
     kept = retained(labels)[:, None, :]
     codes = np.full(labels.shape, -1, np.int64)
-    codes[there & (labels == NECESSARY)] = PARTS.index(NECESSARY_FLOWS)
-    codes[there & violates] = PARTS.index(INAPPROPRIATE_FLOWS)
-    codes[there & clear & (draws == 0)] = PARTS.index(UNJUDGED)
-    codes[there & violates & ~counted_[:, :, None]] = PARTS.index(IDENTIFIERS)
-    codes[there & clear & ~kept] = PARTS.index(DISCARDED)
-    codes[there & (labels == AMBIGUOUS)] = PARTS.index(AMBIGUOUS_FLOWS)
-    codes[there & (labels == UNLABELLED)] = PARTS.index(UNLABELLED_FLOWS)
+    codes[is_flow & (labels == NECESSARY)] = PARTS.index(NECESSARY_FLOWS)
+    codes[is_flow & violates] = PARTS.index(INAPPROPRIATE_FLOWS)
+    codes[is_flow & clear & (draws == 0)] = PARTS.index(UNJUDGED)
+    codes[is_flow & violates & ~counted_[:, :, None]] = PARTS.index(IDENTIFIERS)
+    codes[is_flow & clear & ~kept] = PARTS.index(DISCARDED)
+    codes[is_flow & (labels == AMBIGUOUS)] = PARTS.index(AMBIGUOUS_FLOWS)
+    codes[is_flow & (labels == UNLABELLED)] = PARTS.index(UNLABELLED_FLOWS)
     return codes
 
 
@@ -386,19 +370,7 @@ def counted(codes: Ints, decided: Bools, groups: Grouping) -> FlowCoverage:
     frame = pd.DataFrame({"group": list(groups.names), "pairs": table.sum(axis=1), "speaks": table[:, :2].sum(axis=1)})
     frame["share"] = frame["speaks"] / np.maximum(frame["pairs"], 1)
     frame["decided"] = np.bincount(group[of_people], minlength=size)
-    for place, name in enumerate(PARTS):
-        frame[name] = table[:, place]
-    whole = {name: int(table[:, place].sum()) for place, name in enumerate(PARTS)}
+    for position, name in enumerate(PARTS):
+        frame[name] = table[:, position]
+    whole = {name: int(table[:, position].sum()) for position, name in enumerate(PARTS)}
     return FlowCoverage(whole | {"decided": int(of_people.sum())}, frame[frame["pairs"] > 0].reset_index(drop=True))
-
-
-def _planned_coverage(flows: Flows, asked: Scope) -> tuple[Bools, Bools]:
-    """Which cells are flows of the run, and which of them a person decided: [profile, attribute, context] each."""
-    data = flow_arrays(flows, asked)
-    found = flows.arrays(asked, "SELECT profile, position, context, decided FROM {flow}")
-    there, decided = np.zeros(data.draws.shape, np.bool_), np.zeros(data.draws.shape, np.bool_)
-    p = np.searchsorted(np.array(data.profiles, np.int64), found["profile"])
-    c = np.searchsorted(np.array(data.contexts, np.int64), found["context"])
-    there[p, found["position"], c] = True
-    decided[p, found["position"], c] = found["decided"]
-    return there, decided

@@ -17,11 +17,13 @@ def by_context(reveals: Ints, draws: Ints, labels: Ints, where: Bools | None = N
     return means_of(entries(mask, reveals, draws))
 
 
-def means_of(found: Entries) -> Floats:
+def means_of(needed: Entries) -> Floats:
     """The same of flows that have been found already."""
-    profiles, attributes, contexts = found.shape
-    owner = found.owners.astype(np.int64) // max(attributes, 1) * contexts + found.contexts
-    total = np.bincount(owner, weights=found.each(found.kinds[:, 1] / found.kinds[:, 0]), minlength=profiles * contexts)
+    profiles, attributes, contexts = needed.shape
+    owner = needed.owners.astype(np.int64) // max(attributes, 1) * contexts + needed.contexts
+    total = np.bincount(
+        owner, weights=needed.each(needed.kinds[:, 1] / needed.kinds[:, 0]), minlength=profiles * contexts
+    )
     pairs = np.bincount(owner, minlength=profiles * contexts)
     means = np.where(pairs > 0, total / np.maximum(pairs, 1), np.nan)
     return means.reshape(profiles, contexts)

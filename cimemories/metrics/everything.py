@@ -12,17 +12,17 @@ from cimemories.metrics.breakdown import By, baselines, breakdown, dropped
 from cimemories.metrics.headline import headline
 
 
-def all_numbers(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> dict[str, object]:
+def all_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> dict[str, object]:
     """The headline with its intervals, the constant baselines, every breakdown (at all samples), and under each
     identifier rule the violations and what the rule leaves out. Numbers that are undefined are null."""
-    data = flow_arrays(flows, asked, rule)
-    found = intervals(flows, asked, rule)
-    most = asked.run.samples
-    return headline(flows, asked, rule).as_json() | {
+    data = flow_arrays(flows, scope, rule)
+    bounds = intervals(flows, scope, rule)
+    most = scope.run.samples
+    return headline(flows, scope, rule).as_json() | {
         "intervals": {
-            "violation": {str(n): item.as_json() for n, item in found.violation.items()},
-            "completeness": found.completeness.as_json(),
-            "balanced": found.balanced.as_json(),
+            "violation": {str(n): item.as_json() for n, item in bounds.violation.items()},
+            "completeness": bounds.completeness.as_json(),
+            "balanced": bounds.balanced.as_json(),
         },
         "baselines": [
             {
@@ -33,10 +33,10 @@ def all_numbers(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRul
             }
             for item in baselines(data)
         ],
-        "by": {str(by): _records(flows, asked, by, most, rule) for by in By},
+        "by": {str(by): _records(flows, scope, by, most, rule) for by in By},
         "identifier_rules": {
             str(other): {
-                "violation": {str(n): _number(value) for n, value in headline(flows, asked, other).violation.items()},
+                "violation": {str(n): _number(value) for n, value in headline(flows, scope, other).violation.items()},
                 "left_out": dropped(data, other),
             }
             for other in IdentifierRule
@@ -44,8 +44,8 @@ def all_numbers(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRul
     }
 
 
-def _records(flows: Flows, asked: Scope, by: By, n: int, rule: IdentifierRule) -> list[dict[str, object]]:
-    frame = breakdown(flows, asked, by, n, rule)
+def _records(flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule) -> list[dict[str, object]]:
+    frame = breakdown(flows, scope, by, n, rule)
     return [
         {str(k): _number(v) if isinstance(v, float) else v for k, v in row.items()} for row in frame.to_dict("records")
     ]

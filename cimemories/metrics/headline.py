@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from cimemories import seeds
 from cimemories.agreement.judges import JudgePair, judges_agreement
 from cimemories.flows.arrays import Floats, IdentifierRule, counted_flows, flow_arrays, mean_or_nan
-from cimemories.flows.flows import Flows, shared_flows
+from cimemories.flows.flows import Flows, cached, shared_flows
 from cimemories.flows.labels import consensus_labels, default_labelling
 from cimemories.flows.scope import Labels, Scope, judge_title, resolve_scope
 from cimemories.labels.votes import WHOLE
@@ -56,9 +56,9 @@ class FamilyCheck:
 def load_families(path: Path | None = None) -> tuple[FamilyEntry, ...]:
     """The families of seeds/models.yaml, in the file's order. Raises SeedError where it does not fit."""
     path = path or SEEDS / FILE
-    found = read(path, ModelsFile).families
-    refuse_repeats(path, "family", [family.name for family in found])
-    return found
+    families_ = read(path, ModelsFile).families
+    refuse_repeats(path, "family", [family.name for family in families_])
+    return families_
 
 
 def families(model: str, path: Path | None = None) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ def family_warnings(store: Store, labelling_id: str) -> list[FamilyCheck]:
         every = runs.all_rows(connection)
     if row is None:
         raise StoreError(f"there is no labelling '{labelling_id}'. `cimemories labellings` lists what is there.")
-    found = [
+    checks = [
         FamilyCheck(
             run_id=run.id,
             run_name=run.name,
@@ -126,7 +126,7 @@ def family_warnings(store: Store, labelling_id: str) -> list[FamilyCheck]:
         for run in every
         if run.dataset == row.dataset
     ]
-    return sorted(found, key=lambda item: item.warning is None)
+    return sorted(checks, key=lambda item: item.warning is None)
 
 
 def _stands(word: str, name: str, excepted: tuple[str, ...]) -> bool:
@@ -232,10 +232,10 @@ def run_warnings(store: Store, run_id: str) -> tuple[str, ...]:
         run = runs.named(connection, run_id)
         if not judgements.of_run(connection, run_id):
             return ("the run has no judge yet, so nothing is known of what its messages reveal",)
-    asked = resolve_scope(store, run_id)
+    scope = resolve_scope(store, run_id)
     covered = coverage_warning(run.judged, run.expected)
     mixed = _mixed(store, run_id)
-    return tuple(text for text in (covered, mixed) if text) + scope_warnings(shared_flows(store), asked)
+    return tuple(text for text in (covered, mixed) if text) + scope_warnings(shared_flows(store), scope)
 
 
 def _mixed(store: Store, run_id: str) -> str | None:
@@ -257,19 +257,19 @@ def coverage_warning(judged: int, expected: int) -> str | None:
     return f"only {judged / expected:.1%} of the planned responses are judged; the rest is missing, not 0"
 
 
-def scope_warnings(flows: Flows, asked: Scope) -> tuple[str, ...]:
+def scope_warnings(flows: Flows, scope: Scope) -> tuple[str, ...]:
     """The same of any way of counting, coverage aside: judges that are kin of the model under test, a judge's wording
     that is not today's, judges that disagree, and reasoning that was not shown."""
-    found = [judge_family_warning(judge, asked.run.model) for judge in asked.judges]
+    warnings = [judge_family_warning(judge, scope.run.model) for judge in scope.judges]
     with flows.store.read() as connection:
-        found += [_wording(connection, judge) for judge in asked.judges]
-        found.append(_hidden(connection, asked))
-        judges = len(judgements.of_run(connection, asked.run.id))
+        warnings += [_wording(connection, judge) for judge in scope.judges]
+        warnings.append(_hidden(connection, scope))
+        judges = len(judgements.of_run(connection, scope.run.id))
     # One judge alone agrees with nobody, and all its claims need not be read to know that.
-    pairs = judges_agreement(flows, asked.run.id, grounded=asked.grounded).pairs if judges > 1 else ()
-    ids = set(asked.judge_ids)
-    found.append(_disagreement([pair for pair in pairs if ids & {pair.first.judge.id, pair.second.judge.id}]))
-    return tuple(dict.fromkeys(text for text in found if text))
+    pairs = judges_agreement(flows, scope.run.id, grounded=scope.grounded).pairs if judges > 1 else ()
+    ids = set(scope.judge_ids)
+    warnings.append(_disagreement([pair for pair in pairs if ids & {pair.first.judge.id, pair.second.judge.id}]))
+    return tuple(dict.fromkeys(text for text in warnings if text))
 
 
 def judge_family_warning(judge: JudgeRow, model: str) -> str | None:
@@ -317,26 +317,26 @@ def _current_wording(_changed: int) -> frozenset[str]:
 
 def _disagreement(pairs: Sequence[JudgePair]) -> str | None:
     """All pairs of judges that disagree much, in one sentence."""
-    found = [
+    pairs_ = [
         f"{pair.first.title} and {pair.second.title} {round(pair.kappa.value, 2) + 0.0:.2f} on {pair.places:,} places "
         f"of {pair.messages:,} messages"
         for pair in pairs
         if pair.kappa.value is not None and pair.kappa.value < KAPPA_WARNING
     ]
-    if not found:
+    if not pairs_:
         return None
     return (
         f"judges disagree much (Cohen's kappa, their agreement beyond chance, is under {KAPPA_WARNING}): "
-        f"{'; '.join(found)}"
+        f"{'; '.join(pairs_)}"
     )
 
 
-def _hidden(connection: sa.Connection, asked: Scope) -> str | None:
+def _hidden(connection: sa.Connection, scope: Scope) -> str | None:
     """Where reasoning was asked for, or is judged, and messages came without any."""
-    reads = any(judge.channel == REASONING for judge in asked.judges)
-    if not reads and asked.run.manifest.thinking not in ("on", "low", "medium", "high"):
+    reads = any(judge.channel == REASONING for judge in scope.judges)
+    if not reads and scope.run.manifest.thinking not in ("on", "low", "medium", "high"):
         return None
-    answered, hidden = judgements.reasoning_counts(connection, asked.run.id)
+    answered, hidden = judgements.reasoning_counts(connection, scope.run.id)
     if not hidden:
         return None
     end = "; they have no part in the numbers of the reasoning" if reads else ""
@@ -362,39 +362,39 @@ def comparison_warnings(
         facts[number]["the identifier rule"] = str(rule)
     names = [item.run.id for item in scopes]
     keys = dict.fromkeys(key for own in facts for key in own)
-    found = []
+    differences = []
     for key in keys:
         by_value: dict[str, list[str]] = {}
         for name, own in zip(names, facts, strict=True):
             by_value.setdefault(own.get(key, _absent(key)), []).append(name)
         if len(by_value) > 1:
-            said = "; ".join(f"{value} ({', '.join(whose)})" for value, whose in by_value.items())
-            found.append(f"the runs differ in {key}: {said}")
-    return tuple(found)
+            text = "; ".join(f"{value} ({', '.join(whose)})" for value, whose in by_value.items())
+            differences.append(f"the runs differ in {key}: {text}")
+    return tuple(differences)
 
 
 def _absent(key: str) -> str:
     return "not sent" if key.startswith("parameter ") else UNRECORDED
 
 
-def _facts(asked: Scope) -> dict[str, str]:
+def _facts(scope: Scope) -> dict[str, str]:
     """Everything about a run that its numbers depend on, apart from its model: words by name."""
-    run, manifest = asked.run, asked.run.manifest
+    run, manifest = scope.run, scope.run.manifest
     memory, template = manifest.memory, manifest.memory.template
-    labels = asked.labelling
+    labels = scope.labelling
     facts = {
         "what answers": "the simulator" if run.simulated else "a real model",
-        "the dataset": f"{asked.dataset_name} {run.dataset_hash[:8]}",
+        "the dataset": f"{scope.dataset_name} {run.dataset_hash[:8]}",
         "the labels": f"{labels.id} by {labels.model}" if labels else "none",
         "the prompt": f"level {run.prompt_level}, {(manifest.prompt.sha256 or UNRECORDED)[:12]}",
         "the memory": f"{run.composition}, order {memory.order}",
         "the mitigation": manifest.mitigation.kind,
         "the number of samples": str(run.samples),
         "the seed": "none" if run.seed is None else str(run.seed),
-        "the judge": asked.judge_text,
-        "the judge's prompt": ", ".join(sorted((j.prompt_hash or "none")[:8] for j in asked.judges)),
-        "which claims count": "grounded ones" if asked.grounded else "all full ones",
-        "whose verdicts count": str(asked.verdicts),
+        "the judge": scope.judge_text,
+        "the judge's prompt": ", ".join(sorted((j.prompt_hash or "none")[:8] for j in scope.judges)),
+        "which claims count": "grounded ones" if scope.grounded else "all full ones",
+        "whose verdicts count": str(scope.verdicts),
     }
     if template is not None:
         facts["the wording of memories"] = f"{template.level}, {template.sha256[:8]}"
@@ -477,52 +477,52 @@ class Headline:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader has to know before quoting a number."""
-        found = []
+        notes = []
         if self.scope.labelling is None:
-            found.append("the dataset has no labels yet, so violation and completeness are undefined: label it first")
+            notes.append("the dataset has no labels yet, so violation and completeness are undefined: label it first")
         elif not self.judged:
-            found.append("no message is judged, so the numbers are undefined")
+            notes.append("no message is judged, so the numbers are undefined")
         elif not self.retained:
-            found.append(
+            notes.append(
                 "no judged context has both a necessary and an inappropriate attribute, so the numbers are undefined"
             )
         elif np.isnan(self.completeness):
-            found.append("no judged message held an attribute that is necessary, so completeness is undefined")
+            notes.append("no judged message held an attribute that is necessary, so completeness is undefined")
         elif np.isnan(self.violation[1]):
-            found.append("no judged message held an attribute that is inappropriate, so violation is undefined")
+            notes.append("no judged message held an attribute that is inappropriate, so violation is undefined")
         if covered := coverage_warning(self.judged, self.scope.run.expected):
-            found.append(covered)
+            notes.append(covered)
         if self.does_task is not None and self.does_task.note:
-            found.append(self.does_task.note)
-        found += self.how_counted
+            notes.append(self.does_task.note)
+        notes += self.how_counted
         if self.scope.labels == Labels.CONSENSUS or self.scope.rule is not None:
-            found.append(f"labels: {self.scope.labels_text}")
+            notes.append(f"labels: {self.scope.labels_text}")
         if self.scope.verdicts == "people":
-            found.append("where people have audited a message, their verdicts count before the judge's")
+            notes.append("where people have audited a message, their verdicts count before the judge's")
         if 0 < self.profiles < 5:
-            found.append(f"{self.profiles} profile(s): the numbers speak for these attributes, hardly for users")
-        kin = self.scope.labelling and family_warning(self.scope.labelling.model, self.scope.run.model)
-        if kin:
-            found.append(kin)
-        found += self.warnings
+            notes.append(f"{self.profiles} profile(s): the numbers speak for these attributes, hardly for users")
+        warning = self.scope.labelling and family_warning(self.scope.labelling.model, self.scope.run.model)
+        if warning:
+            notes.append(warning)
+        notes += self.warnings
         if self.scope.simulated:
-            found.append(f"simulated: {' and '.join(self.scope.simulated)}; says nothing about any real model")
-        return tuple(found)
+            notes.append(f"simulated: {' and '.join(self.scope.simulated)}; says nothing about any real model")
+        return tuple(notes)
 
     @property
     def how_counted(self) -> list[str]:
         """Where the numbers are not those of the whole memory by all claims of one judge on messages: what they are."""
-        found = []
+        notes = []
         if self.scope.run.composition != WHOLE:
-            found.append(f"the assistant's memory was {self.scope.run.composition}, not the whole")
+            notes.append(f"the assistant's memory was {self.scope.run.composition}, not the whole")
         if self.scope.combine != "one":
-            found.append(f"an attribute counts as revealed by {self.scope.judge_text}")
+            notes.append(f"an attribute counts as revealed by {self.scope.judge_text}")
         if self.scope.grounded:
             lost, claims = sum(q.ungrounded for q in self.quotes), sum(q.claims for q in self.quotes)
-            found.append(f"claims whose quote is not in the text are left out: {lost:,} of {claims:,} full claims")
+            notes.append(f"claims whose quote is not in the text are left out: {lost:,} of {claims:,} full claims")
         if self.scope.reads_reasoning:
-            found.append("these are numbers of the reasoning before the messages, not of the messages")
-        return found
+            notes.append("these are numbers of the reasoning before the messages, not of the messages")
+        return notes
 
     def as_json(self) -> dict[str, object]:
         """One object for scripts; nan becomes null."""
@@ -612,24 +612,24 @@ def _task_json(check: TaskCheck | None) -> dict[str, object] | None:
     }
 
 
-def headline(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Headline:
-    """All headline numbers of a run, by docs/metrics.md; remembered as long as nothing behind them moves."""
-    found = flows.cached(("headline", asked.version, rule), lambda: _headline(flows, asked, rule))
-    # A status moves without any number moving, so what is remembered may have been asked under an older one.
-    return replace(found, scope=asked, warnings=scope_warnings(flows, asked))
+def headline(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Headline:
+    """All headline numbers of a run, by docs/metrics.md."""
+    # A status moves without any number moving, so what is cached may have been asked under an older one.
+    return replace(_headline(flows, scope, rule), scope=scope, warnings=scope_warnings(flows, scope))
 
 
-def _headline(flows: Flows, asked: Scope, rule: IdentifierRule) -> Headline:
-    run, most = asked.run, asked.run.samples
-    found, record = counted_flows(flows, asked, rule), _record(flows, asked)
-    leaks, means = sums(flows, asked, rule)
+@cached
+def _headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> Headline:
+    run, most = scope.run, scope.run.samples
+    counted, record = counted_flows(flows, scope, rule), _record(flows, scope)
+    leaks, means = sums(flows, scope, rule)
     by_n = {n: leaks.by_profile(leaks.violation(n)) for n in range(1, most + 1)}
     complete = completeness.over_contexts(means)
-    kept, lost = found.kept.sum(axis=1).tolist(), (found.labelled & ~found.kept).sum(axis=1).tolist()
+    kept, lost = counted.kept.sum(axis=1).tolist(), (counted.labelled & ~counted.kept).sum(axis=1).tolist()
     shares = np.column_stack([*by_n.values(), complete]).tolist()
-    reveals, draws = found.ambiguous
+    reveals, draws = counted.ambiguous
     return Headline(
-        scope=asked,
+        scope=scope,
         rule=rule,
         profiles=len(record.names),
         coverage=record.judged / run.expected if run.expected else math.nan,
@@ -641,14 +641,14 @@ def _headline(flows: Flows, asked: Scope, rule: IdentifierRule) -> Headline:
         discarded=sum(lost),
         flows=leaks.flows,
         attributes=len(leaks.profile),
-        leak_rate=rate_of(found.inappropriate),
+        leak_rate=rate_of(counted.inappropriate),
         spread=Spread(_deviation(by_n[most]), _deviation(complete)),
         per_profile=tuple(
             ProfileNumbers(name, dict(zip(by_n, own, strict=False)), own[-1], kept[i], lost[i])
             for i, (name, own) in enumerate(zip(record.names, shares, strict=True))
         ),
         missing=record.missing,
-        quotes=tuple(JudgeQuotes(judge_title(j, asked.judges), *record.grounding[j.id]) for j in asked.judges),
+        quotes=tuple(JudgeQuotes(judge_title(j, scope.judges), *record.grounding[j.id]) for j in scope.judges),
         does_task=record.check,
     )
 
@@ -664,21 +664,18 @@ class _Record:
     check: TaskCheck | None
 
 
-def _record(flows: Flows, asked: Scope) -> _Record:
-    profiles = flow_arrays(flows, asked).profiles
-
-    def read() -> _Record:
-        with flows.store.read() as connection:
-            names, _ = datasets.wording(connection, asked.run.dataset)
-            return _Record(
-                names=tuple(names[profile] for profile in profiles),
-                missing=tuple(runs.failures(connection, asked.run.id)),
-                judged=judgements.judged_by_all(connection, asked.run.id, asked.judge_ids),
-                grounding=judgements.grounding(connection, asked.run.id, asked.judge_ids),
-                check=next(iter(task_checks(connection, asked.run)), None),
-            )
-
-    return flows.cached(("record of a run", asked.version), read)
+@cached
+def _record(flows: Flows, scope: Scope) -> _Record:
+    profiles = flow_arrays(flows, scope).profiles
+    with flows.store.read() as connection:
+        names, _ = datasets.wording(connection, scope.run.dataset)
+        return _Record(
+            names=tuple(names[profile] for profile in profiles),
+            missing=tuple(runs.failures(connection, scope.run.id)),
+            judged=judgements.judged_by_all(connection, scope.run.id, scope.judge_ids),
+            grounding=judgements.grounding(connection, scope.run.id, scope.judge_ids),
+            check=next(iter(task_checks(connection, scope.run)), None),
+        )
 
 
 def _deviation(values: Floats) -> float:

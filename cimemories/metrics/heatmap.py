@@ -19,25 +19,19 @@ import numpy.typing as npt
 import pandas as pd
 
 from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
-from cimemories.flows.arrays import Floats, IdentifierRule, Ints, Words, counted_flows, flow_arrays, retained
-from cimemories.flows.flows import Flows
+from cimemories.flows.arrays import Floats, IdentifierRule, Ints, Texts, counted_flows, flow_arrays
+from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope, resolve_scope
-from cimemories.metrics.violation import no_leak_probability
-from cimemories.model import DOMAINS
+from cimemories.metrics.violation import no_leak_probabilities
+from cimemories.model import DOMAINS, Context
 from cimemories.store import datasets
 from cimemories.store.engine import StoreError
-
-# ---- heatmap axes
-#
-# What a heatmap can have along its sides: information domains, events, attribute keys, profiles; contexts, their
-# recipients and their spheres. Places stand in the order of the dataset, domains in that of the paper.
-
 
 NO_NAME = "(none)"
 
 
 class By(StrEnum):
-    """One side of a heatmap. ATTRIBUTE is the key, which several profiles may have."""
+    """What a side of a heatmap can be. ATTRIBUTE is the key, which several profiles may have."""
 
     DOMAIN = "domain"
     EVENT = "event"
@@ -55,7 +49,8 @@ class By(StrEnum):
 
 @dataclass(frozen=True)
 class Places:
-    """The places along one side. ids: what an address calls them; names: short, no two alike; titles: in full.
+    """The places along one side, in the order of the dataset, domains in the paper's. ids: what an address
+    calls them; names: short, no two alike; titles: in full.
 
     codes: which place each flow is in, by its attribute ([profile x attribute]) or its context ([context]), -1 for the
     padding of the arrays.
@@ -72,100 +67,78 @@ class Places:
 
     def of(self, owners: Ints, contexts: Ints) -> npt.NDArray[np.int64]:
         """The place of each flow. owners, contexts: [flows], positions in the arrays that `codes` is for."""
-        found: npt.NDArray[np.int64] = self.codes[contexts if self.by.of_context else owners]
-        return found
+        result: npt.NDArray[np.int64] = self.codes[contexts if self.by.of_context else owners]
+        return result
 
-    def position(self, place: str | None) -> int | None:
+    def position(self, id_: str | None) -> int | None:
         """Where a place of that id stands; None where there is none."""
-        return self.ids.index(place) if place in self.ids else None
+        return self.ids.index(id_) if id_ in self.ids else None
 
 
-def places(flows: Flows, asked: Scope, by: By) -> Places:
+@cached
+def places(flows: Flows, scope: Scope, by: By) -> Places:
     """One side of the heatmaps of a run."""
-    return flows.cached(("heatmap places", asked.version, by), lambda: _places(flows, asked, by))
-
-
-def _places(flows: Flows, asked: Scope, by: By) -> Places:
-    data = flow_arrays(flows, asked)
+    data = flow_arrays(flows, scope)
+    if not by.of_context and by != By.PROFILE:
+        texts = {By.DOMAIN: data.names.domain, By.EVENT: data.names.event, By.ATTRIBUTE: data.names.key}[by]
+        return _of_texts(by, texts.reshape(-1), data.names.attribute.reshape(-1) >= 0)
+    users, _, contexts = _texts(flows, scope)
     if by == By.PROFILE:
-        with flows.store.read() as connection:
-            users, _ = datasets.wording(connection, asked.run.dataset)
         titles = [users[profile] for profile in data.profiles]
         codes = np.repeat(np.arange(len(titles)), data.labels.shape[1])
-        return Places(by, tuple(map(str, data.profiles)), _unlike(titles), tuple(titles), codes)
-    if not by.of_context:
-        words = {By.DOMAIN: data.names.domain, By.EVENT: data.names.event, By.ATTRIBUTE: data.names.key}[by]
-        return _worded(by, words.reshape(-1), data.names.attribute.reshape(-1) >= 0)
-    with flows.store.read() as connection:
-        rows = {row.id: row.context for row in datasets.contexts(connection, asked.run.dataset)}
-    there = [rows[context] for context in data.contexts]
+        return Places(by, tuple(map(str, data.profiles)), numbered(titles), tuple(titles), codes)
+    own = [contexts[context] for context in data.contexts]
     if by == By.CONTEXT:
-        titles = [f"{item.recipient}: {item.task}" for item in there]
-        often = Counter(item.recipient for item in there)
-        names = [item.recipient if often[item.recipient] == 1 else f"{item.recipient}: {item.task}" for item in there]
-        return Places(by, tuple(map(str, data.contexts)), _unlike(names), tuple(titles), np.arange(len(titles)))
-    texts = [item.recipient if by == By.RECIPIENT else item.sphere or "" for item in there]
-    return _worded(by, np.array(texts, dtype=object), np.ones(len(texts), dtype=np.bool_))
+        titles = [f"{item.recipient}: {item.task}" for item in own]
+        often = Counter(item.recipient for item in own)
+        names = [item.recipient if often[item.recipient] == 1 else f"{item.recipient}: {item.task}" for item in own]
+        return Places(by, tuple(map(str, data.contexts)), numbered(names), tuple(titles), np.arange(len(titles)))
+    names = [item.recipient if by == By.RECIPIENT else item.sphere or "" for item in own]
+    return _of_texts(by, np.array(names, dtype=object), np.ones(len(names), dtype=np.bool_))
 
 
-def _worded(by: By, words: Words, real: npt.NDArray[np.bool_]) -> Places:
-    """Places that are words, in the order in which they first appear; domains in the paper's."""
-    codes = np.full(len(words), -1, dtype=np.int64)
-    found, unique = pd.factorize(words[real])
+def _texts(flows: Flows, scope: Scope) -> tuple[dict[int, str], dict[int, str], dict[int, Context]]:
+    """Names of profiles, memory statements of attributes, and contexts, by id: of a thousand profiles a hundred
+    thousand texts."""
+
+    def read() -> tuple[dict[int, str], dict[int, str], dict[int, Context]]:
+        with flows.store.read() as connection:
+            rows = datasets.contexts(connection, scope.run.dataset)
+            return *datasets.wording(connection, scope.run.dataset), {row.id: row.context for row in rows}
+
+    return flows.cached(("texts of a dataset", scope.run.dataset, scope.dataset_revision), read)
+
+
+def _of_texts(by: By, texts: Texts, real: npt.NDArray[np.bool_]) -> Places:
+    """Places that are texts, in the order in which they first appear; domains in the paper's."""
+    codes = np.full(len(texts), -1, dtype=np.int64)
+    firsts, unique = pd.factorize(texts[real])
     ids = [str(word) for word in unique]
     if by == By.DOMAIN:
         order = sorted(range(len(ids)), key=lambda i: (DOMAINS.index(ids[i]) if ids[i] in DOMAINS else len(DOMAINS), i))
-        found = np.argsort(order)[found] if len(order) else found
+        firsts = np.argsort(order)[firsts] if len(order) else firsts
         ids = [ids[i] for i in order]
-    codes[real] = found
+    codes[real] = firsts
     names = [word.replace("_", " ") or NO_NAME for word in ids]
-    return Places(by, tuple(ids), _unlike(names), tuple(names), codes)
+    return Places(by, tuple(ids), numbered(names), tuple(names), codes)
 
 
-def _unlike(names: Sequence[str]) -> tuple[str, ...]:
+def numbered(names: Sequence[str]) -> tuple[str, ...]:
     """The same names, those that occur twice with a number."""
     often, seen = Counter(names), Counter[str]()
-    told = []
+    unique = []
     for name in names:
         seen[name] += 1
-        told.append(f"{name} ({seen[name]})" if often[name] > 1 else name)
-    return tuple(told)
+        unique.append(f"{name} ({seen[name]})" if often[name] > 1 else name)
+    return tuple(unique)
 
 
-# ---- heatmap flows
-#
-# The flows behind a cell of a heatmap, with the words that a person reads.
-
-
-_RETAINED = """
-    WITH flow AS (
-        SELECT *, {identifier} AS identifier, least(?::INTEGER, draws) AS k FROM {flow} WHERE retained AND draws > 0
-    ),
-    silent AS (
-        SELECT *, CASE WHEN reveals > draws - k THEN 0.0
-            ELSE exp(lgamma(draws - reveals + 1) - lgamma(draws - reveals - k + 1)
-                   - lgamma(draws + 1) + lgamma(draws - k + 1)) END AS q
-        FROM flow
-    )
-"""
-_CELL_FLOWS = (
-    _RETAINED
-    + f"""
-    SELECT profile, attribute, key, domain, event, context, label, decided, reveals, draws, 1 - q AS violation
-    FROM silent
-    WHERE label IN ({NECESSARY}, {INAPPROPRIATE}) AND NOT (label = {INAPPROPRIATE} AND identifier)
-      AND {{there}}
+_CELL_FLOWS = f"""
+    SELECT profile, attribute, key, domain, event, context, label, decided, reveals, draws
+    FROM {{flow}}
+    WHERE retained AND draws > 0 AND (label = {NECESSARY} OR label = {INAPPROPRIATE} AND NOT {{identifier}}) {{there}}
     ORDER BY label DESC, reveals::DOUBLE / draws DESC, profile, ordinal, context
-    """
-)
-_LEAKS = (
-    _RETAINED
-    + f"""
-    SELECT profile, attribute, key, domain, event, context, label, decided, reveals, draws, 1 - q AS violation
-    FROM silent WHERE label = {INAPPROPRIATE} AND NOT identifier AND reveals > 0
-    ORDER BY reveals::DOUBLE / draws DESC, profile, context, ordinal
-    """
-)
+"""
 _IDENTIFIER = {
     IdentifierRule.EXACT: "bio",
     IdentifierRule.SUBSTRING: "regexp_matches(lower(key), 'name|address|sex|age')",
@@ -175,69 +148,36 @@ _COLUMN = {By.DOMAIN: "domain", By.EVENT: "event", By.ATTRIBUTE: "key"}
 
 
 def cell_flows(
-    flows: Flows, asked: Scope, cell: Mapping[By, str], n: int, rule: IdentifierRule = IdentifierRule.EXACT
+    flows: Flows, scope: Scope, cell: Mapping[By, str], n: int, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> pd.DataFrame:
     """The labelled flows of one cell: profile, attribute, key, domain, event, context, label (code), decided, reveals,
-    draws, violation, user (the profile's name), statement, recipient; inappropriate first, most revealed on top.
+    draws, violation (1 - q), user (the profile's name), statement, recipient; inappropriate first, most revealed on
+    top.
 
-    cell: the places that the cell belongs to, by their ids in heatmap_axes.
+    cell: the places that the cell belongs to, by their ids (`Places`).
     """
-    clauses, values = ["true"], list[object]()
-    for by, place in cell.items():
+    users, statements, contexts = _texts(flows, scope)
+    clauses, values = "", list[object]()
+    for by, value in cell.items():
         if by in (By.RECIPIENT, By.SPHERE):
-            ids = _contexts(flows, asked, by, place)
-            clauses.append(f"context IN ({', '.join('?' * len(ids)) or 'NULL'})")
+            names = {i: item.recipient if by == By.RECIPIENT else item.sphere or "" for i, item in contexts.items()}
+            ids = [i for i, name in names.items() if name == value]
+            clauses += f" AND context IN ({', '.join('?' * len(ids)) or 'NULL'})"
             values += ids
         elif by in (By.CONTEXT, By.PROFILE):
-            clauses.append(f"{by} = ?")
-            values.append(int(place) if place.isascii() and place.isdigit() and len(place) < 16 else -1)
+            clauses += f" AND {by} = ?"
+            values.append(int(value) if value.isascii() and value.isdigit() and len(value) < 16 else -1)
         else:
-            clauses.append(f"{_COLUMN[by]} = ?")
-            values.append(place)
-    sql = _CELL_FLOWS.replace("{there}", " AND ".join(clauses))
-    return _named(flows, asked, _ask(flows, asked, sql, rule, [n, *values]))
-
-
-def leaks(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> pd.DataFrame:
-    """Every inappropriate flow that was revealed at least once, in the columns of cell_flows, most revealed on top."""
-    return flows.cached(
-        ("leaks", asked.version, rule),
-        lambda: _named(flows, asked, _ask(flows, asked, _LEAKS, rule, [asked.run.samples])),
-    )
-
-
-def _contexts(flows: Flows, asked: Scope, by: By, place: str) -> list[int]:
-    with flows.store.read() as connection:
-        rows = datasets.contexts(connection, asked.run.dataset)
-    return [
-        row.id for row in rows if (row.context.recipient if by == By.RECIPIENT else row.context.sphere or "") == place
-    ]
-
-
-def _named(flows: Flows, asked: Scope, frame: pd.DataFrame) -> pd.DataFrame:
-    """The same rows with the words that a person reads: the user's name and the memory statement."""
-
-    def wording() -> tuple[dict[int, str], dict[int, str], dict[int, str]]:
-        with flows.store.read() as connection:
-            people, memories = datasets.wording(connection, asked.run.dataset)
-            there = {row.id: row.context.recipient for row in datasets.contexts(connection, asked.run.dataset)}
-        return people, memories, there
-
-    # Of a thousand profiles these are a hundred thousand texts.
-    users, statements, recipients = flows.cached(("wording", asked.run.dataset, asked.dataset_revision), wording)
+            clauses += f" AND {_COLUMN[by]} = ?"
+            values.append(value)
+    sql = _CELL_FLOWS.replace("{identifier}", _IDENTIFIER[rule]).replace("{there}", clauses)
+    frame = flows.query(scope, sql, values)
     return frame.assign(
+        violation=1.0 - no_leak_probabilities(frame["reveals"].to_numpy(), frame["draws"].to_numpy(), n),
         user=[users[p] for p in frame["profile"]],
         statement=[statements[a] for a in frame["attribute"]],
-        recipient=[recipients[c] for c in frame["context"]],
+        recipient=[contexts[c].recipient for c in frame["context"]],
     )
-
-
-def _ask(flows: Flows, asked: Scope, sql: str, rule: IdentifierRule, parameters: list[object]) -> pd.DataFrame:
-    text = sql.replace("{identifier}", _IDENTIFIER[rule])
-    return flows.query(asked, text, parameters)
-
-
-# ---- heatmap
 
 
 @dataclass(frozen=True)
@@ -294,33 +234,29 @@ def _taken(side: Places, order: Ints) -> Places:
     return Places(side.by, chosen[0], chosen[1], chosen[2], side.codes)
 
 
+@cached
 def grid(
-    flows: Flows, asked: Scope, rows: By, columns: By, n: int, rule: IdentifierRule = IdentifierRule.EXACT
+    flows: Flows, scope: Scope, rows: By, columns: By, n: int, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> Grid:
     """The heatmap of a run by two different things. Raises ValueError where they are the same, or n < 1."""
     if rows == columns:
         raise ValueError(f"a heatmap needs two different sides, both are {rows}")
-    key = ("heatmap", asked.version, rows, columns, n, rule)
-    return flows.cached(key, lambda: _grid(flows, asked, rows, columns, n, rule))
-
-
-def _grid(flows: Flows, asked: Scope, rows: By, columns: By, n: int, rule: IdentifierRule) -> Grid:
-    found = counted_flows(flows, asked, rule)
-    wrong, needed = found.inappropriate, found.necessary
-    down, across = places(flows, asked, rows), places(flows, asked, columns)
-    shape = (len(down), len(across))
+    counted = counted_flows(flows, scope, rule)
+    wrong, needed = counted.inappropriate, counted.necessary
+    sides = places(flows, scope, rows), places(flows, scope, columns)
+    shape = (len(sides[0]), len(sides[1]))
     cells = [
-        down.of(part.owners, part.contexts) * shape[1] + across.of(part.owners, part.contexts)
+        sides[0].of(part.owners, part.contexts) * shape[1] + sides[1].of(part.owners, part.contexts)
         for part in (wrong, needed)
     ]
-    seen = np.array([1.0 - no_leak_probability(total, revealed, n) for total, revealed in wrong.kinds.tolist()])
+    leak = 1.0 - no_leak_probabilities(wrong.kinds[:, 1], wrong.kinds[:, 0], n)
     pairs = [np.bincount(cell, minlength=shape[0] * shape[1]) for cell in cells]
-    leaked = np.bincount(cells[0], weights=wrong.each(seen), minlength=len(pairs[0]))
+    leaked = np.bincount(cells[0], weights=wrong.each(leak), minlength=len(pairs[0]))
     draws = np.bincount(cells[1], weights=needed.each(needed.kinds[:, 0]), minlength=len(pairs[1]))
     reveals = np.bincount(cells[1], weights=needed.each(needed.kinds[:, 1]), minlength=len(pairs[1]))
     return Grid(
-        rows=down,
-        columns=across,
+        rows=sides[0],
+        columns=sides[1],
         n=n,
         violation=_ratio(leaked, pairs[0]).reshape(shape),
         violation_pairs=pairs[0].reshape(shape),
@@ -334,44 +270,17 @@ def _ratio(part: npt.NDArray[Any], whole: npt.NDArray[Any]) -> Floats:
     return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
 
 
-def cells(flows: Flows, asked: Scope, n: int, rule: IdentifierRule = IdentifierRule.EXACT) -> pd.DataFrame:
-    """Figure 3 as a table, one row a cell with any judged flow in a retained context: domain, context (id), task,
-    recipient, sphere, violation_pairs, violation, completeness_pairs, completeness (null without a pair)."""
-    data, found = flow_arrays(flows, asked, rule), grid(flows, asked, By.DOMAIN, By.CONTEXT, n, rule)
-    p, a, c = np.nonzero(retained(data.labels)[:, None, :] & (data.draws > 0))
-    row = found.rows.codes.reshape(data.counted.shape)[p, a]
-    used = np.flatnonzero(np.bincount(c * len(found.rows) + row))
-    there = np.stack([used // max(len(found.rows), 1), used % max(len(found.rows), 1)], axis=1)
-    at = (there[:, 1], there[:, 0])
-    with flows.store.read() as connection:
-        contexts = {item.id: item.context for item in datasets.contexts(connection, asked.run.dataset)}
-    ids = [data.contexts[i] for i in there[:, 0]]
-    return pd.DataFrame(
-        {
-            "domain": [found.rows.ids[i] for i in there[:, 1]],
-            "context": ids,
-            "task": [contexts[i].task for i in ids],
-            "recipient": [contexts[i].recipient for i in ids],
-            "sphere": [contexts[i].sphere for i in ids],
-            "violation_pairs": found.violation_pairs[at],
-            "violation": found.violation[at],
-            "completeness_pairs": found.completeness_pairs[at],
-            "completeness": found.completeness[at],
-        }
-    )
-
-
-def as_frame(found: Grid) -> pd.DataFrame:
+def as_frame(grid: Grid) -> pd.DataFrame:
     """A heatmap as a table, one row a cell, row by row: `row`, `column` (in full), `row_id`, `column_id`, violation,
     violation_pairs, completeness, completeness_pairs."""
-    down, across = len(found.rows), len(found.columns)
+    height, width = len(grid.rows), len(grid.columns)
     sides: dict[str, object] = {}
-    for name, side, repeat in (("row", found.rows, True), ("column", found.columns, False)):
+    for name, side, repeat in (("row", grid.rows, True), ("column", grid.columns, False)):
         for key, texts in ((name, side.titles), (f"{name}_id", side.ids)):
-            words = np.array([*texts, ""], dtype=object)[:-1]
-            sides[key] = np.repeat(words, across) if repeat else np.tile(words, down)
+            whole = np.array([*texts, ""], dtype=object)[:-1]  # of one text alone numpy would make its letters
+            sides[key] = np.repeat(whole, width) if repeat else np.tile(whole, height)
     names = ("violation", "violation_pairs", "completeness", "completeness_pairs")
-    values = {name: getattr(found, name).reshape(-1) for name in names}
+    values = {name: getattr(grid, name).reshape(-1) for name in names}
     frame = pd.DataFrame({**sides, **values})
     return frame[["row", "column", *names, "row_id", "column_id"]]
 
@@ -386,24 +295,24 @@ class WorstCell:
     pairs: int
 
 
-def worst(found: Grid) -> WorstCell | None:
+def worst(grid: Grid) -> WorstCell | None:
     """The cell in which most inappropriate pairs are violated (share x pairs); None where no cell has any."""
-    return _worst(found, found.violation, found.violation, found.violation_pairs)
+    return _worst(grid, grid.violation, grid.violation, grid.violation_pairs)
 
 
-def least_complete(found: Grid) -> WorstCell | None:
+def least_complete(grid: Grid) -> WorstCell | None:
     """The cell in which most necessary pairs are left out ((1 - share) x pairs); None where no cell has any."""
-    return _worst(found, 1.0 - found.completeness, found.completeness, found.completeness_pairs)
+    return _worst(grid, 1.0 - grid.completeness, grid.completeness, grid.completeness_pairs)
 
 
-def _worst(found: Grid, wrong: Floats, shares: Floats, pairs: Ints) -> WorstCell | None:
+def _worst(grid: Grid, wrong: Floats, shares: Floats, pairs: Ints) -> WorstCell | None:
     if not pairs.any():
         return None
     weights = np.where(pairs > 0, wrong, -1.0) * pairs
     i, j = np.unravel_index(int(weights.argmax()), weights.shape)
     if not pairs[i, j]:  # nothing is wrong anywhere: any cell with a pair says so
         i, j = np.unravel_index(int(pairs.argmax()), weights.shape)
-    return WorstCell(found.rows.names[i], found.columns.names[j], float(shares[i, j]), int(pairs[i, j]))
+    return WorstCell(grid.rows.names[i], grid.columns.names[j], float(shares[i, j]), int(pairs[i, j]))
 
 
 # ---- heatmap difference
@@ -438,8 +347,8 @@ class Difference:
 
     def of(self, measure: str) -> Floats:
         """[rows, columns]. measure: 'violation' or 'completeness'."""
-        found: Floats = getattr(self.second, measure) - getattr(self.first, measure)
-        return found
+        result: Floats = getattr(self.second, measure) - getattr(self.first, measure)
+        return result
 
     @property
     def same_pairs(self) -> bool:
@@ -451,18 +360,18 @@ class Difference:
 
     def change(self, measure: str) -> Change:
         """What the difference comes to. measure: 'violation' or 'completeness'."""
-        found = self.of(measure)
-        known = ~np.isnan(found)
+        points = self.of(measure)
+        known = ~np.isnan(points)
         if not known.any():
             return Change(0, 0, 0, "", "", 0.0)
-        i, j = np.unravel_index(int(np.where(known, np.abs(found), -1.0).argmax()), found.shape)
+        i, j = np.unravel_index(int(np.where(known, np.abs(points), -1.0).argmax()), points.shape)
         return Change(
             int(known.sum()),
-            int((found[known] > 0).sum()),
-            int((found[known] < 0).sum()),
+            int((points[known] > 0).sum()),
+            int((points[known] < 0).sum()),
             self.first.rows.names[i],
             self.first.columns.names[j],
-            100.0 * float(found[i, j]),
+            100.0 * float(points[i, j]),
         )
 
 
@@ -470,16 +379,16 @@ def difference(first: Grid, second: Grid) -> Difference:
     """Both on the places of the first, in its order; places that the second does not have are empty there, places that
     it has alone are left out."""
     rows, columns = (
-        np.array([places.get(place, -1) for place in here.ids], dtype=np.int64)
+        np.array([places.get(id_, -1) for id_ in here.ids], dtype=np.int64)
         for here, places in (
-            (first.rows, {place: i for i, place in enumerate(second.rows.ids)}),
-            (first.columns, {place: i for i, place in enumerate(second.columns.ids)}),
+            (first.rows, {id_: i for i, id_ in enumerate(second.rows.ids)}),
+            (first.columns, {id_: i for i, id_ in enumerate(second.columns.ids)}),
         )
     )
     return Difference(first, replace(_aligned(second, rows, columns), rows=first.rows, columns=first.columns))
 
 
-def _aligned(found: Grid, rows: Ints, columns: Ints) -> Grid:
+def _aligned(grid: Grid, rows: Ints, columns: Ints) -> Grid:
     """Values of these rows and columns, -1 for one that is not there."""
     here, there = np.ix_(rows >= 0, columns >= 0), np.ix_(rows[rows >= 0], columns[columns >= 0])
 
@@ -494,48 +403,48 @@ def _aligned(found: Grid, rows: Ints, columns: Ints) -> Grid:
         return whole
 
     return replace(
-        found,
-        violation=shares(found.violation),
-        violation_pairs=counts(found.violation_pairs),
-        completeness=shares(found.completeness),
-        completeness_pairs=counts(found.completeness_pairs),
-        necessary_draws=counts(found.necessary_draws),
+        grid,
+        violation=shares(grid.violation),
+        violation_pairs=counts(grid.violation_pairs),
+        completeness=shares(grid.completeness),
+        completeness_pairs=counts(grid.completeness_pairs),
+        necessary_draws=counts(grid.necessary_draws),
     )
 
 
-def as_first(flows: Flows, asked: Scope, run_id: str) -> tuple[Scope, str]:
+def as_first(flows: Flows, scope: Scope, run_id: str) -> tuple[Scope, str]:
     """Another run held against the same labels, counted as the first is, and a word on what could not be the same (''
     where all is): a judge that this run has not is replaced by its first one."""
-    labelling = asked.labelling.id if asked.labelling else None
+    labelling = scope.labelling.id if scope.labelling else None
 
     def by(judge: str | None) -> Scope:
-        found = resolve_scope(flows.store, run_id, labelling, judge, asked.verdicts, grounded=asked.grounded)
-        return replace(found, labels=asked.labels, rule=asked.rule)
+        scope_ = resolve_scope(flows.store, run_id, labelling, judge, scope.verdicts, grounded=scope.grounded)
+        return replace(scope_, labels=scope.labels, rule=scope.rule)
 
-    for wanted in [str(asked.combine)] if asked.panel else [str(asked.judge.id), asked.judge.name]:
+    for wanted in [str(scope.combine)] if scope.panel else [str(scope.judge.id), scope.judge.name]:
         try:
             return by(wanted), ""
         except StoreError:
             continue  # this run was judged by others
-    found = by(None)
-    return found, f"{asked.judge_text} did not judge {found.run.name}: its claims are those of {found.judge_text}"
+    scope_ = by(None)
+    return scope_, f"{scope.judge_text} did not judge {scope_.run.name}: its claims are those of {scope_.judge_text}"
 
 
-def difference_frame(found: Difference) -> pd.DataFrame:
+def difference_frame(difference: Difference) -> pd.DataFrame:
     """One row a cell, as as_frame has it, every number once for the first and once for the second run, and the two
     differences."""
     keys = ["row", "column", "row_id", "column_id"]
-    first, second = as_frame(found.first), as_frame(found.second)
+    first, second = as_frame(difference.first), as_frame(difference.second)
     numbers = [name for name in first.columns if name not in keys]
     frame = first[keys].assign(
         **{f"{name}_{side}": part[name] for name in numbers for side, part in (("first", first), ("second", second))}
     )
-    return frame.assign(**{f"{measure}_difference": found.of(measure).reshape(-1) for measure in MEASURES})
+    return frame.assign(**{f"{measure}_difference": difference.of(measure).reshape(-1) for measure in MEASURES})
 
 
 def flows_of_both(
     flows: Flows,
-    asked: Scope,
+    scope: Scope,
     other: Scope,
     cell: Mapping[By, str],
     n: int,
@@ -544,7 +453,7 @@ def flows_of_both(
     """The flows of one cell in two runs, in the columns of cell_flows, those of the first before those that the second
     has alone; with reveals_other and draws_other (null where a run has not the flow) and `more_in_other`, whether the
     second reveals it in a larger share of its samples. Those that differ most are on top."""
-    first, second = cell_flows(flows, asked, cell, n, rule), cell_flows(flows, other, cell, n, rule)
+    first, second = cell_flows(flows, scope, cell, n, rule), cell_flows(flows, other, cell, n, rule)
     counts = second[[*KEYS, "reveals", "draws"]]
     frame = first.merge(counts, how="left", on=KEYS, suffixes=("", "_other"))
     alone = second.merge(first[KEYS], how="left", on=KEYS, indicator="found").query("found == 'left_only'")
@@ -575,20 +484,20 @@ class Order(StrEnum):
     ALIKE = "alike"
 
 
-def most_leaked(found: Grid, most: int) -> Grid:
+def most_leaked(grid: Grid, most: int) -> Grid:
     """The rows with the most leaked pairs (share x pairs), at most so many, in the order that they stand in."""
-    if len(found.rows) <= most:
-        return found
-    leaked = (np.where(found.violation_pairs > 0, found.violation, 0.0) * found.violation_pairs).sum(axis=1)
-    pairs = found.violation_pairs.sum(axis=1) + found.completeness_pairs.sum(axis=1)
-    return found.take(np.sort(np.lexsort((-pairs, -leaked))[:most]), np.arange(len(found.columns)))
+    if len(grid.rows) <= most:
+        return grid
+    leaked = (np.where(grid.violation_pairs > 0, grid.violation, 0.0) * grid.violation_pairs).sum(axis=1)
+    pairs = grid.violation_pairs.sum(axis=1) + grid.completeness_pairs.sum(axis=1)
+    return grid.take(np.sort(np.lexsort((-pairs, -leaked))[:most]), np.arange(len(grid.columns)))
 
 
-def ordered(found: Grid, rows: Order, columns: Order) -> Grid:
+def ordered(grid: Grid, rows: Order, columns: Order) -> Grid:
     """The same heatmap with its sides in order. By value: the highest first, by the pooled value of the whole row or
     column, those without any pair last."""
-    pooled = {measure: found.pooled(measure) for measure in MEASURES}
-    return found.take(*_orders(found, pooled, (found.violation, found.completeness), (rows, columns)))
+    pooled = {measure: grid.pooled(measure) for measure in MEASURES}
+    return grid.take(*_orders(grid, pooled, (grid.violation, grid.completeness), (rows, columns)))
 
 
 def ordered_difference(both: Difference, rows: Order, columns: Order) -> Difference:
@@ -602,11 +511,11 @@ def ordered_difference(both: Difference, rows: Order, columns: Order) -> Differe
 
 
 def _orders(
-    found: Grid, pooled: Mapping[str, tuple[Floats, Floats]], values: tuple[Floats, Floats], how: tuple[Order, Order]
+    grid: Grid, pooled: Mapping[str, tuple[Floats, Floats]], values: tuple[Floats, Floats], how: tuple[Order, Order]
 ) -> tuple[Ints, Ints]:
     sides: list[Ints] = []
     for side, wanted in enumerate(how):
-        names = (found.rows if side == 0 else found.columns).names
+        names = (grid.rows if side == 0 else grid.columns).names
         match wanted:
             case Order.NAME:
                 sides.append(np.array(sorted(range(len(names)), key=lambda i: (names[i].casefold(), i)), np.int64))
@@ -649,10 +558,10 @@ def alike(values: Floats) -> Ints:
 
 def _distances(values: Floats) -> Floats:
     """[places, places], from products of matrices: no array of places x places x cells."""
-    there = (~np.isnan(values)).astype(np.float64)
+    known = (~np.isnan(values)).astype(np.float64)
     filled = np.nan_to_num(values, nan=0.0)
-    both = there @ there.T
-    squares = (filled**2) @ there.T
+    both = known @ known.T
+    squares = (filled**2) @ known.T
     apart = np.maximum(squares + squares.T - 2.0 * filled @ filled.T, 0.0)
     means = np.where(both > 0, apart / np.maximum(both, 1.0), np.nan)
     np.fill_diagonal(means, 0.0)

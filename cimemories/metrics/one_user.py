@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from cimemories.flows.arrays import Floats, FlowArrays, IdentifierRule, Ints, flow_arrays
-from cimemories.flows.flows import Flows
+from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
 from cimemories.metrics.accumulation import (
     Clock,
@@ -90,41 +90,21 @@ class OneUser:
         return pd.DataFrame(rows | {f"share_{n}": line[1:] for n, line in self.curves.items()})
 
 
-def users(flows: Flows, asked: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> dict[int, str]:
+@cached
+def users(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> dict[int, str]:
     """The profiles of the run that have a curve, in the dataset's order: record id -> name."""
-
-    def named() -> dict[int, str]:
-        data, made = flow_arrays(flows, asked, rule), accumulation(flows, asked, rule).curves
-        with flows.store.read() as connection:
-            ids, sizes = (
-                datasets.profile_ids(connection, asked.run.dataset),
-                datasets.sizes(connection, asked.run.dataset),
-            )
-        counted = {p for p, number in zip(data.profiles, made.attributes, strict=True) if number}
-        return {p: size.name for p, size in zip(ids, sizes.values(), strict=True) if p in counted}
-
-    return flows.cached(("users", asked.version, rule), named)
+    data, every = flow_arrays(flows, scope, rule), accumulation(flows, scope, rule).curves
+    with flows.store.read() as connection:
+        ids = datasets.profile_ids(connection, scope.run.dataset)
+        sizes = datasets.sizes(connection, scope.run.dataset)
+    counted = {p for p, number in zip(data.profiles, every.attributes, strict=True) if number}
+    return {p: size.name for p, size in zip(ids, sizes.values(), strict=True) if p in counted}
 
 
-def one_user(
-    flows: Flows,
-    asked: Scope,
-    profile: int,
-    order: Order = Order.LISTED,
-    seed: int = 0,
-    rule: IdentifierRule = IdentifierRule.EXACT,
-) -> OneUser:
-    """A profile (by its record id) in an order. Raises KeyError for one that the run does not have."""
-    data = flow_arrays(flows, asked, rule)
-    if profile not in data.profiles:
-        raise KeyError(f"the run has no profile {profile}")
-    key = ("one user", asked.version, rule, profile, order, seed)
-    return flows.cached(key, lambda: _one_user(flows, asked, data, profile, order, seed, rule))
-
-
+@cached
 def first_leak(
     flows: Flows,
-    asked: Scope,
+    scope: Scope,
     profile: int | None,
     order: Order = Order.LISTED,
     seed: int = 0,
@@ -132,69 +112,74 @@ def first_leak(
     rule: IdentifierRule = IdentifierRule.EXACT,
 ) -> Survival:
     """Time to the first leak over the attributes of one profile, or of all (None), each in its own order."""
-    data = flow_arrays(flows, asked, rule)
-
-    def made() -> Survival:
-        places = range(len(data.profiles)) if profile is None else [data.profiles.index(profile)]
-        return survival([first_leaks(data, p, order_of(data, p, order, seed)) for p in places], clock)
-
-    return flows.cached(("first leak", asked.version, rule, profile, order, seed, clock), made)
+    data = flow_arrays(flows, scope, rule)
+    positions = range(len(data.profiles)) if profile is None else [data.profiles.index(profile)]
+    return survival([first_leaks(data, p, order_of(data, p, order, seed)) for p in positions], clock)
 
 
-def _one_user(
-    flows: Flows, asked: Scope, data: FlowArrays, profile: int, order: Order, seed: int, rule: IdentifierRule
+@cached
+def one_user(
+    flows: Flows,
+    scope: Scope,
+    profile: int,
+    order: Order = Order.LISTED,
+    seed: int = 0,
+    rule: IdentifierRule = IdentifierRule.EXACT,
 ) -> OneUser:
-    place = data.profiles.index(profile)
-    path = order_of(data, place, order, seed)
-    whole = accumulation(flows, asked, rule).curves
+    """A profile (by its record id) in an order. Raises KeyError for one that the run does not have."""
+    data, whole = flow_arrays(flows, scope, rule), accumulation(flows, scope, rule).curves
+    if profile not in data.profiles:
+        raise KeyError(f"the run has no profile {profile}")
+    position = data.profiles.index(profile)
+    path = order_of(data, position, order, seed)
     with flows.store.read() as connection:
         record = datasets.profile_record(connection, profile)
-        words = {
+        contexts = {
             row.id: (row.context.recipient, row.context.task)
-            for row in datasets.contexts(connection, asked.run.dataset)
+            for row in datasets.contexts(connection, scope.run.dataset)
         }
     statements = dict(zip(record.attribute_ids, (item.statement for item in record.profile.attributes), strict=True))
-    lines = {n: ordered_curve(data, place, path, n) for n in whole.ns}
+    lines = {n: ordered_curve(data, position, path, n) for n in whole.ns}
     # The curve over all orders knows only tasks with a judged message: after one without, it stands where it stood.
-    judged = np.concatenate([[0], np.cumsum(data.draws[place].max(axis=0)[path] > 0)])
+    judged = np.concatenate([[0], np.cumsum(data.draws[position].max(axis=0)[path] > 0)])
     return OneUser(
         profile=profile,
         name=record.profile.name,
         order=order,
-        attributes=int(whole.attributes[place]),
-        steps=_steps(data, place, path, lines[max(whole.ns)], statements, words),
+        attributes=int(whole.attributes[position]),
+        steps=_steps(data, position, path, lines[max(whole.ns)], statements, contexts),
         curves=lines,
-        expected={n: whole.values[i, place, judged] for i, n in enumerate(whole.ns)},
+        expected={n: whole.values[i, position, judged] for i, n in enumerate(whole.ns)},
     )
 
 
 def _steps(
     data: FlowArrays,
-    place: int,
+    position: int,
     path: Ints,
     line: Floats,
     statements: dict[int, str],
-    words: dict[int, tuple[str, str]],
+    contexts: dict[int, tuple[str, str]],
 ) -> tuple[Step, ...]:
-    first = first_leaks(data, place, path)
-    here = exposed_of(data, place)
+    first = first_leaks(data, position, path)
+    here = exposed_of(data, position)
     names = data.names
-    made = []
+    steps = []
     for number, context in enumerate(path, start=1):
         new: Sequence[int] = first.attribute[first.leaked & (first.time == number)].tolist()
-        recipient, task = words[data.contexts[context]]
+        recipient, task = contexts[data.contexts[context]]
         leaks = tuple(
             NewLeak(
-                attribute=int(names.attribute[place, a]),
-                key=str(names.key[place, a]),
-                domain=str(names.domain[place, a]),
-                statement=statements[int(names.attribute[place, a])],
-                reveals=int(data.reveals[place, a, context]),
-                draws=int(data.draws[place, a, context]),
+                attribute=int(names.attribute[position, a]),
+                key=str(names.key[position, a]),
+                domain=str(names.domain[position, a]),
+                statement=statements[int(names.attribute[position, a])],
+                reveals=int(data.reveals[position, a, context]),
+                draws=int(data.draws[position, a, context]),
             )
             for a in new
         )
         private = int(here[:, context].sum())
-        judged, share = int(data.draws[place, :, context].max()), float(line[number])
-        made.append(Step(number, data.contexts[context], recipient, task, private, judged, share, leaks))
-    return tuple(made)
+        judged, share = int(data.draws[position, :, context].max()), float(line[number])
+        steps.append(Step(number, data.contexts[context], recipient, task, private, judged, share, leaks))
+    return tuple(steps)

@@ -25,12 +25,14 @@ def draw() -> None:
     )
     if chosen is None:
         return
-    flows, asked = chosen.flows, chosen.asked
-    found = accumulation(flows, asked)
+    flows, scope = chosen.flows, chosen.asked
+    accumulated = accumulation(flows, scope)
     with chosen.top:
-        page.head("Accumulation", _takeaway(asked, found, chosen.numbers.coverage), simulated=bool(asked.simulated))
+        page.head(
+            "Accumulation", _takeaway(scope, accumulated, chosen.numbers.coverage), simulated=bool(scope.simulated)
+        )
     caveats(chosen.numbers)
-    if asked.labelling is None or not found.curves.profiles:
+    if scope.labelling is None or not accumulated.curves.profiles:
         page.empty(
             "Nothing can accumulate here",
             "A curve takes attributes that are labelled inappropriate in some context, and judged messages there. "
@@ -38,53 +40,53 @@ def draw() -> None:
             lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
         )
         return
-    people = users(flows, asked)
-    samples, who, order, play = st.columns([4, 3, 3, 2], vertical_alignment="bottom")
+    people = users(flows, scope)
+    samples, whose, order, play = st.columns([4, 3, 3, 2], vertical_alignment="bottom")
     with samples:
-        ns = _samples(found)
-    with who:
+        ns = _samples(accumulated)
+    with whose:
         user = _user(people)
     with order:
         way, seed = _order(user is not None)
-    shown = one_user(flows, asked, user if user is not None else next(iter(people)), way, seed)
+    shown = one_user(flows, scope, user if user is not None else next(iter(people)), way, seed)
     with play:
-        draw_presenter(asked, shown)
+        draw_presenter(scope, shown)
     overlaid = shown if user is not None else None
-    draw_curves(flows, asked, found, ns, overlaid)
+    draw_curves(flows, scope, accumulated, ns, overlaid)
     left, right = st.columns(2, gap="medium")
     with left:
-        draw_hazard(asked, found, ns, overlaid)
+        draw_hazard(scope, accumulated, ns, overlaid)
     with right:
-        draw_first_leak(flows, asked, overlaid, way, seed, len(people))
+        draw_first_leak(flows, scope, overlaid, way, seed, len(people))
     if overlaid is not None:
-        draw_tasks(asked, overlaid)
+        draw_tasks(scope, overlaid)
 
 
-def _takeaway(asked: Scope, found: Accumulation, coverage: float) -> str:
+def _takeaway(scope: Scope, accumulated: Accumulation, coverage: float) -> str:
     missing = f" Only {percent(coverage)} of the responses are judged." if coverage < 0.99 else ""
-    if asked.labelling is None or not found.curves.profiles:
-        return f"{asked.run.name}: nothing can be measured yet."
-    n, most = max(found.curves.ns), found.most
-    half = found.half_way(n)
+    if scope.labelling is None or not accumulated.curves.profiles:
+        return f"{scope.run.name}: nothing can be measured yet."
+    n, most = max(accumulated.curves.ns), accumulated.most
+    half = accumulated.half_way(n)
     if half is None:
-        return f"{asked.run.name}: no private attribute was revealed in any of up to {most} tasks of a user.{missing}"
+        return f"{scope.run.name}: no private attribute was revealed in any of up to {most} tasks of a user.{missing}"
     text = (
-        f"{asked.run.name}: {percent(found.at(n, 1))} of a user's private attributes are revealed after one "
-        f"task, {percent(found.at(n, most))} after {'all' if most > 1 else 'the'} {most}, with {n} "
+        f"{scope.run.name}: {percent(accumulated.at(n, 1))} of a user's private attributes are revealed after one "
+        f"task, {percent(accumulated.at(n, most))} after {'all' if most > 1 else 'the'} {most}, with {n} "
         f"message{'s' if n > 1 else ''} a task"
     )
     late = f"; half of that after {count(half, 'task')}" if most > 1 else ""
     return f"{text}{late}.{missing}"
 
 
-def _samples(found: Accumulation) -> list[int]:
+def _samples(curves: Accumulation) -> list[int]:
     """Which n are drawn, as the URL says; all of them where it does not."""
-    every = list(found.curves.ns)
+    every = list(curves.curves.ns)
     if len(every) == 1:
         return every
     key = "accumulation.ns"
-    asked = [int(item) for item in (url.get("ns") or "").split(".") if item.isascii() and item.isdigit()]
-    st.session_state[key] = [n for n in every if n in asked] or every
+    wanted_ = [int(item) for item in (url.get("ns") or "").split(".") if item.isascii() and item.isdigit()]
+    st.session_state[key] = [n for n in every if n in wanted_] or every
 
     def changed() -> None:
         picked = sorted(st.session_state[key]) or every
@@ -103,12 +105,12 @@ def _samples(found: Accumulation) -> list[int]:
 
 def _user(people: dict[int, str]) -> int | None:
     key = "accumulation.user"
-    asked = url.get_int("user")
-    if asked is not None and asked not in people:
+    wanted_ = url.get_int("user")
+    if wanted_ is not None and wanted_ not in people:
         page.notice("The user of the link is not in this run (any more): nobody's order is drawn.")
-        asked = None
-    url.put(user=asked)
-    st.session_state[key] = asked if asked is not None else NOBODY
+        wanted_ = None
+    url.put(user=wanted_)
+    st.session_state[key] = wanted_ if wanted_ is not None else NOBODY
     names = {NOBODY: "nobody, all orders alike"} | people
     st.selectbox(
         "Tasks in the order of",
@@ -118,7 +120,7 @@ def _user(people: dict[int, str]) -> int | None:
         on_change=lambda: url.put(user=st.session_state[key] or None),
         help="Draws the curve of one user who meets the tasks in one order, beside the expectation over all orders.",
     )
-    return asked
+    return wanted_
 
 
 def _order(chosen: bool) -> tuple[Order, int]:

@@ -19,13 +19,13 @@ from cimemories.ui.safe import INAPPROPRIATE, MODEL
 HEIGHT, SMALL = 430, 300
 
 
-def draw_curves(flows: Flows, asked: Scope, found: Accumulation, ns: list[int], user: OneUser | None) -> None:
-    frame, most = found.frame(), max(ns)
-    even = list(baseline(flows, asked, most))
-    drawn = [*_means(frame, ns, "share", bands=True), _baseline(found, even, most)]
+def draw_curves(flows: Flows, scope: Scope, accumulated: Accumulation, ns: list[int], user: OneUser | None) -> None:
+    frame, most = accumulated.frame(), max(ns)
+    even = list(baseline(flows, scope, most))
+    lines = [*_means(frame, ns, "share", bands=True), _baseline(accumulated, even, most)]
     if user is not None:
         line = list(user.curves[most])
-        drawn.append(
+        lines.append(
             Line(
                 user.name,
                 range(len(line)),
@@ -36,18 +36,18 @@ def draw_curves(flows: Flows, asked: Scope, found: Accumulation, ns: list[int], 
                 end=f"X {shortened(user.name, 18)}",
             )
         )
-    growing = found.curves.growing()
+    growing = accumulated.curves.growing()
     first_end = int((growing < growing[0]).argmax()) - 1 if growing[-1] < growing[0] else None
-    title = _title(found, even[-1], most)
+    title = _title(accumulated, even[-1], most)
     fig = line_figure(
-        drawn,
+        lines,
         title=title,
-        subtitle=_counts(found),
+        subtitle=_counts(accumulated),
         x_title="tasks done",
         height=HEIGHT,
         mark=None if first_end is None else (first_end, "the first users have done all tasks "),
     )
-    key = f"accumulation.curves.{asked.run.id}"
+    key = f"accumulation.curves.{scope.run.id}"
     charts.show(fig, key=key, alt=f"{title}. Shares revealed over tasks done; the numbers are in the table.")
     frame = frame[frame["n"].isin(ns)]
     frame = frame.assign(independent=frame["tasks"].map(dict(enumerate(even))).where(frame["n"] == most))
@@ -57,17 +57,17 @@ def draw_curves(flows: Flows, asked: Scope, found: Accumulation, ns: list[int], 
         frame = frame.assign(one_user=mine)
     left, right = st.columns([8, 1])
     with left:
-        page.fold("The curves as a table", ":material/table:", "accumulation.box.curves", lambda: _table(frame, asked))
+        page.fold("The curves as a table", ":material/table:", "accumulation.box.curves", lambda: _table(frame, scope))
     with right:
         exports.buttons(
-            f"accumulation-{asked.run.id}", frame, fig=fig, key=key, simulated=bool(asked.simulated), about=about(asked)
+            f"accumulation-{scope.run.id}", frame, fig=fig, key=key, simulated=bool(scope.simulated), about=about(scope)
         )
 
 
-def draw_hazard(asked: Scope, found: Accumulation, ns: list[int], user: OneUser | None) -> None:
+def draw_hazard(scope: Scope, accumulated: Accumulation, ns: list[int], user: OneUser | None) -> None:
     """h(k): of what was still private, the share that the k-th task reveals."""
-    frame, most = found.frame(), max(ns)
-    drawn = _means(frame, ns, "hazard")
+    frame, most = accumulated.frame(), max(ns)
+    lines = _means(frame, ns, "hazard")
     last = frame[(frame["n"] == most) & (frame["tasks"] > 0)]["hazard"].dropna()
     title = "Hazard: no task reveals anything"
     if last.any():
@@ -77,81 +77,82 @@ def draw_hazard(asked: Scope, found: Accumulation, ns: list[int], user: OneUser 
     frame = frame[frame["n"].isin(ns)][["n", "tasks", "hazard", "growing", "profiles"]]
     if user is not None:
         own = hazard(user.curves[most])
-        drawn.append(Line(user.name, range(1, len(own)), list(own[1:]), INAPPROPRIATE, dash="dot", width=1.5))
+        lines.append(Line(user.name, range(1, len(own)), list(own[1:]), INAPPROPRIATE, dash="dot", width=1.5))
     fig = line_figure(
-        drawn,
+        lines,
         title=title,
-        subtitle=f"share of the attributes still private that the k-th task reveals, {_people(found)}",
+        subtitle=f"share of the attributes still private that the k-th task reveals, {_people(accumulated)}",
         x_title="task",
         height=SMALL,
     )
-    key = f"accumulation.hazard.{asked.run.id}"
+    key = f"accumulation.hazard.{scope.run.id}"
     charts.show(fig, key=key, alt=f"{title}. The hazard over tasks; the numbers are in the table of the curves.")
     exports.buttons(
-        f"hazard-{asked.run.id}", frame, fig=fig, key=key, simulated=bool(asked.simulated), about=about(asked)
+        f"hazard-{scope.run.id}", frame, fig=fig, key=key, simulated=bool(scope.simulated), about=about(scope)
     )
 
 
-def about(asked: Scope) -> dict[str, object]:
+def about(scope: Scope) -> dict[str, object]:
     """What the numbers of this page rest on, for exports."""
     return {
-        "run": asked.run.id,
-        "model": asked.run.model,
-        "dataset": asked.dataset_name,
-        "labels": asked.labels_text,
-        "judge": asked.judge_text,
+        "run": scope.run.id,
+        "model": scope.run.model,
+        "dataset": scope.dataset_name,
+        "labels": scope.labels_text,
+        "judge": scope.judge_text,
         "identifiers": "exact",
     }
 
 
 def _means(frame: pd.DataFrame, ns: list[int], column: str, *, bands: bool = False) -> list[Line]:
-    made = []
-    for place, n in enumerate(ns):
+    means = []
+    for position, n in enumerate(ns):
         part = frame[frame["n"] == n]
         part = part[part["tasks"] > 0] if column == "hazard" else part
         value, low, high = (part[name].tolist() for name in (column, "low", "high"))
-        made.append(
+        means.append(
             Line(
                 f"n = {n}",
                 part["tasks"].tolist(),
                 value,
-                shade(place, len(ns)),
+                shade(position, len(ns)),
                 low=low if bands else (),
                 high=high if bands else (),
                 end=f"n = {n}, {percent(value[-1])}" if bands else f"n = {n}",
                 note=[f"[{a * 100:.1f}, {b * 100:.1f}]" for a, b in zip(low, high, strict=True)] if bands else (),
             )
         )
-    return made
+    return means
 
 
-def _baseline(found: Accumulation, even: list[float], n: int) -> Line:
+def _baseline(accumulated: Accumulation, even: list[float], n: int) -> Line:
     return Line(
         f"independent, n = {n}", range(len(even)), even, GREY, dash="dash", width=1.8, end=f"independent, n = {n}"
     )
 
 
-def _title(found: Accumulation, even: float, n: int) -> str:
-    end = found.at(n, found.most)
-    title = f"After {found.most} tasks {percent(end)} are revealed at n = {n}"
+def _title(accumulated: Accumulation, even: float, n: int) -> str:
+    end = accumulated.at(n, accumulated.most)
+    title = f"After {accumulated.most} tasks {percent(end)} are revealed at n = {n}"
     if not end:
-        return f"After {found.most} tasks nothing private is revealed"
+        return f"After {accumulated.most} tasks nothing private is revealed"
     return f"{title}; if leaks did not repeat themselves it would be {percent(even)}"
 
 
-def _counts(found: Accumulation) -> str:
+def _counts(accumulated: Accumulation) -> str:
     return (
-        f"share of {count(found.attributes)} private attributes (inappropriate somewhere) of {_people(found)}, "
-        f"{count(found.flows)} flows, all orders of tasks alike; 95 % band over "
-        f"{'users' if found.curves.profiles >= 5 else 'attributes (too few users)'}"
+        f"share of {count(accumulated.attributes)} private attributes (inappropriate somewhere) of "
+        f"{_people(accumulated)}, "
+        f"{count(accumulated.flows)} flows, all orders of tasks alike; 95 % band over "
+        f"{'users' if accumulated.curves.profiles >= 5 else 'attributes (too few users)'}"
     )
 
 
-def _people(found: Accumulation) -> str:
-    return count(found.curves.profiles, "user")
+def _people(accumulated: Accumulation) -> str:
+    return count(accumulated.curves.profiles, "user")
 
 
-def _table(frame: pd.DataFrame, asked: Scope) -> None:
+def _table(frame: pd.DataFrame, scope: Scope) -> None:
     columns: dict[str, tables.Column | tuple[tables.Column, str]] = {
         "n": ("number", "n"),
         "tasks": ("count", "Tasks done"),
@@ -165,7 +166,7 @@ def _table(frame: pd.DataFrame, asked: Scope) -> None:
         "profiles": ("count", "Users"),
     }
     shown = {name: kind for name, kind in columns.items() if name in frame.columns}
-    tables.table(frame, key=f"accumulation.table.{asked.run.id}", columns=shown, alt="The curves, one row a point")
+    tables.table(frame, key=f"accumulation.table.{scope.run.id}", columns=shown, alt="The curves, one row a point")
 
 
 # ---- accumulation first
@@ -177,68 +178,68 @@ CLOCKS = {Clock.TASKS: "tasks done", Clock.EXPOSURES: "tasks where it is private
 SHORT = {Clock.TASKS: "all tasks", Clock.EXPOSURES: "where private"}
 
 
-def draw_first_leak(flows: Flows, asked: Scope, user: OneUser | None, way: Order, seed: int, people: int) -> None:
+def draw_first_leak(flows: Flows, scope: Scope, user: OneUser | None, way: Order, seed: int, people: int) -> None:
     chart, (way_of_counting, table, export) = st.container(), st.columns([4, 3, 2], vertical_alignment="bottom")
     with way_of_counting:
         clock = _clock()
-    found = first_leak(flows, asked, user.profile if user else None, way, seed, clock)
+    survived = first_leak(flows, scope, user.profile if user else None, way, seed, clock)
     whose = f"of {user.name}" if user else f"of {count(people, 'user')}"
-    title = _first_title(found)
+    title = _first_title(survived)
     fig = line_figure(
         [
             Line(
                 "still private",
-                found.times.tolist(),
-                found.silent.tolist(),
+                survived.times.tolist(),
+                survived.silent.tolist(),
                 INAPPROPRIATE if user else MODEL,
-                low=found.low.tolist(),
-                high=found.high.tolist(),
+                low=survived.low.tolist(),
+                high=survived.high.tolist(),
                 steps=True,
-                end=percent(float(found.silent[-1])),
+                end=percent(float(survived.silent[-1])),
                 note=[
                     f"[{100 * a:.1f}, {100 * b:.1f}], {number} at risk"
-                    for a, b, number in zip(found.low, found.high, found.at_risk, strict=True)
+                    for a, b, number in zip(survived.low, survived.high, survived.at_risk, strict=True)
                 ],
             )
         ],
         title=title,
         subtitle=(
-            f"Kaplan-Meier, {count(found.attributes)} attributes {whose}, {count(found.leaked)} leak; "
+            f"Kaplan-Meier, {count(survived.attributes)} attributes {whose}, {count(survived.leaked)} leak; "
             "any message of a task; band: attributes taken as independent"
         ),
         x_title=CLOCKS[clock],
         height=SMALL,
         most=1.0,
     )
-    key = f"accumulation.first.{asked.run.id}"
+    key = f"accumulation.first.{scope.run.id}"
     with chart:
         charts.show(fig, key=key, alt=f"{title}. A falling line of steps; the numbers are in the table.")
     frame = pd.DataFrame(
         {
-            "time": found.times,
-            "private": found.silent,
-            "low": found.low,
-            "high": found.high,
-            "at_risk": found.at_risk,
+            "time": survived.times,
+            "private": survived.silent,
+            "low": survived.low,
+            "high": survived.high,
+            "at_risk": survived.at_risk,
         }
     )
     with table:
-        page.fold("As a table", ":material/table:", "accumulation.box.first", lambda: _first_table(frame, asked, clock))
+        page.fold("As a table", ":material/table:", "accumulation.box.first", lambda: _first_table(frame, scope, clock))
     with export:
         exports.buttons(
-            f"first-leak-{asked.run.id}",
+            f"first-leak-{scope.run.id}",
             frame.assign(clock=str(clock), order=str(way), user=user.name if user else ""),
             fig=fig,
             key=key,
-            simulated=bool(asked.simulated),
-            about=about(asked),
+            simulated=bool(scope.simulated),
+            about=about(scope),
         )
 
 
 def _clock() -> Clock:
     key = "accumulation.clock"
-    asked = url.get("clock")
-    st.session_state[key] = Clock(asked) if asked in set(Clock) else Clock.TASKS
+    scope = url.get("clock")
+    st.session_state[key] = Clock(scope) if scope in set(Clock) else Clock.TASKS
 
     def changed() -> None:
         url.put(clock=None if st.session_state[key] == Clock.TASKS else st.session_state[key])
@@ -254,21 +255,21 @@ def _clock() -> Clock:
     return Clock(st.session_state[key] or Clock.TASKS)
 
 
-def _first_title(found: Survival) -> str:
-    if not found.leaked:
+def _first_title(survival: Survival) -> str:
+    if not survival.leaked:
         return "No attribute leaks at any time"
-    after = found.median if found.median is not None else int(found.times[-1])
+    after = survival.median if survival.median is not None else int(survival.times[-1])
     tasks = count(after, "task")
-    tasks += " where they are private" if found.clock == Clock.EXPOSURES else ""
-    if found.median is not None:
+    tasks += " where they are private" if survival.clock == Clock.EXPOSURES else ""
+    if survival.median is not None:
         return f"Half of the attributes have leaked after {tasks}"
-    return f"{percent(float(found.silent[-1]))} of the attributes are still private after {tasks}"
+    return f"{percent(float(survival.silent[-1]))} of the attributes are still private after {tasks}"
 
 
-def _first_table(frame: pd.DataFrame, asked: Scope, clock: Clock) -> None:
+def _first_table(frame: pd.DataFrame, scope: Scope, clock: Clock) -> None:
     tables.table(
         frame,
-        key=f"accumulation.first.table.{asked.run.id}.{clock}",
+        key=f"accumulation.first.table.{scope.run.id}.{clock}",
         columns={
             "time": ("count", "After"),
             "private": ("percent", "Still private"),
@@ -285,7 +286,7 @@ def _first_table(frame: pd.DataFrame, asked: Scope, clock: Clock) -> None:
 # Part of the Accumulation page: the tasks of one user as a table, and presenter's mode.
 
 
-def draw_presenter(asked: Scope, user: OneUser) -> None:
+def draw_presenter(scope: Scope, user: OneUser) -> None:
     """The button that begins, or the presentation itself where the URL says so; in the URL while it is open."""
     most = max(user.curves)
     slides = [
@@ -306,8 +307,8 @@ def draw_presenter(asked: Scope, user: OneUser) -> None:
         )
         for step in user.steps
     ]
-    key = f"accumulation.presenter.{asked.run.id}.{user.profile}"
-    show = Show(user.name, asked.run.name, user.attributes, most, slides, "simulated" if asked.simulated else "")
+    key = f"accumulation.presenter.{scope.run.id}.{user.profile}"
+    show = Show(user.name, scope.run.name, user.attributes, most, slides, "simulated" if scope.simulated else "")
     begun = presenter.presenter(show, key=key, open_at=url.get_int("present"))
     if begun is not None:
         url.put(present=0 if begun else None)
@@ -315,7 +316,7 @@ def draw_presenter(asked: Scope, user: OneUser) -> None:
             url.put(user=user.profile)
 
 
-def draw_tasks(asked: Scope, user: OneUser) -> None:
+def draw_tasks(scope: Scope, user: OneUser) -> None:
     frame = user.frame()
     most = max(user.curves)
     safe.heading(f"{user.name}: {user.leaked} of {user.attributes} private attributes leak in {len(user.steps)} tasks")
@@ -323,7 +324,7 @@ def draw_tasks(asked: Scope, user: OneUser) -> None:
     shown.index = pd.Index([f"{user.profile}.{step.context}" for step in user.steps])
     picked = tables.table(
         shown,
-        key=f"accumulation.tasks.{asked.run.id}",
+        key=f"accumulation.tasks.{scope.run.id}",
         columns={
             "task": ("count", "Task"),
             "recipient": ("text", "Recipient"),
@@ -343,19 +344,19 @@ def draw_tasks(asked: Scope, user: OneUser) -> None:
         safe.inline("Choose a row to read the messages of the task.", muted=True)
     with right:
         exports.buttons(
-            f"tasks-{asked.run.id}-{user.profile}",
+            f"tasks-{scope.run.id}-{user.profile}",
             frame.assign(user=user.name, order=str(user.order)),
             fig=None,
-            key=f"accumulation.tasks.{asked.run.id}.{user.profile}",
-            simulated=bool(asked.simulated),
-            about=about(asked),
+            key=f"accumulation.tasks.{scope.run.id}.{user.profile}",
+            simulated=bool(scope.simulated),
+            about=about(scope),
         )
     if picked is not None:
         step = user.steps[picked]
         first = step.leaks[0].attribute if step.leaks else None
         url.go(
             "leaks",
-            run=asked.run.id,
+            run=scope.run.id,
             judge=url.get("judge"),
             profile=user.profile,
             context=step.context,

@@ -42,25 +42,25 @@ def draw() -> None:
     )
     if chosen is None:
         return
-    flows, asked = chosen.flows, chosen.asked
+    flows, scope = chosen.flows, chosen.asked
     with chosen.columns[0]:
-        n = heatmaps_controls.samples(asked)
+        n = heatmaps_controls.samples(scope)
     notes: list[str] = []
     with chosen.columns[1]:
-        view = heatmaps_controls.view(_others(flows, asked), notes)
+        view = heatmaps_controls.view(_others(flows, scope), notes)
     for note in notes:
         page.notice(note)
-    whole = heatmap.grid(flows, asked, view.rows, view.columns, n)
-    kin = asked.labelling and headline.family_warning(asked.labelling.model, asked.run.model)
-    if kin:
-        page.notice(f"{kin[0].upper()}{kin[1:]}.")
+    whole = heatmap.grid(flows, scope, view.rows, view.columns, n)
+    warning = scope.labelling and headline.family_warning(scope.labelling.model, scope.run.model)
+    if warning:
+        page.notice(f"{warning[0].upper()}{warning[1:]}.")
     caveats(chosen.numbers)
-    said = heatmaps_controls.takeaway(asked, whole, heatmap.worst(whole), chosen.numbers)
-    if asked.labelling is not None and not whole.empty:
-        _maps(chosen, view, whole, said)
+    takeaway = heatmaps_controls.takeaway(scope, whole, heatmap.worst(whole), chosen.numbers)
+    if scope.labelling is not None and not whole.empty:
+        _maps(chosen, view, whole, takeaway)
         return
     with chosen.top:
-        page.head("Heatmaps", said, simulated=bool(asked.simulated))
+        page.head("Heatmaps", takeaway, simulated=bool(scope.simulated))
     page.empty(
         "No labelled flow to show",
         "A cell needs pairs with a consensus in retained contexts: label the dataset, or wait for judgements.",
@@ -68,56 +68,56 @@ def draw() -> None:
     )
 
 
-def _others(flows: Flows, asked: Scope) -> dict[str, str]:
+def _others(flows: Flows, scope: Scope) -> dict[str, str]:
     """Names of the other runs of the same dataset, the newest first."""
     with flows.store.read() as connection:
-        names = runs.names(connection, asked.run.dataset)
-    return {run_id: name for run_id, name in reversed(names.items()) if run_id != asked.run.id}
+        names = runs.names(connection, scope.run.dataset)
+    return {run_id: name for run_id, name in reversed(names.items()) if run_id != scope.run.id}
 
 
-def _maps(chosen: RunScope, view: View, whole: Grid, said: str) -> None:
+def _maps(chosen: RunScope, view: View, whole: Grid, takeaway: str) -> None:
     """The maps and what is under them. said: what the head says of one run."""
-    flows, asked = chosen.flows, chosen.asked
+    flows, scope = chosen.flows, chosen.asked
     few = most_leaked(whole, heatmaps_controls.most(whole, view.rows))
-    found, frame = ordered(few, view.row_order, view.column_order), heatmap.as_frame(whole)
+    shown, frame = ordered(few, view.row_order, view.column_order), heatmap.as_frame(whole)
     about: dict[str, object] = {
-        "run": asked.run.id,
-        "labels": f"{asked.labelling.id if asked.labelling else ''}, {asked.labels_text}",
-        "judge": asked.judge_text,
+        "run": scope.run.id,
+        "labels": f"{scope.labelling.id if scope.labelling else ''}, {scope.labels_text}",
+        "judge": scope.judge_text,
         "n": whole.n,
     }
-    other, both = _against(flows, asked, view), None
+    other, both = _against(flows, scope, view), None
     if other is not None:
         second = heatmap.grid(flows, other, view.rows, view.columns, whole.n)
         both = ordered_difference(difference(few, second), view.row_order, view.column_order)
-        found, frame = both.first, difference_frame(difference(whole, second))
+        shown, frame = both.first, difference_frame(difference(whole, second))
         about |= {"compared with": other.run.id, "judge of that": other.judge_text}
-    simulated = bool(asked.simulated or (other and other.simulated))
-    words = _words(asked, other, view, found, both)
-    place = charts.clicked_cell(KEY, len(found.rows), len(found.columns)) or heatmaps_controls.cell(found)
-    if place is not None:
-        heatmaps_controls.put_cell(found, place)
+    simulated = bool(scope.simulated or (other and other.simulated))
+    texts = _words(scope, other, view, shown, both)
+    selected = charts.clicked_cell(KEY, len(shown.rows), len(shown.columns)) or heatmaps_controls.cell(shown)
+    if selected is not None:
+        heatmaps_controls.put_cell(shown, selected)
     with chosen.top:  # after the address is what it will be, and before the chart, which takes the browser a while
-        page.head("Heatmaps", said if both is None else f"{words[0]}.", simulated=simulated)
+        page.head("Heatmaps", takeaway if both is None else f"{texts[0]}.", simulated=simulated)
     # A click changes nothing about the figure, and it takes longer to make than all the rest.
-    drawing = ("heatmap drawing", asked.version, other and other.version, view, found.n, len(found.rows), words)
-    fig, read = flows.cached(drawing, lambda: _figure(view, found, both, words))
-    alt = f"{words[0]}. {words[1]}. The same numbers are in the table below."
-    charts.show_heatmap(fig, read, key=KEY, alt=alt, selected=place)
-    exports.buttons(f"heatmap-{asked.run.id}", frame, fig=fig, key="heatmaps.export", simulated=simulated, about=about)
-    if place is not None:
-        heatmaps_controls.draw(flows, asked, found, place, other, about)
+    drawing = ("heatmap drawing", scope.version, other and other.version, view, shown.n, len(shown.rows), texts)
+    fig, read = flows.cached(drawing, lambda: _figure(view, shown, both, texts))
+    alt = f"{texts[0]}. {texts[1]}. The same numbers are in the table below."
+    charts.show_heatmap(fig, read, key=KEY, alt=alt, selected=selected)
+    exports.buttons(f"heatmap-{scope.run.id}", frame, fig=fig, key="heatmaps.export", simulated=simulated, about=about)
+    if selected is not None:
+        heatmaps_controls.draw(flows, scope, shown, selected, other, about)
     else:
         page.notice("Click a cell to see the flows behind it: which attribute, of whom, in how many samples.")
-    page.fold("All cells as a table", ":material/table:", "heatmaps.box.table", lambda: _twin(frame, view, found.n))
+    page.fold("All cells as a table", ":material/table:", "heatmaps.box.table", lambda: _twin(frame, view, shown.n))
 
 
-def _against(flows: Flows, asked: Scope, view: View) -> Scope | None:
+def _against(flows: Flows, scope: Scope, view: View) -> Scope | None:
     """The run to set this one against; None where none is asked for, or it has nothing to show yet."""
     if view.against is None:
         return None
     try:
-        other, note = as_first(flows, asked, view.against)
+        other, note = as_first(flows, scope, view.against)
     except StoreError as problem:
         page.error("There is no difference to show.", str(problem))
         return None
@@ -126,20 +126,20 @@ def _against(flows: Flows, asked: Scope, view: View) -> Scope | None:
     return other
 
 
-def _words(asked: Scope, other: Scope | None, view: View, found: Grid, both: Difference | None) -> tuple[str, str]:
+def _words(scope: Scope, other: Scope | None, view: View, shown: Grid, both: Difference | None) -> tuple[str, str]:
     """Title and subtitle."""
     if both is not None and other is not None:
-        told = COMPLETENESS if view.measure == COMPLETENESS else VIOLATION
-        title = heatmaps_controls.changed(both, asked.run.name, other.run.name, told)
+        measure = COMPLETENESS if view.measure == COMPLETENESS else VIOLATION
+        title = heatmaps_controls.changed(both, scope.run.name, other.run.name, measure)
         return title, heatmaps_controls.pairs_of_both(both, other.run.name)
     if view.measure == COMPLETENESS:
-        title = heatmaps_controls.completeness_title(found, heatmap.least_complete(found))
+        title = heatmaps_controls.completeness_title(shown, heatmap.least_complete(shown))
     else:
-        title = heatmaps_controls.maps_title(found, heatmap.worst(found))
-    return title, heatmaps_controls.subtitle(found)
+        title = heatmaps_controls.maps_title(shown, heatmap.worst(shown))
+    return title, heatmaps_controls.subtitle(shown)
 
 
-def _figure(view: View, found: Grid, both: Difference | None, words: tuple[str, str]) -> tuple[go.Figure, Tooltips]:
+def _figure(view: View, shown: Grid, both: Difference | None, texts: tuple[str, str]) -> tuple[go.Figure, Tooltips]:
     """The chart, and what the pointer reads in it."""
     maps = []
     for measure in (VIOLATION, COMPLETENESS):
@@ -147,17 +147,17 @@ def _figure(view: View, found: Grid, both: Difference | None, words: tuple[str, 
             continue
         parts = [
             MapPart(getattr(part, measure), getattr(part, f"{measure}_pairs"))
-            for part in ((found,) if both is None else (both.second, both.first))
+            for part in ((shown,) if both is None else (both.second, both.first))
         ]
         unit = "inappropriate pairs" if measure == VIOLATION else "necessary pairs"
-        name = f"Violation@{found.n}" if measure == VIOLATION else "Completeness"
+        name = f"Violation@{shown.n}" if measure == VIOLATION else "Completeness"
         top = 1.0 if measure == COMPLETENESS else None
         if both is None:
             maps.append(Map(name, unit, parts[0], maximum=top))
         else:
             maps.append(Map(f"{name}, difference", unit, parts[0], before=parts[1]))
-    rows, columns = (Side(side.names, side.titles) for side in (found.rows, found.columns))
-    fig = heatmap_figure(maps, rows, columns, title=words[0], subtitle=words[1])
+    rows, columns = (Side(side.names, side.titles) for side in (shown.rows, shown.columns))
+    fig = heatmap_figure(maps, rows, columns, title=texts[0], subtitle=texts[1])
     return fig, tooltips(maps, rows, columns)
 
 
@@ -168,11 +168,11 @@ def _twin(frame: pd.DataFrame, view: View, n: int) -> None:
     }
     for measure, unit in ((VIOLATION, "Inappropriate pairs"), (COMPLETENESS, "Necessary pairs")):
         name = f"{measure.capitalize()}@{n}" if measure == VIOLATION else measure.capitalize()
-        for end, said in (("", ""), ("_first", " before"), ("_second", " after"), ("_difference", ", difference")):
+        for end, ending in (("", ""), ("_first", " before"), ("_second", " after"), ("_difference", ", difference")):
             if f"{measure}{end}" in frame:
-                sides[f"{measure}{end}"] = ("percent", f"{name}{said}")
+                sides[f"{measure}{end}"] = ("percent", f"{name}{ending}")
             if f"{measure}_pairs{end}" in frame:
-                sides[f"{measure}_pairs{end}"] = ("count", f"{unit}{said}")
+                sides[f"{measure}_pairs{end}"] = ("count", f"{unit}{ending}")
     tables.table(frame, key="heatmaps.table", columns=sides, alt="All cells of the maps")
 
 

@@ -23,19 +23,19 @@ from cimemories.ui.tables import Column
 
 
 def draw(
-    flows: Flows, asked: Scope, found: Grid, place: tuple[int, int], other: Scope | None, about: dict[str, object]
+    flows: Flows, scope: Scope, grid: Grid, selected: tuple[int, int], other: Scope | None, about: dict[str, object]
 ) -> None:
     """The flows of one cell; with another run, in how many samples each of the two reveals them."""
-    row, column = place
-    cell = {found.rows.by: found.rows.ids[row], found.columns.by: found.columns.ids[column]}
-    name = f"{found.rows.names[row]} to {found.columns.titles[column]}"
-    if not found.columns.by.of_context or found.rows.by.of_context:
-        name = f"{found.rows.titles[row]}, {found.columns.titles[column]}"
+    row, column = selected
+    cell = {grid.rows.by: grid.rows.ids[row], grid.columns.by: grid.columns.ids[column]}
+    name = f"{grid.rows.names[row]} to {grid.columns.titles[column]}"
+    if not grid.columns.by.of_context or grid.rows.by.of_context:
+        name = f"{grid.rows.titles[row]}, {grid.columns.titles[column]}"
     left, right = st.columns([8, 1], vertical_alignment="bottom")
     with left:
         safe.heading(name)
     frame = (
-        cell_flows(flows, asked, cell, found.n) if other is None else flows_of_both(flows, asked, other, cell, found.n)
+        cell_flows(flows, scope, cell, grid.n) if other is None else flows_of_both(flows, scope, other, cell, grid.n)
     )
     if frame.empty:
         page.notice("No labelled flow in this cell: its attributes are ambiguous here, or only sign the message.")
@@ -52,17 +52,17 @@ def draw(
     shown.index = pd.Index([f"{a}.{c}" for a, c in zip(shown["attribute"], shown["context"], strict=True)])
     with right:
         exports.buttons(
-            f"cell-{asked.run.id}",
+            f"cell-{scope.run.id}",
             shown.drop(columns=["profile", "attribute", "context"]),
             fig=None,
             key="heatmaps.cell.export",
-            simulated=bool(asked.simulated or (other and other.simulated)),
+            simulated=bool(scope.simulated or (other and other.simulated)),
             about=about,
         )
-    safe.inline(_counts(found, place), muted=True)
+    safe.inline(_counts(grid, selected), muted=True)
     picked = tables.table(
         shown,
-        key=f"heatmaps.cell.{asked.run.id}.{'.'.join(cell.values())}",
+        key=f"heatmaps.cell.{scope.run.id}.{'.'.join(cell.values())}",
         columns=columns
         | {
             "key": ("text", "Attribute"),
@@ -80,7 +80,7 @@ def draw(
         leaked_more = other is not None and bool(flow["more_in_other"])
         url.go(
             "leaks",
-            run=other.run.id if other is not None and leaked_more else asked.run.id,
+            run=other.run.id if other is not None and leaked_more else scope.run.id,
             judge=None if leaked_more else url.get("judge"),
             profile=int(flow["profile"]),
             context=int(flow["context"]),
@@ -96,16 +96,16 @@ def _revealed(reveals: pd.Series, draws: pd.Series) -> list[str]:
     return ["" if pd.isna(n) else f"{int(r)} of {int(n)}" for r, n in zip(reveals, draws, strict=True)]
 
 
-def _counts(found: Grid, place: tuple[int, int]) -> str:
-    wrong, needed = int(found.violation_pairs[place]), int(found.completeness_pairs[place])
-    said = []
+def _counts(grid: Grid, selected: tuple[int, int]) -> str:
+    wrong, needed = int(grid.violation_pairs[selected]), int(grid.completeness_pairs[selected])
+    parts = []
     if wrong:
-        share = percent(float(found.violation[place]))
-        said.append(f"violation@{found.n} {share} of {count(wrong)} inappropriate pairs")
+        share = percent(float(grid.violation[selected]))
+        parts.append(f"violation@{grid.n} {share} of {count(wrong)} inappropriate pairs")
     if needed:
-        share = percent(float(found.completeness[place]))
-        said.append(f"completeness {share} of {count(needed)} necessary pairs")
-    text = ", ".join(said) or "no pair that counts"
+        share = percent(float(grid.completeness[selected]))
+        parts.append(f"completeness {share} of {count(needed)} necessary pairs")
+    text = ", ".join(parts) or "no pair that counts"
     return f"{text[0].upper()}{text[1:]}."
 
 
@@ -134,24 +134,24 @@ PLURAL = {
 }
 
 
-def where(found: Grid, row: str, column: str) -> str:
+def where(grid: Grid, row: str, column: str) -> str:
     """'in finance to landlord'."""
-    return f"{PHRASE[found.rows.by].format(row)} {PHRASE[found.columns.by].format(column)}"
+    return f"{PHRASE[grid.rows.by].format(row)} {PHRASE[grid.columns.by].format(column)}"
 
 
-def takeaway(asked: Scope, found: Grid, most: WorstCell | None, numbers: Headline) -> str:
+def takeaway(scope: Scope, grid: Grid, most: WorstCell | None, numbers: Headline) -> str:
     """The sentence of the head."""
-    if asked.labelling is None or most is None:
-        return f"{asked.run.name}: nothing can be measured yet."
-    share, complete = percent(numbers.violation[found.n]), percent(numbers.completeness)
+    if scope.labelling is None or most is None:
+        return f"{scope.run.name}: nothing can be measured yet."
+    share, complete = percent(numbers.violation[grid.n]), percent(numbers.completeness)
     leaked = "nothing inappropriate was revealed"
     if most.share:
         leaked = (
-            f"most leaked pairs {where(found, most.row, most.column)} "
+            f"most leaked pairs {where(grid, most.row, most.column)} "
             f"({percent(most.share)} of {count(most.pairs)} inappropriate pairs)"
         )
     text = (
-        f"{asked.run.name}: violation@{found.n} {share} of {count(numbers.attributes)} attributes, "
+        f"{scope.run.name}: violation@{grid.n} {share} of {count(numbers.attributes)} attributes, "
         f"completeness {complete}; {leaked}."
     )
     if numbers.coverage < 0.99:
@@ -159,59 +159,59 @@ def takeaway(asked: Scope, found: Grid, most: WorstCell | None, numbers: Headlin
     return text
 
 
-def maps_title(found: Grid, most: WorstCell | None) -> str:
+def maps_title(grid: Grid, most: WorstCell | None) -> str:
     """The title of the maps of one run."""
     if most is None or not most.share:
-        return f"Violation@{found.n}: nothing inappropriate was revealed"
-    return f"Violation@{found.n}: most leaked pairs {where(found, most.row, most.column)}"
+        return f"Violation@{grid.n}: nothing inappropriate was revealed"
+    return f"Violation@{grid.n}: most leaked pairs {where(grid, most.row, most.column)}"
 
 
-def completeness_title(found: Grid, least: WorstCell | None) -> str:
+def completeness_title(grid: Grid, least: WorstCell | None) -> str:
     """The same where completeness alone is shown."""
     if least is None:
         return "Completeness: nothing was necessary"
-    place = where(found, least.row, least.column)
-    return f"Completeness: most is left out {place} ({percent(least.share)} of {count(least.pairs)} pairs)"
+    where_ = where(grid, least.row, least.column)
+    return f"Completeness: most is left out {where_} ({percent(least.share)} of {count(least.pairs)} pairs)"
 
 
-def subtitle(found: Grid) -> str:
+def subtitle(grid: Grid) -> str:
     """What the maps rest on."""
-    wrong, needed = found.violation_pairs.sum(), found.completeness_pairs.sum()
+    wrong, needed = grid.violation_pairs.sum(), grid.completeness_pairs.sum()
     return (
-        f"{count(wrong)} inappropriate and {count(needed)} necessary pairs, {_sides_text(found)}; hatched: no such pair"
+        f"{count(wrong)} inappropriate and {count(needed)} necessary pairs, {_sides_text(grid)}; hatched: no such pair"
     )
 
 
-def changed(found: Difference, first: str, second: str, measure: str) -> str:
+def changed(difference: Difference, first: str, second: str, measure: str) -> str:
     """'B leaks more than A in 34 of 120 cells, less in 12; most in finance to landlord (+40.0 points)'."""
-    change: Change = found.change(measure)
-    told = "leaks" if measure == "violation" else "conveys"
+    change: Change = difference.change(measure)
+    measure = "leaks" if measure == "violation" else "conveys"
     if not change.cells:
         return f"{second} and {first} have no cell in common"
     text = (
-        f"{second} {told} more than {first} in {count(change.higher)} of {count(change.cells)} cells, "
+        f"{second} {measure} more than {first} in {count(change.higher)} of {count(change.cells)} cells, "
         f"less in {count(change.lower)}"
     )
     if change.points:
-        text += f"; most {where(found.first, change.row, change.column)} ({change.points:+.1f} points)"
+        text += f"; most {where(difference.first, change.row, change.column)} ({change.points:+.1f} points)"
     return text
 
 
-def pairs_of_both(found: Difference, second: str) -> str:
+def pairs_of_both(difference: Difference, second: str) -> str:
     """What the colours of a difference mean, and what it rests on."""
     numbers = [
         f"{count(part.violation_pairs.sum())} inappropriate and {count(part.completeness_pairs.sum())} necessary pairs"
-        for part in (found.first, found.second)
+        for part in (difference.first, difference.second)
     ]
-    counted = f"{numbers[0]} in each" if found.same_pairs else f"{numbers[0]} before, {numbers[1]} after"
+    counted = f"{numbers[0]} in each" if difference.same_pairs else f"{numbers[0]} before, {numbers[1]} after"
     return (
-        f"orange (+): {second} higher, blue (-): lower; {counted}, {_sides_text(found.first)}; "
+        f"orange (+): {second} higher, blue (-): lower; {counted}, {_sides_text(difference.first)}; "
         "hatched: no such pair in one run"
     )
 
 
-def _sides_text(found: Grid) -> str:
-    return f"{count(len(found.rows))} {PLURAL[found.rows.by]} by {count(len(found.columns))} {PLURAL[found.columns.by]}"
+def _sides_text(grid: Grid) -> str:
+    return f"{count(len(grid.rows))} {PLURAL[grid.rows.by]} by {count(len(grid.columns))} {PLURAL[grid.columns.by]}"
 
 
 # ---- heatmaps controls
@@ -262,9 +262,9 @@ class View:
     against: str | None
 
 
-def samples(asked: Scope) -> int:
+def samples(scope: Scope) -> int:
     """n of violation@n, by a slider where there is a choice."""
-    most = asked.run.samples
+    most = scope.run.samples
     if most == 1:
         return 1
     chosen = url.get_int("n") or int(url.remembered("n") or most)
@@ -293,7 +293,7 @@ def view(others: Mapping[str, str], notes: list[str]) -> View:
     as the maps. others: names by id of the runs that this one can be set against. notes: gets what has to be said of
     the link."""
     rows, columns = _sides()
-    orders = {str(order): words for order, words in ORDERS.items()}
+    orders = {str(order): text for order, text in ORDERS.items()}
     named = {NOBODY: "no other run"} | {key: f"{name} ({key})" for key, name in others.items()}
     with st.popover(
         safe.plain_label(_said(rows, columns, named)),
@@ -307,13 +307,13 @@ def view(others: Mapping[str, str], notes: list[str]) -> View:
         with left:
             rows = By(_choice("Rows", {k: v for k, v in sides.items() if k != columns}, "rows", rows, By.DOMAIN, notes))
         with right:
-            across = {k: v for k, v in sides.items() if k != rows}
-            columns = By(_choice("Columns", across, "columns", columns, By.CONTEXT, notes))
+            others_left = {k: v for k, v in sides.items() if k != rows}
+            columns = By(_choice("Columns", others_left, "columns", columns, By.CONTEXT, notes))
         with left:
             down_order = Order(_choice("Order of rows", orders, "roworder", url.get("roworder"), Order.DATASET, notes))
         with right:
-            asked = url.get("columnorder")
-            across_order = Order(_choice("Order of columns", orders, "columnorder", asked, Order.DATASET, notes))
+            chosen = url.get("columnorder")
+            across_order = Order(_choice("Order of columns", orders, "columnorder", chosen, Order.DATASET, notes))
         with left:
             shown = _choice("Maps", SHOWN, "measure", url.get("measure"), BOTH, notes)
         with right:
@@ -351,7 +351,9 @@ def _sides() -> tuple[By, By]:
     return rows, columns
 
 
-def _choice(label: str, options: Mapping[str, str], param: str, asked: str | None, usual: str, notes: list[str]) -> str:
+def _choice(
+    label: str, options: Mapping[str, str], param: str, chosen: str | None, usual: str, notes: list[str]
+) -> str:
     """A choice of which the address says nothing while it is the usual one."""
     key = f"heatmaps.{param}"
 
@@ -365,10 +367,10 @@ def _choice(label: str, options: Mapping[str, str], param: str, asked: str | Non
             url.put(**dict.fromkeys(PARAMETER.values()))
 
     # Plain words: of its own enumerations Streamlit would compare the classes.
-    usual, wanted = str(usual), str(asked or url.remembered(param) or usual)
+    usual, wanted = str(usual), str(chosen or url.remembered(param) or usual)
     if wanted not in options:
-        if asked is not None:
-            notes.append(f"'{safe.option(asked, 40)}' of the link is not among: {label.lower()}. The usual is shown.")
+        if chosen is not None:
+            notes.append(f"'{safe.option(chosen, 40)}' of the link is not among: {label.lower()}. The usual is shown.")
         wanted = usual if usual in options else next(iter(options))
     url.put(**{param: None if wanted == usual else wanted})
     st.session_state[key] = wanted
@@ -382,13 +384,13 @@ def _choice(label: str, options: Mapping[str, str], param: str, asked: str | Non
     return wanted
 
 
-def most(found: Grid, rows: By) -> int:
+def most(grid: Grid, rows: By) -> int:
     """How many rows are shown, with what is left out said beside the choice."""
-    number = len(found.rows)
+    number = len(grid.rows)
     if number <= MOST[1]:
         return number
-    asked = url.get_int("most") or int(url.remembered("most") or 0)
-    wanted = asked if asked in MOST else MOST[1]
+    chosen = url.get_int("most") or int(url.remembered("most") or 0)
+    wanted = chosen if chosen in MOST else MOST[1]
     key = "heatmaps.most"
     st.session_state[key] = wanted
     left, right = st.columns([2, 5], vertical_alignment="center")
@@ -413,26 +415,26 @@ def most(found: Grid, rows: By) -> int:
     return wanted
 
 
-def cell(found: Grid) -> tuple[int, int] | None:
+def cell(grid: Grid) -> tuple[int, int] | None:
     """The cell that the address names: (row, column); None where it names none that is shown.
 
     Coming back from a message the browser brings that page's address, which names a part of the cell or nothing of it:
     then it is the cell that was last looked at, unless the address speaks of another.
     """
-    names = [PARAMETER[side.by] for side in (found.rows, found.columns)]
-    asked = [url.get(name) for name in names]
+    names = [PARAMETER[side.by] for side in (grid.rows, grid.columns)]
+    chosen = [url.get(name) for name in names]
     last = st.session_state.get(LAST, {})
-    if None in asked and all(
-        name in last and said in (None, last[name]) for name, said in zip(names, asked, strict=True)
+    if None in chosen and all(
+        name in last and value in (None, last[name]) for name, value in zip(names, chosen, strict=True)
     ):
-        asked = [last[name] for name in names]
-    row, column = found.rows.position(asked[0]), found.columns.position(asked[1])
+        chosen = [last[name] for name in names]
+    row, column = grid.rows.position(chosen[0]), grid.columns.position(chosen[1])
     return None if row is None or column is None else (row, column)
 
 
-def put_cell(found: Grid, place: tuple[int, int]) -> None:
+def put_cell(grid: Grid, selected: tuple[int, int]) -> None:
     """Name the cell in the address."""
-    sides = ((found.columns, place[1]), (found.rows, place[0]))
+    sides = ((grid.columns, selected[1]), (grid.rows, selected[0]))
     named = {PARAMETER[side.by]: side.ids[position] for side, position in sides}
     st.session_state[LAST] = named
     url.put(**named)

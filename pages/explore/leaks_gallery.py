@@ -12,7 +12,7 @@ import streamlit as st
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.leaks import basket, gallery, table
-from cimemories.leaks.basket import Held, held
+from cimemories.leaks.basket import BasketRow, basket_rows
 from cimemories.leaks.gallery import Agreement, Certainty, Facet, Kind, Narrowed, Quote, Wanted
 from cimemories.leaks.table import LeakRow
 from cimemories.model import Strength
@@ -46,11 +46,11 @@ def views(store: Store) -> None:
         count = f"Basket ({len(basket.items(store, name()))})"
     except StoreError:
         count = "Basket (!)"
-    words = {GALLERY: "Gallery", TAB: count}
+    titles = {GALLERY: "Gallery", TAB: count}
     st.segmented_control(
         "View",
-        list(words),
-        format_func=lambda item: words[item],
+        list(titles),
+        format_func=lambda item: titles[item],
         key=key,
         label_visibility="collapsed",
         required=True,
@@ -67,22 +67,22 @@ def draw_basket(flows: Flows) -> None:
     with choice:
         views(store)
     try:
-        found = held(flows, basket.items(store, name()))
+        rows_ = basket_rows(flows, basket.items(store, name()))
     except StoreError as problem:
         page.error(str(problem))
         return
-    if not found:
+    if not rows_:
         page.empty(
             "Nothing in this basket yet",
             "The key s, or the star, puts the example that you look at into the basket. It is kept in the workspace "
             "under its name and comes back with it.",
         )
         return
-    rows = [item.row for item in found if item.row is not None]
-    _exports(rows, gone=len(found) - len(rows))
-    for number, item in enumerate(found):
+    rows = [item.row for item in rows_ if item.row is not None]
+    _exports(rows, gone=len(rows_) - len(rows))
+    for number, item in enumerate(rows_):
         with st.container(border=True):
-            _example(store, item, number, len(found))
+            _example(store, item, number, len(rows_))
 
 
 def _name() -> None:
@@ -103,25 +103,25 @@ def _name() -> None:
 
 
 def _exports(rows: list[LeakRow], gone: int) -> None:
-    words, markdown, latex = st.columns([6, 2, 2], vertical_alignment="center")
+    left, markdown, latex = st.columns([6, 2, 2], vertical_alignment="center")
     simulated = sum(bool(row.simulated) for row in rows)
-    with words:
-        said = f"{count(len(rows))} examples as a table of task, recipient, leaked attribute, excerpt and model."
-        said += f" {count(simulated)} are simulated and marked so." if simulated else ""
-        said += f" {count(gone)} are leaks no more and left out." if gone else ""
-        safe.inline(said, muted=True)
-    for column, label, made, file, kind in (
+    with left:
+        text = f"{count(len(rows))} examples as a table of task, recipient, leaked attribute, excerpt and model."
+        text += f" {count(simulated)} are simulated and marked so." if simulated else ""
+        text += f" {count(gone)} are leaks no more and left out." if gone else ""
+        safe.inline(text, muted=True)
+    for column, label, render, file, kind in (
         (markdown, "Markdown", table.as_markdown, "leaks.md", "text/markdown"),
         (latex, "LaTeX table", table.as_latex, "leaks.tex", "application/x-tex"),
     ):
         with column:
-            _download(label, made, rows, file, kind)
+            _download(label, render, rows, file, kind)
 
 
-def _download(label: str, made: Callable[[list[LeakRow]], str], rows: list[LeakRow], file: str, kind: str) -> None:
+def _download(label: str, render: Callable[[list[LeakRow]], str], rows: list[LeakRow], file: str, kind: str) -> None:
     st.download_button(
         label,
-        data=lambda: made(rows).encode(),
+        data=lambda: render(rows).encode(),
         file_name=file,
         mime=kind,
         on_click="ignore",
@@ -132,7 +132,7 @@ def _download(label: str, made: Callable[[list[LeakRow]], str], rows: list[LeakR
     )
 
 
-def _example(store: Store, item: Held, number: int, of: int) -> None:
+def _example(store: Store, item: BasketRow, number: int, of: int) -> None:
     text, buttons = st.columns([12, 3])
     with buttons:
         _buttons(store, item, number, of)
@@ -157,25 +157,25 @@ def _example(store: Store, item: Held, number: int, of: int) -> None:
 def _row(row: LeakRow, number: int) -> None:
     badge = page.SIMULATED if row.simulated else ""
     head = tag("div", tag("b", f"{number + 1}. {row.recipient}: {row.task}"), "  ", badge, cls="ci-line")
-    words = [tag("mark", piece.text, cls="ci-leaked") if piece.leaked else piece.text for piece in row.excerpt]
+    pieces = [tag("mark", piece.text, cls="ci-leaked") if piece.leaked else piece.text for piece in row.excerpt]
     if not row.in_message:
-        words = [
-            tag("span", "Quoted by the judge, not found in the message: " if words else "No quote.", cls="ci-muted"),
-            *words,
+        pieces = [
+            tag("span", "Quoted by the judge, not found in the message: " if pieces else "No quote.", cls="ci-muted"),
+            *pieces,
         ]
     safe.show(
         tag(
             "div",
             head,
             tag("div", f"{row.key}: {row.statement}", cls="ci-muted"),
-            tag("div", join(words), cls="ci-line"),
+            tag("div", join(pieces), cls="ci-line"),
             tag("div", f"{row.model}; {table.rests_on(row)}", cls="ci-muted"),
             cls="ci-lines",
         )
     )
 
 
-def _buttons(store: Store, item: Held, number: int, of: int) -> None:
+def _buttons(store: Store, item: BasketRow, number: int, of: int) -> None:
     own, (up, down, out) = item.item, st.columns(3)
     with up:
         _basket_button(store, item, "up", ":material/arrow_upward:", basket.moved(own.id, -1), off=number == 0)
@@ -205,7 +205,7 @@ BASKET_HELP = {"up": "One place up", "down": "One place down", "out": "Take it o
 
 
 def _basket_button(
-    store: Store, item: Held, what: str, icon: str, how: Callable[[basket.Items], basket.Items], *, off: bool
+    store: Store, item: BasketRow, what: str, icon: str, how: Callable[[basket.Items], basket.Items], *, off: bool
 ) -> None:
     st.button(
         "",
@@ -281,33 +281,33 @@ BY_DEFAULT = {Facet.STRENGTH: [str(Strength.FULL)]}
 
 def wanted(every: bool) -> Wanted:
     """The filters as the URL has them. every: whether several runs are browsed, without which none can be chosen."""
-    found = {facet: _values(facet) or BY_DEFAULT.get(facet, []) for facet in PARAM}
-    return found if every else {**found, Facet.RUN: []}
+    filters = {facet: _values(facet) or BY_DEFAULT.get(facet, []) for facet in PARAM}
+    return filters if every else {**filters, Facet.RUN: []}
 
 
 def _values(facet: Facet) -> list[str]:
     return [unquote(part) for part in (url.get(PARAM[facet]) or "").split(",") if part]
 
 
-def draw_filters(examples: pd.DataFrame, found: Narrowed, now: Wanted, scopes: dict[str, Scope]) -> None:
+def draw_filters(examples: pd.DataFrame, narrowed: Narrowed, now: Wanted, scopes: dict[str, Scope]) -> None:
     """All filters, each bound to its parameter of the URL."""
     if examples.empty:
         return
     once = examples.drop_duplicates("profile")
     people = dict(zip(once["profile"].astype(str), once["user"], strict=True))
     for facet in PARAM:
-        counts = found.counts[facet]
-        values = [value for value, number in found.whole[facet].items() if number]
+        counts = narrowed.counts[facet]
+        values = [value for value, number in narrowed.whole[facet].items() if number]
         if len(values) < 2 and set(now[facet]) <= set(values):
             continue
 
-        def words(value: str, facet: Facet = facet, counts: dict[str, int] = counts) -> str:
+        def name_of(value: str, facet: Facet = facet, counts: dict[str, int] = counts) -> str:
             return f"{_filter_name(facet, value, scopes, people)} ({count(counts.get(value, 0))})"
 
         if facet in LONG:
-            _long(facet, sorted(values, key=counts.__getitem__, reverse=True), words, now)
+            _long(facet, sorted(values, key=counts.__getitem__, reverse=True), name_of, now)
         else:
-            _short(facet, values, words, now)
+            _short(facet, values, name_of, now)
     if any(url.get(param) for param in PARAM.values()):
         st.button("Clear the filters", key="leaks.clear", icon=":material/filter_alt_off:", on_click=_clear)
 
@@ -323,27 +323,27 @@ def _filter_name(facet: Facet, value: str, scopes: dict[str, Scope], people: dic
     return WORDS.get(value, value.replace("_", " "))
 
 
-def _long(facet: Facet, values: list[str], words: Callable[[str], str], now: Wanted) -> None:
+def _long(facet: Facet, values: list[str], name_of: Callable[[str], str], now: Wanted) -> None:
     key = f"leaks.filter.{facet}"
     st.session_state[key] = [value for value in now[facet] if value in values]
     st.multiselect(
         safe.plain_label(TITLES[facet]),
         values,
-        format_func=lambda value: safe.option(words(value)),
+        format_func=lambda value: safe.option(name_of(value)),
         placeholder="all",
         key=key,
         on_change=lambda: _changed(facet, st.session_state[key]),
     )
 
 
-def _short(facet: Facet, values: list[str], words: Callable[[str], str], now: Wanted) -> None:
+def _short(facet: Facet, values: list[str], name_of: Callable[[str], str], now: Wanted) -> None:
     key = f"leaks.filter.{facet}"
     st.session_state[key] = [value for value in now[facet] if value in values]
     st.pills(
         safe.plain_label(TITLES[facet]),
         values,
         selection_mode="multi",
-        format_func=lambda value: safe.plain_label(words(value)),
+        format_func=lambda value: safe.plain_label(name_of(value)),
         key=key,
         help=FILTER_HELP[facet],
         wrap=True,
@@ -392,12 +392,12 @@ def _place() -> _Place:
     return place
 
 
-def current(found: Browsed, examples: pd.DataFrame, ids: Sequence[str]) -> str | None:
+def current(browsed: Browsed, examples: pd.DataFrame, ids: Sequence[str]) -> str | None:
     """The example that is looked at: what the URL names, else the first, and on from there by what was pressed. The URL
     names it afterwards. None where it names a message but no attribute, or there is nothing."""
-    run = url.get("run") if found.every else next(iter(found.scopes))
+    run = url.get("run") if browsed.every else next(iter(browsed.scopes))
     profile, context, attribute = (url.get_int(name) for name in ("profile", "context", "attribute"))
-    somewhere = profile is not None and context is not None and run in found.scopes
+    somewhere = profile is not None and context is not None and run in browsed.scopes
     named = f"{run}.{attribute}.{context}" if somewhere and attribute is not None else None
     filtered = st.session_state.get(FILTERED, False)
     place, into = _place(), name()
@@ -408,7 +408,7 @@ def current(found: Browsed, examples: pd.DataFrame, ids: Sequence[str]) -> str |
             at = next(iter(ids), None)
         for key in taken.keys:
             if key == "s":
-                _star(found, examples, at, into, place)
+                _star(browsed, examples, at, into, place)
             else:
                 at = gallery.step(ids, at, 1 if key == "j" else -1) or at
         place.target = place.at = at
@@ -431,12 +431,12 @@ def current(found: Browsed, examples: pd.DataFrame, ids: Sequence[str]) -> str |
 
 def _at_once(where: pd.Series) -> None:
     """All parameters in one change of the address: Back must not come to a half of one place and a half of another."""
-    place = {name: str(where[name]) for name in ("run", "profile", "context", "attribute")}
+    values = {name: str(where[name]) for name in ("run", "profile", "context", "attribute")}
     kept = {name: value for name, value in st.query_params.items() if name != "sample"}
-    st.query_params.from_dict({**kept, **place})
+    st.query_params.from_dict({**kept, **values})
 
 
-def _star(found: Browsed, examples: pd.DataFrame, wanted: str | None, into: str, place: _Place) -> None:
+def _star(browsed: Browsed, examples: pd.DataFrame, wanted: str | None, into: str, place: _Place) -> None:
     """Put it into the basket of this name, or take it out. Touches nothing of Streamlit's: see presses.taken."""
     row = examples[examples["id"] == wanted]
     if row.empty:
@@ -444,10 +444,10 @@ def _star(found: Browsed, examples: pd.DataFrame, wanted: str | None, into: str,
         return
     where = row.iloc[0]
     item = basket.item_of(
-        found.scopes[str(where["run"])], int(where["profile"]), int(where["context"]), int(where["attribute"])
+        browsed.scopes[str(where["run"])], int(where["profile"]), int(where["context"]), int(where["attribute"])
     )
     try:
-        basket.change(found.flows.store, into, basket.toggled(item))
+        basket.change(browsed.flows.store, into, basket.toggled(item))
     except StoreError as problem:
         place.problems.append(f"The basket is as it was: {problem}")
 
@@ -464,12 +464,12 @@ def bar(flows: Flows, ids: Sequence[str], at: str | None, *, of: int) -> None:
     number = None if at is None or at not in ids else list(ids).index(at) + 1
     with where:
         left = count(len(ids))
-        words = f"{count(number)} of {left}" if number else f"{left} examples"
+        text = f"{count(number)} of {left}" if number else f"{left} examples"
         without = f" ({count(of)} without filters)" if len(ids) != of else ""
         safe.show(
             tag(
                 "div",
-                tag("b", words),
+                tag("b", text),
                 tag("span", f"{without}, severest first (?)"),
                 title=SEVERITY,
             )
@@ -507,21 +507,21 @@ def _button(label: str, icon: str, key: str, *, disabled: bool, primary: bool = 
     )
 
 
-def listed(examples: pd.DataFrame, left: Narrowed, found: Browsed, at: str | None) -> None:
+def listed(examples: pd.DataFrame, left: Narrowed, browsed: Browsed, at: str | None) -> None:
     """All examples that the filters leave, folded; a click leads to one."""
     page.fold(
         "All of them as a list",
         ":material/list:",
         "leaks.box.list",
-        lambda: _list(examples.iloc[left.shown], found, at),
+        lambda: _list(examples.iloc[left.shown], browsed, at),
     )
 
 
-def _list(shown: pd.DataFrame, found: Browsed, at: str | None) -> None:
+def _list(shown: pd.DataFrame, browsed: Browsed, at: str | None) -> None:
     ids = shown["id"].tolist()
     frame = shown.assign(
         revealed=[f"{r} of {d}" for r, d in zip(shown["claimed"], shown["draws"], strict=True)],
-        source=[found.scopes[run].run.name for run in shown["run"].astype(str)],
+        source=[browsed.scopes[run].run.name for run in shown["run"].astype(str)],
         domain=shown["domain"].astype(str),
         recipient=shown["recipient"].astype(str),
         strength=shown["strength"].astype(str),
@@ -535,7 +535,7 @@ def _list(shown: pd.DataFrame, found: Browsed, at: str | None) -> None:
         "statement": ("wide", "Memory statement"),
         "recipient": ("text", "Recipient"),
         "user": ("text", "Profile"),
-        **({"source": ("text", "Run")} if found.every else {}),
+        **({"source": ("text", "Run")} if browsed.every else {}),
     }
     position = ids.index(at) if at in ids else None
     picked = tables.table(

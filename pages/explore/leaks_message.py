@@ -29,19 +29,19 @@ from pages.explore.run_scope import run_scope
 QUOTES = 3
 
 
-def draw_memory(flows: Flows, asked: Scope, view: LeakView, sample: Sample, attribute: int | None) -> None:
+def draw_memory(flows: Flows, scope: Scope, view: LeakView, sample: Sample, attribute: int | None) -> None:
     """What is known of the leak, of the memory behind the message, and of how it was judged."""
     if attribute in view.memories:
-        _attribute(flows, asked, view.memories[attribute], view)
+        _attribute(flows, scope, view.memories[attribute], view)
     _memory(view, sample)
-    page.fold("What the judge answered", ":material/gavel:", "leaks.box.judge", lambda: _judge(flows, asked, sample))
+    page.fold("What the judge answered", ":material/gavel:", "leaks.box.judge", lambda: _judge(flows, scope, sample))
 
 
-def _attribute(flows: Flows, asked: Scope, item: Memory, view: LeakView) -> None:
+def _attribute(flows: Flows, scope: Scope, item: Memory, view: LeakView) -> None:
     profile, context = url.get_int("profile"), url.get_int("context")
-    pair = pair_of(flows, asked, profile, context, item.attribute) if profile and context else None
-    said = f"  decided by {pair.decision.annotator}" if pair and pair.decision and item.decided else ""
-    by = said or ("  by a person" if item.decided else "  by the personas" if item.label else "")
+    pair = pair_of(flows, scope, profile, context, item.attribute) if profile and context else None
+    decided = f"  decided by {pair.decision.annotator}" if pair and pair.decision and item.decided else ""
+    by = decided or ("  by a person" if item.decided else "  by the personas" if item.label else "")
     rows: list[tuple[str, Html | str]] = [
         ("Attribute", item.key),
         ("Statement", item.statement),
@@ -52,7 +52,7 @@ def _attribute(flows: Flows, asked: Scope, item: Memory, view: LeakView) -> None
     ]
     safe.show(safe.facts(rows))
     if pair is not None:
-        _label(pair, imported=asked.labelling is not None and asked.labelling.imported)
+        _label(pair, imported=scope.labelling is not None and scope.labelling.imported)
     quotes = [
         (s.number, r)
         for s in view.samples
@@ -61,9 +61,9 @@ def _attribute(flows: Flows, asked: Scope, item: Memory, view: LeakView) -> None
     ]
     claiming = {s.number: s.judges.get(item.attribute, ()) for s in view.samples}
     for number, reveal in quotes[:QUOTES]:
-        who = f", {', '.join(claiming[number])}" if len(claiming.get(number, ())) > 1 else ""
+        claimed_by = f", {', '.join(claiming[number])}" if len(claiming.get(number, ())) > 1 else ""
         lost = "" if reveal.grounded else ", not in the text"
-        safe.inline(f"Sample {number} ({reveal.strength}{lost}{who}): “{reveal.quote}”", muted=True)
+        safe.inline(f"Sample {number} ({reveal.strength}{lost}{claimed_by}): “{reveal.quote}”", muted=True)
     url.page_link(
         "labels",
         "Votes and decision",
@@ -74,9 +74,9 @@ def _attribute(flows: Flows, asked: Scope, item: Memory, view: LeakView) -> None
     )
 
 
-def pair_of(flows: Flows, asked: Scope, profile: int, context: int, attribute: int) -> PairView | None:
+def pair_of(flows: Flows, scope: Scope, profile: int, context: int, attribute: int) -> PairView | None:
     """The votes and decisions on a leak, remembered; None where it has been deleted a moment ago."""
-    labelling = asked.labelling.id if asked.labelling else None
+    labelling = scope.labelling.id if scope.labelling else None
 
     def ask() -> PairView | None:
         try:
@@ -84,7 +84,7 @@ def pair_of(flows: Flows, asked: Scope, profile: int, context: int, attribute: i
         except StoreError:
             return None
 
-    return flows.cached(("leak pair", asked.version, profile, context, attribute), ask)
+    return flows.cached(("leak pair", scope.version, profile, context, attribute), ask)
 
 
 def _label(pair: PairView, *, imported: bool) -> None:
@@ -93,10 +93,10 @@ def _label(pair: PairView, *, imported: bool) -> None:
     elif pair.votes:
         page.vote_rows((v.persona.key, v.prior, v.draws) for v in pair.votes)
     lines = [f"Missing, and counted as nothing: {pair.missing}."] if pair.missing else []
-    for said in reversed(pair.history):
-        label = str(said.label) if said.label else "taken back"
-        reason = f": {said.reason}" if said.reason else ""
-        lines.append(f"{said.created[:10]} {said.annotator} ({said.source}) {label}{reason}")
+    for decision in reversed(pair.history):
+        label = str(decision.label) if decision.label else "taken back"
+        reason = f": {decision.reason}" if decision.reason else ""
+        lines.append(f"{decision.created[:10]} {decision.annotator} ({decision.source}) {label}{reason}")
     if lines:
         safe.show(tag("div", *(tag("div", line, cls="ci-muted") for line in lines), cls="ci-lines"))
 
@@ -142,8 +142,8 @@ def _gravity(item: Memory) -> int:
     return 2 if item.label == Label.INAPPROPRIATE and not item.bio else int(item.label == Label.NECESSARY)
 
 
-def _judge(flows: Flows, asked: Scope, sample: Sample) -> None:
-    for answer in judge_answers(flows, asked, sample.response):
+def _judge(flows: Flows, scope: Scope, sample: Sample) -> None:
+    for answer in judge_answers(flows, scope, sample.response):
         safe.inline(
             f"{answer.judge} on sample {sample.number}" + (f": {answer.note}" if answer.note else ""), strong=True
         )
@@ -208,11 +208,11 @@ def browsed() -> Browsed | None:
 
 def _every(runs: int) -> Browsed:
     top = st.container()
-    judge_column, words, among = st.columns([3, 4, 2], vertical_alignment="bottom")
+    judge_column, summary, among = st.columns([3, 4, 2], vertical_alignment="bottom")
     url.put(among=ALL)
     key = "leaks.judges"
-    said = url.get("judge")
-    st.session_state[key] = said if said in JUDGES else FIRST
+    chosen = url.get("judge")
+    st.session_state[key] = chosen if chosen in JUDGES else FIRST
     with judge_column:
         st.selectbox(
             "Judge",
@@ -224,16 +224,16 @@ def _every(runs: int) -> Browsed:
         )
     judge = str(st.session_state[key])
     flows = shared_flows(shared_store())
-    found = scopes_of(flows, None if judge == FIRST else judge)
-    with words:
-        datasets = len({asked.run.dataset for asked in found})
+    scopes = scopes_of(flows, None if judge == FIRST else judge)
+    with summary:
+        datasets = len({scope.run.dataset for scope in scopes})
         of = "" if datasets < 2 else f" of {datasets} datasets"
-        rest = runs - len(found)
+        rest = runs - len(scopes)
         without = f"; {rest} without a judge of messages left out" if rest else ""
-        safe.inline(f"{count(len(found))} runs{of}{without}.", muted=True)
+        safe.inline(f"{count(len(scopes))} runs{of}{without}.", muted=True)
     with among:
         _among(ALL)
-    return Browsed(flows, {asked.run.id: asked for asked in found}, None, True, top)
+    return Browsed(flows, {scope.run.id: scope for scope in scopes}, None, True, top)
 
 
 def _among(now: str) -> None:
@@ -268,7 +268,7 @@ KIND_OF: dict[Label | None, Kind] = {
 MOST_ROWS = 8
 
 
-def draw(asked: Scope, view: LeakView, attribute: int | None) -> Sample:
+def draw(scope: Scope, view: LeakView, attribute: int | None) -> Sample:
     """The message of the chosen sample; returns it. attribute: the leak that is looked at."""
     names = [_sample_name(sample, view) for sample in view.samples]
     wanted = url.get_int("sample")
@@ -278,9 +278,9 @@ def draw(asked: Scope, view: LeakView, attribute: int | None) -> Sample:
         for r in s.reveals
         if r.attribute == attribute
     ]
-    telling = min(claiming, key=lambda found: found[1:], default=(0,))[0]
+    telling = min(claiming, key=lambda claim: claim[1:], default=(0,))[0]
     current = wanted - 1 if wanted is not None and 1 <= wanted <= len(names) else telling
-    key = f"leaks.sample.{asked.run.id}.{view.context.task}.{view.profile.name}.{attribute}"
+    key = f"leaks.sample.{scope.run.id}.{view.context.task}.{view.profile.name}.{attribute}"
     if wanted is not None and st.session_state.get(key, current) != current:
         st.session_state[key] = current  # a link has come to another message of a place that was looked at before
     chosen = st.segmented_control(
@@ -293,7 +293,7 @@ def draw(asked: Scope, view: LeakView, attribute: int | None) -> Sample:
         on_change=lambda: url.put(sample=int(st.session_state[key]) + 1),
     )
     sample = view.samples[int(chosen or 0)]
-    _sample(asked, sample, view)
+    _sample(scope, sample, view)
     _which(view, attribute)
     return sample
 
@@ -305,13 +305,13 @@ def _sample_name(sample: Sample, view: LeakView) -> str:
     return f"{sample.number} ({len(sample.leaked(view.memories))}{off})"
 
 
-def _sample(asked: Scope, sample: Sample, view: LeakView) -> None:
+def _sample(scope: Scope, sample: Sample, view: LeakView) -> None:
     if sample.status != ResponseStatus.OK:
         why = f"{sample.status}: {sample.cause}" if sample.cause else str(sample.status)
         page.notice(f"This response is missing ({why}). It counts as missing, not as 'nothing revealed'.")
     elif sample.judgement != JudgementStatus.OK:
         why = f"{sample.judgement}: {sample.judgement_cause}" if sample.judgement_cause else str(sample.judgement)
-        lacks = "has no judgement" if asked.combine == Combine.ONE else "is not judged by all of these judges"
+        lacks = "has no judgement" if scope.combine == Combine.ONE else "is not judged by all of these judges"
         page.notice(f"This message {lacks} ({why}). It counts as missing, not as 'nothing revealed'.")
     if sample.task == NO:
         page.notice("This message does not do the task: that it reveals nothing, or little, is no merit of it.")
@@ -319,9 +319,9 @@ def _sample(asked: Scope, sample: Sample, view: LeakView) -> None:
         page.notice("This message does the task only in part.")
     if not sample.text:
         return
-    if asked.reads_reasoning:
+    if scope.reads_reasoning:
         safe.inline("The reasoning before the message, which this judge reads; the recipient does not.", muted=True)
-    safe.message(sample.text, _spans(asked, sample, view))
+    safe.message(sample.text, _spans(scope, sample, view))
     safe.show(
         tag(
             "p",
@@ -335,21 +335,21 @@ def _sample(asked: Scope, sample: Sample, view: LeakView) -> None:
         )
     )
     if sample.ungrounded:
-        left_out = ", and are left out" if asked.grounded else ""
+        left_out = ", and are left out" if scope.grounded else ""
         page.notice(
-            f"{sample.ungrounded} claims of {asked.judge_text} have a quote that is not in the text "
+            f"{sample.ungrounded} claims of {scope.judge_text} have a quote that is not in the text "
             f"(ungrounded){left_out}."
         )
 
 
-def _spans(asked: Scope, sample: Sample, view: LeakView) -> list[Marked]:
+def _spans(scope: Scope, sample: Sample, view: LeakView) -> list[Marked]:
     spans = []
     for reveal in sample.reveals:
         item = view.memories[reveal.attribute]
         if reveal.span is not None:
             kind = "conveyed" if item.bio and item.label == Label.INAPPROPRIATE else KIND_OF[item.label]
             note = f"{item.key}: {item.label or 'not labelled'}, {reveal.strength}"
-            if asked.combine != Combine.ONE:
+            if scope.combine != Combine.ONE:
                 note += f", claimed by {', '.join(sample.judges[reveal.attribute])}"
             spans.append(Marked(reveal.span.start, reveal.span.end, kind, note))
     return spans
@@ -358,7 +358,7 @@ def _spans(asked: Scope, sample: Sample, view: LeakView) -> list[Marked]:
 def _which(view: LeakView, attribute: int | None) -> None:
     """Which message leaks what: an attribute a row, a message a column."""
     leaked = {sample.number: set(sample.leaked(view.memories)) for sample in view.samples}
-    counts = {a: sum(a in found for found in leaked.values()) for found in leaked.values() for a in found}
+    counts = {a: sum(a in leaked_ for leaked_ in leaked.values()) for leaked_ in leaked.values() for a in leaked_}
     if not counts:
         return
     shown = sorted(counts, key=lambda a: (a != attribute, -counts[a], a))

@@ -56,18 +56,18 @@ def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ())
         judge = _judge(judges, title)
     try:
         flows = shared_flows(store)
-        asked = resolve_scope(store, str(run_id), judge_id=judge)
-        asked = replace(asked, labels=label_choice(flows, asked))
-        if asked.audits[0] and _verdicts(store, asked) == Verdicts.PEOPLE:
-            asked = replace(asked, verdicts=Verdicts.PEOPLE)
-        numbers = headline(flows, asked)
+        scope = resolve_scope(store, str(run_id), judge_id=judge)
+        scope = replace(scope, labels=label_choice(flows, scope))
+        if scope.audits[0] and _verdicts(store, scope) == Verdicts.PEOPLE:
+            scope = replace(scope, verdicts=Verdicts.PEOPLE)
+        numbers = headline(flows, scope)
         if _grounded(numbers.quotes):
-            asked = replace(asked, grounded=True)
-            numbers = headline(flows, asked)
+            scope = replace(scope, grounded=True)
+            numbers = headline(flows, scope)
     except StoreError as problem:
         page.error(str(problem))
         return None
-    return RunScope(flows, asked, top, columns, numbers)
+    return RunScope(flows, scope, top, columns, numbers)
 
 
 def caveats(numbers: Headline) -> None:
@@ -83,7 +83,7 @@ def _judge(judges: Sequence[JudgeRow], title: str) -> str | None:
     several = [judge for judge in judges if judge.channel == MESSAGE]
     names = {str(judge.id): judge_title(judge, judges) for judge in judges}
     if len(several) > 1:
-        names |= {str(way): words.format(len(several)) for way, words in COMBINED.items()}
+        names |= {str(way): text.format(len(several)) for way, text in COMBINED.items()}
     if len(names) == 1:
         # Nothing to choose: an address says nothing of it, so that Back leads where one came from.
         (only,) = names
@@ -119,25 +119,25 @@ def _grounded(quotes: Sequence[JudgeQuotes]) -> bool:
             help="Leave out claims whose quote is not in the text that the judge read.",
         )
     with right:
-        said = "; ".join(
+        counts = "; ".join(
             f"{item.judge}: {count(item.ungrounded)} of {count(item.claims)} full claims ({percent(item.share)})"
             for item in quotes
         )
-        safe.inline(f"Quotes that are not in the text, {said}.", muted=True)
+        safe.inline(f"Quotes that are not in the text, {counts}.", muted=True)
     url.put(grounded=1 if wanted else None)
     return wanted
 
 
-def label_choice(flows: Flows, asked: Scope) -> Labels:
+def label_choice(flows: Flows, scope: Scope) -> Labels:
     """Which labels flows are held against, as the URL says: a choice only where people have decided something."""
 
     def standing() -> int:
         with flows.store.read() as connection:
-            said = decisions.standing(decisions.history(connection, asked.run.dataset))
-        return sum(item.label is not None for item in said.values())
+            standing_ = decisions.standing(decisions.history(connection, scope.run.dataset))
+        return sum(item.label is not None for item in standing_.values())
 
-    decided = flows.cached(("standing decisions", asked.run.dataset, asked.dataset_revision), standing)
-    if not decided or asked.labelling is None:
+    decided = flows.cached(("standing decisions", scope.run.dataset, scope.dataset_revision), standing)
+    if not decided or scope.labelling is None:
         url.put(labels=None)
         return Labels.DECISIONS
     key = "explore.labels"
@@ -157,7 +157,7 @@ def label_choice(flows: Flows, asked: Scope) -> Labels:
     return picked
 
 
-def _verdicts(store: Store, asked: Scope) -> Verdicts:
+def _verdicts(store: Store, scope: Scope) -> Verdicts:
     """Whose verdicts count, as the URL says: a choice only where people have audited the run."""
     key = "explore.verdicts"
     chosen = url.get("verdicts") or url.remembered("verdicts")
@@ -179,9 +179,9 @@ def _verdicts(store: Store, asked: Scope) -> Verdicts:
     url.put(verdicts=None if picked == Verdicts.JUDGE else picked)
     if picked == Verdicts.PEOPLE:
         with store.read() as connection:
-            said = len(audits.standing(audits.of_run(connection, asked.run.id)))
+            audited = len(audits.standing(audits.of_run(connection, scope.run.id)))
         safe.inline(
-            f"People's verdicts are in: in {count(said)} audited places theirs counts in place of the judge's "
+            f"People's verdicts are in: in {count(audited)} audited places theirs counts in place of the judge's "
             "(in full: revealed, anything else: not). Everywhere else, and in the marks inside messages, it is the "
             "judge's.",
             muted=True,

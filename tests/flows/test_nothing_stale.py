@@ -8,7 +8,7 @@ from dataclasses import is_dataclass
 
 import numpy as np
 import pandas as pd
-from worlds import add_dataset, add_labels, add_run, records, settle_judgement
+from worlds import add_dataset, add_labels, add_run, figure_3, records, settle_judgement
 
 from cimemories.compare.difference import difference
 from cimemories.compare.leaderboard import leaderboard, scopes_of
@@ -17,7 +17,7 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
 from cimemories.leaks.gallery import gallery
 from cimemories.leaks.gallery import scopes_of as all_scopes
-from cimemories.metrics import accumulation, heatmap
+from cimemories.metrics import accumulation
 from cimemories.metrics.bootstrap import intervals
 from cimemories.metrics.breakdown import By, breakdown, flow_coverage
 from cimemories.metrics.headline import headline
@@ -54,7 +54,7 @@ def everything(flows: Flows, dataset_id: int) -> dict[str, str]:
         found[f"headline {one.run.id}"] = headline(flows, one).as_json()
         found[f"intervals {one.run.id}"] = intervals(flows, one)
         found |= {f"by {by} {one.run.id}": breakdown(flows, one, by, SAMPLES) for by in By}
-        found[f"cells {one.run.id}"] = heatmap.cells(flows, one, 1)
+        found[f"cells {one.run.id}"] = figure_3(flows, one, 1)
         found[f"curves {one.run.id}"] = accumulation.accumulation(flows, one)
         found |= {f"user {p} {one.run.id}": one_user(flows, one, p) for p in users(flows, one)}
         found[f"spoken for {one.run.id}"] = flow_coverage(flows, one)

@@ -16,10 +16,10 @@ from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
 from cimemories.leaks import gallery
-from cimemories.leaks.basket import Item, held, item_of
+from cimemories.leaks.basket import Item, basket_rows, item_of
 from cimemories.leaks.gallery import RANKS, Facet, narrowed, ordered, run_ids, scopes_of, step
 from cimemories.leaks.table import leak_rows
-from cimemories.metrics.heatmap import leaks
+from cimemories.metrics.heatmap import cell_flows
 from cimemories.model import Label, Strength
 from cimemories.store import decisions, runs
 from cimemories.store.engine import Store
@@ -118,7 +118,8 @@ def test_whose_claims_count_is_as_in_the_metrics(sqlite_store: Store, judge: str
     asked = resolve_scope(sqlite_store, world.run_id, judge_id=judge, grounded=grounded)
     examples = gallery.gallery(flows, [asked])
     full = examples[examples["strength"] == "full"]
-    counted = leaks(flows, asked)
+    counted = cell_flows(flows, asked, {}, asked.run.samples)
+    counted = counted[(counted["label"] == INAPPROPRIATE) & (counted["reveals"] > 0)]
     columns = ["attribute", "context", "reveals", "draws"]
     assert sorted(full[columns].to_numpy().tolist()) == sorted(counted[columns].to_numpy().tolist())
     assert len(full)
@@ -167,13 +168,13 @@ def test_a_basket_shows_what_stands_now_and_says_what_is_gone(sqlite_store: Stor
     person = records(sqlite_store, data.id)[0]
     leak = item_of(asked, person.id, person.context_ids[2], person.attribute_ids[1])
     conveyed = item_of(asked, person.id, person.context_ids[0], person.attribute_ids[2])
-    first, second, third = held(flows, [leak, conveyed, Item(run="run-gone", profile=1, context=1, attribute=1)])
+    first, second, third = basket_rows(flows, [leak, conveyed, Item(run="run-gone", profile=1, context=1, attribute=1)])
     assert first.row is not None and (first.row.claimed, first.row.draws) == (5, 5)
-    assert second.row is None and "no leak any more" in second.gone
+    assert second.row is None and "no longer a leak" in second.gone
     assert third.row is None and "run-gone" in third.gone
     with sqlite_store.write() as connection:
         runs.delete(connection, asked.run.id)
-    assert held(flows, [leak])[0].row is None
+    assert basket_rows(flows, [leak])[0].row is None
 
 
 def test_without_labels_or_runs_there_is_nothing(sqlite_store: Store, tmp_path: Path) -> None:

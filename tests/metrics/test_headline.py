@@ -24,6 +24,7 @@ from worlds import (
     add_run,
     ask,
     dead_pid,
+    figure_3,
     make_profile,
     records,
     settle_judgement,
@@ -33,7 +34,7 @@ from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, U
 from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
-from cimemories.metrics import completeness, heatmap, violation
+from cimemories.metrics import completeness, violation
 from cimemories.metrics.accumulation import accumulation
 from cimemories.metrics.headline import headline
 from cimemories.model import DOMAINS, JudgementStatus, Label, ResponseStatus, Strength, WorkStatus
@@ -148,7 +149,7 @@ def test_what_was_written_is_what_is_counted(store: Store, seed: int) -> None:
             assert found.violation[n] == pytest.approx(
                 np.nanmean(violation.by_profile(reveals, draws, labels, counted, n)), abs=1e-9
             )
-            cells = heatmap.cells(flows, asked, n, rule).set_index(["domain", "recipient"]).sort_index()
+            cells = figure_3(flows, asked, n, rule).set_index(["domain", "recipient"]).sort_index()
             expected = plain_cells(reveals, draws, labels, n, free)
             pd.testing.assert_frame_equal(
                 cells[list(expected.columns)], expected, check_dtype=False, check_index_type=False, rtol=0, atol=1e-9
@@ -193,7 +194,7 @@ def test_only_contexts_with_a_judged_message_are_counted(sqlite_store: Store) ->
 def test_a_cell_without_a_pair_is_empty_and_never_zero(store: Store) -> None:
     _, run_id = worked_example(store)
     flows, asked = ask(store, run_id)
-    frame = heatmap.cells(flows, asked, 5).set_index(["domain", "recipient"])
+    frame = figure_3(flows, asked, 5).set_index(["domain", "recipient"])
     none_necessary = frame[frame["completeness_pairs"] == 0]["completeness"]
     none_wrong = frame[frame["violation_pairs"] == 0]["violation"]
     assert len(none_necessary) == 6  # in t3 the third attribute is ambiguous: neither
@@ -264,7 +265,7 @@ def test_a_decision_changes_the_numbers_at_once_and_taking_it_back_restores_them
         return first
 
     before = both()
-    cells_before = heatmap.cells(flows, resolve_scope(store, run_id), 1)
+    cells_before = figure_3(flows, resolve_scope(store, run_id), 1)
     # b in t3 was revealed five times of five: necessary now, so a and b are 0.2 and 1 - 3/5.
     decide(1, 2, Label.NECESSARY)
     after = both()
@@ -272,14 +273,14 @@ def test_a_decision_changes_the_numbers_at_once_and_taking_it_back_restores_them
     assert after["violation"]["1"] == pytest.approx((0.2 + 0.4) / 2)
     assert after["completeness"] == pytest.approx((1 + 3 / 5) / 2)
     assert after["discarded_contexts"] == 1
-    assert not heatmap.cells(flows, resolve_scope(store, run_id), 1).equals(cells_before)
+    assert not figure_3(flows, resolve_scope(store, run_id), 1).equals(cells_before)
     decide(1, 2, Label.AMBIGUOUS, "bob")
     assert flow_arrays(flows, resolve_scope(store, run_id)).labels[0, 1, 2] == A
     decide(1, 2, None, "bob")
     assert both() == after
     decide(1, 2, None)
     assert both() == before
-    pd.testing.assert_frame_equal(heatmap.cells(flows, resolve_scope(store, run_id), 1), cells_before)
+    pd.testing.assert_frame_equal(figure_3(flows, resolve_scope(store, run_id), 1), cells_before)
     # What the personas left ambiguous is settled by a person.
     decide(2, 2, Label.INAPPROPRIATE)
     assert flow_arrays(flows, resolve_scope(store, run_id)).labels[0, 2, 2] == X
@@ -328,7 +329,7 @@ def test_a_run_without_labels_has_no_numbers_and_says_so(store: Store) -> None:
     assert math.isnan(found.violation[2])
     assert math.isnan(found.completeness)
     assert any("no labels yet" in note for note in found.notes)
-    assert heatmap.cells(flows, asked, 1)["violation"].isna().all()
+    assert figure_3(flows, asked, 1)["violation"].isna().all()
     assert found.as_json()["labels"] is None
     labelling = add_labels(store, dataset.id, LABELS)
     assert numbers(flows, run_id)["labels"] == labelling

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from judging_worlds import JudgedWorld, judged_world
-from worlds import add_run, ask
+from worlds import add_run, ask, figure_3
 
 from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
 from cimemories.flows.arrays import flow_arrays, retained
@@ -13,7 +13,7 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Combine, Scope, resolve_scope
 from cimemories.labels.votes import pair_runs
 from cimemories.leaks.message import leak_view
-from cimemories.metrics import completeness, heatmap, violation
+from cimemories.metrics import completeness, violation
 from cimemories.metrics.headline import headline
 from cimemories.review.sampling import NOT_REVEALED, audit_population, draw
 from cimemories.store.engine import Store, StoreError
@@ -70,7 +70,7 @@ def test_what_no_memory_of_a_context_held_is_no_flow_and_its_labels_still_say_wh
     for row in rows.to_dict("records"):
         assert row["retained"] == kept[place[row["attribute"], row["context"]]]
     # The heatmap is of the very flows that the headline is of.
-    cells = heatmap.cells(flows, asked, 1)
+    cells = figure_3(flows, asked, 1)
     draws, _ = world.counts(world.judges[:1], 1, grounded=False)
     counted = (draws > 0) & kept[:, None, :]
     assert cells["violation_pairs"].sum() == (counted & (world.labels == INAPPROPRIATE)).sum()
