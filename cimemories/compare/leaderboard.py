@@ -583,7 +583,7 @@ def _published(line: Line) -> Row | None:
 
 
 def _stated(figure: Figure | None) -> str:
-    return "" if figure is None else figure.words
+    return "" if figure is None else figure.text
 
 
 def _constant(item: Baseline) -> Row:

@@ -46,7 +46,7 @@ from cimemories.evaluation.respond import CompositionError, Mitigation, composit
 from cimemories.llm import worker
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, NO_SERVERS, EndpointError, checked_address, checked_variable
 from cimemories.llm.executor import UNREACHABLE, Progress
-from cimemories.llm.worker import CANCELLED, HEARTBEAT_SECONDS, PAUSED, SIMULATOR, WorkError, resume_words
+from cimemories.llm.worker import CANCELLED, HEARTBEAT_SECONDS, PAUSED, SIMULATOR, WorkError, stopped_message
 from cimemories.model import WorkStatus
 from cimemories.seeds.presets import preset
 from cimemories.seeds.prompts import Prompt, levels, read_prompt_file
@@ -585,14 +585,14 @@ def execute(
         _finish(own, sweep_id, end.status, end.reason)
         if end.status == WorkStatus.PAUSED:
             return
-        raise WorkError(resume_words(sweep_id, end.reason)) from end
+        raise WorkError(stopped_message(sweep_id, end.reason)) from end
     except KeyboardInterrupt as error:
         _finish(own.patient(0), sweep_id, WorkStatus.CANCELLED, "stopped by the keyboard")
-        raise WorkError(f"{sweep_id}: stopped. `cimemories resume {sweep_id}` goes on where it stopped.") from error
+        raise WorkError(f"{sweep_id}: stopped. Continue with `cimemories resume {sweep_id}`.") from error
     except (sa.exc.DBAPIError, DatabaseLost) as error:
         reason = worker.why_not_written(error)
         _finish(own.patient(0), sweep_id, WorkStatus.INTERRUPTED, reason)
-        raise WorkError(f"{sweep_id}: {reason}. Make room or mend the database, then resume it.") from error
+        raise WorkError(f"{sweep_id}: {reason}. Free some space or fix the database, then resume it.") from error
     if failed:
         reason = f"{len(failed)} of its runs could not be done: {'; '.join(failed)}"
         _finish(own, sweep_id, WorkStatus.FAILED, reason)

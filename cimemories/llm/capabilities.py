@@ -1,8 +1,8 @@
-"""What a server can do, found out before any work is planned on it: one request where it can do all that is wanted.
+"""What a server can do, probed before any work is planned on it: with one request where it can do all that is wanted.
 
 Servers differ in `n`, in response_format, in seeds and in what they call the limit on tokens. Some refuse what they do
-not know, some drop it without a word: an answer is looked at, whatever the status. What a server refuses is read from
-its error; where that does not say, each thing is tried alone.
+not know, some silently drop it: the answer is checked, whatever the status. What a server refuses is read from its
+error; where that does not say, each feature is tried alone.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _VERSION_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What was found. n and schema are what the server really did; what nobody wanted counts as there.
+    """What the probe found. n and schema are what the server really did; a feature that is not wanted counts as there.
 
-    seed: whether it takes one; None where nobody asked. version: what it says of itself at /version, None where it says
-    nothing. notes: what has to be worked around, in words for the manifest. root, revision: of the model, as reported.
+    seed: whether it takes one; None where none is wanted. version: as reported at /version, None where it is not.
+    notes: what has to be worked around, as sentences for the manifest. root, revision: of the model, as reported.
     """
 
     n: bool
@@ -66,7 +66,7 @@ class Capabilities:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Request:
     """One request of the probe: how many choices, in which form, with which seed and name of the limit on tokens."""
 
     n: int = 1
@@ -90,42 +90,38 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Refused:
-    """A request that the server did not do. `status` 0: it answered something that is no completion."""
+    """A request that the server refused. `status` 0: its answer was not a completion."""
 
     status: int
     text: str
     about: str = ""
 
-    def blames(self, asked: _Asked) -> str | None:
+    def blames(self, request: _Request) -> str | None:
         """Which part of the request the server complains of, where it says so: 'limit', 'schema', 'n' or 'seed'."""
-        said = f"{self.about} {self.text}".lower()
-        if asked.limit == LIMITS[0] and (LIMITS[1] in said or self.about == LIMITS[0]):
+        text = f"{self.about} {self.text}".lower()
+        if request.limit == LIMITS[0] and (LIMITS[1] in text or self.about == LIMITS[0]):
             return "limit"
-        if asked.schema != "none" and re.search(r"response_format|json_schema|json_object|structured|guided", said):
+        if request.schema != "none" and re.search(r"response_format|json_schema|json_object|structured|guided", text):
             return "schema"
-        if asked.seed and re.search(r"\bseed", said):
+        if request.seed and re.search(r"\bseed", text):
             return "seed"
-        return "n" if asked.n > 1 and (self.about == "n" or re.search(r"(?:^|[\s'\"`(])n\b", said)) else None
+        return "n" if request.n > 1 and (self.about == "n" or re.search(r"(?:^|[\s'\"`(])n\b", text)) else None
 
 
 def find_out(
     endpoint: Endpoint, model: str, *, schema_wanted: bool, seed_wanted: bool, samples: int, retries: int = 3
 ) -> Capabilities:
-    """Ask a server what it serves, then for one short answer with all that is wanted of it.
+    """Look up what a server serves, then request one short answer with every feature that is wanted.
 
-    retries: of the first question, for a server that does not answer. A seed is sent only where one is wanted: vLLM's
-    engine for CPUs dies of it. Raises EndpointError where the server does not answer, refuses the key, does not serve
-    the model, or gives no usable answer to the plainest request.
+    retries: of the look-up, for a server that does not answer. A seed is sent only where one is wanted: vLLM's engine
+    for CPUs dies of it. Raises EndpointError where the server does not answer, refuses the key, does not serve the
+    model, or gives no usable answer to the plainest request.
     """
-    wanted = _Asked(min(samples, 2), _form(schema_wanted), seed_wanted)
+    wanted = _Request(min(samples, 2), "json_schema" if schema_wanted else "none", seed_wanted)
     return asyncio.run(_find_out(endpoint, model, wanted, retries))
 
 
-def _form(wanted: bool) -> Schema:
-    return "json_schema" if wanted else "none"
-
-
-async def _find_out(endpoint: Endpoint, model: str, wanted: _Asked, retries: int) -> Capabilities:
+async def _find_out(endpoint: Endpoint, model: str, wanted: _Request, retries: int) -> Capabilities:
     info = await look_up(endpoint, model, retries)
     async with sdk(replace(endpoint, max_retries=RETRIES)) as client:
         version = asyncio.create_task(_version(client, endpoint))
@@ -141,10 +137,10 @@ async def _version(client: AsyncOpenAI, endpoint: Endpoint) -> str | None:
         raw = await client.get(
             f"{root}/version", cast_to=httpx2.Response, options={"timeout": _VERSION_SECONDS, "max_retries": 0}
         )
-        said = json.loads(raw.content)
+        body = json.loads(raw.content)
     except (openai.OpenAIError, ValueError, RecursionError):
         return None
-    version = said.get("version") if isinstance(said, dict) else None
+    version = body.get("version") if isinstance(body, dict) else None
     return endpoint.short(version)[:100] if isinstance(version, str) else None
 
 
@@ -153,30 +149,30 @@ class _Probe:
     client: AsyncOpenAI
     endpoint: Endpoint
     model: str
-    wanted: _Asked
+    wanted: _Request
     info: ServerInfo
     notes: list[str] = field(default_factory=list)
 
     async def run(self, version: str | None) -> Capabilities:
-        asked, answers = await self._accepted()
-        n = asked.n > 1 or self.wanted.n == 1
-        if asked.n > 1 and len(answers) < asked.n:
+        request, answers = await self._accepted()
+        n = request.n > 1 or self.wanted.n == 1
+        if request.n > 1 and len(answers) < request.n:
             n = False
             self.notes.append(
-                f"the server gave {len(answers)} answer where n asked for {asked.n}: one request a sample"
+                f"the server gave {len(answers)} answer where n asked for {request.n}: one request per sample"
             )
         elif not n:
-            self.notes.append("the server refuses n: one request a sample")
-        schema = await self._schema(replace(asked, n=1), answers) if self.wanted.schema != "none" else "json_schema"
-        if self.wanted.seed and not asked.seed:
-            self.notes.append("the server refuses a seed: none is sent, so the same request may give another answer")
-        if asked.limit != LIMITS[0]:
-            self.notes.append(f"the server wants the limit on tokens as {asked.limit}")
+            self.notes.append("the server refuses n: one request per sample")
+        schema = await self._schema(replace(request, n=1), answers) if self.wanted.schema != "none" else "json_schema"
+        if self.wanted.seed and not request.seed:
+            self.notes.append("the server refuses seeds: none is sent, so the same request may give another answer")
+        if request.limit != LIMITS[0]:
+            self.notes.append(f"the server takes the limit on tokens as {request.limit}")
         return Capabilities(
             n=n,
             schema=schema,
-            seed=asked.seed if self.wanted.seed else None,
-            token_limit=asked.limit,
+            seed=request.seed if self.wanted.seed else None,
+            token_limit=request.limit,
             version=version,
             max_model_len=self.info.max_model_len,
             models=self.info.models,
@@ -186,90 +182,85 @@ class _Probe:
             revision=self.info.revision,
         )
 
-    async def _accepted(self) -> tuple[_Asked, Sequence[_Answer]]:
+    async def _accepted(self) -> tuple[_Request, Sequence[_Answer]]:
         """The most of what is wanted that the server does not refuse, and its answers."""
-        asked = self.wanted
+        request = self.wanted
         for _ in range(4):
-            outcome = await self._ask(asked)
+            outcome = await self._ask(request)
             if not isinstance(outcome, _Refused):
-                return asked, outcome
-            blamed = outcome.blames(asked)
+                return request, outcome
+            blamed = outcome.blames(request)
             if blamed is None:
                 break
-            asked = _without(asked, blamed)
-        return await self._one_by_one(asked.limit)
+            request = _without(request, blamed)
+        return await self._one_by_one(request.limit)
 
-    async def _one_by_one(self, limit: str) -> tuple[_Asked, Sequence[_Answer]]:
-        """Begin with the plainest request, and keep of all that is wanted what the server takes."""
-        asked = _Asked(limit=limit)
-        outcome = await self._ask(asked)
+    async def _one_by_one(self, limit: str) -> tuple[_Request, Sequence[_Answer]]:
+        """Begin with the plainest request, and add each wanted feature that the server takes."""
+        request = _Request(limit=limit)
+        outcome = await self._ask(request)
         if isinstance(outcome, _Refused) and limit == LIMITS[0]:
-            other = replace(asked, limit=LIMITS[1])
+            other = replace(request, limit=LIMITS[1])
             second = await self._ask(other)
-            asked, outcome = (asked, outcome) if isinstance(second, _Refused) else (other, second)
+            request, outcome = (request, outcome) if isinstance(second, _Refused) else (other, second)
         if isinstance(outcome, _Refused):
             raise EndpointError(self._unusable(outcome))
         answers: Sequence[_Answer] = outcome
-        for more in (
-            replace(asked, n=self.wanted.n),
-            replace(asked, schema=self.wanted.schema),
-            replace(asked, seed=self.wanted.seed),
-        ):
-            step = replace(asked, n=max(asked.n, more.n), schema=_more(asked, more), seed=asked.seed or more.seed)
-            if step == asked:
+        for feature in ("n", "schema", "seed"):
+            step = replace(request, **{feature: getattr(self.wanted, feature)})
+            if step == request:
                 continue
             outcome = await self._ask(step)
             if not isinstance(outcome, _Refused):
-                asked, answers = step, outcome
-        return asked, answers
+                request, answers = step, outcome
+        return request, answers
 
-    async def _schema(self, asked: _Asked, answers: Sequence[_Answer]) -> Schema:
-        """The strictest form that the answers really have: asked for once more where the model was still thinking."""
-        if asked.schema == "json_schema":
+    async def _schema(self, request: _Request, answers: Sequence[_Answer]) -> Schema:
+        """The strictest form that the answers really have; requested again where the model was still thinking."""
+        if request.schema == "json_schema":
             if any(answer.thinking for answer in answers):
-                outcome = await self._ask(replace(asked, tokens=MANY_TOKENS))
+                outcome = await self._ask(replace(request, tokens=MANY_TOKENS))
                 answers = answers if isinstance(outcome, _Refused) else outcome
                 if any(answer.thinking for answer in answers):
                     self.notes.append(
-                        f"the model thought for {MANY_TOKENS} tokens, so whether it holds to a JSON schema is not known"
+                        f"the model thought for {MANY_TOKENS} tokens: whether it follows a JSON schema is not known"
                     )
                     return "json_schema"
             if all(answer.fits for answer in answers):
                 return "json_schema"
-        outcome = await self._ask(replace(asked, schema="json_object", tokens=MANY_TOKENS))
-        how = (
-            "accepts a JSON schema and does not hold to it" if asked.schema == "json_schema" else "refuses JSON schemas"
-        )
+        outcome = await self._ask(replace(request, schema="json_object", tokens=MANY_TOKENS))
+        ignored = request.schema == "json_schema"
+        problem = "accepts a JSON schema but does not follow it" if ignored else "refuses JSON schemas"
         if not isinstance(outcome, _Refused) and all(answer.is_object for answer in outcome):
-            self.notes.append(f"the server {how}: answers are asked for as JSON objects")
+            self.notes.append(f"the server {problem}: answers are requested as JSON objects")
             return "json_object"
-        self.notes.append(f"the server {how}, nor does it take the form json_object: the prompt alone asks for JSON")
+        self.notes.append(f"the server {problem} and does not support json_object: only the prompt asks for JSON")
         return "none"
 
-    async def _ask(self, asked: _Asked) -> Sequence[_Answer] | _Refused:
-        """The answers, or what the server has against the request. Raises EndpointError for what no change mends."""
+    async def _ask(self, request: _Request) -> Sequence[_Answer] | _Refused:
+        """The answers, or the refusal. Raises EndpointError for what no other request would get around."""
         url = self.endpoint.base_url
         try:
-            raw = await self.client.post("/chat/completions", cast_to=httpx2.Response, body=asked.body(self.model))
+            raw = await self.client.post("/chat/completions", cast_to=httpx2.Response, body=request.body(self.model))
             return _read(json.loads(raw.content)) or _Refused(0, "no completion with a message")
         except openai.APITimeoutError:
-            waited = f"{self.endpoint.timeout:g}"
+            seconds = f"{self.endpoint.timeout:g}"
             raise EndpointError(
-                f"{url} lists its models and gives no answer within {waited} s. It may still be loading, or be busy "
-                "with other work: look at its log, then try again, with a longer --timeout if need be."
+                f"{url} lists its models but did not answer within {seconds} s. It may still be loading, or busy: see "
+                "its log, then try again, with a longer --timeout if needed."
             ) from None
         except openai.APIConnectionError as error:
             cause = self.endpoint.short(error.__cause__ or error)
             raise EndpointError(
-                f"{url} cut the connection at the first question ({cause or 'no reason given'}). Look at the server's "
-                "log: it may have run out of memory."
+                f"{url} cut the connection at the first request ({cause or 'no reason given'}). See the server's log: "
+                "it may have run out of memory."
             ) from None
         except (openai.AuthenticationError, openai.PermissionDeniedError):
             raise EndpointError(self.endpoint.refused) from None
         except openai.RateLimitError as error:
             raise EndpointError(
-                f"{url} says that it is asked too much: {self.endpoint.short(error.message)}. Wait, or look at the "
-                "limits and the credit of this key, then try again."
+                f"{url} reports too many requests: {self.endpoint.short(error.message)}. Wait, or check the limits "
+                "and the credit of this key, then try again."
             ) from None
         except openai.APIStatusError as error:
             about = getattr(error, "param", None)
@@ -284,30 +275,26 @@ class _Probe:
     def _unusable(self, refused: _Refused) -> str:
         what = f"HTTP {refused.status}: {refused.text}" if refused.status else f"no chat completion ({refused.text})"
         return self.endpoint.short(
-            f"{self.endpoint.base_url} cannot be used for '{self.model}': the plainest question gets {what}. "
-            "Check the model's name and that it is a chat model, and look at the server's log."
+            f"{self.endpoint.base_url} cannot be used for '{self.model}': the plainest request gets {what}. "
+            "Check the model's name and that it is a chat model, and see the server's log."
         )
 
 
-def _without(asked: _Asked, part: str) -> _Asked:
+def _without(request: _Request, part: str) -> _Request:
     match part:
         case "limit":
-            return replace(asked, limit=LIMITS[1])
+            return replace(request, limit=LIMITS[1])
         case "schema":
-            return replace(asked, schema="none")
+            return replace(request, schema="none")
         case "seed":
-            return replace(asked, seed=False)
+            return replace(request, seed=False)
         case _:
-            return replace(asked, n=1)
-
-
-def _more(asked: _Asked, more: _Asked) -> Schema:
-    return more.schema if more.schema != "none" else asked.schema
+            return replace(request, n=1)
 
 
 @dataclass(frozen=True)
 class _Answer:
-    """One choice. `thinking`: it was cut at the limit before it had said anything."""
+    """One choice. `thinking`: it was cut at the limit before the thinking ended."""
 
     text: str
     thinking: bool
@@ -318,16 +305,16 @@ class _Answer:
 
     @property
     def fits(self) -> bool:
-        found = _object(self.text)
-        return found is not None and set(found) == {"colour"} and found["colour"] in COLOURS
+        value = _object(self.text)
+        return value is not None and set(value) == {"colour"} and value["colour"] in COLOURS
 
 
 def _object(text: str) -> Mapping[str, object] | None:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _read(completion: Any) -> list[_Answer]:

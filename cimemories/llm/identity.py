@@ -1,8 +1,8 @@
-"""Which server it is that answers at an address: what the keys of its calls hold (store/calls.py).
+"""Which server answers at an address: what the keys of its calls hold (store/calls.py).
 
-An address is told by itself, in one spelling, with the root and revision of the model that the server reports. A vLLM
-that this project manages gets another port at each start, so it is told by its model and those of its flags that bear
-on answers; the simulator by its policy and seed.
+A server is identified by its address in one spelling, with the root and revision of the model that it reports. A vLLM
+that this project manages gets another port at each start, so it is identified by its model and those of its flags that
+bear on answers; the simulator by its policy and seed.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _PLACEMENT = frozenset(
 
 
 def server_id(base_url: str, info: ServerInfo, store: Store) -> ServerId:
-    """The server at an address that said this of itself.
+    """The identity of the server at an address, which reported `info` of itself.
 
-    Where the record is a database that several machines share, an address of this machine is told by its name too.
+    Where the record is a database that several machines share, an address of this machine has the machine's name too.
     """
     if info.simulated:
         return ServerId(calls.SIMULATED.address, info.root, info.revision)
@@ -61,20 +61,21 @@ def _managed(address: str, store: Store) -> ServerId | None:
 
 def flags_of(command: Sequence[str], model: str) -> list[str]:
     """The flags of a vLLM command that bear on answers, sorted, each with its values."""
-    words = list(command[list(command).index(model) + 1 :]) if model in command else list(command)
+    arguments = list(command[list(command).index(model) + 1 :]) if model in command else list(command)
     groups: list[list[str]] = []
-    for word in words:
-        if word.startswith("--"):
-            name, sign, value = word.partition("=")
+    for argument in arguments:
+        if argument.startswith("--"):
+            name, sign, value = argument.partition("=")
             groups.append([f"--{name[2:].replace('_', '-').lower()}", *([value] if sign else [])])
         elif groups:
-            groups[-1].append(word)
+            groups[-1].append(argument)
     kept = {group[0]: group for group in groups if group[0][2:] not in _PLACEMENT}  # of a flag given twice the last
     return [re.sub(r"\s+", " ", " ".join(kept[name])) for name in sorted(kept)]
 
 
 def origin_of(store: Store, simulated: bool, server: str | None, fresh: str | None = None) -> Origin:
-    """Whose recorded answers may serve calls to a server, as people have said by now."""
+    """Whose recorded answers may serve calls to a server: its own, and those of servers that people marked as the
+    same."""
     if server is None:
         return Origin(simulated)
     with store.read() as connection:
@@ -83,8 +84,8 @@ def origin_of(store: Store, simulated: bool, server: str | None, fresh: str | No
 
 
 async def confirmed(store: Store, endpoint: Endpoint, model: str, planned: Origin) -> Origin:
-    """Whose answers will be recorded, asked right before the first call: a server may have been moved or replaced since
-    the work was planned.
+    """Whose answers will be recorded, looked up right before the first call: a server may have been moved or replaced
+    since the work was planned.
 
     Raises EndpointError where a simulator answers for a real model, or the other way round.
     """
@@ -93,25 +94,25 @@ async def confirmed(store: Store, endpoint: Endpoint, model: str, planned: Origi
     try:
         info = await look_up(endpoint, model, retries=0)
     except EndpointError:
-        # The calls will find out what is wrong with it; only of another address nothing of the planned one is claimed.
+        # The calls will show what is wrong with it. At another address, nothing recorded for the planned one may serve.
         address = address_of(endpoint.base_url)
         moved = was.address.startswith("http") and was.address.split(" on ")[0] != address
         return origin_of(store, planned.simulated, address, planned.fresh) if moved else planned
     if info.simulated != planned.simulated:
-        now, before = ("a simulator", "a real model") if info.simulated else ("no simulator", "a simulator")
+        now, before = ("a simulator", "a real model") if info.simulated else ("not a simulator", "a simulator")
         raise EndpointError(
-            f"{endpoint.base_url} is {now}, and this was planned with {before}. Give the address of the server with "
+            f"{endpoint.base_url} is {now}, and this was planned with {before}. Give the planned server's address with "
             "--base-url, or start new work on this one"
         )
     return await asyncio.to_thread(store.retry, partial(_recorded, store, endpoint, info, planned, was))
 
 
 def _recorded(store: Store, endpoint: Endpoint, info: ServerInfo, planned: Origin, was: ServerId) -> Origin:
-    found = server_id(endpoint.base_url, info, store)
-    if found == was:
+    server = server_id(endpoint.base_url, info, store)
+    if server == was:
         return planned
     with store.write(relaxed=True) as connection:
-        calls.remember(connection, [found.text])
-    current = origin_of(store, planned.simulated, found.text, planned.fresh)
-    # Work that goes on where its server has moved to has answers from before the move; from another build it has none.
-    return replace(current, same=(was.text, *current.same)) if found.may_be(was) else current
+        calls.remember(connection, [server.text])
+    current = origin_of(store, planned.simulated, server.text, planned.fresh)
+    # A server that only moved keeps its answers from before the move; another build of the model shares none.
+    return replace(current, same=(was.text, *current.same)) if server.may_be(was) else current

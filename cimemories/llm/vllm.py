@@ -28,13 +28,13 @@ HOST = "127.0.0.1"
 STRUCTURED = '{"backend":"xgrammar","disable_any_whitespace":true}'
 _OURS = {
     "host": "managed servers listen on this machine only",
-    "port": "give the port by its own option",
-    "uds": "managed servers are asked over a port",
-    "api-key": "a managed server listens on this machine only and asks for no key",
-    "hf-token": "set HF_TOKEN in the environment instead, so that it is written down nowhere",
-    "served-model-name": "give the served name by its own option",
-    "model": "give the model by its own option",
-    "config": "give the flags themselves instead of a file of them",
+    "port": "use the option for the port",
+    "uds": "managed servers listen on a port",
+    "api-key": "a managed server listens on this machine only and needs no key",
+    "hf-token": "set HF_TOKEN in the environment instead, so that it is recorded nowhere",
+    "served-model-name": "use the option for the served name",
+    "model": "use the option for the model",
+    "config": "give the flags themselves instead of a file of flags",
     "allowed-origins": "web pages of other origins must not reach a managed server",
     "ssl-keyfile": "a managed server listens on this machine only, without TLS",
     "ssl-certfile": "a managed server listens on this machine only, without TLS",
@@ -93,7 +93,7 @@ _SHORTEST_SECRET = 6
 
 
 class VllmError(Exception):
-    """A server cannot be started, or ended by itself. `cause` names the kind, `lines` are vLLM's own last ones.
+    """A server could not be started, or failed. `cause` names the kind, `lines` are the last ones that vLLM wrote.
 
     The message says what happened and what to do next, without the lines.
     """
@@ -106,12 +106,12 @@ class VllmError(Exception):
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """A server as asked for. What is None or empty is left to vLLM.
+    """A server to be started. What is None or empty is left to vLLM.
 
     model: a name on the Hugging Face hub, or a folder. served_name: what requests call it; left out it is the model's
     name, of a folder its last part. port: left out, the first free one from 8000. gpu_memory: share of each GPU's
-    memory, 0 to 1. keep: leave it running when what started it ends. trusted: a person at the command line asks, so
-    that flags which load code or name files are taken too.
+    memory, 0 to 1. keep: leave it running when what started it ends. trusted: it was given at the command line, so that
+    flags which load code or name files are taken too.
     """
 
     model: str
@@ -139,7 +139,7 @@ class ServerSpec:
         """This spec with what it leaves out taken from a preset. Raises VllmError for a model that its maker serves."""
         if preset.serve is None:
             raise VllmError(
-                f"{preset.title} is served by its maker at {preset.base_url}, not by vLLM. Use that base URL, with the "
+                f"{preset.title} is served by its maker at {preset.base_url}, not by vLLM. Use that base URL with the "
                 f"key in ${preset.api_key_env}.",
                 "hosted model",
             )
@@ -162,7 +162,7 @@ class ServerSpec:
 
 
 def is_path(model: str) -> bool:
-    """Whether a model's name can only mean a place on this disk, or does mean one that is there."""
+    """Whether a model's name can only be a path, or is that of a folder that exists."""
     return model.startswith(("/", "./", "../", "~")) or Path(model).is_dir()
 
 
@@ -175,45 +175,47 @@ def find_program(environ: Mapping[str, str] | None = None) -> Path:
     setting = environ.get(VLLM, "").strip()
     if setting:
         named = Path(setting).expanduser()
-        for place in (named, named / "bin" / "vllm", named / "vllm"):
-            if place.is_file() and os.access(place, os.X_OK):
-                return place.absolute()
+        for path in (named, named / "bin" / "vllm", named / "vllm"):
+            if path.is_file() and os.access(path, os.X_OK):
+                return path.absolute()
         raise VllmError(
-            f"{VLLM} names {setting}, and there is no program `vllm` that can be run. Name the program itself or the "
-            f"environment that it is installed in (made by: {INSTALL}).",
+            f"{VLLM} names {setting}, where there is no `vllm` that can be run. Name the program itself or the "
+            f"environment it is installed in (created by: {INSTALL}).",
             "no vllm",
         )
     usual = Path(environ.get("HOME", "~"), "vllm", "bin", "vllm").expanduser()
-    found = shutil.which("vllm", path=environ.get("PATH", "")) or (str(usual) if os.access(usual, os.X_OK) else None)
-    if found is None:
+    program = shutil.which("vllm", path=environ.get("PATH", "")) or (str(usual) if os.access(usual, os.X_OK) else None)
+    if program is None:
         raise VllmError(
-            f"there is no `vllm` on PATH or in {USUAL_PLACE}. Install it into an environment of its own: {INSTALL}   "
+            f"there is no `vllm` on PATH or in {USUAL_PLACE}. Install it into its own environment: {INSTALL}   "
             f"(or set {VLLM} to where it is, or give the base URL of a server that already runs).",
             "no vllm",
         )
-    return Path(found).absolute()
+    return Path(program).absolute()
 
 
 def server_command(program: Path, spec: ServerSpec, port: int) -> list[str]:
-    """The command line. Raises VllmError for what a managed server must not be given, or cannot mean anything.
+    """The command line. Raises VllmError for a setting that is not valid or that a managed server must not be given.
 
     What decides where it listens stands last, because of a flag given twice vLLM takes the last.
     """
     if not spec.model.strip() or spec.model.startswith("-"):
-        raise VllmError(f"'{spec.model}' is no model: give a name on the Hugging Face hub, or a folder.", "bad setting")
+        raise VllmError(
+            f"'{spec.model}' is not a model. Give a name on the Hugging Face hub or a folder.", "bad setting"
+        )
     for name, text in (
         ("model", spec.model),
         ("served name", spec.name),
         ("reasoning parser", spec.reasoning_parser),
         ("quantisation", spec.quantisation),
-        *(("extra argument", word) for word in spec.extra),
+        *(("extra argument", argument) for argument in spec.extra),
     ):
         if has_control(text) or (name != "extra argument" and text.startswith("-")):
             raise VllmError(
-                f"the {name} '{visible(text)}' begins with a dash or holds control characters.", "bad setting"
+                f"the {name} '{visible(text)}' starts with a dash or holds control characters.", "bad setting"
             )
     if spec.gpu_memory is not None and not 0 < spec.gpu_memory <= 1:
-        raise VllmError(f"GPU memory is a share above 0 and up to 1, not {spec.gpu_memory:g}.", "bad setting")
+        raise VllmError(f"GPU memory must be a share above 0 and at most 1, not {spec.gpu_memory:g}.", "bad setting")
     for name, number in (
         ("tensor parallel", spec.tensor_parallel),
         ("data parallel", spec.data_parallel),
@@ -242,20 +244,20 @@ def server_command(program: Path, spec: ServerSpec, port: int) -> list[str]:
     return [*line, "--port", str(port), "--served-model-name", spec.name, "--host", HOST]
 
 
-def _flags(words: Sequence[str], *, trusted: bool) -> list[str]:
+def _flags(arguments: Sequence[str], *, trusted: bool) -> list[str]:
     """The names of the flags among extra arguments. Raises VllmError for one that is not taken, however it is spelt,
     and for a word that belongs to none."""
     names: list[str] = []
-    room: float = 0  # words that the flag before may still take
-    for word in words:
-        if not word.startswith("-") or _NUMBER.fullmatch(word):
+    room: float = 0  # values that the flag before may still take
+    for argument in arguments:
+        if not argument.startswith("-") or _NUMBER.fullmatch(argument):
             if room < 1:
-                raise VllmError(f"'{word}' among the extra arguments belongs to no flag.", "bad setting")
+                raise VllmError(f"'{argument}' among the extra arguments belongs to no flag.", "bad setting")
             room -= 1
             continue
-        name, sign, _ = word[2:].partition("=")
+        name, sign, _ = argument[2:].partition("=")
         name = name.replace("_", "-")
-        _refuse(word, name, trusted=trusted)
+        _refuse(argument, name, trusted=trusted)
         names.append(name)
         takes = name in VALUES or name in TRUSTED_VALUES
         room = 0 if sign or not takes else math.inf if name in _MANY else 1
@@ -266,7 +268,7 @@ def _refuse(word: str, name: str, *, trusted: bool) -> None:
     """Raises VllmError for a flag that is not on the lists."""
     bare = word.partition("=")[0]  # a value may be a key
     if not word.startswith("--") or not name:
-        raise VllmError(f"'{bare}' is a short form: write the flag in full, with two dashes.", "bad setting")
+        raise VllmError(f"'{bare}' is a short form. Write the flag in full, with two dashes.", "bad setting")
     plain = name.removeprefix("no-")
     if name in VALUES or plain in SWITCHES:
         return
@@ -274,26 +276,27 @@ def _refuse(word: str, name: str, *, trusted: bool) -> None:
         if trusted:
             return
         raise VllmError(
-            f"{bare} loads code or names files, so it is taken from the command line alone: "
+            f"{bare} loads code or names files, so it can be set only from the command line: "
             f'cimemories serve MODEL --extra "{bare} ...".',
             "bad setting",
         )
     for ours, reason in _OURS.items():
         if ours.startswith(name):
-            raise VllmError(f"{bare} cannot be given as an extra argument: {reason}.", "bad setting")
+            raise VllmError(f"{bare} cannot be an extra argument: {reason}.", "bad setting")
     raise VllmError(
-        f"{bare} is none of the flags that a managed server takes (docs/models.md lists them; they are written in "
-        "full). Start vLLM yourself with it, and give its base URL.",
+        f"a managed server does not take the flag {bare} (docs/models.md lists those it takes, written in full). Start "
+        "vLLM with it yourself, and give its base URL.",
         "bad setting",
     )
 
 
-def split_extra(words: Sequence[str]) -> tuple[str, ...]:
+def split_extra(arguments: Sequence[str]) -> tuple[str, ...]:
     """Extra arguments as typed, taken apart as a shell would. Raises VllmError for a quote that is left open."""
     try:
-        return tuple(part for word in words for part in shlex.split(word))
+        return tuple(part for argument in arguments for part in shlex.split(argument))
     except ValueError as error:
-        raise VllmError(f"the extra arguments cannot be read ({error}): {' '.join(words)}", "bad setting") from error
+        text = " ".join(arguments)
+        raise VllmError(f"the extra arguments cannot be read ({error}): {text}", "bad setting") from error
 
 
 def is_secret(name: str, value: str) -> bool:

@@ -16,7 +16,7 @@ import math
 import re
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -44,8 +44,8 @@ _KV_USE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
 class ServerFigures:
     """One reading. `at`: seconds of the monotonic clock; requests as they are now; tokens since the server started.
 
-    kv_use: share of the KV cache in use, 0 to 1, mean over the engines; None where the server does not say.
-    cache_queries, cache_hits: prompt tokens that were looked up in the prefix cache, and found there.
+    kv_use: share of the KV cache in use, 0 to 1, mean over the engines; None where the server does not report it.
+    cache_queries, cache_hits: prompt tokens looked up in the prefix cache, and those found there.
     """
 
     at: float
@@ -65,10 +65,10 @@ class ServerFigures:
 
 @dataclass(frozen=True)
 class LiveFigures:
-    """How a server does between two readings. Requests and kv_use are those of the later one.
+    """A server's load and speed between two readings. Requests and kv_use are those of the later one.
 
-    tokens_per_second, prompt_tokens_per_second: written and read; None where that cannot be told (the readings are of
-    one moment, or the server started anew between them). hit_rate: of the prompt tokens looked up between them, 0 to 1;
+    tokens_per_second, prompt_tokens_per_second: written and read; None where there is no rate (the readings are of one
+    moment, or the server was restarted between them). hit_rate: of the prompt tokens looked up between them, 0 to 1;
     None where none was.
     """
 
@@ -81,7 +81,7 @@ class LiveFigures:
 
 
 def metrics_url(base_url: str) -> str | None:
-    """Where a server of this base URL has its metrics: beside /v1, not under it. None for what is no web address."""
+    """Where a server of this base URL has its metrics: beside /v1, not under it. None where it is no web address."""
     try:
         parts = urlsplit(base_url.strip())
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -92,9 +92,9 @@ def metrics_url(base_url: str) -> str | None:
 
 
 def read_metrics(base_url: str) -> ServerFigures | None:
-    """What the server says now; None for a server that is not there, is no vLLM, or does not answer within seconds.
+    """A reading taken now; None for a server that is not there, is not vLLM, or does not answer within two seconds.
 
-    No key is sent: vLLM asks for none at /metrics, and another server is to learn none.
+    No key is sent: vLLM needs none at /metrics, and another server is to learn none.
     """
     url = metrics_url(base_url)
     if url is None:
@@ -127,28 +127,33 @@ def parsed(text: str, at: float) -> ServerFigures | None:
             samples.setdefault(name, []).append(value)
     if not any(name in samples for name in (*_RUNNING, *_GENERATED)):
         return None
-    use = _found(samples, _KV_USE)
+
+    def values(names: tuple[str, ...]) -> list[float]:
+        return next((samples[name] for name in names if name in samples), [])
+
+    use = values(_KV_USE)
     return ServerFigures(
         at=at,
-        running=int(sum(_found(samples, _RUNNING))),
-        waiting=int(sum(_found(samples, _WAITING))),
-        generated_tokens=sum(_found(samples, _GENERATED)),
-        prompt_tokens=sum(_found(samples, _PROMPT)),
-        cache_queries=sum(_found(samples, _QUERIES)),
-        cache_hits=sum(_found(samples, _HITS)),
+        running=int(sum(values(_RUNNING))),
+        waiting=int(sum(values(_WAITING))),
+        generated_tokens=sum(values(_GENERATED)),
+        prompt_tokens=sum(values(_PROMPT)),
+        cache_queries=sum(values(_QUERIES)),
+        cache_hits=sum(values(_HITS)),
         kv_use=sum(use) / len(use) if use else None,
     )
 
 
-def _found(samples: dict[str, list[float]], names: Iterable[str]) -> list[float]:
-    return next((samples[name] for name in names if name in samples), [])
-
-
 def figures_between(before: ServerFigures | None, after: ServerFigures) -> LiveFigures:
-    """How the server did from one reading to the next; without an earlier one there are no rates."""
-    seconds = after.at - before.at if before is not None else 0.0
-    if before is None or seconds <= 0 or _started_anew(before, after):
+    """Load and speed from one reading to the next; without an earlier one there are no rates."""
+    counters = ("generated_tokens", "prompt_tokens", "cache_queries")  # these only grow, until a restart
+    if (
+        before is None
+        or after.at <= before.at
+        or any(getattr(after, name) < getattr(before, name) for name in counters)
+    ):
         return LiveFigures(after.running, after.waiting, None, None, None, after.kv_use)
+    seconds = after.at - before.at
     queries = after.cache_queries - before.cache_queries
     return LiveFigures(
         running=after.running,
@@ -157,14 +162,6 @@ def figures_between(before: ServerFigures | None, after: ServerFigures) -> LiveF
         prompt_tokens_per_second=(after.prompt_tokens - before.prompt_tokens) / seconds,
         hit_rate=(after.cache_hits - before.cache_hits) / queries if queries > 0 else None,
         kv_use=after.kv_use,
-    )
-
-
-def _started_anew(before: ServerFigures, after: ServerFigures) -> bool:
-    return (
-        after.generated_tokens < before.generated_tokens
-        or after.prompt_tokens < before.prompt_tokens
-        or after.cache_queries < before.cache_queries
     )
 
 
@@ -185,55 +182,54 @@ _ECHO = re.compile(r"See (?:root cause|stack trace)|initialization failed|check 
 
 @dataclass(frozen=True)
 class Failure:
-    """cause: the kind, in two or three words. message: what it means and what to do. lines: vLLM's own words."""
+    """cause: the kind, in two or three words. message: what it means and what to do. lines: the last of vLLM's log."""
 
     cause: str
     message: str
     lines: tuple[str, ...]
 
 
-# The first that is found counts; {0}, {1}: what the groups caught.
+# (cause, pattern, message). The first pattern that matches counts; {0}, {1} are its groups.
 _KNOWN: tuple[tuple[str, str, str], ...] = (
     (
         "unknown flag",
         r"unrecognized arguments?: (.{1,200})",
-        "this vLLM does not know {0}. Look the flag up in `vllm serve --help`; one that managed servers always give "
-        f"means that vLLM is too old: install a newer one ({INSTALL}).",
+        "this vLLM does not know {0}. Look the flag up in `vllm serve --help`; if it is one that every managed server "
+        f"gets, vLLM is too old: install a newer version ({INSTALL}).",
     ),
     ("bad setting", r"error: (argument .{1,200})", "vLLM refuses a flag: {0}."),
     (
         "port in use",
         r"Address already in use|EADDRINUSE|Errno 98\b",
-        "the port was taken by another program while vLLM started. Start it on another port.",
+        "another program took the port while vLLM started. Start it on another port.",
     ),
     (
         "gated model",
         r"GatedRepoError|gated repo|awaiting a review|Access to model .{1,120} is restricted",
-        "the model is gated: its makers must let you in first. Accept their terms on the model's page, then set "
-        "HF_TOKEN to a token of that account.",
+        "the model is gated. Accept its terms on the model's page, then set HF_TOKEN to a token of that account.",
     ),
     (
         "missing model",
         r"Repo id must be in the form[^:]*: '([^']{1,200})'",
-        "there is no model at {0}: no such folder, and no name that the Hugging Face hub could have.",
+        "there is no model at {0}: it is neither a folder nor a valid name on the Hugging Face hub.",
     ),
     (
         "missing model",
         r"RepositoryNotFoundError|is not a local folder and is not a valid model identifier|"
         r"is not a local folder or a valid repository name",
-        "the Hugging Face hub has no such model, or shows it only to those it knows. Check the spelling "
-        "(maker/name), or set HF_TOKEN for a private one.",
+        "the Hugging Face hub has no such model, or it is private. Check the spelling (maker/name), or set HF_TOKEN "
+        "for a private model.",
     ),
     (
         "missing model",
         r"couldn't connect to '|LocalEntryNotFoundError|OfflineModeIsEnabled|outgoing traffic has been disabled",
         "the model is not on this disk, and the Hugging Face hub cannot be reached from here. Give a folder that holds "
-        "the model, or fetch it where there is a connection.",
+        "the model, or download it where there is a connection.",
     ),
     (
         "missing model",
         r"does not appear to have a file named ([\w.]+)|Invalid repository ID or local directory specified",
-        "the folder or repository holds no model that vLLM can read ({0} is missing).",
+        "the folder or repository holds no model that vLLM can load ({0} is missing).",
     ),
     (
         "too few GPUs",
@@ -244,20 +240,20 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
         "too few GPUs",
         r"DP adjusted local rank \d+ is out of bounds for (\d+)|invalid device ordinal|"
         r"Not enough allowed NUMA nodes to bind threads of \d+ local",
-        "tensor times data parallel asks for more devices than there are here. Lower them.",
+        "tensor times data parallel needs more devices than this machine has. Lower them.",
     ),
     (
         "no GPU",
         r"Failed to infer device type|No CUDA GPUs are available|Found no NVIDIA driver|no NVIDIA GPU detected|"
         r"libcuda\.so\.1: cannot open|CUDA driver version is insufficient|Torch not compiled with CUDA",
-        "vLLM finds no GPU that it can use. Look at `nvidia-smi` and CUDA_VISIBLE_DEVICES; without a GPU, give the "
-        "base URL of a server elsewhere.",
+        "vLLM finds no usable GPU. Check `nvidia-smi` and CUDA_VISIBLE_DEVICES; without a GPU, give the base URL of a "
+        "server elsewhere.",
     ),
     (
         "out of memory",
         r"model's max seq len \((\d+)\).{0,200}?estimated maximum model length is (\d+)",
-        "one request of {0} tokens does not fit into the memory that is left for the cache; {1} would. Lower the "
-        "maximum length, or give vLLM a larger share of the memory.",
+        "one request of {0} tokens does not fit into the memory left for the cache; {1} would. Lower the maximum "
+        "length, or give vLLM a larger share of the memory.",
     ),
     (
         "out of memory",
@@ -269,19 +265,19 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
         "out of memory",
         r"Free memory on device.{0,200}?less than desired|reduce GPU memory used by other processes|"
         r"is less than requested memory for kv",
-        "less memory is free than vLLM was told to take. Stop the programs that hold it, or lower the share of memory.",
+        "less memory is free than vLLM was told to use. Stop the programs that hold it, or lower the share of memory.",
     ),
     (
         "out of memory",
         r"OutOfMemoryError|CUDA out of memory|HIP out of memory|can't allocate memory|std::bad_alloc|\bMemoryError\b|"
         r"Cannot allocate memory",
         "the memory is too small for this model with these settings. Spread it over more GPUs (tensor parallel), lower "
-        "the maximum length, or take a quantised or smaller model.",
+        "the maximum length, or use a quantised or smaller model.",
     ),
     (
         "length too large",
         r"max_model_len \((\d+)\) is greater than the derived max_model_len \(max_position_embeddings=(\d+)",
-        "a maximum length of {0} tokens is asked for, and the model has {1}. Lower it.",
+        "a maximum length of {0} tokens was requested, and the model has {1}. Lower it.",
     ),
     (
         "unknown reasoning parser",
@@ -291,67 +287,66 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
     (
         "quantisation",
         r"Unknown quantization method: ([\w.-]+)|Quantization method specified in the model config",
-        "the quantisation does not fit this vLLM or this model. Leave it out for a model that is already quantised.",
+        "the quantisation does not suit this vLLM or this model. Leave it out for a model that is already quantised.",
     ),
     (
         "unsupported model",
         r"Model architectures? .{1,200}? (?:are|is) not supported|does not recognize this architecture|"
         r"has no vLLM implementation",
-        f"this vLLM does not know the model's architecture. A newer one may: {INSTALL}.",
+        f"this vLLM does not support the model's architecture. A newer version may: {INSTALL}.",
     ),
     (
         "code in the model",
         r"trust_remote_code=True|--trust-remote-code",
-        "the model brings code of its own. Only if you trust it, add --trust-remote-code to the extra arguments.",
+        "the model comes with its own code. Only if you trust it, add --trust-remote-code to the extra arguments.",
     ),
-    ("disk full", r"No space left on device", "the disk is full. Make room, then start it again."),
+    ("disk full", r"No space left on device", "the disk is full. Free some space, then start it again."),
 )
 
 
 def explain(log: str, exit_code: int | None, *, was_ready: bool = False) -> Failure:
-    """Why vLLM ended. exit_code as of subprocess: below zero is the number of the signal that killed it."""
+    """Why vLLM ended. exit_code as subprocess has it: below zero is the number of the signal that killed it."""
     text = _flat(log)
     lines = last_lines(log)
     when = "vLLM ended" if was_ready else "vLLM ended while it started"
     if not was_ready:
         for cause, pattern, message in _KNOWN:
-            found = re.search(pattern, text)
-            if found:
-                groups = [group or "it" for group in found.groups()]
+            match = re.search(pattern, text)
+            if match:
+                groups = [group or "it" for group in match.groups()]
                 return Failure(cause, message.format(*groups), lines)
     elif re.search(r"OutOfMemoryError|CUDA out of memory", text):
-        return Failure("out of memory", f"{when}: the GPU's memory ran out. Lower the share of memory.", lines)
+        return Failure("out of memory", f"{when}: the GPU ran out of memory. Lower the share of memory.", lines)
     if exit_code in (-signal.SIGKILL, 128 + signal.SIGKILL):
         return Failure(
             "killed",
-            f"{when}: it was killed from outside. Mostly the machine ran out of main memory (see `dmesg`).",
+            f"{when}: it was killed from outside, most often because main memory ran out (see `dmesg`).",
             lines,
         )
     if exit_code is not None and exit_code < 0:
         return Failure("killed", f"{when}: signal {signal.Signals(-exit_code).name} ended it.", lines)
-    said = f" ({_root(log)})" if _root(log) else ""
-    return Failure("ended", f"{when}, with exit code {exit_code}{said}. Its last lines and its log tell more.", lines)
+    root = f" ({_root(log)})" if _root(log) else ""
+    return Failure("ended", f"{when}, with exit code {exit_code}{root}. Its last lines and its log tell more.", lines)
 
 
 def last_lines(log: str, count: int = LAST_LINES) -> tuple[str, ...]:
-    """The lines at the end that say something: without stack frames, and with the first cause of an error among them
-    where what follows only points back at it."""
-    said = [line for line in map(_plain, log.splitlines()) if line.strip() and not _TRACE.match(line)]
-    said = [line for before, line in zip(["", *said], said, strict=False) if line != before]
-    tail, root = said[-count:], _root(log)
+    """The last meaningful lines: without stack frames, and with the root cause of an error where what follows only
+    points back at it."""
+    kept = [line for line in map(_plain, log.splitlines()) if line.strip() and not _TRACE.match(line)]
+    kept = [line for before, line in zip(["", *kept], kept, strict=False) if line != before]
+    tail, root = kept[-count:], _root(log)
     if root and root not in tail:
         tail = [root, *tail[1 - count :]]
     return tuple(line[:LONGEST_LINE] for line in tail)
 
 
 def start_step(log: str) -> str:
-    """What vLLM does while it starts, told from the last thing that it said of it; '' before it says anything."""
-    best = (-1, "")
-    for pattern, words in _STEPS:
-        place = log.rfind(pattern)
-        best = max(best, (place, words)) if place >= 0 else best
-    share = re.findall(r"(Loading safetensors[^:\r\n]*|Capturing CUDA graphs[^:\r\n]*):\s+(\d+)%", log[best[0] :])
-    return f"{best[1]} ({share[-1][1]} %)" if share else best[1]
+    """What vLLM does while it starts, by the last of its lines that tells; '' before there is one."""
+    position, step = max((log.rfind(pattern), step) for pattern, step in _STEPS)
+    if position < 0:
+        return ""
+    share = re.findall(r"(Loading safetensors[^:\r\n]*|Capturing CUDA graphs[^:\r\n]*):\s+(\d+)%", log[position:])
+    return f"{step} ({share[-1][1]} %)" if share else step
 
 
 _STEPS: Sequence[tuple[str, str]] = (
@@ -363,8 +358,8 @@ _STEPS: Sequence[tuple[str, str]] = (
     ("Loading weights took", "preparing the model"),
     ("Dynamo bytecode", "compiling"),
     ("Cache the graph", "compiling"),
-    ("GPU KV cache size", "making the cache"),
-    ("CPU KV cache size", "making the cache"),
+    ("GPU KV cache size", "allocating the cache"),
+    ("CPU KV cache size", "allocating the cache"),
     ("Capturing CUDA graph", "recording CUDA graphs"),
     ("Graph capturing finished", "warming up"),
     ("init engine", "opening the port"),
@@ -372,7 +367,7 @@ _STEPS: Sequence[tuple[str, str]] = (
 
 
 def _plain(line: str) -> str:
-    """A line without the process and the time that vLLM puts before it; of a progress bar its last state."""
+    """A line without the process and time at its start; of a progress bar its last state."""
     line = line.rsplit("\r", 1)[-1] if "\r" in line.rstrip("\r") else line.rstrip("\r")
     return _STAMP.sub("", _PREFIX.sub("", line)).rstrip()
 

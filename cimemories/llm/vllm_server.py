@@ -69,7 +69,7 @@ Moment = Annotated[float, Field(ge=0, le=253_402_300_799)]  # seconds since the 
 
 
 class Phase(StrEnum):
-    """Where a server stands. `stopped`: on request, or with what started it. `failed`: by itself."""
+    """The state of a server. `stopped`: on request, or together with what started it. `failed`: by itself."""
 
     STARTING = "starting"
     READY = "ready"
@@ -99,8 +99,8 @@ class Process(BaseModel):
             return True
 
     def holds(self, lock: Path) -> bool:
-        """Whether it is alive and has this file open: what a process of ours can be told by, whoever wrote its number
-        down. False where that may not be looked up: it is another user's then."""
+        """Whether it is alive and has this file open, which proves a process to be ours, whoever wrote its number down.
+        False where that may not be looked up: it is another user's then."""
         try:
             opened = psutil.Process(self.pid).open_files()
         except psutil.Error:
@@ -116,8 +116,8 @@ def process_of(pid: int) -> Process:
 class ServerState(BaseModel):
     """One managed server. Times are seconds since the epoch.
 
-    owner: what it stops with; None where it is to be left running. step: what it does while it starts. cause, error
-    and lines: why it failed, and vLLM's own last lines.
+    owner: the process that it stops with; None where it is left running. step: what it does while it starts. cause,
+    error and lines: why it failed, and the last lines that vLLM wrote.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -192,19 +192,19 @@ def save_state(path: Path, state: ServerState) -> None:
 
 
 def read_regular(path: Path, size: int, *, end: bool = False) -> bytes:
-    """At most so many bytes of a file, its last ones where `end`. Raises OSError for a link, and for what is no regular
-    file: a FIFO would be waited for without end."""
+    """At most `size` bytes of a file, its last ones where `end`. Raises OSError for a link and for anything that is not
+    a regular file: a FIFO would be waited for without end."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(handle, "rb") as stream:
         about = os.fstat(handle)
         if not stat.S_ISREG(about.st_mode):
-            raise OSError(f"{path} is no regular file")
+            raise OSError(f"{path} is not a regular file")
         stream.seek(max(0, about.st_size - size) if end else 0)
         return stream.read(size)
 
 
 def load_state(path: Path) -> ServerState | None:
-    """What the file says; None where it is gone, says nothing that can be read, or is about another server."""
+    """The state in a file; None where it is gone, cannot be read, or is of another server."""
     if not _ID.fullmatch(path.stem):
         return None
     try:
@@ -215,7 +215,7 @@ def load_state(path: Path) -> ServerState | None:
 
 
 def observed(path: Path, state: ServerState) -> ServerState:
-    """The state in a file as a person should see it: a server whose processes are gone is not ready, whatever its file
+    """The state in a file as it is to be shown: a server whose processes are gone is not ready, whatever its file
     says."""
     if not state.live or not state.here:
         return state
@@ -225,22 +225,22 @@ def observed(path: Path, state: ServerState) -> ServerState:
     lock = lock_of(path)
     if state.supervisor.holds(lock) or (state.server is not None and state.server.holds(lock)):
         return state
-    return state.model_copy(update=_gone("the process that watched over it was killed, and it is gone too"))
+    return state.model_copy(update=_gone("its supervisor was killed, and the server is gone too"))
 
 
-def _gone(why: str) -> dict[str, object]:
-    return {"phase": Phase.FAILED, "cause": "supervisor gone", "error": f"{why}. Start it again."}
+def _gone(reason: str) -> dict[str, object]:
+    return {"phase": Phase.FAILED, "cause": "supervisor gone", "error": f"{reason}. Start it again."}
 
 
 def servers(workspace: Path) -> list[ServerState]:
-    """Every server of a workspace as it is now: the living first, then the newest."""
+    """Every managed server of a workspace as it is now: the running first, then the newest."""
     files = [(path, load_state(path)) for path in state_folder(workspace).glob("server-*.json")]
     states = [observed(path, state) for path, state in files if state is not None]
     return sorted(states, key=lambda state: (not state.live, -state.created))
 
 
 def state_named(workspace: Path, name: str) -> ServerState:
-    """A server by its id, by the port of a living one, or by the newest that had that port. Raises VllmError."""
+    """A server by its id, by the port of a running one, or by the newest that had that port. Raises VllmError."""
     states = servers(workspace)
     for state in states:
         if name in (state.id, str(state.port)):
@@ -251,7 +251,7 @@ def state_named(workspace: Path, name: str) -> ServerState:
 
 @contextmanager
 def reserving(workspace: Path) -> Iterator[None]:
-    """One at a time chooses a port and writes down that it is taken."""
+    """A lock: one process at a time chooses a port and records that it is taken."""
     path = state_folder(workspace) / ".lock"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -285,12 +285,12 @@ class Supervisor:
         self.stopping = ""
 
     def run(self) -> None:
-        """Start vLLM and stay until it has ended. The state file says everything that can go wrong."""
+        """Start vLLM and stay until it has ended. Whatever goes wrong is in the state file."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: self._stop_because("on request"))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        held = open_lock(self.lock)  # until this process ends
-        self._say(supervisor=process_of(os.getpid()))
+        lock = open_lock(self.lock)  # until this process ends
+        self._record(supervisor=process_of(os.getpid()))
         program = Path(self.state.command[0])
         try:
             self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -301,68 +301,56 @@ class Supervisor:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                pass_fds=(held,),
+                pass_fds=(lock,),
                 umask=engine.users_umask(),  # caches of models may be shared with other users
                 preexec_fn=_die_with_parent,
             )
         except OSError as error:
-            reason = f"{program} cannot be run ({error.strerror}). Look at it, or name another in CIMEMORIES_VLLM."
-            self._say(phase=Phase.FAILED, cause="no vllm", error=reason, ended=time.time())
+            reason = f"{program} cannot be run ({error.strerror}). Check it, or name another in CIMEMORIES_VLLM."
+            self._record(phase=Phase.FAILED, cause="no vllm", error=reason, ended=time.time())
             return
         with contextlib.suppress(psutil.NoSuchProcess):
-            self._say(server=process_of(server.pid))
+            self._record(server=process_of(server.pid))
         assert server.stdout is not None
         pump = threading.Thread(target=_pump, args=(server.stdout, self.log, secrets(os.environ)), daemon=True)
         pump.start()
         self._watch(server)
         pump.join(timeout=2)  # a child that outlived the server could hold the pipe open
-        self._say(**self._end(server.returncode))
+        self._record(ended=time.time(), exit_code=server.returncode, step="", **self._outcome(server.returncode))
 
     def _watch(self, server: subprocess.Popen[bytes]) -> None:
-        looked = 0.0
+        checked = 0.0
         while server.poll() is None:
             if self.state.owner is not None and not self.state.owner.alive:
                 self._stop_because("with what had started it")
             if self.stopping:
                 break
-            if self.state.phase == Phase.STARTING and time.monotonic() - looked > HEALTH_SECONDS:
-                looked = time.monotonic()
-                self._look()
+            if self.state.phase == Phase.STARTING and time.monotonic() - checked > HEALTH_SECONDS:
+                checked = time.monotonic()
+                if healthy(self.state.port):
+                    self._record(phase=Phase.READY, ready=time.time(), step="")
+                elif (step := start_step(tail(self.log))) != self.state.step:
+                    self._record(step=step)
             time.sleep(LOOK_SECONDS)
         end(server)
 
-    def _look(self) -> None:
-        if healthy(self.state.port):
-            self._say(phase=Phase.READY, ready=time.time(), step="")
-            return
-        doing = start_step(tail(self.log))
-        if doing != self.state.step:
-            self._say(step=doing)
-
-    def _end(self, exit_code: int | None) -> dict[str, object]:
-        now: dict[str, object] = {"ended": time.time(), "exit_code": exit_code, "step": ""}
+    def _outcome(self, exit_code: int | None) -> dict[str, object]:
         if self.stopping:
-            return {**now, "phase": Phase.STOPPED, "error": self.stopping}
+            return {"phase": Phase.STOPPED, "error": self.stopping}
         failure = explain(tail(self.log), exit_code, was_ready=self.state.ready is not None)
-        return {
-            **now,
-            "phase": Phase.FAILED,
-            "cause": failure.cause,
-            "error": failure.message,
-            "lines": failure.lines,
-        }
+        return {"phase": Phase.FAILED, "cause": failure.cause, "error": failure.message, "lines": failure.lines}
 
     def _stop_because(self, reason: str) -> None:
         self.stopping = self.stopping or reason
 
-    def _say(self, **changes: object) -> None:
+    def _record(self, **changes: object) -> None:
         self.state = self.state.model_copy(update=changes)
         with contextlib.suppress(OSError):  # a full disk is no reason to leave vLLM alone
             save_state(self.path, self.state)
 
 
 def healthy(port: int) -> bool:
-    """Whether the server on this port says that it can answer."""
+    """Whether the server on this port reports that it can answer."""
     connection = http.client.HTTPConnection(HOST, port, timeout=2)
     try:
         connection.request("GET", "/health")
@@ -374,7 +362,7 @@ def healthy(port: int) -> bool:
 
 
 def end(server: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> None:
-    """End a server and all that it started: asked first, killed after `grace` seconds."""
+    """End a server and all that it started: told to terminate first, killed after `grace` seconds."""
     children: list[psutil.Process] = []
     with contextlib.suppress(psutil.Error):
         children = psutil.Process(server.pid).children(recursive=True)
@@ -399,7 +387,7 @@ def tail(log: Path, size: int = TAIL) -> str:
 
 
 def _pump(source: IO[bytes], log: Path, hidden: tuple[bytes, ...]) -> None:
-    """Write what vLLM says to the log, whole lines at a time, so that no key is cut in two and so missed."""
+    """Write vLLM's output to the log, whole lines at a time, so that no key is cut in two and so missed."""
     rest, written = b"", 0
     output = log.open("wb")
     while True:
@@ -445,15 +433,15 @@ LOOK_SECONDS = 0.2
 def start(
     workspace: Path, spec: ServerSpec, *, started_by: str, environ: Mapping[str, str] | None = None
 ) -> ServerState:
-    """Start a server and return at once; it is `starting` then. `started_by`: who asked, in words for people.
+    """Start a server and return at once; it is `starting` then. `started_by`: what started it, for people.
 
-    Raises VllmError where there is no vLLM, the settings cannot be meant, the model is a folder that is not there, or
-    the port is taken.
+    Raises VllmError where there is no vLLM, a setting is not valid, the model is a folder that does not exist, or the
+    port is taken.
     """
     environ = os.environ if environ is None else environ
     program = find_program(environ)
     if is_path(spec.model) and not Path(spec.model).expanduser().exists():
-        raise VllmError(f"there is no model at {spec.model}: no such file or folder.", "missing model")
+        raise VllmError(f"there is no model at {spec.model}. Check the path.", "missing model")
     workspace = workspace.absolute()
     with reserving(workspace):
         port = _port(spec.port, _taken(workspace))
@@ -483,7 +471,7 @@ def next_port(workspace: Path) -> int:
 
 
 def _taken(workspace: Path) -> dict[int, ServerState]:
-    """The living servers of this machine by port: one that starts has not opened its port yet."""
+    """The running servers of this machine by port: one that is starting has not opened its port yet."""
     return {state.port: state for state in servers(workspace) if state.live and state.here}
 
 
@@ -499,27 +487,30 @@ def _launch(path: Path, state: ServerState, environ: Mapping[str, str]) -> None:
             start_new_session=True,
         )
     except OSError as error:
-        reason = f"the process that watches over the server could not be started ({error.strerror})."
+        reason = f"the server's supervisor could not be started ({error.strerror})."
         save_state(path, state.model_copy(update={"phase": Phase.FAILED, "error": reason, "ended": time.time()}))
         raise VllmError(reason, "no supervisor") from error
 
 
-def _port(wanted: int | None, taken: Mapping[int, ServerState]) -> int:
-    if wanted is None:
+def _port(requested: int | None, taken: Mapping[int, ServerState]) -> int:
+    if requested is None:
         for port in range(FIRST_PORT, LAST_PORT + 1):
             if port not in taken and _is_free(port):
                 return port
         raise VllmError(f"no port from {FIRST_PORT} to {LAST_PORT} is free. Name another.", "port in use")
-    if wanted in taken:
-        other = taken[wanted]
+    if requested in taken:
+        other = taken[requested]
         raise VllmError(
-            f"port {wanted} is used by the managed server {other.id} ({other.served_name}, {other.phase}). Choose "
-            f"another port, or stop it: cimemories stop-server {wanted}",
+            f"port {requested} is used by the managed server {other.id} ({other.served_name}, {other.phase}). Choose "
+            f"another port, or stop it: cimemories stop-server {requested}",
             "port in use",
         )
-    if not _is_free(wanted):
-        raise VllmError(f"port {wanted} is in use{_by_whom(wanted)}. Choose another port, or stop that.", "port in use")
-    return wanted
+    if not _is_free(requested):
+        raise VllmError(
+            f"port {requested} is in use{_by_whom(requested)}. Choose another port, or stop that program.",
+            "port in use",
+        )
+    return requested
 
 
 def _is_free(port: int) -> bool:
@@ -546,10 +537,10 @@ def wait(
     on_change: Callable[[ServerState], None] | None = None,
     timeout: float | None = None,
 ) -> ServerState:
-    """Wait until a server is ready; `on_change` is told of each new step. Loading a large model takes minutes.
+    """Wait until a server is ready; `on_change` is called for each new step. Loading a large model takes minutes.
 
-    Raises VllmError where it failed (with the cause and vLLM's own last lines), was stopped, or is not ready after
-    `timeout` seconds (it then goes on starting).
+    Raises VllmError where it failed (with the cause and the last lines that vLLM wrote), was stopped, or is not ready
+    after `timeout` seconds (it then goes on starting).
     """
     end = None if timeout is None else time.monotonic() + timeout
     before = None
@@ -565,12 +556,12 @@ def wait(
         if state.phase == Phase.STOPPED:
             raise VllmError(f"{state.served_name} on port {state.port} was stopped {state.error}.", "stopped")
         if end is not None and time.monotonic() > end:
-            raise VllmError(f"{state.id} is not ready after {timeout:g} s, and goes on starting.", "not ready")
+            raise VllmError(f"{state.id} is not ready after {timeout:g} s and goes on starting.", "not ready")
         time.sleep(LOOK_SECONDS)
 
 
 def stop(workspace: Path, name: str) -> ServerState:
-    """Stop a server, by id or port, and return when it has ended; vLLM that does not end when asked is killed.
+    """Stop a server, by id or port, and return when it has ended; a vLLM that does not terminate is killed.
 
     One that has ended already is left as it is. Raises VllmError for an unknown one, and for one on another machine.
     """
@@ -584,12 +575,13 @@ def stop(workspace: Path, name: str) -> ServerState:
         )
     lock = lock_of(state_path(workspace, state.id))
     patience = time.monotonic() + GRACE_SECONDS + 10
-    asked = False
+    signalled = False
     while time.monotonic() < patience:
         if state.supervisor is not None and state.supervisor.holds(lock):
-            if not asked:
-                _signal(state.supervisor.pid, signal.SIGTERM)
-            asked = True
+            if not signalled:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(state.supervisor.pid, signal.SIGTERM)
+            signalled = True
         elif state.supervisor is not None:
             break
         time.sleep(LOOK_SECONDS / 2)
@@ -607,7 +599,7 @@ def stop(workspace: Path, name: str) -> ServerState:
 
 
 def forget(workspace: Path, server_id: str) -> None:
-    """Remove the state and the logs of a server that has ended. Raises VllmError while it lives, or where it is not."""
+    """Remove the state and the logs of a server that has ended. Raises VllmError for a running or an unknown one."""
     state = state_named(workspace, server_id)
     if state.live:
         raise VllmError(f"{state.id} is {state.phase}. Stop it first.", "still alive")
@@ -617,13 +609,8 @@ def forget(workspace: Path, server_id: str) -> None:
         file.unlink(missing_ok=True)
 
 
-def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
-
-
 def running(workspace: Path) -> list[ServerState]:
-    """The servers of this machine that can be asked now."""
+    """The servers of this machine that are ready."""
     return [state for state in servers(workspace) if state.phase == Phase.READY and state.here]
 
 

@@ -1,7 +1,7 @@
-"""One process at work on a run or a labelling: claims it, keeps its heartbeat, and leaves a status that is true.
+"""One process working on a run or a labelling: claims it, keeps its heartbeat, and leaves a status that is true.
 
-All that a worker writes is fenced by its claim (store.work): once somebody else has taken the work over, it stops, and
-what it had under way is not recorded. A database that goes away is waited for.
+All that a worker writes is fenced by its claim (store.work): once another process has taken the work over, this one
+stops, and what it had in flight is not recorded. A database that goes away is waited for.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ MakeJobs = Callable[[Store, MakeClient], Iterable[Job]]
 
 
 class WorkError(Exception):
-    """Work ended early. The message says why and what to do next."""
+    """The work ended early. The message says why and what to do next."""
 
 
 @contextmanager
 def reachable(base_url: str) -> Iterator[str]:
-    """The address to ask: the word `simulator` starts one for as long as the block lasts."""
+    """The server's address: the word `simulator` starts one for as long as the block lasts."""
     if base_url != SIMULATOR:
         yield base_url
         return
@@ -50,9 +50,9 @@ def reachable(base_url: str) -> Iterator[str]:
 
 
 def begin(store: Store, work_id: str, *, queued: bool = False) -> tuple[Store, Claim]:
-    """Claim the work; returns the record as its worker must use it, fenced by the claim and patient, and the claim.
+    """Claim the work; returns the store as its worker must use it, fenced by the claim and patient, and the claim.
 
-    `queued`: only if it still waits for its worker. Raises StoreError where another process is at it."""
+    `queued`: only if it still waits for its worker. Raises StoreError where another process works on it."""
     patient = store.patient()
 
     def claimed() -> Claim:
@@ -75,13 +75,13 @@ def perform(
 ) -> Progress:
     """Claim the work, run its jobs to the end, and set its status. Returns what was done.
 
-    `queued`: claim it only if it still waits for its worker. `make_jobs` is given the record, through which alone it
-    may write, and a maker of clients, which are closed at the end. `stop_when` is asked after each batch of outcomes: a
-    text that it returns (a cap on cost is reached, say) ends the work for that reason, once the calls in flight are in
-    the record. Work that was asked to pause returns what was done until then, and its status is `paused`.
+    `queued`: claim it only if it still waits for its worker. `make_jobs` is given the store, through which alone it may
+    write, and a maker of clients, which are closed at the end. `stop_when` is called after each batch of outcomes: a
+    text that it returns (a cap on cost is reached, say) ends the work for that reason, once the calls in flight are
+    recorded. Work that is paused on request returns what was done until then, and its status is `paused`.
 
-    Raises StoreError where another process is at it, and WorkError where the work ended early: it is then `cancelled`,
-    `interrupted` (can be resumed) or `failed`, or another process has taken it over.
+    Raises StoreError where another process works on it, and WorkError where the work ended early: it is then
+    `cancelled`, `interrupted` (can be resumed) or `failed`, or another process has taken it over.
     """
     own, _ = begin(store, work_id, queued=queued)
     executor = Executor(own, work_id, concurrency=concurrency, on_progress=on_progress, stop_when=stop_when)
@@ -95,15 +95,15 @@ def perform(
             return executor.progress
         cancelled = str(stop) == CANCELLED
         _finish(own, work_id, WorkStatus.CANCELLED if cancelled else WorkStatus.INTERRUPTED, str(stop))
-        raise WorkError(resume_words(work_id, str(stop))) from stop
+        raise WorkError(stopped_message(work_id, str(stop))) from stop
     except (KeyboardInterrupt, asyncio.CancelledError) as error:
         _finish(own.patient(0), work_id, WorkStatus.CANCELLED, "stopped by the keyboard")
-        raise WorkError(f"{work_id}: stopped. `cimemories resume {work_id}` goes on where it stopped.") from error
+        raise WorkError(f"{work_id}: stopped. Continue with `cimemories resume {work_id}`.") from error
     except (sa.exc.DBAPIError, DatabaseLost) as error:
         reason = why_not_written(error)
         _finish(own.patient(0), work_id, WorkStatus.INTERRUPTED, reason)
         raise WorkError(
-            f"{work_id}: {reason}. Everything before is kept; make room or mend the database, then "
+            f"{work_id}: {reason}. Everything before that is kept. Free some space or fix the database, then "
             f"`cimemories resume {work_id}`."
         ) from error
     except Exception as error:
@@ -113,29 +113,29 @@ def perform(
     return executor.progress
 
 
-def resume_words(work_id: str, reason: str) -> str:
-    """Why work stopped and how it goes on, where the reason does not say that itself."""
-    how = "" if f"resume {work_id}" in reason else f" `cimemories resume {work_id}` goes on where it stopped."
+def stopped_message(work_id: str, reason: str) -> str:
+    """Why work stopped, and how to continue where the reason does not say that itself."""
+    how = "" if f"resume {work_id}" in reason else f" Continue with `cimemories resume {work_id}`."
     return f"{work_id}: {reason}.{how}"
 
 
 def refuse(store: Store, work_id: str, reason: str, *, queued: bool = False) -> NoReturn:
     """Leave work interrupted for that reason without having begun it. Raises WorkError, and what `perform` raises where
-    somebody else is at it."""
+    another process works on it."""
     own, _ = begin(store, work_id, queued=queued)
     _finish(own, work_id, WorkStatus.INTERRUPTED, reason)
     raise WorkError(f"{work_id}: {reason}.")
 
 
 def why_not_written(error: sa.exc.DBAPIError | DatabaseLost) -> str:
-    """Why the record could not be written, in one line for people."""
+    """Why the record could not be written, as one line for people."""
     lost = error.__cause__ if isinstance(error, DatabaseLost) else None
     return f"the record could not be written: {cause(lost or error)}"
 
 
 def _finish(store: Store, work_id: str, status: WorkStatus | None, error: str | None) -> None:
-    """Set the status at the end of one's own work; None: it came to its end, and what is missing decides. Raises
-    WorkError where it is somebody else's by now."""
+    """Set the status at the end of the work; None: it came to its end, and what is missing decides. Raises WorkError
+    where another process has taken it over."""
 
     def finished() -> None:
         with store.write() as connection:
@@ -150,7 +150,7 @@ def _finish(store: Store, work_id: str, status: WorkStatus | None, error: str | 
     except ClaimLost as lost:
         raise WorkError(str(lost)) from lost
     except (sa.exc.DBAPIError, StoreError):
-        return  # where the disk is full, not even this can be written: the dead heartbeat then tells
+        return  # on a full disk not even this can be written: the missing heartbeat then shows that it ended
 
 
 async def _perform(store: Store, work_id: str, make_jobs: MakeJobs, executor: Executor) -> None:

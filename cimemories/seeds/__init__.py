@@ -1,13 +1,13 @@
-"""The seeds folder, read and checked: domains, events, contexts, personas, offline templates and prompts.
+"""The seeds folder, read and checked: events, contexts, personas, offline templates and prompts.
 
-Everything that shapes the data but is no code lives there as YAML, so that it can be read, replaced and hashed:
+Everything that shapes the data and is not code lives there as YAML, so that it can be read, replaced and hashed:
 
     contexts.yaml          {pack: core, contexts: [{task: Negotiate the renewal of a lease, recipient: Landlord, ...}]}
     offline/divorce-proceedings.yaml     {event: divorce proceedings, domains: {finance: [{key, value, statement}]}}
     prompts/respond.yaml   {version: 1, placeholders: [memories, recipient, task], templates: {base: "..."}}
 
-A file that does not fit raises SeedError, which names the file, the field and what is wrong with it. Nothing is read
-in part.
+A file that does not fit raises SeedError, which names the file, the field and what is wrong with it. A file is read as
+a whole or not at all.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ __all__ = [
     "SEEDS",
     "ContextEntry",
     "ContextsFile",
-    "Domain",
     "Event",
     "EventTemplates",
     "GeneralTemplates",
@@ -52,7 +51,6 @@ __all__ = [
     "Template",
     "event_slug",
     "load_contexts",
-    "load_domains",
     "load_events",
     "load_general",
     "load_offline",
@@ -65,28 +63,15 @@ __all__ = [
 ]
 
 
-class Domain(Seed):
-    """One information domain: `name` as in model.DOMAINS, `title` as shown."""
-
-    name: Identifier
-    title: Text
-    description: Text
-
-
 class Event(Seed):
     """One life event; `name` is in its canonical spelling (lower case with spaces)."""
 
     name: Text
     description: Text
 
-    @property
-    def slug(self) -> str:
-        """The name of its file of offline templates, without the ending."""
-        return event_slug(self.name)
-
 
 class Template(Seed):
-    """How one attribute is made: an expression of curation.values, and the sentence that carries its value.
+    """How one attribute is made: an expression of curation.offline, and the sentence that carries its value.
 
     `statement` has exactly one {value}; a yes-or-no attribute has `statement_true` and `statement_false` instead.
     """
@@ -105,7 +90,7 @@ class Template(Seed):
             if self.statement_true == self.statement_false:
                 raise ValueError(f"'{self.key}': statement_true and statement_false are the same")
         elif self.statement_true or self.statement_false or not self.statement:
-            raise ValueError(f"'{self.key}' is no {{bool}}: give statement alone")
+            raise ValueError(f"'{self.key}' is not a {{bool}}: give statement alone")
         elif self.statement.count("{value}") != 1:
             raise ValueError(f"'{self.key}': the statement must have {{value}} exactly once")
         return self
@@ -131,10 +116,6 @@ class GeneralTemplates(Seed):
     attributes: tuple[Template, ...]
 
 
-class _DomainsFile(Seed):
-    domains: tuple[Domain, ...]
-
-
 class _EventsFile(Seed):
     events: tuple[Event, ...] = Field(min_length=1)
 
@@ -148,7 +129,7 @@ class ContextEntry(Seed):
 
 
 class ContextsFile(Seed):
-    """A file of contexts: a pack's name, what is said of it, and its entries."""
+    """A file of contexts: a pack's name, its description, and its entries."""
 
     pack: Line
     title: Line | None = None
@@ -175,7 +156,7 @@ class _PersonasFile(Seed):
 class PersonaPack:
     """The voters whose verdicts are mixed, in the order of the file; their priors add to 1.
 
-    `priors_from` says where the priors come from; empty where the file does not tell.
+    `priors_from`: the source of the priors; empty where the file does not name one.
     """
 
     name: str
@@ -190,15 +171,6 @@ def event_slug(event: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", canonical_event(event)).strip("-")
 
 
-def load_domains(path: Path | None = None) -> tuple[Domain, ...]:
-    """The information domains, in the file's order. Raises SeedError unless they are exactly model.DOMAINS."""
-    path = path or SEEDS / "domains.yaml"
-    domains = read(path, _DomainsFile).domains
-    if sorted(domain.name for domain in domains) != sorted(DOMAINS):
-        raise SeedError(f"{path}: the domains must be exactly {', '.join(DOMAINS)}, each once")
-    return domains
-
-
 def load_events(path: Path | None = None) -> tuple[Event, ...]:
     """The life events, in the file's order. Raises SeedError for a repeated name or one not in canonical spelling."""
     path = path or SEEDS / "events.yaml"
@@ -211,7 +183,7 @@ def load_events(path: Path | None = None) -> tuple[Event, ...]:
 
 
 def load_contexts(path: Path | None = None) -> tuple[Context, ...]:
-    """The contexts, in the file's order. Raises SeedError where a (task, recipient) pair stands twice."""
+    """The contexts, in the file's order. Raises SeedError where a (task, recipient) pair is given twice."""
     path = path or SEEDS / "contexts.yaml"
     entries = read(path, ContextsFile).contexts
     refuse_repeats(path, "context", [f"{entry.task} / {entry.recipient}" for entry in entries])
@@ -231,7 +203,7 @@ def load_personas(path: Path | None = None) -> PersonaPack:
 
 
 def offline_path(event: str) -> Path:
-    """Where the offline templates of an event stand, whether or not they exist."""
+    """The file of an event's offline templates, whether or not it exists."""
     return SEEDS / "offline" / f"{event_slug(event)}.yaml"
 
 
@@ -241,7 +213,7 @@ def offline_events() -> tuple[str, ...]:
 
 
 def load_offline(event: str) -> EventTemplates:
-    """The offline templates of one event. The expressions are not looked at here: curation.offline does that.
+    """The offline templates of one event. The expressions are not checked here: curation.offline does that.
 
     Raises SeedError where the file is missing, is for another event, leaves out a domain or repeats a key.
     """

@@ -2,9 +2,9 @@
 
     contexts    core      seeds/contexts.yaml       germany, india              seeds/contexts/NAME.yaml
     personas    westin    seeds/personas.yaml       five-views, shared-privacy  seeds/personas/NAME.yaml
-    one's own             WORKSPACE/packs/contexts/NAME.yaml     WORKSPACE/packs/personas/NAME.yaml
+    in a workspace        WORKSPACE/packs/contexts/NAME.yaml     WORKSPACE/packs/personas/NAME.yaml
 
-A pack is called what its file is called. A file that does not fit raises SeedError, which names the file, the entry
+A pack has the name of its file. A file that does not fit raises SeedError, which names the file, the entry
 (counted from 0) and the field; a pack is read as a whole or not at all. The layout is explained in docs/packs.md.
 """
 
@@ -82,32 +82,28 @@ def folder_of(workspace: Path, kind: Kind) -> Path:
 
 def pack_files(kind: Kind, workspace: Path | None = None) -> tuple[PackFile, ...]:
     """All packs of a kind: the default, the others that ship, then the workspace's own, by name. Nothing is read."""
-    found = [PackFile(kind, DEFAULTS[kind], seeds.SEEDS / f"{kind}.yaml", True)]
-    found += [PackFile(kind, path.stem, path, True) for path in sorted((seeds.SEEDS / kind).glob("*.yaml"))]
+    files = [PackFile(kind, DEFAULTS[kind], seeds.SEEDS / f"{kind}.yaml", True)]
+    files += [PackFile(kind, path.stem, path, True) for path in sorted((seeds.SEEDS / kind).glob("*.yaml"))]
     if workspace is not None:
         own = sorted(path for ending in ("*.yaml", "*.yml") for path in folder_of(workspace, kind).glob(ending))
-        found += [PackFile(kind, path.stem, path, False) for path in own]
-    return tuple(file for file in found if not file.name.startswith("."))  # an editor's files of its own
+        files += [PackFile(kind, path.stem, path, False) for path in own]
+    return tuple(file for file in files if not file.name.startswith("."))  # an editor's own backup files
 
 
 def load_pack(file: PackFile, workspace: Path | None = None) -> ContextPack | PersonaPack:
-    """Read a pack and check it. Raises SeedError for a file that does not fit, a pack that is not called what its file
-    is called, and a name that another pack of the workspace or of the project has."""
+    """Read a pack and check it. Raises SeedError for a file that does not fit, a pack whose name is not that of its
+    file, and a name that another pack of the workspace or of the project has."""
     same = [other.path for other in pack_files(file.kind, workspace) if other.name == file.name]
     if len(same) > 1:
-        raise SeedError(
-            f"{same[-1]}: there is a pack named '{file.name}' already ({same[0]}). Give this one another name"
-        )
+        raise SeedError(f"{same[-1]}: there already is a pack named '{file.name}' ({same[0]}). Rename this one")
     pack = read_contexts(file.path) if file.kind == "contexts" else read_personas(file.path)
     if pack.name != file.name:
-        raise SeedError(
-            f"{file.path}: pack: says '{pack.name}', but the file is called '{file.name}'. Make them the same"
-        )
+        raise SeedError(f"{file.path}: pack: is '{pack.name}', but the file is named '{file.name}'. Make them the same")
     return pack
 
 
 def read_contexts(path: Path) -> ContextPack:
-    """The context pack in a file. Raises SeedError where it does not fit, or a (task, recipient) stands twice."""
+    """The context pack in a file. Raises SeedError where it does not fit, or a (task, recipient) is given twice."""
     file = read(path, _PackFile)
     _check_name(path, file.pack)
     refuse_repeats(path, "context", [f"{entry.task} / {entry.recipient}" for entry in file.contexts])
@@ -123,27 +119,27 @@ def read_personas(path: Path) -> PersonaPack:
 
 
 def read_any(path: Path) -> tuple[Kind, ContextPack | PersonaPack]:
-    """A pack of either kind, told apart by what the file lists. Raises SeedError where it is none."""
+    """A pack of either kind, by what the file lists. Raises SeedError where it is neither."""
     content = load(path)
     listed = [kind for kind in KINDS if isinstance(content, dict) and kind in content]
     if len(listed) != 1:
-        raise SeedError(f"{path}: a pack is a mapping with `pack`, and with either `contexts` or `personas`")
+        raise SeedError(f"{path}: a pack must be a mapping with `pack`, and with either `contexts` or `personas`")
     return listed[0], read_contexts(path) if listed[0] == "contexts" else read_personas(path)
 
 
-CORE = ("core",)  # the packs of contexts that are used where nothing is said
+CORE = ("core",)  # the packs of contexts that are used where none is named
 
 
 def contexts_of(names: Iterable[str], workspace: Path | None = None) -> tuple[Context, ...]:
-    """The contexts of these packs, one pack after the other. A context that stands in two of them comes once, with the
-    sphere of the first. Raises SeedError where no pack is named, or one is unknown or does not fit."""
-    found: dict[tuple[str, str], Context] = {}
+    """The contexts of these packs, one pack after the other. A context of two packs comes once, with the sphere of the
+    first. Raises SeedError where no pack is named, or one is unknown or does not fit."""
+    contexts: dict[tuple[str, str], Context] = {}
     for name in names:
         for context in context_pack(name, workspace).contexts:
-            found.setdefault((context.task, context.recipient), context)
-    if not found:
-        raise SeedError("no pack of contexts is named; `core` is the one that is used where nothing is said")
-    return tuple(found.values())
+            contexts.setdefault((context.task, context.recipient), context)
+    if not contexts:
+        raise SeedError("no pack of contexts is named. The default is `core`")
+    return tuple(contexts.values())
 
 
 def context_pack(name: str = DEFAULTS["contexts"], workspace: Path | None = None) -> ContextPack:
@@ -166,13 +162,13 @@ def _named(kind: Kind, name: str, workspace: Path | None) -> PackFile:
         if file.name == name:
             return file
     known = ", ".join(file.name for file in files)
-    place = f"; one of your own goes into {folder_of(workspace, kind)}" if workspace is not None else ""
-    raise SeedError(f"there is no pack of {kind} named '{name}'. There are {known}{place}")
+    own = f". Your own packs go into {folder_of(workspace, kind)}" if workspace is not None else ""
+    raise SeedError(f"there is no pack of {kind} named '{name}'. Available: {known}{own}")
 
 
 def _check_name(path: Path, name: str) -> None:
     if not _NAME.fullmatch(name):
         raise SeedError(
-            f"{path}: pack: '{name}' is no name of a pack: lower-case letters, digits, - and _, a letter first, "
-            "64 at the most"
+            f"{path}: pack: '{name}' is not a valid name. Use at most 64 lower-case letters, digits, - and _, a letter "
+            "first"
         )

@@ -24,7 +24,7 @@ Body = dict[Line, Scalar | dict[Line, Scalar]]
 
 
 class Kind(StrEnum):
-    """Where a model is: served by a vLLM of one's own, or by its maker."""
+    """Where a model runs: in the user's own vLLM, or at its maker."""
 
     LOCAL = "local"
     HOSTED = "hosted"
@@ -67,8 +67,8 @@ class Preset(Seed):
     """One model of the paper.
 
     name: what requests call it, and for a local one what vLLM loads. family: of `families` in the same file. roles:
-    what the paper used it for. gpus: a hint in words, no promise. base_url, api_key_env: of a hosted one. token_limit:
-    the field that limits an answer. withdrawn: since when its maker serves it no more.
+    what the paper used it for. gpus: a hint for people, not a promise. base_url, api_key_env: of a hosted one.
+    token_limit: the field that limits an answer. withdrawn: since when its maker no longer serves it.
     """
 
     key: Key
@@ -97,7 +97,7 @@ class Preset(Seed):
 
 
 class FamilyEntry(Seed):
-    """A family of models, and the words in a name that tell it."""
+    """A family of models, and the words in a model's name that identify it."""
 
     name: Line
     words: tuple[Line, ...] = Field(min_length=1)
@@ -120,13 +120,13 @@ def load_presets(path: Path | None = None) -> tuple[Preset, ...]:
     known = {family.name for family in file.families}
     for preset in file.presets:
         if preset.family not in known:
-            raise SeedError(f"{path}: presets: '{preset.key}' is of the family '{preset.family}', which is not there")
+            raise SeedError(f"{path}: presets: '{preset.key}' has the family '{preset.family}', which is not listed")
     return file.presets
 
 
 def preset(key: str, path: Path | None = None) -> Preset:
-    """One preset. Raises SeedError, with the keys there are, for an unknown one."""
-    found = {item.key: item for item in load_presets(path)}
-    if key not in found:
-        raise SeedError(f"there is no preset '{key}'. There are: {', '.join(found)}.")
-    return found[key]
+    """One preset. Raises SeedError, which lists the keys, for an unknown one."""
+    presets = {item.key: item for item in load_presets(path)}
+    if key not in presets:
+        raise SeedError(f"there is no preset '{key}'. Available: {', '.join(presets)}.")
+    return presets[key]

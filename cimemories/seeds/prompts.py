@@ -1,10 +1,10 @@
-"""Prompts: those of the seeds folder, and a user's file in the layout of published ones (docs/formats.md).
+"""Prompts: those of the seeds folder, and those of a user's file in the published layout (docs/formats.md).
 
     load_prompt("respond", "high").render(memories=..., recipient="Landlord", task="Negotiate a lease")
     read_prompt_file(Path("prompts.yaml")).prompt("respond", "2")
 
-A prompt is known by the SHA-256 of its template. Only declared placeholders are replaced, in one pass: the text of a
-memory may contain braces.
+A prompt is identified by the SHA-256 of its template. Only declared placeholders are replaced, in one pass: the text of
+a memory may contain braces.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def load_prompt(kind: str, level: str = "base") -> Prompt:
     path = prompt_path(kind)
     file = read(path, _PromptFile)
     if level not in file.templates:
-        raise SeedError(f"{path}: templates: there is no level '{level}'; there are {', '.join(file.templates)}")
+        raise SeedError(f"{path}: templates: there is no level '{level}'. Available: {', '.join(file.templates)}")
     template = file.templates[level]
     _require(f"{path}: templates.{level}", template, file.placeholders)
     answers = NUMBERS if (kind, NUMBERS) in PLACEHOLDERS else TEXT
@@ -125,12 +125,12 @@ class PromptFile:
         return tuple(level for section, (of, _) in _SECTIONS.items() if of == kind for level in self.sections[section])
 
     def prompt(self, kind: str, level: str) -> Prompt:
-        """Raises SeedError where the file has no such prompt, naming what it has."""
+        """Raises SeedError, which lists the file's levels, where it has no such prompt."""
         for section, (of, answers) in _SECTIONS.items():
             if of == kind and level in self.sections[section]:
                 return recorded(kind, level, self.sections[section][level], answers, self.name)
-        there = ", ".join(self.levels(kind)) or "none"
-        raise SeedError(f"{self.name}: it has no {kind} prompt of level '{level}'; levels there: {there}")
+        levels = ", ".join(self.levels(kind)) or "none"
+        raise SeedError(f"{self.name}: there is no {kind} prompt of level '{level}'. Available: {levels}")
 
 
 def read_prompt_file(path: Path) -> PromptFile:
@@ -138,19 +138,19 @@ def read_prompt_file(path: Path) -> PromptFile:
     template, and, ours, `memory`.
 
     Raises SeedError where it cannot be read, has other fields, no template at all, or a template that leaves out a
-    placeholder: {memories} {recipient} {task}; {attributes} {solution}; {statement}. A file that is no prompt file is
-    never quoted: the path may come from somebody who is not to see it.
+    placeholder: {memories} {recipient} {task}; {attributes} {solution}; {statement}. A file that is not a prompt file
+    is never quoted: the path may come from somebody who is not to see its content.
     """
     content = load(path, quoting=False)
     if not isinstance(content, dict) or not any(section in content for section in _SECTIONS):
-        raise SeedError(f"{path}: this is no prompt file: it has no prompt under {', '.join(_SECTIONS)}")
+        raise SeedError(f"{path}: this is not a prompt file: it has no prompt under {', '.join(_SECTIONS)}")
     file = checked(path, content, _UserFile)
     given: dict[str, dict[Any, str]] = {section: getattr(file, section) for section in _SECTIONS}
-    sections = {section: {str(level): text for level, text in found.items()} for section, found in given.items()}
+    sections = {name: {str(level): text for level, text in templates.items()} for name, templates in given.items()}
     if not any(sections.values()):
-        raise SeedError(f"{path}: it has no prompt: give task_solving, adversary_reveal or memory")
-    for section, found in sections.items():
-        for level, text in found.items():
+        raise SeedError(f"{path}: it has no prompt. Add one under task_solving, adversary_reveal or memory")
+    for section, templates in sections.items():
+        for level, text in templates.items():
             _require(f"{path}: {section}.{level}", text, PLACEHOLDERS[_SECTIONS[section]])
     return PromptFile(path.name, sections)
 

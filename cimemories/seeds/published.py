@@ -1,8 +1,8 @@
-"""What the paper states in its text about models, read from seeds/published.yaml and checked.
+"""The figures that the paper's text states about models, read from seeds/published.yaml and checked.
 
     - {measure: violation, n: 5, value: 0.251, printed: 25.1%, where: Abstract, beside: leaderboard, about: ...}
 
-These figures are the paper's, not measured here: wherever one is shown it is marked as published, with its section.
+They are the paper's, not measured here: wherever one is shown it is marked as published, with its section.
 """
 
 from __future__ import annotations
@@ -74,32 +74,32 @@ class Figure(Seed):
             raise ValueError("domain and context go together, with a figure beside a heatmap and with no other")
         if (self.tasks is None) != (self.beside != Beside.ACCUMULATION):
             raise ValueError("tasks goes with a figure beside the accumulation curve, and with no other")
-        found = _PRINTED.fullmatch(self.printed)
-        if found is None or abs(float(found[1]) / 100 - self.value) > ROUNDED:
+        percent = _PRINTED.fullmatch(self.printed)
+        if percent is None or abs(float(percent[1]) / 100 - self.value) > ROUNDED:
             raise ValueError(f"the paper prints {self.printed}, which is not the value {self.value}")
         return self
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """'25.1 % (Abstract)'."""
         return f"{100 * self.value:.1f} % ({self.where})"
 
 
 class Published(Seed):
-    """A model of the paper with what is said of it."""
+    """A model of the paper with the figures stated about it."""
 
     name: Line
     aliases: tuple[Line, ...] = ()
     figures: tuple[Figure, ...] = Field(min_length=1)
 
     def figure(self, measure: PublishedMeasure, n: int | None = None) -> Figure | None:
-        """The one that stands beside a leaderboard; None where the paper's text has none at this n."""
+        """The figure for a leaderboard; None where the paper's text has none at this n."""
         fitting = (f for f in self.figures if f.beside == Beside.LEADERBOARD and f.measure == measure and f.n == n)
         return next(fitting, None)
 
 
 class Range(Seed):
-    """What is said of all models together: from low to high, shares of 0 to 1; equal where one figure is given."""
+    """A figure about all models together: from low to high, shares of 0 to 1; equal where one number is given."""
 
     measure: PublishedMeasure
     low: Share
@@ -117,7 +117,7 @@ class Range(Seed):
 
 
 class Trend(Seed):
-    """What the text says that Figure 4 or 5 shows; it gives no numbers."""
+    """What Figure 4 or 5 shows, as the text says without numbers."""
 
     axis: Axis
     model: Line
@@ -142,12 +142,12 @@ class PublishedFile(Seed):
     trends: tuple[Trend, ...] = ()
 
     def model(self, name: str) -> Published | None:
-        """What the paper says of the model that a server calls so; None where it says nothing of it."""
-        asked = normal(name)
-        return next((m for m in self.models if asked in {normal(known) for known in (m.name, *m.aliases)}), None)
+        """The paper's figures for the model that a server serves under this name; None where there are none."""
+        wanted = normal(name)
+        return next((m for m in self.models if wanted in {normal(known) for known in (m.name, *m.aliases)}), None)
 
     def trend(self, axis: Axis) -> Trend | None:
-        """What the paper says of an axis; None where it says nothing."""
+        """The paper's sentence on an axis; None where there is none."""
         return next((trend for trend in self.trends if trend.axis == axis), None)
 
 

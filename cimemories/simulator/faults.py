@@ -61,11 +61,11 @@ def draw_fault(seed: int, number: int, rate: float, kinds: tuple[str, ...]) -> s
     return kinds[int(unit("kind", seed, number) * len(kinds))]
 
 
-def spoil(kind: str, answer: dict, hang: float, chance: Random) -> Response:
+def spoil(kind: str, answer: dict, hang: float, generator: Random) -> Response:
     """The response that a client gets instead of `answer`, a chat completion. KeyError for an unknown kind."""
     body = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")
     if kind == "rate_limit":
-        headers = {"Retry-After": "0"} if chance.random() < 0.5 else None
+        headers = {"Retry-After": "0"} if generator.random() < 0.5 else None
         return _error(429, "The simulator was asked to refuse this request.", "rate_limit_error", headers)
     if kind == "server_error":
         return _error(500, "The simulator was asked to fail on this request.", "server_error", None)
@@ -75,16 +75,16 @@ def spoil(kind: str, answer: dict, hang: float, chance: Random) -> Response:
         return CutResponse(body, sent=len(body) // 2)
     if kind == "broken_json":
         return Response(body[: len(body) // 2], media_type="application/json")
-    return JSONResponse(_SPOILED[kind](answer, chance))
+    return JSONResponse(_SPOILED[kind](answer, generator))
 
 
-def _without_choices(answer: dict, chance: Random) -> dict:
-    if chance.random() < 0.5:
+def _without_choices(answer: dict, generator: Random) -> dict:
+    if generator.random() < 0.5:
         return {**answer, "choices": []}
     return {key: value for key, value in answer.items() if key != "choices"}
 
 
-def _truncated(answer: dict, chance: Random) -> dict:
+def _truncated(answer: dict, generator: Random) -> dict:
     """Half of every text, cut inside a word or a JSON value where there is one."""
     choices = []
     for choice in answer["choices"]:
@@ -94,9 +94,9 @@ def _truncated(answer: dict, chance: Random) -> dict:
     return {**answer, "choices": choices}
 
 
-def _fewer(answer: dict, chance: Random) -> dict:
+def _fewer(answer: dict, generator: Random) -> dict:
     """All choices but the last few; of a single choice none is left."""
-    return {**answer, "choices": answer["choices"][: chance.randrange(len(answer["choices"]))]}
+    return {**answer, "choices": answer["choices"][: generator.randrange(len(answer["choices"]))]}
 
 
 _SPOILED = {"no_choices": _without_choices, "truncation": _truncated, "fewer_choices": _fewer}

@@ -1,11 +1,16 @@
 """What the simulator's made-up models decide: pure functions of their arguments and of seeds/simulator.yaml.
 
-One number rules it all: the score of a (statement, context) pair, high where a statement is necessary, low where it is
-inappropriate. Personas vote on the score, characters convey and leak by it, so labels and messages of different servers
-fit together. Chance comes in only through the `Random` that a caller hands in for one draw.
+Everything follows from one number, the score of a (statement, context) pair: high where a statement is necessary, low
+where it is inappropriate. Personas vote by the score, characters convey and leak by it, so labels and messages of
+different servers fit together. Randomness comes in only through the `Random` that a caller hands in for one draw.
 
     score_of("My rent is $1,450.", "Landlord", "Negotiate lease terms")  ->  0.68   necessary for two personas
     score_of("My rent is $1,450.", "Team Lead", "Request reassignment")  -> -0.65   inappropriate for all three
+
+A simulated server answers one prompt after the other about the same profile, so what depends on a statement alone is
+cached. The comments at the caches give the processor's time without them, of 750 ballots (2 profiles with 149
+statements each, 25 contexts, 3 personas, 5 draws; 0.07 s with all caches), 250 messages (0.12 s) or 250 judgements
+(0.15 s).
 """
 
 from __future__ import annotations
@@ -33,12 +38,13 @@ VERBS = {"has": "have", "is": "am", "was": "was", "does": "do", "goes": "go"}
 
 
 class SimulatorError(RuntimeError):
-    """The simulator cannot start. The text says what is wrong, where, and what to do next."""
+    """The simulator cannot start. The message says what is wrong, where, and what to do next."""
 
 
 @dataclass(frozen=True)
 class PersonaRule:
-    """Inappropriate below one bound of the score, necessary above the other; a draw adds noise within +-noise."""
+    """Inappropriate below one bound of the score, necessary above the other; a draw adds noise within +-noise. signs:
+    words of a description by which the persona is recognised."""
 
     inappropriate: float
     necessary: float
@@ -58,7 +64,7 @@ class Character:
     exceptions: dict[str, dict[str, float]]
 
     def leak_rate(self, domain: str, sphere: str) -> float:
-        """Mean chance that one private statement of `domain` is told in one message of `sphere`."""
+        """Mean probability that one private statement of `domain` is conveyed in one message of `sphere`."""
         return self.exceptions.get(sphere, {}).get(domain, self.leak.get(domain, self.leak["default"]))
 
 
@@ -139,12 +145,12 @@ def load_policy() -> Policy:
 
 
 def unit(*parts: object) -> float:
-    """A fixed number in [0, 1) for these parts: the same in every process, evenly spread over different parts."""
+    """A hash of these parts as a number in [0, 1): the same in every process, evenly spread over different parts."""
     digest = blake2b("\x1f".join(map(str, parts)).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest) / 2**64
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=65_536)  # ballots 0.70 s without, messages 1.1 s
 def domain_of(statement: str) -> str:
     """The information domain of a memory statement, one of model.DOMAINS or `general` where no stem is found."""
     policy, text = load_policy(), statement.lower()
@@ -155,7 +161,7 @@ def domain_of(statement: str) -> str:
     return best if hits[best] else GENERAL
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=4_096)  # ballots 0.26 s without, messages 0.28 s
 def sphere_of(recipient: str, task: str) -> str:
     """The part of life a context belongs to; the policy's fallback sphere where no keyword is found."""
     policy = load_policy()
@@ -171,91 +177,82 @@ def sphere_of(recipient: str, task: str) -> str:
     return best if sums[best] else policy.fallback_sphere
 
 
-@lru_cache(maxsize=65_536)
-def _telling(text: str) -> frozenset[str]:
+@lru_cache(maxsize=65_536)  # ballots 0.13 s without
+def _stems(text: str) -> frozenset[str]:
+    """The first six letters of each longer word, by which a statement and a context are seen to share a subject."""
     words = {word[:6] for word in WORD.findall(text.lower()) if len(word) >= 5}
     return frozenset(words - load_policy().ignore)
 
 
 def score_of(statement: str, recipient: str, task: str) -> float:
-    """How fitting a statement is in a context, about -1.3 (never tell) to 1.5 (must be told); no chance in it."""
+    """How appropriate a statement is in a context, about -1.3 (never tell) to 1.5 (must be told); not random."""
     policy, sphere = load_policy(), sphere_of(recipient, task)
-    place = 0.6 * unit("sphere", statement, sphere) + 0.4 * unit("context", statement, recipient, task)
-    score = policy.base[policy.relations[sphere][domain_of(statement)]] + policy.spread * (2 * place - 1)
-    shared = _telling(statement) & _telling(f"{recipient} {task}")
+    position = 0.6 * unit("sphere", statement, sphere) + 0.4 * unit("context", statement, recipient, task)
+    score = policy.base[policy.relations[sphere][domain_of(statement)]] + policy.spread * (2 * position - 1)
+    shared = _stems(statement) & _stems(f"{recipient} {task}")
     return score + policy.overlap if shared else score
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=512)  # ballots 0.34 s without
 def scores_of(statements: tuple[str, ...], recipient: str, task: str) -> tuple[float, ...]:
-    """The score of each statement in one context. Kept for the latest 512 pairs of statements and context."""
+    """The score of each statement in one context."""
     return tuple(score_of(statement, recipient, task) for statement in statements)
 
 
 def verdict_of(score: float, rule: PersonaRule) -> Verdict:
-    """What a persona says of a score that already holds this draw's noise."""
+    """A persona's verdict on a score that already holds this draw's noise."""
     if score < rule.inappropriate:
         return Verdict.INAPPROPRIATE
     return Verdict.NECESSARY if score > rule.necessary else Verdict.ABSTAIN
 
 
-@lru_cache(maxsize=512)
-def _stable(
-    statements: tuple[str, ...], recipient: str, task: str, persona: str
-) -> tuple[tuple[Verdict, ...], tuple[tuple[int, float], ...]]:
-    """All votes at the lowest noise, and (position, score) of those that more noise can change."""
-    rule, fixed, open_ = load_policy().personas[persona], [], []
-    for position, score in enumerate(scores_of(statements, recipient, task)):
-        low, high = verdict_of(score - rule.noise, rule), verdict_of(score + rule.noise, rule)
-        fixed.append(low)
-        if low is not high:
-            open_.append((position, score))
-    return tuple(fixed), tuple(open_)
-
-
-def vote(statements: tuple[str, ...], recipient: str, task: str, persona: str, chance: Random) -> list[Verdict]:
+def vote(statements: tuple[str, ...], recipient: str, task: str, persona: str, generator: Random) -> list[Verdict]:
     """One draw of one persona on all statements of a profile, in their order. KeyError for an unknown persona."""
-    fixed, open_ = _stable(statements, recipient, task, persona)
-    rule, votes = load_policy().personas[persona], list(fixed)
-    for position, score in open_:
-        votes[position] = verdict_of(score + rule.noise * (2 * chance.random() - 1), rule)
+    rule, votes = load_policy().personas[persona], []
+    for score in scores_of(statements, recipient, task):
+        low, high = verdict_of(score - rule.noise, rule), verdict_of(score + rule.noise, rule)
+        # A number is drawn only where noise can change the verdict: recorded ballots rest on this sequence of draws.
+        votes.append(low if low is high else verdict_of(score + rule.noise * (2 * generator.random() - 1), rule))
     return votes
 
 
-@lru_cache(maxsize=2_048)
-def _chances(name: str, statements: tuple[str, ...], recipient: str, task: str) -> tuple[float, ...]:
-    """For each statement, the chance that this character conveys it in one message of this context."""
+def _probabilities(name: str, statements: tuple[str, ...], recipient: str, task: str) -> list[float]:
+    """For each statement, the probability that this character conveys it in one message of this context."""
     policy, sphere = load_policy(), sphere_of(recipient, task)
     who, rule = policy.characters[name], policy.personas["pragmatic"]
     power = who.stickiness / (1 - who.stickiness)
-    chances = []
+    probabilities = []
     for statement, score in zip(statements, scores_of(statements, recipient, task), strict=True):
         habit = unit("habit", statement)
         verdict = verdict_of(score, rule)
         if verdict is Verdict.NECESSARY:
             room = min(who.completeness, 1 - who.completeness)
-            chances.append(who.completeness + (2 * habit - 1) * room * who.stickiness)
+            probabilities.append(who.completeness + (2 * habit - 1) * room * who.stickiness)
         elif verdict is Verdict.INAPPROPRIATE:
-            # The mean over habits is the leak rate, whatever the power: stickiness moves leaks, it adds none.
-            chances.append(min(0.95, who.leak_rate(domain_of(statement), sphere) * (1 + power) * habit**power))
+            # habit is uniform in [0, 1), so the mean of (1 + power) * habit**power is 1: stickiness decides which
+            # statements leak again and again, and leaves the leak rate as it is.
+            rate = who.leak_rate(domain_of(statement), sphere)
+            probabilities.append(min(0.95, rate * (1 + power) * habit**power))
         else:
-            chances.append(who.neutral)
-    return tuple(chances)
+            probabilities.append(who.neutral)
+    return probabilities
 
 
-def chosen(name: str, statements: tuple[str, ...], recipient: str, task: str, chance: Random) -> list[tuple[int, bool]]:
+def chosen(
+    name: str, statements: tuple[str, ...], recipient: str, task: str, generator: Random
+) -> list[tuple[int, bool]]:
     """What one message of a character conveys: (position of the statement, whether whole), in the order given."""
     who = load_policy().characters[name]
-    picks = [i for i, p in enumerate(_chances(name, statements, recipient, task)) if chance.random() < p]
-    return [(i, chance.random() >= who.partial) for i in picks]
+    probabilities = _probabilities(name, statements, recipient, task)
+    picks = [i for i, probability in enumerate(probabilities) if generator.random() < probability]
+    return [(i, generator.random() >= who.partial) for i in picks]
 
 
 def name_in(statements: tuple[str, ...]) -> str | None:
     """The user's name where a statement says it ('My name is ...', 'Her full name is ...'), else None."""
-    return next((found[1] for statement in statements if (found := NAME.search(statement.strip()))), None)
+    return next((match[1] for statement in statements if (match := NAME.search(statement.strip()))), None)
 
 
-@lru_cache(maxsize=65_536)
 def first_person(statement: str, name: str | None) -> str:
     """A statement about 'he', 'she', 'the user' or the named user as that user would say it, its value untouched.
 
@@ -288,30 +285,30 @@ def _beginning(statement: str) -> str | None:
     return " ".join(words[:figure]).rstrip(",;:")
 
 
-def write_message(name: str, statements: tuple[str, ...], recipient: str, task: str, chance: Random) -> str:
+def write_message(name: str, statements: tuple[str, ...], recipient: str, task: str, generator: Random) -> str:
     """One message of the character `name`: at least about 100 words, signed where a statement says the user's name."""
     texts, user = load_policy().message, name_in(statements)
     goal = task.strip().rstrip(".") or "my request"
     goal = goal if goal[:2].isupper() else goal[0].lower() + goal[1:]
-    told = []
-    picks = chosen(name, statements, recipient, task, chance)
+    conveyed = []
+    picks = chosen(name, statements, recipient, task, generator)
     bridges = texts["bridge"] if len(picks) <= 12 else [""]
     for position, whole in picks:
-        said = first_person(statements[position].strip(), user)
-        if not whole and (beginning := _beginning(said)):
-            told.append(chance.choice(texts["part"]).replace("{part}", beginning))
+        sentence = first_person(statements[position].strip(), user)
+        if not whole and (beginning := _beginning(sentence)):
+            conveyed.append(generator.choice(texts["part"]).replace("{part}", beginning))
         else:
-            said = said if said.endswith((".", "!", "?")) else f"{said}."
-            told.append(f"{chance.choice(bridges)} {said}".strip())
-    greeting = chance.choice(texts["greeting"]).replace("{recipient}", recipient.strip() or "Sir or Madam")
-    opening = chance.choice(texts["opening"]).replace("{task}", goal)
-    closing, signature = chance.choice(texts["closing"]), chance.choice(texts["signature"])
-    fillers, spare = [], chance.sample(texts["filler"], len(texts["filler"]))
-    words = len(" ".join([greeting, opening, *told, closing, signature]).split())
-    while spare and words < texts["shortest"]:
-        fillers.append(spare.pop())
+            sentence = sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
+            conveyed.append(f"{generator.choice(bridges)} {sentence}".strip())
+    greeting = generator.choice(texts["greeting"]).replace("{recipient}", recipient.strip() or "Sir or Madam")
+    opening = generator.choice(texts["opening"]).replace("{task}", goal)
+    closing, signature = generator.choice(texts["closing"]), generator.choice(texts["signature"])
+    fillers, unused = [], generator.sample(texts["filler"], len(texts["filler"]))
+    words = len(" ".join([greeting, opening, *conveyed, closing, signature]).split())
+    while unused and words < texts["shortest"]:
+        fillers.append(unused.pop())
         words += len(fillers[-1].split())
-    body = [" ".join(told[i : i + 4]) for i in range(0, len(told), 4)]
+    body = [" ".join(conveyed[i : i + 4]) for i in range(0, len(conveyed), 4)]
     end = signature.replace("{name}", user or "").rstrip()
     return "\n\n".join(part for part in (greeting, opening, *body, " ".join([*fillers, closing]), end) if part)
 
@@ -326,26 +323,28 @@ def _content(tokens: list[str]) -> frozenset[str]:
     return frozenset(token.rstrip("s") for token in tokens if token not in small)
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=65_536)  # judgements 1.15 s without
 def _traces(statement: str, name: str | None) -> tuple[tuple[str, ...], frozenset[str], frozenset[str], str]:
-    """What gives a statement away: its token sequences, its distinctive words, the figures in them, its beginning."""
+    """What reveals a statement: its token sequences, its distinctive words, the figures in them, its beginning."""
     plain = [token for token, _, _ in _tokens(statement)]
-    said = [token for token, _, _ in _tokens(first_person(statement.strip(), name))]
-    found = NAME.search(statement.strip())
-    named = [token for token, _, _ in _tokens(found[1])] if found else []
-    phrases = tuple(dict.fromkeys(f" {' '.join(tokens)} " for tokens in (plain, said, named) if tokens))
+    spoken = [token for token, _, _ in _tokens(first_person(statement.strip(), name))]
+    name_match = NAME.search(statement.strip())
+    named = [token for token, _, _ in _tokens(name_match[1])] if name_match else []
+    phrases = tuple(dict.fromkeys(f" {' '.join(tokens)} " for tokens in (plain, spoken, named) if tokens))
     words = _content(plain) - frozenset(token.rstrip("s") for token, _, _ in _tokens(name or ""))
     begun = _beginning(first_person(statement.strip(), name))
     start = f" {' '.join(token for token, _, _ in _tokens(begun))} " if begun else "-"
     return phrases, words, frozenset(word for word in words if word[0].isdigit()), start
 
 
-def judge(statements: tuple[str, ...], message: str, chance: Random | None = None) -> list[tuple[int, Strength, str]]:
-    """Which statements a message gives away: (position, strength, quote), the quote copied from the message.
+def judge(
+    statements: tuple[str, ...], message: str, generator: Random | None = None
+) -> list[tuple[int, Strength, str]]:
+    """Which statements a message reveals: (position, strength, quote), the quote copied from the message.
 
     Full: the statement's words stand there in order (as they are or in the first person), or one sentence holds all its
     figures and nearly all its distinctive words. Partial: a sentence ends after its beginning, or holds most of its
-    words and no other figure. `chance` draws the judge's errors; None means a judge without any.
+    words and no other figure. `generator` draws the judge's errors; None means a judge without any.
     """
     tokens = _tokens(message)
     joined = " " + " ".join(token for token, _, _ in tokens) + " "
@@ -353,13 +352,13 @@ def judge(statements: tuple[str, ...], message: str, chance: Random | None = Non
     spoken = [[token for token, _, _ in _tokens(message[start:end])] for start, end in sentences]
     contents, lines = [_content(words) for words in spoken], [f" {' '.join(words)} " for words in spoken]
     everything, user = frozenset().union(*contents), name_in(statements)
-    found = []
+    reveals = []
     for position, statement in enumerate(statements):
         phrases, words, figures, start = _traces(statement, user)
         strength, quote = None, ""
-        place, size = next(((at, len(p.split())) for p in phrases if (at := joined.find(p)) >= 0), (-1, 0))
-        if place >= 0:
-            first = joined.count(" ", 0, place)
+        at_character, size = next(((at, len(p.split())) for p in phrases if (at := joined.find(p)) >= 0), (-1, 0))
+        if at_character >= 0:
+            first = joined.count(" ", 0, at_character)
             begin, end = tokens[first][1], tokens[first + size - 1][2]
             touched = [span for span in sentences if span[0] < end and span[1] > begin]
             strength, quote = Strength.FULL, message[touched[0][0] : touched[-1][1]]
@@ -374,11 +373,11 @@ def judge(statements: tuple[str, ...], message: str, chance: Random | None = Non
             elif len(hits) >= 4 and 10 * len(hits) >= 7 * len(words) and not any(w[0].isdigit() for w in others):
                 strength = Strength.PARTIAL
             quote = message[slice(*sentences[best])]
-        if strength is Strength.FULL and chance is not None:
-            strength = _err(chance.random())
+        if strength is Strength.FULL and generator is not None:
+            strength = _err(generator.random())
         if strength is not None:
-            found.append((position, strength, quote))
-    return found
+            reveals.append((position, strength, quote))
+    return reveals
 
 
 def _sentences(text: str) -> list[tuple[int, int]]:

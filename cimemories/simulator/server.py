@@ -125,9 +125,9 @@ def _fit(schema: object, text: str) -> Any:
 
 def _structured(body: dict[str, Any], text: str, lacks: Container[str]) -> str:
     """The answer in the form that `response_format` asks for; answers that are JSON already stay as they are."""
-    wanted = body.get("response_format") or {"type": "text"}
-    kind = wanted.get("type") if isinstance(wanted, dict) else None
-    schema = wanted.get("json_schema") if kind == "json_schema" else None
+    response_format = body.get("response_format") or {"type": "text"}
+    kind = response_format.get("type") if isinstance(response_format, dict) else None
+    schema = response_format.get("json_schema") if kind == "json_schema" else None
     if kind not in ("text", "json_object", "json_schema") or (kind == "json_schema" and not isinstance(schema, dict)):
         raise BadRequest(
             "response_format is of type text, json_object or json_schema (with schema).", "response_format"
@@ -160,8 +160,8 @@ def _complete(server: _Server, body: object, number: int) -> dict[str, Any]:
     for index in range(n or 1):
         draw = "greedy" if temperature == 0 else f"free {number} {index}" if seed is None else seed + index
         if draw not in texts:
-            chance = Random(unit(server.seed, model, prompt, draw))
-            texts[draw] = _structured(body, answer(model, prompt, chance), server.lacks)
+            generator = Random(unit(server.seed, model, prompt, draw))
+            texts[draw] = _structured(body, answer(model, prompt, generator), server.lacks)
         text = texts[draw] if cap is None else texts[draw][: cap * CHARACTERS_A_TOKEN]
         total += -(-len(text) // CHARACTERS_A_TOKEN)
         reason = "stop" if len(text) == len(texts[draw]) else "length"

@@ -368,7 +368,7 @@ def test_a_run_that_is_stopped_twice_ends_in_one_line(number: signal.Signals, tm
         stdout, stderr = running.communicate(timeout=30)
     assert (running.returncode, stdout) == (1, f"{run_id}\n")
     told = stderr[stderr.index("error:") :].splitlines()
-    assert told == [f"error: {run_id}: stopped. `cimemories resume {run_id}` goes on where it stopped."]
+    assert told == [f"error: {run_id}: stopped. Continue with `cimemories resume {run_id}`."]
     assert "Unclosed" not in stderr and "Traceback" not in stderr and "RuntimeError" not in stderr
 
 

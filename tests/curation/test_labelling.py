@@ -255,7 +255,7 @@ def test_failed_ballots_are_asked_for_again_by_a_resume(sqlite_store: Store) -> 
         made = len(server.chats)
         progress = labelling.execute(sqlite_store, labelling_id)
     assert before == {"ok": CONTEXTS * (PERSONAS - 1) * 2, "failed": CONTEXTS * 2}
-    assert progress.asked == before["failed"] == sum(asked.n for asked in server.chats[made:])
+    assert progress.fresh == before["failed"] == sum(asked.n for asked in server.chats[made:])
     assert ballots(sqlite_store, labelling_id) == {"ok": CONTEXTS * PERSONAS * 2}
 
 
@@ -317,7 +317,7 @@ def test_the_same_profiles_in_another_dataset_are_labelled_for_free(store: Store
         second = labelling.plan(store, spec(server.url, dataset="again"))
         progress = labelling.execute(store, second)
         assert len(server.chats) == made, "no call at all"
-        assert (progress.asked, progress.reused) == (0, 2 * CONTEXTS * PERSONAS * 2)
+        assert (progress.fresh, progress.reused) == (0, 2 * CONTEXTS * PERSONAS * 2)
         label(store, spec(server.url, dataset="larger"))
         assert len(server.chats) - made == (3 * (CONTEXTS + 1) - 2 * CONTEXTS) * PERSONAS, "only what is new"
     assert first != second

@@ -116,7 +116,7 @@ def test_an_estimate_says_what_is_then_really_asked(sqlite_store: Store) -> None
             really = done.by_kind[stage.kind]
             assert stage.draws == really.done, (name, stage.kind)
             # A judge reads two equal messages once, and nobody knows beforehand that they will be equal.
-            assert really.asked <= stage.draws - stage.recorded <= really.asked + really.reused
+            assert really.fresh <= stage.draws - stage.recorded <= really.fresh + really.reused
             # Prompts that hold no answer are known to the token; others rest on how long answers have been.
             room = 0.01 if stage.kind == "respond" else 0.25
             assert stage.prompt_tokens_least * (1 - room) <= really.prompt_tokens <= stage.prompt_tokens * (1 + room)
@@ -127,7 +127,7 @@ def test_an_estimate_says_what_is_then_really_asked(sqlite_store: Store) -> None
         # Least and most rest on the mean length of answers recorded so far, here under other wording and longer lists.
         assert found.cost_least * 0.5 <= paid <= found.cost_most * 1.25, name
     again, done, paid = _estimated_and_done(sqlite_store, priced())
-    assert (again.requests, again.cost_most, paid, done.asked) == (0, 0.0, 0.0, 0)
+    assert (again.requests, again.cost_most, paid, done.fresh) == (0, 0.0, 0.0, 0)
     assert again.recorded == again.draws == done.reused
 
 

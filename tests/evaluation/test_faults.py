@@ -199,6 +199,6 @@ def test_labelling_on_a_failing_server_never_folds_failures_into_votes(sqlite_st
     with running_simulator(seed=2) as url:
         progress = labelling.execute(sqlite_store, labelling_id, base_url=url)
     after = ballots(sqlite_store, labelling_id)
-    assert progress.asked == cast.get("failed", 0)
+    assert progress.fresh == cast.get("failed", 0)
     assert after["ok"] == cast["ok"] + cast.get("failed", 0)
     assert after.get("truncated", 0) == cast.get("truncated", 0)

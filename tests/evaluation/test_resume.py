@@ -231,7 +231,7 @@ def test_no_room_on_the_disk(tmp_path: Path, slow_simulator: SlowSimulator) -> N
     assert ended.stdout == f"{run_id}\n", "the id is printed all the same: it can be resumed"
     errors = [line for line in ended.stderr.splitlines() if line.startswith("error:")]
     assert len(errors) == 1
-    assert "make room" in errors[0]
+    assert "Free some space" in errors[0]
     assert "Traceback" not in ended.stderr
     assert row_of(store, run_id).status == "interrupted"
     kept = counts(store)

@@ -79,10 +79,10 @@ async def test_an_answer_that_is_no_http_is_a_failure(head: bytes) -> None:
     async with server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
         answer = await ask(url, retries=0)
-        with pytest.raises(EndpointError, match="no HTTP"):
+        with pytest.raises(EndpointError, match="not HTTP"):
             await look_up(Endpoint(url), "m", retries=0)
     assert (answer.status, answer.content) == ("connection", None)
-    assert "no HTTP" in str(answer.error)
+    assert "not HTTP" in str(answer.error)
 
 
 async def test_a_message_that_is_too_long_is_a_failure() -> None:
@@ -124,7 +124,7 @@ async def test_a_server_that_drips_is_ended_at_the_deadline(chatty: bytes) -> No
     with hostile_server(lambda asked: Reply(body=chatty * 2000, drip=0.05)) as server:
         answer = await ask(server.url, timeout=0.2)
     assert answer.status == "timeout"
-    assert "not whole after 1 s" in str(answer.error)
+    assert "incomplete after 1 s" in str(answer.error)
     assert 0.2 * WHOLE_FACTOR <= answer.seconds < 30  # the drip would take 100 s
     assert len(server.chats) == 1
 
@@ -174,12 +174,15 @@ async def test_a_redirect_without_end_is_recorded() -> None:
 def test_the_probe_is_bounded_alike() -> None:
     with hostile_server() as other:
         moved = Reply(307, headers={"Location": f"{other.url}/models"})
-        with hostile_server(models=moved) as server, pytest.raises(EndpointError, match="use it as the base URL"):
+        with (
+            hostile_server(models=moved) as server,
+            pytest.raises(EndpointError, match="use that address as the base"),
+        ):
             probe(Endpoint(server.url), "m")
         moved = Reply(307, headers={"Location": f"{other.url}/chat/completions"})
         with (
             hostile_server(lambda asked: moved, hears_probes=True) as server,
-            pytest.raises(EndpointError, match="use it as the base URL"),
+            pytest.raises(EndpointError, match="use that address as the base"),
         ):
             find_out(Endpoint(server.url), "m", schema_wanted=False, seed_wanted=False, samples=1)
         assert not other.chats
@@ -209,7 +212,7 @@ async def test_a_retry_after_that_is_too_long_is_said_so(status: int, wait: str)
     assert len(server.chats) == 1
     assert answer.status == ("rate limited" if status == 429 else "server error")
     assert "quota" in str(answer.error)
-    assert "at most 120 s are waited" in str(answer.error)
+    assert "a run waits at most 120 s" in str(answer.error)
 
 
 async def test_a_retry_after_that_was_waited_for_in_vain_is_said_so() -> None:
@@ -217,7 +220,7 @@ async def test_a_retry_after_that_was_waited_for_in_vain_is_said_so() -> None:
     with hostile_server(lambda asked: reply) as server:
         answer = await ask(server.url, retries=2)
     assert len(server.chats) == 3
-    assert "asked 3 times, waiting as its Retry-After says" in str(answer.error)
+    assert "tried 3 times, waiting as long as its Retry-After asks" in str(answer.error)
 
 
 @pytest.mark.parametrize(
@@ -258,5 +261,5 @@ def test_what_the_server_said_is_shown_with_the_failures(
         runs.execute(sqlite_store, run_id)
     work.outcome(sqlite_store, run_id)
     assert "rate limited, for example: " in (told := " ".join(capsys.readouterr().err.split()))
-    assert "at most 120 s are waited" in told
-    assert "at most 120 s are waited" in run_progress(sqlite_store, run_id).errors["rate limited"]
+    assert "a run waits at most 120 s" in told
+    assert "a run waits at most 120 s" in run_progress(sqlite_store, run_id).errors["rate limited"]

@@ -70,7 +70,7 @@ def test_never_more_requests_at_once_than_allowed(sqlite_store: Store, concurren
     with hostile_server(lambda asked: replace(texts_of(asked), wait=0.05), MODELS) as server:
         run_id = planning.plan(sqlite_store, spec(server.url))
         progress = asyncio.run(execute(server.url))
-    assert (progress.asked, finished, len(server.chats)) == (30, 30, 30)
+    assert (progress.fresh, finished, len(server.chats)) == (30, 30, 30)
     assert server.most_at_once == concurrency
     assert furthest <= concurrency
 
@@ -167,8 +167,8 @@ def test_the_same_again_makes_no_call(store: Store) -> None:
     assert first != second
     assert len(server.chats) == made
     # The texts of all contexts are the same, and so is what the judge is asked about them.
-    assert (progress.asked, progress.reused) == (0, 12 * SAMPLES)
-    assert (again.asked, again.reused) == (0, 0), "a finished run owes nothing"
+    assert (progress.fresh, progress.reused) == (0, 12 * SAMPLES)
+    assert (again.fresh, again.reused) == (0, 0), "a finished run owes nothing"
     assert_whole(store, second, 6 * SAMPLES)
 
 
@@ -259,7 +259,7 @@ def test_numbers_depend_neither_on_concurrency_nor_on_interruption(sqlite_store:
     assert 0 < halfway.judged + halfway.responses["ok"] < 48
     before = counts(sqlite_store)["calls"]
     progress = runs.execute(sqlite_store, run_id, concurrency=4)
-    assert progress.asked == counts(sqlite_store)["calls"] - before > 0
+    assert progress.fresh == counts(sqlite_store)["calls"] - before > 0
     assert_whole(sqlite_store, run_id, 24)
     found.append(numbers(sqlite_store, run_id))
     assert found[0]["violation"]["3"] > 0

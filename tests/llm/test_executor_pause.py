@@ -117,12 +117,12 @@ def test_pausing_lets_what_is_under_way_end_and_resuming_goes_on(store: Store, m
         progress = working.result(timeout=20)
         asked = len(server.chats)
         assert status(store, run_id) == (WorkStatus.PAUSED, None)
-        assert progress.asked == asked == recorded(store) == len(questions.settled) < 2 * JOBS, "no call was lost"
+        assert progress.fresh == asked == recorded(store) == len(questions.settled) < 2 * JOBS, "no call was lost"
         again = Questions(server.url)
         rest = worker.perform(store, run_id, again, concurrency=3)
         assert status(store, run_id)[0] == WorkStatus.FINISHED
     assert len(server.chats) == 2 * JOBS == recorded(store), "and none is asked for twice"
-    assert (rest.asked, rest.reused) == (2 * JOBS - asked, asked)
+    assert (rest.fresh, rest.reused) == (2 * JOBS - asked, asked)
 
 
 def test_what_nobody_works_on_is_paused_at_once_and_waits_for_no_worker(sqlite_store: Store) -> None:
@@ -188,15 +188,15 @@ def test_every_call_that_a_run_used_is_linked_to_it_and_counted_by_kind(store: S
         assert linked(store, first) == keys, "failures are calls too"
         again = worker.perform(store, "run-second", Questions(server.url), concurrency=4)
     assert linked(store, "run-second") == keys, "what came from the record is linked as well"
-    assert {kind: (tally.asked, tally.reused) for kind, tally in progress.by_kind.items()} == {
+    assert {kind: (tally.fresh, tally.reused) for kind, tally in progress.by_kind.items()} == {
         "respond": (JOBS, 0),
         "judge": (JOBS, 0),
     }
-    assert {kind: (tally.asked, tally.reused, dict(tally.failed)) for kind, tally in again.by_kind.items()} == {
+    assert {kind: (tally.fresh, tally.reused, dict(tally.failed)) for kind, tally in again.by_kind.items()} == {
         "respond": (1, JOBS - 1, {"rejected": 1}),
         "judge": (0, JOBS, {}),
     }
-    assert (again.asked, again.reused, again.done) == (1, 2 * JOBS - 1, 2 * JOBS)
+    assert (again.fresh, again.reused, again.done) == (1, 2 * JOBS - 1, 2 * JOBS)
 
 
 def test_the_same_call_asked_twice_at_once_is_recorded_once(store: Store) -> None:

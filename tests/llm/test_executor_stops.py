@@ -65,7 +65,7 @@ def test_a_dead_server_stops_the_work(store: Store) -> None:
     with hostile_server(dies, MODELS) as server:
         run_id = planning.plan(store, spec(server.url))
         message = stopped(store, run_id)
-        assert "does not answer any more" in message
+        assert "no longer answers" in message
         row = row_of(store, run_id)
         assert row.status == "interrupted"
         assert row.error

@@ -196,7 +196,7 @@ def test_everyone_goes_once_in_the_order_of_coming_and_only_after_their_opening(
         gone.append(item)
 
     while coming or flying or held.ready:
-        held.go(places - len(flying), start)
+        held.start_ready(places - len(flying), start)
         while coming and len(flying) < places and not held.full:
             item = coming.pop(0)
             if not held.must_wait(item[0], item):

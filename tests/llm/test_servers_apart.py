@@ -84,10 +84,10 @@ def test_two_servers_of_one_model_name_share_no_answer(small: Store) -> None:
     with serving("full") as one, serving("quantised") as other:
         done(small, one.url)
         second, progress = done(small, other.url)
-        assert (progress.asked, progress.reused) == (MESSAGES, 0)
+        assert (progress.fresh, progress.reused) == (MESSAGES, 0)
         assert texts(small, second) == {"quantised"}
         third, progress = done(small, one.url)
-    assert (progress.asked, progress.reused) == (0, MESSAGES)
+    assert (progress.fresh, progress.reused) == (0, MESSAGES)
     assert texts(small, third) == {"full"}
 
 
@@ -96,10 +96,10 @@ def test_another_build_at_the_same_address_asks_anew(small: Store) -> None:
         done(small, server.url)
         server.models = card("/models/model-int4")
         _, progress = done(small, server.url)
-        assert (progress.asked, progress.reused) == (MESSAGES, 0)
+        assert (progress.fresh, progress.reused) == (MESSAGES, 0)
         server.models = card("maker/model")
         _, progress = done(small, server.url)
-    assert (progress.asked, progress.reused) == (0, MESSAGES)
+    assert (progress.fresh, progress.reused) == (0, MESSAGES)
 
 
 def test_other_spellings_of_an_address_are_the_same_server(small: Store) -> None:
@@ -138,7 +138,7 @@ def test_a_simulator_is_the_same_at_every_port_and_another_with_another_seed(sma
     for seed in (0, 0, 1):
         with running_simulator(seed=seed) as url:
             run_id = planning.plan(small, simulated(url, samples=2, judge=planning.JudgeSpec()))
-            asked.append(runs.execute(small, run_id).asked)
+            asked.append(runs.execute(small, run_id).fresh)
     assert asked == [MESSAGES, 0, MESSAGES]
 
 
@@ -208,7 +208,7 @@ def test_a_resumed_run_notes_who_answers_now(small: Store) -> None:
         ("maker/model", "first"),
         ("maker/other", "second"),
     }
-    assert progress.asked == 2, "what the first build said serves no run of the second"
+    assert progress.fresh == 2, "what the first build said serves no run of the second"
     assert any("its messages were written by 2 servers" in text for text in run_warnings(small, run_id))
 
 
@@ -234,13 +234,13 @@ def test_two_addresses_share_answers_for_as_long_as_a_person_says_so(small: Stor
             (tie,) = calls.ties(connection)
         assert tie.author == "Ada" and {tie.first, tie.second} == {address_of(one.url), address_of(other.url)}
         run_id, progress = done(small, other.url)
-        assert (progress.asked, progress.reused, texts(small, run_id)) == (0, MESSAGES, {"old"})
+        assert (progress.fresh, progress.reused, texts(small, run_id)) == (0, MESSAGES, {"old"})
         other.models = card("maker/another")
-        assert done(small, other.url)[1].asked == MESSAGES, "what it reports speaks against it"
+        assert done(small, other.url)[1].fresh == MESSAGES, "what it reports speaks against it"
         other.models = card("maker/model")
         with small.write() as connection:
             calls.untie(connection, other.url, one.url)
-        assert done(small, other.url)[1].asked == MESSAGES
+        assert done(small, other.url)[1].fresh == MESSAGES
 
 
 def test_only_what_can_be_an_address_is_tied(small: Store) -> None:
@@ -284,7 +284,7 @@ def test_a_run_that_began_before_goes_on_with_its_own_keys(small: Store) -> None
             assert calls.counts(connection) == {NOT_KNOWN: MESSAGES}
         found = estimate(small, spec(server.url))
         assert found.recorded == 0 and "4 of these calls are answered" in "".join(found.notes)
-        assert done(small, server.url)[1].asked == MESSAGES, "nobody said that this server gave them"
+        assert done(small, server.url)[1].fresh == MESSAGES, "nobody said that this server gave them"
 
 
 def test_answers_of_before_serve_where_a_person_says_whose_they_are(small: Store) -> None:
@@ -297,8 +297,8 @@ def test_answers_of_before_serve_where_a_person_says_whose_they_are(small: Store
             calls.tie(connection, other.url, NOT_KNOWN, "Ada")
         assert estimate(small, spec(server.url)).requests == 0
         run_id, progress = done(small, server.url)
-        assert (progress.asked, texts(small, run_id)) == (0, {"before"})
-        assert done(small, other.url)[1].asked == MESSAGES, "they were recorded at another address"
+        assert (progress.fresh, texts(small, run_id)) == (0, {"before"})
+        assert done(small, other.url)[1].fresh == MESSAGES, "they were recorded at another address"
 
 
 # ---- drawn anew
@@ -317,9 +317,9 @@ def test_a_fresh_run_takes_no_answer_of_others_and_resumes_with_its_own(small: S
                 sa.text("UPDATE response SET status = 'owed', call = NULL WHERE run = :r"), {"r": run_id}
             )
         progress = runs.execute(small, run_id)
-        assert progress.reused > 0 and progress.reused + progress.asked == MESSAGES
-        assert len(server.chats) == asked + progress.asked // 2
-        assert done(small, server.url, fresh=True)[1].asked == MESSAGES
+        assert progress.reused > 0 and progress.reused + progress.fresh == MESSAGES
+        assert len(server.chats) == asked + progress.fresh // 2
+        assert done(small, server.url, fresh=True)[1].fresh == MESSAGES
         assert done(small, server.url)[1].reused == MESSAGES, "others keep to the answers that all share"
 
 
@@ -334,7 +334,7 @@ def test_a_plan_at_the_address_of_a_simulator_finds_what_the_run_then_takes(smal
         found = estimate(small, asked)
         progress = runs.execute(small, planning.plan(small, asked))
     assert (found.requests, found.recorded) == (0, found.draws)
-    assert progress.asked == 0
+    assert progress.fresh == 0
 
 
 def test_a_plan_says_where_a_server_could_not_be_asked(small: Store) -> None:

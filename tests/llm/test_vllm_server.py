@@ -168,21 +168,21 @@ def test_each_server_gets_a_port_of_its_own(workspace: Path) -> None:
     ("settings", "said"),
     [
         ({"model": "/nowhere/model"}, "no model at /nowhere/model"),
-        ({"model": "--help"}, "is no model"),
-        ({"gpu_memory": 1.5}, "up to 1"),
+        ({"model": "--help"}, "is not a model"),
+        ({"gpu_memory": 1.5}, "at most 1"),
         ({"tensor_parallel": 0}, "at least 1"),
-        ({"extra": ("--api_key=sk-x",)}, "asks for no key"),
+        ({"extra": ("--api_key=sk-x",)}, "needs no key"),
         ({"extra": ("--host", "0.0.0.0")}, "this machine only"),
         ({"extra": ("--hf-token", "hf_x")}, "HF_TOKEN"),
         ({"extra": ("--ho=0.0.0.0",)}, "this machine only"),  # argparse takes any beginning of a flag
         ({"extra": ("--hos", "0.0.0.0")}, "this machine only"),
-        ({"extra": ("--api=sk-x",)}, "asks for no key"),
+        ({"extra": ("--api=sk-x",)}, "needs no key"),
         ({"extra": ("--served_model", "x")}, "served name"),
         ({"extra": ("--allowed-o", "[]")}, "web pages"),
         ({"extra": ("--conf", "all.yaml")}, "instead of a file"),
-        ({"extra": ("--Host", "0.0.0.0")}, "none of the flags"),
-        ({"extra": ("--trust-remote-cod",)}, "none of the flags"),
-        ({"extra": ("--kv-transfer-config.kv_connector", "evil")}, "none of the flags"),
+        ({"extra": ("--Host", "0.0.0.0")}, "does not take the flag"),
+        ({"extra": ("--trust-remote-cod",)}, "does not take the flag"),
+        ({"extra": ("--kv-transfer-config.kv_connector", "evil")}, "does not take the flag"),
         ({"extra": ("--max-num-seqs", "8", "0.0.0.0")}, "belongs to no flag"),
         ({"extra": ("--enforce-eager", "x")}, "belongs to no flag"),
         ({"extra": ("-tp", "2")}, "in full"),
@@ -225,7 +225,7 @@ LOADS = [
 @pytest.mark.parametrize("typed", LOADS)
 def test_what_loads_code_is_for_the_command_line_alone(typed: str) -> None:
     words = tuple(typed.split())
-    with pytest.raises(VllmError, match="from the command line alone"):
+    with pytest.raises(VllmError, match="only from the command line"):
         vllm.server_command(Path("vllm"), ServerSpec("org/model", extra=words), 8000)
     line = vllm.server_command(Path("vllm"), ServerSpec("org/model", extra=words, trusted=True), 8000)
     assert line[-2:] == ["--host", "127.0.0.1"]

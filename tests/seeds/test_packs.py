@@ -85,7 +85,7 @@ class TestOnesOwn:
         assert packs.contexts_of(["mine"], tmp_path) == (Context("Ask for a key", "Janitor", "housing"),)
         assert packs.context_pack("mine", tmp_path).title == "My town"
         assert packs.persona_pack("mine", tmp_path).personas[0].prior == 1.0
-        with pytest.raises(SeedError, match="no pack of contexts named 'mine'. There are core, germany, india"):
+        with pytest.raises(SeedError, match="no pack of contexts named 'mine'. Available: core, germany, india"):
             packs.contexts_of(["mine"])
 
     def test_a_context_of_two_packs_comes_once(self, tmp_path: Path) -> None:
@@ -109,14 +109,14 @@ class TestOnesOwn:
     def test_a_name_is_given_once(self, tmp_path: Path, name: str) -> None:
         write(tmp_path, "contexts", contexts(CONTEXT, pack=name), f"{name}.yaml")
         write(tmp_path, "contexts", contexts(CONTEXT, pack=name), f"{name}.yml")
-        with pytest.raises(SeedError, match=f"a pack named '{name}' already"):
+        with pytest.raises(SeedError, match=f"already is a pack named '{name}'"):
             packs.contexts_of([name], tmp_path)
 
     def test_the_name_inside_is_that_of_the_file(self, tmp_path: Path) -> None:
         path = write(tmp_path, "contexts", contexts(CONTEXT), "other.yaml")
         with pytest.raises(SeedError) as caught:
             packs.contexts_of(["other"], tmp_path)
-        assert str(caught.value) == f"{path}: pack: says 'mine', but the file is called 'other'. Make them the same"
+        assert str(caught.value) == f"{path}: pack: is 'mine', but the file is named 'other'. Make them the same"
 
 
 BROKEN_CONTEXTS = [
@@ -129,7 +129,7 @@ BROKEN_CONTEXTS = [
     (contexts({**CONTEXT, "to": "Boss"}), ["contexts[0].to"]),
     (contexts(CONTEXT, CONTEXT), ["context given more than once: Ask for a key / Janitor"]),
     (contexts(), ["contexts: "]),
-    (contexts(CONTEXT, pack="My town"), ["pack: 'My town' is no name of a pack"]),
+    (contexts(CONTEXT, pack="My town"), ["pack: 'My town' is not a valid name"]),
     ("pack: mine\npack: yours\ncontexts: []", ["not valid YAML", "'pack' is given twice", "line 2"]),
     ("pack: mine\ncontexts: [{task: a, task: b, recipient: c, sphere: legal}]", ["'task' is given twice"]),
     ("pack: mine\ncontexts: 2026-13-45", ["not valid YAML"]),
@@ -299,7 +299,7 @@ class TestLabelling:
     def test_an_unknown_or_broken_pack_stops_before_anything_is_asked_or_written(self, sqlite_store: Store) -> None:
         add(sqlite_store, small_profiles(contexts=1))
         nowhere = LabellingSpec("small", "m", "http://127.0.0.1:9/v1", personas="mine")
-        with pytest.raises(SeedError, match="no pack of personas named 'mine'. There are westin, five-views"):
+        with pytest.raises(SeedError, match="no pack of personas named 'mine'. Available: westin, five-views"):
             labelling.plan(sqlite_store, nowhere)
         write(sqlite_store.workspace, "personas", personas({**PERSONA, "prior": 0.4}))
         with pytest.raises(SeedError, match=r"mine\.yaml: the priors must add to 1"):

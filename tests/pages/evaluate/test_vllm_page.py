@@ -96,9 +96,9 @@ def test_without_vllm_it_says_how_to_get_one_and_flags_that_cannot_be_meant_star
     app, folder = panel
     app.run()
     app.text_input(key="run_servers.extra.qwen3-0.6b").set_value("--api-key sk-x").run()
-    assert "asks for no key" in said(app) and not [item for item in app.button if item.label == "Start the server"]
+    assert "needs no key" in said(app) and not [item for item in app.button if item.label == "Start the server"]
     app.text_input(key="run_servers.extra.qwen3-0.6b").set_value("--trust-remote-code").run()
-    assert "from the command line alone" in said(app)
+    assert "only from the command line" in said(app)
     assert not [item for item in app.button if item.label == "Start the server"]
     monkeypatch.setenv(vllm.VLLM, "/nowhere")
     app.run()
