@@ -12,7 +12,7 @@ import pandas as pd
 
 from cimemories.compare.leaderboard import Line, memory_words, mitigation, thinking
 from cimemories.evaluation.costs import Cost, run_cost, sweep_cost
-from cimemories.evaluation.respond import CompositionError, Kind, composition
+from cimemories.evaluation.respond import CompositionError, Kind, read_composition
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.metrics.bootstrap import Interval
@@ -363,7 +363,7 @@ def _place(axis: Axis, run: RunRow) -> tuple[float, str] | None:
 
 def _memory(run: RunRow) -> tuple[Kind | None, int]:
     try:
-        found = composition(run.composition)
+        found = read_composition(run.composition)
     except CompositionError:
         return None, 0
     return found.kind, found.number

@@ -19,17 +19,16 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from cimemories.evaluation.runs import jobs_of
+from cimemories.evaluation.runs import Addresses, jobs_of, judges_of
 from cimemories.formats.batch_files import BatchAnswer, BatchAnswers, batch_answers, request_line
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint
 from cimemories.llm.executor import Job
 from cimemories.llm.identity import origin_of
 from cimemories.model import ChatRequest, WorkStatus
-from cimemories.store import calls, judgements, runs, work
+from cimemories.store import calls, runs, work
 from cimemories.store.calls import Answer, Exchange, Origin, Wanted, request_body
 from cimemories.store.engine import Store, StoreError, canonical_json, content_hash, now
-from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 from cimemories.store.tables import call
 
@@ -196,14 +195,15 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
     """Go through all that a run owes, and what follows from it: settle what the record or `fresh` answers, and give
     every job with the draws (draw -> key) that nobody has answered."""
     with store.read() as connection:
-        seats = [*judgements.of_run(connection, row.id), *judgements.checkers_of_run(connection, row.id)]
+        judges = judges_of(connection, row.id)
     clients: dict[tuple[Endpoint, bool], Client] = {}
 
     def client(endpoint: Endpoint, simulated: bool) -> Client:
         origin = _origin(store, endpoint, simulated)
         return clients.setdefault((endpoint, simulated), _FileClient(endpoint, simulated=simulated, origin=origin))
 
-    source = jobs_of(store, row, seats, client, lambda seat: _address(row, seat))
+    planned = Addresses(row)
+    source = jobs_of(store, row, judges, client, lambda judge: planned.planned(judge) if judge else planned.model)
     following: deque[Job] = deque()
     while True:
         jobs = [following.popleft() for _ in range(min(AT_ONCE, len(following)))] or list(islice(source, AT_ONCE))
@@ -265,12 +265,6 @@ def _commit(store: Store, run_id: str, outcomes: list[tuple[Job, dict[int, Answe
             after.extend(job.settle(connection, all_of_it))
         work.bump(connection, run_id)
     return iter(after)
-
-
-def _address(row: RunRow, seat: JudgeRow | None) -> str:
-    if seat is None:
-        return row.endpoint
-    return str(seat.settings.get("base_url", row.manifest.judge.base_url))
 
 
 @contextmanager

@@ -35,7 +35,17 @@ from cimemories.evaluation.planning import (
     look_up,
     prepare,
 )
-from cimemories.evaluation.respond import GATE, RESPOND, REWRITE, Mitigation, Place, Writer, held, part, response_job
+from cimemories.evaluation.respond import (
+    GATE,
+    RESPOND,
+    REWRITE,
+    Mitigation,
+    Slot,
+    Writer,
+    compose,
+    response_job,
+    restrict,
+)
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint, EndpointError
 from cimemories.llm.executor import Job
@@ -216,23 +226,24 @@ def _step(job: Job) -> Step:
     return cast(Step, job.settle)
 
 
-def places_of(
-    record: ProfileRecord, samples: int, positions: Mapping[int, Sequence[int]] | None, contexts: Sequence[int]
-) -> list[Place]:
-    """The places of a profile in the contexts that are wanted, by what is held in each; None: all attributes."""
-    wanted, responses, parts = set(contexts), {s: s for s in range(samples)}, dict[tuple[int, ...], ProfileRecord]()
-    found = []
+def slots_of(
+    record: ProfileRecord, samples: int, memories: Mapping[int, Sequence[int]] | None, contexts: Sequence[int]
+) -> list[Slot]:
+    """The slots of a profile in these contexts. memories: what `compose` gives; None: all attributes."""
+    responses = {sample: sample for sample in range(samples)}
+    restricted: dict[Sequence[int], ProfileRecord] = {}
+    slots = []
     for context_id, context in zip(record.context_ids, record.profile.contexts, strict=True):
-        if context_id not in wanted or (positions is not None and context_id not in positions):
+        if context_id not in contexts or (memories is not None and context_id not in memories):
             continue
-        held = record
-        if positions is not None:
-            chosen = tuple(positions[context_id])
-            if chosen not in parts:
-                parts[chosen] = part(record, [record.attribute_ids[p] for p in chosen])
-            held = parts[chosen]
-        found.append(Place(held, context, responses))
-    return found
+        memory = record
+        if memories is not None:
+            positions = memories[context_id]
+            if positions not in restricted:
+                restricted[positions] = restrict(record, [record.attribute_ids[p] for p in positions])
+            memory = restricted[positions]
+        slots.append(Slot(memory, context, responses))
+    return slots
 
 
 # ---- estimates
@@ -428,10 +439,10 @@ def estimate(
         contexts = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
         for profile_id in datasets.profile_ids(connection, dataset.id, spec.profiles):
             record = datasets.profile_record(connection, profile_id)
-            positions = None if what.is_plain else held(what, record, source.labels if source else None)
-            of_profile = places_of(record, spec.samples, positions, contexts)
-            places += len(of_profile)
-            counter.count([response_job(writer, place) for place in of_profile])
+            memories = None if what.is_plain else compose(what, record, source.labels if source else None)
+            slots = slots_of(record, spec.samples, memories, contexts)
+            places += len(slots)
+            counter.count([response_job(writer, slot) for slot in slots])
         if not places:
             raise StoreError(f"'{spec.dataset}' has no context for the memory '{what.label}': there is nothing to run.")
         stages, assumptions = _stages(_Experience(connection, manifests, prepared), counter)

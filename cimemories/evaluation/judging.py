@@ -1,8 +1,18 @@
-"""Judging at work: the calls in which judges read responses, and what is written of them.
+"""Judging: which attributes a response gives away, and whether a message does its task at all.
+
+Our judge answers with attribute numbers, a strength and a quote each; a judge of a published prompt file with an
+object from an attribute's key to the sentence that states it. A quote is looked up in what was read; one that is not
+there leaves the reveal ungrounded. Only strength `full` counts as a reveal: the paper's judge counts an attribute when
+its entire value is stated (Section 5.1).
 
 A long list of attributes may be split into parts: they are asked one after the other, each recorded as a call of its
 own, and the judgement is written once the last part has been read. Killed in between, the parts that were answered are
 served from the record. One part that cannot be read leaves the whole judgement missing.
+
+An empty or refusing message reveals nothing and must not shine as private, so a task check says whether a message
+serves its purpose. It is made by a model, which is told recipient, purpose and message alone; or by rules, which know
+the two plainest cases: a message of very few words between greeting and signature, and one that opens by declining. The
+rules never say `partly`.
 """
 
 from __future__ import annotations
@@ -28,14 +38,7 @@ from cimemories.store.calls import Answer
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.judgements import MESSAGE, REASONING
 
-# ---- checking
-#
-# Whether a message does its task at all: an empty or refusing one reveals nothing and must not shine as private.
-#
-# By a model, which is told recipient, purpose and message alone; or by rules without one, which know only the two
-# plainest cases: a message of very few words between greeting and signature, and one that opens by declining. The rules
-# never say `partly`.
-
+# ---- the task check
 
 CHECK = "check"
 CHECK_RULES = "check-rules"
@@ -94,22 +97,14 @@ def schema() -> dict[str, object]:
 
 
 def read_check(text: str | None) -> Serves:
-    """The word in an answer. Raises answers.AnswerError where it is none of the three."""
+    """The word in an answer. Raises client.AnswerError where it is none of the three."""
     word = client.read_object(text).get("serves")
     if word not in tuple(Serves):
         raise client.AnswerError(f"'serves' is none of {', '.join(Serves)}")
     return Serves(word)
 
 
-# ---- judge
-#
-# Judging: which attributes a response gives away. The LLM judge, and what its answer is taken to say.
-#
-# Our judge answers with attribute numbers, a strength and a quote each; a judge of a published prompt file with an
-# object from an attribute's key to the sentence that states it. A quote is looked up in what was read; one that is not
-# there leaves the reveal ungrounded. Only strength `full` counts as a reveal: the paper's judge counts an attribute
-# when its entire value is stated (Section 5.1).
-
+# ---- the judge's answer
 
 _ORDER = (Strength.FULL, Strength.PARTIAL, Strength.IMPLIED)
 
@@ -196,7 +191,7 @@ def parts_of(count: int, split: int | None) -> Iterator[tuple[int, int]]:
 
 
 def read_answer(prompt: Prompt, text: str | None, message: str, attributes: Sequence[Attribute]) -> Judged:
-    """What an answer to this prompt says. Raises answers.AnswerError where it has not the form that was asked for."""
+    """What an answer to this prompt says. Raises client.AnswerError where it has not the form that was asked for."""
     if prompt.answers == KEYS:
         return read_keys(text, message, [a.key for a in attributes])
     return read_judgement(text, message, len(attributes))
@@ -206,7 +201,7 @@ def read_judgement(text: str | None, message: str, attributes: int) -> Judged:
     """Reveals of `attributes` attributes, numbered from 1 in the answer and from 0 in the result.
 
     An attribute named twice keeps its strongest claim. An entry without a strength that is known counts as unknown, as
-    does a number out of range. Raises answers.AnswerError where the answer is no such list.
+    does a number out of range. Raises client.AnswerError where the answer is no such list.
     """
     claims: dict[int, Reveal] = {}
     unknown = 0
@@ -218,30 +213,30 @@ def read_judgement(text: str | None, message: str, attributes: int) -> Judged:
             unknown += 1
             continue
         claim = Reveal(number - 1, quote, ground(quote, message), Strength(strength))
-        held = claims.get(claim.attribute)
-        if held is None or _ORDER.index(claim.strength) < _ORDER.index(held.strength):
+        before = claims.get(claim.attribute)
+        if before is None or _ORDER.index(claim.strength) < _ORDER.index(before.strength):
             claims[claim.attribute] = claim
     return Judged(tuple(claims[position] for position in sorted(claims)), unknown)
 
 
 def read_keys(text: str | None, message: str, keys: Sequence[str]) -> Judged:
     """Reveals from an object {key: revealing sentence}: each with a sentence is one, in full. Keys that belong to no
-    attribute count as unknown; an empty sentence or null reveals nothing. Raises answers.AnswerError for anything that
+    attribute count as unknown; an empty sentence or null reveals nothing. Raises client.AnswerError for anything that
     is no object."""
-    places = {key: place for place, key in enumerate(keys)}
+    positions = {key: position for position, key in enumerate(keys)}
     claims: dict[int, Reveal] = {}
     unknown = 0
     for key, quote in client.read_object(text).items():
         if not isinstance(quote, str) or not quote.strip():
             continue
-        if key not in places:
+        if key not in positions:
             unknown += 1
             continue
-        claims[places[key]] = Reveal(places[key], quote, ground(quote, message), Strength.FULL)
+        claims[positions[key]] = Reveal(positions[key], quote, ground(quote, message), Strength.FULL)
     return Judged(tuple(claims[position] for position in sorted(claims)), unknown)
 
 
-# ---- judging
+# ---- calls and their steps
 
 
 LLM = "llm"
@@ -268,12 +263,12 @@ class Judge:
 
 
 @dataclass(frozen=True)
-class Read:
-    """A response that is to be judged: what was held (the profile with the memory's attributes alone), where, and the
-    two texts."""
+class JudgeInput:
+    """A response that is to be judged: the memory (the profile with its attributes alone), the context, and the two
+    texts."""
 
     response: int
-    held: ProfileRecord
+    memory: ProfileRecord
     context: Context
     message: str
     reasoning: str | None = None
@@ -303,7 +298,7 @@ class Step(ABC):
         shortest; empty where nothing follows, whatever is answered. message: what stands for a written one."""
 
 
-def judgement_job(judge: Judge, read: Read) -> Job | None:
+def judgement_job(judge: Judge, read: JudgeInput) -> Job | None:
     """The call, or the first of the calls, in which a model reads a response; None where none is needed: the judge is
     no model, or there is nothing to read."""
     text = read.text(judge.channel) or ""
@@ -314,11 +309,11 @@ def judgement_job(judge: Judge, read: Read) -> Job | None:
         prompt = judge.prompt.render(message=read.message, **context)
         request = _request(judge, prompt, response_format(schema(), judge.schema))
         return Job("check", judge.client, request, (0,), _CheckStep(judge, read))
-    parts = tuple(parts_of(len(read.held.attribute_ids), judge.split))
+    parts = tuple(parts_of(len(read.memory.attribute_ids), judge.split))
     return _JudgeStep(judge, judge.client, judge.prompt, read, parts).job()
 
 
-def judge_at_once(connection: sa.Connection, judge: Judge, read: Read) -> None:
+def judge_at_once(connection: sa.Connection, judge: Judge, read: JudgeInput) -> None:
     """Write the judgement of a response for which `judgement_job` has no call: the matcher's, that of the rules, or
     that there was nothing to read."""
     text = read.text(judge.channel) or ""
@@ -326,7 +321,7 @@ def judge_at_once(connection: sa.Connection, judge: Judge, read: Read) -> None:
         cause = "no reasoning text came back" if judge.channel == REASONING else "no text"
         judgements.settle(connection, read.response, judge.id, status=JudgementStatus.EMPTY, cause=cause)
     elif judge.kind == MATCHER:
-        reveals = _by_id(match(read.held.profile.attributes, text), read.held.attribute_ids)
+        reveals = _by_id(match(read.memory.profile.attributes, text), read.memory.attribute_ids)
         judgements.settle(connection, read.response, judge.id, status=JudgementStatus.OK, reveals=reveals)
     elif judge.kind == CHECK_RULES:
         verdict = by_rules(text)
@@ -369,7 +364,7 @@ class _JudgeStep(Step):
     judge: Judge
     client: Client
     prompt: Prompt
-    read: Read
+    read: JudgeInput
     parts: tuple[tuple[int, int], ...]
     reveals: tuple[Reveal, ...] = ()
     unknown: int = 0
@@ -377,7 +372,7 @@ class _JudgeStep(Step):
     def job(self) -> Job:
         """The call about the first part."""
         judge, prompt, (start, end) = self.judge, self.prompt, self.parts[0]
-        attributes = self.read.held.profile.attributes[start:end]
+        attributes = self.read.memory.profile.attributes[start:end]
         listed = facts(prompt, attributes)
         text = wording(prompt, listed, self.read.text(judge.channel) or "")
         form = judge.schema if prompt.answers == "numbers" else ("none" if judge.schema == "none" else "json_object")
@@ -409,10 +404,10 @@ class _JudgeStep(Step):
     def _after(self, answer: Answer) -> _JudgeStep:
         """The step of the next part, with what this answer says. Raises _Missing where it cannot be read."""
         start, end = self.parts[0]
-        held, text = self.read.held, self.read.text(self.judge.channel) or ""
+        memory, text = self.read.memory, self.read.text(self.judge.channel) or ""
         with _readable(answer) as content:
-            judged = read_answer(self.prompt, content, text, held.profile.attributes[start:end])
-        reveals = (*self.reveals, *_by_id(judged.reveals, held.attribute_ids[start:end]))
+            judged = read_answer(self.prompt, content, text, memory.profile.attributes[start:end])
+        reveals = (*self.reveals, *_by_id(judged.reveals, memory.attribute_ids[start:end]))
         return replace(self, parts=self.parts[1:], reveals=reveals, unknown=self.unknown + judged.unknown)
 
     def _write(
@@ -438,7 +433,7 @@ class _JudgeStep(Step):
 @dataclass(frozen=True)
 class _CheckStep(Step):
     judge: Judge
-    read: Read
+    read: JudgeInput
 
     def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         status, cause, verdict = JudgementStatus.OK, None, None

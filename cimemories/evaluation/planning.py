@@ -19,7 +19,7 @@ import cimemories
 from cimemories import seeds
 from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.judging import CHECK, CHECK_RULES, LLM, MATCHER
-from cimemories.evaluation.respond import Composition, Labels, Mitigation, composition, held
+from cimemories.evaluation.respond import Composition, Labels, Mitigation, compose, read_composition
 from cimemories.llm import worker
 from cimemories.llm.capabilities import find_out
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError, ServerInfo
@@ -166,7 +166,7 @@ class Memory:
     template: str = "bullets"
 
     def read(self) -> Composition:
-        return composition(self.composition, self.order, self.seed)
+        return read_composition(self.composition, self.order, self.seed)
 
 
 @dataclass(frozen=True)
@@ -678,7 +678,7 @@ def _memories(
     for profile_id in profile_ids:
         record = datasets.profile_record(connection, profile_id)
         hashes: dict[tuple[int, ...], str] = {}
-        for context, positions in held(what, record, source.labels if source else None).items():
+        for context, positions in compose(what, record, source.labels if source else None).items():
             if context not in wanted:
                 continue
             if positions not in hashes:
@@ -760,11 +760,11 @@ def spec_of(store: Store, run_id: str) -> RunSpec:
         manifest = row.manifest
         if manifest.request is None:
             raise StoreError(f"{run_id} was imported from a file: what it was asked with is not known.")
-        wording = {"respond": _kept(connection, run_id, manifest.prompt)}
+        wording = {"respond": recorded_prompt(connection, run_id, manifest.prompt)}
         if manifest.memory.template:
-            wording["memory"] = _kept(connection, run_id, manifest.memory.template)
+            wording["memory"] = recorded_prompt(connection, run_id, manifest.memory.template)
         if manifest.mitigation.prompt:
-            wording[manifest.mitigation.kind] = _kept(connection, run_id, manifest.mitigation.prompt)
+            wording[manifest.mitigation.kind] = recorded_prompt(connection, run_id, manifest.mitigation.prompt)
         # The judges that the run began with; others may have been added since.
         first = manifest.judges[: 1 + len(manifest.request.more_judges)]
         judges = tuple(_judge(connection, run_id, judge) for judge in first)
@@ -805,18 +805,23 @@ def _judge(connection: sa.Connection, run_id: str, judge: JudgePart) -> JudgeSpe
         split=judge.split,
         schema=judge.json_schema,
         fields={name: value for name, value in sent.items() if (name, value) != ("temperature", 0.0)},
-        prompt=_kept(connection, run_id, named) if named else None,
+        prompt=recorded_prompt(connection, run_id, named) if named else None,
         prices=Prices.of(judge.prices),
     )
 
 
-def _kept(connection: sa.Connection, run_id: str, named: PromptPart) -> Prompt:
+def recorded_prompt(connection: sa.Connection, run_id: str, named: PromptPart) -> Prompt:
+    """The wording that a run was planned with. One of before wordings were kept must still be that of the seeds; else
+    StoreError is raised."""
     kept = runs.kept_prompts(connection, named.sha256)
     if kept is not None:
         return seeds.prompts.recorded(kept.kind, kept.level, kept.template, kept.answers, kept.source)
     current = seeds.load_prompt(named.kind, named.level)
     if current.sha256 != named.sha256:
-        raise StoreError(f"the {named.kind} prompt of {run_id} was not kept and has changed since.")
+        raise StoreError(
+            f"the {named.kind} prompt has changed since {run_id} was planned, and its wording was not kept, so the "
+            "rest of it would not be comparable. Start a new run, or bring the old wording back."
+        )
     return current
 
 

@@ -1,8 +1,22 @@
 """Responding: the model under test writes the message, n samples a context, with its memory in the prompt.
 
-With a gate the model first chooses from its memory, sample by sample; samples that chose alike are one request. With a
-rewrite every draft is followed by a call of its own. What came before a message is kept with it, and a message whose
-gate or draft went wrong is missing with that cause.
+What the assistant remembers of a user in one context is a composition of attributes (paper, Section 5.2.3, Figure 5):
+
+    full              all attributes
+    necessary+20      what is necessary in the context, and 20 of the attributes that are inappropriate there
+    inappropriate+5   what is inappropriate in the context, and 5 of the necessary ones
+    random-50         50 attributes of the user, the same in every context
+
+Which ones are taken, and the order where it is shuffled, follow from one seeded order of a user's attributes. So a
+smaller memory is always a part of the larger one of the same kind and seed, and what contexts share stands first in
+the same order, where a server can cache it. Identifiers (name, address ...) that are not necessary are left out of
+the two compositions that go by labels: no message with them counts as a violation.
+
+Two mitigations can be compared with the plain model. With a gate the model is first asked which memories the task
+needs, sample by sample, and only those go into the prompt of the message; samples that chose alike are one request.
+With a rewrite the message is written with all memories, and rewritten without what its recipient should not know. Both
+belong to the system under test: its memory stays the whole memory, so its flows are those of the plain run. A message
+whose gate or draft went wrong is missing with that cause.
 """
 
 from __future__ import annotations
@@ -17,7 +31,7 @@ from hashlib import blake2b
 
 import sqlalchemy as sa
 
-from cimemories.evaluation.judging import Judge, Read, Step, judge_at_once, judgement_job, response_format
+from cimemories.evaluation.judging import Judge, JudgeInput, Step, judge_at_once, judgement_job, response_format
 from cimemories.llm import client
 from cimemories.llm.client import Client, one_line
 from cimemories.llm.executor import Job, opening_of
@@ -28,19 +42,6 @@ from cimemories.store.calls import Answer
 from cimemories.store.datasets import ProfileRecord
 
 # ---- compositions
-#
-# Memory compositions: what the assistant holds of a user in one context (paper, Section 5.2.3 and Figure 5).
-#
-#     full              all attributes
-#     necessary+20      what is necessary in the context, and 20 of the attributes that are inappropriate there
-#     inappropriate+5   what is inappropriate in the context, and 5 of the necessary ones
-#     random-50         50 attributes of the user, the same in every context
-#
-# Which ones are taken, and the order where it is shuffled, follow from one seeded order of a user's attributes. So a
-# smaller memory is always a part of the larger one of the same kind and seed, and what contexts share stands first in
-# the same order, where a server can cache it. Identifiers (name, address ...) that are not necessary are left out of
-# the two compositions that go by labels: no message with them counts as a violation.
-
 
 Labels = Mapping[tuple[int, int], Label]  # by (attribute id, context id)
 _LABEL = re.compile(r"(?P<kind>necessary|inappropriate)\+(?P<with>\d{1,6})|random-(?P<size>\d{1,6})|full")
@@ -90,26 +91,26 @@ class Composition:
         return self.kind == Kind.FULL and self.order == Order.FIXED
 
 
-def composition(text: str, order: str = Order.FIXED, seed: int = 0) -> Composition:
+def read_composition(text: str, order: str = Order.FIXED, seed: int = 0) -> Composition:
     """The composition that a label names. Raises CompositionError for any other text."""
-    found = _LABEL.fullmatch(text.strip())
-    if found is None:
+    match = _LABEL.fullmatch(text.strip())
+    if match is None:
         raise CompositionError(
             f"there is no memory composition '{text}'. There are: full, necessary+K (all necessary, K inappropriate), "
             "inappropriate+K (all inappropriate, K necessary), random-K (K of all)."
         )
     if order not in tuple(Order):
         raise CompositionError(f"the memory's order is fixed or shuffled, not '{order}'.")
-    held = Composition(order=Order(order), seed=seed)
-    if found["size"]:
-        if int(found["size"]) < 1:
+    plain = Composition(order=Order(order), seed=seed)
+    if match["size"]:
+        if int(match["size"]) < 1:
             raise CompositionError("a random memory needs at least one attribute: random-1 or more.")
-        return replace(held, kind=Kind.RANDOM, number=int(found["size"]))
-    return held if found["kind"] is None else replace(held, kind=Kind(found["kind"]), number=int(found["with"]))
+        return replace(plain, kind=Kind.RANDOM, number=int(match["size"]))
+    return plain if match["kind"] is None else replace(plain, kind=Kind(match["kind"]), number=int(match["with"]))
 
 
 def seeded_order(record: ProfileRecord, seed: int) -> list[int]:
-    """Positions of a user's attributes in an order that the seed, the user's place in the dataset and the keys give."""
+    """Positions of a user's attributes in an order that the seed, the user's number and the keys give."""
 
     def rank(position: int) -> bytes:
         key = record.profile.attributes[position].key
@@ -118,68 +119,53 @@ def seeded_order(record: ProfileRecord, seed: int) -> list[int]:
     return sorted(range(len(record.attribute_ids)), key=rank)
 
 
-def held(what: Composition, record: ProfileRecord, labels: Labels | None = None) -> dict[int, tuple[int, ...]]:
-    """What is held in each context: {context id: positions of attributes, in the order of the prompt}.
+def compose(
+    composition: Composition, record: ProfileRecord, labels: Labels | None = None
+) -> dict[int, tuple[int, ...]]:
+    """What the memory holds in each context: {context id: positions of attributes, in the order of the prompt}.
 
-    With a composition that goes by labels only the contexts are there that are retained (something necessary and
-    something inappropriate among all attributes); where fewer attributes are there than asked for, all of them are
-    held. Raises CompositionError where it goes by labels and there are none.
+    With a composition that goes by labels only retained contexts are there (something necessary and something
+    inappropriate among all attributes). Where there are fewer attributes than asked for, the memory holds all of them.
+    Raises CompositionError where it goes by labels and there are none.
     """
-    shuffled = seeded_order(record, what.seed)
-    if what.needs_labels:
-        if labels is None:
-            raise CompositionError(
-                f"the memory '{what.label}' goes by labels, and the dataset has none. Label it first "
-                "(`cimemories label`), or use full or random-K."
-            )
-        return {
-            context: _arranged(chosen, what, shuffled)
-            for context in record.context_ids
-            if (chosen := _by_labels(what, record, context, labels, shuffled)) is not None
-        }
-    chosen = shuffled[: what.number] if what.kind == Kind.RANDOM else shuffled
-    arranged = _arranged(chosen, what, shuffled)
-    return dict.fromkeys(record.context_ids, arranged)
+    shuffled = seeded_order(record, composition.seed)
+    rank = {position: number for number, position in enumerate(shuffled)}
+
+    def arranged(positions: Sequence[int]) -> tuple[int, ...]:
+        return tuple(sorted(positions, key=None if composition.order == Order.FIXED else rank.__getitem__))
+
+    if not composition.needs_labels:
+        chosen = shuffled[: composition.number] if composition.kind == Kind.RANDOM else shuffled
+        return dict.fromkeys(record.context_ids, arranged(chosen))
+    if labels is None:
+        raise CompositionError(
+            f"the memory '{composition.label}' goes by labels, and the dataset has none. Label it first "
+            "(`cimemories label`), or use full or random-K."
+        )
+    memories: dict[int, tuple[int, ...]] = {}
+    for context in record.context_ids:
+        of = {p: labels.get((record.attribute_ids[p], context)) for p in shuffled}
+        necessary = [p for p in shuffled if of[p] == Label.NECESSARY]
+        inappropriate = [p for p in shuffled if of[p] == Label.INAPPROPRIATE]
+        if not necessary or not inappropriate:
+            continue
+        attributes = record.profile.attributes
+        private = [p for p in inappropriate if not is_bio(attributes[p].key, attributes[p].domain)]
+        if composition.kind == Kind.NECESSARY:
+            memories[context] = arranged([*necessary, *private[: composition.number]])
+        else:
+            memories[context] = arranged([*private, *necessary[: composition.number]])
+    return memories
 
 
-def _by_labels(
-    what: Composition, record: ProfileRecord, context: int, labels: Labels, shuffled: Sequence[int]
-) -> list[int] | None:
-    by_label: dict[Label | None, list[int]] = {label: [] for label in Label}
-    for position in shuffled:
-        by_label.setdefault(labels.get((record.attribute_ids[position], context)), []).append(position)
-    necessary, inappropriate = by_label[Label.NECESSARY], by_label[Label.INAPPROPRIATE]
-    if not necessary or not inappropriate:
-        return None
-    private = [p for p in inappropriate if not is_bio(*_key(record, p))]
-    if what.kind == Kind.NECESSARY:
-        return [*necessary, *private[: what.number]]
-    return [*private, *necessary[: what.number]]
-
-
-def _key(record: ProfileRecord, position: int) -> tuple[str, str]:
-    item = record.profile.attributes[position]
-    return item.key, item.domain
-
-
-def _arranged(chosen: Sequence[int], what: Composition, shuffled: Sequence[int]) -> tuple[int, ...]:
-    if what.order == Order.FIXED:
-        return tuple(sorted(chosen))
-    places = {position: place for place, position in enumerate(shuffled)}
-    return tuple(sorted(chosen, key=places.__getitem__))
-
-
-def part(record: ProfileRecord, attribute_ids: Sequence[int]) -> ProfileRecord:
+def restrict(record: ProfileRecord, attribute_ids: Sequence[int]) -> ProfileRecord:
     """The profile with these attributes alone, in this order. Raises KeyError for one that it does not have."""
-    places = {attribute: place for place, attribute in enumerate(record.attribute_ids)}
-    positions = [places[attribute] for attribute in attribute_ids]
-    profile = replace(record.profile, attributes=tuple(record.profile.attributes[p] for p in positions))
+    by_id = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))
+    profile = replace(record.profile, attributes=tuple(by_id[attribute] for attribute in attribute_ids))
     return replace(record, profile=profile, attribute_ids=tuple(attribute_ids))
 
 
-# ---- memory
-#
-# MEM: a user's attributes as the memory part of a prompt (paper, Section 3).
+# ---- prompts
 
 
 def memory_lines(template: Prompt, attributes: Sequence[Attribute]) -> str:
@@ -200,13 +186,6 @@ def _lines(template: Prompt, attributes: tuple[tuple[str, str, str], ...]) -> st
 
 
 # ---- mitigations
-#
-# Mitigations to compare a plain model with: what happens around the writing of a message.
-#
-# gate the model is first asked which memories the task needs; only those go into the prompt of the message rewrite the
-# message is written with all memories, and then rewritten without what its recipient should not know
-#
-# Both belong to the system under test: its memory stays the whole memory, so its flows are those of the plain run.
 
 
 class Mitigation(StrEnum):
@@ -235,7 +214,7 @@ def gate_schema(attributes: int) -> dict[str, object]:
 
 def read_gate(text: str | None, attributes: int) -> tuple[int, ...]:
     """Positions (from 0, in order of the prompt) of the notes that a gate lets through; numbers out of range are left
-    out. Raises answers.AnswerError where the answer is no such list."""
+    out. Raises client.AnswerError where the answer is no such list."""
     items: Sequence[object] = client.read_list(client.read_object(text), "needed")
     numbers = {number for item in items if (number := client.read_number(item)) is not None}
     return tuple(sorted(number - 1 for number in numbers if 1 <= number <= attributes))
@@ -250,8 +229,8 @@ RESPOND, GATE, REWRITE = "respond", "gate", "rewrite"
 
 @dataclass(frozen=True)
 class Writer:
-    """How messages are asked for in a run. parameters: further fields of every request, as sent. gate, rewrite: the
-    prompts of a mitigation, where there is one; schema: the form of response_format that the server takes."""
+    """How messages are asked for in a run. parameters: further fields of every request, as sent. before: the prompt of
+    the mitigation, where there is one. schema: the form of response_format that the server takes."""
 
     client: Client
     model: str
@@ -269,37 +248,39 @@ class Writer:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where messages are written: what is held there (the profile with the memory's attributes alone), the context, and
-    the response that each sample is to become."""
+class Slot:
+    """Where messages are written: the memory (the profile with its attributes alone), the context, and by sample the
+    id of the response that it is to become."""
 
-    held: ProfileRecord
+    memory: ProfileRecord
     context: Context
     responses: Mapping[int, int]
 
-    def words(self) -> dict[str, str]:
+    @property
+    def task(self) -> dict[str, str]:
+        """What a prompt says of the context."""
         return {
             "recipient": client.one_line(self.context.recipient),
             "task": client.one_line(self.context.task),
         }
 
 
-def response_job(writer: Writer, place: Place) -> Job:
-    """The first call for all samples that are owed in one place: the message itself, or what a mitigation asks."""
+def response_job(writer: Writer, slot: Slot) -> Job:
+    """The first call for all samples that are owed in one slot: the message itself, or what a mitigation asks."""
+    samples = tuple(sorted(slot.responses))
     if writer.mitigation == Mitigation.GATE and writer.before is not None:
-        attributes = place.held.profile.attributes
-        memories_shown = client.numbered([a.statement for a in attributes])
-        text = writer.before.render(memories=memories_shown, **place.words())
+        attributes = slot.memory.profile.attributes
+        listed = client.numbered([a.statement for a in attributes])
+        text = writer.before.render(memories=listed, **slot.task)
         request = writer.request(text, response_format(gate_schema(len(attributes)), writer.schema))
-        samples, opening = tuple(sorted(place.responses)), opening_of(text, memories_shown)
-        return Job(GATE, writer.client, request, samples, _GateStep(writer, place), opening=opening)
-    step = _DraftStep(writer, place) if writer.mitigation == Mitigation.REWRITE else _MessageStep(writer, place)
-    return _message(writer, place, place.held, tuple(sorted(place.responses)), step)
+        return Job(GATE, writer.client, request, samples, _GateStep(writer, slot), opening=opening_of(text, listed))
+    step = _DraftStep(writer, slot) if writer.mitigation == Mitigation.REWRITE else _MessageStep(writer, slot)
+    return _message(writer, slot, slot.memory, samples, step)
 
 
-def _message(writer: Writer, place: Place, shown: ProfileRecord, samples: tuple[int, ...], step: Step) -> Job:
+def _message(writer: Writer, slot: Slot, shown: ProfileRecord, samples: tuple[int, ...], step: Step) -> Job:
     lines = memory_lines(writer.lines, shown.profile.attributes)
-    text = writer.prompt.render(memories=lines, **place.words())
+    text = writer.prompt.render(memories=lines, **slot.task)
     return Job(RESPOND, writer.client, writer.request(text), samples, step, opening=opening_of(text, lines))
 
 
@@ -322,7 +303,7 @@ class _MessageStep(Step):
     that came before it."""
 
     writer: Writer
-    place: Place
+    slot: Slot
     shown: str | None = None
     before: Mapping[int, str] = field(default_factory=dict)
 
@@ -330,7 +311,7 @@ class _MessageStep(Step):
         jobs: list[Job] = []
         for sample, answer in outcomes.items():
             status, cause = response_status(answer)
-            response_id = self.place.responses[sample]
+            response_id = self.slot.responses[sample]
             fresh = runs.settle(
                 connection,
                 response_id,
@@ -365,20 +346,20 @@ class _MessageStep(Step):
     def made_up(self, message: str) -> tuple[str, ...]:
         return (message,) if any(judge.client is not None for judge in self.writer.judges) else ()
 
-    def _judgements(self, sample: int, answer: Answer) -> Iterator[tuple[Judge, Read, Job | None]]:
+    def _judgements(self, sample: int, answer: Answer) -> Iterator[tuple[Judge, JudgeInput, Job | None]]:
         """Each judge, what it reads, and the call that it needs; None where it needs none."""
-        place = self.place
-        read = Read(place.responses[sample], place.held, place.context, answer.content or "", answer.reasoning)
+        slot = self.slot
+        read = JudgeInput(slot.responses[sample], slot.memory, slot.context, answer.content or "", answer.reasoning)
         yield from ((judge, read, judgement_job(judge, read)) for judge in self.writer.judges)
 
 
 def _lose(
-    connection: sa.Connection, place: Place, sample: int, answer: Answer, status: ResponseStatus, cause: str
+    connection: sa.Connection, slot: Slot, sample: int, answer: Answer, status: ResponseStatus, cause: str
 ) -> None:
     """Write down a message that will never be asked for, because what comes before it went wrong."""
     runs.settle(
         connection,
-        place.responses[sample],
+        slot.responses[sample],
         status=status,
         cause=cause,
         text=None,
@@ -393,21 +374,21 @@ class _GateStep(Step):
     """Messages are asked for with what the gates let through; samples that chose the same memories are one request."""
 
     writer: Writer
-    place: Place
+    slot: Slot
 
     def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         chosen, lost = self._read(outcomes)
         for sample, (status, cause) in lost.items():
-            _lose(connection, self.place, sample, outcomes[sample], status, f"gate: {cause}")
+            _lose(connection, self.slot, sample, outcomes[sample], status, f"gate: {cause}")
         for attribute_ids in chosen:
-            datasets.keep_memories(connection, self.place.held.id, attribute_ids)
+            datasets.keep_memories(connection, self.slot.memory.id, attribute_ids)
         return self._messages(chosen)
 
     def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         return self._messages(self._read(outcomes)[0])
 
     def made_up(self, message: str) -> tuple[str, ...]:
-        everything = list(range(1, len(self.place.held.attribute_ids) + 1))
+        everything = list(range(1, len(self.slot.memory.attribute_ids) + 1))
         return json.dumps({"needed": everything}), json.dumps({"needed": []})
 
     def _read(
@@ -416,7 +397,7 @@ class _GateStep(Step):
         """What was chosen (attributes -> by sample, the key of the gate's call), and by sample why nothing was."""
         chosen: dict[tuple[int, ...], dict[int, str]] = {}
         lost: dict[int, tuple[ResponseStatus, str | None]] = {}
-        attribute_ids = self.place.held.attribute_ids
+        attribute_ids = self.slot.memory.attribute_ids
         for sample, answer in outcomes.items():
             status, cause = response_status(answer)
             if status != ResponseStatus.OK:
@@ -431,10 +412,10 @@ class _GateStep(Step):
         return chosen, lost
 
     def _messages(self, chosen: Mapping[tuple[int, ...], Mapping[int, str]]) -> list[Job]:
-        writer, place, jobs = self.writer, self.place, []
+        writer, slot, jobs = self.writer, self.slot, []
         for attribute_ids, keys in chosen.items():
-            step = _MessageStep(writer, place, datasets.memory_hash(place.held.id, attribute_ids), keys)
-            jobs.append(_message(writer, place, part(place.held, attribute_ids), tuple(sorted(keys)), step))
+            step = _MessageStep(writer, slot, datasets.memory_hash(slot.memory.id, attribute_ids), keys)
+            jobs.append(_message(writer, slot, restrict(slot.memory, attribute_ids), tuple(sorted(keys)), step))
         return jobs
 
 
@@ -443,22 +424,22 @@ class _DraftStep(Step):
     """Each draft is rewritten."""
 
     writer: Writer
-    place: Place
+    slot: Slot
 
     def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         for sample, answer in outcomes.items():
             status, cause = response_status(answer)
             if status != ResponseStatus.OK:
-                _lose(connection, self.place, sample, answer, status, f"draft: {cause}")
+                _lose(connection, self.slot, sample, answer, status, f"draft: {cause}")
         return self.following(outcomes)
 
     def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
-        writer, place, jobs = self.writer, self.place, []
+        writer, slot, jobs = self.writer, self.slot, []
         assert writer.before is not None
         for sample, answer in outcomes.items():
             if response_status(answer)[0] == ResponseStatus.OK:
-                text = writer.before.render(draft=answer.content or "", **place.words())
-                step = _MessageStep(writer, place, None, {sample: answer.key})
+                text = writer.before.render(draft=answer.content or "", **slot.task)
+                step = _MessageStep(writer, slot, None, {sample: answer.key})
                 jobs.append(Job(REWRITE, writer.client, writer.request(text), (sample,), step))
         return jobs
 

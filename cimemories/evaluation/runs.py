@@ -1,4 +1,4 @@
-"""Runs at work: what is owed is asked for, by profile, and judged as soon as it is there; no barrier between the two.
+"""Doing runs: what is owed is asked for, by profile, and judged as soon as it is there; no barrier between the two.
 
 Planned as a whole before the first call (planning.py), worked off by one process, resumed by any other.
 """
@@ -15,36 +15,50 @@ import sqlalchemy as sa
 
 from cimemories import seeds
 from cimemories.evaluation.costs import CapWatch
-from cimemories.evaluation.judging import LLM, Judge, Read, judge_at_once, judgement_job
-from cimemories.evaluation.planning import (
-    BATCH,
-    FindLabels,
-    JudgeSpec,
-    LabelSource,
-    Memory,
-    RunSpec,
-    messages_simulated,
-    plan,
-)
-from cimemories.evaluation.respond import Mitigation, Place, Writer, part, response_job
+from cimemories.evaluation.judging import LLM, Judge, JudgeInput, judge_at_once, judgement_job
+from cimemories.evaluation.planning import BATCH, messages_simulated, recorded_prompt
+from cimemories.evaluation.respond import Mitigation, Slot, Writer, response_job, restrict
 from cimemories.llm import worker
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint, EndpointError, probe
 from cimemories.llm.executor import Job, Progress
 from cimemories.manifest import PromptPart, RequestPart
 from cimemories.model import Context
-from cimemories.seeds import Prompt
 from cimemories.store import datasets, judgements, runs
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
-from cimemories.store.runs import RunRow
+from cimemories.store.runs import IMPORTED, RunRow
 
-__all__ = ["FindLabels", "JudgeSpec", "LabelSource", "Memory", "RunSpec", "execute", "jobs_of", "plan"]
-
-IMPORTED = "imported"
 MakeClient = Callable[[Endpoint, bool], Client]
 StopWhen = Callable[[Progress], str | None]
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where a run's model and its judges are served: as planned, or where they have moved to."""
+
+    run: RunRow
+    moved_to: str | None = None
+    judges_moved_to: str | None = None
+
+    @property
+    def model(self) -> str:
+        return self.moved_to or self.run.endpoint
+
+    def planned(self, judge: JudgeRow) -> str:
+        """Where a judge was served when it was planned; empty for one that asks no model. Runs of before judges had
+        settings keep it in their manifest."""
+        if "base_url" in judge.settings:
+            return str(judge.settings["base_url"])
+        return self.run.manifest.judge.base_url if judge.kind == LLM else ""
+
+    def judge(self, judge: JudgeRow) -> str:
+        """Where a judge is served now. One that was served from the same address as the model has moved with it."""
+        address = self.planned(judge)
+        if self.judges_moved_to:
+            return self.judges_moved_to
+        return self.model if address == self.run.endpoint else address
 
 
 def execute(
@@ -68,18 +82,12 @@ def execute(
     """
     with store.read() as connection:
         row = runs.named(connection, run_id)
-        seats = [*judgements.of_run(connection, run_id), *judgements.checkers_of_run(connection, run_id)]
-    if row.endpoint == IMPORTED and row.responses.get("failed") and not _owed_by(store, row, seats):
-        raise StoreError(
-            f"{run_id} was imported from a file: what it lacks cannot be asked for. A new run of the model can."
-        )
-    if _owes_batches(store, row, seats, base_url, judge_base_url):
-        raise StoreError(
-            f"{run_id} has no server: its calls go by batch files. `cimemories batch export {run_id} --out owed.jsonl` "
-            f"writes what is owed; `cimemories resume {run_id} --base-url URL` asks a server instead."
-        )
+        judges = judges_of(connection, run_id)
+    addresses = Addresses(row, base_url, judge_base_url)
+    _refuse_what_nobody_answers(store, row, judges, addresses)
     if base_url or judge_base_url:
-        _refuse_simulators(row, seats, base_url, judge_base_url)
+        _refuse_simulators(row, judges, addresses)
+
     watches = [CapWatch(store, run_id)]
     if row.sweep is not None and stop_when is None:
         watches.append(CapWatch(store, row.sweep))  # resumed by itself: what it pays counts for its sweep too
@@ -87,30 +95,17 @@ def execute(
         if reason := watch.reached():
             worker.refuse(store, run_id, reason, queued=queued)
     stops: list[StopWhen] = [*([stop_when] if stop_when else []), *watches]
+
+    served = {addresses.model, *(addresses.judge(judge) for judge in judges if addresses.planned(judge))}
     with ExitStack() as stack:
-        moved = {
-            address: stack.enter_context(worker.reachable(address))
-            for address in {
-                base_url or row.endpoint,
-                *(_judge_address(row, seat, base_url, judge_base_url) for seat in seats if _address(row, seat)),
-            }
-            if address not in (IMPORTED, BATCH)
-        }
+        urls = {a: stack.enter_context(worker.reachable(a)) for a in served - {IMPORTED, BATCH}}
 
-        def served(seat: JudgeRow | None) -> str:
-            own = base_url or row.endpoint
-            address = own if seat is None else _judge_address(row, seat, base_url, judge_base_url)
-            return moved.get(address, address)
+        def jobs(own: Store, client: MakeClient) -> Iterator[Job]:
+            def url(judge: JudgeRow | None) -> str:
+                address = addresses.model if judge is None else addresses.judge(judge)
+                return urls.get(address, address)
 
-        def jobs(store: Store, client: MakeClient) -> Iterator[Job]:
-            return jobs_of(
-                store,
-                row,
-                seats,
-                client,
-                served,
-                n_at_once=n_at_once,
-            )
+            return jobs_of(own, row, judges, client, url, n_at_once=n_at_once)
 
         return worker.perform(
             store,
@@ -123,17 +118,45 @@ def execute(
         )
 
 
-def _refuse_simulators(row: RunRow, seats: list[JudgeRow], base_url: str | None, judge_base_url: str | None) -> None:
+def judges_of(connection: sa.Connection, run_id: str) -> list[JudgeRow]:
+    """Everybody who reads the messages of a run: its judges, then who checks that the task is done."""
+    return [*judgements.of_run(connection, run_id), *judgements.checkers_of_run(connection, run_id)]
+
+
+def _refuse_what_nobody_answers(store: Store, row: RunRow, judges: Sequence[JudgeRow], addresses: Addresses) -> None:
+    """Raises StoreError where something is owed that no server can be asked for."""
+    if row.endpoint == IMPORTED and row.responses.get("failed") and not _has_unread(store, row, judges):
+        raise StoreError(
+            f"{row.id} was imported from a file: what it lacks cannot be asked for. A new run of the model can."
+        )
+    messages = addresses.model == BATCH and any(row.responses.get(status) for status in runs.RETRIABLE)
+    # A judge with a server reads what batches brought.
+    if messages or _has_unread(store, row, [judge for judge in judges if addresses.judge(judge) == BATCH]):
+        raise StoreError(
+            f"{row.id} has no server: its calls go by batch files. `cimemories batch export {row.id} --out owed.jsonl` "
+            f"writes what is left; `cimemories resume {row.id} --base-url URL` asks a server instead."
+        )
+
+
+def _has_unread(store: Store, row: RunRow, judges: Sequence[JudgeRow]) -> bool:
+    """Whether any of these judges has still to read a response. One that came with an imported run never will."""
+    able = [judge for judge in judges if judge.prompt_hash is not None or judge.kind != LLM]
+    with store.read() as connection:
+        profiles = runs.profile_ids(connection, row.id) if able else []
+        return any(judgements.owed(connection, row.id, judge.id, profile) for judge in able for profile in profiles)
+
+
+def _refuse_simulators(row: RunRow, judges: Sequence[JudgeRow], addresses: Addresses) -> None:
     """Raises StoreError where a real model or judge has moved to a simulator: its answers would stand as real ones."""
-    real = [(row.model, base_url)] if base_url and not messages_simulated(row) else []
+    real = [(row.model, addresses.moved_to)] if addresses.moved_to and not messages_simulated(row) else []
     real += [
-        (seat.model, _judge_address(row, seat, base_url, judge_base_url))
-        for seat in seats
-        if seat.prompt_hash is not None and not seat.simulated
+        (judge.model, addresses.judge(judge))
+        for judge in judges
+        if judge.prompt_hash is not None and not judge.simulated
     ]
     key_env = row.manifest.request.api_key_env if row.manifest.request else ""
     for model, address in dict.fromkeys(real):
-        if address not in (base_url, judge_base_url) or address == BATCH:
+        if address not in (addresses.moved_to, addresses.judges_moved_to) or address == BATCH:
             continue
         try:
             is_simulator = address == worker.SIMULATOR or probe(Endpoint(str(address), key_env), model).simulated
@@ -146,43 +169,10 @@ def _refuse_simulators(row: RunRow, seats: list[JudgeRow], base_url: str | None,
             )
 
 
-def _owes_batches(
-    store: Store, row: RunRow, seats: list[JudgeRow], base_url: str | None, judge_base_url: str | None
-) -> bool:
-    """Whether something is owed that no server can be asked for. A judge with a server reads what batches brought."""
-    if (base_url or row.endpoint) == BATCH and any(row.responses.get(status) for status in runs.RETRIABLE):
-        return True
-    return _owed_by(store, row, [s for s in seats if _judge_address(row, s, base_url, judge_base_url) == BATCH])
-
-
-def _owed_by(store: Store, row: RunRow, seats: list[JudgeRow]) -> bool:
-    """Whether any of these judges has still to read a response. One that came with an imported run never will."""
-    able = [seat for seat in seats if seat.prompt_hash is not None or seat.kind != LLM]
-    with store.read() as connection:
-        profiles = runs.profile_ids(connection, row.id) if able else []
-        return any(judgements.owed(connection, row.id, seat.id, profile) for seat in able for profile in profiles)
-
-
-def _address(row: RunRow, seat: JudgeRow) -> str:
-    """Where a judge was served when it was planned; empty for one that asks no model. Runs of before judges had
-    settings keep it in their manifest."""
-    if "base_url" in seat.settings:
-        return str(seat.settings["base_url"])
-    return row.manifest.judge.base_url if seat.kind == "llm" else ""
-
-
-def _judge_address(row: RunRow, seat: JudgeRow, moved_to: str | None, judge_moved_to: str | None) -> str:
-    """A judge that was served from the same place as the model has moved with it."""
-    address = _address(row, seat)
-    if judge_moved_to:
-        return judge_moved_to
-    return moved_to if moved_to and address == row.endpoint else address
-
-
 def jobs_of(
     store: Store,
     row: RunRow,
-    seats: list[JudgeRow],
+    judges: Sequence[JudgeRow],
     client: MakeClient,
     address: Callable[[JudgeRow | None], str],
     *,
@@ -199,38 +189,38 @@ def jobs_of(
         request.timeout,
         n_at_once=n_at_once,
         server=row.manifest.model.identity,
-        # The runs of a sweep share what they have in common, drawn anew or not.
+        # The runs of a sweep share what they have in common, sampled anew or not.
         fresh=(row.sweep or row.id) if row.manifest.fresh else None,
     )
     with store.read() as connection:
-        judges = [_judge(connection, row, seat, client, address, endpoint) for seat in seats]
-        writer = None if row.endpoint == IMPORTED else _writer(connection, row, client, endpoint, judges)
+        readers = [_judge(connection, row, judge, client, address, endpoint) for judge in judges]
+        writer = None if row.endpoint == IMPORTED else _writer(connection, row, client, endpoint, readers)
         profile_ids = runs.profile_ids(connection, row.id)
     for profile_id in profile_ids:
-        owed = store.retry(partial(_owed_by_profile, store, row.id, profile_id, judges, writes=writer is not None))
+        owed = store.retry(partial(_owed_by_profile, store, row.id, profile_id, readers, writes=writer is not None))
         for judge, item in owed.unjudged:
             text = item.text or ""
             reasoning = text if judge.channel == judgements.REASONING else None
-            read = Read(item.response, owed.held[item.memory], owed.context(item.context), text, reasoning)
+            read = JudgeInput(item.response, owed.memories[item.memory], owed.context(item.context), text, reasoning)
             job = judgement_job(judge, read)
             if job is None:
                 store.retry(partial(_judge_at_once, store, judge, read))
             else:
                 yield job
-        for group in owed.groups:
+        for group in owed.messages:
             assert writer is not None
-            place = Place(owed.held[group.memory], owed.context(group.context), group.samples)
-            yield response_job(writer, place)
+            yield response_job(writer, Slot(owed.memories[group.memory], owed.context(group.context), group.samples))
 
 
 @dataclass(frozen=True)
 class _Owed:
-    """What one profile owes: responses to be judged, messages to be written, and the memories they are about."""
+    """What one profile owes: responses to be judged, messages to be written, and by their hash the memories that these
+    are about; None is the hash of all attributes."""
 
     record: ProfileRecord
     unjudged: Sequence[tuple[Judge, judgements.OwedJudgement]]
-    groups: Sequence[runs.OwedResponses]
-    held: Mapping[str | None, ProfileRecord]
+    messages: Sequence[runs.OwedResponses]
+    memories: Mapping[str | None, ProfileRecord]
 
     def context(self, context_id: int) -> Context:
         return self.record.profile.contexts[self.record.context_ids.index(context_id)]
@@ -240,20 +230,17 @@ def _owed_by_profile(store: Store, run_id: str, profile_id: int, judges: Sequenc
     with store.read() as connection:
         record = datasets.profile_record(connection, profile_id)
         unjudged = [(j, item) for j in judges for item in judgements.owed(connection, run_id, j.id, profile_id)]
-        groups = runs.owed(connection, run_id, profile_id) if writes else []
-        hashes = {item.memory for _, item in unjudged} | {group.memory for group in groups}
-        known = datasets.memories_of(connection, [digest for digest in hashes if digest])
-    return _Owed(record, unjudged, groups, {digest: _held(record, digest, known) for digest in hashes})
+        messages = runs.owed(connection, run_id, profile_id) if writes else []
+        hashes = {item.memory for _, item in unjudged} | {group.memory for group in messages}
+        attributes = datasets.memories_of(connection, [digest for digest in hashes if digest])
+    memories = {h: record if h is None else restrict(record, attributes[h]) for h in hashes}
+    return _Owed(record, unjudged, messages, memories)
 
 
-def _judge_at_once(store: Store, judge: Judge, read: Read) -> None:
+def _judge_at_once(store: Store, judge: Judge, read: JudgeInput) -> None:
     """Write a judgement that needs no call, in a transaction of its own."""
     with store.write(relaxed=True) as connection:
         judge_at_once(connection, judge, read)
-
-
-def _held(record: ProfileRecord, digest: str | None, known: Mapping[str, tuple[int, ...]]) -> ProfileRecord:
-    return record if digest is None else part(record, known[digest])
 
 
 def _writer(
@@ -264,13 +251,13 @@ def _writer(
     return Writer(
         client=_client(client, endpoint, messages_simulated(row), manifest.model.n),
         model=row.model,
-        prompt=_prompt(connection, row.id, manifest.prompt),
-        lines=_prompt(connection, row.id, lines) if lines else seeds.load_prompt("memory", "bullets"),
+        prompt=recorded_prompt(connection, row.id, manifest.prompt),
+        lines=recorded_prompt(connection, row.id, lines) if lines else seeds.load_prompt("memory", "bullets"),
         parameters=manifest.parameters,
         seed=row.seed,
         judges=judges,
         mitigation=Mitigation(manifest.mitigation.kind),
-        before=_prompt(connection, row.id, before) if before else None,
+        before=recorded_prompt(connection, row.id, before) if before else None,
         schema=manifest.model.json_schema,
     )
 
@@ -282,45 +269,30 @@ def _client(make: MakeClient, endpoint: Endpoint, simulated: bool, n_at_once: bo
 def _judge(
     connection: sa.Connection,
     row: RunRow,
-    seat: JudgeRow,
+    judge: JudgeRow,
     client: MakeClient,
     address: Callable[[JudgeRow | None], str],
     endpoint: Endpoint,
 ) -> Judge:
-    settings: Mapping[str, Any] = seat.settings
-    if seat.prompt_hash is None:
-        return Judge(seat.id, seat.kind, seat.model, seat.parameters, None, channel=seat.channel)
-    key_env = settings.get("api_key_env") or row.manifest.judge.api_key_env
-    place = replace(
+    settings: Mapping[str, Any] = judge.settings
+    if judge.prompt_hash is None:
+        return Judge(judge.id, judge.kind, judge.model, judge.parameters, None, channel=judge.channel)
+    own = replace(
         endpoint,
-        base_url=address(seat),
-        api_key_env=str(key_env),
+        base_url=address(judge),
+        api_key_env=str(settings.get("api_key_env") or row.manifest.judge.api_key_env),
         timeout=float(settings.get("timeout") or endpoint.timeout),
         server=settings.get("server"),
     )
-    wording = PromptPart(kind="check" if seat.kind == "check" else "judge", level="base", sha256=seat.prompt_hash)
+    wording = PromptPart(kind="check" if judge.kind == "check" else "judge", level="base", sha256=judge.prompt_hash)
     return Judge(
-        seat.id,
-        seat.kind,
-        seat.model,
-        seat.parameters,
-        _client(client, place, seat.simulated, bool(settings.get("n_at_once", True))),
-        _prompt(connection, row.id, wording),
+        judge.id,
+        judge.kind,
+        judge.model,
+        judge.parameters,
+        _client(client, own, judge.simulated, bool(settings.get("n_at_once", True))),
+        recorded_prompt(connection, row.id, wording),
         settings.get("split"),
         str(settings.get("schema") or "json_schema"),
-        seat.channel,
+        judge.channel,
     )
-
-
-def _prompt(connection: sa.Connection, run_id: str, named: PromptPart) -> Prompt:
-    """The wording that a run was planned with. One of before wordings were kept must still be that of the seeds."""
-    kept = runs.kept_prompts(connection, named.sha256)
-    if kept is not None:
-        return seeds.prompts.recorded(kept.kind, kept.level, kept.template, kept.answers, kept.source)
-    current = seeds.load_prompt(named.kind, named.level)
-    if current.sha256 != named.sha256:
-        raise StoreError(
-            f"the {named.kind} prompt has changed since {run_id} was planned, so the rest of it would not be "
-            "comparable. Start a new run, or bring the old wording back."
-        )
-    return current

@@ -42,7 +42,7 @@ from cimemories.evaluation.planning import (
     prepare,
     write,
 )
-from cimemories.evaluation.respond import CompositionError, Mitigation, composition
+from cimemories.evaluation.respond import CompositionError, Mitigation, read_composition
 from cimemories.llm import worker
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, NO_SERVERS, EndpointError, checked_address, checked_variable
 from cimemories.llm.executor import UNREACHABLE, Progress
@@ -91,7 +91,7 @@ def _listed(value: object) -> object:
 
 def _composition(text: str) -> str:
     try:
-        composition(text)
+        read_composition(text)
     except CompositionError as error:
         raise ValueError(str(error)) from None
     return text
@@ -334,7 +334,7 @@ def _memories(file: SweepFile, path: Path) -> list[str]:
             raise SeedError(f"{path}: memory: {label} is given more than once")
         seen.add(label)
         try:
-            composition(label)
+            read_composition(label)
         except CompositionError as error:
             raise SeedError(f"{path}: memory: {error}") from None
     return found

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import make_profile
 
-from cimemories.evaluation.respond import CompositionError, Kind, composition, held, part, seeded_order
+from cimemories.evaluation.respond import CompositionError, Kind, compose, read_composition, restrict, seeded_order
 from cimemories.model import Label
 from cimemories.store.datasets import ProfileRecord
 
@@ -39,8 +39,8 @@ def test_a_memory_by_labels_holds_all_of_one_kind_and_so_many_of_the_other(
 ) -> None:
     person, labels = world
     for whole, other, kind in ((N, X, "necessary"), (X, N, "inappropriate")):
-        found = held(composition(f"{kind}+{number}", order, seed), person, labels)
-        more = held(composition(f"{kind}+{number + 1}", order, seed), person, labels)
+        found = compose(read_composition(f"{kind}+{number}", order, seed), person, labels)
+        more = compose(read_composition(f"{kind}+{number + 1}", order, seed), person, labels)
         for context in CONTEXTS:
             of = {
                 label: {i for i, a in enumerate(person.attribute_ids) if labels.get((a, context)) is label}
@@ -64,10 +64,10 @@ def test_a_memory_by_labels_holds_all_of_one_kind_and_so_many_of_the_other(
 @settings(max_examples=60)
 def test_a_random_memory_is_one_in_all_contexts_and_a_part_of_the_larger_one(size: int, number: int, seed: int) -> None:
     person = record(size)
-    found = held(composition(f"random-{number}", seed=seed), person)
+    found = compose(read_composition(f"random-{number}", seed=seed), person)
     assert set(found) == set(CONTEXTS) and found[7] == found[8]
     assert len(set(found[7])) == min(number, size)
-    assert set(found[7]) <= set(held(composition(f"random-{number + 1}", seed=seed), person)[7])
+    assert set(found[7]) <= set(compose(read_composition(f"random-{number + 1}", seed=seed), person)[7])
 
 
 def test_seeds_and_people_differ_and_the_same_seed_repeats() -> None:
@@ -81,33 +81,33 @@ def test_seeds_and_people_differ_and_the_same_seed_repeats() -> None:
 def test_identifiers_that_are_not_necessary_are_left_out() -> None:
     person = record(4, keys=("name",))
     labels = {(100, 7): X, (101, 7): X, (102, 7): N, (103, 7): X}
-    assert held(composition("necessary+9"), person, labels)[7] == (1, 2, 3)
-    assert held(composition("inappropriate+1"), person, labels)[7] == (1, 2, 3)
+    assert compose(read_composition("necessary+9"), person, labels)[7] == (1, 2, 3)
+    assert compose(read_composition("inappropriate+1"), person, labels)[7] == (1, 2, 3)
     labels[100, 7] = N
-    assert held(composition("necessary+0"), person, labels)[7] == (0, 2)
+    assert compose(read_composition("necessary+0"), person, labels)[7] == (0, 2)
 
 
 @pytest.mark.parametrize("text", ["full", "necessary+0", "necessary+20", "inappropriate+5", "random-50"])
 def test_a_label_names_its_composition(text: str) -> None:
-    assert composition(text).label == text
+    assert read_composition(text).label == text
 
 
 @pytest.mark.parametrize("text", ["", "all", "necessary", "necessary-3", "random-0", "random+5", "necessary+x"])
 def test_what_names_none_is_refused(text: str) -> None:
     with pytest.raises(CompositionError):
-        composition(text)
+        read_composition(text)
 
 
 def test_without_labels_it_says_what_to_do() -> None:
     with pytest.raises(CompositionError, match="cimemories label"):
-        held(composition("necessary+2"), record(3), None)
-    assert composition("necessary+2").kind == Kind.NECESSARY
+        compose(read_composition("necessary+2"), record(3), None)
+    assert read_composition("necessary+2").kind == Kind.NECESSARY
 
 
 def test_a_part_of_a_profile_keeps_ids_and_attributes_together() -> None:
     person = record(5)
-    some = part(person, (103, 101))
+    some = restrict(person, (103, 101))
     assert [a.key for a in some.profile.attributes] == ["fact_3", "fact_1"]
     assert some.attribute_ids == (103, 101)
     with pytest.raises(KeyError):
-        part(person, (99,))
+        restrict(person, (99,))
