@@ -19,8 +19,11 @@ from cimemories.cli import main
 from cimemories.curation import labelling
 from cimemories.curation.offline import generate_profiles
 from cimemories.evaluation import planning
+from cimemories.evaluation.importing import import_file
+from cimemories.files import uploaded
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
+from cimemories.formats.importing import Imported
 from cimemories.metrics.headline import headline
 from cimemories.model import Profile
 from cimemories.store import datasets, judgements, labellings
@@ -49,6 +52,14 @@ def add_labelled(store: Store, profiles: int = 1, contexts: int = 8) -> None:
     add(store, small_profiles(profiles, contexts))
     spec = labelling.LabellingSpec(DATASET, "sim-labeler", "simulator", draws=2)
     labelling.execute(store, labelling.plan(store, spec))
+
+
+def import_bytes(
+    store: Store, data: bytes, file_name: str, name: str | None = None, *, model: str | None = None
+) -> Imported:
+    """Import a file that was uploaded."""
+    with uploaded(data, file_name) as path:
+        return import_file(store, path, name, model=model)
 
 
 def simulated(base_url: str = "simulator", **changes: object) -> planning.RunSpec:

@@ -1,6 +1,11 @@
 """Importing a file of any kind that is known: a dataset, or the authors' results, which become runs.
 
-All of a file is imported or nothing, and the same file only once.
+    import_file(store, Path("results.jsonl"), model="gpt-4o", judge="deepseek-r1").runs    ->  ("run-3f9a1c2e",)
+
+All of a file is imported or nothing, and the same file only once. A file of results is read from end to end before
+anything is written; what was read waits in a temporary file, so that memory stays flat. Then all is written in one
+transaction: the profiles with their labels, and a run for each memory composition in the file. Profiles that a dataset
+of the workspace holds already are not doubled: the runs become its runs.
 """
 
 from __future__ import annotations
@@ -17,7 +22,6 @@ import sqlalchemy as sa
 
 import cimemories
 from cimemories.evaluation.matcher import ground
-from cimemories.files import uploaded
 from cimemories.formats import importing
 from cimemories.formats.huggingface import file_hash
 from cimemories.formats.importing import Imported, Kind, with_one_sphere
@@ -30,18 +34,6 @@ from cimemories.store.datasets import DatasetRow, ProfileRecord, dataset_with
 from cimemories.store.engine import Store
 from cimemories.store.labellings import SharedLabels
 from cimemories.store.runs import IMPORTED, ImportedResponse
-
-# ---- importing results
-#
-# Importing the authors' results: the profiles with their labels, and a run for each memory composition in the file.
-#
-#     imported = import_results(store, Path("results.jsonl"), model="gpt-4o", judge="deepseek-r1")
-#     imported.runs    ->  ("run-3f9a1c2e",)
-#
-# The file is read once from end to end before anything is written; what was read waits in a temporary file, so that
-# memory stays flat. Then all is written in one transaction. Profiles that a dataset of the workspace holds already are
-# not doubled: the runs become its runs.
-
 
 IN_MEMORY = 32 << 20  # bytes of what was read; more goes to a temporary file
 UNKNOWN = "unknown"
@@ -72,6 +64,28 @@ class _Level:
         return self.last - self.first + 1
 
 
+def import_file(
+    store: Store,
+    path: Path,
+    name: str | None = None,
+    kind: Kind | None = None,
+    *,
+    model: str | None = None,
+    judge: str | None = None,
+) -> Imported:
+    """Import a file as what it is recognised to be, or as `kind`. name: of the dataset. model, judge: of results, what
+    wrote and what judged them. Raises FormatError for the file and StoreError for the name; then nothing is kept."""
+    if importing.recognise(path) != "results":
+        if model or judge:
+            raise FormatError(
+                f"{shown(path.name)}: a model and a judge are told of results, and this holds none; leave them out"
+            )
+        return importing.import_file(store, path, name, kind)
+    if kind not in (None, "results"):
+        raise FormatError(f"{shown(path.name)}: this is no file of the format {kind}; its content is results")
+    return import_results(store, path, name, model=model, judge=judge)
+
+
 def import_results(
     store: Store, path: Path, name: str | None = None, *, model: str | None = None, judge: str | None = None
 ) -> Imported:
@@ -92,7 +106,7 @@ def import_results(
                 notes.append(f"the profiles are those of the dataset '{row.name}', which the runs are now of")
             ids = _runs(connection, read, row, records, model or "", judge or "", path)
             row = datasets.named(connection, row.name)
-    return Imported(row, True, (*notes, *_words(read, ids)), "results", tuple(ids.values()))
+    return Imported(row, True, (*notes, *_notes(read, ids)), "results", tuple(ids.values()))
 
 
 def _known(store: Store, path: Path) -> Imported | None:
@@ -110,23 +124,23 @@ def _read(path: Path, spool: IO[bytes]) -> _Read:
     file = ResultsFile(path)
     profiles: list[Profile] = []
     levels: defaultdict[str, _Level] = defaultdict(_Level)
-    for found in file.profiles():
-        profiles.append(found.profile)
-        for result in found.results:
+    for item in file.profiles():
+        profiles.append(item.profile)
+        for result in item.results:
             level = levels[result.level]
             level.first, level.last = min(level.first, result.trial), max(level.last, result.trial)
             level.counts[result.status] += 1
-        pickle.dump(_grounded(found), spool)
+        pickle.dump(_grounded(item), spool)
     spool.seek(0)
     whole = with_one_sphere(LabelledFile(tuple(profiles), (), file.sha256, ()), file.name)
     return _Read(whole.profiles, file, spool, dict(levels))
 
 
-def _grounded(found: ProfileResults) -> list[tuple[Result, list[Reveal]]]:
+def _grounded(item: ProfileResults) -> list[tuple[Result, list[Reveal]]]:
     """Each response with its reveals, attributes by position, and where in the text their sentences stand."""
     return [
         (result, [Reveal(at, sentence, ground(sentence, result.text)) for at, sentence in result.reveals])
-        for result in found.results
+        for result in item.results
     ]
 
 
@@ -141,16 +155,16 @@ def _dataset(
     there = dataset_with(connection, read.profiles, name)
     if there is not None:
         return *there, False
-    wanted = name or path.stem
+    name = name or path.stem
     dataset_id = datasets.add(
         connection,
-        wanted,
+        name,
         read.profiles,
         origin="results",
         source_name=path.name,
         source_hash=read.file.sha256,
     )
-    return datasets.named(connection, wanted), datasets.profile_records(connection, dataset_id), True
+    return datasets.named(connection, name), datasets.profile_records(connection, dataset_id), True
 
 
 def _labels(
@@ -203,8 +217,8 @@ def _same(connection: sa.Connection, labelling_id: str, record: ProfileRecord, w
         if total:
             shares = (row.necessary / total, row.inappropriate / total, row.abstain / total)
             there[row.attribute, row.context, row.persona] = shares
-    held = set(record.attribute_ids)
-    own = {key: shares for key, shares in wanted.items() if key[0] in held}
+    attribute_ids = set(record.attribute_ids)
+    own = {key: shares for key, shares in wanted.items() if key[0] in attribute_ids}
     return own.keys() == there.keys() and all(
         abs(a - b) <= SAME_SHARE for key in own for a, b in zip(own[key], there[key], strict=True)
     )
@@ -219,63 +233,68 @@ def _runs(
     judge: str,
     path: Path,
 ) -> dict[str, str]:
-    """Write a run for each level; returns their ids by level."""
-    told = read.file.told
-    data_hash = datasets.dataset_hash(connection, row.id)
-    written_by = model or (told.model if told else path.stem)
-    judged_by = judge or (told.judge.model if told else IMPORTED)
-    simulated = bool(told and (told.simulated or told.judge.simulated))
+    """Write a run for each memory composition; returns their ids by its label. model, judge: as given; '' takes what
+    our own export says of the run, else the file's name and 'imported'."""
+    own = read.file.told
     judge_id = judgements.judge_id(
         connection,
-        kind="matcher" if told and not judge and told.judge.kind == "matcher" else "llm",
-        model=judged_by,
+        kind="matcher" if own and not judge and own.judge.kind == "matcher" else "llm",
+        model=judge or (own.judge.model if own else IMPORTED),
         endpoint=IMPORTED,
-        simulated=bool(told and told.judge.simulated),
+        simulated=bool(own and own.judge.simulated),
         prompt_hash=None,
         parameters={"origin": IMPORTED},
     )
+    model = model or (own.model if own else path.stem)
     ids = {}
-    for name, level in sorted(read.levels.items(), key=lambda item: (item[0] != FULL, len(item[0]), item[0])):
-        ids[name] = runs.add(
-            connection,
-            {
-                "name": told.name if told else f"{written_by} on {row.name}" + ("" if name == FULL else f", {name}"),
-                "dataset": row.id,
-                "dataset_hash": data_hash,
-                "model": written_by,
-                "endpoint": IMPORTED,
-                "simulated": simulated,
-                "samples": level.samples,
-                "seed": None,
-                "prompt_level": told.prompt_level if told else UNKNOWN,
-                "prompt_hash": told.prompt_hash if told else "",
-                "composition": name,
-                "parameters": "{}",
-            },
-            manifest={
-                "origin": IMPORTED,
-                "imported": {
-                    "file": shown(path.name, 200),
-                    "sha256": read.file.sha256,
-                    "profiles": len(read.profiles),
-                    "responses": dict(level.counts),
-                    "own": told.model_dump() if told else None,
-                },
-                "dataset": {"name": row.name, "hash": data_hash, "source": row.source_name},
-                "model": {"name": written_by, "endpoint": IMPORTED, "simulated": simulated},
-                "parameters": {},
-                "versions": {"cimemories": cimemories.__version__},
-            },
-        )
-        judgements.assign(connection, ids[name], [judge_id], {judge_id: {"base_url": ""}})
+    for label in sorted(read.levels, key=lambda label: (label != FULL, len(label), label)):
+        ids[label] = _add_run(connection, read, row, label, model, shown(path.name, 200))
+        judgements.assign(connection, ids[label], [judge_id], {judge_id: {"base_url": ""}})
     judges = dict.fromkeys(ids.values(), judge_id)
     for record, results in zip(records, _spooled(read.spool, len(records)), strict=True):
-        found = _responses(connection, record, results, ids, read.levels)
-        runs.add_responses(connection, judges, found)
+        runs.add_responses(connection, judges, _responses(connection, record, results, ids, read.levels))
     for run_id in ids.values():
         work.finish_by_outcome(connection, run_id)
         work.bump(connection, run_id)
     return ids
+
+
+def _add_run(connection: sa.Connection, read: _Read, row: DatasetRow, label: str, model: str, file: str) -> str:
+    """Write the run of one memory composition, without its responses; returns its id."""
+    own, level = read.file.told, read.levels[label]
+    simulated = bool(own and (own.simulated or own.judge.simulated))
+    data_hash = datasets.dataset_hash(connection, row.id)
+    return runs.add(
+        connection,
+        {
+            "name": own.name if own else f"{model} on {row.name}" + ("" if label == FULL else f", {label}"),
+            "dataset": row.id,
+            "dataset_hash": data_hash,
+            "model": model,
+            "endpoint": IMPORTED,
+            "simulated": simulated,
+            "samples": level.samples,
+            "seed": None,
+            "prompt_level": own.prompt_level if own else UNKNOWN,
+            "prompt_hash": own.prompt_hash if own else "",
+            "composition": label,
+            "parameters": "{}",
+        },
+        manifest={
+            "origin": IMPORTED,
+            "imported": {
+                "file": file,
+                "sha256": read.file.sha256,
+                "profiles": len(read.profiles),
+                "responses": dict(level.counts),
+                "own": own.model_dump() if own else None,
+            },
+            "dataset": {"name": row.name, "hash": data_hash, "source": row.source_name},
+            "model": {"name": model, "endpoint": IMPORTED, "simulated": simulated},
+            "parameters": {},
+            "versions": {"cimemories": cimemories.__version__},
+        },
+    )
 
 
 def _responses(
@@ -287,14 +306,14 @@ def _responses(
 ) -> list[ImportedResponse]:
     """Rows of one profile. A trial that a context lacks, and other contexts have, is missing too."""
     hashes: dict[tuple[int, ...], str] = {}
-    found: list[ImportedResponse] = []
+    responses: list[ImportedResponse] = []
     there: defaultdict[tuple[str, int], dict[int, str]] = defaultdict(dict)
     for result, reveals in results:
         if result.memory not in hashes:
-            held = [record.attribute_ids[at] for at in result.memory]
-            hashes[result.memory] = datasets.keep_memories(connection, record.id, held)
+            attribute_ids = [record.attribute_ids[at] for at in result.memory]
+            hashes[result.memory] = datasets.keep_memories(connection, record.id, attribute_ids)
         there[result.level, result.context][result.trial] = hashes[result.memory]
-        found.append(
+        responses.append(
             ImportedResponse(
                 run=ids[result.level],
                 profile=record.id,
@@ -316,7 +335,7 @@ def _responses(
     for (name, context), trials in there.items():
         level = levels[name]
         for trial in sorted(set(range(level.first, level.last + 1)) - trials.keys()):
-            found.append(
+            responses.append(
                 ImportedResponse(
                     run=ids[name],
                     profile=record.id,
@@ -332,51 +351,16 @@ def _responses(
                     reveals=(),
                 )
             )
-    return found
+    return responses
 
 
-def _words(read: _Read, ids: Mapping[str, str]) -> list[str]:
-    said = [
-        f"the run {run_id} has the memory {name}: {sum(read.levels[name].counts.values()):,} responses, "
-        f"{read.levels[name].counts[ResponseStatus.OK]:,} with a text"
-        for name, run_id in ids.items()
+def _notes(read: _Read, ids: Mapping[str, str]) -> list[str]:
+    """What was imported, a sentence a run."""
+    notes = [
+        f"the run {run_id} has the memory {label}: {sum(read.levels[label].counts.values()):,} responses, "
+        f"{read.levels[label].counts[ResponseStatus.OK]:,} with a text"
+        for label, run_id in ids.items()
     ]
     if read.file.told and (read.file.told.simulated or read.file.told.judge.simulated):
-        said.append("the file says that a simulator was asked: the runs are marked simulated")
-    return said
-
-
-# ---- importing files
-#
-# Importing whatever file it is: a dataset (formats.importing) or the results of runs (importing_results).
-
-
-def import_file(
-    store: Store,
-    path: Path,
-    name: str | None = None,
-    kind: Kind | None = None,
-    *,
-    model: str | None = None,
-    judge: str | None = None,
-) -> Imported:
-    """Import a file as what it is recognised to be, or as `kind`. name: of the dataset. model, judge: of results, what
-    wrote and what judged them. Raises FormatError for the file and StoreError for the name; then nothing is kept."""
-    found = importing.recognise(path)
-    if found != "results":
-        if model or judge:
-            raise FormatError(
-                f"{shown(path.name)}: a model and a judge are told of results, and this holds none; leave them out"
-            )
-        return importing.import_file(store, path, name, kind)
-    if kind not in (None, "results"):
-        raise FormatError(f"{shown(path.name)}: this is no file of the format {kind}; its content is results")
-    return import_results(store, path, name, model=model, judge=judge)
-
-
-def import_bytes(
-    store: Store, data: bytes | memoryview, file_name: str, name: str | None = None, *, model: str | None = None
-) -> Imported:
-    """The same for a file that was uploaded."""
-    with uploaded(data, file_name) as path:
-        return import_file(store, path, name, model=model)
+        notes.append("the file says that a simulator was asked: the runs are marked simulated")
+    return notes

@@ -4,7 +4,7 @@ profiles        the authors' profiles (JSON)                              format
 labelled        the same with shares of votes inside each context         formats.labelled
 huggingface     one row a pair, Parquet or CSV                            formats.huggingface
 bundle          our own export, a zip file or folder                      formats.bundle
-results         the authors' results, one profile a line                  evaluation.importing_results
+results         the authors' results, one profile a line                  evaluation.importing
 
 Results are recognised here and imported there: looking their quotes up in the messages is a part of evaluation.
 """

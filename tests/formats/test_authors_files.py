@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from evaluating import import_bytes
 from official_files import RECORD, STATEMENT
 from simulating import STATEMENTS
 from worlds import add_labels, add_profiles, add_run, ask, make_profile
 
 from cimemories.curation import editing
 from cimemories.curation.consensus import INAPPROPRIATE
-from cimemories.evaluation.importing import import_bytes
 from cimemories.evaluation.judging import Serves, by_rules
 from cimemories.exchange import exporting
 from cimemories.exchange.exporting import Format

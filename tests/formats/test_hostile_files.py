@@ -17,12 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from evaluating import import_bytes
 from exchanging import counts
 from official_files import RECORD, table
 from paging import opened, said
 from worlds import add_dataset
 
-from cimemories.evaluation.importing import import_bytes, import_file
+from cimemories.evaluation.importing import import_file
 from cimemories.evaluation.sweeps import check_sweep, read_sweep
 from cimemories.formats import huggingface
 from cimemories.formats.batch_files import batch_answers

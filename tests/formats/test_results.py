@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from evaluating import cli_inside, outside
+from evaluating import cli_inside, import_bytes, outside
 from exchanging import counts
 from paging import button, opened, said
 from worlds import add_dataset, add_labels, add_profiles, add_run, ask, make_profile, records
 
-from cimemories.evaluation.importing import import_bytes, import_file, import_results
+from cimemories.evaluation.importing import import_file, import_results
 from cimemories.evaluation.planning import JudgeSpec, judge_again
 from cimemories.evaluation.runs import execute
 from cimemories.exchange.exporting import export_run
