@@ -355,7 +355,7 @@ def test_five_hundred_at_once_are_taken_back_at_once(app: str, browser: Browser,
     assert PAIRS > 500
     assert list(stands(record, "Ada").values()) == ["inappropriate"] * PAIRS
     undo.click()
-    expect(page.get_by_text(f"{PAIRS} of them taken back")).to_be_visible(timeout=30_000)
+    expect(page.get_by_text(f"{PAIRS} of them undone")).to_be_visible(timeout=30_000)
     assert stands(record, "Ada") == {}
     page.context.close()
 
