@@ -309,6 +309,12 @@ def label_slices(store: Store, dataset_id: int) -> list[SliceRow]:
         return audits.all_slices(connection, dataset_id, audits.SLICE_LABELS)
 
 
+def slice_items(store: Store, slice_id: int) -> list[SliceItem]:
+    """The items of a slice, in their order."""
+    with store.read() as connection:
+        return audits.slice_items(connection, slice_id)
+
+
 def delete_slice(store: Store, slice_id: int) -> None:
     """Delete a slice; answers to its pairs stay."""
     with store.write() as connection:

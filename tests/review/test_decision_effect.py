@@ -16,7 +16,7 @@ from cimemories.flows.arrays import FlowArrays, Names, mean_or_nan
 from cimemories.metrics import completeness, violation
 from cimemories.metrics.headline import headline
 from cimemories.model import Label
-from cimemories.review.effect import decision_effect, without_each, words
+from cimemories.review.effect import decision_effect, moved_pairs, without_each
 from cimemories.store import decisions
 from cimemories.store.decisions import Said
 from cimemories.store.engine import Store
@@ -49,7 +49,7 @@ def test_the_worked_example_of_the_metrics_with_a_decision_that_takes_a_leak_awa
     assert found.decisions.completeness == pytest.approx((1 + 0.6) / 2)
     assert found.decisions.violation == headline(flows, asked).violation
     assert (found.decided, found.changed) == (2, 1)  # the other decision says what the consensus says
-    (row,) = words(flows, asked, found.moved).to_dict("records")
+    (row,) = moved_pairs(flows, asked, found.moved).to_dict("records")
     assert (row["key"], row["recipient"], row["consensus"], row["decision"]) == (
         "fact_1",
         "Recipient 2",

@@ -67,13 +67,13 @@ def world(store: Store) -> tuple[int, str]:
 def test_without_answers_the_page_says_what_is_missing(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=2, contexts=2).id
     markup = said(agreement())
-    assert "Nobody has answered here yet" in markup and "Label the dataset first" in markup
+    assert "No answers here yet" in markup and "Label the dataset first" in markup
     labelling = add_labels(store, data, [[[X, N], [A, X]]])
     say(store, data, "Ada", {0: INA, 3: INA})
     markup = said(agreement(labelling=labelling))
     assert "alpha is undefined: fewer than two items have two answers or more" in markup
     assert "undefined: all answers are the same" in markup  # kappa; AC1 is 1 there
-    assert "Nobody has answered here yet" in said(agreement(answers="blind"))
+    assert "No answers here yet" in said(agreement(answers="blind"))
 
 
 def test_the_figures_are_the_analysis_layers(store: Store) -> None:
@@ -93,7 +93,7 @@ def test_the_figures_are_the_analysis_layers(store: Store) -> None:
 def test_a_cell_leads_to_its_pairs_and_they_to_the_labels_page(store: Store) -> None:
     data, labelling = world(store)
     page = agreement()
-    assert "Down: all people together" in said(page)
+    assert "Rows: all people together" in said(page)
     page = agreement(who="Ada")
     cells = {
         item.key.removeprefix("agreement.cell."): item for item in page.button if "agreement.cell" in (item.key or "")
@@ -140,9 +140,9 @@ def test_a_slice_is_drawn_with_its_width_said_before_and_leads_to_the_queue(stor
     inside = {pairs.index((item.attribute, item.context)) for item in items}
     mine = inside & {0, 1, 2, 3, 5, 6, 9, 13}
     assert f"Ada: {len(mine)} of 12 ({len(inside & {9, 13})} blind)" in said(page)
-    link = next(item for item in page.get("page_link") if "Answer it blind" in item.proto.label)
+    link = next(item for item in page.get("page_link") if "Answer blind" in item.proto.label)
     assert f"slice={row.id}" in link.proto.query_string and "blind=1" in link.proto.query_string
-    button(page, "Show its figures").click().run()
+    button(page, "Show its agreement").click().run()
     shown = people_agreement(store, data, labelling, slice_id=row.id)
     assert f"{shown.answered} of 12 drawn pairs are answered" in said(page) and "Horvitz-Thompson" in said(page)
     page.button(key=f"agreement.slice.delete.{row.id}").click().run()
@@ -156,7 +156,7 @@ def test_a_slice_that_nobody_answered_says_so(store: Store) -> None:
     made = draw_slice(store, add_labels(store, data, CODES), size=5, seed=0, name="one", annotator="Ada")
     assert "No pair in the slice &#x27;one&#x27; has been decided" in said(agreement(slice=made))
     assert "Audit slice &#x27;77&#x27;" not in said(agreement(slice=77))  # a link to one that is gone shows all
-    assert "Nobody has answered here yet" in said(agreement(slice=77))
+    assert "No answers here yet" in said(agreement(slice=77))
 
 
 def test_what_the_decisions_do_to_a_run(store: Store) -> None:
