@@ -474,7 +474,7 @@ def test_a_dump_with_other_tables_than_its_schema_is_refused(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from cimemories.store import backup
+from cimemories.store.upkeep import backup
 from cimemories.store.engine import open_store
 workspace, target = map(Path, sys.argv[2:])
 def stop(*arguments, **named):
