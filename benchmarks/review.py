@@ -263,7 +263,7 @@ def decide(world: World, index: PairIndex, batch: str) -> None:
     pairs = index.pairs(undecided(world.store, index, positions, "Ada")[:BULK])
     for start in range(0, len(pairs), PIECE):
         said = [
-            decisions.Said(a, c, Label.INAPPROPRIATE, source="batch", batch=batch)
+            decisions.NewDecision(a, c, Label.INAPPROPRIATE, source="batch", batch=batch)
             for a, c in pairs[start : start + PIECE]
         ]
         with world.store.write() as connection:
@@ -273,7 +273,7 @@ def decide(world: World, index: PairIndex, batch: str) -> None:
 def second_opinion(world: World, index: PairIndex) -> None:
     """Somebody else's word on a fifth of the pairs that come first."""
     positions = select(world.store, index, Filters(labels=("ambiguous",)), Order.EFFECT)[: BULK // 5]
-    said = [decisions.Said(a, c, Label.NECESSARY) for a, c in index.pairs(positions)]
+    said = [decisions.NewDecision(a, c, Label.NECESSARY) for a, c in index.pairs(positions)]
     with world.store.write() as connection:
         decisions.add_all(connection, 1, "Bob", said)
 

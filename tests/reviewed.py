@@ -7,7 +7,7 @@ from worlds import add_dataset, add_run, records
 from cimemories.model import Label
 from cimemories.store import audits, decisions, reviews
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.decisions import Said
+from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store
 
 N, X, A = Label.NECESSARY, Label.INAPPROPRIATE, Label.AMBIGUOUS
@@ -23,11 +23,13 @@ def reviewed(store: Store, name: str = "small world") -> tuple[DatasetRow, str]:
     b, d = second.attribute_ids[1], second.context_ids[1]
     with store.write() as connection:
         said = [
-            Said(a, c, N, uid="d1", seconds=2.5, blind=True, guideline="g"),
-            Said(a, c, X, uid="d2", reason=HOSTILE),
+            NewDecision(a, c, N, uid="d1", seconds=2.5, blind=True, guideline="g"),
+            NewDecision(a, c, X, uid="d2", reason=HOSTILE),
         ]
         decisions.add_all(connection, row.id, "Ada", said)
-        decisions.add_all(connection, row.id, "'Bob", [Said(b, d, A, source="adjudicated", cause="slip", batch="b")])
+        decisions.add_all(
+            connection, row.id, "'Bob", [NewDecision(b, d, A, source="adjudicated", cause="slip", batch="b")]
+        )
         decisions.undo(connection, row.id, "Ada", "d2", "d3")
         reviews.add_marks(
             connection, row.id, "Ada", [reviews.Mark(b, d, reviews.MarkKind.FLAG, "m1", "-1 is no age", 1.0)]
@@ -38,7 +40,7 @@ def reviewed(store: Store, name: str = "small world") -> tuple[DatasetRow, str]:
         (one,) = (item for item in reviews.comments_of_dataset(connection, row.id) if item.uid == "c1")
         reviews.resolve_comment(connection, row.id, "Bob", one.id, "see the guideline", uid="c3")
         response = decisions.event_responses(connection, row.id)[run_id, 0, c, "full", 0]
-        full = audits.Said(response, a, audits.AuditVerdict.FULL, uid="a1", blind=True)
+        full = audits.NewVerdict(response, a, audits.AuditVerdict.FULL, uid="a1", blind=True)
         audits.add_all(connection, row.id, "Ada", [full])
         audits.undo(connection, row.id, "Ada", "a1", "a2")
     return row, run_id

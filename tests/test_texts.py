@@ -91,7 +91,7 @@ def test_no_name_with_control_characters_is_recorded(sqlite_store: Store) -> Non
     refused(lambda c: labellings.add_rule(c, dataset_id, "rule", threshold=0.5, priors={}, annotator="A\u202eda"))
     refused(lambda c: reviews.save_view(c, "v\x9bw", "/labels", {}, "Ada"))
     refused(lambda c: audits.add_slice(c, dataset_id, "pairs", "s\x1bl", 0, {}, "Ada", []))
-    refused(lambda c: decisions.add_all(c, dataset_id, "A\x1bda", [decisions.Said(1, 1, None)]))
+    refused(lambda c: decisions.add_all(c, dataset_id, "A\x1bda", [decisions.NewDecision(1, 1, None)]))
     refused(lambda c: reviews.add_marks(c, dataset_id, "A\x1bda", [reviews.Mark(1, 1, "flag")]))
     refused(
         lambda c: versions.add_freeze(

@@ -19,7 +19,7 @@ from cimemories.agreement.statistics import ONE_ANSWER, TOO_FEW, Estimate, cohen
 from cimemories.flows.flows import Flows, frame_of
 from cimemories.flows.scope import judge_title, messages_first
 from cimemories.store import judgements, runs
-from cimemories.store.judgements import Held, JudgeRow
+from cimemories.store.judgements import JudgeRow, PartialMemories
 from cimemories.store.tables import attribute
 
 Ints = npt.NDArray[np.int64]
@@ -132,7 +132,7 @@ def _agreement(connection: sa.Connection, run_id: str, judges: list[JudgeRow], g
     return JudgesAgreement(run_id, grounded, tuple(counts.values()), tuple(pairs_of_judges))
 
 
-def _memory_sizes(connection: sa.Connection, responses: pd.DataFrame, partial: Held) -> Ints:
+def _memory_sizes(connection: sa.Connection, responses: pd.DataFrame, partial: PartialMemories) -> Ints:
     """How many attributes the memory of each response holds: [responses]."""
     rows = connection.execute(
         sa.select(attribute.c.profile, sa.func.count())

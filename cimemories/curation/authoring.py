@@ -469,7 +469,7 @@ def plan(store: Store, spec: AuthoringSpec) -> str:
         "faker": version("faker"),
     }
     with store.write() as connection:
-        calls.remember(connection, [answering])
+        calls.keep_servers(connection, [answering])
         there = generations.unfinished(connection, spec.name, str(manifest["identity"]))
         if there is not None:
             generations.move(connection, there, spec.base_url)

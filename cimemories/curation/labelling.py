@@ -192,7 +192,7 @@ def plan(store: Store, spec: LabellingSpec) -> str:
         profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
         context_ids = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
         persona_ids = labellings.personas_of(connection, pack.name, pack.personas)
-        calls.remember(connection, [answering])
+        calls.keep_servers(connection, [answering])
         identity = [dataset.id, spec.model, server.simulated, prompt.sha256, persona_ids, parameters, seed]
         labelling_id = labellings.add(
             connection,

@@ -214,7 +214,7 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
             for job in jobs
         ]
         with store.read() as connection:
-            recorded = calls.held(connection, wanted)
+            recorded = calls.look_up(connection, wanted)
         outcomes: list[tuple[Job, dict[int, Answer], list[Answer]]] = []
         for job, there in zip(jobs, recorded, strict=True):
             held, owed = there.answers, there.owed
@@ -256,7 +256,7 @@ def _commit(store: Store, run_id: str, outcomes: list[tuple[Job, dict[int, Answe
     ]
     after: list[Job] = []
     with store.write(relaxed=True) as connection:
-        calls.remember(connection, {exchange.server for exchange in exchanges if exchange.answers})
+        calls.keep_servers(connection, {exchange.server for exchange in exchanges if exchange.answers})
         settled = calls.record_all(connection, exchanges)
         for (job, held, _), answers in zip(outcomes, settled, strict=True):
             all_of_it = {**held, **answers}

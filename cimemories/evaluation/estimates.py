@@ -157,7 +157,7 @@ class Counter:
             for item, (_, keys) in zip(wanted, looked_up, strict=True)
             if keys and item.origin.server and not item.origin.fresh and not item.origin.counts_before
         ]
-        self.unnamed += sum(map(len, calls.held_draws(self.connection, unnamed)))
+        self.unnamed += sum(map(len, calls.recorded_draws(self.connection, unnamed)))
         for job, (answers, keys) in zip(jobs, looked_up, strict=True):
             new = sum(key not in self.known for key in keys.values())
             self.known.update(keys.values())
@@ -173,9 +173,9 @@ class Counter:
     ) -> Iterator[tuple[Mapping[int, Answer | None], Mapping[int, str]]]:
         """What the record answers of each request, and the keys of the rest, both by draw. An answer from which nothing
         follows is not read (None): there are thousands of judgements, some with long reasoning before them."""
-        read = iter(calls.held(self.connection, [item for item, of in zip(wanted, is_read, strict=True) if of]))
+        read = iter(calls.look_up(self.connection, [item for item, of in zip(wanted, is_read, strict=True) if of]))
         rest = [item for item, of in zip(wanted, is_read, strict=True) if not of]
-        draws = iter(calls.held_draws(self.connection, rest))
+        draws = iter(calls.recorded_draws(self.connection, rest))
         for item, of in zip(wanted, is_read, strict=True):
             if of:
                 held = next(read)

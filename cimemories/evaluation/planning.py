@@ -507,7 +507,7 @@ def write(
     for wording in (prompt, prepared.wording.lines, prepared.wording.before, *(judge.prompt for judge in judges)):
         if wording is not None:
             keep(connection, wording)
-    calls.remember(connection, [server.identity, *(judge.server.identity for judge in judges if judge.server)])
+    calls.keep_servers(connection, [server.identity, *(judge.server.identity for judge in judges if judge.server)])
     run_id = runs.add(
         connection,
         {
@@ -650,7 +650,7 @@ def add_judge(connection: sa.Connection, run_id: str, judge: PlannedJudge, timeo
         prompt_hash=keep(connection, judge.prompt) if judge.prompt else None,
         parameters=judge.parameters,
         channel=spec.channel,
-        manner=options,
+        options=options,
     )
     settings: dict[str, object] = {
         "base_url": spec.base_url,
@@ -717,7 +717,7 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
                 f"{run_id} has a cap on cost: give the prices of {', '.join(unpriced)}, 0 for what is free (on the "
                 "command line: --judge-price)."
             )
-        calls.remember(connection, [judge.server.identity for judge in planned if judge.server])
+        calls.keep_servers(connection, [judge.server.identity for judge in planned if judge.server])
         before = _judges(connection, run_id)
         ids = [add_judge(connection, run_id, judge) for judge in planned]
         there = [judge.model for judge, i in zip(judges, ids, strict=True) if i in before]

@@ -38,7 +38,7 @@ from cimemories.flows.scope import Combine, Labels, Scope, Verdicts
 from cimemories.model import Strength, is_bio
 from cimemories.store import audits, decisions, judgements
 from cimemories.store.engine import Store
-from cimemories.store.judgements import Held
+from cimemories.store.judgements import PartialMemories
 from cimemories.store.tables import attribute
 
 PAIR = ["attribute", "context"]
@@ -88,7 +88,7 @@ def flow_rows(store: Store, scope: Scope) -> dict[str, pd.DataFrame]:
     return parts | ({"held": _held_draws(by_memory, held, attributes)} if held else {})
 
 
-def _held_draws(by_memory: pd.DataFrame, held: Held, attributes: pd.DataFrame) -> pd.DataFrame:
+def _held_draws(by_memory: pd.DataFrame, held: PartialMemories, attributes: pd.DataFrame) -> pd.DataFrame:
     """Planned and judged responses of each (attribute, context) whose memory holds the attribute: attribute, context,
     expected, draws. Those of which none is planned have no row."""
     whole = {int(str(p)): ids.to_numpy(np.int64) for p, ids in attributes.groupby("profile")["attribute"]}
@@ -101,7 +101,7 @@ def _held_draws(by_memory: pd.DataFrame, held: Held, attributes: pd.DataFrame) -
     return frame.groupby(PAIR, as_index=False, sort=False).sum()
 
 
-def _verdict_changes(connection: sa.Connection, scope: Scope, held: Held) -> list[tuple[int, int, int]]:
+def _verdict_changes(connection: sa.Connection, scope: Scope, held: PartialMemories) -> list[tuple[int, int, int]]:
     """By how much people's standing verdicts move the count of reveals: (attribute, context, + or -).
 
     In full counts as revealed, everything else does not. Where one of the judges has no judgement of the response, the

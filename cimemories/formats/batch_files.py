@@ -69,7 +69,7 @@ def read_calls(store: Store, path: Path, *, server: str | None = None) -> int:
     with store.write() as connection:
         groups = _groups(path, server)
         while chunk := list(islice(groups, _AT_ONCE)):
-            calls.remember(connection, {exchange.server for exchange in chunk})
+            calls.keep_servers(connection, {exchange.server for exchange in chunk})
             calls.restore(connection, chunk)
             count += sum(len(exchange.answers) for exchange in chunk)
     return count

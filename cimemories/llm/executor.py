@@ -30,7 +30,7 @@ from cimemories.llm.client import FATAL, Client
 from cimemories.llm.endpoint import EndpointError
 from cimemories.model import ChatRequest, WorkKind
 from cimemories.store import calls, work
-from cimemories.store.calls import Answer, Exchange, Held, Origin, Wanted
+from cimemories.store.calls import Answer, Exchange, Origin, Recorded, Wanted
 from cimemories.store.engine import Store, canonical_json
 
 # ---- shared beginnings
@@ -316,10 +316,10 @@ class Executor:
             for job, item, there in zip(jobs, wanted, held, strict=True)
         ]
 
-    def _held(self, wanted: Sequence[Wanted]) -> list[Held]:
-        def read() -> list[Held]:
+    def _held(self, wanted: Sequence[Wanted]) -> list[Recorded]:
+        def read() -> list[Recorded]:
             with self.store.read() as connection:
-                return calls.held(connection, wanted)
+                return calls.look_up(connection, wanted)
 
         return self.store.retry(read)
 

@@ -112,7 +112,7 @@ def _recorded(store: Store, endpoint: Endpoint, info: ServerInfo, planned: Origi
     if server == was:
         return planned
     with store.write(relaxed=True) as connection:
-        calls.remember(connection, [server.text])
+        calls.keep_servers(connection, [server.text])
     current = origin_of(store, planned.simulated, server.text, planned.fresh)
     # A server that only moved keeps its answers from before the move; another build of the model shares none.
     return replace(current, same=(was.text, *current.same)) if server.may_be(was) else current

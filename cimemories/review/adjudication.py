@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from cimemories.model import Label
 from cimemories.store import decisions, reviews
-from cimemories.store.decisions import Decision, Said
+from cimemories.store.decisions import Decision, NewDecision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import attribute, context, decision, profile
 
@@ -119,7 +119,7 @@ def settle(
         history = decisions.history(connection, dataset_id, [item.attribute], item.context)
         if {d.id for d in history} - {d.id for d in item.history}:
             raise StoreError("somebody has just decided this pair. Look at it again before you settle it.")
-        adjudication = Said(
+        adjudication = NewDecision(
             *item.pair,
             label,
             source=SOURCE,

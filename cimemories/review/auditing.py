@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cimemories.review.recording import Event
 from cimemories.store import audits, reviews
-from cimemories.store.audits import AuditVerdict, Flow, Said, SliceItem
+from cimemories.store.audits import AuditVerdict, Flow, NewVerdict, SliceItem
 from cimemories.store.engine import Store
 
 
@@ -74,7 +74,7 @@ def record_audit(
             owner = owners.get(flow[0])  # none: the run has been deleted meanwhile, and its messages with it
             if event.kind == "undo" and event.of is None:
                 if not audits.is_known(connection, dataset_id, event.uid):
-                    last = audits.last_said(connection, dataset_id, annotator, flows)
+                    last = audits.last_verdict(connection, dataset_id, annotator, flows)
                     if last is not None and audits.undo(connection, dataset_id, annotator, last.uid, event.uid):
                         back = last.flow
             elif owner is None:
@@ -86,7 +86,7 @@ def record_audit(
                 if verdict is None:
                     gone.add(event.uid)
                 else:
-                    said = Said(*flow, verdict, uid=event.uid, seconds=event.seconds, blind=event.blind)
+                    said = NewVerdict(*flow, verdict, uid=event.uid, seconds=event.seconds, blind=event.blind)
                     audits.add_all(connection, owner, annotator, [said])
             elif event.kind == "comment" and event.text.strip():
                 context, _ = audits.places(connection, [flow])[flow]

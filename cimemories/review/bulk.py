@@ -23,7 +23,7 @@ from cimemories.model import Label
 from cimemories.review.index import Facet, Ints, PairIndex, PairShape
 from cimemories.review.standing import standing
 from cimemories.store import decisions, reviews
-from cimemories.store.decisions import UNDO, Said
+from cimemories.store.decisions import UNDO, NewDecision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import attribute, context, decision, profile
 
@@ -139,7 +139,7 @@ def decide_all(
         guideline = reviews.current_guideline(connection).hash
     for start in range(0, len(pairs), PIECE):
         piece = [
-            Said(a, c, label, reason=reason, source=source, batch=batch, guideline=guideline)
+            NewDecision(a, c, label, reason=reason, source=source, batch=batch, guideline=guideline)
             for a, c in pairs[start : start + PIECE]
         ]
         with store.write() as connection:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from cimemories.model import Label
 from cimemories.store import decisions, reviews
-from cimemories.store.decisions import Said
+from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Connection, Store
 from cimemories.store.reviews import Mark, MarkKind
 
@@ -76,7 +76,7 @@ def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event
         there = decisions.still_there(
             connection, dataset_id, {pair for event in events if (pair := pair_of(event.card)) is not None}
         )
-        waiting: list[Said] = []
+        waiting: list[NewDecision] = []
         # Kept with the first decision that names it, so that a later release cannot change what people went by.
         guideline = reviews.keep_guideline(connection).hash
         for event in events:
@@ -88,7 +88,7 @@ def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event
                     gone.add(event.uid)
                     continue
                 waiting.append(
-                    Said(
+                    NewDecision(
                         *pair,
                         Label(event.says),
                         uid=event.uid,
@@ -121,7 +121,7 @@ def _undo(connection: Connection, dataset_id: int, annotator: str, event: Event)
         return None
     if decisions.is_known(connection, dataset_id, event.uid):
         return None
-    last = decisions.last_said(connection, dataset_id, annotator)
+    last = decisions.last_decision(connection, dataset_id, annotator)
     if last is None or last.uid is None:
         return None
     decisions.undo(connection, dataset_id, annotator, last.uid, event.uid)

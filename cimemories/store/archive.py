@@ -524,7 +524,7 @@ def _restore_calls(
         ]
         item = request_of(asked["body"])
         answering = None if server is None else str(server)
-        calls.remember(connection, [answering])
+        calls.keep_servers(connection, [answering])
         exchange = Exchange(item, answers, str(kind), str(endpoint), bool(simulated), server=answering)
         calls.record_all(connection, [exchange])
     for _ in waiting:

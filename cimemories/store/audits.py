@@ -177,7 +177,7 @@ class AuditVerdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Said:
+class NewVerdict:
     """A verdict that is to be recorded; None takes back what the annotator said before. uid: given by whoever made it,
     so that it is recorded once however often it is sent. seconds: taken over it. blind: the judge was not in sight."""
 
@@ -217,7 +217,7 @@ class Audit:
         return self.reason.removeprefix(_UNDO_OF) if self.reason.startswith(_UNDO_OF) else None
 
 
-def add_all(connection: sa.Connection, dataset_id: int, annotator: str, said: Sequence[Said]) -> int:
+def add_all(connection: sa.Connection, dataset_id: int, annotator: str, said: Sequence[NewVerdict]) -> int:
     """Append verdicts of one annotator in their order; those whose uid the dataset has already are left out.
 
     Each supersedes the annotator's last one on its flow. Returns how many are new. The dataset's revision stays: only
@@ -272,7 +272,7 @@ def undo(connection: sa.Connection, dataset_id: int, annotator: str, uid: str, n
     if not stack or stack[-1].uid != uid:
         return False
     before = stack[-2].verdict if len(stack) > 1 else None
-    back = Said(flow.response, flow.attribute, before, new_uid, f"{_UNDO_OF}{uid}")
+    back = NewVerdict(flow.response, flow.attribute, before, new_uid, f"{_UNDO_OF}{uid}")
     return add_all(connection, dataset_id, annotator, [back]) == 1
 
 
@@ -282,7 +282,7 @@ def is_known(connection: sa.Connection, dataset_id: int, uid: str) -> bool:
     return connection.execute(found).first() is not None
 
 
-def last_said(connection: sa.Connection, dataset_id: int, annotator: str, flows: Iterable[Flow]) -> Audit | None:
+def last_verdict(connection: sa.Connection, dataset_id: int, annotator: str, flows: Iterable[Flow]) -> Audit | None:
     """The annotator's newest verdict on any of these flows that an undo would take back; None: there is none left."""
     wanted, stacks = set(flows), dict[Flow, list[Audit]]()
     for item in history(connection, dataset_id, annotator):

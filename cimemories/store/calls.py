@@ -202,7 +202,7 @@ def is_loopback(address: str) -> bool:
     return bool(re.match(r"https?://localhost(?=[:/]|$)", address))
 
 
-def remember(connection: sa.Connection, texts: Iterable[str | None]) -> None:
+def keep_servers(connection: sa.Connection, texts: Iterable[str | None]) -> None:
     """Note servers that work was planned on or answered by; those that are noted stay."""
     rows = [{"id": text, "created": now()} for text in sorted({text for text in texts if text})]
     if rows:
@@ -396,7 +396,7 @@ def call_keys(
 def keys_of(
     body: str, draws: Iterable[int], *, simulated: bool, server: str | None = None, fresh: str | None = None
 ) -> dict[int, str]:
-    """The same, where the request's canonical JSON is at hand."""
+    """The same for a request whose canonical JSON is at hand."""
     base = text_hash(body)
     more = [] if server is None and fresh is None else [server] if fresh is None else [server, fresh]
     return {draw: content_hash([base, draw, simulated, *more]) for draw in draws}
@@ -412,14 +412,14 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Recorded:
     """What the record answers of a request, and the keys under which the rest is to be asked, both by draw."""
 
     answers: dict[int, Answer]
     owed: dict[int, str]
 
 
-def held(connection: sa.Connection, wanted: Sequence[Wanted]) -> list[Held]:
+def look_up(connection: sa.Connection, wanted: Sequence[Wanted]) -> list[Recorded]:
     """What the record holds of each request: the server's own answers first, then those of its other names."""
     own = [item.origin.keys(item.body, item.draws) for item in wanted]
     older = [item.origin.older(item.body, item.draws) for item in wanted]
@@ -429,11 +429,11 @@ def held(connection: sa.Connection, wanted: Sequence[Wanted]) -> list[Held]:
     for item, keys, names in zip(wanted, own, older, strict=True):
         there = _chosen(item.origin, keys, names, ends)
         answers = {draw: found[key] for draw, key in there.items()}
-        result.append(Held(answers, {draw: key for draw, key in keys.items() if draw not in there}))
+        result.append(Recorded(answers, {draw: key for draw, key in keys.items() if draw not in there}))
     return result
 
 
-def held_draws(connection: sa.Connection, wanted: Sequence[Wanted]) -> list[set[int]]:
+def recorded_draws(connection: sa.Connection, wanted: Sequence[Wanted]) -> list[set[int]]:
     """Which draws of each request the record answers; the answers themselves are not read."""
     own = [item.origin.keys(item.body, item.draws) for item in wanted]
     older = [item.origin.older(item.body, item.draws) for item in wanted]
@@ -464,12 +464,6 @@ def _chosen(
             if draw not in found and key in ends and not (unnamed and address_of(ends[key]) not in origin.before):
                 found[draw] = key
     return found
-
-
-def recorded(connection: sa.Connection, keys: Mapping[int, str]) -> dict[int, Answer]:
-    """The answers (not the failures) that the record already holds for these draws."""
-    found = answers_by_key(connection, keys.values())
-    return {draw: found[key] for draw, key in keys.items() if key in found}
 
 
 def answers_by_key(connection: sa.Connection, keys: Iterable[str]) -> dict[str, Answer]:

@@ -220,7 +220,7 @@ class DatasetRow:
     frozen: str | None
 
     @property
-    def said(self) -> str:
+    def note(self) -> str:
         """What a person should know beside its name: 'version 2, frozen as ab12cd34'; empty for a first, open one."""
         parts = [f"version {self.version}"] if self.version > 1 else []
         return ", ".join([*parts, f"frozen as {self.frozen[:8]}"] if self.frozen else parts)

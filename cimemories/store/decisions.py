@@ -312,7 +312,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Said:
+class NewDecision:
     """A decision that is to be recorded. uid: given by whoever made it, so that it is recorded once however often it
     is sent. seconds: taken over it. source: single, batch, proposal, adjudicated or undo. guideline: the hash of the
     text that stood. cause: why people had differed, in an adjudication."""
@@ -346,13 +346,14 @@ def add(
     blind: bool = False,
 ) -> int:
     """Append one decision; it supersedes the same annotator's last one on the pair. Returns its id."""
-    said = Said(attribute, context, label, reason=reason, seconds=seconds, source=source, batch=batch, blind=blind)
-    add_all(connection, dataset_id, annotator, [said])
-    found = sa.select(decision.c.id).where(decision.c.dataset == dataset_id, decision.c.uid == said.uid)
-    return int(connection.execute(found).scalar_one())
+    values = {"reason": reason, "seconds": seconds, "source": source, "batch": batch, "blind": blind}
+    new = NewDecision(attribute, context, label, **values)  # type: ignore[arg-type]
+    add_all(connection, dataset_id, annotator, [new])
+    own = decision.c.dataset == dataset_id, decision.c.uid == new.uid
+    return int(connection.execute(sa.select(decision.c.id).where(*own)).scalar_one())
 
 
-def add_all(connection: sa.Connection, dataset_id: int, annotator: str, said: Sequence[Said]) -> int:
+def add_all(connection: sa.Connection, dataset_id: int, annotator: str, said: Sequence[NewDecision]) -> int:
     """Append decisions of one annotator in their order; those whose uid the dataset has already are left out.
 
     Each supersedes the annotator's last one on its pair, also where that is one of the same call. One without a time of
@@ -429,7 +430,7 @@ def _undo(
             continue
         before = stack[-2].label if len(stack) > 1 else None
         label = None if before is None else Label(before)
-        said.append(Said(of, into, label, uid=new_uid(stack[-1]), source=UNDO, batch=batch))
+        said.append(NewDecision(of, into, label, uid=new_uid(stack[-1]), source=UNDO, batch=batch))
     return add_all(connection, dataset_id, annotator, said)
 
 
@@ -445,7 +446,7 @@ def still_there(connection: sa.Connection, dataset_id: int, pairs: Collection[tu
     return set(pairs) & {(int(a), int(c)) for a, c in connection.execute(query)}
 
 
-def last_said(connection: sa.Connection, dataset_id: int, annotator: str) -> Decision | None:
+def last_decision(connection: sa.Connection, dataset_id: int, annotator: str) -> Decision | None:
     """What this annotator said last and has not taken back, None where there is nothing left to take back."""
     mine = [d for d in history(connection, dataset_id) if d.annotator == annotator]
     said = sorted(mine, key=lambda d: (d.created, d.id))
@@ -502,7 +503,7 @@ def _known(connection: sa.Connection, dataset_id: int, uids: Sequence[str]) -> s
 
 
 def _last(
-    connection: sa.Connection, dataset_id: int, annotator: str, said: Sequence[Said]
+    connection: sa.Connection, dataset_id: int, annotator: str, said: Sequence[NewDecision]
 ) -> tuple[dict[tuple[int, int], int], dict[tuple[int, int], str]]:
     """Of each of these pairs: the id of the annotator's last word, and when anybody said something last."""
     columns = (decision.c.attribute, decision.c.context, decision.c.id, decision.c.annotator, decision.c.supersedes)
@@ -522,9 +523,9 @@ def _last(
     return last, times
 
 
-def _waves(said: Sequence[Said]) -> Iterator[list[Said]]:
+def _waves(said: Sequence[NewDecision]) -> Iterator[list[NewDecision]]:
     """In their order, in lists that hold no pair twice: what supersedes must be written after what it supersedes."""
-    chunk: list[Said] = []
+    chunk: list[NewDecision] = []
     pairs: set[tuple[int, int]] = set()
     for item in said:
         if (item.attribute, item.context) in pairs or len(chunk) == CHUNK:

@@ -22,7 +22,8 @@ from cimemories.store.tables import attribute, judge, judgement, response, revea
 # something out, and a memory that is not among them holds all attributes of its profile.
 
 
-Held = Mapping[str, frozenset[int]]  # hash of a memory that leaves something out -> the attributes that it holds
+# Hash of a memory that leaves something out -> the attributes that it holds
+PartialMemories = Mapping[str, frozenset[int]]
 
 
 def partial_memories(connection: sa.Connection, run_id: str) -> dict[str, frozenset[int]]:
@@ -58,7 +59,7 @@ def _sizes(connection: sa.Connection, profiles: Iterable[int]) -> dict[int, int]
     return sizes
 
 
-def memory_holds(held: Held, memory: str | None, attribute_id: int) -> bool:
+def memory_holds(held: PartialMemories, memory: str | None, attribute_id: int) -> bool:
     """Whether a memory holds an attribute of its profile."""
     return memory is None or memory not in held or attribute_id in held[memory]
 
@@ -321,13 +322,13 @@ def judge_id(
     prompt_hash: str | None,
     parameters: Mapping[str, object],
     channel: str = MESSAGE,
-    manner: Mapping[str, object] | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> int:
     """The id of this judge, written where it is new. The endpoint is where it was first met, not what it is.
 
-    manner: what else of how it is asked makes it another judge (a split list of attributes, no JSON schema).
+    options: what else of how it is asked makes it another judge (a split list of attributes, no JSON schema).
     """
-    more = [] if channel == MESSAGE and not manner else [channel, manner or {}]
+    more = [] if channel == MESSAGE and not options else [channel, options or {}]
     plain_name(model, "judge")
     identity = content_hash([kind, model, simulated, prompt_hash, parameters, *more])
     connection.execute(

@@ -180,7 +180,7 @@ def main() -> None:
 
 
 def _takeaway(row: DatasetRow) -> str:
-    version = f" ({row.said})" if row.said else ""
+    version = f" ({row.note})" if row.note else ""
     return (
         f"{count(row.profiles, 'synthetic user')} with {count(row.attributes, 'attribute')}, "
         f"tested in {count(row.contexts, 'context')}{version}."

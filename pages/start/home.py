@@ -157,7 +157,7 @@ def _datasets(here: Contents) -> None:
             {
                 "name": row.name,
                 "origin": row.origin,
-                "version": row.said,
+                "version": row.note,
                 "profiles": row.profiles,
                 "attributes": row.attributes,
                 "contexts": row.contexts,
@@ -172,7 +172,7 @@ def _datasets(here: Contents) -> None:
     columns: dict[str, tables.Column] = {
         "name": "text",
         "origin": "text",
-        **({"version": "text"} if any(row.said for row in rows) else {}),
+        **({"version": "text"} if any(row.note for row in rows) else {}),
         "profiles": "count",
         "attributes": "count",
         "contexts": "count",

@@ -22,7 +22,7 @@ from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.model import JudgementStatus, Strength
 from cimemories.review.sampling import NOT_REVEALED, audit_plan, audit_population, draw, draw_audit_slice
 from cimemories.store import audits, judgements
-from cimemories.store.audits import AuditVerdict, Said
+from cimemories.store.audits import AuditVerdict, NewVerdict
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.tables import response
@@ -173,7 +173,7 @@ def test_baselines_and_a_judge_without_judgements_say_what_is_undefined(sqlite_s
     assert (empty.audited, empty.coverage, empty.judges[0].precision.value) == (0, 0.0, None)
     with sqlite_store.write() as connection:
         items = audits.slice_items(connection, slice_id)
-        said = [Said(i.response, i.attribute, FULL if i.stratum.startswith("full") else NONE) for i in items]
+        said = [NewVerdict(i.response, i.attribute, FULL if i.stratum.startswith("full") else NONE) for i in items]
         audits.add_all(connection, asked.run.dataset, "Ada", said)
     asked = resolve_scope(sqlite_store, asked.run.id)
     found = judge_audit.judge_audit(flows, asked, slice_id)
@@ -301,7 +301,7 @@ def test_the_rate_is_of_inappropriate_pairs_in_retained_contexts_alone(sqlite_st
             settle_judgement(connection, row.id, second, None, [], strength=Strength.PARTIAL)
         items = audits.slice_items(connection, slice_id)
         claims = judgements.claims(connection, asked.judge.id, [i.response for i in items])
-        said = [Said(i.response, i.attribute, FULL if i.attribute in claims[i.response] else NONE) for i in items]
+        said = [NewVerdict(i.response, i.attribute, FULL if i.attribute in claims[i.response] else NONE) for i in items]
         audits.add_all(connection, data.id, "Ada", said)
     asked = resolve_scope(sqlite_store, run_id)
     found = judge_audit.judge_audit(flows, asked, slice_id)

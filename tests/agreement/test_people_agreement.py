@@ -22,7 +22,7 @@ from cimemories.labels.votes import GroupBy
 from cimemories.model import Label
 from cimemories.store import audits, decisions
 from cimemories.store.audits import SliceItem
-from cimemories.store.decisions import Said
+from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store, StoreError
 
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
@@ -42,7 +42,9 @@ class World:
     def say(self, who: str, said: dict[int, Label | None], **more: object) -> None:
         """A person says a label of the pairs at these positions."""
         with self.store.write() as connection:
-            items = [Said(*self.pairs[n], label, uid=f"{who} {n} {label} {more}", **more) for n, label in said.items()]
+            items = [
+                NewDecision(*self.pairs[n], label, uid=f"{who} {n} {label} {more}", **more) for n, label in said.items()
+            ]
             decisions.add_all(connection, self.data, who, items)
 
     def said(self) -> dict[str, dict[int, int]]:

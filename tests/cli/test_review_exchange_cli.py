@@ -85,7 +85,7 @@ def test_status_counts_people_labels_sources_and_what_is_open(sqlite_store: Stor
     with sqlite_store.read() as connection:
         first = decisions.history(connection, row.id)[0]
     with sqlite_store.write() as connection:
-        said = [decisions.Said(first.attribute, first.context, model.Label.INAPPROPRIATE)]
+        said = [decisions.NewDecision(first.attribute, first.context, model.Label.INAPPROPRIATE)]
         decisions.add_all(connection, row.id, "Bob", said)
     assert {k: shown(sqlite_store, "status", row.name)[k] for k in ("shared", "disputed")} == {
         "shared": 1,

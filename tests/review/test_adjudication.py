@@ -14,7 +14,7 @@ from cimemories.model import Label
 from cimemories.review.adjudication import Cause, disputes, letters, pseudonyms, settle
 from cimemories.store import decisions, reviews
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.decisions import Said
+from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, StoreError
 
 N, X, A = Label.NECESSARY, Label.INAPPROPRIATE, Label.AMBIGUOUS
@@ -36,7 +36,7 @@ def say(store: Store, row: DatasetRow, who: str, pair: tuple[int, int], label: L
     """One decision; each a second after the one before."""
     number = next(CLOCK)
     created = f"2026-01-01T{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}.000Z"
-    item = Said(*pair, label, uid=f"{who} {number}", **{"created": created, **more})  # type: ignore[arg-type]
+    item = NewDecision(*pair, label, uid=f"{who} {number}", **{"created": created, **more})  # type: ignore[arg-type]
     with store.write() as connection:
         decisions.add_all(connection, row.id, who, [item])
     return item.uid
@@ -79,7 +79,7 @@ def test_people_who_differ_are_in_dispute_until_it_is_settled_and_again_when_som
     assert (last.source, last.cause, last.reason) == ("adjudicated", "guideline gap", "both are right")
     assert last.guideline == standard.hash and standard.created
     with store.write() as connection:  # later than the adjudication
-        decisions.add_all(connection, row.id, "Eve", [Said(*pairs[0], N, created="2999-01-01T00:00:00.000Z")])
+        decisions.add_all(connection, row.id, "Eve", [NewDecision(*pairs[0], N, created="2999-01-01T00:00:00.000Z")])
     again = disputes(store, row.id)
     assert ([i.pair for i in again.open], again.settled) == ([pairs[0]], ())
     assert again.open[0].adjudication == last

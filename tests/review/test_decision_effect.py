@@ -18,7 +18,7 @@ from cimemories.metrics.headline import headline
 from cimemories.model import Label
 from cimemories.review.effect import decision_effect, moved_pairs, without_each
 from cimemories.store import decisions
-from cimemories.store.decisions import Said
+from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store
 
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
@@ -26,7 +26,7 @@ X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
 
 def decide(store: Store, dataset: int, said: dict[tuple[int, int], Label | None]) -> None:
     with store.write() as connection:
-        decisions.add_all(connection, dataset, "Ada", [Said(a, c, label) for (a, c), label in said.items()])
+        decisions.add_all(connection, dataset, "Ada", [NewDecision(a, c, label) for (a, c), label in said.items()])
 
 
 def test_the_worked_example_of_the_metrics_with_a_decision_that_takes_a_leak_away(store: Store) -> None:

@@ -86,7 +86,7 @@ def world(store: Store) -> tuple[int, list[Pair]]:
 
 def say(store: Store, dataset_id: int, who: str, pair: Pair, label: Label) -> None:
     with store.write() as connection:
-        decisions.add_all(connection, dataset_id, who, [decisions.Said(*pair, label)])
+        decisions.add_all(connection, dataset_id, who, [decisions.NewDecision(*pair, label)])
 
 
 def test_one_label_goes_to_all_that_match_but_not_over_what_the_person_had_decided(store: Store) -> None:
@@ -229,8 +229,10 @@ def test_the_last_single_decision_is_the_newest_that_still_stands(store: Store) 
     dataset_id, pairs = world(store)
     with store.write() as connection:
         for n, pair in enumerate(pairs[:3]):
-            decisions.add_all(connection, dataset_id, "Ada", [decisions.Said(*pair, Label.NECESSARY, uid=str(n))])
-        bulk: list[Any] = [decisions.Said(*pairs[4], Label.NECESSARY, source="batch", batch="b")]
+            decisions.add_all(
+                connection, dataset_id, "Ada", [decisions.NewDecision(*pair, Label.NECESSARY, uid=str(n))]
+            )
+        bulk: list[Any] = [decisions.NewDecision(*pairs[4], Label.NECESSARY, source="batch", batch="b")]
         decisions.add_all(connection, dataset_id, "Ada", bulk)
     found = last_single(store, dataset_id, "Ada")
     assert found is not None and (found.attribute, found.context) == pairs[2]

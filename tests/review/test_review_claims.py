@@ -46,7 +46,7 @@ def ask(
 
 def decide(store: Store, dataset_id: int, who: str, pairs: list[Pair], label: Label | None = Label.NECESSARY) -> None:
     with store.write() as connection:
-        decisions.add_all(connection, dataset_id, who, [decisions.Said(*pair, label) for pair in pairs])
+        decisions.add_all(connection, dataset_id, who, [decisions.NewDecision(*pair, label) for pair in pairs])
 
 
 def annotate(

@@ -22,7 +22,7 @@ from cimemories.formats.review_events import FORMS, Filters, Form, export_events
 from cimemories.model import Label
 from cimemories.store import audits, datasets, decisions, reviews
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.decisions import Said
+from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store, StoreError, content_hash, open_store
 from cimemories.store.tables import decision
 
@@ -191,7 +191,7 @@ def test_two_workspaces_that_give_each_other_their_events_agree(store: Store, tm
 
     def say(s: Store, row: DatasetRow, who: str, label: Label | None, uid: str, created: str) -> None:
         with s.write() as connection:
-            decisions.add_all(connection, row.id, who, [Said(*pairs[s], label, uid=uid, created=created)])
+            decisions.add_all(connection, row.id, who, [NewDecision(*pairs[s], label, uid=uid, created=created)])
 
     say(other, there, "Ada", N, "early", "2026-01-01T10:00:00.000Z")
     say(other, there, "Bob", A, "bob", "2026-01-01T10:00:01.000Z")

@@ -75,7 +75,7 @@ def build(store: Store, random: Any, *, decided: int = 14) -> World:
         said.append((random.choice(everything[::3]), random.choice("AB"), random.choice([*Label, None])))
     with store.write() as connection:
         for pair, who, label in said:
-            decisions.add_all(connection, data.id, who, [decisions.Said(*pair, label)])
+            decisions.add_all(connection, data.id, who, [decisions.NewDecision(*pair, label)])
         for pair in random.sample(everything, 3):
             flags.add(pair)
             reviews.add_marks(connection, data.id, "A", [reviews.Mark(*pair, reviews.MarkKind.FLAG)])
@@ -297,7 +297,7 @@ def test_an_index_is_kept_until_votes_runs_or_the_rule_change(sqlite_store: Stor
     first = pair_index(sqlite_store, data.id, labelling)
     with sqlite_store.write() as connection:
         a, c = (int(item[0]) for item in (first.attributes, first.contexts))
-        decisions.add_all(connection, data.id, "A", [decisions.Said(a, c, Label.NECESSARY)])
+        decisions.add_all(connection, data.id, "A", [decisions.NewDecision(a, c, Label.NECESSARY)])
     assert pair_index(sqlite_store, data.id, labelling) is first  # a decision is laid over it, not built into it
     found = select(sqlite_store, first, Filters(labels=("necessary",)), Order.ATTRIBUTE)
     assert found.tolist() == [0, 1]

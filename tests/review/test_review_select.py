@@ -27,11 +27,11 @@ def test_decisions_of_other_processes_and_undone_ones_are_seen_at_once(store: St
         return len(select(store, index, Filters(undecided_by=who), Order.EFFECT))
 
     with store.write() as connection:
-        said = [decisions.Said(*pair, Label.NECESSARY, uid=f"{n}") for n, pair in enumerate(pairs[:5])]
+        said = [decisions.NewDecision(*pair, Label.NECESSARY, uid=f"{n}") for n, pair in enumerate(pairs[:5])]
         decisions.add_all(connection, data.id, "A", said)
     assert (left("A"), left("B")) == (7, 12)
     with store.write() as connection:
-        decisions.add_all(connection, data.id, "B", [decisions.Said(*pairs[0], Label.INAPPROPRIATE, uid="b")])
+        decisions.add_all(connection, data.id, "B", [decisions.NewDecision(*pairs[0], Label.INAPPROPRIATE, uid="b")])
         decisions.undo(connection, data.id, "A", "1", "undo 1")
     assert (left("A"), left("B")) == (8, 11)
     differ = Filters(others_differ_from="A")
@@ -51,7 +51,7 @@ def test_the_newest_decision_stands_whoever_came_first(sqlite_store: Store) -> N
     expected = [Label.NECESSARY, Label.AMBIGUOUS, Label.INAPPROPRIATE, Label.AMBIGUOUS]
     for (who, label), stands in zip(said, expected, strict=True):
         with sqlite_store.write() as connection:
-            decisions.add_all(connection, data.id, who, [decisions.Said(*pair, label)])
+            decisions.add_all(connection, data.id, who, [decisions.NewDecision(*pair, label)])
         assert select(sqlite_store, index, Filters(labels=(str(stands),)), Order.EFFECT).tolist() == [1]
 
 
@@ -65,9 +65,11 @@ def test_a_decision_that_commits_after_a_later_one_is_not_missed(store: Store) -
         row = {"dataset": data.id, "attribute": late[0], "context": late[1], "annotator": "B", "label": "ambiguous"}
         slow_one.execute(sa.insert(decision).values(**row, source="single", created="2026-01-01T00:00:00Z", uid="b"))
         with store.write() as quick_one:
-            decisions.add_all(quick_one, data.id, "A", [decisions.Said(a, c, Label.NECESSARY)])
+            decisions.add_all(quick_one, data.id, "A", [decisions.NewDecision(a, c, Label.NECESSARY)])
         assert len(select(store, index, Filters(labels=("none",)), Order.EFFECT)) == 5
-        decisions.add_all(slow_one, data.id, "B", [decisions.Said(*index.pairs(np.array([2]))[0], Label.NECESSARY)])
+        decisions.add_all(
+            slow_one, data.id, "B", [decisions.NewDecision(*index.pairs(np.array([2]))[0], Label.NECESSARY)]
+        )
     assert select(store, index, Filters(labels=("none",)), Order.EFFECT).tolist() == [3, 4, 5]
 
 

@@ -17,7 +17,7 @@ from cimemories.flows.scope import Verdicts, resolve_scope
 from cimemories.metrics.headline import headline
 from cimemories.model import JudgementStatus
 from cimemories.store import audits
-from cimemories.store.audits import AuditVerdict, Flow, Said
+from cimemories.store.audits import AuditVerdict, Flow, NewVerdict
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import response
 
@@ -47,7 +47,7 @@ def world(store: Store) -> World:
     return store, data.id, run_id, flows_of(store, run_id)
 
 
-def say(store: Store, dataset: int, who: str, *said: Said) -> int:
+def say(store: Store, dataset: int, who: str, *said: NewVerdict) -> int:
     with store.write() as connection:
         return audits.add_all(connection, dataset, who, said)
 
@@ -59,7 +59,7 @@ def stands(store: Store, dataset: int, who: str | None = None) -> dict[Flow, Aud
 
 def test_the_same_verdict_sent_again_is_one(world: World) -> None:
     store, dataset, run_id, flows = world
-    said = [Said(*flow, FULL, uid=f"u{n}", seconds=1.5, blind=True) for n, flow in enumerate(flows[:6])]
+    said = [NewVerdict(*flow, FULL, uid=f"u{n}", seconds=1.5, blind=True) for n, flow in enumerate(flows[:6])]
     assert [say(store, dataset, "Ada", *said, *said), say(store, dataset, "Ada", *said)] == [6, 0]
     with store.read() as connection:
         found = audits.of_run(connection, run_id)
@@ -84,14 +84,14 @@ def test_undo_without_limit_brings_back_what_stood_before(world: World, steps: l
     for number, (who, which, verdict) in enumerate(steps):
         with store.write() as connection:
             if verdict == "undo":
-                last = audits.last_said(connection, dataset, who, flows)
+                last = audits.last_verdict(connection, dataset, who, flows)
                 assert (last is None) == (len(model[who]) == 1)
                 if last is not None:
                     assert audits.undo(connection, dataset, who, last.uid, f"undo-{number}")
                     assert not audits.undo(connection, dataset, who, last.uid, f"again-{number}")
                     model[who].pop()
                 continue
-            audits.add_all(connection, dataset, who, [Said(*flows[which], verdict, uid=f"{number}")])
+            audits.add_all(connection, dataset, who, [NewVerdict(*flows[which], verdict, uid=f"{number}")])
         now = {flow: said for flow, said in model[who][-1].items() if flow != flows[which]}
         model[who].append(now if verdict is None else {**now, flows[which]: verdict})
     for who in ("Ada", "Bob"):
@@ -100,8 +100,8 @@ def test_undo_without_limit_brings_back_what_stood_before(world: World, steps: l
 
 def test_people_stand_beside_each_other_and_the_newest_is_taken(world: World) -> None:
     store, dataset, _, flows = world
-    say(store, dataset, "Ada", Said(*flows[0], FULL, uid="a"))
-    say(store, dataset, "Bob", Said(*flows[0], NONE, uid="b"))
+    say(store, dataset, "Ada", NewVerdict(*flows[0], FULL, uid="a"))
+    say(store, dataset, "Bob", NewVerdict(*flows[0], NONE, uid="b"))
     assert (stands(store, dataset)[flows[0]], stands(store, dataset, "Ada")[flows[0]]) == (NONE, FULL)
     with store.write() as connection:
         assert not audits.undo(connection, dataset, "Ada", "b", "z")
@@ -116,9 +116,9 @@ def test_a_verdict_on_what_is_not_of_the_dataset_is_refused_whole(world: World) 
     other = add_dataset(store, profiles=1, attributes=1, contexts=1, name="other")
     foreign = records(store, other.id)[0].attribute_ids[0]
     with pytest.raises(StoreError, match=f"attribute {foreign}"):
-        say(store, dataset, "Ada", Said(*flows[0], FULL), Said(flows[0][0], foreign, FULL))
+        say(store, dataset, "Ada", NewVerdict(*flows[0], FULL), NewVerdict(flows[0][0], foreign, FULL))
     with pytest.raises(StoreError):
-        say(store, other.id, "Ada", Said(*flows[0], FULL))
+        say(store, other.id, "Ada", NewVerdict(*flows[0], FULL))
     assert stands(store, dataset) == {}
 
 
@@ -136,19 +136,26 @@ def test_the_switch_counts_people_before_the_judge_and_nothing_else(world: World
     assert violation(Verdicts.PEOPLE) == violation(Verdicts.JUDGE) == pytest.approx(0.6)
     # The judge says that a is revealed in one message of t1: a person says it is not. b leaks for sure in t3: two
     # messages of five are taken out of it, one by a verdict of 'partly'; a reveal of b in t1 was missed.
-    say(store, dataset, "Ada", Said(at[0, 0], a, NONE, uid="1"))
-    say(store, dataset, "Ada", Said(at[2, 0], b, PARTIAL), Said(at[2, 1], b, NONE), Said(at[0, 4], b, FULL))
+    say(store, dataset, "Ada", NewVerdict(at[0, 0], a, NONE, uid="1"))
+    say(
+        store,
+        dataset,
+        "Ada",
+        NewVerdict(at[2, 0], b, PARTIAL),
+        NewVerdict(at[2, 1], b, NONE),
+        NewVerdict(at[0, 4], b, FULL),
+    )
     # V@1: a = 0; b = 1 - (4/5)(3/5)(2/5) = 101/125.
     assert violation(Verdicts.PEOPLE) == pytest.approx((0 + 101 / 125) / 2)
     assert violation(Verdicts.JUDGE) == pytest.approx(0.6)
     # Saying what the judge says changes nothing; taking back brings the judge's verdict back.
-    say(store, dataset, "Bob", Said(at[1, 0], b, FULL), Said(at[1, 4], b, NONE))
+    say(store, dataset, "Bob", NewVerdict(at[1, 0], b, FULL), NewVerdict(at[1, 4], b, NONE))
     assert violation(Verdicts.PEOPLE) == pytest.approx((0 + 101 / 125) / 2)
     with store.write() as connection:
         audits.undo(connection, dataset, "Ada", "1", "2")
     assert violation(Verdicts.PEOPLE) == pytest.approx((1 / 5 + 101 / 125) / 2)
     versions = [resolve_scope(store, run_id, verdicts=v).version for v in Verdicts]
-    say(store, dataset, "Ada", Said(at[0, 1], a, FULL))
+    say(store, dataset, "Ada", NewVerdict(at[0, 1], a, FULL))
     after = [resolve_scope(store, run_id, verdicts=v).version for v in Verdicts]
     assert after[0] == versions[0] and len({*versions, *after}) == 3
 
@@ -158,9 +165,9 @@ def test_a_verdict_where_the_judge_has_none_waits(store: Store) -> None:
     add_labels(store, data.id, [[[X], [N]]])
     run_id = add_run(store, data.id, 2, [[[0], [0]]], missing={(0, 0, 1): JudgementStatus.UNPARSED})
     first, second = (f for f in flows_of(store, run_id) if f[1] == records(store, data.id)[0].attribute_ids[0])
-    say(store, data.id, "Ada", Said(*second, FULL))
+    say(store, data.id, "Ada", NewVerdict(*second, FULL))
     flows = Flows(store)
     assert headline(flows, resolve_scope(store, run_id, verdicts=Verdicts.PEOPLE)).violation[1] == 0.0
-    say(store, data.id, "Ada", Said(*first, FULL))
+    say(store, data.id, "Ada", NewVerdict(*first, FULL))
     found = headline(flows, resolve_scope(store, run_id, verdicts=Verdicts.PEOPLE))
     assert (found.violation[1], found.judged) == (1.0, 1)

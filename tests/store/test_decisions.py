@@ -11,7 +11,7 @@ from worlds import add_dataset, records
 
 from cimemories.model import Label
 from cimemories.store import decisions
-from cimemories.store.decisions import Said
+from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store
 
 N, X = Label.NECESSARY, Label.INAPPROPRIATE
@@ -32,7 +32,7 @@ def world(store: Store) -> tuple[Store, int, list[tuple[int, int]]]:
 
 def test_the_same_event_sent_again_is_one(world: tuple[Store, int, list[tuple[int, int]]]) -> None:
     store, dataset, pairs = world
-    said = [Said(*pair, N, uid=f"u{n}") for n, pair in enumerate(pairs)]
+    said = [NewDecision(*pair, N, uid=f"u{n}") for n, pair in enumerate(pairs)]
     for expected in (len(pairs), 0):
         with store.write() as connection:
             assert decisions.add_all(connection, dataset, "Ada", said * 2) == expected
@@ -71,7 +71,7 @@ def test_undoing_brings_back_what_stood_before(store: Store, steps: list[Any]) -
                 continue
             chosen = [pairs[which % len(pairs)]] if kind == "say" else pairs[:which]
             batch = None if kind == "say" else f"batch-{number}"
-            said = [Said(*pair, label, uid=f"{number}-{n}", batch=batch) for n, pair in enumerate(chosen)]
+            said = [NewDecision(*pair, label, uid=f"{number}-{n}", batch=batch) for n, pair in enumerate(chosen)]
             decisions.add_all(connection, dataset, who, said)
             done[who].append((kind, batch or said[0].uid))
             model[who].append({**model[who][-1], **dict.fromkeys(chosen, label)})
@@ -82,8 +82,8 @@ def test_undoing_brings_back_what_stood_before(store: Store, steps: list[Any]) -
 def test_what_was_gone_past_is_not_taken_back(world: tuple[Store, int, list[tuple[int, int]]]) -> None:
     store, dataset, pairs = world
     with store.write() as connection:
-        decisions.add_all(connection, dataset, "Ada", [Said(*pair, N, batch="b") for pair in pairs])
-        decisions.add_all(connection, dataset, "Ada", [Said(*pairs[0], X, uid="later")])
+        decisions.add_all(connection, dataset, "Ada", [NewDecision(*pair, N, batch="b") for pair in pairs])
+        decisions.add_all(connection, dataset, "Ada", [NewDecision(*pairs[0], X, uid="later")])
         assert decisions.undo_batch(connection, dataset, "Bob", "b") == 0
         assert decisions.undo_batch(connection, dataset, "Ada", "b") == len(pairs) - 1
         assert decisions.undo_batch(connection, dataset, "Ada", "b") == 0

@@ -27,7 +27,7 @@ from cimemories.review.sampling import (
 )
 from cimemories.store import audits, datasets, decisions
 from cimemories.store.audits import SliceItem
-from cimemories.store.decisions import Said
+from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store, StoreError
 
 
@@ -197,11 +197,11 @@ def test_a_drawn_slice_is_kept_and_its_progress_counted(store: Store) -> None:
     assert (row.kind, row.seed, row.items, row.manifest["population"]) == ("labels", 9, 50, 239)
     assert progress(store, data, items) == {}
     with store.write() as connection:
-        said = [Said(i.attribute, i.context, Label.NECESSARY, blind=n < 4) for n, i in enumerate(items[:10])]
+        said = [NewDecision(i.attribute, i.context, Label.NECESSARY, blind=n < 4) for n, i in enumerate(items[:10])]
         decisions.add_all(connection, data, "Bob", said)
         inside = {(i.attribute, i.context) for i in items}
         other = next(p for p in zip(*map(list, _pairs(store, labelling)), strict=True) if p not in inside)
-        decisions.add_all(connection, data, "Cleo", [Said(*other, Label.NECESSARY)])
+        decisions.add_all(connection, data, "Cleo", [NewDecision(*other, Label.NECESSARY)])
     assert progress(store, data, items) == {"Bob": (10, 4)}
 
 

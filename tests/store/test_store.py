@@ -266,7 +266,7 @@ def fill_run_tables(store: Store, dataset: int) -> None:
         for table, values in rows:
             more = {"created": "2026-01-01"} if table in (t.sweep, t.server, t.same_server) else {}
             connection.execute(sa.insert(table).values(**values, **more))
-        calls.remember(connection, ["http://a/v1"])
+        calls.keep_servers(connection, ["http://a/v1"])
         calls.tie(connection, "http://a/v1", "http://b/v1", "Ada")
 
 

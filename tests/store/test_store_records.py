@@ -40,7 +40,7 @@ from cimemories.model import (
     Verdict,
 )
 from cimemories.store import calls, datasets, decisions, judgements, labellings, runs, tables
-from cimemories.store.engine import Store
+from cimemories.store.engine import Store, canonical_json
 
 
 def counts(store: Store) -> dict[str, int]:
@@ -62,7 +62,8 @@ def record(store: Store, item: ChatRequest, *outcomes: calls.Answer, simulated: 
 
 def held(store: Store, item: ChatRequest, draws: list[int], *, simulated: bool = False) -> dict[int, calls.Answer]:
     with store.read() as connection:
-        return calls.recorded(connection, calls.call_keys(item, draws, simulated=simulated))
+        wanted = calls.Wanted(canonical_json(calls.request_body(item)), draws, calls.Origin(simulated))
+        return calls.look_up(connection, [wanted])[0].answers
 
 
 def test_an_answer_replaces_a_failure_and_nothing_replaces_an_answer(store: Store) -> None:

@@ -148,8 +148,8 @@ def test_a_frozen_dataset_is_not_changed_in_place_nor_frozen_again(store: Store)
     assert frozen is not None and frozen.since == ()
     with store.read() as connection:
         rows = {row.name: row for row in datasets.all_rows(connection)}
-    assert rows["small world"].said.startswith("frozen as ")
-    assert rows["small world v2"].said == "version 2"
+    assert rows["small world"].note.startswith("frozen as ")
+    assert rows["small world v2"].note == "version 2"
     third, name = editing.new_version(store, data.id)
     assert name == "small world v3"
     with store.read() as connection:

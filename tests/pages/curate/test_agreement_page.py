@@ -19,7 +19,7 @@ from cimemories.model import Label
 from cimemories.review.effect import decision_effect
 from cimemories.review.sampling import draw_slice, expected_interval, population
 from cimemories.store import audits, decisions
-from cimemories.store.decisions import Said
+from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store
 from cimemories.store.tables import labelling as labelling_table
 
@@ -50,7 +50,7 @@ def pairs_of(store: Store, dataset: int) -> list[tuple[int, int]]:
 def say(store: Store, dataset: int, who: str, said: dict[int, Label], **more: object) -> None:
     pairs = pairs_of(store, dataset)
     with store.write() as connection:
-        items = [Said(*pairs[n], label, **more) for n, label in said.items()]  # type: ignore[arg-type]
+        items = [NewDecision(*pairs[n], label, **more) for n, label in said.items()]  # type: ignore[arg-type]
         decisions.add_all(connection, dataset, who, items)
 
 

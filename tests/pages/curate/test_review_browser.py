@@ -16,7 +16,7 @@ from worlds import add_dataset, add_labels, add_run, records
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import Label
 from cimemories.store import audits, decisions, reviews
-from cimemories.store.decisions import Said
+from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Connection, Store, open_store
 from cimemories.store.reviews import MarkKind
 
@@ -450,6 +450,6 @@ def test_what_another_says_of_the_pair_is_seen_without_anything_being_pressed(
     expect(page.get_by_text("No decisions or comments on this pair yet.")).to_be_visible()
     here = tuple(map(int, pair(page).split(".")))
     with record.store.write() as connection:
-        decisions.add_all(connection, record.id, "Bob of the other room", [Said(*here, Label.NECESSARY)])
+        decisions.add_all(connection, record.id, "Bob of the other room", [NewDecision(*here, Label.NECESSARY)])
     expect(page.get_by_text("Bob of the other room")).to_be_visible()
     page.context.close()

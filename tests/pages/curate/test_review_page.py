@@ -15,7 +15,7 @@ from worlds import add_dataset, add_labels, add_profiles, make_profile, records
 from cimemories.curation.consensus import AMBIGUOUS, NECESSARY
 from cimemories.model import Label
 from cimemories.store import decisions, reviews
-from cimemories.store.decisions import Said
+from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store, StoreError
 from cimemories.ui import workbench
 
@@ -160,7 +160,7 @@ def test_a_view_is_saved_with_its_filters(store: Store) -> None:
 def test_events_are_exported_and_taken_in_once(store: Store) -> None:
     dataset, pairs = world(store)
     with store.write() as connection:
-        decisions.add_all(connection, dataset, "Ada", [Said(*pairs[0], Label.NECESSARY, uid="one")])
+        decisions.add_all(connection, dataset, "Ada", [NewDecision(*pairs[0], Label.NECESSARY, uid="one")])
     app = opened(PAGE, tab="exchange")
     button(app, "Prepare the file").click().run()
     assert not app.exception
@@ -191,7 +191,7 @@ def test_hostile_text_is_text_in_every_tab(store: Store, tab: str) -> None:
     pair = record.attribute_ids[0], record.context_ids[0]
     for who, label in ((HOSTILE, Label.NECESSARY), ("Bob", Label.AMBIGUOUS)):
         with store.write() as connection:
-            decisions.add_all(connection, dataset.id, who, [Said(*pair, label, reason=HOSTILE)])
+            decisions.add_all(connection, dataset.id, who, [NewDecision(*pair, label, reason=HOSTILE)])
     app = opened(PAGE, *FOLDS, tab=tab)
     if tab in ("queue", "bulk"):
         begun(app, HOSTILE)

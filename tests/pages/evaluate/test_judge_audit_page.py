@@ -16,7 +16,7 @@ from cimemories.flows.scope import resolve_scope
 from cimemories.model import Profile
 from cimemories.review.sampling import draw_audit_slice
 from cimemories.store import audits, judgements, reviews
-from cimemories.store.audits import AuditVerdict, Said
+from cimemories.store.audits import AuditVerdict, NewVerdict
 from cimemories.store.engine import Store
 from cimemories.ui import workbench
 from cimemories.ui.workbench import Event
@@ -162,9 +162,9 @@ def test_the_figures_are_the_analysis_layers(store: Store, bench: dict[str, Any]
         judgements.assign(connection, run_id, [add_judge(connection, "second")])
         items = audits.slice_items(connection, slice_id)
         claims = judgements.claims(connection, resolve_scope(store, run_id).judge.id, [i.response for i in items])
-        told = [Said(i.response, i.attribute, FULL if i.attribute in claims[i.response] else NONE) for i in items]
+        told = [NewVerdict(i.response, i.attribute, FULL if i.attribute in claims[i.response] else NONE) for i in items]
         wrong = next(n for n, s in enumerate(told) if s.verdict == FULL)
-        told[wrong] = Said(told[wrong].response, told[wrong].attribute, NONE)
+        told[wrong] = NewVerdict(told[wrong].response, told[wrong].attribute, NONE)
         audits.add_all(connection, data, "Ada", told)
     page = opened(PAGE, run=run_id)
     flows, asked = Flows(store), resolve_scope(store, run_id)
@@ -199,7 +199,7 @@ def test_hostile_text_is_only_text(store: Store, bench: dict[str, Any]) -> None:
     slice_id = slice_of(store, run_id, 4)
     with store.write() as connection:
         items = audits.slice_items(connection, slice_id)
-        audits.add_all(connection, data.id, TEXT, [Said(i.response or 0, i.attribute, FULL) for i in items])
+        audits.add_all(connection, data.id, TEXT, [NewVerdict(i.response or 0, i.attribute, FULL) for i in items])
     page = opened(PAGE, "judge_audit.box.draw", run=run_id)
     assert "<img src=http" not in said(page) and "&lt;img src=http" in said(page)
     for kind in ("markdown", "caption"):
@@ -213,7 +213,7 @@ def test_people_count_before_the_judge_only_where_it_is_asked_for(store: Store) 
     person = records(store, data)[0]
     with store.write() as connection:
         told = [
-            Said(response, person.attribute_ids[0], NONE)
+            NewVerdict(response, person.attribute_ids[0], NONE)
             for *_, response, _ in judgements.responses_judged_by(
                 connection, run_id, resolve_scope(store, run_id).judge.id, [(person.id, person.context_ids[0])]
             )

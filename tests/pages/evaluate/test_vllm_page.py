@@ -130,7 +130,7 @@ def test_two_addresses_are_tied_on_the_page_and_untied_again(panel: tuple[AppTes
     store = open_store(folder)
     hostile = "http://a/v1, root <img src=x onerror=y>"
     with store.write() as connection:
-        calls.remember(connection, [hostile, "http://b/v1"])
+        calls.keep_servers(connection, [hostile, "http://b/v1"])
     app.session_state["run_servers.box.same"] = True
     app.run()
     assert "root &lt;img src=x onerror=y&gt;" in said(app)
