@@ -98,10 +98,10 @@ def measure(workspace: Path, rounds: int) -> None:
         ("subsets of profiles, all sizes", lambda: by_profiles(found, Measure.BALANCED), max(3, rounds // 4)),
         ("the flow relations anew, one threshold", anew, 2),
     ]
-    measured = {name: median(action, times) for name, action, times in rows}
-    base = measured[rows[0][0]][0]
+    measure_values = {name: median(action, times) for name, action, times in rows}
+    base = measure_values[rows[0][0]][0]
     print(f"{'':46} {'median ms':>10} {'worst':>8}  ratio to the slider")
-    for name, (middle, worst) in measured.items():
+    for name, (middle, worst) in measure_values.items():
         print(f"{name:46} {middle:10.1f} {worst:8.1f}  {middle / base:.2f}")
 
 

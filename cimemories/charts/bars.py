@@ -136,12 +136,12 @@ def before_after(
     traces: list[dict[str, Any]] = [
         {"type": "scatter", "mode": "lines", "x": xs, "y": ys, "line": line, "hoverinfo": "skip", "showlegend": False}
     ]
-    for column, words, marker in (
+    for column, rule_name, marker in (
         (before, "current rule", {"symbol": "circle-open", "size": 11, "color": GREY, "line": {"width": 2.5}}),
         (after, "rule tried", {"symbol": "diamond", "size": 11, "color": TRIED}),
     ):
         hover = [
-            f"<b>{html_escaped(row, 90)}</b><br>{words}: {percent(share)} of {count(n)} {html_escaped(unit)}"
+            f"<b>{html_escaped(row, 90)}</b><br>{rule_name}: {percent(share)} of {count(n)} {html_escaped(unit)}"
             for row, share, n in zip(frame[name], frame[column], frame[pairs], strict=True)
         ]
         traces.append(
@@ -150,7 +150,7 @@ def before_after(
                 "mode": "markers",
                 "x": frame[column].tolist(),
                 "y": rows,
-                "name": words,
+                "name": rule_name,
                 "marker": marker,
                 "hovertext": hover,
                 "hoverinfo": "text",

@@ -52,8 +52,8 @@ def browser() -> str | None:
         return usual if Path(usual).is_file() else None
     from choreographer.browsers.chromium import Chromium
 
-    found = Chromium.find_browser(skip_local=False)
-    return found if found and Path(found).is_file() else None
+    path = Chromium.find_browser(skip_local=False)
+    return path if path and Path(path).is_file() else None
 
 
 def as_png(
@@ -91,8 +91,8 @@ def as_images(figs: Sequence[go.Figure], form: Form, scale: float = SCALE) -> li
         try:
             return pool.submit(asyncio.run, _draw(figs, form, scale, path)).result()
         except Exception as problem:
-            said = str(problem) or type(problem).__name__
-            raise ImageError(f"{path} could not draw the image: {said}. Try again, or export the table.") from problem
+            reason = str(problem) or type(problem).__name__
+            raise ImageError(f"{path} could not draw the image: {reason}. Try again, or export the table.") from problem
 
 
 async def _draw(figs: Sequence[go.Figure], form: Form, scale: float, path: str) -> list[bytes]:
@@ -118,8 +118,8 @@ def on_paper(
     as many lines as they need, and under them whether it is simulated and the source."""
     import plotly.graph_objects as go
 
-    made = go.Figure(fig)
-    layout = made.layout
+    figure = go.Figure(fig)
+    layout = figure.layout
     title = _wrapped(layout.title.text, width, TITLE_SIZE)
     subtitle = _wrapped(layout.title.subtitle.text, width, SUBTITLE_SIZE)
     last = [f'<span style="color:{VIOLET}"><b>SIMULATED</b></span>'] if simulated else []
@@ -128,10 +128,10 @@ def on_paper(
         last += [f'<span style="{size}">{line}</span>' for line in _wrapped(html.escape(source), width, SOURCE_SIZE)]
     below = [*subtitle, *last]
     head = TOP + TITLE_SIZE + max(0, len(title) - 1) * LINE * TITLE_SIZE + len(below) * LINE * SUBTITLE_SIZE + 30
-    own = layout.margin.t if layout.margin.t is not None else APP_HEAD
-    above = head + max(0, own - APP_HEAD)
+    own_top = layout.margin.t if layout.margin.t is not None else APP_HEAD
+    above = head + max(0, own_top - APP_HEAD)
     tall = height or layout.height or HEIGHT
-    made.update_layout(
+    figure.update_layout(
         template=_template(),
         title={
             "text": "<br>".join(title),
@@ -139,19 +139,19 @@ def on_paper(
             "subtitle": {"text": "<br>".join(below), "font": {"size": SUBTITLE_SIZE, "color": INK}},
             "x": 16 / width,
             "xanchor": "left",
-            "y": 1 - (TOP + TITLE_SIZE) / (tall + above - own),  # where the first line stands
+            "y": 1 - (TOP + TITLE_SIZE) / (tall + above - own_top),  # where the first line stands
             "yanchor": "bottom",
             "yref": "container",
             "automargin": False,
         },
         margin={"t": above, "l": max(16, layout.margin.l or 80), "r": max(24, layout.margin.r or 40)},
         width=width,
-        height=tall + above - own,
+        height=tall + above - own_top,
         paper_bgcolor="white",
         plot_bgcolor="white",
         font={"family": FONT, "size": TEXT_SIZE, "color": INK},
     )
-    return made
+    return figure
 
 
 def _template() -> dict[str, Any]:

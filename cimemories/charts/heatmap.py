@@ -66,8 +66,8 @@ class Map:
 
     @property
     def values(self) -> Shares:
-        found: Shares = self.part.values if self.before is None else self.part.values - self.before.values
-        return found
+        difference: Shares = self.part.values if self.before is None else self.part.values - self.before.values
+        return difference
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ def heatmap_figure(
     names: list[dict[str, Any]] = []
     images: list[dict[str, Any]] = []
     layout: dict[str, Any] = {"yaxis": axes[1], "annotations": names, "images": images}
-    place = {"x": -0.5, "y": -0.5, "xanchor": "left", "yanchor": "top", "layer": "above"}
-    whole = {**place, "sizex": len(columns.names), "sizey": len(rows.names), "sizing": "stretch"}
+    corner = {"x": -0.5, "y": -0.5, "xanchor": "left", "yanchor": "top", "layer": "above"}
+    whole = {**corner, "sizex": len(columns.names), "sizey": len(rows.names), "sizing": "stretch"}
     for position, (item, (start, end)) in enumerate(zip(maps, _spans(len(maps)), strict=True)):
         number = "" if position == 0 else str(position + 1)
         on = {"xaxis": f"x{number}", "yaxis": "y"}
@@ -214,8 +214,8 @@ def _cell(shares: list[float], pairs: list[int], unit: str) -> str:
     if len(shares) == 1:
         return f"{percent(shares[0])} of {count(pairs[0])} {unit}" if pairs[0] else f"no {unit}"
     if not all(pairs):
-        told = [f"{percent(share)} of {count(n)}" if n else "none" for share, n in zip(shares, pairs, strict=True)]
-        return f"{told[0]} and {told[1]} {unit}" if any(pairs) else f"no {unit}"
+        parts = [f"{percent(share)} of {count(n)}" if n else "none" for share, n in zip(shares, pairs, strict=True)]
+        return f"{parts[0]} and {parts[1]} {unit}" if any(pairs) else f"no {unit}"
     points = 100 * (shares[1] - shares[0])
     return (
         f"{percent(shares[0])} to {percent(shares[1])} ({points:+.1f} points) "
@@ -246,15 +246,15 @@ def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any
         room = int(width / CHARACTER_WIDTH) - 1
         below = [textwrap.wrap(" ".join(n.split()), room, max_lines=3, placeholder="…") or [""] for n in columns.names]
         ticks = ["<br>".join(html.escape(line) for line in lines) for lines in below]
-        angle, deep = 0, 17 * max((len(lines) for lines in below), default=1) + 14
+        angle, bottom = 0, 17 * max((len(lines) for lines in below), default=1) + 14
     else:
         angle = -40 if width >= SLANTED else -90
         limit = LONGEST_TICK if angle == -40 else NARROW
         ticks = [html_escaped(name, limit) for name in columns.names]
         longest = max((len(html.unescape(text)) for text in ticks), default=0) * CHARACTER_WIDTH
-        deep = round(longest * (0.65 if angle == -40 else 0.85)) + 18
+        bottom = round(longest * (0.65 if angle == -40 else 0.85)) + 18
     size = 11 if width >= SLANTED else 10
-    across = {
+    xaxis = {
         **axis,
         "range": [-0.5, len(columns.names) - 0.5],
         "tickvals": list(range(len(columns.names))),
@@ -263,7 +263,7 @@ def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any
         "tickfont": {"size": size},
     }
     left = [html_escaped(name, LONGEST_TICK) for name in rows.names]
-    down = {
+    yaxis = {
         **axis,
         "range": [len(rows.names) - 0.5, -0.5],
         "tickvals": list(range(len(rows.names))),
@@ -274,7 +274,7 @@ def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any
     slanted = (
         max((len(html.unescape(text)) for text in ticks), default=0) * CHARACTER_WIDTH * 0.77 if angle == -40 else 0
     )
-    return (across, down), {"l": round(max(longest, slanted)) + 14, "b": deep}
+    return (xaxis, yaxis), {"l": round(max(longest, slanted)) + 14, "b": bottom}
 
 
 def _hatch(empty: Bools, size: tuple[float, float]) -> str | None:
@@ -288,10 +288,10 @@ def _hatch(empty: Bools, size: tuple[float, float]) -> str | None:
         f"M{column * width + 2:.1f} {row * height + 2:.1f}h{width - 4:.1f}v{height - 4:.1f}h{4 - width:.1f}z"
         for row, column in cells.tolist()
     )
-    drawn = (
+    svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {empty.shape[1] * width:.1f} '
         f'{empty.shape[0] * height:.1f}" preserveAspectRatio="none"><pattern id="h" width="{HATCH}" height="{HATCH}" '
         f'patternUnits="userSpaceOnUse"><path d="M-1 1l2-2M0 {HATCH}l{HATCH}-{HATCH}M{HATCH - 1} {HATCH + 1}l2-2" '
         f'stroke="#808080" stroke-opacity=".6"/></pattern><path d="{boxes}" fill="url(#h)"/></svg>'
     )
-    return "data:image/svg+xml;base64," + base64.b64encode(drawn.encode()).decode()
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()

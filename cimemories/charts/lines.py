@@ -40,11 +40,11 @@ class Line:
     note: Sequence[str] = ()
 
 
-def shade(place: int, of: int) -> str:
+def shade(index: int, of: int) -> str:
     """A blue for the place-th of so many lines that belong together, from light to dark."""
     if of < 2:
         return BLUES[-1]
-    where = place / (of - 1) * (len(BLUES) - 1)
+    where = index / (of - 1) * (len(BLUES) - 1)
     left = min(int(where), len(BLUES) - 2)
     return _between(BLUES[left], BLUES[left + 1], where - left)
 
@@ -67,7 +67,7 @@ def line_figure(
     longest = max((len(line.end) for line in lines), default=0)
     dotted = {"type": "line", "y0": 0, "y1": 1, "line": {"color": "rgba(128,128,128,.6)", "width": 1, "dash": "dot"}}
     at = {"xref": "x", "yref": "paper"}
-    words = {"showarrow": False, "xanchor": "right", "yanchor": "bottom", "font": {"size": 11}}
+    look = {"showarrow": False, "xanchor": "right", "yanchor": "bottom", "font": {"size": 11}}
     right = round(longest * (CHARACTER_WIDTH + 0.6)) + 14
     return go.Figure(
         data=[*(_band(line) for line in lines if line.low and line.high), *(_trace(line) for line in lines)],
@@ -88,7 +88,7 @@ def line_figure(
             },
             "annotations": [
                 *_ends(lines, top, height),
-                *([{**at, **words, "x": mark[0], "y": 0.01, "text": html_escaped(mark[1])}] if mark else []),
+                *([{**at, **look, "x": mark[0], "y": 0.01, "text": html_escaped(mark[1])}] if mark else []),
             ],
             "shapes": [{**at, **dotted, "x0": mark[0], "x1": mark[0]}] if mark else [],
         },
@@ -143,17 +143,15 @@ def _ends(lines: Sequence[Line], top: float, height: int) -> list[dict[str, Any]
         ((line, float(line.y[-1] or 0.0)) for line in lines if line.end and line.y), key=lambda pair: pair[1]
     )
     gap = top * END_GAP / room
-    places: list[float] = []
+    heights: list[float] = []
     for _, value in named:
-        places.append(max(value, places[-1] + gap) if places else value)
+        heights.append(max(value, heights[-1] + gap) if heights else value)
     ceiling = top
-    for i in reversed(range(len(places))):
-        places[i] = min(places[i], ceiling)
-        ceiling = places[i] - gap
+    for i in reversed(range(len(heights))):
+        heights[i] = min(heights[i], ceiling)
+        ceiling = heights[i] - gap
     look = {"x": 1, "xref": "paper", "showarrow": False, "xanchor": "left", "xshift": 6, "font": {"size": 12}}
-    return [
-        {**look, "y": place, "text": html_escaped(line.end)} for (line, _), place in zip(named, places, strict=True)
-    ]
+    return [{**look, "y": y, "text": html_escaped(line.end)} for (line, _), y in zip(named, heights, strict=True)]
 
 
 def _between(first: str, second: str, share: float) -> str:

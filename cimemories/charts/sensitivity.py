@@ -24,7 +24,7 @@ from cimemories.charts.theme import (
     none_for_nan,
     text_width,
 )
-from cimemories.compare.ranking import Measure, order_words, ranks, swaps, tau_words
+from cimemories.compare.ranking import Measure, order_text, ranks, swaps, tau_text
 from cimemories.compare.sensitivity import ByProfiles, Range, Study, Trial, changed_settings, ranges_frame
 from cimemories.flows.arrays import Bools, Floats
 from cimemories.text import count, html_escaped, percent, shortened
@@ -71,7 +71,7 @@ def order(study: Study, trial: Trial, names: Sequence[str], measure: Measure) ->
                 },
                 "name": name,
                 "hovertext": [
-                    f"<b>{name}</b>: {measure.words} {percent(value)}, "
+                    f"<b>{name}</b>: {measure.label} {percent(value)}, "
                     f"{'no place' if math.isnan(place) else f'place {place:.0f}'} at {x:.4g} %"
                     for x, value, place in zip(xs, trial.over[n].tolist(), places[n].tolist(), strict=True)
                 ],
@@ -101,9 +101,9 @@ def order(study: Study, trial: Trial, names: Sequence[str], measure: Measure) ->
         },
     )
     turns = swaps(trial.now, trial.over, trial.thresholds, study.base.threshold, measure)
-    title = order_words(turns, names, trial.thresholds, measure)
+    title = order_text(turns, names, trial.thresholds, measure)
     missing = int((~defined).sum())
-    subtitle = f"Rank by {measure.words}, best on top, at {len(xs)} thresholds{changed}"
+    subtitle = f"Rank by {measure.label}, best on top, at {len(xs)} thresholds{changed}"
     subtitle += f"; left out: {count(missing, 'run')} without the number" if missing else ""
     alt = f"{title}. {len(shown)} lines, one a run, over the threshold; {len(moving)} of them change their place."
     frame = pd.DataFrame(
@@ -130,7 +130,7 @@ def _one_run(study: Study, trial: Trial, name: str, measure: Measure, changed: s
         "y": none_for_nan(values),
         "mode": "lines",
         "line": {"color": RUN_COLOURS[0], "width": 2.5},
-        "hovertext": [f"{measure.words} {percent(v)} at {x:.4g} %" for x, v in zip(xs, values, strict=True)],
+        "hovertext": [f"{measure.label} {percent(v)} at {x:.4g} %" for x, v in zip(xs, values, strict=True)],
         "hoverinfo": "text",
         "showlegend": False,
     }
@@ -139,7 +139,7 @@ def _one_run(study: Study, trial: Trial, name: str, measure: Measure, changed: s
         layout={
             "annotations": annotations,
             "shapes": shapes,
-            "yaxis": {"tickformat": ".1%", "gridcolor": GRID, "zeroline": False, "title": {"text": measure.words}},
+            "yaxis": {"tickformat": ".1%", "gridcolor": GRID, "zeroline": False, "title": {"text": measure.label}},
             "xaxis": _threshold_axis(),
             "height": 260 + MARGIN["t"],
             "margin": {**MARGIN, "t": MARGIN["t"] + 12, "l": 76},
@@ -268,7 +268,7 @@ def _hover(item: Range, names: Sequence[str]) -> str:
         if value:
             parts.append(f"{100 * value:+.1f} points: {html_escaped(names[run], LONGEST_NAME)}, {html.escape(setting)}")
     if item.least_tau < 1:
-        parts.append(f"{tau_words(item.least_tau)}: {html.escape(item.tau_at)}")
+        parts.append(f"{tau_text(item.least_tau)}: {html.escape(item.tau_at)}")
     return "<br>".join(parts)
 
 
@@ -304,7 +304,7 @@ def profiles(subsets: ByProfiles, names: Sequence[str], measure: Measure, k: int
                 "marker": {"symbol": SYMBOLS[row % len(SYMBOLS)], "size": 8},
                 "name": name,
                 "hovertext": [
-                    f"<b>{name}</b>, {size} of {subsets.profiles} profiles<br>{measure.words} {percent(point.value)}, "
+                    f"<b>{name}</b>, {size} of {subsets.profiles} profiles<br>{measure.label} {percent(point.value)}, "
                     f"95 % of the subsets from {percent(point.low)} to {percent(point.high)}"
                     for size, point in zip(sizes, points, strict=True)
                 ],
@@ -321,7 +321,7 @@ def profiles(subsets: ByProfiles, names: Sequence[str], measure: Measure, k: int
                 "showgrid": False,
                 "zeroline": False,
             },
-            "yaxis": {"title": {"text": measure.words}, "tickformat": ".0%", "gridcolor": GRID, "zeroline": False},
+            "yaxis": {"title": {"text": measure.label}, "tickformat": ".0%", "gridcolor": GRID, "zeroline": False},
             "shapes": shapes,
             "annotations": annotations,
             "height": 340 + MARGIN["t"] + 100,

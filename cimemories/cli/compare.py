@@ -425,13 +425,13 @@ def _now(found: Study, names: Sequence[str], spoken: Sequence[FlowCoverage]) -> 
 
 
 def _order(found: Study, names: Sequence[str], measure: Measure) -> None:
-    from cimemories.compare.ranking import order_words, swaps
-    from cimemories.compare.sensitivity import measured
+    from cimemories.compare.ranking import order_text, swaps
+    from cimemories.compare.sensitivity import measure_values
 
-    over = measured(found.over(found.base, found.thresholds), measure)
+    over = measure_values(found.over(found.base, found.thresholds), measure)
     now = over[:, found.thresholds.index(found.base.threshold)]
     turns = swaps(now, over, found.thresholds, found.base.threshold, measure)
-    output.line(f"\n{order_words(turns, names, found.thresholds, measure, most=5)}.")
+    output.line(f"\n{order_text(turns, names, found.thresholds, measure, most=5)}.")
 
 
 def _ranges(moved: Sequence[Range], names: Sequence[str], measure: Measure) -> None:
@@ -521,8 +521,8 @@ def _json(
     """One object for scripts; nan becomes null."""
     from cimemories.charts.sensitivity import profiles
     from cimemories.compare.leaderboard import none_for_nan
-    from cimemories.compare.ranking import swap_words, swaps
-    from cimemories.compare.sensitivity import as_frame, measured, ranges_frame
+    from cimemories.compare.ranking import swap_text, swaps
+    from cimemories.compare.sensitivity import as_frame, measure_values, ranges_frame
 
     def rows(frame: object) -> list[dict[str, object]]:
         import pandas as pd
@@ -531,7 +531,7 @@ def _json(
         return [{str(k): none_for_nan(v) for k, v in row.items()} for row in frame.to_dict("records")]
 
     base = found.base
-    over = measured(found.over(base, found.thresholds), measure)
+    over = measure_values(found.over(base, found.thresholds), measure)
     now = over[:, found.thresholds.index(base.threshold)]
     turns = swaps(now, over, found.thresholds, base.threshold, measure)
     drawn = profiles(fewer, names, measure, 1)
@@ -554,7 +554,7 @@ def _json(
                 "ahead_now": names[turn.ahead],
                 "behind_now": names[turn.behind],
                 "thresholds": [list(span) for span in turn.spans],
-                "words": swap_words(turn, names, found.thresholds),
+                "words": swap_text(turn, names, found.thresholds),
             }
             for turn in turns
         ],
@@ -569,7 +569,7 @@ def _json(
             "threshold": tried.setting.threshold,
             "priors": dict(zip(found.votes.keys, tried.setting.priors, strict=True)),
             "kendall_tau": none_for_nan(tried.tau),
-            "words": tried.words,
+            "words": tried.order_change,
             "runs": rows(tried.frame),
         }
     return made

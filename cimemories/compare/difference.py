@@ -66,8 +66,10 @@ class Difference:
     def sentences(self, first: str, second: str) -> tuple[str, str]:
         """The differences in words, with what the two runs are called: of violation, of completeness."""
         return (
-            in_words(self.paired.violation, second, first, "leaks", f"violation@{self.paired.n}"),
-            in_words(self.paired.completeness, second, first, "conveys", "completeness", " of what is necessary"),
+            difference_text(self.paired.violation, second, first, "leaks", f"violation@{self.paired.n}"),
+            difference_text(
+                self.paired.completeness, second, first, "conveys", "completeness", " of what is necessary"
+            ),
         )
 
     def as_json(self) -> dict[str, object]:
@@ -100,8 +102,8 @@ class Difference:
             "warnings": list(self.warnings),
         }
 
-    def _side(self, interval: Interval, place: int) -> dict[str, object]:
-        sides = {"first": _plain(self.paired.first[place]), "second": _plain(self.paired.second[place])}
+    def _side(self, interval: Interval, position: int) -> dict[str, object]:
+        sides = {"first": _plain(self.paired.first[position]), "second": _plain(self.paired.second[position])}
         return sides | {"difference": interval.as_json(), "includes_0": _includes(interval)}
 
 
@@ -113,9 +115,9 @@ def difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule =
     if first.version == second.version:
         raise StoreError(f"{first.run.id} cannot be held against itself: choose another run.")
     key = ("difference", first.version, second.version, rule)
-    found = flows.cached(key, lambda: _difference(flows, first, second, rule))
+    result = flows.cached(key, lambda: _difference(flows, first, second, rule))
     # A name or status moves without any number moving.
-    return replace(found, first=first, second=second, warnings=comparison_warnings(flows.store, [first, second]))
+    return replace(result, first=first, second=second, warnings=comparison_warnings(flows.store, [first, second]))
 
 
 def paired_on_common(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Paired:
@@ -144,7 +146,7 @@ def _difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule)
     )
 
 
-def in_words(apart: Interval, who: str, whom: str, does: str, of: str, what: str = "") -> str:
+def difference_text(apart: Interval, who: str, whom: str, does: str, of: str, what: str = "") -> str:
     """A difference in percentage points as a sentence, which says whether the interval includes 0.
 
     'B leaks 4.1 points less than A [1.2, 7.0]; the interval does not include 0.' The bounds are of the size as it is
@@ -174,15 +176,17 @@ def _includes(apart: Interval) -> bool | None:
     return None if math.isnan(apart.value) else apart.has_zero
 
 
-def _named(flows: Flows, asked: Scope, changed: dict[str, Ints]) -> pd.DataFrame:
+def _named(flows: Flows, scope: Scope, changed: dict[str, Ints]) -> pd.DataFrame:
     """The changed flows with the words that a person reads."""
     frame = pd.DataFrame(changed)
     with flows.store.read() as connection:
-        users, statements = datasets.wording(connection, asked.run.dataset)
-        places = {row.id: row.context for row in datasets.contexts(connection, asked.run.dataset)}
-    data = flow_arrays(flows, asked)
-    told = zip(data.names.attribute.reshape(-1), data.names.key.reshape(-1), data.names.domain.reshape(-1), strict=True)
-    known = {int(a): (str(key), str(domain)) for a, key, domain in told}
+        users, statements = datasets.wording(connection, scope.run.dataset)
+        places = {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}
+    data = flow_arrays(flows, scope)
+    attributes = zip(
+        data.names.attribute.reshape(-1), data.names.key.reshape(-1), data.names.domain.reshape(-1), strict=True
+    )
+    known = {int(a): (str(key), str(domain)) for a, key, domain in attributes}
     most = np.maximum(frame["first_reveals"] / frame["first_draws"], frame["second_reveals"] / frame["second_draws"])
     frame = frame.assign(
         change=[NEWLY if new else STOPPED for new in frame["newly"]],
@@ -195,8 +199,8 @@ def _named(flows: Flows, asked: Scope, changed: dict[str, Ints]) -> pd.DataFrame
         most=most,
     )
     order = ["change", "most", "profile", "context", "attribute"]
-    found = frame.sort_values(order, ascending=[True, False, True, True, True], ignore_index=True)
-    return found[CHANGES]
+    ordered = frame.sort_values(order, ascending=[True, False, True, True, True], ignore_index=True)
+    return ordered[CHANGES]
 
 
 def _plain(value: object) -> object:

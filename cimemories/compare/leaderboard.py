@@ -44,8 +44,8 @@ from cimemories.text import UNDEFINED, count, markdown_escaped, percent
 #
 # The table of runs: one line a run with what it is, how far it is, and its numbers by its first judge.
 #
-# What rests on a run's messages is remembered under everything that can move it, so that a table of many runs is read
-# from memory, whatever it is drawn for.
+# What rests on a run's messages is cached under every version that can change it, so that a table of many runs is read
+# from memory, on whichever page.
 
 
 RULES = "check-rules"
@@ -81,9 +81,9 @@ def run_lines(flows: Flows, rows: Sequence[RunRow]) -> list[RunLine]:
     """A line for each of these runs, in their order."""
     with flows.store.read() as connection:
         named = {row.id: row for row in datasets.all_rows(connection)}
-        seats: dict[str, int] = {row.run: row.judges for row in connection.execute(_SEATS)}
+        judge_counts: dict[str, int] = {row.run: row.judges for row in connection.execute(_JUDGE_COUNTS)}
     labelled = {i: default_labelling(flows.store, i) for i in {row.dataset for row in rows}}
-    found = []
+    lines = []
     for row in rows:
         labels, data = labelled[row.dataset], named.get(row.dataset)
         version = (
@@ -91,18 +91,18 @@ def run_lines(flows: Flows, rows: Sequence[RunRow]) -> list[RunLine]:
             row.revision,
             row.judged,
             sum(row.judgements.values()),
-            seats.get(row.id, 0),
+            judge_counts.get(row.id, 0),
             (labels.id, labels.revision) if labels else None,
             data.revision if data else 0,
         )
-        judges = flows.cached(("table judges", row.id, seats.get(row.id, 0)), partial(_judges, flows, row))
+        judges = flows.cached(("table judges", row.id, judge_counts.get(row.id, 0)), partial(_judges, flows, row))
         numbers = flows.cached(("table", *version), partial(_numbers, flows, row))
         cost = flows.cached(("table cost", *version), partial(run_cost, flows.store, row.id))
-        found.append(
+        lines.append(
             RunLine(
                 run=row,
                 dataset=data.name if data else "",
-                memory=memory_words(row),
+                memory=memory_text(row),
                 mitigation=row.manifest.mitigation.kind,
                 judges=tuple(judge.name for judge in judges),
                 violation=numbers.violation,
@@ -111,13 +111,13 @@ def run_lines(flows: Flows, rows: Sequence[RunRow]) -> list[RunLine]:
                 cost=cost,
             )
         )
-    return found
+    return lines
 
 
-_SEATS = sa.select(run_judge.c.run, sa.func.count().label("judges")).group_by(run_judge.c.run)
+_JUDGE_COUNTS = sa.select(run_judge.c.run, sa.func.count().label("judges")).group_by(run_judge.c.run)
 
 
-def memory_words(row: RunRow) -> str:
+def memory_text(row: RunRow) -> str:
     """The memory of a run in few words: 'full', 'random-50, shuffled'."""
     order = row.manifest.memory.order
     return row.composition if order == "fixed" else f"{row.composition}, {order}"
@@ -131,9 +131,9 @@ def _judges(flows: Flows, row: RunRow) -> list[JudgeRow]:
 def _numbers(flows: Flows, row: RunRow) -> _Numbers:
     with flows.store.read() as connection:
         checks = task_checks(connection, row)
-    # What a model says of the task goes before the rules, which know the plainest cases only.
-    said = sorted((c for c in checks if c.checked), key=lambda c: c.checker.kind == RULES)
-    check = next(iter(said), None)
+    # A model's check of the task goes before that by rules, which know the plainest cases only.
+    checked = sorted((c for c in checks if c.checked), key=lambda c: c.checker.kind == RULES)
+    check = next(iter(checked), None)
     task = check.share if check else math.nan
     if not row.judged:
         return _Numbers(does_task=task)
@@ -151,7 +151,7 @@ def _numbers(flows: Flows, row: RunRow) -> _Numbers:
 class Line:
     """One run. n: samples that violation and the balanced score are read at, at most as many as the run has. spread:
     standard deviations over profiles (n - 1 below the line). published: the paper on this model; None for a simulated
-    run, and where its text says nothing of the model."""
+    run, and for models that the paper gives no number of."""
 
     numbers: Headline
     n: int
@@ -181,7 +181,7 @@ class Line:
 
     @property
     def warning(self) -> str:
-        """What is said of its coverage; empty where nothing has to be."""
+        """That its coverage is too low; empty where it is not."""
         return coverage_warning(self.numbers.judged, self.run.expected) or ""
 
     def stated(self, measure: PublishedMeasure) -> Figure | None:
@@ -192,7 +192,7 @@ class Line:
 
     def as_record(self) -> dict[str, object]:
         """One flat row for tables and files; shares 0 to 1, nan where undefined."""
-        told = {f"published_{m}": self.stated(m) for m in PublishedMeasure}
+        published = {f"published_{m}": self.stated(m) for m in PublishedMeasure}
         return {
             "run": self.run.id,
             "name": self.run.name,
@@ -217,12 +217,12 @@ class Line:
             "attributes": self.numbers.attributes,
             "judge": self.scope.judge_text,
             "labels": self.scope.labelling.id if self.scope.labelling else "",
-            "memory": memory_words(self.run),
+            "memory": memory_text(self.run),
             "prompt": self.run.prompt_level,
-            "mitigation": mitigation(self.run),
-            "thinking": thinking(self.run),
-            **{name: figure.value if figure else math.nan for name, figure in told.items()},
-            **{f"{name}_where": figure.where if figure else "" for name, figure in told.items()},
+            "mitigation": self.run.manifest.mitigation.kind,
+            "thinking": self.run.manifest.thinking,
+            **{name: figure.value if figure else math.nan for name, figure in published.items()},
+            **{f"{name}_where": figure.where if figure else "" for name, figure in published.items()},
             "warning": self.warning,
         }
 
@@ -240,8 +240,8 @@ class Leaderboard:
     @property
     def n(self) -> int | None:
         """At how many samples violation is read; None where that differs from run to run."""
-        found = {line.n for line in self.lines}
-        return found.pop() if len(found) == 1 else None
+        ns = {line.n for line in self.lines}
+        return min(ns) if len(ns) == 1 else None
 
     @property
     def violation_name(self) -> str:
@@ -283,8 +283,8 @@ def judged_runs(store: Store, dataset_id: int | None = None) -> list[RunRow]:
 
 
 def busiest_dataset(store: Store) -> int | None:
-    """The dataset to compare on where nobody says which: that of the most judged runs, the newest of these; None where
-    no run is judged."""
+    """The dataset to compare on by default: that of the most judged runs, the newest of these; None where no run is
+    judged."""
     rows = judged_runs(store)
     most = {row.dataset: sum(other.dataset == row.dataset for other in rows) for row in rows}
     return max(most, key=lambda i: (most[i], i), default=None)
@@ -295,36 +295,36 @@ def scopes_of(
 ) -> list[Scope]:
     """The scopes of these runs, each once; without any, of all judged runs of the dataset (None: of the busiest one).
 
-    judge: as for analysis.scopes.scope, of every run. Raises StoreError for runs of several datasets, or where there is
-    none, or one that is not there or has no such judge.
+    judge: as for flows.scope.resolve_scope, of every run. Raises StoreError for runs of several datasets, without any
+    run, and for one that is not there or has no such judge.
     """
     if not run_ids:
         chosen = dataset_id if dataset_id is not None else busiest_dataset(store)
         run_ids = [row.id for row in judged_runs(store, chosen)] if chosen is not None else []
     if not run_ids:
         raise StoreError("no run is judged yet, so there is nothing to compare. `cimemories runs` lists what is there.")
-    found = [resolve_scope(store, run_id, judge_id=judge) for run_id in dict.fromkeys(run_ids)]
-    same_dataset(found)
-    return found
+    scopes = [resolve_scope(store, run_id, judge_id=judge) for run_id in dict.fromkeys(run_ids)]
+    same_dataset(scopes)
+    return scopes
 
 
 def scopes_of_rows(store: Store, rows: Sequence[RunRow], judge: str | None = None) -> list[Scope]:
-    """The same of runs of one dataset that have just been read, without reading for each what they have in common."""
+    """The scopes of runs of one dataset whose rows are at hand: what they have in common is read once."""
     if not rows or judge not in (None, Combine.ONE):
         return [resolve_scope(store, row.id, judge_id=judge) for row in rows]
-    first, found = resolve_scope(store, rows[0].id), []
+    first, scopes = resolve_scope(store, rows[0].id), []
     with store.read() as connection:
         for row in rows:
             judges = messages_first(judgements.of_run(connection, row.id))
             if judges:
                 audited = audits.version(connection, row.id)
-                found.append(replace(first, run=row, judge=judges[0], audits=audited))
-    return found
+                scopes.append(replace(first, run=row, judge=judges[0], audits=audited))
+    return scopes
 
 
 def same_dataset(scopes: Sequence[Scope]) -> None:
-    """Raise StoreError unless all are of one dataset: other profiles make other numbers, whatever the model."""
-    named = dict.fromkeys((asked.run.dataset, asked.dataset_name) for asked in scopes)
+    """Raises StoreError unless all are of one dataset: other profiles make other numbers, whatever the model."""
+    named = dict.fromkeys((scope.run.dataset, scope.dataset_name) for scope in scopes)
     if len(named) > 1:
         names = ", ".join(f"'{name}'" for _, name in named)
         raise StoreError(f"the runs are of {len(named)} datasets ({names}). Compare runs of one dataset.")
@@ -345,93 +345,83 @@ def leaderboard(
     if n is not None and n < 1:
         raise ValueError(f"n must be at least 1, this is {n}")
     same_dataset(scopes)
-    lines = [line(flows, asked, rule, n, warned=warned) for asked in scopes]
+    lines = [line(flows, scope, rule, n, warned=warned) for scope in scopes]
     ranked = sorted(lines, key=lambda item: -math.inf if math.isnan(item.balanced.value) else item.balanced.value)
     widest = max(lines, key=lambda item: item.numbers.flows, default=None)
     return Leaderboard(
         lines=tuple(reversed(ranked)),
         constants=baselines(flow_arrays(flows, widest.scope, rule)) if widest else (),
-        warnings=(*covered_alike(lines), *comparison_warnings(flows.store, scopes)) if len(scopes) > 1 else (),
+        warnings=(*coverage_warnings(lines), *comparison_warnings(flows.store, scopes)) if len(scopes) > 1 else (),
         rule=rule,
     )
 
 
-def covered_alike(lines: Sequence[Line]) -> tuple[str, ...]:
-    """What keeps the lines from being of the same people in the same contexts, in words; empty where nothing does.
-    A difference of two runs is read on what they have in common; a table shows each run as it is."""
+def coverage_warnings(lines: Sequence[Line]) -> tuple[str, ...]:
+    """That the lines are not of the same profiles and contexts, as one warning; empty where they are. A difference of
+    two runs is read on what they have in common; a table shows each run as it is."""
     by_size: dict[tuple[int, int], list[str]] = {}
     for item in lines:
         by_size.setdefault((item.numbers.profiles, item.numbers.retained), []).append(item.run.id)
     if len(by_size) < 2:
         return ()
-    said = "; ".join(
+    sizes = "; ".join(
         f"{count(people, 'profile')}, {places:,} retained contexts ({', '.join(whose)})"
         for (people, places), whose in by_size.items()
     )
-    return (f"the runs do not cover the same profiles and contexts: {said}",)
+    return (f"the runs do not cover the same profiles and contexts: {sizes}",)
 
 
 def line(
     flows: Flows,
-    asked: Scope,
+    scope: Scope,
     rule: IdentifierRule = IdentifierRule.EXACT,
     n: int | None = None,
     *,
     warned: bool = True,
 ) -> Line:
     """One run's line; see leaderboard."""
-    at = min(n or asked.run.samples, asked.run.samples)
-    found = flows.cached(("line", asked.version, rule, at), lambda: _line(flows, asked, rule, at))
-    # A name or status moves without any number moving.
-    numbers = headline(flows, asked, rule) if warned else replace(found.numbers, scope=asked, warnings=())
-    return replace(found, numbers=numbers)
+    at = min(n or scope.run.samples, scope.run.samples)
+    result = flows.cached(("line", scope.version, rule, at), lambda: _line(flows, scope, rule, at))
+    # Its name or status may have changed since, which changes no number and so no version.
+    numbers = headline(flows, scope, rule) if warned else replace(result.numbers, scope=scope, warnings=())
+    return replace(result, numbers=numbers)
 
 
-def _line(flows: Flows, asked: Scope, rule: IdentifierRule, at: int) -> Line:
-    numbers = headline(flows, asked, rule)
-    found = intervals(flows, asked, rule, ns=(at,))
+def _line(flows: Flows, scope: Scope, rule: IdentifierRule, at: int) -> Line:
+    numbers = headline(flows, scope, rule)
+    bounds = intervals(flows, scope, rule, ns=(at,))
     return Line(
         numbers=numbers,
         n=at,
-        violation=found.violation[at],
-        completeness=found.completeness,
-        balanced=found.balanced,
+        violation=bounds.violation[at],
+        completeness=bounds.completeness,
+        balanced=bounds.balanced,
         violation_spread=_deviation([person.violation[at] for person in numbers.per_profile]),
         completeness_spread=_deviation([person.completeness for person in numbers.per_profile]),
-        published=None if asked.run.simulated else load_published().model(asked.run.model),
+        published=None if scope.run.simulated else load_published().model(scope.run.model),
     )
 
 
 def names(lines: Sequence[Line]) -> dict[str, str]:
-    """What to call each run, by its id: its model; where several are of one model, also in what they differ; and its id
+    """A name for each run, by its id: its model; where several are of one model, also in what they differ; and its id
     where even that is the same."""
-    found = {item.run.id: item.run.model for item in lines}
+    called = {item.run.id: item.run.model for item in lines}
     kinds: list[Callable[[RunRow], str]] = [
         lambda run: run.prompt_level,
-        memory_words,
-        mitigation,
-        lambda run: f"thinking {thinking(run)}",
+        memory_text,
+        lambda run: run.manifest.mitigation.kind,
+        lambda run: f"thinking {run.manifest.thinking}",
         lambda run: f"{run.samples} samples",
     ]
-    for told in kinds:
-        found = {
-            item.run.id: f"{found[item.run.id]}, {told(item.run)}"
-            if len({told(other.run) for other in lines if found[other.run.id] == found[item.run.id]}) > 1
-            else found[item.run.id]
+    for describe in kinds:
+        called = {
+            item.run.id: f"{called[item.run.id]}, {describe(item.run)}"
+            if len({describe(other.run) for other in lines if called[other.run.id] == called[item.run.id]}) > 1
+            else called[item.run.id]
             for item in lines
         }
-    often = Counter(found.values())
-    return {run_id: name if often[name] == 1 else f"{name} ({run_id})" for run_id, name in found.items()}
-
-
-def thinking(run: RunRow) -> str:
-    """How much the model was asked to think: on, off, low, medium, high, or default, where nothing was sent."""
-    return run.manifest.thinking
-
-
-def mitigation(run: RunRow) -> str:
-    """What stood between memory and message: none, gate, rewrite."""
-    return run.manifest.mitigation.kind
+    counts = Counter(called.values())
+    return {run_id: name if counts[name] == 1 else f"{name} ({run_id})" for run_id, name in called.items()}
 
 
 def none_for_nan(value: object) -> object:
@@ -446,7 +436,7 @@ def _deviation(values: Sequence[float]) -> float:
 
 # ---- leaderboard text
 #
-# The leaderboard as words: cells for people, and whole tables in Markdown and LaTeX for papers.
+# The leaderboard as text: cells to read, and whole tables in Markdown and LaTeX for papers.
 
 
 SPREAD = "± is the standard deviation over profiles, brackets are 95 % intervals (profiles drawn, then what they hold)."
@@ -454,7 +444,7 @@ SPREAD = "± is the standard deviation over profiles, brackets are 95 % interval
 
 @dataclass(frozen=True)
 class Row:
-    """One row in words. kind: 'run', 'baseline' or 'published'; cells: as many as `header` has."""
+    """One row as text. kind: 'run', 'baseline' or 'published'; cells: as many as `header_row` has."""
 
     kind: str
     cells: tuple[str, ...]
@@ -481,30 +471,30 @@ def header_row(board: Leaderboard) -> tuple[str, ...]:
 
 def leaderboard_rows(board: Leaderboard) -> list[Row]:
     """Every run with the paper's figures of the same model below it, then the constant strategies."""
-    found: list[Row] = []
-    called = names(board.lines)
+    rows: list[Row] = []
+    run_names = names(board.lines)
     for line in board.lines:
-        found.append(_run(line, called[line.run.id]))
+        rows.append(_run(line, run_names[line.run.id]))
         if (stated := _published(line)) is not None:
-            found.append(stated)
-    return found + [_constant(item) for item in board.constants]
+            rows.append(stated)
+    return rows + [_constant(item) for item in board.constants]
 
 
 def leaderboard_notes(board: Leaderboard) -> list[str]:
     """What has to stand under the table."""
     users = {line.completeness.users for line in board.lines}
-    found = [SPREAD]
+    notes = [SPREAD]
     if any(0 < number < 5 for number in users):
-        found.append("With fewer than 5 profiles an interval describes attributes, not users.")
+        notes.append("With fewer than 5 profiles an interval describes attributes, not users.")
     if board.n is None:
-        found.append("N is the number of samples of each run.")
+        notes.append("N is the number of samples of each run.")
     if any(line.published for line in board.lines):
         paper = load_published().paper
-        found.append(f"Published: stated in the text of the paper ({paper.link}), on {paper.setting}.")
-    found += [f"{text[:1].upper()}{text[1:]}." for text in board.warnings]
+        notes.append(f"Published: stated in the text of the paper ({paper.link}), on {paper.setting}.")
+    notes += [f"{text[:1].upper()}{text[1:]}." for text in board.warnings]
     if board.simulated:
-        found.append("Simulated rows show how the tool works and say nothing about any real model.")
-    return found
+        notes.append("Simulated rows show how the tool works and say nothing about any real model.")
+    return notes
 
 
 def leaderboard_markdown(board: Leaderboard) -> str:
@@ -520,14 +510,14 @@ def leaderboard_latex(board: Leaderboard) -> str:
     frame = pd.DataFrame([row.cells for row in leaderboard_rows(board)], columns=list(header_row(board)))
     plain = frame.map(lambda cell: " ".join(str(cell).split()))
     table = plain.to_latex(index=False, escape=True, column_format="lrrrrrrlllll")
-    said = pd.Series(leaderboard_notes(board)).to_frame().to_latex(index=False, header=False, escape=True).splitlines()
-    kept = [line.removesuffix(r"\\").strip() for line in said if line.endswith(r"\\")]
+    notes = pd.Series(leaderboard_notes(board)).to_frame().to_latex(index=False, header=False, escape=True).splitlines()
+    kept = [line.removesuffix(r"\\").strip() for line in notes if line.endswith(r"\\")]
     return f"{_in_math(table)}\n" + "".join(f"% {_in_math(line)}\n" for line in kept)
 
 
 def leaderboard_takeaway(board: Leaderboard) -> str:
     """What the table says, in one sentence, computed from it."""
-    called = names(board.lines)
+    run_names = names(board.lines)
     defined = [line for line in board.lines if not math.isnan(line.balanced.value)]
     if not defined:
         return "No run has both a violation and a completeness yet."
@@ -536,17 +526,18 @@ def leaderboard_takeaway(board: Leaderboard) -> str:
     name, best = board.violation_name, ranked[0]
     if len(ranked) == 1:
         complete = percent(best.completeness.value)
-        return f"{called[best.run.id]}: {name} {percent(best.violation.value)}, completeness {complete}."
+        return f"{run_names[best.run.id]}: {name} {percent(best.violation.value)}, completeness {complete}."
     low = min(ranked, key=lambda line: line.violation.value)
     high = max(ranked, key=lambda line: line.violation.value)
     if percent(low.violation.value) == percent(high.violation.value):
-        said = f"{name} is {percent(low.violation.value)} in all {len(ranked)} runs"
+        text = f"{name} is {percent(low.violation.value)} in all {len(ranked)} runs"
         if percent(ranked[-1].balanced.value) == percent(best.balanced.value):
-            return f"{said}, the balanced score {percent(best.balanced.value)}."
-        return f"{said}; {called[best.run.id]} has the best balanced score, {percent(best.balanced.value)}."
+            return f"{text}, the balanced score {percent(best.balanced.value)}."
+        return f"{text}; {run_names[best.run.id]} has the best balanced score, {percent(best.balanced.value)}."
     return (
-        f"{name} runs from {percent(low.violation.value)} ({called[low.run.id]}) to {percent(high.violation.value)} "
-        f"({called[high.run.id]}); {called[best.run.id]} has the best balanced score, {percent(best.balanced.value)}."
+        f"{name} runs from {percent(low.violation.value)} ({run_names[low.run.id]}) to {percent(high.violation.value)} "
+        f"({run_names[high.run.id]}); {run_names[best.run.id]} has the best balanced score, "
+        f"{percent(best.balanced.value)}."
     )
 
 

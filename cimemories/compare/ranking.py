@@ -1,4 +1,4 @@
-"""The order of models by a number, how much of it another choice keeps, and who changes places, in words."""
+"""The order of runs by a number: the Pareto front, ranks, Kendall's tau between two orders, and who changes places."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ import numpy as np
 from cimemories.flows.arrays import Bools, Floats
 from cimemories.text import exact_percent, listed
 
-Point = tuple[float, float]
 
-
-def front(points: Sequence[Point]) -> list[bool]:
+def front(points: Sequence[tuple[float, float]]) -> list[bool]:
     """Which (violation, completeness) points are on the Pareto front: no other has at most its violation and at least
     its completeness, and is better in one of them. Equal points are on it together; one with nan never is."""
     return [
@@ -29,20 +27,20 @@ DECIMALS = 12  # two numbers that agree to so many places are a tie, however the
 
 
 class Measure(StrEnum):
-    """What models are put in order by."""
+    """What runs are ordered by."""
 
     BALANCED = "balanced"
     VIOLATION = "violation"
     COMPLETENESS = "completeness"
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         return {"balanced": "balanced score", "violation": "violation", "completeness": "completeness"}[self]
 
     @property
     def named(self) -> str:
         """As it stands in a sentence: 'the balanced score', 'violation'."""
-        return f"the {self.words}" if self == Measure.BALANCED else self.words
+        return f"the {self.label}" if self == Measure.BALANCED else self.label
 
     @property
     def less_is_better(self) -> bool:
@@ -55,13 +53,13 @@ def ranks(values: Floats, measure: Measure) -> Floats:
     from scipy.stats import rankdata  # takes a second to import
 
     good = np.round(values if measure.less_is_better else -values, DECIMALS)
-    found = rankdata(np.where(np.isnan(good), np.inf, good), method="min", axis=0)
-    return np.where(np.isnan(values), np.nan, found)
+    places = rankdata(np.where(np.isnan(good), np.inf, good), method="min", axis=0)
+    return np.where(np.isnan(values), np.nan, places)
 
 
 def tau(first: Floats, second: Floats) -> float:
-    """Kendall's tau-b of two sets of ranks [runs], over the runs that have both; nan with fewer than two of them, or
-    where all are tied."""
+    """Kendall's tau-b (M. G. Kendall, Biometrika 33, 1945: with ties) of two sets of ranks [runs], over the runs that
+    have both; nan with fewer than two of them, or where all are tied on one side."""
     from scipy.stats import kendalltau  # takes a second to import
 
     both = ~np.isnan(first) & ~np.isnan(second)
@@ -100,61 +98,62 @@ def swaps(now: Floats, over: Floats, thresholds: Sequence[float], at: float, mea
     """
     sign = -1.0 if measure.less_is_better else 1.0
     before, after = np.round(sign * now, DECIMALS), np.round(sign * over, DECIMALS)
-    found = []
+    result = []
     for ahead in range(len(now)):
         for behind in range(len(now)):
             if before[ahead] > before[behind]:
                 spans = _spans(after[behind] > after[ahead], thresholds)
                 if spans:
                     near = min(max(low - at, at - high, 0.0) for low, high in spans)
-                    found.append(Swap(ahead, behind, spans, near))
-    return sorted(found, key=lambda swap: swap.near)
+                    result.append(Swap(ahead, behind, spans, near))
+    return sorted(result, key=lambda swap: swap.near)
 
 
 def _spans(mask: Bools, thresholds: Sequence[float]) -> tuple[tuple[float, float], ...]:
     """Stretches of neighbouring thresholds where the mask holds."""
+    # 1 where a stretch begins, -1 one past its end.
     edges = np.diff(np.concatenate([[0], mask.astype(np.int8), [0]]))
     starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) - 1
     return tuple((thresholds[a], thresholds[b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True))
 
 
-def swap_words(swap: Swap, names: Sequence[str], thresholds: Sequence[float]) -> str:
+def swap_text(swap: Swap, names: Sequence[str], thresholds: Sequence[float]) -> str:
     """'Qwen and Llama change places below a threshold of 80 %'."""
-    said = [_span_words(low, high, thresholds) for low, high in swap.spans]
-    return f"{names[swap.ahead]} and {names[swap.behind]} change places {listed(said)}"
+    spans = [_span_text(low, high, thresholds) for low, high in swap.spans]
+    return f"{names[swap.ahead]} and {names[swap.behind]} change places {listed(spans)}"
 
 
-def _span_words(low: float, high: float, thresholds: Sequence[float]) -> str:
+def _span_text(low: float, high: float, thresholds: Sequence[float]) -> str:
     """Where a stretch lies among all thresholds. Below and above name the first threshold that is not in it."""
     first, last = low == thresholds[0], high == thresholds[-1]
-    place = list(thresholds)
+    ascending = list(thresholds)
     if first and last:
         return "at every threshold"
     if first:
-        return f"below a threshold of {exact_percent(place[place.index(high) + 1])}"
+        return f"below a threshold of {exact_percent(ascending[ascending.index(high) + 1])}"
     if last:
-        return f"above a threshold of {exact_percent(place[place.index(low) - 1])}"
+        return f"above a threshold of {exact_percent(ascending[ascending.index(low) - 1])}"
     if low == high:
         return f"at a threshold of {exact_percent(low)}"
     return f"between thresholds of {exact_percent(low)} and {exact_percent(high)}"
 
 
-def order_words(
-    found: Sequence[Swap], names: Sequence[str], thresholds: Sequence[float], measure: Measure, *, most: int = 1
+def order_text(
+    turns: Sequence[Swap], names: Sequence[str], thresholds: Sequence[float], measure: Measure, *, most: int = 1
 ) -> str:
     """What becomes of the order over all thresholds, as one sentence without its full stop. The nearest `most` pairs
     are named."""
     span = f"from {exact_percent(thresholds[0])} to {exact_percent(thresholds[-1])}"
     if len(names) < 2:
-        return f"One run alone has no order; its {measure.words} is drawn for every threshold {span}"
-    if not found:
-        return f"The order of {len(names)} runs by {measure.words} is the same at every threshold {span}"
-    said = [swap_words(swap, names, thresholds) for swap in found[:most]]
-    more = len(found) - len(said)
-    return "; ".join(said) + (f"; {more} more {'pairs' if more > 1 else 'pair'} do so" if more else "")
+        return f"One run alone has no order; its {measure.label} is drawn for every threshold {span}"
+    if not turns:
+        return f"The order of {len(names)} runs by {measure.label} is the same at every threshold {span}"
+    parts = [swap_text(swap, names, thresholds) for swap in turns[:most]]
+    more = len(turns) - len(parts)
+    return "; ".join(parts) + (f"; {more} more {'pairs' if more > 1 else 'pair'} do so" if more else "")
 
 
-def tau_words(value: float) -> str:
+def tau_text(value: float) -> str:
     """'order unchanged (Kendall's tau 1)', 'Kendall's tau 0.71', or that there is no order to compare."""
     if math.isnan(value):
         return "no order to compare"

@@ -52,16 +52,16 @@ def levels(votes: Shares, priors: Sequence[float], thresholds: Sequence[float]) 
         raise ValueError("the thresholds must ascend, lie above 0.5 and not above 1")
     if not abs(weights.sum() - 1.0) <= 1e-6 or (weights < 0).any():
         raise ValueError("the priors of the personas must not be below 0 and must add up to 1")
-    asked = np.flatnonzero(weights > 0)
+    personas = np.flatnonzero(weights > 0)
     mixed = np.zeros(votes.shares.shape[1:])
-    for persona in asked:
+    for persona in personas:
         mixed += weights[persona] * votes.shares[persona]
     # The tolerance is that of consensus, so that both draw the line at the same place.
     reached = np.searchsorted(at - 1e-12, mixed.reshape(-1), side="right").reshape(mixed.shape).astype(np.int16)
     if at[-1] == EXACTLY:
-        agreed = votes.whole[asked].all(axis=0)
+        agreed = votes.whole[personas].all(axis=0)
         reached = np.where(agreed, len(at), np.minimum(reached, len(at) - 1)).astype(np.int16)
-    reached[~votes.voted[asked].all(axis=0)] = 0
+    reached[~votes.voted[personas].all(axis=0)] = 0
     return reached[:, 0], reached[:, 1]
 
 
@@ -80,9 +80,9 @@ class Numbers:
     necessary: Ints
     retained: Ints
 
-    def at(self, place: int) -> Numbers:
+    def at(self, index: int) -> Numbers:
         """The same at one threshold, still with an axis for it."""
-        one = slice(place, place + 1)
+        one = slice(index, index + 1)
         return Numbers(
             self.violation[:, one],
             self.completeness[:, one],

@@ -1,9 +1,9 @@
 """How headline numbers and the order of models move with the choices behind them.
 
 A study holds what several runs of one dataset need to be labelled anew: their counts, and the votes and decisions that
-all of them share. A setting says what turns votes into labels; `Study.over` gives the numbers of every run at many
-thresholds in a few milliseconds, so that they can be reckoned while a slider moves. By the current settings they are
-those of `headline`.
+all of them share. A setting turns votes into labels; `Study.over` gives the numbers of every run at many thresholds in
+a few milliseconds (relabel.py), so that they follow a slider as it moves. By the current settings they are those of
+`headline`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from cimemories.compare.leaderboard import same_dataset
-from cimemories.compare.ranking import Measure, ranks, tau, tau_words, turned
+from cimemories.compare.ranking import Measure, ranks, tau, tau_text, turned
 from cimemories.compare.relabel import Numbers, Shares, levels, mean_over, numbers, shares_of
 from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, flow_arrays
@@ -46,7 +46,8 @@ class Setting:
     identifiers: IdentifierRule = IdentifierRule.EXACT
 
     def without(self, persona: int) -> Setting | None:
-        """The same without one persona, the others' priors scaled up to 1; None where nobody else would be asked."""
+        """The same without one persona, the others' priors scaled up to 1; None where no other
+        has any."""
         rest = 1.0 - self.priors[persona]
         if rest <= 1e-9:
             return None
@@ -65,17 +66,17 @@ class Votes:
     decided: Ints
 
     def levels(self, setting: Setting, thresholds: Sequence[float]) -> tuple[Ints, Ints]:
-        """Levels (analysis.relabel) of effective labels: [pairs + 1], necessary and inappropriate; the last is 0 and
-        stands for every pair that nobody labelled. A decision holds at every threshold."""
-        found = []
-        for code, reached in zip(
-            (NECESSARY, INAPPROPRIATE), levels(self.shares, setting.priors, thresholds), strict=True
-        ):
+        """Levels (relabel.py) of effective labels: [pairs + 1], necessary and inappropriate; the last is 0 and stands
+        for every pair that nobody labelled. A decision holds at every threshold."""
+
+        def effective(code: int, by_votes: Ints) -> Ints:
             if setting.labels == Labels.DECISIONS:
-                said = np.where(self.decided == code, len(thresholds), 0).astype(np.int16)
-                reached = np.where(self.decided == UNLABELLED, reached, said)
-            found.append(np.append(reached, np.int16(0)))
-        return found[0], found[1]
+                by_decision = np.where(self.decided == code, len(thresholds), 0).astype(np.int16)
+                by_votes = np.where(self.decided == UNLABELLED, by_votes, by_decision)
+            return np.append(by_votes, np.int16(0))
+
+        necessary, inappropriate = levels(self.shares, setting.priors, thresholds)
+        return effective(NECESSARY, necessary), effective(INAPPROPRIATE, inappropriate)
 
 
 @dataclass(frozen=True)
@@ -105,52 +106,38 @@ class Study:
 
     @property
     def thresholds(self) -> tuple[float, ...]:
-        """Those that are looked at: every whole percent, and the one that holds now."""
+        """Those of every figure: each whole percent above 50, and the current one."""
         return tuple(sorted({*GRID, self.base.threshold}))
 
     def over(self, setting: Setting, thresholds: Sequence[float]) -> tuple[Numbers, ...]:
         """Numbers of each run at these thresholds (ascending), whatever the threshold of the setting."""
         necessary, inappropriate = self.votes.levels(setting, thresholds)
+        # Runs on the same pairs share one array of rows (_rows), so their cells are looked up once.
         cells: dict[int, tuple[Ints, Ints]] = {}
-        found = []
+        result = []
         for subject in self.subjects:
             at = id(subject.rows)
             if at not in cells:
                 cells[at] = necessary[subject.rows], inappropriate[subject.rows]
             counted = subject.counted[setting.identifiers]
-            found.append(
+            result.append(
                 numbers(subject.reveals, subject.draws, counted, *cells[at], steps=len(thresholds), n=subject.n)
             )
-        return tuple(found)
+        return tuple(result)
 
     def at(self, setting: Setting) -> tuple[Numbers, ...]:
         """Numbers of each run by this setting: one threshold."""
         return self.over(setting, (setting.threshold,))
 
-    def alone(self, places: Sequence[int]) -> Study:
+    def subset(self, positions: Sequence[int]) -> Study:
         """The same of some of the runs."""
-        return replace(self, subjects=tuple(self.subjects[i] for i in places))
+        return replace(self, subjects=tuple(self.subjects[i] for i in positions))
 
 
-def measured(found: Sequence[Numbers], measure: Measure) -> Floats:
+def measure_values(numbers_of_runs: Sequence[Numbers], measure: Measure) -> Floats:
     """One number of each run at each threshold: [runs, T]."""
-    return np.stack([of(item, measure) for item in found])
-
-
-def of(item: Numbers, measure: Measure) -> Floats:
-    """The number of one run at each threshold: [T]."""
-    match measure:
-        case Measure.VIOLATION:
-            return item.mean_violation
-        case Measure.COMPLETENESS:
-            return item.mean_completeness
-        case Measure.BALANCED:
-            return item.balanced
-
-
-def tau_of(now: Floats, then: Floats, measure: Measure) -> float:
-    """Kendall's tau of the order by `then` with that by `now`: [runs] each."""
-    return tau(ranks(now, measure), ranks(then, measure))
+    name = "balanced" if measure == Measure.BALANCED else f"mean_{measure}"
+    return np.stack([getattr(item, name) for item in numbers_of_runs])
 
 
 def study(
@@ -177,80 +164,82 @@ def study(
     votes = flows.cached(key, lambda: Votes(labelling, keys, shares_of(pairs.counts.votes), pairs.decided_labels))
     applied = first.rule or rule_of(flows.store, labelling)
     base = Setting(applied.threshold, applied.priors, first.labels, rule)
-    return Study(tuple(subject(flows, asked, pairs.counts, n) for asked in scopes), pairs.counts, votes, base, applied)
+    return Study(tuple(subject(flows, scope, pairs.counts, n) for scope in scopes), pairs.counts, votes, base, applied)
 
 
 def _shared_labelling(scopes: Sequence[Scope]) -> str:
-    found = sorted({asked.labelling.id if asked.labelling else "" for asked in scopes})
-    if len(found) > 1 or not found[0]:
-        named = ", ".join(filter(None, found)) or "none yet"
+    labellings = sorted({scope.labelling.id if scope.labelling else "" for scope in scopes})
+    if len(labellings) > 1 or not labellings[0]:
+        named = ", ".join(filter(None, labellings)) or "none yet"
         raise StoreError(
-            f"what a rule does to numbers takes one labelling for all runs; theirs: {named}. "
+            f"sensitivity needs one labelling for all runs; theirs: {named}. "
             "Label the dataset, or choose one labelling."
         )
-    return found[0]
+    return labellings[0]
 
 
-def subject(flows: Flows, asked: Scope, counts: VoteCounts, n: int | None = None) -> Subject:
+def subject(flows: Flows, scope: Scope, counts: VoteCounts, n: int | None = None) -> Subject:
     """One run, its counts cut with every label that it can have, so that cells which were never planned stay empty.
 
     counts: the votes of its labelling, with a row for each pair that was only decided (whatif.labelled_pairs).
-    Remembered as long as nothing behind it moves.
+    Cached until something that it rests on changes.
     """
-    whole = replace(asked, labels=Labels.DECISIONS, rule=None)
+    whole = replace(scope, labels=Labels.DECISIONS, rule=None)
 
-    def made() -> Subject:
+    def compute() -> Subject:
         by_rule = {rule: flow_arrays(flows, whole, rule) for rule in IdentifierRule}
         data = by_rule[IdentifierRule.EXACT]
         return Subject(
-            scope=asked,
+            scope=scope,
             reveals=data.reveals,
             draws=data.draws,
             counted={rule: item.counted for rule, item in by_rule.items()},
             rows=_rows(flows, whole, counts, data),
             profiles=data.profiles,
-            n=min(n or asked.run.samples, asked.run.samples),
+            n=min(n or scope.run.samples, scope.run.samples),
         )
 
-    return replace(flows.cached(("sensitivity subject", whole.version, counts.revision, n), made), scope=asked)
+    return replace(flows.cached(("sensitivity subject", whole.version, counts.revision, n), compute), scope=scope)
 
 
 def _rows(flows: Flows, whole: Scope, counts: VoteCounts, data: FlowArrays) -> Ints:
     """The pair of each cell that has a label; runs on the same pairs share one array."""
     labelled = data.labels != UNLABELLED
-    said = (counts.labelling_id, counts.revision, whole.dataset_revision)
-    key = ("sensitivity rows", *said, data.profiles, data.contexts, hash(np.packbits(labelled).tobytes()))
+    version = (counts.labelling_id, counts.revision, whole.dataset_revision)
+    key = ("sensitivity rows", *version, data.profiles, data.contexts, hash(np.packbits(labelled).tobytes()))
     return flows.cached(key, lambda: pair_rows(counts, data, labelled))
 
 
 def pair_rows(counts: VoteCounts, data: FlowArrays, labelled: Bools) -> Ints:
     """Where each labelled cell stands among the pairs: [profile, attribute, context], len(pairs) where it is not
     labelled. labelled: of that shape."""
+    # Attribute and context as one number, ascending in the pairs as in their tables, so that one binary search finds
+    # the pairs of all cells.
     contexts = np.array(data.contexts, np.int64)
     width = int(max(counts.contexts.max(initial=0), contexts.max(initial=0))) + 1
-    numbers_ = counts.attributes * width + counts.contexts
-    wanted = data.names.attribute.astype(np.int64)[:, :, None] * width + contexts
-    rows = np.full(wanted.shape, len(numbers_), np.int64)
-    if len(numbers_):
-        found = np.minimum(np.searchsorted(numbers_, wanted), len(numbers_) - 1)
-        there = labelled & (numbers_[found] == wanted)
-        rows[there] = found[there]
+    pair_numbers = counts.attributes * width + counts.contexts
+    cell_numbers = data.names.attribute.astype(np.int64)[:, :, None] * width + contexts
+    rows = np.full(cell_numbers.shape, len(pair_numbers), np.int64)
+    if len(pair_numbers):
+        positions = np.minimum(np.searchsorted(pair_numbers, cell_numbers), len(pair_numbers) - 1)
+        there = labelled & (pair_numbers[positions] == cell_numbers)
+        rows[there] = positions[there]
     rows.flags.writeable = False
     return rows
 
 
 # ---- choices
 #
-# What each choice behind the numbers does, taken one at a time from the current settings.
+# What each choice behind the numbers does, taken one at a time from the current settings. With the balanced score:
 #
-# choice setting run change of the balanced score tau persona left out without the pragmatic run-3f9a -2.1 points 0.71
+#     one persona left out    without the pragmatic    run-3f9a    -2.1 points    tau 0.71
 
 
 NOW = "now"
 
 
 class Choice(StrEnum):
-    """What is chosen by whoever reports a number."""
+    """A choice behind a reported number."""
 
     THRESHOLD = "consensus threshold"
     PRIORS = "priors of the personas"
@@ -292,75 +281,73 @@ class Range:
         return self.high - self.low
 
 
-def variants(found: Study) -> Iterator[Tried]:
-    """Every setting of every choice that the votes and decisions allow, but the current one; of thresholds, each of the
-    grid. Priors: equal ones, and each persona alone. No judge is among them: that takes other counts."""
-    base = found.base
-    over = found.over(base, found.thresholds)
-    for place, threshold in enumerate(found.thresholds):
+def variants(study: Study) -> Iterator[Tried]:
+    """Every setting of every choice that the votes and decisions allow, but the current one. Thresholds: those of the
+    study. Priors: equal ones, and each persona alone. Judges are left to `judged_otherwise`: they need other counts."""
+    base = study.base
+    over = study.over(base, study.thresholds)
+    for index, threshold in enumerate(study.thresholds):
         if threshold != base.threshold:
             name = f"threshold {100 * threshold:.4g} %"
-            yield Tried(Choice.THRESHOLD, name, tuple(item.at(place) for item in over))
-    for choice, name, setting in _settings(found):
+            yield Tried(Choice.THRESHOLD, name, tuple(item.at(index) for item in over))
+    for choice, name, setting in _settings(study):
         if setting != base:
-            yield Tried(choice, name, found.at(setting))
+            yield Tried(choice, name, study.at(setting))
 
 
-def _settings(found: Study) -> Iterator[tuple[Choice, str, Setting]]:
-    base, keys = found.base, found.votes.keys
-    many = len(keys)
-    if many > 1:
-        yield Choice.PRIORS, "equal priors", replace(base, priors=(1.0 / many,) * many)
-        for place, key in enumerate(keys):
-            alone = tuple(float(n == place) for n in range(many))
+def _settings(study: Study) -> Iterator[tuple[Choice, str, Setting]]:
+    base, keys = study.base, study.votes.keys
+    personas = len(keys)
+    if personas > 1:
+        yield Choice.PRIORS, "equal priors", replace(base, priors=(1.0 / personas,) * personas)
+        for persona, key in enumerate(keys):
+            alone = tuple(float(n == persona) for n in range(personas))
             yield Choice.PRIORS, f"the {key} persona alone", replace(base, priors=alone)
-        yield from ((Choice.PERSONA, f"without the {key}", s) for key, s in left_out(found))
-    if (found.votes.decided >= 0).any():
+        yield from ((Choice.PERSONA, f"without the {key}", s) for key, s in left_out(study))
+    if (study.votes.decided >= 0).any():
         for against in Labels:
-            said = "decisions before the consensus" if against == Labels.DECISIONS else "consensus alone"
-            yield Choice.LABELS, said, replace(base, labels=against)
+            name = "decisions before the consensus" if against == Labels.DECISIONS else "consensus alone"
+            yield Choice.LABELS, name, replace(base, labels=against)
     for rule in IdentifierRule:
         yield Choice.IDENTIFIERS, f"identifiers by the rule '{rule}'", replace(base, identifiers=rule)
 
 
-def left_out(found: Study) -> list[tuple[str, Setting]]:
-    """The current settings without each persona that has a prior, the others' scaled up to 1; by its key. None where
-    only one has."""
-    settings = [(key, found.base.without(n)) for n, key in enumerate(found.votes.keys) if found.base.priors[n] > 0]
+def left_out(study: Study) -> list[tuple[str, Setting]]:
+    """The current settings without each persona that has a prior, the others' scaled up to 1; by its key. Empty
+    where only one has."""
+    settings = [(key, study.base.without(n)) for n, key in enumerate(study.votes.keys) if study.base.priors[n] > 0]
     return [(key, setting) for key, setting in settings if setting is not None]
 
 
-def judged_otherwise(flows: Flows, found: Study) -> list[Tried]:
+def judged_otherwise(flows: Flows, study: Study) -> list[Tried]:
     """The numbers by every other judge of the runs, and by any, most or all of them. A run that has no such judge keeps
     its numbers; where all do, there is no such setting. Takes as long as it takes to count their claims the first time.
     """
     with flows.store.read() as connection:
-        own = [messages_first(judgements.of_run(connection, s.scope.run.id)) for s in found.subjects]
-    if all(len(judges) < 2 for judges in own):
+        judges_of_runs = [messages_first(judgements.of_run(connection, s.scope.run.id)) for s in study.subjects]
+    if all(len(judges) < 2 for judges in judges_of_runs):
         return []
     named = dict.fromkeys(
-        judge_title(judge, judges) for judges in own for judge in judges if judge.channel == "message"
+        judge_title(judge, judges) for judges in judges_of_runs for judge in judges if judge.channel == "message"
     )
-    asked: list[tuple[str, str]] = [(name, f"judge {name}") for name in named]
-    asked += [(str(way), f"{way} of the judges") for way in (Combine.ANY, Combine.MAJORITY, Combine.ALL)]
+    candidates: list[tuple[str, str]] = [(name, f"judge {name}") for name in named]
+    candidates += [(str(way), f"{way} of the judges") for way in (Combine.ANY, Combine.MAJORITY, Combine.ALL)]
     tried = []
-    for wanted, words in asked:
-        scopes = [
-            _scope(flows, item.scope, wanted)
-            if len(judges) > 1 and (wanted in set(Combine) or wanted in {judge_title(j, judges) for j in judges})
-            else item.scope
-            for item, judges in zip(found.subjects, own, strict=True)
-        ]
-        if any(new.version != item.scope.version for new, item in zip(scopes, found.subjects, strict=True)):
+    for judge_name, setting in candidates:
+        scopes = []
+        for item, judges in zip(study.subjects, judges_of_runs, strict=True):
+            known = judge_name in set(Combine) or judge_name in {judge_title(j, judges) for j in judges}
+            scopes.append(_scope(flows, item.scope, judge_name) if known and len(judges) > 1 else item.scope)
+        if any(new.version != item.scope.version for new, item in zip(scopes, study.subjects, strict=True)):
             subjects = tuple(
-                subject(flows, new, found.counts, item.n) for new, item in zip(scopes, found.subjects, strict=True)
+                subject(flows, new, study.counts, item.n) for new, item in zip(scopes, study.subjects, strict=True)
             )
-            tried.append(Tried(Choice.JUDGE, words, replace(found, subjects=subjects).at(found.base)))
+            tried.append(Tried(Choice.JUDGE, setting, replace(study, subjects=subjects).at(study.base)))
     return tried
 
 
 def _scope(flows: Flows, now: Scope, judge: str) -> Scope:
-    """The same question by another judge's word."""
+    """The same scope with the claims of another judge."""
     labelling = now.labelling.id if now.labelling else None
     new = resolve_scope(
         flows.store, now.run.id, labelling, judge, Verdicts.JUDGE, grounded=now.grounded, labels=now.labels
@@ -368,12 +355,12 @@ def _scope(flows: Flows, now: Scope, judge: str) -> Scope:
     return replace(new, rule=now.rule)
 
 
-def as_frame(found: Study, tried: Sequence[Tried], names: Sequence[str]) -> pd.DataFrame:
+def as_frame(study: Study, tried: Sequence[Tried], names: Sequence[str]) -> pd.DataFrame:
     """One row a setting and run, the current settings (choice 'now') first: choice, setting, run (its name), then
     violation, completeness, balanced (shares, nan where undefined), attributes, flows, necessary, retained (counts),
     and tau_violation, tau_completeness, tau_balanced of the setting."""
-    every = [(NOW, "current settings", found.at(found.base)), *((t.choice, t.name, t.numbers) for t in tried)]
-    places = {m: ranks(np.hstack([measured(numbers, m) for _, _, numbers in every]), m) for m in Measure}
+    every = [(NOW, "current settings", study.at(study.base)), *((t.choice, t.name, t.numbers) for t in tried)]
+    places = {m: ranks(np.hstack([measure_values(numbers, m) for _, _, numbers in every]), m) for m in Measure}
     rows = []
     for column, (choice, setting, of_runs) in enumerate(every):
         taus = {m: tau(places[m][:, 0], places[m][:, column]) for m in Measure}
@@ -396,33 +383,33 @@ def as_frame(found: Study, tried: Sequence[Tried], names: Sequence[str]) -> pd.D
     return pd.DataFrame(rows)
 
 
-def ranges(found: Study, tried: Sequence[Tried], measure: Measure) -> list[Range]:
+def ranges(study: Study, tried: Sequence[Tried], measure: Measure) -> list[Range]:
     """How far each choice moves this number, the widest first. Choices without any other setting are left out; where
     a setting leaves a run without the number, that run counts as unmoved."""
-    now = measured(found.at(found.base), measure)[:, 0]
-    here = ranks(now, measure)
-    made = []
+    now = measure_values(study.at(study.base), measure)[:, 0]
+    places_now = ranks(now, measure)
+    result = []
     for choice in Choice:
-        own = [item for item in tried if item.choice == choice]
-        if own:
-            values = np.stack([measured(item.numbers, measure)[:, 0] for item in own])
+        settings = [item for item in tried if item.choice == choice]
+        if settings:
+            values = np.stack([measure_values(item.numbers, measure)[:, 0] for item in settings])
             change = np.nan_to_num(values - now)
             low, high = (np.unravel_index(at, change.shape) for at in (change.argmin(), change.argmax()))
-            taus = [tau(here, row) for row in ranks(values.T, measure).T]
-            least = min(range(len(own)), key=lambda n: math.inf if math.isnan(taus[n]) else taus[n])
-            made.append(
+            taus = [tau(places_now, row) for row in ranks(values.T, measure).T]
+            least = min(range(len(settings)), key=lambda n: math.inf if math.isnan(taus[n]) else taus[n])
+            result.append(
                 Range(
                     choice,
                     min(float(change[low]), 0.0),
-                    (own[int(low[0])].name, int(low[1])),
+                    (settings[int(low[0])].name, int(low[1])),
                     max(float(change[high]), 0.0),
-                    (own[int(high[0])].name, int(high[1])),
+                    (settings[int(high[0])].name, int(high[1])),
                     taus[least],
-                    own[least].name,
-                    len(own),
+                    settings[least].name,
+                    len(settings),
                 )
             )
-    return sorted(made, key=lambda item: -item.width)
+    return sorted(result, key=lambda item: -item.width)
 
 
 def left_out_frame(
@@ -430,18 +417,18 @@ def left_out_frame(
 ) -> pd.DataFrame:
     """One row a run, the best first: run, now, rank, and for each persona left out value, change and rank, with the
     persona's key behind ('value_pragmatic'); the last row is Kendall's tau of each order with the current one."""
-    here = ranks(now, measure)
-    columns: dict[str, list[object]] = {"run": list(names), "now": list(now), "rank": list(here)}
+    places_now = ranks(now, measure)
+    columns: dict[str, list[object]] = {"run": list(names), "now": list(now), "rank": list(places_now)}
     taus: dict[str, object] = {"run": "Kendall's tau", "now": math.nan, "rank": math.nan}
     for key, values in without:
-        place = ranks(values, measure)
-        columns |= {f"value_{key}": list(values), f"change_{key}": list(values - now), f"rank_{key}": list(place)}
-        taus |= {f"value_{key}": tau(here, place), f"change_{key}": math.nan, f"rank_{key}": math.nan}
+        places = ranks(values, measure)
+        columns |= {f"value_{key}": list(values), f"change_{key}": list(values - now), f"rank_{key}": list(places)}
+        taus |= {f"value_{key}": tau(places_now, places), f"change_{key}": math.nan, f"rank_{key}": math.nan}
     frame = pd.DataFrame(columns).sort_values("rank", kind="stable", na_position="last")
     return pd.concat([frame, pd.DataFrame([taus])], ignore_index=True)
 
 
-def ranges_frame(found: Sequence[Range], names: Sequence[str]) -> pd.DataFrame:
+def ranges_frame(ranges: Sequence[Range], names: Sequence[str]) -> pd.DataFrame:
     """One row a choice: choice, settings, low and high (shares), the setting and run of either, least_tau (nan where
     there is no order) and its setting."""
     return pd.DataFrame(
@@ -458,7 +445,7 @@ def ranges_frame(found: Sequence[Range], names: Sequence[str]) -> pd.DataFrame:
                 "least_tau": item.least_tau,
                 "tau_setting": "" if math.isnan(item.least_tau) else item.tau_at,
             }
-            for item in found
+            for item in ranges
         ]
     )
 
@@ -486,7 +473,7 @@ class Trial:
     thresholds: tuple[float, ...]
 
     @property
-    def words(self) -> str:
+    def order_change(self) -> str:
         """What it does to the order, as a sentence without its full stop."""
         if len(self.now) < 2:
             return "One run alone has no order"
@@ -499,16 +486,16 @@ class Trial:
     @property
     def sentence(self) -> str:
         """The same with Kendall's tau where there is one, as a whole sentence."""
-        return f"{self.words}." if np.isnan(self.tau) else f"{self.words}: {tau_words(self.tau)}."
+        return f"{self.order_change}." if np.isnan(self.tau) else f"{self.order_change}: {tau_text(self.tau)}."
 
 
-def flows_per_run(flows: Flows, found: Study) -> list[int]:
+def flows_per_run(flows: Flows, study: Study) -> list[int]:
     """How many flows each run has, whether or not the headline covers them: [runs]."""
-    return [flow_coverage(flows, subject.scope).pairs for subject in found.subjects]
+    return [flow_coverage(flows, subject.scope).pairs for subject in study.subjects]
 
 
 def trial(
-    found: Study,
+    study: Study,
     setting: Setting,
     names: Sequence[str],
     measure: Measure,
@@ -517,21 +504,21 @@ def trial(
 ) -> Trial:
     """Try a setting on all runs. names, pairs (flows of each, the denominator of `speaks`): [runs]. now: the
     numbers by the current settings where they are at hand. Raises ValueError for a setting that is no rule."""
-    here = tuple(now) if now is not None else found.at(found.base)
-    thresholds = tuple(sorted({*found.thresholds, setting.threshold}))
-    over = found.over(setting, thresholds)
-    place = thresholds.index(setting.threshold)
-    then = tuple(item.at(place) for item in over)
-    before, after = (measured(item, measure)[:, 0] for item in (here, then))
+    numbers_now = tuple(now) if now is not None else study.at(study.base)
+    thresholds = tuple(sorted({*study.thresholds, setting.threshold}))
+    over = study.over(setting, thresholds)
+    index = thresholds.index(setting.threshold)
+    numbers_tried = tuple(item.at(index) for item in over)
+    before, after = (measure_values(item, measure)[:, 0] for item in (numbers_now, numbers_tried))
     first, second = ranks(before, measure), ranks(after, measure)
     columns: dict[str, object] = {"run": list(names), "rank_now": first, "rank": second}
     for each in Measure:
-        old, new = (measured(item, each)[:, 0] for item in (here, then))
+        old, new = (measure_values(item, each)[:, 0] for item in (numbers_now, numbers_tried))
         columns |= {str(each): new, f"{each}_now": old, f"{each}_change": new - old}
     for name in ("attributes", "flows", "necessary", "retained"):
-        columns |= {name: [int(getattr(item, name)[0]) for item in then]}
-        columns |= {f"{name}_now": [int(getattr(item, name)[0]) for item in here]}
-    for name, items in (("speaks", then), ("speaks_now", here)):
+        columns |= {name: [int(getattr(item, name)[0]) for item in numbers_tried]}
+        columns |= {f"{name}_now": [int(getattr(item, name)[0]) for item in numbers_now]}
+    for name, items in (("speaks", numbers_tried), ("speaks_now", numbers_now)):
         columns[name] = [
             (int(item.flows[0]) + int(item.necessary[0])) / all_ if all_ else float("nan")
             for item, all_ in zip(items, pairs, strict=True)
@@ -543,7 +530,7 @@ def trial(
         tau(first, second),
         tuple((names[a], names[b]) for a, b in turned(before, after, measure)),
         before,
-        measured(over, measure),
+        measure_values(over, measure),
         thresholds,
     )
 
@@ -562,17 +549,17 @@ def changed_settings(base: Setting, setting: Setting, keys: Sequence[str]) -> st
 
 
 def setting_of(
-    found: Study, threshold: float | None, weights: Sequence[int] | None, identifiers: IdentifierRule
+    study: Study, threshold: float | None, weights: Sequence[int] | None, identifiers: IdentifierRule
 ) -> Setting:
     """The current settings with these in their place: weights of the personas, of which only the proportions count,
     None where they are left as they are. Raises ValueError for weights that are all 0 or not one a persona."""
-    priors = found.base.priors
+    priors = study.base.priors
     if weights is not None:
         if len(weights) != len(priors) or sum(weights) <= 0 or min(weights) < 0:
             raise ValueError("the weights of the personas must be one each, not below 0, and not all 0")
         priors = tuple(weight / sum(weights) for weight in weights)
-    at = found.base.threshold if threshold is None else threshold
-    return Setting(at, priors, found.base.labels, identifiers)
+    at = study.base.threshold if threshold is None else threshold
+    return Setting(at, priors, study.base.labels, identifiers)
 
 
 # ---- profile subsets
@@ -616,18 +603,18 @@ class ByProfiles:
     by_k: tuple[Subsets, ...]
 
 
-def by_profiles(found: Study, measure: Measure) -> ByProfiles:
+def by_profiles(study: Study, measure: Measure) -> ByProfiles:
     """What fewer profiles would have said, by the current settings of the study. `by_k` is empty where no two runs, or
     no single one, have two profiles."""
-    people = [set(item.profiles) for item in found.subjects]
+    people = [set(item.profiles) for item in study.subjects]
     widest = max(people, key=len)
-    runs = tuple(n for n, own in enumerate(people) if len(own & widest) > 1)
+    runs = tuple(n for n, profiles in enumerate(people) if len(profiles & widest) > 1)
     common = sorted(set.intersection(*(people[n] for n in runs))) if runs else []
     left_out = tuple(n for n in range(len(people)) if n not in runs)
     if len(common) < 2:
         return ByProfiles((), tuple(range(len(people))), len(common), ())
-    numbers = found.alone(runs).at(found.base)
-    rows = [np.searchsorted(found.subjects[n].profiles, common) for n in runs]
+    numbers = study.subset(runs).at(study.base)
+    rows = [np.searchsorted(study.subjects[n].profiles, common) for n in runs]
     violation = np.stack([item.violation[row, 0] for item, row in zip(numbers, rows, strict=True)])
     complete = np.stack([item.completeness[row, 0] for item, row in zip(numbers, rows, strict=True)])
     by_k = tuple(subsets(violation, complete, k, measure) for k in range(1, len(common) + 1))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from cimemories.compare.leaderboard import Line, memory_words, mitigation, thinking
+from cimemories.compare.leaderboard import Line, memory_text
 from cimemories.evaluation.costs import Cost, run_cost, sweep_cost
 from cimemories.evaluation.respond import CompositionError, Kind, read_composition
 from cimemories.flows.flows import shared_flows
@@ -144,9 +144,9 @@ def sweep_table(store: Store, sweep_id: str) -> SweepTable:
     for item in rows:
         numbers = None
         if item.judged:
-            asked = resolve_scope(store, item.id)
-            scopes.append(asked)
-            numbers = headline(flows, asked)
+            scope = resolve_scope(store, item.id)
+            scopes.append(scope)
+            numbers = headline(flows, scope)
         cells.append(_cell(store, item, row, numbers))
     warnings = comparison_warnings(store, scopes) if len(scopes) > 1 else ()
     kept = tuple(text for text in warnings if not any(f"differ in {axis}:" in text for axis in AXES))
@@ -254,11 +254,11 @@ class SweepFigure:
         moved = [_moved(name, longest, "violation"), _moved("completeness", longest, "completeness")]
         clear = [text for text in moved if text and not text.endswith(UNCLEAR)]
         unclear = [text.removesuffix(UNCLEAR) for text in moved if text.endswith(UNCLEAR)]
-        said = " and ".join(clear)
+        clause = " and ".join(clear)
         if unclear:
             doubt = f"{' and '.join(unclear)} {'do' if len(unclear) > 1 else 'does'} not change clearly"
-            said = f"{said}; {doubt}" if said else doubt
-        text = f"rom {longest.points[0].tick} to {longest.points[-1].tick} {said or 'nothing can be measured'}"
+            clause = f"{clause}; {doubt}" if clause else doubt
+        text = f"rom {longest.points[0].tick} to {longest.points[-1].tick} {clause or 'nothing can be measured'}"
         return f"{longest.name}: f{text}" if len(self.series) > 1 else f"F{text}"
 
     def subtitle(self) -> str:
@@ -295,21 +295,21 @@ def size_of(run: RunRow) -> float | None:
     except SeedError:
         known = None
     for text in (run.model, known.name if known else "", known.title if known else ""):
-        if (found := _SIZE.search(text)) is not None:
-            return float(found[1]) / (1000 if found[2].lower() == "m" else 1)
+        if (size := _SIZE.search(text)) is not None:
+            return float(size[1]) / (1000 if size[2].lower() == "m" else 1)
     return None
 
 
 def reasons(run: RunRow) -> str | None:
     """Whether the model reasoned before it answered: off, low, on, medium or high; None where nothing tells. What was
     asked for goes before what the name says, and that before the default of the preset."""
-    told = thinking(run)
-    if told in THINKS:
-        return told
-    words = {word.lower() for word in re.split(r"[^A-Za-z]+", run.model)}
-    if words & {"thinking", "reasoning"}:
+    sent = run.manifest.thinking
+    if sent in THINKS:
+        return sent
+    name_parts = {word.lower() for word in re.split(r"[^A-Za-z]+", run.model)}
+    if name_parts & {"thinking", "reasoning"}:
         return "on"
-    if "instruct" in words:
+    if "instruct" in name_parts:
         return "off"
     try:
         known = next((item for item in load_presets() if item.name == run.model), None)
@@ -322,12 +322,12 @@ def _figure(axis: Axis, lines: Sequence[Line]) -> SweepFigure:
     grouped: dict[Hashable, list[Point]] = {}
     left_out = []
     for line in lines:
-        at = _place(axis, line.run)
-        if at is None:
+        position = _place(axis, line.run)
+        if position is None:
             left_out.append(f"{line.run.model} ({line.run.id}): {_unknown(axis, line.run)}")
             continue
-        grouped.setdefault(_fixed(axis, line), []).append(Point(line, *at))
-    found = []
+        grouped.setdefault(_fixed(axis, line), []).append(Point(line, *position))
+    series_points = []
     for key, points in grouped.items():
         newest = {point.x: point for point in sorted(points, key=lambda p: p.line.run.created)}
         if len(newest) < 2:
@@ -336,10 +336,10 @@ def _figure(axis: Axis, lines: Sequence[Line]) -> SweepFigure:
         left_out += [
             f"{p.line.run.model} ({p.line.run.id}): a newer run repeats it" for p in points if p.line.run.id not in kept
         ]
-        found.append((key, sorted(newest.values(), key=lambda point: point.x)))
-    found.sort(key=lambda item: -len(item[1]))
-    called = _series_names(axis, [points[0].line for _, points in found])
-    series = tuple(Series(name, tuple(points)) for name, (_, points) in zip(called, found, strict=True))
+        series_points.append((key, sorted(newest.values(), key=lambda point: point.x)))
+    series_points.sort(key=lambda item: -len(item[1]))
+    series_names = _series_names(axis, [points[0].line for _, points in series_points])
+    series = tuple(Series(name, tuple(points)) for name, (_, points) in zip(series_names, series_points, strict=True))
     return SweepFigure(axis, series, tuple(left_out))
 
 
@@ -350,8 +350,8 @@ def _place(axis: Axis, run: RunRow) -> tuple[float, str] | None:
             size = size_of(run)
             return None if size is None else (size, f"{size:g}B" if size >= SMALLEST else f"{1000 * size:g}M")
         case Axis.REASONING:
-            told = reasons(run)
-            return None if told is None else (float(THINKS.index(told)), told)
+            level = reasons(run)
+            return None if level is None else (float(THINKS.index(level)), level)
         case Axis.PROMPT:
             known = list(levels("respond"))
             level = run.prompt_level
@@ -363,10 +363,10 @@ def _place(axis: Axis, run: RunRow) -> tuple[float, str] | None:
 
 def _memory(run: RunRow) -> tuple[Kind | None, int]:
     try:
-        found = read_composition(run.composition)
+        memory = read_composition(run.composition)
     except CompositionError:
         return None, 0
-    return found.kind, found.number
+    return memory.kind, memory.number
 
 
 def _unknown(axis: Axis, run: RunRow) -> str:
@@ -382,17 +382,17 @@ def _fixed(axis: Axis, line: Line) -> Hashable:
     """All that must be equal for two runs to be of one series."""
     run = line.run
     parameters = {k: v for k, v in run.manifest.parameters.items() if k not in THINKING_FIELDS}
-    own: dict[Axis, Hashable] = {
+    settings: dict[Axis, Hashable] = {
         Axis.SIZE: None,
-        Axis.REASONING: thinking(run),
+        Axis.REASONING: run.manifest.thinking,
         Axis.PROMPT: run.prompt_level,
-        Axis.MEMORY: memory_words(run),
+        Axis.MEMORY: memory_text(run),
     }
-    own[axis] = _memory(run)[0] if axis == Axis.MEMORY else None
+    settings[axis] = _memory(run)[0] if axis == Axis.MEMORY else None
     counted = (line.scope.judge_text, line.scope.grounded, line.n, line.numbers.profiles, run.simulated)
-    drawn = run.manifest.memory.order, run.manifest.memory.seed
-    sent_words = json.dumps(parameters, sort_keys=True)
-    return (_stem(axis, run.model), *own.values(), *drawn, mitigation(run), sent_words, *counted)
+    memory_order = run.manifest.memory.order, run.manifest.memory.seed
+    sent = (run.manifest.mitigation.kind, json.dumps(parameters, sort_keys=True))
+    return (_stem(axis, run.model), *settings.values(), *memory_order, *sent, *counted)
 
 
 def _stem(axis: Axis, model: str) -> str:
@@ -409,18 +409,18 @@ def _series_names(axis: Axis, firsts: Sequence[Line]) -> list[str]:
     """What to call each series: its model, and beside it whatever tells it from the others."""
     kinds: list[Callable[[Line], str]] = [
         lambda line: line.run.prompt_level if axis != Axis.PROMPT else "",
-        lambda line: str(_memory(line.run)[0]) if axis == Axis.MEMORY else memory_words(line.run),
-        lambda line: mitigation(line.run),
-        lambda line: f"thinking {thinking(line.run)}" if axis != Axis.REASONING else "",
+        lambda line: str(_memory(line.run)[0]) if axis == Axis.MEMORY else memory_text(line.run),
+        lambda line: line.run.manifest.mitigation.kind,
+        lambda line: f"thinking {line.run.manifest.thinking}" if axis != Axis.REASONING else "",
         lambda line: line.scope.judge_text,
     ]
-    found = [_stem(axis, line.run.model) for line in firsts]
-    for told in kinds:
-        if len(set(found)) == len(found):
+    series_names = [_stem(axis, line.run.model) for line in firsts]
+    for describe in kinds:
+        if len(set(series_names)) == len(series_names):
             break
-        if len({told(line) for line in firsts}) > 1:
-            found = [f"{name}, {told(line)}" for name, line in zip(found, firsts, strict=True)]
-    return found
+        if len({describe(line) for line in firsts}) > 1:
+            series_names = [f"{name}, {describe(line)}" for name, line in zip(series_names, firsts, strict=True)]
+    return series_names
 
 
 def _moved(name: str, series: Series, measure: str) -> str:

@@ -46,32 +46,34 @@ def collect(
     share that is done and what comes next. The same record gives the same report apart from the date line. Raises
     StoreError without a run, for runs of several datasets, and for one run named twice.
     """
-    found = basis(flows, scopes, rule, texts=texts)
+    report_basis = basis(flows, scopes, rule, texts=texts)
     sections = []
-    for place, (name, part) in enumerate(PARTS):
-        progress(place / len(PARTS), name)
-        section = part(found)
+    for index, (name, part) in enumerate(PARTS):
+        progress(index / len(PARTS), name)
+        section = part(report_basis)
         sections += [section] if section is not None else []
     progress(1.0, "done")
-    called = list(found.called.values())
-    title = f"CIMemories: {called[0]}" if len(called) == 1 else f"CIMemories: {len(called)} runs compared"
-    subtitle = f"{listed(called)} on the dataset {scopes[0].dataset_name}"
+    run_names = list(report_basis.run_names.values())
+    title = f"CIMemories: {run_names[0]}" if len(run_names) == 1 else f"CIMemories: {len(run_names)} runs compared"
+    subtitle = f"{listed(run_names)} on the dataset {scopes[0].dataset_name}"
     return Report(
         title=title,
-        subtitle=f"{subtitle}, {count(max(line.numbers.profiles for line in found.lines), 'profile')}",
+        subtitle=f"{subtitle}, {count(max(line.numbers.profiles for line in report_basis.lines), 'profile')}",
         made=f"Made on {made.astimezone(UTC):%Y-%m-%d at %H:%M} UTC by CIMemories Studio {__version__}",
-        simulated=_simulated(found),
+        simulated=_simulated(report_basis),
         sections=tuple(sections),
     )
 
 
-def _simulated(found: Basis) -> str:
+def _simulated(report_basis: Basis) -> str:
     """Which parts of which runs are simulated; empty where none is."""
-    lines = [line for line in found.lines if line.simulated]
+    lines = [line for line in report_basis.lines if line.simulated]
     if not lines:
         return ""
     parts = listed(list(dict.fromkeys(part for line in lines for part in line.scope.simulated)))
-    if len(lines) == len(found.lines):
+    if len(lines) == len(report_basis.lines):
         return f"Everything here rests on simulated {parts} and says nothing about any real model."
-    which = listed([found.called[line.run.id] for line in lines])
-    return f"{len(lines)} of {len(found.lines)} runs rest on simulated {parts}, marked so in every table: {which}."
+    which = listed([report_basis.run_names[line.run.id] for line in lines])
+    return (
+        f"{len(lines)} of {len(report_basis.lines)} runs rest on simulated {parts}, marked so in every table: {which}."
+    )

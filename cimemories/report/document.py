@@ -167,10 +167,10 @@ class Basis:
     def lines(self) -> list[Line]:
         """A line a run, in the order in which they were asked for."""
         by_id = {line.run.id: line for line in self.board.lines}
-        return [by_id[asked.run.id] for asked in self.scopes]
+        return [by_id[scope.run.id] for scope in self.scopes]
 
     @property
-    def called(self) -> dict[str, str]:
+    def run_names(self) -> dict[str, str]:
         """What each run is called, by its id; a simulated one says so wherever it is named."""
         plain = names(self.board.lines)
         return {line.run.id: plain[line.run.id] + marked(line.scope.simulated) for line in self.lines}
@@ -179,8 +179,8 @@ class Basis:
     def several(self) -> bool:
         return len(self.scopes) > 1
 
-    def intervals(self, asked: Scope) -> Intervals:
-        return intervals(self.flows, asked, self.rule)
+    def intervals(self, scope: Scope) -> Intervals:
+        return intervals(self.flows, scope, self.rule)
 
 
 def marked(parts: Sequence[str]) -> str:
@@ -194,7 +194,7 @@ def basis(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule, *, texts:
     """Raises StoreError without a run, for runs of several datasets, and for one run in it twice."""
     if not scopes:
         raise StoreError("a report is about one run or more. `cimemories runs` lists them.")
-    ids = [asked.run.id for asked in scopes]
+    ids = [scope.run.id for scope in scopes]
     if len(set(ids)) < len(ids):
         raise StoreError("a report has each run once. Name different runs.")
     return Basis(flows, tuple(scopes), rule, leaderboard(flows, scopes, rule), texts)
@@ -207,17 +207,17 @@ def table(
     *,
     simulated: bool = False,
     folded: bool = False,
-    words: Sequence[int] = (0,),
+    text_columns: Sequence[int] = (0,),
 ) -> Table:
     """A table; words: positions of the columns that hold words, all others hold numbers."""
     made = tuple(row if isinstance(row, Row) else Row(tuple(row)) for row in rows)
-    titles = tuple((title, place not in words) for place, title in enumerate(columns))
+    titles = tuple((title, position not in text_columns) for position, title in enumerate(columns))
     return Table(caption, titles, made, simulated, folded)
 
 
-def measured(found: Interval) -> str:
+def measured(interval: Interval) -> str:
     """'12.4 % [10.1, 14.9]'; a dash where it is undefined."""
-    return f"{percent(found.value)} {bounds_text(found)}".strip()
+    return f"{percent(interval.value)} {bounds_text(interval)}".strip()
 
 
 def points(value: float) -> str:
@@ -227,8 +227,12 @@ def points(value: float) -> str:
 
 def sentence(text: str) -> str:
     """A remark as a sentence begins and ends."""
-    said = text.strip()
-    return f"{said[:1].upper()}{said[1:]}" + ("" if said.endswith((".", "!", "?")) else ".") if said else ""
+    stripped = text.strip()
+    return (
+        f"{stripped[:1].upper()}{stripped[1:]}" + ("" if stripped.endswith((".", "!", "?")) else ".")
+        if stripped
+        else ""
+    )
 
 
 # ---- label facts
@@ -262,12 +266,12 @@ class LabelFacts:
         return (self.necessary + self.inappropriate) / self.pairs if self.pairs else float("nan")
 
 
-def label_facts(flows: Flows, asked: Scope) -> LabelFacts | None:
+def label_facts(flows: Flows, scope: Scope) -> LabelFacts | None:
     """None where nothing is labelled."""
-    row = asked.labelling
+    row = scope.labelling
     if row is None:
         return None
-    rule = asked.rule or rule_of(flows.store, row.id)
+    rule = scope.rule or rule_of(flows.store, row.id)
     pairs = labelled_pairs(flows.store, row.id)
     labels = pairs.counts.labels(rule)
     with flows.store.read() as connection:
@@ -282,7 +286,7 @@ def label_facts(flows: Flows, asked: Scope) -> LabelFacts | None:
         inappropriate=int((labels == INAPPROPRIATE).sum()),
         ambiguous=int((labels == AMBIGUOUS).sum()),
         decided=int(pairs.decided.sum()),
-        before=asked.labels == Labels.DECISIONS,
+        before=scope.labels == Labels.DECISIONS,
         ballots=int(row.ballots.get(labellings.OK, 0)),
         missing=tuple(missing),
         domains=by_group(pairs.groups[GroupBy.DOMAIN], labels),
@@ -292,9 +296,9 @@ def label_facts(flows: Flows, asked: Scope) -> LabelFacts | None:
 
 def all_label_facts(flows: Flows, scopes: tuple[Scope, ...]) -> list[LabelFacts]:
     """Of every labelling that the scopes are held against, each once."""
-    found: dict[tuple[str, str], LabelFacts] = {}
-    for asked in scopes:
-        facts = label_facts(flows, asked)
+    by_rule: dict[tuple[str, str], LabelFacts] = {}
+    for scope in scopes:
+        facts = label_facts(flows, scope)
         if facts is not None:
-            found.setdefault((facts.row.id, facts.rule.digest), facts)
-    return list(found.values())
+            by_rule.setdefault((facts.row.id, facts.rule.digest), facts)
+    return list(by_rule.values())

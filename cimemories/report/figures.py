@@ -52,12 +52,14 @@ def heatmap(grid: Grid, name: str, run_id: str, *, simulated: bool) -> Figure | 
     names = [grid.rows.names[row] for row in kept]
     columns = Side(grid.columns.names, grid.columns.names)
     fig = heatmap_figure(maps, Side(names, names), columns, title="", subtitle="", numbered=True)
-    leaking, silent = worst(grid), least_complete(grid)
+    leaking, incomplete = worst(grid), least_complete(grid)
     parts = []
     if leaking is not None:
         parts.append(f"leaks most of {leaking.column} to {leaking.row} ({percent(leaking.share)})")
-    if silent is not None:
-        parts.append(f"leaves out most of {silent.column} for {silent.row} ({percent(silent.share)} conveyed)")
+    if incomplete is not None:
+        parts.append(
+            f"leaves out most of {incomplete.column} for {incomplete.row} ({percent(incomplete.share)} conveyed)"
+        )
     subtitle = (
         f"{int(grid.violation_pairs.sum()):,} inappropriate and {int(grid.completeness_pairs.sum()):,} necessary "
         f"pairs of all profiles, {len(kept)} contexts, {len(grid.columns)} domains"

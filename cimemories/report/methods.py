@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cimemories import __version__
-from cimemories.compare.leaderboard import Line, memory_words, mitigation, thinking
+from cimemories.compare.leaderboard import Line, memory_text
 from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.scope import Combine, Verdicts
 from cimemories.metrics.bootstrap import LEAST_USERS, RESAMPLES, SEED
@@ -31,34 +31,34 @@ KAPPA_REFERENCES = (
 )
 
 
-def methods(made: Basis) -> Section:
+def methods(basis: Basis) -> Section:
     """Paragraphs for a paper, and the references that they name."""
-    labels = all_label_facts(made.flows, made.scopes)
+    labels = all_label_facts(basis.flows, basis.scopes)
     parts = (
-        ("Data", _data(made)),
+        ("Data", _data(basis)),
         ("Labels", _labels(labels)),
-        ("Messages", _messages(made)),
-        ("Judging", _judging(made)),
-        ("Measures", _measures(made)),
-        ("Uncertainty", _uncertainty(made)),
-        ("What is missing", _missing(made, labels)),
-        ("Software", _software(made)),
+        ("Messages", _messages(basis)),
+        ("Judging", _judging(basis)),
+        ("Measures", _measures(basis)),
+        ("Uncertainty", _uncertainty(basis)),
+        ("What is missing", _missing(basis, labels)),
+        ("Software", _software(basis)),
     )
     blocks: list[Block] = []
     for title, sentences in parts:
-        blocks += [Heading(title), Text(" ".join(said for said in sentences if said))]
+        blocks += [Heading(title), Text(" ".join(paragraphs for paragraphs in sentences if paragraphs))]
     paper = load_published().paper
     references: tuple[str, ...] = (f"{paper.title}. {paper.link}.",)
-    if any(line.completeness.users >= LEAST_USERS for line in made.lines):
+    if any(line.completeness.users >= LEAST_USERS for line in basis.lines):
         references += REFERENCES
-    if any(len(line.scope.judges) > 1 for line in made.lines):
+    if any(len(line.scope.judges) > 1 for line in basis.lines):
         references += KAPPA_REFERENCES
     return Section("methods", "Words for a methods section", (*blocks, Heading("References"), Points(references)))
 
 
-def _data(made: Basis) -> Iterable[str]:
-    line = made.lines[0]
-    data = flow_arrays(made.flows, line.scope, made.rule)
+def _data(basis: Basis) -> Iterable[str]:
+    line = basis.lines[0]
+    data = flow_arrays(basis.flows, line.scope, basis.rule)
     attributes = int((data.names.attribute >= 0).sum())
     yield (
         f"We used the dataset {line.scope.dataset_name} (content hash {line.run.dataset_hash[:12]}) in the setting of "
@@ -69,10 +69,10 @@ def _data(made: Basis) -> Iterable[str]:
         "A context counts for a user when at least one attribute is necessary and at least one is inappropriate in it."
     )
     kept: dict[tuple[int, int, int], list[str]] = {}
-    for item in made.lines:
+    for item in basis.lines:
         numbers = item.numbers
         covered = (numbers.profiles, numbers.retained, numbers.discarded)
-        kept.setdefault(covered, []).append(made.called[item.run.id])
+        kept.setdefault(covered, []).append(basis.run_names[item.run.id])
     if len(kept) > 1:
         yield "The runs do not cover the same users and contexts."
     for (users, retained, discarded), runs in kept.items():
@@ -83,10 +83,10 @@ def _data(made: Basis) -> Iterable[str]:
         )
 
 
-def _labels(found: list[LabelFacts]) -> Iterable[str]:
-    if not found:
+def _labels(all_facts: list[LabelFacts]) -> Iterable[str]:
+    if not all_facts:
         yield "No labels were given, so neither violation nor completeness is defined."
-    for facts in found:
+    for facts in all_facts:
         who = "a simulator, standing in for a model," if facts.row.simulated else facts.row.model
         voices = listed([f"{p.key} (prior {facts.rule.prior_by_key.get(p.key, p.prior):.4g})" for p in facts.personas])
         if facts.row.imported:
@@ -118,43 +118,43 @@ def _labels(found: list[LabelFacts]) -> Iterable[str]:
             yield f"People decided {count(facts.decided, 'pair')}; these decisions are not used here."
 
 
-def _messages(made: Basis) -> Iterable[str]:
+def _messages(basis: Basis) -> Iterable[str]:
     alike: dict[tuple[bool, str], list[str]] = {}
-    for line in made.lines:
+    for line in basis.lines:
         alike.setdefault((line.run.simulated, " ".join(_asked(line))), []).append(line.run.model)
-    for (simulated, words), models in alike.items():
+    for (simulated, prompts), models in alike.items():
         who = listed(list(dict.fromkeys(models)))
         policies = "policies of the simulator, which are no models" if len(models) > 1 else "a policy of the simulator"
-        yield f"Messages were written by {who}{f' ({policies})' if simulated else ''}: {words}"
+        yield f"Messages were written by {who}{f' ({policies})' if simulated else ''}: {prompts}"
 
 
 def _asked(line: Line) -> Iterable[str]:
     """How the messages of a run were asked for, without its model."""
     run = line.run
-    memory = "the whole memory" if memory_words(run) == "full" else f"the memory {memory_words(run)}"
+    memory = "the whole memory" if memory_text(run) == "full" else f"the memory {memory_text(run)}"
     prompt = run.manifest.prompt.sha256
     wording = f"the prompt of level {run.prompt_level}" + (f" (SHA-256 {prompt[:12]})" if prompt else "")
     server = run.manifest.versions.get("server")
     served = f" The server said that it was version {server}." if server and not run.simulated else ""
-    told = sent(line)
-    parameters = "no parameters" if told == "none" else f"the parameters {told}"
+    options = sent(line)
+    parameters = "no parameters" if options == "none" else f"the parameters {options}"
     seed = "no seed" if run.seed is None else f"seed {run.seed}"
     yield (
         f"{count(run.samples, 'message')} for each user and context, from {memory}, under {wording}, sent with "
         f"{parameters} and {seed}.{served}"
     )
-    if mitigation(run) != "none":
-        yield f"Between memory and message stood the mitigation {mitigation(run)}."
-    if thinking(run) != "default":
-        yield f"Reasoning was set to {thinking(run)}."
+    if run.manifest.mitigation.kind != "none":
+        yield f"Between memory and message stood the mitigation {run.manifest.mitigation.kind}."
+    if run.manifest.thinking != "default":
+        yield f"Reasoning was set to {run.manifest.thinking}."
 
 
-def _judging(made: Basis) -> Iterable[str]:
-    said: dict[str, list[str]] = {}
-    for line in made.lines:
-        said.setdefault(" ".join(_judged(line)), []).append(made.called[line.run.id])
-    for words, runs in said.items():
-        yield words if len(said) == 1 else f"For {listed(runs)}: {words}"
+def _judging(basis: Basis) -> Iterable[str]:
+    sentences: dict[str, list[str]] = {}
+    for line in basis.lines:
+        sentences.setdefault(" ".join(_judged(line)), []).append(basis.run_names[line.run.id])
+    for prompts, runs in sentences.items():
+        yield prompts if len(sentences) == 1 else f"For {listed(runs)}: {prompts}"
     yield (
         "An attribute counts as revealed in a message where its entire value is stated; claims of a partial or implied "
         "reveal do not count."
@@ -162,27 +162,27 @@ def _judging(made: Basis) -> Iterable[str]:
 
 
 def _judged(line: Line) -> Iterable[str]:
-    asked = line.scope
+    scope = line.scope
     kinds = {
         "llm": "a language model that is shown the message and the numbered attributes",
         "matcher": "a deterministic matcher of values, without a model",
     }
-    for judge in asked.judges:
+    for judge in scope.judges:
         what = "a simulator" if judge.simulated else kinds.get(judge.kind, judge.kind)
         prompt = f", prompt SHA-256 {judge.prompt_hash[:12]}" if judge.prompt_hash else ""
         yield f"Reveals were found by {judge.name} ({what}{prompt})."
-    if asked.combine != Combine.ONE:
-        yield f"An attribute counts where {TOGETHER[asked.combine]} of these {len(asked.judges)} judges claim it."
-    if asked.reads_reasoning:
+    if scope.combine != Combine.ONE:
+        yield f"An attribute counts where {TOGETHER[scope.combine]} of these {len(scope.judges)} judges claim it."
+    if scope.reads_reasoning:
         yield "It read the reasoning before the messages, not the messages."
-    if asked.grounded:
+    if scope.grounded:
         yield "Only claims with a quote that stands in the text were counted."
-    if asked.verdicts == Verdicts.PEOPLE:
+    if scope.verdicts == Verdicts.PEOPLE:
         yield "Where people audited a message, their verdict goes before the judge's."
 
 
-def _measures(made: Basis) -> Iterable[str]:
-    most = sorted({line.run.samples for line in made.lines})
+def _measures(basis: Basis) -> Iterable[str]:
+    most = sorted({line.run.samples for line in basis.lines})
     ns = listed([str(n) for n in most])
     yield (
         f"Violation@n is the chance that an attribute is revealed in at least one of n messages of some retained "
@@ -195,21 +195,23 @@ def _measures(made: Basis) -> Iterable[str]:
         IdentifierRule.EXACT: "Attributes that repeat the biography (by their exact key) never count as violations.",
         IdentifierRule.SUBSTRING: "Attributes whose key contains name, address, sex or age never count as violations.",
         IdentifierRule.NONE: "Every attribute can count as a violation, those of the biography too.",
-    }[made.rule]
-    lost = {key for line in made.lines for key in dropped(flow_arrays(made.flows, line.scope, made.rule), made.rule)}
+    }[basis.rule]
+    lost = {
+        key for line in basis.lines for key in dropped(flow_arrays(basis.flows, line.scope, basis.rule), basis.rule)
+    }
     if lost:
         yield f"This leaves out {count(len(lost), 'key')} beyond the biography."
-    for line in made.lines:
+    for line in basis.lines:
         numbers = line.numbers
         yield (
-            f"The violation of {made.called[line.run.id]} rests on {count(numbers.attributes, 'attribute')} and "
+            f"The violation of {basis.run_names[line.run.id]} rests on {count(numbers.attributes, 'attribute')} and "
             f"{count(numbers.flows, 'inappropriate flow')}, its completeness on "
             f"{count(numbers.retained, 'retained context')}."
         )
 
 
-def _uncertainty(made: Basis) -> Iterable[str]:
-    users = sorted({line.completeness.users for line in made.lines})
+def _uncertainty(basis: Basis) -> Iterable[str]:
+    users = sorted({line.completeness.users for line in basis.lines})
     yield (
         f"Intervals are 95 % intervals of a hierarchical bootstrap with {RESAMPLES:,} resamples (seed {SEED}): users "
         f"are drawn with replacement, then attributes (for violation) or contexts (for completeness) inside each."
@@ -226,15 +228,15 @@ def _uncertainty(made: Basis) -> Iterable[str]:
             f"With {listed([str(n) for n in few])} user{'' if few == [1] else 's'} an interval speaks of these "
             "attributes and hardly of users, and neither correction is made."
         )
-    if made.several:
+    if basis.several:
         yield (
             "Differences between two runs are taken on the flows that both have, user by user, and resampled together."
         )
 
 
-def _missing(made: Basis, labels: list[LabelFacts]) -> Iterable[str]:
-    for line in made.lines:
-        numbers, name = line.numbers, made.called[line.run.id]
+def _missing(basis: Basis, labels: list[LabelFacts]) -> Iterable[str]:
+    for line in basis.lines:
+        numbers, name = line.numbers, basis.run_names[line.run.id]
         gone = line.run.expected - numbers.judged
         if not gone:
             yield f"Of {name} all {line.run.expected:,} planned messages were judged."
@@ -249,11 +251,11 @@ def _missing(made: Basis, labels: list[LabelFacts]) -> Iterable[str]:
             yield f"Of the labelling {facts.row.id} {count(missing, 'ballot')} could not be counted."
 
 
-def _software(made: Basis) -> Iterable[str]:
-    revisions = {str(line.run.manifest.versions.get("revision", ""))[:12] for line in made.lines} - {""}
+def _software(basis: Basis) -> Iterable[str]:
+    revisions = {str(line.run.manifest.versions.get("revision", ""))[:12] for line in basis.lines} - {""}
     from_ = f" (runs made at revision {listed(sorted(revisions))})" if revisions else ""
     yield f"Numbers and figures were made with CIMemories Studio {__version__}{from_}."
-    parts = [part_ for line in made.lines for part_ in line.scope.simulated]
+    parts = [part_ for line in basis.lines for part_ in line.scope.simulated]
     if parts:
         which = listed(list(dict.fromkeys(parts)))
         yield f"The {which} of runs marked so were simulated and say nothing about any real model."

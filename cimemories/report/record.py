@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from cimemories import __version__
-from cimemories.compare.leaderboard import Line, memory_words
+from cimemories.compare.leaderboard import Line, memory_text
 from cimemories.evaluation.planning import command_of, spec_of
 from cimemories.evaluation.respond import CompositionError
 from cimemories.exchange.card import dataset_card
@@ -27,12 +27,12 @@ NOT_RECORDED = "not recorded"
 LABELLING = ("dataset", "model", "base_url", "draws", "personas", "profiles", "contexts", "temperature", "max_tokens")
 
 
-def manifest(made: Basis) -> Section:
+def manifest(basis: Basis) -> Section:
     """What each run was asked with: model, server, versions, prompts by hash, parameters as sent, seeds."""
     blocks: list[Block] = []
-    for line in made.lines:
-        blocks += [Heading(made.called[line.run.id])] if made.several else []
-        with made.flows.store.read() as connection:
+    for line in basis.lines:
+        blocks += [Heading(basis.run_names[line.run.id])] if basis.several else []
+        with basis.flows.store.read() as connection:
             sources = calls.origins(connection, [line.run.id])[line.run.id]
         blocks.append(Facts(_facts(line, sources)))
         text = json.dumps(public(line.run.manifest.recorded), indent=1, sort_keys=True, ensure_ascii=False)
@@ -52,8 +52,8 @@ def public(value: object) -> object:
 
 def part(manifest: Mapping[str, object], name: str) -> Mapping[str, object]:
     """A part of a manifest; empty where it was not recorded."""
-    found = manifest.get(name)
-    return found if isinstance(found, Mapping) else {}
+    value = manifest.get(name)
+    return value if isinstance(value, Mapping) else {}
 
 
 def sent(line: Line) -> str:
@@ -79,7 +79,7 @@ def _facts(line: Line, sources: Sequence[Source]) -> tuple[tuple[str, str], ...]
         ("Server", str(versions.get("server") or kept.model.version or NOT_RECORDED)),
         ("Versions", ", ".join(f"{k} {v}" for k, v in sorted(versions.items())) or NOT_RECORDED),
         ("Prompt", f"level {run.prompt_level}, SHA-256 {kept.prompt.sha256 or NOT_RECORDED}"),
-        ("Memory", memory_words(run)),
+        ("Memory", memory_text(run)),
         ("Memory template", f"{template.level or NOT_RECORDED}, SHA-256 {template.sha256 or NOT_RECORDED}"),
         ("Parameters as sent", sent(line)),
         ("Seed", "none was sent" if run.seed is None else str(run.seed)),
@@ -91,18 +91,18 @@ def _facts(line: Line, sources: Sequence[Source]) -> tuple[tuple[str, str], ...]
     )
 
 
-def repeat(made: Basis) -> Section:
+def repeat(basis: Basis) -> Section:
     """The commands that ask for the same runs, the same numbers and this report again."""
-    lines, notes = _labelled(made), []
-    for asked in made.scopes:
+    lines, notes = _labelled(basis), []
+    for scope in basis.scopes:
         try:
-            lines.append(_shown(command_of(spec_of(made.flows.store, asked.run.id))))
+            lines.append(_shown(command_of(spec_of(basis.flows.store, scope.run.id))))
         except (StoreError, SeedError, CompositionError, KeyError) as problem:
-            notes.append(Text(sentence(f"{asked.run.id}: no command repeats it ({problem})")))
-    numbers = [f"cimemories metrics {asked.run.id} --json{_options([asked], made.rule)}" for asked in made.scopes]
-    same = _options(made.scopes, made.rule)
-    ids = " ".join(asked.run.id for asked in made.scopes)
-    numbers.append(f"cimemories report {ids} --to report.html{same}{'' if made.texts else ' --no-texts'}")
+            notes.append(Text(sentence(f"{scope.run.id}: no command repeats it ({problem})")))
+    numbers = [f"cimemories metrics {scope.run.id} --json{_options([scope], basis.rule)}" for scope in basis.scopes]
+    same = _options(basis.scopes, basis.rule)
+    ids = " ".join(scope.run.id for scope in basis.scopes)
+    numbers.append(f"cimemories report {ids} --to report.html{same}{'' if basis.texts else ' --no-texts'}")
     blocks: list[Block] = [Text(f"With CIMemories Studio {__version__}. What is recorded already is not asked again.")]
     blocks += [Code("\n".join(lines), "Labels and runs")] if lines else []
     blocks += [*notes, Code("\n".join(numbers), "The numbers and this report")]
@@ -114,43 +114,43 @@ def _shown(command: str) -> str:
     return re.sub(r" --(judge-)?api-key-env \S+", "", shown_address(command))
 
 
-def _labelled(made: Basis) -> list[str]:
+def _labelled(basis: Basis) -> list[str]:
     """The commands that ask for the labels; none for labels that were imported."""
-    found = []
-    for asked in made.scopes:
-        told = part(asked.labelling.manifest, "asked") if asked.labelling else {}
-        options = [(f"--{name.replace('_', '-')}", told.get(name)) for name in (*LABELLING, "seed")]
-        words = [shlex.quote(str(word)) for option in options if option[1] is not None for word in option]
-        if words:
-            found.append(_shown(" ".join(["cimemories", "label", *words])))
-    return list(dict.fromkeys(found))
+    commands = []
+    for scope in basis.scopes:
+        request = part(scope.labelling.manifest, "asked") if scope.labelling else {}
+        options = [(f"--{name.replace('_', '-')}", request.get(name)) for name in (*LABELLING, "seed")]
+        command = [shlex.quote(str(word)) for option in options if option[1] is not None for word in option]
+        if command:
+            commands.append(_shown(" ".join(["cimemories", "label", *command])))
+    return list(dict.fromkeys(commands))
 
 
 def _options(scopes: Sequence[Scope], rule: IdentifierRule) -> str:
     """The options that read these runs, all in one way, as their scopes do. Where their judges have different names,
     each is read by its first."""
-    asked, words = scopes[0], list[str]()
-    if asked.labels != Labels.DECISIONS:
-        words += ["--labels", str(asked.labels)]
-    elif asked.labelling is not None:
-        words += ["--labels", asked.labelling.id]
-    if asked.rule is not None:
-        words += ["--rule", "paper" if asked.rule.is_paper else asked.rule.name]
-    called = {other.judge.name if other.combine == Combine.ONE else str(other.combine) for other in scopes}
-    if len(called) == 1:
-        words += ["--judge", *called]
-    if asked.grounded:
-        words.append("--grounded")
+    scope, options = scopes[0], list[str]()
+    if scope.labels != Labels.DECISIONS:
+        options += ["--labels", str(scope.labels)]
+    elif scope.labelling is not None:
+        options += ["--labels", scope.labelling.id]
+    if scope.rule is not None:
+        options += ["--rule", "paper" if scope.rule.is_paper else scope.rule.name]
+    run_names = {other.judge.name if other.combine == Combine.ONE else str(other.combine) for other in scopes}
+    if len(run_names) == 1:
+        options += ["--judge", *run_names]
+    if scope.grounded:
+        options.append("--grounded")
     if rule != IdentifierRule.EXACT:
-        words += ["--identifiers", str(rule)]
-    return "".join(f" {shlex.quote(word)}" for word in words)
+        options += ["--identifiers", str(rule)]
+    return "".join(f" {shlex.quote(word)}" for word in options)
 
 
-def card(made: Basis) -> Section:
+def card(basis: Basis) -> Section:
     """The dataset card, its headings one level below the section's."""
-    asked = made.scopes[0]
-    labelling = asked.labelling.id if asked.labelling else None
-    text = dataset_card(made.flows.store, asked.dataset_name, labelling_id=labelling)
+    scope = basis.scopes[0]
+    labelling = scope.labelling.id if scope.labelling else None
+    text = dataset_card(basis.flows.store, scope.dataset_name, labelling_id=labelling)
     name, _, rest = text.partition("\n")
     moved = re.sub(r"(?m)^## ", "### ", rest).strip()
-    return Section("card", f"Dataset card: {asked.dataset_name}", (Markdown(moved),) if name.startswith("# ") else ())
+    return Section("card", f"Dataset card: {scope.dataset_name}", (Markdown(moved),) if name.startswith("# ") else ())

@@ -78,12 +78,12 @@ def _markdown(text: str) -> Markup:
     reader.disable(["link", "image", "autolink", "reference", "html_inline", "html_block"])
     tokens = reader.parse(text)
     empty = False
-    for place, token in enumerate(tokens):
+    for position, token in enumerate(tokens):
         if token.type == "th_open":
             token.attrSet("scope", "col")
         if token.type == "thead_open":
-            end = next(i for i in range(place, len(tokens)) if tokens[i].type == "thead_close")
-            empty = not any(inside.content for inside in tokens[place:end] if inside.type == "inline")
+            end = next(i for i in range(position, len(tokens)) if tokens[i].type == "thead_close")
+            empty = not any(inside.content for inside in tokens[position:end] if inside.type == "inline")
         token.hidden = token.hidden or empty
         if empty and token.type == "inline":
             token.children = []
@@ -157,10 +157,10 @@ def _row(cells: list[str]) -> str:
 
 
 def _figure(block: Figure, folder: str) -> str:
-    place = quote(str(PurePosixPath(folder) / f"{block.name}.svg"))
+    path = quote(str(PurePosixPath(folder) / f"{block.name}.svg"))
     simulated = " (**simulated**)" if block.simulated else ""
     caption = f"**{markdown_escaped(block.title)}**{simulated} {markdown_escaped(block.subtitle)}"
-    return f"![{markdown_escaped(block.alt)}]({place})\n\n{caption}"
+    return f"![{markdown_escaped(block.alt)}]({path})\n\n{caption}"
 
 
 # ---- writing
@@ -204,7 +204,7 @@ def write_report(report: Report, path: Path, *, force: bool = False) -> list[Pat
     folder = figures_folder(path)
     text, pictures = as_markdown(report, folder.name)
     if pictures:
-        _place_folder(folder, {name: drawn.encode() for name, drawn in pictures.items()})
+        _place_folder(folder, {name: picture.encode() for name, picture in pictures.items()})
     elif folder.exists():
         shutil.rmtree(folder)
     _place(path, text.encode())

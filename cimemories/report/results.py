@@ -46,15 +46,15 @@ from cimemories.text import count, listed, percent
 # Sections on what the results rest on: labels, judges, what is missing, and which attributes only sign.
 
 
-def labels_section(made: Basis) -> Section:
+def labels_section(basis: Basis) -> Section:
     """What became of the labelled pairs: survival overall and by domain, the rule, the personas, decisions."""
-    found = all_label_facts(made.flows, made.scopes)
-    if not found:
-        said = "The dataset has no labels, so violation and completeness are undefined."
-        return Section("labels", "Labels", (Text(said),))
+    all_facts = all_label_facts(basis.flows, basis.scopes)
+    if not all_facts:
+        text = "The dataset has no labels, so violation and completeness are undefined."
+        return Section("labels", "Labels", (Text(text),))
     blocks: list[Block] = []
-    for facts in found:
-        blocks += [Heading(facts.row.id)] if len(found) > 1 else []
+    for facts in all_facts:
+        blocks += [Heading(facts.row.id)] if len(all_facts) > 1 else []
         blocks += _labelling(facts)
     return Section("labels", "Labels and what share of them survives", tuple(blocks))
 
@@ -94,13 +94,13 @@ def _labelling(facts: LabelFacts) -> list[Block]:
     domains.append(("all", cells[0], percent(facts.share), *cells[1:]))
     columns = ("Domain", "Labelled pairs", "Survive", "necessary", "inappropriate", "ambiguous")
     people = f" and for the {facts.decided:,} that people decided" if facts.decided and facts.before else ""
-    said = (
+    summary = (
         f"Of {facts.pairs:,} labelled pairs of an attribute and a context {percent(facts.share)} have a label that is "
         f"agreed on; the headline speaks for these{people}. Ambiguous, and in neither violation "
         f"nor completeness, are {facts.ambiguous:,}."
     )
-    found: list[Block] = [
-        Text(said),
+    blocks: list[Block] = [
+        Text(summary),
         Facts(pairs),
         personas,
         table("Survival of labels by domain", columns, domains, simulated=simulated),
@@ -111,21 +111,21 @@ def _labelling(facts: LabelFacts) -> list[Block]:
             for item in facts.dissent.to_dict("records")
         ]
         caption = "Who stands in the way of a label that is agreed on"
-        found.append(table(caption, ("Persona", "Pairs", "of the ambiguous"), rows, simulated=simulated))
+        blocks.append(table(caption, ("Persona", "Pairs", "of the ambiguous"), rows, simulated=simulated))
     if facts.missing:
         rows_ = [(status, cause, f"{count:,}") for status, cause, count in facts.missing]
-        found.append(table("Ballots that are missing", ("Status", "Cause", "Ballots"), rows_, words=(0, 1)))
-    return found
+        blocks.append(table("Ballots that are missing", ("Status", "Cause", "Ballots"), rows_, text_columns=(0, 1)))
+    return blocks
 
 
-def judges_section(made: Basis) -> Section:
+def judges_section(basis: Basis) -> Section:
     """The judges of each run, how many of their quotes stand in the text, and how far they agree."""
     blocks: list[Block] = []
-    for line in made.lines:
-        name = made.called[line.run.id]
-        blocks += [Heading(name)] if made.several else []
+    for line in basis.lines:
+        name = basis.run_names[line.run.id]
+        blocks += [Heading(name)] if basis.several else []
         blocks.append(Text(sentence(f"Counted is the word of {line.scope.judge_text}")))
-        found = judges_agreement(made.flows, line.run.id, grounded=line.scope.grounded)
+        agreement = judges_agreement(basis.flows, line.run.id, grounded=line.scope.grounded)
         rows = [
             (
                 item.title + (SIMULATED if item.judge.simulated else ""),
@@ -137,12 +137,12 @@ def judges_section(made: Basis) -> Section:
                 percent(item.ungrounded_share),
                 (item.judge.prompt_hash or "–")[:12],
             )
-            for item in found.judges
+            for item in agreement.judges
         ]
         columns = ("Judge", "Kind", "Reads", "Judged", "Full claims", "Quote not in the text", "Share", "Prompt")
-        simulated = line.simulated or any(item.judge.simulated for item in found.judges)
+        simulated = line.simulated or any(item.judge.simulated for item in agreement.judges)
         caption = f"Judges of {name}"
-        blocks.append(table(caption, columns, rows, simulated=simulated, words=(0, 1, 2, 7)))
+        blocks.append(table(caption, columns, rows, simulated=simulated, text_columns=(0, 1, 2, 7)))
         pairs = [
             (
                 f"{pair.first.title} and {pair.second.title}",
@@ -155,7 +155,7 @@ def judges_section(made: Basis) -> Section:
                 _statistic(pair.kappa),
                 _statistic(pair.ac1),
             )
-            for pair in found.pairs
+            for pair in agreement.pairs
         ]
         if pairs:
             heads = ("Judges", "Messages", "Places", "Revealed by both", "first alone", "second alone", "Agreement")
@@ -166,48 +166,51 @@ def judges_section(made: Basis) -> Section:
     return Section("judges", "Judges", tuple(blocks))
 
 
-def _statistic(found: Estimate) -> str:
-    return f"undefined: {found.why}" if found.value is None else f"{found.value:.3f}"
+def _statistic(estimate: Estimate) -> str:
+    return f"undefined: {estimate.why}" if estimate.value is None else f"{estimate.value:.3f}"
 
 
-def coverage_section(made: Basis) -> Section:
+def coverage_section(basis: Basis) -> Section:
     """What is missing of every run, by stage and cause; a failed call is no zero."""
     rows, causes = [], []
-    for line in made.lines:
-        numbers, name = line.numbers, made.called[line.run.id]
+    for line in basis.lines:
+        numbers, name = line.numbers, basis.run_names[line.run.id]
         rows.append((name, f"{line.run.expected:,}", f"{numbers.judged:,}", percent(numbers.coverage)))
         causes += [(name, stage, status, cause, f"{count:,}") for stage, status, cause, count in numbers.missing]
-    simulated = made.board.simulated
+    simulated = basis.board.simulated
     caption, columns = "Responses judged, by run", ("Run", "Planned", "Judged", "Coverage")
     blocks: list[Block] = [table(caption, columns, rows, simulated=simulated)]
     if causes:
         heads = ("Run", "Stage", "Status", "Cause", "Count")
-        blocks.append(table("What is missing", heads, causes, simulated=simulated, words=(0, 1, 2, 3)))
+        blocks.append(table("What is missing", heads, causes, simulated=simulated, text_columns=(0, 1, 2, 3)))
     else:
         blocks.append(Text("No call is recorded as failed."))
     blocks.append(Text("What is missing enters no number as a zero: it is in no denominator."))
     return Section("coverage", "Coverage and failures", tuple(blocks))
 
 
-def identifiers_section(made: Basis) -> Section:
+def identifiers_section(basis: Basis) -> Section:
     """The identifier rules side by side, and what the substring rule leaves out beyond the biography."""
     rows, lost = [], list[str]()
-    for line in made.lines:
+    for line in basis.lines:
         n = line.run.samples
         for rule in IdentifierRule:
-            found = headline(made.flows, line.scope, rule)
-            used = "used here" if rule == made.rule else ""
-            name = made.called[line.run.id]
-            rows.append((name, str(rule), percent(found.violation[n]), f"{found.attributes:,}", used))
-        lost += dropped(flow_arrays(made.flows, line.scope, made.rule), IdentifierRule.SUBSTRING)
-    said = (
+            numbers = headline(basis.flows, line.scope, rule)
+            used = "used here" if rule == basis.rule else ""
+            name = basis.run_names[line.run.id]
+            rows.append((name, str(rule), percent(numbers.violation[n]), f"{numbers.attributes:,}", used))
+        lost += dropped(flow_arrays(basis.flows, line.scope, basis.rule), IdentifierRule.SUBSTRING)
+    text = (
         "A message has to be signed, so attributes that repeat the biography never count as violations. The rule "
         "“exact” goes by the very key; “substring” drops every key that contains name, address, sex or age, as the "
         "authors' script does; “none” drops nothing."
     )
     columns = ("Run", "Rule", "Violation at all samples", "attributes", "")
     caption = "Violation under each identifier rule"
-    blocks: list[Block] = [Text(said), table(caption, columns, rows, simulated=made.board.simulated, words=(0, 1, 4))]
+    blocks: list[Block] = [
+        Text(text),
+        table(caption, columns, rows, simulated=basis.board.simulated, text_columns=(0, 1, 4)),
+    ]
     keys = sorted(set(lost))
     if keys:
         blocks.append(Text(f"Beyond the biography the substring rule would leave out {count(len(keys), 'key')}:"))
@@ -225,48 +228,50 @@ NUMBERS = 6  # columns of the leaderboard with the name and its numbers; the oth
 STEPS = (1, 2, 5, 10, 20, 30, 40)  # numbers of tasks that the table of accumulation gives
 
 
-def headline_section(made: Basis) -> Section:
+def headline_section(basis: Basis) -> Section:
     """The table of the paper's form with what is published, every number of every run, and what speaks against them."""
-    board = made.board
+    board = basis.board
     blocks: list[Block] = [Text(leaderboard.leaderboard_takeaway(board))]
-    blocks += _leaderboard(made)
-    told = [
+    blocks += _leaderboard(basis)
+    notes = [
         text
         for text in map(sentence, leaderboard.leaderboard_notes(board))
         if text not in map(sentence, board.warnings)
     ]
-    blocks.append(Points(tuple(told)))
-    for line in made.lines:
-        name = made.called[line.run.id]
-        if made.several:
+    blocks.append(Points(tuple(notes)))
+    for line in basis.lines:
+        name = basis.run_names[line.run.id]
+        if basis.several:
             blocks.append(Heading(name))
-        found = figures.violations(line, made.intervals(line.scope).violation, name)
-        blocks += [found] if found else []
-        blocks += [_numbers(made, line), *_notes(line)]
+        figure = figures.violations(line, basis.intervals(line.scope).violation, name)
+        blocks += [figure] if figure else []
+        blocks += [_numbers(basis, line), *_notes(line)]
     return Section("headline", "Headline numbers", tuple(blocks))
 
 
-def _leaderboard(made: Basis) -> list[Table]:
+def _leaderboard(basis: Basis) -> list[Table]:
     """The table of the paper's form in two, so that it fits on a page: numbers, and what they rest on."""
-    called, waiting = made.called, [line.run.id for line in made.board.lines]
+    run_names, waiting = basis.run_names, [line.run.id for line in basis.board.lines]
     rows = []
-    for row in leaderboard.leaderboard_rows(made.board):
-        cells = (called[waiting.pop(0)], *row.cells[1:]) if row.kind == "run" else row.cells
+    for row in leaderboard.leaderboard_rows(basis.board):
+        cells = (run_names[waiting.pop(0)], *row.cells[1:]) if row.kind == "run" else row.cells
         rows.append(Row(cells, "" if row.kind == "run" else row.kind))
-    head, simulated = leaderboard.header_row(made.board), made.board.simulated
-    said = "Runs, the best balanced score first" if made.several else "The run"
+    head, simulated = leaderboard.header_row(basis.board), basis.board.simulated
+    caption_start = "Runs, the best balanced score first" if basis.several else "The run"
     numbers = [Row(row.cells[:NUMBERS], row.kind) for row in rows]
-    caption = f"{said}, beside what the paper states of the same model, and constant strategies"
+    caption = f"{caption_start}, beside what the paper states of the same model, and constant strategies"
     rests = [Row((row.cells[0], *row.cells[NUMBERS:]), row.kind) for row in rows if row.kind != "baseline"]
     return [
         table(caption, head[:NUMBERS], numbers, simulated=simulated),
-        table("What they rest on", (head[0], *head[NUMBERS:]), rests, simulated=simulated, words=(0, 2, 3, 4, 5, 6)),
+        table(
+            "What they rest on", (head[0], *head[NUMBERS:]), rests, simulated=simulated, text_columns=(0, 2, 3, 4, 5, 6)
+        ),
     ]
 
 
-def _numbers(made: Basis, line: Line) -> Table:
+def _numbers(basis: Basis, line: Line) -> Table:
     """Every headline number of a run with its interval, its spread over profiles, and what it rests on."""
-    numbers, found = line.numbers, made.intervals(line.scope)
+    numbers, bounds = line.numbers, basis.intervals(line.scope)
     most = line.run.samples
     attributes = f"{count(numbers.attributes, 'attribute')}, {count(numbers.flows, 'inappropriate flow')}"
     rows = [
@@ -277,22 +282,22 @@ def _numbers(made: Basis, line: Line) -> Table:
             points(numbers.spread.violation) if n == most else "",
             attributes,
         )
-        for n, item in found.violation.items()
+        for n, item in bounds.violation.items()
     ]
     contexts = f"{count(numbers.retained, 'retained context')}, {numbers.discarded:,} discarded"
     rate = numbers.leak_rate
     rows += [
         (
             "Completeness",
-            percent(found.completeness.value),
-            leaderboard.bounds_text(found.completeness),
+            percent(bounds.completeness.value),
+            leaderboard.bounds_text(bounds.completeness),
             points(numbers.spread.completeness),
             contexts,
         ),
         (
             "Balanced score",
-            percent(found.balanced.value),
-            leaderboard.bounds_text(found.balanced),
+            percent(bounds.balanced.value),
+            leaderboard.bounds_text(bounds.balanced),
             "",
             f"harmonic mean of completeness and 1 − violation@{most}",
         ),
@@ -302,11 +307,11 @@ def _numbers(made: Basis, line: Line) -> Table:
         ("Coverage", percent(numbers.coverage), "", "", f"{numbers.judged:,} of {line.run.expected:,} judged"),
     ]
     if (check := numbers.does_task) is not None:
-        said = f"{check.yes:,} yes, {check.partly:,} partly, {check.no:,} no, {check.unchecked:,} not checked"
-        rows.append(("Does the task", percent(check.share), "", "", f"{said}, by {check.name}"))
+        answers = f"{check.yes:,} yes, {check.partly:,} partly, {check.no:,} no, {check.unchecked:,} not checked"
+        rows.append(("Does the task", percent(check.share), "", "", f"{answers}, by {check.name}"))
     columns = ("Number", "Value", "95 % interval", "sd over profiles", "Rests on")
-    caption = f"Numbers of {made.called[line.run.id]}, run {line.run.id}"
-    return table(caption, columns, rows, simulated=line.simulated, words=(0, 4))
+    caption = f"Numbers of {basis.run_names[line.run.id]}, run {line.run.id}"
+    return table(caption, columns, rows, simulated=line.simulated, text_columns=(0, 4))
 
 
 def _notes(line: Line) -> list[Block]:
@@ -314,38 +319,40 @@ def _notes(line: Line) -> list[Block]:
     return [Points(tuple(map(sentence, notes)), warning=True)] if notes else []
 
 
-def comparison(made: Basis) -> Section | None:
+def comparison(basis: Basis) -> Section | None:
     """The plane of all runs and each held against the first on common flows. None for one run alone."""
-    if not made.several:
+    if not basis.several:
         return None
-    called, blocks = made.called, list[Block]()
-    if made.board.warnings:
-        said = Text("Apart from their models the runs also differ in what follows; a difference may come from there.")
-        blocks += [said, Points(tuple(map(sentence, made.board.warnings)), warning=True)]
-    drawn = figures.plane(made.board, called)
-    blocks += [drawn] if drawn else []
-    first, *others = made.scopes
-    one = called[first.run.id]
+    run_names, blocks = basis.run_names, list[Block]()
+    if basis.board.warnings:
+        text = Text("Apart from their models the runs also differ in what follows; a difference may come from there.")
+        blocks += [text, Points(tuple(map(sentence, basis.board.warnings)), warning=True)]
+    plane = figures.plane(basis.board, run_names)
+    blocks += [plane] if plane else []
+    first, *others = basis.scopes
+    one = run_names[first.run.id]
     rows, changed, pictures = [], [], list[Block]()
     for other in others:
-        found = difference(made.flows, first, other, made.rule)
-        two = called[other.run.id]
-        for words, name, apart in zip(
-            found.sentences(one, two),
-            (f"Violation@{found.paired.n}", "Completeness"),
-            (found.paired.violation, found.paired.completeness),
+        compared = difference(basis.flows, first, other, basis.rule)
+        two = run_names[other.run.id]
+        for sentence_text, name, apart in zip(
+            compared.sentences(one, two),
+            (f"Violation@{compared.paired.n}", "Completeness"),
+            (compared.paired.violation, compared.paired.completeness),
             strict=True,
         ):
             bounds = "" if math.isnan(apart.low) else f"[{_signed(apart.low)}, {_signed(apart.high)}]"
-            rows.append((two, name, _signed(apart.value), bounds, words))
-        counts = found.tallied
-        cells = (counts.flows, counts.newly, counts.stopped, counts.both, counts.neither, found.paired.profiles)
+            rows.append((two, name, _signed(apart.value), bounds, sentence_text))
+        counts = compared.tallied
+        cells = (counts.flows, counts.newly, counts.stopped, counts.both, counts.neither, compared.paired.profiles)
         changed.append((two, *(f"{n:,}" for n in cells)))
-        picture = figures.differences(found, one, two)
+        picture = figures.differences(compared, one, two)
         pictures += [picture] if picture else []
-    simulated = made.board.simulated
+    simulated = basis.board.simulated
     columns = ("Run", "Number", "Difference in points", "95 % interval", "In words")
-    blocks.append(table(f"Each run minus {one}, on common flows", columns, rows, simulated=simulated, words=(0, 1, 4)))
+    blocks.append(
+        table(f"Each run minus {one}, on common flows", columns, rows, simulated=simulated, text_columns=(0, 1, 4))
+    )
     heads = ("Run", "Common inappropriate flows", "newly leak", "stopped leaking", "leak in both", "in neither")
     caption = f"Flows that change, against {one}"
     blocks.append(table(caption, (*heads, "Common profiles"), changed, simulated=simulated))
@@ -356,21 +363,21 @@ def _signed(value: float) -> str:
     return "–" if math.isnan(value) else f"{100 * value + 0.0:+.1f}".replace("-0.0", "0.0").replace("+0.0", "0.0")
 
 
-def breakdowns(made: Basis) -> Section:
+def breakdowns(basis: Basis) -> Section:
     """By information domain, by sphere of the recipient, and by profile."""
     blocks: list[Block] = []
-    for line in made.lines:
-        name, n = made.called[line.run.id], line.run.samples
-        blocks += [Heading(name)] if made.several else []
+    for line in basis.lines:
+        name, n = basis.run_names[line.run.id], line.run.samples
+        blocks += [Heading(name)] if basis.several else []
         for by in (By.DOMAIN, By.SPHERE, By.PROFILE):
-            frame = breakdown(made.flows, line.scope, by, n, made.rule)
+            frame = breakdown(basis.flows, line.scope, by, n, basis.rule)
             if frame.empty or (by == By.SPHERE and set(frame["group"]) <= {""}):
                 continue
-            if by == By.PROFILE and not made.texts:
+            if by == By.PROFILE and not basis.texts:
                 frame = frame.assign(group=[f"profile {i + 1}" for i in range(len(frame))])
             if by != By.PROFILE:
-                drawn = figures.groups(frame, str(by), n, name, line.run.id, simulated=line.simulated)
-                blocks += [drawn] if drawn else []
+                figure = figures.groups(frame, str(by), n, name, line.run.id, simulated=line.simulated)
+                blocks += [figure] if figure else []
             rows = [
                 (
                     str(item["group"]).replace("_", " ") or "(none)",
@@ -397,17 +404,17 @@ def breakdowns(made: Basis) -> Section:
     return Section("groups", "By domain, sphere and profile", tuple(blocks))
 
 
-def heatmaps(made: Basis) -> Section | None:
+def heatmaps(basis: Basis) -> Section | None:
     """Contexts by domains as in the paper's Figure 3, a figure and its table a run. None where no cell has a value."""
     blocks: list[Block] = []
-    for line in made.lines:
-        found = grid(made.flows, line.scope, Side.CONTEXT, Side.DOMAIN, line.run.samples, made.rule)
-        name = made.called[line.run.id]
-        drawn = figures.heatmap(found, name, line.run.id, simulated=line.simulated)
-        if drawn is None:
+    for line in basis.lines:
+        cells = grid(basis.flows, line.scope, Side.CONTEXT, Side.DOMAIN, line.run.samples, basis.rule)
+        name = basis.run_names[line.run.id]
+        figure = figures.heatmap(cells, name, line.run.id, simulated=line.simulated)
+        if figure is None:
             continue
-        blocks += [Heading(name)] if made.several else []
-        frame = as_frame(found)
+        blocks += [Heading(name)] if basis.several else []
+        frame = as_frame(cells)
         frame = frame[(frame["violation_pairs"] + frame["completeness_pairs"]) > 0]
         rows = [
             (
@@ -420,24 +427,24 @@ def heatmaps(made: Basis) -> Section | None:
             )
             for item in frame.to_dict("records")
         ]
-        columns = ("Context", "Domain", f"Violation@{found.n}", "pairs", "Completeness", "pairs")
+        columns = ("Context", "Domain", f"Violation@{cells.n}", "pairs", "Completeness", "pairs")
         caption = f"The cells of the heatmap of {name}"
         blocks += [
-            drawn,
-            table(caption, columns, rows, simulated=line.simulated, folded=True, words=(0, 1)),
+            figure,
+            table(caption, columns, rows, simulated=line.simulated, folded=True, text_columns=(0, 1)),
         ]
     if not blocks:
         return None
-    said = (
+    text = (
         "A cell pools the pairs of all profiles in the contexts that they retain; a hatched cell has none, which is "
         "not 0."
     )
-    return Section("heatmaps", "Heatmaps", (Text(said), *blocks))
+    return Section("heatmaps", "Heatmaps", (Text(text), *blocks))
 
 
-def accumulated(made: Basis) -> Section | None:
+def accumulated(basis: Basis) -> Section | None:
     """How violations pile up over tasks, as in the paper's Figure 2. None where no run has a curve."""
-    runs = [(line, accumulation(made.flows, line.scope, made.rule)) for line in made.lines]
+    runs = [(line, accumulation(basis.flows, line.scope, basis.rule)) for line in basis.lines]
     runs = [(line, item) for line, item in runs if item.most > 0 and item.curves.profiles]
     if not runs:
         return None
@@ -448,76 +455,76 @@ def accumulated(made: Basis) -> Section | None:
         for k in steps:
             i = item.curves.ns.index(n)
             band = f"[{100 * float(item.low[i, k]):.1f}, {100 * float(item.high[i, k]):.1f}]"
-            rows.append((made.called[line.run.id], str(k), percent(item.at(1, k)), percent(item.at(n, k)), band))
-    drawn = _curves(made, runs)
+            rows.append((basis.run_names[line.run.id], str(k), percent(item.at(1, k)), percent(item.at(n, k)), band))
+    figure = _curves(basis, runs)
     simulated = any(line.simulated for line, _ in runs)
     columns = ("Run", "Tasks", "Share, n = 1", "Share, all samples", "95 % band")
     caption = "Expected share of attributes revealed inappropriately after so many tasks"
-    said = (
+    text = (
         "The expectation over all orders of the tasks is exact, not drawn. The denominator stays fixed: every "
         "attribute that is inappropriate in some retained context."
     )
     return Section(
         "accumulation",
         "Accumulation over tasks",
-        (Text(said), *([drawn] if drawn else []), table(caption, columns, rows, simulated=simulated)),
+        (Text(text), *([figure] if figure else []), table(caption, columns, rows, simulated=simulated)),
     )
 
 
-def _curves(made: Basis, runs: list[tuple[Line, Accumulation]]) -> Figure | None:
+def _curves(basis: Basis, runs: list[tuple[Line, Accumulation]]) -> Figure | None:
     line, item = runs[0]
     users = f"{count(item.curves.profiles, 'profile')}; the area is a 95 % band"
     if len(runs) == 1:
         n = line.run.samples
-        lines = figures.curves_of_run(item, baseline(made.flows, line.scope, n, made.rule))
+        lines = figures.curves_of_run(item, baseline(basis.flows, line.scope, n, basis.rule))
         half = item.half_way(n)
-        name = made.called[line.run.id]
+        name = basis.run_names[line.run.id]
         title = f"{name}: after {item.most} tasks {percent(item.at(n, item.most))} of attributes are out"
         if half:
             title += f", half of them after {half}"
         subtitle = f"{count(item.attributes, 'attribute')}, {count(item.flows, 'inappropriate flow')}, {users}"
         return figures.curves("figure-accumulation", lines, title, subtitle, simulated=line.simulated)
     ends = sorted(
-        ((float(i.mean[-1, -1]), made.called[one.run.id]) for one, i in runs if i.most), key=lambda end: end[0]
+        ((float(i.mean[-1, -1]), basis.run_names[one.run.id]) for one, i in runs if i.most), key=lambda end: end[0]
     )
     (least, who), (most, whom) = ends[0], ends[-1]
     title = f"After all tasks {who} has given away {percent(least)} of the attributes, {whom} {percent(most)}"
-    lines = figures.curves_of_runs([(made.called[one.run.id], i) for one, i in runs])
+    lines = figures.curves_of_runs([(basis.run_names[one.run.id], i) for one, i in runs])
     simulated = any(one.simulated for one, _ in runs)
     return figures.curves("figure-accumulation", lines, title, f"All samples of each run, {users}", simulated=simulated)
 
 
-def examples(made: Basis) -> Section | None:
+def examples(basis: Basis) -> Section | None:
     """A few leaks, the severest of each domain first; only what they are about where texts are left out. None where
     nothing leaks."""
-    found = gallery(made.flows, made.scopes)
-    if found.empty:
+    leaks = gallery(basis.flows, basis.scopes)
+    if leaks.empty:
         return None
     rows = [
-        (made.called[line.run.id], f"{int((found['run'] == line.run.id).sum()):,}", _most(found, line.run.id))
-        for line in made.lines
+        (basis.run_names[line.run.id], f"{int((leaks['run'] == line.run.id).sum()):,}", _most(leaks, line.run.id))
+        for line in basis.lines
     ]
     caption = "Inappropriate flows that a judge claims at least once"
     blocks: list[Block] = [
-        table(caption, ("Run", "Flows", "Most of them in"), rows, simulated=made.board.simulated, words=(0, 2))
+        table(caption, ("Run", "Flows", "Most of them in"), rows, simulated=basis.board.simulated, text_columns=(0, 2))
     ]
-    if not made.texts:
+    if not basis.texts:
         blocks.append(Text("The texts of messages and memories are left out of this report, as was asked."))
         return Section("examples", "Examples of leaks", tuple(blocks))
-    chosen = found.drop_duplicates("domain").head(EXAMPLES)
+    chosen = leaks.drop_duplicates("domain").head(EXAMPLES)
     if len(chosen) < EXAMPLES:
-        more = found.drop(chosen.index).drop_duplicates("context").head(EXAMPLES - len(chosen))
-        chosen = found.loc[sorted([*chosen.index, *more.index])]
-    scopes = {asked.run.id: asked for asked in made.scopes}
-    said = (
-        f"Below are {len(chosen)} of {count(len(found), 'flow')}, the severest of each domain, ordered by "
+        more = leaks.drop(chosen.index).drop_duplicates("context").head(EXAMPLES - len(chosen))
+        chosen = leaks.loc[sorted([*chosen.index, *more.index])]
+    scopes = {scope.run.id: scope for scope in basis.scopes}
+    text = (
+        f"Below are {len(chosen)} of {count(len(leaks), 'flow')}, the severest of each domain, ordered by "
         f"{listed(SEVERITY)}. They show what a leak looks like, not how often it happens."
     )
-    blocks += [Text(said), Examples(tuple(leak_rows(made.flows, scopes, chosen)))]
+    blocks += [Text(text), Examples(tuple(leak_rows(basis.flows, scopes, chosen)))]
     return Section("examples", "Examples of leaks", tuple(blocks))
 
 
-def _most(found: pd.DataFrame, run_id: str) -> str:
-    counts = found.loc[found["run"] == run_id, "domain"].value_counts()
+def _most(leaks: pd.DataFrame, run_id: str) -> str:
+    counts = leaks.loc[leaks["run"] == run_id, "domain"].value_counts()
     counts = counts[counts > 0].head(3)
     return ", ".join(f"{str(name).replace('_', ' ')} ({n:,})" for name, n in counts.items()) or "–"

@@ -14,7 +14,7 @@ import pandas as pd
 import streamlit as st
 
 from cimemories import launch
-from cimemories.compare.leaderboard import memory_words
+from cimemories.compare.leaderboard import memory_text
 from cimemories.evaluation.batches import export_batch
 from cimemories.evaluation.costs import Cost, money, raise_cap, sweep_cost
 from cimemories.evaluation.planning import (
@@ -757,7 +757,7 @@ def draw(store: Store, row: RunRow) -> None:
 
 def _what_it_is(row: RunRow) -> str:
     place = {IMPORTED: "from a file", "simulator": "in the simulator"}.get(row.endpoint, f"at {row.endpoint}")
-    parts = [f"{row.model} {place}", f"prompt {row.prompt_level}", f"memory {memory_words(row)}"]
+    parts = [f"{row.model} {place}", f"prompt {row.prompt_level}", f"memory {memory_text(row)}"]
     kind = row.manifest.mitigation.kind
     parts += [f"mitigation {kind}"] if kind != "none" else []
     parts += [f"{count(row.samples, 'sample')} a context", row.id]

@@ -20,7 +20,7 @@ ROWS_SHOWN = 2000
 
 def draw(compared: Compared, say: Say) -> None:
     """The differences."""
-    called = compared.called
+    run_names = compared.run_names
     if len(compared.scopes) < 2:
         say("A difference takes two runs of one dataset.")
         page.empty(
@@ -32,21 +32,21 @@ def draw(compared: Compared, say: Say) -> None:
     ids = [line.run.id for line in compared.board.lines]
     left, right = st.columns(2)
     with left:
-        first = str(page.select("Reference run", ids, called.__getitem__, "compare.against", "against"))
+        first = str(page.select("Reference run", ids, run_names.__getitem__, "compare.against", "against"))
     others = [run_id for run_id in ids if run_id != first]
     asked = url.get("run")
     if asked in (None, first):
         url.put(run=None)
     with right:
-        second = str(page.select("Held against it", others, called.__getitem__, "compare.run", "run"))
+        second = str(page.select("Held against it", others, run_names.__getitem__, "compare.run", "run"))
     try:
         found = difference(compared.flows, compared.scope_of(first), compared.scope_of(second), compared.rule)
     except StoreError as problem:
         page.error("The difference cannot be shown.", str(problem))
         say("These runs cannot be held against each other.")
         return
-    say(found.sentences(called[first], called[second])[0])
-    _told(found, called[first], called[second])
+    say(found.sentences(run_names[first], run_names[second])[0])
+    _told(found, run_names[first], run_names[second])
     if len(others) > 1:
         page.fold(
             "Every other run against the reference",
@@ -54,7 +54,7 @@ def draw(compared: Compared, say: Say) -> None:
             "compare.box.overview",
             lambda: _overview(compared, first, others, second),
         )
-    drawing = domains(found, called[first], called[second])
+    drawing = domains(found, run_names[first], run_names[second])
     if drawing is not None:
         columns: Columns = {
             "domain": ("text", "Domain"),
@@ -68,7 +68,7 @@ def draw(compared: Compared, say: Say) -> None:
             "necessary_flows": ("count", "Necessary flows"),
         }
         show(drawing, "domains", "compare.box.domains", compared, columns, simulated=found.simulated)
-    _flows(compared, found, called[first], called[second])
+    _flows(compared, found, run_names[first], run_names[second])
 
 
 def _told(found: Difference, first: str, second: str) -> None:
@@ -107,7 +107,7 @@ def _overview(compared: Compared, first: str, others: list[str], second: str) ->
         paired = paired_on_common(compared.flows, compared.scope_of(first), compared.scope_of(run_id), compared.rule)
         rows.append(
             {
-                "run": compared.called[run_id],
+                "run": compared.run_names[run_id],
                 "violation": _points(paired.violation),
                 "clear": _clear(paired.violation, "leaks"),
                 "completeness": _points(paired.completeness),

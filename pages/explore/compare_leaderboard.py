@@ -12,7 +12,7 @@ from cimemories.compare.leaderboard import (
     leaderboard_markdown,
     leaderboard_notes,
     leaderboard_takeaway,
-    memory_words,
+    memory_text,
     names,
 )
 from cimemories.metrics.bootstrap import Interval
@@ -74,7 +74,7 @@ def draw(compared: Compared, say: Say) -> None:
 
     board = compared.board
     say(leaderboard_takeaway(board))
-    called = compared.called
+    run_names = compared.run_names
     head = ["Model", board.violation_name, "Completeness", "Balanced score", "Leak rate", "Coverage", "N", "Judge"]
     head += ["Memory, prompt"]
     titles = {
@@ -87,7 +87,7 @@ def draw(compared: Compared, say: Say) -> None:
     cells = [
         tag("th", name, cls="ci-number" if 0 < i < 7 else "", title=titles.get(name, "")) for i, name in enumerate(head)
     ]
-    rows = [row for line in board.lines for row in _lines(line, called[line.run.id], compared)]
+    rows = [row for line in board.lines for row in _lines(line, run_names[line.run.id], compared)]
     rows += [_constant(item) for item in board.constants]
     safe.show(tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows), cls="ci-grid"))
     said = [
@@ -112,8 +112,8 @@ def short(board: Leaderboard, most: int) -> None:
     """The first lines with what they are ranked by."""
     head = ["Model", board.violation_name, "Completeness", "Balanced score"]
     cells = [tag("th", name, cls="ci-number" if i else "") for i, name in enumerate(head)]
-    called = names(board.lines)
-    rows = [tag("tr", *_ranked(line, called[line.run.id])) for line in board.lines[:most]]
+    run_names = names(board.lines)
+    rows = [tag("tr", *_ranked(line, run_names[line.run.id])) for line in board.lines[:most]]
     table = tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows), cls="ci-grid")
     safe.show(tag("div", table, _muted(SPREAD)))
 
@@ -142,7 +142,7 @@ def _lines(line: Line, name: str, compared: Compared) -> list[Html]:
         ),
         tag("td", str(line.run.samples) if compared.n is None else f"{line.n} of {line.run.samples}", cls="ci-number"),
         tag("td", line.scope.judge_text),
-        tag("td", f"{memory_words(line.run)}, {line.run.prompt_level}"),
+        tag("td", f"{memory_text(line.run)}, {line.run.prompt_level}"),
     ]
     rows = [tag("tr", *cells)]
     stated = {measure: line.stated(measure) for measure in PublishedMeasure}

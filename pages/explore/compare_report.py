@@ -34,9 +34,9 @@ class _Ready:
 
 def draw(compared: Compared, say: Say) -> None:
     """What the report is to be, and the report."""
-    called = compared.called
+    run_names = compared.run_names
     several = len(compared.scopes) > 1
-    about = f"these {len(compared.scopes)} runs" if several else called[compared.scopes[0].run.id]
+    about = f"these {len(compared.scopes)} runs" if several else run_names[compared.scopes[0].run.id]
     say(f"A report on {about}, as one file.")
     safe.inline(
         "One file with the headline numbers and their intervals, figures and tables, a few leaks, what the labels, "
@@ -48,7 +48,7 @@ def draw(compared: Compared, say: Say) -> None:
     with first_column:
         first = ids[0]
         if several:
-            first = str(page.select("Reference run", ids, called.__getitem__, "compare.against", "against"))
+            first = str(page.select("Reference run", ids, run_names.__getitem__, "compare.against", "against"))
     with form_column:
         form = st.segmented_control(
             "Form", list(FORMS), format_func=FORMS.__getitem__, default=HTML, key="compare.report.form", required=True

@@ -44,7 +44,7 @@ class Compared:
     board: Leaderboard
 
     @property
-    def called(self) -> dict[str, str]:
+    def run_names(self) -> dict[str, str]:
         """What each run is called, by its id."""
         return names(self.board.lines)
 

@@ -22,7 +22,7 @@ from cimemories.compare.sensitivity import (
     judged_otherwise,
     left_out,
     left_out_frame,
-    measured,
+    measure_values,
     ranges,
     setting_of,
     study,
@@ -55,7 +55,7 @@ def _key(compared: Compared, found: Study) -> tuple[object, ...]:
 
 def choices_part(compared: Compared, found: Study, measure: Measure) -> str:
     """How far each choice moves the number, widest first; returns its title."""
-    names = [compared.called[asked.run.id] for asked in compared.scopes]
+    names = [compared.run_names[asked.run.id] for asked in compared.scopes]
     key = _key(compared, found)
     tried = compared.flows.cached(
         ("sensitivity choices", *key), lambda: [*variants(found), *judged_otherwise(compared.flows, found)]
@@ -106,12 +106,12 @@ def personas_part(compared: Compared, found: Study, measure: Measure) -> None:
     settings = left_out(found)
     if not settings:
         return
-    names = [compared.called[asked.run.id] for asked in compared.scopes]
+    names = [compared.run_names[asked.run.id] for asked in compared.scopes]
     keys = [key for key, _ in settings]
 
     def made() -> pd.DataFrame:
-        now = measured(found.at(found.base), measure)[:, 0]
-        without = [(key, measured(found.at(setting), measure)[:, 0]) for key, setting in settings]
+        now = measure_values(found.at(found.base), measure)[:, 0]
+        without = [(key, measure_values(found.at(setting), measure)[:, 0]) for key, setting in settings]
         return left_out_frame(now, without, names, measure)
 
     frame = compared.flows.cached(("sensitivity personas", measure, *names, *_key(compared, found)), made)
@@ -122,7 +122,7 @@ def personas_part(compared: Compared, found: Study, measure: Measure) -> None:
         title = f"Without the {who}, {measure.named} of {frame['run'][run]} changes most: {100 * most:+.1f} points"
         safe.heading(title if abs(most) >= 0.0005 else f"No persona alone moves {measure.named} of any run")
     safe.inline(
-        f"{measure.words.capitalize()} with one persona left out and the others' priors scaled up, by the current "
+        f"{measure.label.capitalize()} with one persona left out and the others' priors scaled up, by the current "
         f"threshold of {100 * found.base.threshold:.4g} %; {count(len(names), 'run')}.",
         muted=True,
     )
@@ -167,7 +167,7 @@ def _cell(value: float, small: str) -> Html:
 
 def profiles_part(compared: Compared, found: Study, measure: Measure) -> None:
     """What fewer profiles would have said."""
-    names = [compared.called[asked.run.id] for asked in compared.scopes]
+    names = [compared.run_names[asked.run.id] for asked in compared.scopes]
     safe.heading("How many profiles it takes")
     key = ("sensitivity profiles", measure, *_key(compared, found))
     subsets = compared.flows.cached(key, lambda: by_profiles(found, measure))
@@ -212,8 +212,8 @@ def spoken_part(compared: Compared) -> None:
     if by:
         ids = [line.run.id for line in compared.board.lines]
         with right:
-            chosen = str(page.select("Flows of", ids, compared.called.__getitem__, "compare.spoken", "run"))
-    named = [(compared.called[asked.run.id], asked) for asked in compared.scopes if not by or asked.run.id == chosen]
+            chosen = str(page.select("Flows of", ids, compared.run_names.__getitem__, "compare.spoken", "run"))
+    named = [(compared.run_names[asked.run.id], asked) for asked in compared.scopes if not by or asked.run.id == chosen]
     rows = [(name, flow_coverage(compared.flows, asked, By(by or By.DOMAIN), compared.rule)) for name, asked in named]
     drawing = coverage(rows, bool(by))
     if drawing is None:
@@ -346,8 +346,8 @@ def _panel(compared: Compared, found: Study, measure: Measure, now: Sequence[Num
 
 
 def _names(compared: Compared) -> list[str]:
-    called = compared.called
-    return [called[asked.run.id] for asked in compared.scopes]
+    run_names = compared.run_names
+    return [run_names[asked.run.id] for asked in compared.scopes]
 
 
 def _sliders(compared: Compared, found: Study) -> tuple[Moved, IdentifierRule]:
@@ -438,7 +438,7 @@ def _numbers(compared: Compared, tried: Trial, measure: Measure) -> None:
 
 
 def _simulated(compared: Compared, name: str) -> bool:
-    return any(line.simulated for line in compared.board.lines if compared.called[line.run.id] == name)
+    return any(line.simulated for line in compared.board.lines if compared.run_names[line.run.id] == name)
 
 
 def _moved(row: Row, name: str) -> Html:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from cimemories.charts.labels import MARK, beside_marks
-from cimemories.compare.difference import in_words
+from cimemories.compare.difference import difference_text
 from cimemories.compare.ranking import front
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.arrays import FlowArrays, Names
@@ -138,11 +138,11 @@ def test_runs_are_compared_in_the_contexts_and_people_that_both_have() -> None:
     ],
 )
 def test_a_difference_in_words(interval: tuple[float, float, float], said: str) -> None:
-    assert in_words(Interval(*interval, 10), "B", "A", "leaks", "violation") == said
+    assert difference_text(Interval(*interval, 10), "B", "A", "leaks", "violation") == said
 
 
 def test_an_interval_without_width_is_not_called_clear() -> None:
-    assert "no width" in in_words(Interval(0.5, 0.5, 0.5, 1), "B", "A", "leaks", "violation")
+    assert "no width" in difference_text(Interval(0.5, 0.5, 0.5, 1), "B", "A", "leaks", "violation")
 
 
 points = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)) | st.just((math.nan, 0.5)), max_size=12)
