@@ -1,4 +1,15 @@
-"""Who is at work: the account behind a login where there is one, else a name that a person gives once."""
+"""Who uses the app, and what they have typed so far: the annotator's name, and drafts of forms.
+
+The name is that of the account where people log in, else one that a person gives once a session.
+
+A draft keeps a form over several steps. Streamlit forgets the value of a widget that a script run did not draw; a draft
+keeps it under a name of its own and gives it back to the widget when that comes again:
+
+    draft = Draft("new_run")
+    st.text_input("Model", key=draft.key("model", ""))
+    draft.keep()                       # at the end of each step, before any rerun
+    draft.get("model")
+"""
 
 from __future__ import annotations
 
@@ -9,21 +20,11 @@ import streamlit as st
 
 from cimemories.text import has_control
 
-# ---- draft
-#
-# A form over several steps: what was filled in stays, also while its fields are not drawn.
-#
-# Streamlit forgets a widget that a script run did not draw. A draft keeps the values under a name of its own and gives
-# them back to the widgets that come again:
-#
-#     draft = Draft("new_run")
-#     st.text_input("Model", key=draft.key("model", ""))
-#     draft.keep()                       # at the end of each step, before any rerun
-#     draft.get("model")
+# ---- drafts
 
 
 class Draft:
-    """The values of one form by field. Fields are asked for anew in every script run."""
+    """The values of one form by field. Every script run declares its fields anew, by `key` or `number`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -31,7 +32,7 @@ class Draft:
         self._drawn: list[str] = []
 
     def key(self, field: str, default: object, options: Sequence[object] | None = None) -> str:
-        """The key for the widget of a field, which begins with what was chosen before, else with `default`.
+        """The key for the widget of a field, which starts with the value chosen before, else with `default`.
 
         options: what can be chosen now; a value that is not among them gives way to the default.
         """
@@ -44,25 +45,26 @@ class Draft:
         return key
 
     def number(self, field: str, default: int, least: int, most: int) -> str:
-        """The same for a number that has bounds, which may have moved since it was chosen."""
+        """The same for a number that has bounds, which may have changed since it was chosen."""
         key = self.key(field, default)
-        held = st.session_state[key]
-        st.session_state[key] = default if held is None else max(least, min(most, int(held)))
+        chosen = st.session_state[key]
+        st.session_state[key] = default if chosen is None else max(least, min(most, int(chosen)))
         return key
 
     def get(self, field: str, default: Any = None) -> Any:
-        """What a field holds now: as drawn in this run, else as it was kept."""
+        """The value of a field: of its widget in this run, else the kept one."""
         if field in self._drawn:
             return st.session_state.get(f"{self.name}.{field}", default)
         return self._values.get(field, default)
 
     def put(self, field: str, value: object) -> None:
-        """Set a field from outside its widget, which must not be drawn yet in this run."""
+        """Set a field from outside its widget, which must not have been drawn yet in this run: Streamlit raises where
+        the state of a widget is changed after it was drawn."""
         self._values[field] = value
         st.session_state.pop(f"{self.name}.{field}", None)
 
     def keep(self) -> None:
-        """Keep what this run's widgets hold."""
+        """Keep the values of this run's widgets."""
         for field in self._drawn:
             self._values[field] = st.session_state.get(f"{self.name}.{field}")
 
@@ -73,7 +75,7 @@ class Draft:
         self._values.clear()
 
 
-# ---- annotator
+# ---- the annotator's name
 
 
 KEY = "annotator"
@@ -81,45 +83,45 @@ LONGEST = 80
 
 
 def account() -> str:
-    """The name of the account that is logged in, empty where no login is set up or nobody is."""
+    """The name of the account that is logged in; empty where there is none."""
     if not getattr(st.user, "is_logged_in", False):
         return ""
     return _clean(str(st.user.get("name") or st.user.get("email") or ""))
 
 
 def runs_the_app() -> bool:
-    """Whether the person at the app is the one who started it: so where no login is set up, and not known where one
-    is. What reaches beyond the record (starting and stopping programs) is offered to that person alone."""
+    """Whether the person in front of the app is the one who started it: yes where no login is set up, unknown where
+    one is. What reaches beyond the record (starting and stopping programs) is offered to that person alone."""
     return not hasattr(st.user, "is_logged_in")
 
 
 def name() -> str:
-    """The annotator's name, empty where nobody has said it yet."""
+    """The annotator's name; empty until it is given."""
     return account() or str(st.session_state.get(KEY, ""))
 
 
-def remember(said: str) -> str:
-    """Take a name for the rest of the session; returns it, spaces in order. Behind a login the account stays."""
+def set_name(text: str) -> str:
+    """Use a name for the rest of the session; returns it, spaces in order. Where people log in the account stays."""
     if not account():
-        st.session_state[KEY] = _clean(said)
+        st.session_state[KEY] = _clean(text)
     return name()
 
 
 def ask() -> str:
-    """A field for the name, none behind a login; returns the name, empty while it is missing."""
+    """A field for the name, none where people log in; returns the name, empty while it is missing."""
     if account():
         return account()
-    given = st.text_input(
+    text = st.text_input(
         "Your name",
         value=name(),
         key=f"{KEY}.field",
         max_chars=LONGEST,
         placeholder="Ada",
-        help="Stands with every decision that you make. It is asked once.",
+        help="Recorded with every decision you make. You are asked only once.",
     )
-    return remember(given)
+    return set_name(text)
 
 
-def _clean(said: str) -> str:
+def _clean(text: str) -> str:
     """A name as the record takes it: an account's may hold anything."""
-    return " ".join("".join(c for c in " ".join(said.split()) if not has_control(c)).split())[:LONGEST]
+    return " ".join("".join(c for c in " ".join(text.split()) if not has_control(c)).split())[:LONGEST]

@@ -1,7 +1,7 @@
 """Exports of a chart and its table: PNG, SVG, CSV and Parquet, each made when it is clicked.
 
-What a result rests on travels inside: an image says under its title that it is simulated and where it comes from, a
-table has a column `simulated` and one for each entry of `about`, and a Parquet file has them as metadata too.
+What a result rests on is part of the file: an image says under its title that it is simulated and where it comes from,
+a table has a column `simulated` and one for each entry of `about`, and a Parquet file has them as metadata too.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from cimemories.charts import export
+from cimemories.ui.tables import without_formula
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
 METADATA = b"cimemories"
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def buttons(
@@ -36,52 +36,44 @@ def buttons(
     """A popover with the exports of one chart. name: of the files, without an ending. frame: the chart as a table.
     fig: the chart; None for a table alone. about: what it rests on (run, labels, judge, n, rule)."""
     stem = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "export"
+
+    def download(label: str, content: Callable[[], bytes], ending: str, mime: str) -> None:
+        # With on_click="ignore" a click starts no run of the page: charts would be drawn anew under a closing popover.
+        st.download_button(
+            label,
+            data=content,
+            file_name=f"{stem}.{ending}",
+            mime=mime,
+            on_click="ignore",
+            key=f"{key}.{ending}",
+            type="tertiary",
+            width="stretch",
+        )
+
     with st.popover("Export", icon=":material/download:", type="tertiary", key=f"{key}.export"):
         if fig is not None and export.browser() is None:
             st.caption(
-                "PNG and SVG are drawn by Chromium or Chrome, and none was found. Install one (Debian and Ubuntu: "
-                "`apt-get install chromium`; anywhere: `kaleido_get_chrome`), or set `BROWSER_PATH` to where it is."
+                "PNG and SVG need Chromium or Chrome, and none was found. Install one (Debian and Ubuntu: "
+                "`apt-get install chromium`; anywhere: `kaleido_get_chrome`), or set `BROWSER_PATH` to it."
             )
         elif fig is not None:
-            source = export.source_line(about)
-            chart = fig
-            _download(
-                "PNG image",
-                lambda: export.as_png(chart, simulated=simulated, source=source),
-                f"{stem}.png",
-                "image/png",
-                f"{key}.png",
+            chart, source = fig, export.source_line(about)
+            download("PNG image", lambda: export.as_png(chart, simulated=simulated, source=source), "png", "image/png")
+            download(
+                "SVG image", lambda: export.as_svg(chart, simulated=simulated, source=source), "svg", "image/svg+xml"
             )
-            _download(
-                "SVG image",
-                lambda: export.as_svg(chart, simulated=simulated, source=source),
-                f"{stem}.svg",
-                "image/svg+xml",
-                f"{key}.svg",
-            )
-        _download(
-            "CSV table",
-            lambda: as_csv(frame, simulated=simulated, about=about),
-            f"{stem}.csv",
-            "text/csv",
-            f"{key}.csv",
-        )
-        _download(
+        download("CSV table", lambda: as_csv(frame, simulated=simulated, about=about), "csv", "text/csv")
+        download(
             "Parquet table",
             lambda: as_parquet(frame, simulated=simulated, about=about),
-            f"{stem}.parquet",
+            "parquet",
             "application/vnd.apache.parquet",
-            f"{key}.parquet",
         )
 
 
 def as_csv(frame: pd.DataFrame, *, simulated: bool, about: Mapping[str, object]) -> bytes:
     """The table as CSV, in UTF-8. Cells that a spreadsheet would run as a formula are quoted."""
-
-    def plain(cell: object) -> object:
-        return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
-
-    marked = _marked(frame, simulated, about).map(plain)
+    marked = _marked(frame, simulated, about).map(without_formula)
     return marked.to_csv(index=False).encode("utf-8", "replace")
 
 
@@ -91,24 +83,18 @@ def as_parquet(frame: pd.DataFrame, *, simulated: bool, about: Mapping[str, obje
     import pyarrow.parquet as pq
 
     table = pa.Table.from_pandas(_marked(frame, simulated, about), preserve_index=False)
-    said = json.dumps({**{k: _said(v) for k, v in about.items()}, "simulated": simulated}, ensure_ascii=False)
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), METADATA: said.encode()})
-    whole = io.BytesIO()
-    pq.write_table(table, whole, compression="zstd")
-    return whole.getvalue()
+    metadata = json.dumps({**{k: _scalar(v) for k, v in about.items()}, "simulated": simulated}, ensure_ascii=False)
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), METADATA: metadata.encode()})
+    content = io.BytesIO()
+    pq.write_table(table, content, compression="zstd")
+    return content.getvalue()
 
 
 def _marked(frame: pd.DataFrame, simulated: bool, about: Mapping[str, object]) -> pd.DataFrame:
     """The frame with a column `simulated` and one an entry of `about`; columns that it has already stay as they are."""
-    extra = {"simulated": simulated, **{name: _said(value) for name, value in about.items()}}
+    extra = {"simulated": simulated, **{name: _scalar(value) for name, value in about.items()}}
     return frame.assign(**{name: value for name, value in extra.items() if name not in frame.columns})
 
 
-def _said(value: object) -> str | int | float | bool:
+def _scalar(value: object) -> str | int | float | bool:
     return value if isinstance(value, str | int | float | bool) else "" if value is None else str(value)
-
-
-def _download(label: str, content: Callable[[], bytes], file: str, mime: str, key: str) -> None:
-    st.download_button(
-        label, data=content, file_name=file, mime=mime, on_click="ignore", key=key, type="tertiary", width="stretch"
-    )

@@ -1,4 +1,4 @@
-"""The login of an organization, where the app's secrets set one up (st.login), as seen from outside of a page."""
+"""The login of an organisation, where the app's secrets set one up (st.login): its buttons, and who is logged in."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from streamlit.web.server.starlette.starlette_app_utils import decode_signed_val
 
 
 def configured() -> bool:
-    """Whether people log in here: .streamlit/secrets.toml has a section [auth]."""
+    """Whether a login is set up: .streamlit/secrets.toml has a section [auth]."""
     return bool(get_secrets_auth_section())
 
 
 def logged_in(headers: Headers) -> bool:
-    """Whether a request carries the signed cookie of somebody who is logged in, read as Streamlit's WebSocket does."""
+    """Whether a request carries the signed cookie of somebody who is logged in, read as Streamlit's WebSocket does.
+
+    The guard asks this before any page runs, when there is no `st.user` yet.
+    """
     cookies = cookie_parser("; ".join(headers.getlist("cookie")))
     secret = get_cookie_secret()
 
@@ -36,11 +39,11 @@ def logged_in(headers: Headers) -> bool:
 
 
 def ask() -> None:
-    """The button that begins a login."""
+    """The button that starts a login."""
     st.button("Log in", on_click=st.login, icon=":material/login:", type="primary")
 
 
 def offer_logout() -> None:
-    """In the sidebar of every page, where somebody is logged in: the button that ends it."""
+    """The button that logs out, in the sidebar of every page where somebody is logged in."""
     if getattr(st.user, "is_logged_in", False):
         st.sidebar.button("Log out", on_click=st.logout, icon=":material/logout:", type="tertiary")

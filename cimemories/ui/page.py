@@ -1,4 +1,4 @@
-"""What every page has: the same head, the scope, and plain words where there is nothing or something went wrong."""
+"""What pages share: the head, selectboxes, notices and errors, marks of samples and votes, sliders of a rule."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from cimemories.ui import safe, url
 from cimemories.ui.safe import Html, join, show, tag
 
 # ---- rule sliders
-#
-# Sliders for a rule that is tried: its threshold and the weights of the personas, as the URL says.
 
 
 LEAST, MOST = 51, 100  # percent
@@ -26,8 +24,8 @@ LEAST, MOST = 51, 100  # percent
 
 @dataclass(frozen=True)
 class Moved:
-    """What a person has moved. threshold: 0 to 1, None as long as nobody has moved it. weights: 0 to 100 each, in the
-    order of the personas, only their proportions count; None where nobody has moved them, or where all stand at 0."""
+    """The sliders that a person has moved. threshold: 0 to 1, None until it is moved. weights: 0 to 100 each, in the
+    order of the personas, only their proportions count; None until they are moved, and where all are 0."""
 
     threshold: float | None
     weights: tuple[int, ...] | None
@@ -39,8 +37,8 @@ class Moved:
 
 
 def rule_sliders(page: str, threshold: float, keys: Sequence[str], priors: Sequence[float]) -> Moved:
-    """Draw the sliders, which stand at these numbers of a rule until somebody moves them. page: what the keys of the
-    widgets begin with. keys, priors: of the personas, in one order."""
+    """Draw the sliders for a rule to try: its threshold and the weights of the personas, as the URL has them, else as
+    given. page: prefix of the widgets' keys. keys, priors: of the personas, in one order."""
     moved = _threshold(f"{page}.threshold", threshold)
     weights = _weights(len(keys))
     shown = weights or [round(100 * prior) for prior in priors]
@@ -51,8 +49,9 @@ def rule_sliders(page: str, threshold: float, keys: Sequence[str], priors: Seque
 
 
 def _threshold(key: str, now: float) -> float | None:
-    asked = url.get_int("threshold")
-    moved = asked if asked is not None and LEAST <= asked <= MOST else None
+    percent = url.get_int("threshold")
+    moved = percent if percent is not None and LEAST <= percent <= MOST else None
+    # Set through the state, not by `value`: Streamlit ignores `value` once the widget exists, and the URL may change.
     st.session_state[key] = moved or min(max(round(100 * now), LEAST), MOST)
     st.slider(
         "Consensus threshold in percent",
@@ -60,8 +59,8 @@ def _threshold(key: str, now: float) -> float | None:
         MOST,
         key=key,
         on_change=lambda: url.put(threshold=st.session_state[key]),
-        help="A verdict becomes the label where its share in the mixture of the personas reaches this. At 100 every "
-        "counted vote has to agree, as in the paper; the priors then matter only where one of them is 0.",
+        help="A verdict becomes the label where its share in the mixture of personas reaches this value. At 100 every "
+        "counted vote has to agree, as in the paper; priors then matter only where one of them is 0.",
     )
     return moved / 100 if moved else None
 
@@ -73,7 +72,7 @@ def _weight(prefix: str, number: int, key: str, weight: int, count: int) -> None
     def changed() -> None:
         url.put(priors="-".join(str(st.session_state[f"{prefix}.{n}"]) for n in range(count)))
 
-    # A persona's name is data and the label of a widget is markdown, so the name stands above and the label is ours.
+    # A persona's name is data and a widget's label is markdown: the name is drawn above, and the hidden label is ours.
     safe.inline(f"Weight of the {key}")
     st.slider(
         "Weight of the first persona"
@@ -100,15 +99,13 @@ def _weights(count: int) -> list[int] | None:
 
 
 # ---- samples
-#
-# Several messages beside each other: which of them reveals what, an attribute a row and a message a column.
 
 
 SampleMark = Literal["leaked", "silent", "missing"]
 
 
 def sample_style() -> None:
-    """The classes of this module, once a script run."""
+    """The CSS classes of `sample_grid`, once a script run."""
     st.html(
         """<style>
 .ci-mark.ci-plain { color: inherit; font-weight: 400; opacity: .7; }
@@ -121,18 +118,18 @@ def sample_style() -> None:
 def sample_grid(
     title: str, numbers: Sequence[int], rows: Sequence[tuple[str, str, Sequence[SampleMark], str, bool]]
 ) -> Html:
-    """A table. numbers: of the messages. rows: (name, what a hover says, a mark for each message, words at the right,
-    whether it is the one looked at)."""
+    """Which of several messages reveals what: an attribute a row, a message a column. numbers: of the messages. rows:
+    (name, tooltip, a mark for each message, text at the right, whether it is the selected one)."""
     head = [tag("span", str(number), cls="ci-mark ci-plain", title=f"sample {number}") for number in numbers]
     body = [
         tag(
             "tr",
-            tag("td", name, title=said),
+            tag("td", name, title=tooltip),
             tag("td", *(_mark(mark, number) for mark, number in zip(marks, numbers, strict=True))),
-            tag("td", words, cls="ci-number"),
+            tag("td", text, cls="ci-number"),
             cls="ci-chosen" if chosen else "",
         )
-        for name, said, marks, words, chosen in rows
+        for name, tooltip, marks, text, chosen in rows
     ]
     top = tag("tr", tag("th", title), tag("th", *head), tag("th", ""))
     return tag("table", tag("thead", top), tag("tbody", *body), cls="ci-grid ci-samples")
@@ -147,8 +144,6 @@ def _mark(mark: SampleMark, number: int) -> Html:
 
 
 # ---- votes
-#
-# Votes as a person reads them: one row of coloured marks a persona, glyph in each, missing ones outlined.
 
 
 _MARKS = {
@@ -159,10 +154,11 @@ _MARKS = {
 
 
 def mark(draw: str, number: int) -> Html:
-    """One draw: a verdict's glyph, or a dash for a vote that is missing; hover says which draw and what it is."""
+    """One draw: a verdict's glyph, or an outlined dash for a missing vote; the tooltip says which draw and what it
+    is."""
     glyph, cls = _MARKS.get(draw, ("–", "ci-missing"))
-    said = draw if draw in _MARKS else f"missing: {draw}"
-    return tag("span", glyph, cls=f"ci-mark {cls}", title=f"draw {number}: {said}")
+    verdict = draw if draw in _MARKS else f"missing: {draw}"
+    return tag("span", glyph, cls=f"ci-mark {cls}", title=f"draw {number}: {verdict}")
 
 
 def vote_rows(rows: Iterable[tuple[str, float, Sequence[str]]]) -> None:
@@ -198,7 +194,7 @@ def _row(persona: str, prior: float, marks: Sequence[Html]) -> Html:
 
 T = TypeVar("T")
 Option = TypeVar("Option", int, str)
-# What a choice makes meaningless: the attribute of one profile is none of the next one's.
+# A new choice of the key makes these meaningless: an attribute of one profile is none of the next one's.
 DEPENDENTS = {
     "dataset": ("labelling", "run", "judge", "profile", "context", "attribute", "sample", "slice"),
     "run": ("judge", "sample", "slice"),
@@ -206,33 +202,29 @@ DEPENDENTS = {
     "context": ("sample",),
 }
 _ASSETS = Path(__file__).parent / "assets"
-# Streamlit takes a text without a line break for a path, so the last one stays.
+# Streamlit takes a text without a line break for a path to a file, so the last line break stays.
 _html, _css, _js = ((_ASSETS / f"link.{form}").read_text(encoding="utf-8") for form in ("html", "css", "js"))
 _link = st.components.v2.component("cimemories_link", html=_html, css=_css, js=_js)
 SIMULATED = safe.tag("span", "simulated", cls="ci-chip ci-simulated", title="answered by the simulator, not by a model")
+LINK_HELP = "The address of this view"
 
 
 def head(title: str, takeaway: str, *, simulated: bool = False) -> None:
-    """Title, what the view says in one sentence, the simulated badge, and the link that reproduces the view.
+    """Title, the view's result in one sentence, the simulated badge, and the link that reproduces the view.
 
-    The takeaway mostly depends on the scope, which stands below it: make `top = st.container()` first, draw the scope,
-    then call this `with top:`.
+    The takeaway mostly depends on the scope, which is drawn below it: make `top = st.container()` first, draw the
+    scope, then call this `with top:`.
     """
-    words, link = st.columns([9, 1], vertical_alignment="top")
-    with words:
+    text, link = st.columns([9, 1], vertical_alignment="top")
+    with text:
         line = safe.join([safe.tag("h2", title), SIMULATED if simulated else ""])
         safe.show(safe.tag("div", line, safe.tag("p", takeaway), cls="ci-head"))
-    with (
-        link,
-        st.popover(
-            "Link", icon=":material/link:", width="stretch", type="tertiary", help="The address of this very view"
-        ),
-    ):
+    with link, st.popover("Link", icon=":material/link:", width="stretch", type="tertiary", help=LINK_HELP):
         _link(key="page.link")
 
 
 def session_check() -> Callable[[], bool]:
-    """What tells, from now on and without drawing anything, whether this script's browser window is still there."""
+    """A function that tells whether this script's browser window is still open, from any thread and without drawing."""
     context = get_script_run_ctx()
     if context is None or not runtime.exists():
         return lambda: True
@@ -246,7 +238,7 @@ def badge_simulated() -> None:
 
 
 def notice(text: str) -> None:
-    """Something to know, not an error: what was asked for is not there and what is shown instead."""
+    """A hint that is not an error: something requested is not there, and what is shown instead."""
     safe.show(safe.tag("div", text, cls="ci-notice"))
 
 
@@ -258,31 +250,31 @@ def error(what: str, where: str = "", next: str = "") -> None:
 
 
 def empty(title: str, text: str, action: Callable[[], object] | None = None) -> None:
-    """A place with nothing in it yet: what belongs here, and `action` draws the control that fills it."""
+    """An empty state: what belongs here; `action` draws the control that adds it."""
     safe.show(safe.tag("div", safe.tag("b", title), text, cls="ci-empty"))
     if action is not None:
         action()
 
 
-def no_datasets(title: str, said: str, why: str) -> None:
+def no_datasets(title: str, takeaway: str, why: str) -> None:
     """A page that needs a dataset where there is none: its head, why it needs one, and the way to get one."""
-    head(title, said)
+    head(title, takeaway)
     empty("No datasets yet", why, lambda: url.page_link("profiles", "Import a file", icon=":material/upload_file:"))
 
 
 def no_runs(title: str, nothing: str, why: str) -> None:
-    """The same of a page that needs a run."""
-    head(title, "No run yet.")
+    """The same for a page that needs a run."""
+    head(title, "No runs yet.")
     empty(nothing, why, lambda: url.page_link("runs", "Start a run", icon=":material/play_circle:"))
 
 
 def fold(label: str, icon: str, key: str, draw: Callable[[], T], *, expanded: bool = False) -> T | None:
-    """An expander whose inside is made only while it is open: what nobody looks at costs no time to draw.
+    """An expander whose content is made only while it is open: a plain `st.expander` runs its block when closed, too.
 
     Returns what `draw` returns, None while closed. Whether it is open is `st.session_state` under
     `key`. Where `expanded` changes between runs, it opens or closes anew.
     """
-    # The state of a key would outlive the default that it began with.
+    # Another key for another default: under one key Streamlit keeps the first default, and `expanded` has no effect.
     own = f"{key}.expanded" if expanded else key
     box = st.expander(safe.plain_label(label), icon=icon, key=own, expanded=expanded, on_change="rerun")
     if not box.open:
@@ -300,27 +292,27 @@ def select(
     *,
     help: str | None = None,
 ) -> Option | None:
-    """A selectbox bound to a URL parameter and shared by all pages that ask for the same parameter.
+    """A selectbox bound to a URL parameter and shared by all pages that use the same parameter.
 
-    Chosen is what the URL says, else what the session last chose, else the first option. An id that is not among the
-    options gives a notice and falls back. None where there are no options. A change drops the parameters that depend
-    on this one (DEPENDENTS). `label` and `help` must be literals.
+    Its value is the URL's, else the session's last choice, else the first option. An id that is not among the options
+    gives a notice and falls back. None where there are no options. A change drops the parameters that depend on this
+    one (DEPENDENTS). `label` and `help` must be literals.
     """
 
     def changed() -> None:
-        # An option whose wording has changed since it was drawn (a status) comes back as its old wording.
+        # Streamlit matches options by their formatted text. An option whose text has changed since it was drawn (it
+        # holds a status) comes back as its old text, a str, and would go into the URL as if it were an id.
         if st.session_state[key] in options:
             url.put(**{param: st.session_state[key], **dict.fromkeys(DEPENDENTS.get(param, ()))})
 
     if not options:
         return None
     by_text = {str(item): item for item in options}
-    asked = url.get(param)
-    if asked is not None and asked not in by_text:
-        notice(f"{label} '{safe.option(asked, 40)}' of the link is not here (any more). Shown instead is what follows.")
-        asked = None
-    chosen = asked or url.remembered(param)
-    value = by_text.get(chosen or "", options[0])
+    linked = url.get(param)
+    if linked is not None and linked not in by_text:
+        notice(f"{label} '{safe.option(linked, 40)}' from the link does not exist (any longer). Showing another one.")
+        linked = None
+    value = by_text.get(linked or url.remembered(param) or "", options[0])
     url.put(**{param: value})
     st.session_state[key] = value
     st.selectbox(

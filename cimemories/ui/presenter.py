@@ -1,7 +1,7 @@
-"""Presenter's mode as a component of the page: one user's tasks come one by one, full screen, moved by keys alone.
+"""Presenter mode as a component of the page: one user's tasks, one by one, full screen, controlled by keys alone.
 
 Space plays and pauses, the arrow keys (and Page up, Page down of a remote control) go one task back and forth, Home and
-End to either end, Escape leaves. All of it happens in the browser (assets/presenter.js); the server hears when it
+End to either end, Escape leaves. All of it happens in the browser (assets/presenter.js); the server is told when it
 begins and ends. No text of the data is ever read as markup there.
 """
 
@@ -19,7 +19,7 @@ _ASSETS = Path(__file__).parent / "assets"
 
 
 def _asset(name: str) -> str:
-    # Streamlit takes a text without a line break for a path, so the last one stays.
+    # Streamlit takes a text without a line break for a path to a file, so the last line break stays.
     return (_ASSETS / f"presenter.{name}").read_text(encoding="utf-8")
 
 
@@ -28,7 +28,7 @@ _component = st.components.v2.component("cimemories_presenter", html=_asset("htm
 
 @dataclass(frozen=True)
 class Dropped:
-    """Something newly leaked: its name, its memory statement, and in how many messages: '2 of 5 messages'."""
+    """A newly leaked attribute: its name, its memory statement, and in how many messages: '2 of 5 messages'."""
 
     name: str
     statement: str
@@ -37,8 +37,8 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Slide:
-    """One task. share: of the attributes, revealed so far, 0 to 1; expected: the same over all orders. judged: messages
-    that were; where none was, the slide says so instead of 'nothing new'."""
+    """One task. share: of the attributes, revealed so far, 0 to 1; expected: the mean of that over all orders. judged:
+    judged messages; where there is none, the slide says so instead of 'nothing new'."""
 
     recipient: str
     task: str
@@ -51,7 +51,7 @@ class Slide:
 @dataclass(frozen=True)
 class Show:
     """What is played. attributes: the fixed denominator of the shares. samples: judged messages a task. mark: a word
-    that stands in the corner the whole time ('simulated'), or empty."""
+    shown in the corner the whole time ('simulated'), or empty."""
 
     user: str
     run: str
@@ -67,8 +67,10 @@ def _plain(show: Show) -> dict[str, object]:
 
 
 def presenter(show: Show, *, key: str, open_at: int | None) -> bool | None:
-    """Draw the button that begins. open_at: begin at once, after so many tasks, where the page is first drawn. Returns
-    whether it has been begun (True) or left (False) since the last run; None where neither: write it into the URL."""
+    """Draw the button that starts the show. open_at: start at once, after so many tasks, where the page is first drawn.
+    Returns whether it was started (True) or left (False) since the last run; None where neither: write it into the
+    URL."""
     moved = (st.session_state.get(key) or {}).get("moved")
+    # The empty callback registers "moved": Streamlit drops what the browser sets under a name without one.
     _component(key=key, data=visible_in({**_plain(show), "open": open_at}), on_moved_change=lambda: None)
     return bool(moved["open"]) if isinstance(moved, dict) and "open" in moved else None

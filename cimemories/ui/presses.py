@@ -1,15 +1,15 @@
-"""Keys that a page answers, of which no press is lost however fast they come (assets/presses.js).
+"""Keys that a page answers, none of whose presses is lost however fast they come (assets/presses.js).
 
-A button's own shortcut loses presses that come while the page is still answering the one before. Here the browser keeps
-a log of presses until the page has confirmed them:
+A button's own shortcut loses presses that come while the page still answers the one before. Here the browser keeps a
+log of presses until the page has confirmed them:
 
     with presses.taken(KEY) as taken:            # before anything is drawn, which may end this run
         for key in taken.keys: ...               # in their order, each once
     presses.draw([("j", "next")], key=KEY)       # shows them, and listens
 
-A new press ends the run that answers the one before, at its next touch of anything of Streamlit's: a call that draws,
-`st.session_state`, `st.query_params`. The new run may begin while the old one is still on its way there. So whatever
-the presses bring about is done inside the block, in plain Python: read from Streamlit before it, tell it after it.
+A new press ends the run that answers the one before, at that run's next call into Streamlit: one that draws,
+`st.session_state`, `st.query_params`. The new run may begin before the old one gets there. So whatever the presses
+bring about is done inside the block, in plain Python: read from Streamlit before it, write to Streamlit after it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ASSETS = Path(__file__).parent / "assets"
 
 
 def _asset(name: str) -> str:
-    # Streamlit takes a text without a line break for a path, so the last one stays.
+    # Streamlit takes a text without a line break for a path to a file, so the last line break stays.
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
@@ -42,18 +42,19 @@ _component = st.components.v2.component(
 
 @dataclass(frozen=True)
 class Taken:
-    """keys: what was pressed since the last time, by button or key, in their order. led: whether presses asked for this
-    run; then the address that came with it may be of before the presses before, since the browser sends the one that it
-    had when the key went down."""
+    """keys: what was pressed since the last time, by button or key, in their order. led: whether presses started this
+    run. The address that came with it may then be out of date: the browser sends the one that it had when the key went
+    down."""
 
     keys: Sequence[str]
     led: bool
 
 
 @dataclass
-class _Held:
+class _State:
     """What a session knows of its presses. acked: the last number done, by browser tab. buttons: the number of the last
-    key before the click, and what the button stands for."""
+    key before the click, and the key that the button stands for. lock: two runs of one session can overlap, see
+    above."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     acked: dict[str, int] = field(default_factory=dict)
@@ -64,40 +65,41 @@ class _Held:
 @contextmanager
 def taken(key: str) -> Iterator[Taken]:
     """What was pressed and is not done yet. It is done when the block ends, and comes again in the next run where the
-    run is ended inside it. Nothing of Streamlit's may be touched in the block."""
-    held, log = _held(key), _log(key)
+    run is ended inside it. The block must not call Streamlit."""
+    state, log = _state(key), _log(key)
     tab, sent = str(log.get("tab")), (log.get("tab"), log.get("sent"))
-    with held.lock:
-        buttons = len(held.buttons)
-        new = [press for press in _presses(log) if press["seq"] > held.acked.get(tab, 0)]
-        numbered = [*((press["seq"], str(press["key"])) for press in new), *held.buttons]
+    with state.lock:
+        buttons = len(state.buttons)
+        new = [press for press in _presses(log) if press["seq"] > state.acked.get(tab, 0)]
+        numbered = [*((press["seq"], str(press["key"])) for press in new), *state.buttons]
         keys = [name for _, name in sorted(numbered, key=itemgetter(0))]  # a key comes before the click that followed
         try:
-            yield Taken(keys, led=buttons > 0 or (bool(log) and held.sent != sent))
+            yield Taken(keys, led=buttons > 0 or (bool(log) and state.sent != sent))
         except Exception:
-            _done(held, tab, sent, new, buttons)  # what fails would fail in every run that follows
+            _done(state, tab, sent, new, buttons)  # a press that fails would fail in every later run
             raise
-        _done(held, tab, sent, new, buttons)
+        # Not in a `finally`: Streamlit ends a run by a BaseException, and its presses have to come again.
+        _done(state, tab, sent, new, buttons)
 
 
-def _done(held: _Held, tab: str, sent: tuple[object, object], new: Sequence[dict[str, Any]], buttons: int) -> None:
-    held.acked[tab] = max([held.acked.get(tab, 0), *(press["seq"] for press in new)])
-    held.sent = sent
-    del held.buttons[:buttons]
+def _done(state: _State, tab: str, sent: tuple[object, object], new: Sequence[dict[str, Any]], buttons: int) -> None:
+    state.acked[tab] = max([state.acked.get(tab, 0), *(press["seq"] for press in new)])
+    state.sent = sent
+    del state.buttons[:buttons]
 
 
 def press(key: str, name: str) -> None:
-    """A button that stands for a key was clicked: call it from the button's `on_click`."""
-    held, last = _held(key), max((press["seq"] for press in _presses(_log(key))), default=0)
-    held.buttons.append((last, name))
+    """Record the click of a button that stands for a key: call it from the button's `on_click`."""
+    last = max((press["seq"] for press in _presses(_log(key))), default=0)
+    _state(key).buttons.append((last, name))
 
 
 def draw(keys: Sequence[tuple[str, str]], *, key: str) -> None:
-    """A line that names the keys and what they do (plain words), and the listening for them. A press with a field under
-    the cursor, in a dialog, or with Ctrl, Alt or Cmd is none of them."""
+    """Draw a line that names the keys and what they do (plain text), and listen for them. A press while a field has the
+    focus, in a dialog, or with Ctrl, Alt or Cmd does not count."""
     tab = str(_log(key).get("tab"))
     shown = [{"key": name, "label": label} for name, label in keys]
-    data = {"keys": shown, "tab": tab, "acked": _held(key).acked.get(tab, 0)}
+    data = {"keys": shown, "tab": tab, "acked": _state(key).acked.get(tab, 0)}
     _component(key=key, data=data, on_log_change=lambda: None)
 
 
@@ -107,12 +109,12 @@ def _log(key: str) -> dict[str, Any]:
 
 
 def _presses(log: dict[str, Any]) -> list[dict[str, Any]]:
-    """What reads as a press; the browser may send anything."""
-    found = log.get("presses")
-    listed = found if isinstance(found, list) else []
+    """The presses in a log; anything else is left out, since a browser may send anything."""
+    presses = log.get("presses")
+    listed = presses if isinstance(presses, list) else []
     return [item for item in listed if isinstance(item, dict) and isinstance(item.get("seq"), int) and "key" in item]
 
 
-def _held(key: str) -> _Held:
-    held: _Held = st.session_state.setdefault(f"{key}.held", _Held())
-    return held
+def _state(key: str) -> _State:
+    state: _State = st.session_state.setdefault(f"{key}.held", _State())
+    return state

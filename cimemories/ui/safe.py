@@ -1,4 +1,4 @@
-"""The one way to show text that a model wrote or a file brought: escaped, in our own few tags, never as markdown.
+"""The one way to show text that a model wrote or a file holds: escaped, in a few tags of ours, never as markdown.
 
 Streamlit's markdown surfaces (markdown, write, metric, chat, toast, tooltips, most labels) fetch an image that a text
 names, without a click. Here a page builds `Html` from tags of ours and plain strings, which are always escaped:
@@ -27,12 +27,13 @@ from cimemories.model import Label
 from cimemories.text import shortened, visible
 
 # ---- style
-#
-# The classes behind ui.safe. Colours mean one thing; every one of them stands with a glyph or a word.
-#
-# Text takes the theme's own colour, tints are translucent: the same rules serve the light and the dark theme.
 
-
+# Each colour has one meaning, and always comes with a glyph or a word. Text takes the theme's own colour and tints are
+# translucent: the same rules serve the light and the dark theme.
+#
+# Of Streamlit's own elements: a table's toolbar would cover the column titles; Plotly's text in one grey, by which our
+# charts mean "the theme's colour", follows the theme; a column with a component of ours stays in sight while the page
+# scrolls; and such a component is not greyed out while a run is under way, since people work on in it.
 STYLE = f"""
 [data-testid="stMainBlockContainer"] {{ padding: 3.75rem 2.5rem 4rem; }}
 [data-testid="stElementToolbar"] {{ top: 2px !important; opacity: 0; }}
@@ -112,31 +113,13 @@ dl.ci-facts {{ padding: 0 !important; }}
 Kind = Literal["leaked", "ambiguous", "conveyed"]
 KINDS: tuple[Kind, ...] = ("leaked", "ambiguous", "conveyed")  # the first that covers a piece of text colours it
 TAGS = frozenset(
-    [
-        "b",
-        "dd",
-        "details",
-        "div",
-        "dl",
-        "dt",
-        "h2",
-        "h3",
-        "li",
-        "mark",
-        "p",
-        "span",
-        "summary",
-        "table",
-        "tbody",
-        "td",
-        "th",
-        "thead",
-        "tr",
-        "ul",
-    ]
+    {
+        *("b", "dd", "details", "div", "dl", "dt", "h2", "h3", "li", "mark", "p", "span", "summary"),
+        *("table", "tbody", "td", "th", "thead", "tr", "ul"),
+    }
 )
 LABEL_LIMIT = 90
-FOLD = 600  # characters of a text that stand there at once; the rest opens with a click
+FOLD = 600  # characters of a text that are shown at once; the rest opens with a click
 CELL_LIMIT = 2_000  # of a cell of a table, a card of the workbench, a hint
 # Of any text at all: a browser lays out a hundred thousand characters in one word in 15 ms, and hangs over millions.
 LONGEST = 100_000
@@ -154,7 +137,7 @@ class Html:
 
 @dataclass(frozen=True)
 class Marked:
-    """A stretch text[start:end] of a message and what happened there; `note` is shown on hover."""
+    """A stretch text[start:end] of a message and what it reveals; `note` is its tooltip."""
 
     start: int
     end: int
@@ -163,14 +146,14 @@ class Marked:
 
 
 def escape(text: object) -> str:
-    """Any text as markup that reads the same: one line, quotes escaped, characters that cannot be sent replaced, those
-    that control visible; cut, saying so, where it is longer than anything that is to be read."""
+    """Any text as markup that reads the same: one line, quotes escaped, characters that cannot be sent replaced,
+    control characters visible; cut after LONGEST characters, with a note."""
     clean = clip(text, LONGEST).encode("utf-8", "replace").decode("utf-8")
     return html.escape(clean, quote=True).replace("\r", "&#13;").replace("\n", "&#10;").replace("\t", "&#9;")
 
 
 def clip(text: object, limit: int = CELL_LIMIT) -> str:
-    """The text, cut after so many characters with a word on how many more there are, and with its control characters
+    """The text, cut after `limit` characters with a note on how many more there are, and with its control characters
     visible: an override of the writing direction would show a text as another."""
     whole = visible(str(text))
     return whole if len(whole) <= limit else f"{whole[:limit]}… ({len(whole) - limit:,} more characters)"
@@ -188,7 +171,7 @@ def folded(text: object, limit: int = FOLD) -> Html:
 def tag(name: str, *parts: Html | str | int, cls: str = "", title: str = "") -> Html:
     """One element. Strings in `parts` are escaped, Html is kept. Raises ValueError for a tag or class not of ours."""
     if name not in TAGS or (cls and not _CLASS.fullmatch(cls)):
-        raise ValueError(f"<{name} class='{cls}'> is none of the tags and classes that the app shows")
+        raise ValueError(f"<{name} class='{cls}'> is not among the tags and classes that the app shows")
     attributes = f' class="{cls}"' if cls else ""
     if title:
         attributes += f' title="{escape(clip(title))}"'
@@ -201,7 +184,7 @@ def join(parts: Iterable[Html | str | int]) -> Html:
 
 
 def show(content: Html) -> None:
-    """Draw what `tag` made."""
+    """Draw markup that `tag` or `join` made."""
     if content.source:
         st.html(content.source)
 
@@ -212,9 +195,9 @@ def style() -> None:
 
 
 def message_html(text: str, spans: Sequence[Marked] = ()) -> Html:
-    """A message with its marks. Where marks overlap, the piece takes the colour of the gravest and says all of them;
-    marks that lie outside the text are cut to it, empty ones are left out. Of a text that is longer than anything that
-    is to be read the end is left out, which a last line says."""
+    """A message with its marks. Where marks overlap, the piece takes the colour of the gravest and its tooltip has the
+    notes of all; marks are cut to the text, empty ones left out. A text is cut after LONGEST characters, and a last
+    line says so."""
     whole, text = text, text[:LONGEST]
     kept = [s for s in spans if max(s.start, 0) < min(s.end, len(text))]
     cuts = sorted({0, len(text), *(max(s.start, 0) for s in kept), *(min(s.end, len(text)) for s in kept)})
@@ -247,16 +230,17 @@ def message(text: str, spans: Sequence[Marked] = (), height: int | None = None) 
 
 
 def document(text: str) -> Html:
-    """A text of people's own with a little shape: lines that begin with # are headings, with - points, **words** bold.
+    """A text that people wrote, with a little markup: lines that begin with # are headings, with - points, **text** is
+    bold.
 
     Nothing else is read, so there is nothing in it that could fetch or run anything."""
     lines = []
     for line in text.splitlines():
         heading, point = line.startswith("#"), line.startswith("- ")
-        words = line.lstrip("#").strip() if heading else line[2:] if point else line
-        parts = [tag("b", part) if n % 2 else part for n, part in enumerate(words.split("**"))]
+        content = line.lstrip("#").strip() if heading else line[2:] if point else line
+        parts = [tag("b", part) if n % 2 else part for n, part in enumerate(content.split("**"))]
         name, cls = ("h3", "ci-heading") if heading else ("div", "ci-point" if point else "ci-line")
-        if words:
+        if content:
             lines.append(tag(name, *parts, cls=cls))
         else:
             lines.append(tag("div", cls="ci-gap"))
@@ -270,7 +254,7 @@ def inline(text: object, *, muted: bool = False, strong: bool = False) -> None:
 
 
 def heading(text: object) -> None:
-    """A heading inside a page whose words are data."""
+    """A heading inside a page whose text is data."""
     show(tag("h3", folded(text), cls="ci-heading"))
 
 
@@ -295,7 +279,7 @@ def glyphed(label: Label | None) -> str:
 
 
 def option(text: object, limit: int = LABEL_LIMIT) -> str:
-    """Text for an option of a selectbox, which shows it as it is: one line, capped."""
+    """Text for an option of a selectbox, which shows it unparsed: one line, capped."""
     return shortened(text, limit)
 
 

@@ -1,6 +1,6 @@
 """Tables: numbers right, shares as percent with one decimal, one row selectable by a click anywhere in it.
 
-Strings of a dataframe are drawn on a canvas as they are, so data may stand in cells. Column names must be literals.
+Cells may hold text of the data: a dataframe is drawn on a canvas, as it is. Column names must be literals.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Column = Literal["text", "wide", "small", "number", "count", "percent", "date"]
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the beginning of a formula
 
 
 def table(
@@ -28,16 +29,15 @@ def table(
     height: int | Literal["auto", "content"] = "auto",
     alt: str | None = None,
 ) -> int | None:
-    """Draw a frame. `columns` says which columns are shown, in order, as what, and optionally under which title.
+    """Draw a frame. `columns`: the columns to show, in order, each as what, and optionally under which title.
 
     With on_select="row" returns the position in `frame` of the chosen row: the one clicked in this run, else `selected`
-    (what the URL says), whose first cell is then highlighted. The frame's index must tell its rows apart (ids):
-    where it changes, an old click is dropped.
+    (the one of the URL), whose first cell is then highlighted. The frame's index must tell its rows apart (ids): where
+    it changes, an old click is dropped.
     """
     columns = columns or dict.fromkeys(frame.columns, "text")
-    shares = [
-        name for name, wanted in columns.items() if (wanted if isinstance(wanted, str) else wanted[0]) == "percent"
-    ]
+    kinds = {name: column if isinstance(column, str) else column[0] for name, column in columns.items()}
+    shares = [name for name, kind in kinds.items() if kind == "percent"]
     frame = frame.assign(**{name: frame[name].astype(float) * 100 for name in shares})
     frame = frame.assign(**{name: _clipped(frame[name]) for name in columns if _is_text(frame[name])})
     shown: dict[str, Any] = {
@@ -49,6 +49,8 @@ def table(
     if on_select is None:
         st.dataframe(frame, key=key, height=height, placeholder="", **shown)
         return None
+    # A dataframe's selection belongs to its key and cannot be set from outside. So a new version of the key makes a new
+    # widget wherever the selection has to change without a click: other rows, or another row in the URL.
     memory = st.session_state.setdefault(f"{key}.memory", {"version": 0, "rows": None, "seen": None})
     rows = hash(tuple(frame.index)) ^ len(frame)
     if memory["rows"] != rows:
@@ -70,21 +72,27 @@ def table(
         selection_default=None if current is None else {"selection": {"cells": [(current, next(iter(columns)))]}},
         **shown,
     )
-    # Taken from the widget, which reports its default as if it had been clicked.
+    # Without this line the row of the URL counts as clicked: a new widget reports its default like a click.
     memory["seen"] = _row(drawn)
     return current
 
 
 def csv_button(frame: pd.DataFrame, name: str, *, label: str = "Download as CSV", key: str | None = None) -> None:
     """A download of the frame, made when it is clicked. Cells that a spreadsheet would run as a formula are quoted."""
-
-    def content() -> bytes:
-        safe = frame.map(lambda cell: f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" and cell else cell)
-        return safe.to_csv(index=False).encode()
-
     st.download_button(
-        label, data=content, file_name=name, mime="text/csv", on_click="ignore", icon=":material/download:", key=key
+        label,
+        data=lambda: frame.map(without_formula).to_csv(index=False).encode(),
+        file_name=name,
+        mime="text/csv",
+        on_click="ignore",  # else the click starts a run of the page
+        icon=":material/download:",
+        key=key,
     )
+
+
+def without_formula(cell: object) -> object:
+    """A cell as a spreadsheet may have it: text that begins like a formula gets an apostrophe in front."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 
 def _is_text(column: pd.Series[Any]) -> bool:
@@ -108,8 +116,8 @@ def _row(state: Any) -> int | None:
 def _config(columns: Mapping[str, Column | tuple[Column, str]]) -> dict[str, Any]:
     config = st.column_config
     made: dict[str, Any] = {}
-    for name, wanted in columns.items():
-        kind, title = wanted if isinstance(wanted, tuple) else (wanted, name)
+    for name, column in columns.items():
+        kind, title = column if isinstance(column, tuple) else (column, name)
         if kind == "count":
             made[name] = config.NumberColumn(title, format="localized", alignment="right")
         elif kind == "number":

@@ -1,7 +1,7 @@
-"""What is looked at, in the URL: every view can be linked to, and the address bar is the one truth about it.
+"""The state of a view is in the URL: every view can be linked to, and the address bar alone says what it shows.
 
-A parameter means the same on every page, so that Back and a pasted link never bring a page something it misreads. What
-was chosen is also remembered for the session, because a click in the navigation clears the query.
+A parameter means the same on every page, so that no page misreads what Back or a pasted link brings it. The choices of
+a session are also kept in its state, because Streamlit's navigation clears the query at a click.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ _REMEMBERED = "scope."
 
 def _known(name: str) -> str:
     if name not in PARAMETERS:
-        raise KeyError(f"'{name}' is no parameter of the URL; url.PARAMETERS has them")
+        raise KeyError(f"'{name}' is not a parameter of the URL; url.PARAMETERS lists them")
     return name
 
 
@@ -122,9 +122,10 @@ def get_int(name: str) -> int | None:
 
 
 def put(**values: Value) -> None:
-    """Set parameters of the URL, remove those that are None, and remember both for the session.
+    """Set parameters of the URL, remove those that are None, and keep both in the session.
 
-    In one change of the address, however many there are: Back must not come to half of one view and half of another.
+    The address changes once, however many there are: each assignment to `st.query_params` would be an entry of the
+    browser's history of its own, and Back would come to half of one view and half of another.
     """
     for name, value in values.items():
         st.session_state[_REMEMBERED + _known(name)] = None if value is None else str(value)
@@ -136,7 +137,7 @@ def put(**values: Value) -> None:
 
 
 def remembered(name: str) -> str | None:
-    """What this session had last chosen for a parameter, on whatever page."""
+    """The last value of a parameter in this session, on whatever page."""
     value = st.session_state.get(_REMEMBERED + _known(name))
     return value if isinstance(value, str) else None
 
@@ -150,7 +151,7 @@ def link(page: str, **params: Value) -> str:
 
 
 def go(page: str, **params: Value) -> None:
-    """Leave for another page; ends this script run."""
+    """Open another page; ends this script run."""
     for name, value in params.items():
         st.session_state[_REMEMBERED + _known(name)] = None if value is None else str(value)
     query = {name: str(value) for name, value in params.items() if value is not None}

@@ -440,7 +440,7 @@ def _drawing(labels: Matrix, seen: MatrixView, above: int) -> matrix.Drawing:
         cells=seen.cells,
         consensus=seen.consensus,
         decided=seen.decided,
-        asked=seen.asked,
+        matched=seen.asked,
         above=above,
     )
 

@@ -81,7 +81,7 @@ def _name() -> bool:
         name = st.text_input("Your name", max_chars=annotator.LONGEST, placeholder="Ada")
         begin = st.form_submit_button("Begin", type="primary", icon=":material/play_arrow:")
     page.notice("Your name is recorded with every decision. With a login, your account name is used.")
-    if begin and annotator.remember(name):
+    if begin and annotator.set_name(name):
         st.rerun()
     return False
 

@@ -140,11 +140,11 @@ class Matrix extends Drawing {
 
   // The next cell that the filters ask for, row by row, round the end.
   seek(step) {
-    const { asked, columns } = this.data;
+    const { matched, columns } = this.data;
     const here = this.cursor[0] * columns.length + this.cursor[1];
-    for (let k = 1; k <= asked.length; k++) {
-      const n = (here + step * k + asked.length * 2) % asked.length;
-      if (asked[n] === "1") return this.move(Math.floor(n / columns.length), n % columns.length, REST_MS);
+    for (let k = 1; k <= matched.length; k++) {
+      const n = (here + step * k + matched.length * 2) % matched.length;
+      if (matched[n] === "1") return this.move(Math.floor(n / columns.length), n % columns.length, REST_MS);
     }
     return undefined;
   }

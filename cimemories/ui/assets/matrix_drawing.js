@@ -101,20 +101,20 @@ class Drawing {
   stamps() {
     this.stamp = {};
     for (const glyph of GLYPHS) {
-      for (const asked of [true, false]) {
-        this.stamp[glyph + (asked ? 1 : 0)] = this.stampOf(glyph, asked, this.cell);
+      for (const matched of [true, false]) {
+        this.stamp[glyph + (matched ? 1 : 0)] = this.stampOf(glyph, matched, this.cell);
       }
     }
   }
 
-  stampOf(glyph, asked, cell) {
+  stampOf(glyph, matched, cell) {
     const canvas = document.createElement("canvas");
     canvas.width = canvas.height = Math.round(cell * this.ratio);
     const c = canvas.getContext("2d");
     c.scale(this.ratio, this.ratio);
     const [fill, ink] = this.colours[glyph];
     const side = cell - 1;
-    c.globalAlpha = asked ? 1 : 0.16;
+    c.globalAlpha = matched ? 1 : 0.16;
     c.fillStyle = fill;
     c.fillRect(0, 0, side, side);
     if (glyph === "-") {
@@ -187,13 +187,13 @@ class Drawing {
     c.fillRect(0, 0, wide, high);
     const [fromRow, toRow] = this.span(this.y, this.top - oy, high - oy);
     const [fromColumn, toColumn] = this.span(this.x, this.left - ox, wide - ox);
-    const { cells, decided, asked, columns } = this.data;
+    const { cells, decided, matched, columns } = this.data;
     for (let i = fromRow; i < toRow; i++) {
       for (let j = fromColumn; j < toColumn; j++) {
         const n = i * columns.length + j;
-        c.drawImage(this.stamp[cells[n] + asked[n]], ox + this.x[j], oy + this.y[i], this.cell, this.cell);
+        c.drawImage(this.stamp[cells[n] + matched[n]], ox + this.x[j], oy + this.y[i], this.cell, this.cell);
         if (decided[n] === "1") {
-          c.globalAlpha = asked[n] === "1" ? 1 : 0.25;
+          c.globalAlpha = matched[n] === "1" ? 1 : 0.25;
           this.corner(c, ox + this.x[j], oy + this.y[i], this.cell - 1);
           c.globalAlpha = 1;
         }

@@ -49,7 +49,7 @@ def played(app: Any) -> dict[str, Any]:
 
 
 def test_without_a_run_or_labels_the_page_says_what_to_do(store: Store) -> None:
-    assert "No run yet." in said(opened(PAGE))
+    assert "No runs yet." in said(opened(PAGE))
     data = add_dataset(store, profiles=1, attributes=3, contexts=3)
     run_id = add_run(store, data.id, 5, REVEALS)
     assert "Nothing can accumulate here" in said(opened(PAGE, run=run_id))

@@ -49,7 +49,7 @@ def test_the_pages_count_as_their_address_says(store: Store, world: JudgedWorld)
     toggled = next(item for item in leaks.toggle if item.label == "Grounded claims only").set_value(True).run()
     assert "are left out" in said(toggled)
     assert toggled.query_params["grounded"] == "1"
-    assert "of the link is not here" in said(opened(LEAKS, run=world.run_id, judge="nobody"))
+    assert "from the link does not exist" in said(opened(LEAKS, run=world.run_id, judge="nobody"))
     alone = opened(HEATMAPS, run=add_run(store, asked.run.dataset, 2, {}), judge="any")
     assert "of the link is not here" in said(alone)  # one judge cannot be combined
 

@@ -39,8 +39,8 @@ def samples(page: AppTest) -> list[str]:
 def test_without_a_run_every_page_says_what_to_do(store: Store) -> None:
     assert "There is no dataset to run a model on" in said(opened(RUNS))
     add_dataset(store)
-    assert "No run yet." in said(opened(HEATMAPS))
-    assert "No run yet." in said(opened(LEAKS))
+    assert "No runs yet." in said(opened(HEATMAPS))
+    assert "No runs yet." in said(opened(LEAKS))
     assert button(opened(RUNS), "New run")
     assert button(opened(RUNS, tab="new"), "To the experiment").disabled  # no model named yet
 
