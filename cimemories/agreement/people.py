@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from cimemories.agreement.statistics import Comparison, Estimate, compare, confusion, krippendorff_alpha
 from cimemories.curation.consensus import CODES, LABELS, UNLABELLED, consensus
+from cimemories.flows.cache import workspace_cached
 from cimemories.flows.labels import AppliedRule, VoteCounts, applied_rule, vote_counts
 from cimemories.labels.votes import GroupBy, Groups, groupings, pair_words
 from cimemories.model import Label
@@ -29,6 +30,7 @@ from cimemories.store.tables import dataset, decision
 
 ADJUDICATED = "adjudicated"
 CATEGORIES = len(CODES)
+DATASETS_CACHED = 8
 COLUMNS = (
     "id",
     "annotator",
@@ -98,27 +100,19 @@ class Answers:
         return np.where(counts.sum(axis=1) > 0, best, UNLABELLED).astype(np.int8)
 
 
-# The newest answers of each dataset with the revision they were read at. Dictionary operations are atomic, and two
-# threads that read the same at once come to the same, so there is no lock.
-_cache: dict[tuple[str, int], tuple[int | None, Answers]] = {}
-
-
 def answers(store: Store, dataset_id: int) -> Answers:
     """The answers of a dataset, cached until a decision moves its revision. The arrays are shared: do not write to
     them. Without any decision, or for an unknown dataset, there are no people and no pairs."""
-    key = (f"{store.engine.url} {store.workspace.absolute()}", dataset_id)
+
+    def read() -> Answers:
+        query = sa.select(*(decision.c[name] for name in COLUMNS)).where(decision.c.dataset == dataset_id)
+        with store.read() as connection:
+            events = pd.DataFrame(connection.execute(query.order_by(decision.c.id)).all(), columns=list(COLUMNS))
+        return of_events(events)
+
     with store.read() as connection:
         revision = connection.execute(sa.select(dataset.c.revision).where(dataset.c.id == dataset_id)).scalar()
-        if key in _cache and _cache[key][0] == revision:
-            return _cache[key][1]
-        query = (
-            sa.select(*(decision.c[name] for name in COLUMNS))
-            .where(decision.c.dataset == dataset_id)
-            .order_by(decision.c.id)
-        )
-        events = pd.DataFrame(connection.execute(query).all(), columns=list(COLUMNS))
-    _cache[key] = (revision, of_events(events))
-    return _cache[key][1]
+    return workspace_cached(store, "answers", (dataset_id, revision), read, most=DATASETS_CACHED)
 
 
 def of_events(events: pd.DataFrame) -> Answers:

@@ -5,8 +5,6 @@ Only the consensus is looked at; a pair that a person decided keeps its label wh
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -17,6 +15,7 @@ import sqlalchemy as sa
 
 from cimemories.curation.consensus import CODES, INAPPROPRIATE, LABELS, NECESSARY, UNLABELLED
 from cimemories.evaluation.planning import LabelSource
+from cimemories.flows.cache import workspace_cached
 from cimemories.flows.labels import (
     AppliedRule,
     VoteCounts,
@@ -67,7 +66,7 @@ def effective_labels(store: Store, dataset_id: int) -> LabelSource | None:
 TRIED = "what if"
 WIDTH = len(LABELS) + 1  # a label's code plus one is its place in a table, UNLABELLED's first
 KEPT = [NECESSARY + 1, INAPPROPRIATE + 1]
-HELD = 4
+LABELLINGS_CACHED = 4
 Bools = npt.NDArray[np.bool_]
 Labels = npt.NDArray[np.int8]
 
@@ -109,31 +108,24 @@ class WhatIf:
     by: Mapping[GroupBy, pd.DataFrame]
 
 
-_held: OrderedDict[tuple[object, ...], Pairs] = OrderedDict()
-_lock = threading.Lock()
-
-
 def labelled_pairs(store: Store, labelling_id: str) -> Pairs:
-    """The pairs of a labelling, held in memory as long as neither its votes nor the dataset's decisions move.
-    Raises StoreError for an unknown labelling."""
-    counts = vote_counts(store, labelling_id)
+    """The pairs of a labelling, cached as long as neither its votes nor the dataset's decisions move. Raises StoreError
+    for an unknown labelling."""
+    votes = vote_counts(store, labelling_id)
     with store.read() as connection:
         dataset_id = int(work.load(connection, labelling_id)["dataset"])
         revision = connection.execute(sa.select(dataset.c.revision).where(dataset.c.id == dataset_id)).scalar()
-        key = (str(store.engine.url), str(store.workspace.absolute()), labelling_id, counts.revision, revision)
-        with _lock:
-            if key in _held:
-                return _held[key]
-        standing = decisions.standing(decisions.history(connection, dataset_id))
-        decided = [(a, c, CODES[item.label]) for (a, c), item in standing.items() if item.label is not None]
-        counts, labels = with_decisions(counts, np.array(decided, np.int64).reshape(-1, 3))
-        groups = groupings(connection, dataset_id, counts)
-    pairs = Pairs(dataset_id, counts, groups, labels != UNLABELLED, labels)
-    with _lock:
-        _held[key] = pairs
-        while len(_held) > HELD:
-            _held.popitem(last=False)
-    return pairs
+
+    def lay_decisions() -> Pairs:
+        with store.read() as connection:
+            standing = decisions.standing(decisions.history(connection, dataset_id))
+            decided = [(a, c, CODES[item.label]) for (a, c), item in standing.items() if item.label is not None]
+            counts, labels = with_decisions(votes, np.array(decided, np.int64).reshape(-1, 3))
+            groups = groupings(connection, dataset_id, counts)
+        return Pairs(dataset_id, counts, groups, labels != UNLABELLED, labels)
+
+    version = labelling_id, votes.revision, revision
+    return workspace_cached(store, "labelled pairs", version, lay_decisions, most=LABELLINGS_CACHED)
 
 
 def with_decisions(counts: VoteCounts, decided: npt.NDArray[np.int64]) -> tuple[VoteCounts, Labels]:

@@ -7,9 +7,7 @@ Information Processing & Management 24, 513-523), which a reader can check: the 
 from __future__ import annotations
 
 import re
-import threading
 import uuid
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
+from cimemories.flows.cache import shared_cache
 from cimemories.model import Label
 from cimemories.review.index import Facet, Ints, PairIndex, PairShape
 from cimemories.review.standing import standing
@@ -296,29 +295,19 @@ class _Statements:
         """Those of the domain of this attribute: what is near-identical in another domain means something else."""
         row = int(np.searchsorted(shape.attribute_ids, attribute_id))
         domain = int(shape.row_codes[Facet.DOMAIN][row])
-        key = (shape.key, domain)
-        with _lock:
-            if key in _cache:
-                _cache.move_to_end(key)
-                return _cache[key]
-        texts = connection.execute(
-            sa.select(attribute.c.id, attribute.c.statement)
-            .join(profile, attribute.c.profile == profile.c.id)
-            .where(profile.c.dataset == shape.dataset_id, attribute.c.domain == shape.names[Facet.DOMAIN][domain])
-            .order_by(attribute.c.id)
-        ).all()
-        ids = np.array([item.id for item in texts], np.int64)
-        rows = np.searchsorted(shape.attribute_ids, ids)
-        made = cls(rows, ids, _vectors([item.statement for item in texts], pairs_of_words=True))
-        with _lock:
-            _cache[key] = made
-            while len(_cache) > DOMAINS_CACHED:
-                _cache.popitem(last=False)
-        return made
 
+        def read() -> _Statements:
+            texts = connection.execute(
+                sa.select(attribute.c.id, attribute.c.statement)
+                .join(profile, attribute.c.profile == profile.c.id)
+                .where(profile.c.dataset == shape.dataset_id, attribute.c.domain == shape.names[Facet.DOMAIN][domain])
+                .order_by(attribute.c.id)
+            ).all()
+            ids = np.array([item.id for item in texts], np.int64)
+            rows = np.searchsorted(shape.attribute_ids, ids)
+            return cls(rows, ids, _vectors([item.statement for item in texts], pairs_of_words=True))
 
-_cache: OrderedDict[tuple[object, int], _Statements] = OrderedDict()
-_lock = threading.Lock()
+        return shared_cache.get("statements", (shape.key, domain), read, most=DOMAINS_CACHED)
 
 
 def _vectors(texts: Sequence[str], *, pairs_of_words: bool) -> Any:

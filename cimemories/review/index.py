@@ -12,8 +12,6 @@ that it is built once for the votes and runs that it rests on.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -25,6 +23,7 @@ import numpy.typing as npt
 import sqlalchemy as sa
 
 from cimemories.curation.consensus import UNLABELLED, consensus
+from cimemories.flows.cache import shared_cache
 from cimemories.flows.labels import AppliedRule, VoteCounts, applied_rule, vote_counts
 from cimemories.labels.votes import WHOLE
 from cimemories.model import GENERAL, is_bio
@@ -278,10 +277,6 @@ class PairIndex:
         return self._permutations[name]
 
 
-_cache: OrderedDict[tuple[object, ...], PairIndex] = OrderedDict()
-_lock = threading.RLock()
-
-
 def pair_index(store: Store, dataset_id: int, labelling_id: str | None) -> PairIndex:
     """The index of a dataset under a labelling (None: no votes), from memory while votes, rule, runs and profiles are
     what they were. Raises StoreError for an unknown dataset, or a labelling that is not of it."""
@@ -289,14 +284,13 @@ def pair_index(store: Store, dataset_id: int, labelling_id: str | None) -> PairI
         of_shape = shape_key(store, connection, dataset_id)
         rule, of_votes = _vote_key(connection, dataset_id, labelling_id)
         of_runs = _run_key(connection, dataset_id)
-    key = (of_shape, of_votes, of_runs)
-    with _lock:
-        if key not in _cache:
-            _cache[key] = _build(store, of_shape, rule, of_votes, of_runs)
-        _cache.move_to_end(key)
-        while len(_cache) > 1 and (sum(map(len, _cache.values())) > PAIRS_CACHED or len(_cache) > 8):
-            _cache.popitem(last=False)
-        return _cache[key]
+    return shared_cache.get(
+        "pair index",
+        (of_shape, of_votes, of_runs),
+        lambda: _build(store, of_shape, rule, of_votes, of_runs),
+        most=PAIRS_CACHED,
+        size=lambda index: max(len(index), PAIRS_CACHED // 8),  # so that there are at most eight
+    )
 
 
 def _vote_key(
@@ -324,7 +318,7 @@ def _run_key(connection: sa.Connection, dataset_id: int) -> RunKey:
 
 def _build(store: Store, of_shape: ShapeKey, rule: AppliedRule | None, of_votes: VoteKey, of_runs: RunKey) -> PairIndex:
     # What a cached index knows need not be read again: votes come while runs stay, and the other way round.
-    similar = [item for item in _cache.values() if item.shape.key == of_shape]
+    similar = [item for item in shared_cache.kept("pair index") if item.shape.key == of_shape]
     same_runs = next((item for item in reversed(similar) if item.run_key == of_runs), None)
     with store.read() as connection:
         shape = similar[-1].shape if similar else read_shape(connection, of_shape)

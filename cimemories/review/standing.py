@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy.typing as npt
 import sqlalchemy as sa
 
 from cimemories.curation.consensus import CODES, UNLABELLED
+from cimemories.flows.cache import shared_cache
 from cimemories.review.index import Ints, PairShape
 from cimemories.store.engine import Store
 from cimemories.store.tables import dataset, decision
@@ -156,18 +156,9 @@ def _with(before: Standing, people: tuple[str, ...], keys: Ints, ids: Ints, labe
     return after
 
 
-_cache: OrderedDict[tuple[str, int, str, int], _Reader] = OrderedDict()
-_lock = threading.Lock()
-
-
 def standing(store: Store, shape: PairShape) -> Standing:
     """The decisions of a dataset that stand now."""
-    with _lock:
-        reader = _cache.get(shape.key) or _cache.setdefault(shape.key, _Reader(shape))
-        _cache.move_to_end(shape.key)
-        while len(_cache) > DATASETS_CACHED:
-            _cache.popitem(last=False)
-    return reader.refresh(store)
+    return shared_cache.get("decisions", shape.key, lambda: _Reader(shape), most=DATASETS_CACHED).refresh(store)
 
 
 def effective(consensus: Codes, standing: Standing) -> Codes:

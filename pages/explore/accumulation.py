@@ -25,7 +25,7 @@ def draw() -> None:
     )
     if chosen is None:
         return
-    flows, scope = chosen.flows, chosen.asked
+    flows, scope = chosen.flows, chosen.scope
     accumulated = accumulation(flows, scope)
     with chosen.top:
         page.head(

@@ -42,7 +42,7 @@ def draw() -> None:
     )
     if chosen is None:
         return
-    flows, scope = chosen.flows, chosen.asked
+    flows, scope = chosen.flows, chosen.scope
     with chosen.columns[0]:
         n = heatmaps_controls.samples(scope)
     notes: list[str] = []
@@ -77,7 +77,7 @@ def _others(flows: Flows, scope: Scope) -> dict[str, str]:
 
 def _maps(chosen: RunScope, view: View, whole: Grid, takeaway: str) -> None:
     """The maps and what is under them. said: what the head says of one run."""
-    flows, scope = chosen.flows, chosen.asked
+    flows, scope = chosen.flows, chosen.scope
     few = most_leaked(whole, heatmaps_controls.most(whole, view.rows))
     shown, frame = ordered(few, view.row_order, view.column_order), heatmap.as_frame(whole)
     about: dict[str, object] = {

@@ -203,7 +203,7 @@ def browsed() -> Browsed | None:
     if several:
         with chosen.columns[0]:
             _among(ONE)
-    return Browsed(chosen.flows, {chosen.asked.run.id: chosen.asked}, chosen.numbers, several, chosen.top)
+    return Browsed(chosen.flows, {chosen.scope.run.id: chosen.scope}, chosen.numbers, several, chosen.top)
 
 
 def _every(runs: int) -> Browsed:

@@ -31,7 +31,7 @@ class RunScope:
     """A run to look at: `top` is where the head of the page goes, `columns` stand beside the choice of the run."""
 
     flows: Flows
-    asked: Scope
+    scope: Scope
     top: Any
     columns: Sequence[Any]
     numbers: Headline
