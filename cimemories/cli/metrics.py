@@ -280,7 +280,7 @@ def _tasks(user: OneUser) -> None:
 
 def _first(first: Survival, user: OneUser | None) -> None:
     whose = f"of {user.name}" if user else "of all users, each in this order"
-    never = f"{percent(float(first.silent[-1]))} have not leaked after {int(first.times[-1])} tasks"
+    never = f"{percent(float(first.private[-1]))} have not leaked after {int(first.times[-1])} tasks"
     half = "" if first.median is None else f"half of them have leaked after {first.median} tasks, "
     output.line(f"\nfirst leak of {first.attributes:,} attributes {whose} (Kaplan-Meier): {half}{never}")
 
@@ -315,7 +315,10 @@ def _accumulation_json(
             "leaked": first.leaked,
             "median": first.median,
             "at_risk": first.at_risk.tolist(),
-            **{name: _numbers(getattr(first, name).tolist()) for name in ("silent", "low", "high")},
+            **{
+                name: _numbers(line.tolist())
+                for name, line in (("silent", first.private), ("low", first.low), ("high", first.high))
+            },
         },
         "user": None if user is None else _user_json(user, ns),
     }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from cimemories.flows.labels import default_labelling
-from cimemories.store import calls, datasets, decisions, judgements, labellings, runs, work
+from cimemories.store import audits, calls, datasets, decisions, judgements, labellings, runs, work
 from cimemories.store.calls import ServerId, Source, Tie
 from cimemories.store.datasets import DatasetRow, Hit, ProfileRecord, Summary
 from cimemories.store.decisions import Newest
@@ -108,6 +108,25 @@ def all_sweeps(store: Store) -> list[SweepRow]:
     """Every sweep, oldest first."""
     with store.read() as connection:
         return runs.all_sweeps(connection)
+
+
+def run_names(store: Store, dataset_id: int | None = None) -> dict[str, str]:
+    """Names of runs by id, oldest first; of one dataset where given."""
+    with store.read() as connection:
+        return runs.names(connection, dataset_id)
+
+
+def decided_pairs(store: Store, dataset_id: int) -> int:
+    """On how many pairs of a dataset a person's decision stands."""
+    with store.read() as connection:
+        standing = decisions.standing(decisions.history(connection, dataset_id))
+    return sum(decision.label is not None for decision in standing.values())
+
+
+def audited_claims(store: Store, run_id: str) -> int:
+    """How many claims of a run's judges a person's verdict stands on."""
+    with store.read() as connection:
+        return len(audits.standing(audits.of_run(connection, run_id)))
 
 
 def run_of(store: Store, run_id: str) -> RunRow:

@@ -345,14 +345,14 @@ class Clock(StrEnum):
 class Survival:
     """The share of attributes that have not leaked after so many tasks, with a pointwise 95 % interval.
 
-    times: [steps], from 0, whole numbers; silent, low, high: [steps]; at_risk: [steps], attributes that had neither
+    times: [steps], from 0, whole numbers; private, low, high: [steps]; at_risk: [steps], attributes that had neither
     leaked nor been censored before that time. The interval (Greenwood's) takes attributes as independent of each other,
     which those of one user are not: it says how sharp the curve is for these users, not for others.
     """
 
     clock: Clock
     times: Ints
-    silent: Floats
+    private: Floats
     low: Floats
     high: Floats
     at_risk: Ints
@@ -362,7 +362,7 @@ class Survival:
     @property
     def median(self) -> int | None:
         """After how many tasks half of the attributes have leaked; None where fewer ever do."""
-        below = np.flatnonzero(self.silent <= 0.5)
+        below = np.flatnonzero(self.private <= 0.5)
         return int(self.times[below[0]]) if below.size else None
 
 

@@ -65,7 +65,7 @@ def draw() -> None:
 def _takeaway(scope: Scope, accumulated: Accumulation, coverage: float) -> str:
     missing = f" Only {percent(coverage)} of the responses are judged." if coverage < 0.99 else ""
     if scope.labelling is None or not accumulated.curves.profiles:
-        return f"{scope.run.name}: nothing can be measured yet."
+        return f"{scope.run.name}: nothing to measure yet."
     n, most = max(accumulated.curves.ns), accumulated.most
     half = accumulated.half_way(n)
     if half is None:

@@ -1,6 +1,9 @@
-"""Part of the Accumulation page: the curves with their bands, the independence baseline, and the hazard."""
+"""Parts of the Accumulation page: the curves with their bands, the hazard, the time to the first leak as a Kaplan-Meier
+curve, and the tasks of one user, as a table and presented."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import streamlit as st
@@ -16,36 +19,54 @@ from cimemories.ui import charts, exports, page, presenter, safe, tables, url
 from cimemories.ui.presenter import Dropped, Show, Slide
 from cimemories.ui.safe import INAPPROPRIATE, MODEL
 
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
 HEIGHT, SMALL = 430, 300
+CURVES: dict[str, tables.Column | tuple[tables.Column, str]] = {
+    "n": ("number", "n"),
+    "tasks": ("count", "Tasks done"),
+    "share": ("percent", "Revealed"),
+    "low": ("percent", "95 % low"),
+    "high": ("percent", "95 % high"),
+    "independent": ("percent", "Independent"),
+    "one_user": ("percent", "This user"),
+    "hazard": ("percent", "Hazard"),
+    "growing": ("count", "Users with this task"),
+    "profiles": ("count", "Users"),
+}
+FIRST_LEAK: dict[str, tables.Column | tuple[tables.Column, str]] = {
+    "time": ("count", "After"),
+    "private": ("percent", "Still private"),
+    "low": ("percent", "95 % low"),
+    "high": ("percent", "95 % high"),
+    "at_risk": ("count", "At risk"),
+}
+CLOCKS = {Clock.TASKS: "tasks done", Clock.EXPOSURES: "tasks where it is private"}
+SHORT = {Clock.TASKS: "all tasks", Clock.EXPOSURES: "where private"}
 
 
 def draw_curves(flows: Flows, scope: Scope, accumulated: Accumulation, ns: list[int], user: OneUser | None) -> None:
     frame, most = accumulated.frame(), max(ns)
     even = list(baseline(flows, scope, most))
-    lines = [*_means(frame, ns, "share", bands=True), _baseline(accumulated, even, most)]
+    independent = f"independent, n = {most}"
+    lines = _means(frame, ns, "share", bands=True)
+    lines.append(Line(independent, range(len(even)), even, GREY, dash="dash", width=1.8, end=independent))
     if user is not None:
-        line = list(user.curves[most])
-        lines.append(
-            Line(
-                user.name,
-                range(len(line)),
-                line,
-                INAPPROPRIATE,
-                width=2.5,
-                steps=True,
-                end=f"X {shortened(user.name, 18)}",
-            )
-        )
+        line, end = list(user.curves[most]), f"X {shortened(user.name, 18)}"
+        lines.append(Line(user.name, range(len(line)), line, INAPPROPRIATE, width=2.5, steps=True, end=end))
     growing = accumulated.curves.growing()
     first_end = int((growing < growing[0]).argmax()) - 1 if growing[-1] < growing[0] else None
     title = _title(accumulated, even[-1], most)
     fig = line_figure(
         lines,
         title=title,
-        subtitle=_counts(accumulated),
+        subtitle=f"share of {count(accumulated.attributes)} private attributes (inappropriate in some context) of "
+        f"{count(accumulated.curves.profiles, 'user')}, {count(accumulated.flows)} flows, averaged over all orders of "
+        f"tasks; 95 % band over {'users' if accumulated.curves.profiles >= 5 else 'attributes (too few users)'}",
         x_title="tasks done",
         height=HEIGHT,
-        mark=None if first_end is None else (first_end, "the first users have done all tasks "),
+        mark=None if first_end is None else (first_end, "the first users have done all their tasks "),
     )
     key = f"accumulation.curves.{scope.run.id}"
     charts.show(fig, key=key, alt=f"{title}. Shares revealed over tasks done; the numbers are in the table.")
@@ -55,13 +76,18 @@ def draw_curves(flows: Flows, scope: Scope, accumulated: Accumulation, ns: list[
         own = {(n, k): v for n in ns for k, v in enumerate(user.curves[n])}
         mine = [own.get((n, k), float("nan")) for n, k in zip(frame["n"], frame["tasks"], strict=True)]
         frame = frame.assign(one_user=mine)
+    shown = {name: kind for name, kind in CURVES.items() if name in frame.columns}
+    table = f"accumulation.table.{scope.run.id}"
     left, right = st.columns([8, 1])
     with left:
-        page.fold("The curves as a table", ":material/table:", "accumulation.box.curves", lambda: _table(frame, scope))
-    with right:
-        exports.buttons(
-            f"accumulation-{scope.run.id}", frame, fig=fig, key=key, simulated=bool(scope.simulated), about=about(scope)
+        page.fold(
+            "The curves as a table",
+            ":material/table:",
+            "accumulation.box.curves",
+            lambda: tables.table(frame, key=table, columns=shown, alt="The curves, one row a point"),
         )
+    with right:
+        _export(scope, f"accumulation-{scope.run.id}", frame, fig, key)
 
 
 def draw_hazard(scope: Scope, accumulated: Accumulation, ns: list[int], user: OneUser | None) -> None:
@@ -81,20 +107,19 @@ def draw_hazard(scope: Scope, accumulated: Accumulation, ns: list[int], user: On
     fig = line_figure(
         lines,
         title=title,
-        subtitle=f"share of the attributes still private that the k-th task reveals, {_people(accumulated)}",
+        subtitle="share of the attributes still private that the k-th task reveals, "
+        f"{count(accumulated.curves.profiles, 'user')}",
         x_title="task",
         height=SMALL,
     )
     key = f"accumulation.hazard.{scope.run.id}"
     charts.show(fig, key=key, alt=f"{title}. The hazard over tasks; the numbers are in the table of the curves.")
-    exports.buttons(
-        f"hazard-{scope.run.id}", frame, fig=fig, key=key, simulated=bool(scope.simulated), about=about(scope)
-    )
+    _export(scope, f"hazard-{scope.run.id}", frame, fig, key)
 
 
-def about(scope: Scope) -> dict[str, object]:
-    """What the numbers of this page rest on, for exports."""
-    return {
+def _export(scope: Scope, name: str, frame: pd.DataFrame, fig: go.Figure | None, key: str) -> None:
+    """The buttons that save a table and its figure, with what the numbers rest on."""
+    about: dict[str, object] = {
         "run": scope.run.id,
         "model": scope.run.model,
         "dataset": scope.dataset_name,
@@ -102,6 +127,7 @@ def about(scope: Scope) -> dict[str, object]:
         "judge": scope.judge_text,
         "identifiers": "exact",
     }
+    exports.buttons(name, frame, fig=fig, key=key, simulated=bool(scope.simulated), about=about)
 
 
 def _means(frame: pd.DataFrame, ns: list[int], column: str, *, bands: bool = False) -> list[Line]:
@@ -125,57 +151,12 @@ def _means(frame: pd.DataFrame, ns: list[int], column: str, *, bands: bool = Fal
     return means
 
 
-def _baseline(accumulated: Accumulation, even: list[float], n: int) -> Line:
-    return Line(
-        f"independent, n = {n}", range(len(even)), even, GREY, dash="dash", width=1.8, end=f"independent, n = {n}"
-    )
-
-
 def _title(accumulated: Accumulation, even: float, n: int) -> str:
     end = accumulated.at(n, accumulated.most)
     title = f"After {accumulated.most} tasks {percent(end)} are revealed at n = {n}"
     if not end:
         return f"After {accumulated.most} tasks nothing private is revealed"
     return f"{title}; if leaks did not repeat themselves it would be {percent(even)}"
-
-
-def _counts(accumulated: Accumulation) -> str:
-    return (
-        f"share of {count(accumulated.attributes)} private attributes (inappropriate somewhere) of "
-        f"{_people(accumulated)}, "
-        f"{count(accumulated.flows)} flows, all orders of tasks alike; 95 % band over "
-        f"{'users' if accumulated.curves.profiles >= 5 else 'attributes (too few users)'}"
-    )
-
-
-def _people(accumulated: Accumulation) -> str:
-    return count(accumulated.curves.profiles, "user")
-
-
-def _table(frame: pd.DataFrame, scope: Scope) -> None:
-    columns: dict[str, tables.Column | tuple[tables.Column, str]] = {
-        "n": ("number", "n"),
-        "tasks": ("count", "Tasks done"),
-        "share": ("percent", "Revealed"),
-        "low": ("percent", "95 % low"),
-        "high": ("percent", "95 % high"),
-        "independent": ("percent", "Independent"),
-        "one_user": ("percent", "The user"),
-        "hazard": ("percent", "Hazard"),
-        "growing": ("count", "Users with such a task"),
-        "profiles": ("count", "Users"),
-    }
-    shown = {name: kind for name, kind in columns.items() if name in frame.columns}
-    tables.table(frame, key=f"accumulation.table.{scope.run.id}", columns=shown, alt="The curves, one row a point")
-
-
-# ---- accumulation first
-#
-# Part of the Accumulation page: time to the first leak of an attribute, as a Kaplan-Meier curve.
-
-
-CLOCKS = {Clock.TASKS: "tasks done", Clock.EXPOSURES: "tasks where it is private"}
-SHORT = {Clock.TASKS: "all tasks", Clock.EXPOSURES: "where private"}
 
 
 def draw_first_leak(flows: Flows, scope: Scope, user: OneUser | None, way: Order, seed: int, people: int) -> None:
@@ -190,12 +171,12 @@ def draw_first_leak(flows: Flows, scope: Scope, user: OneUser | None, way: Order
             Line(
                 "still private",
                 survived.times.tolist(),
-                survived.silent.tolist(),
+                survived.private.tolist(),
                 INAPPROPRIATE if user else MODEL,
                 low=survived.low.tolist(),
                 high=survived.high.tolist(),
                 steps=True,
-                end=percent(float(survived.silent[-1])),
+                end=percent(float(survived.private[-1])),
                 note=[
                     f"[{100 * a:.1f}, {100 * b:.1f}], {number} at risk"
                     for a, b, number in zip(survived.low, survived.high, survived.at_risk, strict=True)
@@ -217,39 +198,35 @@ def draw_first_leak(flows: Flows, scope: Scope, user: OneUser | None, way: Order
     frame = pd.DataFrame(
         {
             "time": survived.times,
-            "private": survived.silent,
+            "private": survived.private,
             "low": survived.low,
             "high": survived.high,
             "at_risk": survived.at_risk,
         }
     )
+    table_key = f"accumulation.first.table.{scope.run.id}.{clock}"
     with table:
-        page.fold("As a table", ":material/table:", "accumulation.box.first", lambda: _first_table(frame, scope, clock))
-    with export:
-        exports.buttons(
-            f"first-leak-{scope.run.id}",
-            frame.assign(clock=str(clock), order=str(way), user=user.name if user else ""),
-            fig=fig,
-            key=key,
-            simulated=bool(scope.simulated),
-            about=about(scope),
+        page.fold(
+            "As a table",
+            ":material/table:",
+            "accumulation.box.first",
+            lambda: tables.table(frame, key=table_key, columns=FIRST_LEAK, alt="Time to the first leak"),
         )
+    exported = frame.assign(clock=str(clock), order=str(way), user=user.name if user else "")
+    with export:
+        _export(scope, f"first-leak-{scope.run.id}", exported, fig, key)
 
 
 def _clock() -> Clock:
     key = "accumulation.clock"
-    scope = url.get("clock")
-    st.session_state[key] = Clock(scope) if scope in set(Clock) else Clock.TASKS
-
-    def changed() -> None:
-        url.put(clock=None if st.session_state[key] == Clock.TASKS else st.session_state[key])
-
+    chosen = url.get("clock")
+    st.session_state[key] = Clock(chosen) if chosen in set(Clock) else Clock.TASKS
     st.segmented_control(
-        "Time counted in",
+        "Count time in",
         list(Clock),
         format_func=lambda item: SHORT[item],
         key=key,
-        on_change=changed,
+        on_change=lambda: url.put(clock=None if st.session_state[key] == Clock.TASKS else st.session_state[key]),
         required=True,
     )
     return Clock(st.session_state[key] or Clock.TASKS)
@@ -263,27 +240,7 @@ def _first_title(survival: Survival) -> str:
     tasks += " where they are private" if survival.clock == Clock.EXPOSURES else ""
     if survival.median is not None:
         return f"Half of the attributes have leaked after {tasks}"
-    return f"{percent(float(survival.silent[-1]))} of the attributes are still private after {tasks}"
-
-
-def _first_table(frame: pd.DataFrame, scope: Scope, clock: Clock) -> None:
-    tables.table(
-        frame,
-        key=f"accumulation.first.table.{scope.run.id}.{clock}",
-        columns={
-            "time": ("count", "After"),
-            "private": ("percent", "Still private"),
-            "low": ("percent", "95 % low"),
-            "high": ("percent", "95 % high"),
-            "at_risk": ("count", "At risk"),
-        },
-        alt="Time to the first leak",
-    )
-
-
-# ---- accumulation user
-#
-# Part of the Accumulation page: the tasks of one user as a table, and presenter's mode.
+    return f"{percent(float(survival.private[-1]))} of the attributes are still private after {tasks}"
 
 
 def draw_presenter(scope: Scope, user: OneUser) -> None:
@@ -298,11 +255,11 @@ def draw_presenter(scope: Scope, user: OneUser) -> None:
             step.judged,
             [
                 Dropped(
-                    _plain(item.key),
-                    safe.clip(item.statement, safe.FOLD),
-                    f"{item.reveals} of {item.draws} messages",
+                    leak.key.replace("_", " "),
+                    safe.clip(leak.statement, safe.FOLD),
+                    f"{leak.reveals} of {leak.draws} messages",
                 )
-                for item in step.leaks
+                for leak in step.leaks
             ],
         )
         for step in user.steps
@@ -328,7 +285,7 @@ def draw_tasks(scope: Scope, user: OneUser) -> None:
         columns={
             "task": ("count", "Task"),
             "recipient": ("text", "Recipient"),
-            "words": ("wide", "What is asked for"),
+            "words": ("wide", "Request"),
             "private": ("count", "Private here"),
             "judged": ("count", "Judged"),
             "newly_leaked": ("count", "Newly leaked"),
@@ -341,28 +298,13 @@ def draw_tasks(scope: Scope, user: OneUser) -> None:
     )
     left, right = st.columns([8, 1])
     with left:
-        safe.inline("Choose a row to read the messages of the task.", muted=True)
+        safe.inline("Select a row to read the messages of that task.", muted=True)
     with right:
-        exports.buttons(
-            f"tasks-{scope.run.id}-{user.profile}",
-            frame.assign(user=user.name, order=str(user.order)),
-            fig=None,
-            key=f"accumulation.tasks.{scope.run.id}.{user.profile}",
-            simulated=bool(scope.simulated),
-            about=about(scope),
-        )
+        exported = frame.assign(user=user.name, order=str(user.order))
+        key = f"accumulation.tasks.{scope.run.id}.{user.profile}"
+        _export(scope, f"tasks-{scope.run.id}-{user.profile}", exported, None, key)
     if picked is not None:
         step = user.steps[picked]
         first = step.leaks[0].attribute if step.leaks else None
-        url.go(
-            "leaks",
-            run=scope.run.id,
-            judge=url.get("judge"),
-            profile=user.profile,
-            context=step.context,
-            attribute=first,
-        )
-
-
-def _plain(key: str) -> str:
-    return key.replace("_", " ")
+        to = {"run": scope.run.id, "judge": url.get("judge"), "profile": user.profile, "context": step.context}
+        url.go("leaks", **to, attribute=first)

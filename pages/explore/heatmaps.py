@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cimemories.charts.heatmap import Map, MapPart, Side, Tooltips, heatmap_figure, tooltips
+from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.metrics import headline, heatmap
@@ -18,7 +19,6 @@ from cimemories.metrics.heatmap import (
     ordered,
     ordered_difference,
 )
-from cimemories.store import runs
 from cimemories.store.engine import StoreError
 from cimemories.ui import charts, exports, page, tables, url
 from cimemories.ui.tables import Column
@@ -37,7 +37,7 @@ def draw() -> None:
     chosen = run_scope(
         "Heatmaps",
         "Nothing to map yet",
-        "A heatmap shows where a model leaks: information domains by contexts. It needs a run.",
+        "A heatmap shows where a model leaks, by information domain and context. It needs a run.",
         beside=(2, 3),
     )
     if chosen is None:
@@ -47,7 +47,9 @@ def draw() -> None:
         n = heatmaps_controls.samples(scope)
     notes: list[str] = []
     with chosen.columns[1]:
-        view = heatmaps_controls.view(_others(flows, scope), notes)
+        names = catalogue.run_names(flows.store, scope.run.dataset)
+        others = {run_id: name for run_id, name in reversed(names.items()) if run_id != scope.run.id}
+        view = heatmaps_controls.view(others, notes)
     for note in notes:
         page.notice(note)
     whole = heatmap.grid(flows, scope, view.rows, view.columns, n)
@@ -63,20 +65,13 @@ def draw() -> None:
         page.head("Heatmaps", takeaway, simulated=bool(scope.simulated))
     page.empty(
         "No labelled flow to show",
-        "A cell needs pairs with a consensus in retained contexts: label the dataset, or wait for judgements.",
+        "A cell needs labelled pairs in retained contexts. Label the dataset, or wait for the judges.",
         lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
     )
 
 
-def _others(flows: Flows, scope: Scope) -> dict[str, str]:
-    """Names of the other runs of the same dataset, the newest first."""
-    with flows.store.read() as connection:
-        names = runs.names(connection, scope.run.dataset)
-    return {run_id: name for run_id, name in reversed(names.items()) if run_id != scope.run.id}
-
-
 def _maps(chosen: RunScope, view: View, whole: Grid, takeaway: str) -> None:
-    """The maps and what is under them. said: what the head says of one run."""
+    """The maps and what is under them. takeaway: the head of one run's maps."""
     flows, scope = chosen.flows, chosen.scope
     few = most_leaked(whole, heatmaps_controls.most(whole, view.rows))
     shown, frame = ordered(few, view.row_order, view.column_order), heatmap.as_frame(whole)
@@ -93,7 +88,7 @@ def _maps(chosen: RunScope, view: View, whole: Grid, takeaway: str) -> None:
         shown, frame = both.first, difference_frame(difference(whole, second))
         about |= {"compared with": other.run.id, "judge of that": other.judge_text}
     simulated = bool(scope.simulated or (other and other.simulated))
-    texts = _words(scope, other, view, shown, both)
+    texts = _titles(scope, other, view, shown, both)
     selected = charts.clicked_cell(KEY, len(shown.rows), len(shown.columns)) or heatmaps_controls.cell(shown)
     if selected is not None:
         heatmaps_controls.put_cell(shown, selected)
@@ -108,25 +103,25 @@ def _maps(chosen: RunScope, view: View, whole: Grid, takeaway: str) -> None:
     if selected is not None:
         heatmaps_controls.draw(flows, scope, shown, selected, other, about)
     else:
-        page.notice("Click a cell to see the flows behind it: which attribute, of whom, in how many samples.")
+        page.notice("Click a cell to see its flows: which attribute, whose, and in how many samples it was revealed.")
     page.fold("All cells as a table", ":material/table:", "heatmaps.box.table", lambda: _twin(frame, view, shown.n))
 
 
 def _against(flows: Flows, scope: Scope, view: View) -> Scope | None:
-    """The run to set this one against; None where none is asked for, or it has nothing to show yet."""
+    """The run to compare this one with; None where none is selected, or it has nothing to show yet."""
     if view.against is None:
         return None
     try:
         other, note = as_first(flows, scope, view.against)
     except StoreError as problem:
-        page.error("There is no difference to show.", str(problem))
+        page.error("No difference to show.", str(problem))
         return None
     if note:
         page.notice(f"{note}.")
     return other
 
 
-def _words(scope: Scope, other: Scope | None, view: View, shown: Grid, both: Difference | None) -> tuple[str, str]:
+def _titles(scope: Scope, other: Scope | None, view: View, shown: Grid, both: Difference | None) -> tuple[str, str]:
     """Title and subtitle."""
     if both is not None and other is not None:
         measure = COMPLETENESS if view.measure == COMPLETENESS else VIOLATION

@@ -1,4 +1,5 @@
-"""Part of the Heatmaps page: what stands along the sides, in which order, against which other run; all in the URL."""
+"""Parts of the Heatmaps page: the flows behind the selected cell, what the maps show in sentences, and the controls:
+what stands along the sides, in which order, against which other run; all in the URL."""
 
 from __future__ import annotations
 
@@ -17,10 +18,6 @@ from cimemories.text import count, percent
 from cimemories.ui import exports, page, safe, tables, url
 from cimemories.ui.tables import Column
 
-# ---- heatmaps cell
-#
-# Part of the Heatmaps page: the flows behind the chosen cell, each of which leads to its messages.
-
 
 def draw(
     flows: Flows, scope: Scope, grid: Grid, selected: tuple[int, int], other: Scope | None, about: dict[str, object]
@@ -38,7 +35,7 @@ def draw(
         cell_flows(flows, scope, cell, grid.n) if other is None else flows_of_both(flows, scope, other, cell, grid.n)
     )
     if frame.empty:
-        page.notice("No labelled flow in this cell: its attributes are ambiguous here, or only sign the message.")
+        page.notice("No flow of this cell counts: its attributes are ambiguous here, or only sign the message.")
         return
     shown = frame.assign(
         label=[safe.glyphed(LABELS[code]) for code in frame["label"]],
@@ -87,9 +84,9 @@ def draw(
             attribute=int(flow["attribute"]),
         )
     if other is None:
-        st.caption("Choose a row to read the messages.")
+        st.caption("Select a row to read the messages.")
     else:
-        st.caption("Choose a row to read the messages of the run that reveals it more often.")
+        st.caption("Select a row to read the messages of the run that reveals it more often.")
 
 
 def _revealed(reveals: pd.Series, draws: pd.Series) -> list[str]:
@@ -101,17 +98,12 @@ def _counts(grid: Grid, selected: tuple[int, int]) -> str:
     parts = []
     if wrong:
         share = percent(float(grid.violation[selected]))
-        parts.append(f"violation@{grid.n} {share} of {count(wrong)} inappropriate pairs")
+        parts.append(f"Violation@{grid.n} {share} of {count(wrong, 'inappropriate pair')}")
     if needed:
         share = percent(float(grid.completeness[selected]))
-        parts.append(f"completeness {share} of {count(needed)} necessary pairs")
-    text = ", ".join(parts) or "no pair that counts"
+        parts.append(f"completeness {share} of {count(needed, 'necessary pair')}")
+    text = ", ".join(parts) or "No pair that counts"
     return f"{text[0].upper()}{text[1:]}."
-
-
-# ---- heatmaps words
-#
-# Part of the Heatmaps page: what the maps show, in sentences.
 
 
 PHRASE = {
@@ -142,7 +134,7 @@ def where(grid: Grid, row: str, column: str) -> str:
 def takeaway(scope: Scope, grid: Grid, most: WorstCell | None, numbers: Headline) -> str:
     """The sentence of the head."""
     if scope.labelling is None or most is None:
-        return f"{scope.run.name}: nothing can be measured yet."
+        return f"{scope.run.name}: nothing to measure yet."
     share, complete = percent(numbers.violation[grid.n]), percent(numbers.completeness)
     leaked = "nothing inappropriate was revealed"
     if most.share:
@@ -214,9 +206,6 @@ def _sides_text(grid: Grid) -> str:
     return f"{count(len(grid.rows))} {PLURAL[grid.rows.by]} by {count(len(grid.columns))} {PLURAL[grid.columns.by]}"
 
 
-# ---- heatmaps controls
-
-
 # What the address calls the place of a cell on each side.
 PARAMETER = {
     By.DOMAIN: "domain",
@@ -241,7 +230,7 @@ ORDERS = {
     Order.VIOLATION: "highest violation first",
     Order.COMPLETENESS: "highest completeness first",
     Order.NAME: "by name",
-    Order.ALIKE: "like beside like (clustered)",
+    Order.ALIKE: "similar ones together (clustered)",
 }
 BOTH, VIOLATION, COMPLETENESS = "both", "violation", "completeness"
 SHOWN = {BOTH: "both", VIOLATION: "violation", COMPLETENESS: "completeness"}
@@ -296,11 +285,11 @@ def view(others: Mapping[str, str], notes: list[str]) -> View:
     orders = {str(order): text for order, text in ORDERS.items()}
     named = {NOBODY: "no other run"} | {key: f"{name} ({key})" for key, name in others.items()}
     with st.popover(
-        safe.plain_label(_said(rows, columns, named)),
+        safe.plain_label(_button_text(rows, columns, named)),
         icon=":material/tune:",
         key="heatmaps.view",
         width="stretch",
-        help="What stands along the sides, in which order, which maps, and another run to set this one against",
+        help="Rows and columns, their order, which maps, and another run to compare with",
     ):
         left, right = st.columns(2)
         sides = {str(by): SIDES[by] for by in By}
@@ -310,19 +299,19 @@ def view(others: Mapping[str, str], notes: list[str]) -> View:
             others_left = {k: v for k, v in sides.items() if k != rows}
             columns = By(_choice("Columns", others_left, "columns", columns, By.CONTEXT, notes))
         with left:
-            down_order = Order(_choice("Order of rows", orders, "roworder", url.get("roworder"), Order.DATASET, notes))
+            row_order = Order(_choice("Order of rows", orders, "roworder", url.get("roworder"), Order.DATASET, notes))
         with right:
             chosen = url.get("columnorder")
-            across_order = Order(_choice("Order of columns", orders, "columnorder", chosen, Order.DATASET, notes))
+            column_order = Order(_choice("Order of columns", orders, "columnorder", chosen, Order.DATASET, notes))
         with left:
             shown = _choice("Maps", SHOWN, "measure", url.get("measure"), BOTH, notes)
         with right:
-            other = _choice("Difference to", named, "against", url.get("against"), NOBODY, notes)
-    return View(rows, columns, down_order, across_order, shown, None if other == NOBODY else other)
+            other = _choice("Difference from", named, "against", url.get("against"), NOBODY, notes)
+    return View(rows, columns, row_order, column_order, shown, None if other == NOBODY else other)
 
 
-def _said(rows: By, columns: By, others: Mapping[str, str]) -> str:
-    """What the button says: 'Domain × context', and whatever is not as usual."""
+def _button_text(rows: By, columns: By, others: Mapping[str, str]) -> str:
+    """The label of the button: 'Domain × context', and whatever differs from the default."""
 
     def now(param: str) -> str | None:
         return url.get(param) or url.remembered(param)
@@ -370,7 +359,7 @@ def _choice(
     usual, wanted = str(usual), str(chosen or url.remembered(param) or usual)
     if wanted not in options:
         if chosen is not None:
-            notes.append(f"'{safe.option(chosen, 40)}' of the link is not among: {label.lower()}. The usual is shown.")
+            notes.append(f"'{safe.option(chosen, 40)}' in the link is not a choice here. The default is shown.")
         wanted = usual if usual in options else next(iter(options))
     url.put(**{param: None if wanted == usual else wanted})
     st.session_state[key] = wanted
@@ -408,7 +397,7 @@ def most(grid: Grid, rows: By) -> int:
         if number > shown:
             safe.inline(
                 f"The {shown} rows with the most leaked pairs; {count(number - shown)} of "
-                f"{count(number)} ({SIDES[rows].lower()}) are left out here, none in the exported table.",
+                f"{count(number)} ({SIDES[rows].lower()}) are not shown here; the exported table has all.",
                 muted=True,
             )
     url.put(most=None if wanted == MOST[1] else wanted)

@@ -1,4 +1,5 @@
-"""Parts of the Leaks page: filters with counts, the steps from example to example, and the basket."""
+"""Parts of the Leaks page: the basket of examples for a paper, with notes and exports; the filters, each value with how
+many examples it would leave; and the way from one example to the next, by keys, buttons or the list."""
 
 from __future__ import annotations
 
@@ -21,11 +22,6 @@ from cimemories.text import count
 from cimemories.ui import annotator, page, presses, safe, tables, url
 from cimemories.ui.safe import join, tag
 from pages.explore.leaks_message import Browsed
-
-# ---- leaks basket
-#
-# Part of the Leaks page: the basket of examples for a paper, in an order of one's own, with notes and exports.
-
 
 TAB, GALLERY = "basket", "gallery"
 NOBODY = "basket"
@@ -224,11 +220,6 @@ def _change(store: Store, how: Callable[[basket.Items], basket.Items]) -> None:
         page.error("The basket is as it was.", str(problem))
 
 
-# ---- leaks filters
-#
-# Part of the Leaks page: the filters at the left, each value with how many examples it would leave.
-
-
 FILTERED = "leaks.filtered"
 PARAM = {
     Facet.RUN: "runs",
@@ -360,11 +351,6 @@ def _changed(facet: Facet, picked: list[str]) -> None:
 def _clear() -> None:
     url.put(**dict.fromkeys(PARAM.values()))
     st.session_state[FILTERED] = True
-
-
-# ---- leaks steps
-#
-# Part of the Leaks page: from one example to the next, by keys, buttons or the list, and into the basket.
 
 
 KEYS = (("j", "next"), ("k", "previous"), ("s", "basket"))

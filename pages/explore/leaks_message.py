@@ -1,4 +1,6 @@
-"""Part of the Leaks page: the messages of one profile in one context, what each of them gives away marked."""
+"""Parts of the Leaks page: which runs are browsed and whose claims count; the messages of one profile in one context,
+what each of them gives away marked; and the leaked memory with its label, all that the assistant held, and the judge's
+answer."""
 
 from __future__ import annotations
 
@@ -20,11 +22,6 @@ from cimemories.text import count
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.safe import Html, Kind, Marked, join, tag
 from pages.explore.run_scope import run_scope
-
-# ---- leaks memory
-#
-# Part of the Leaks page: the leaked memory with its label, all that the assistant held, and the judge's own answer.
-
 
 QUOTES = 3
 
@@ -153,11 +150,6 @@ def _judge(flows: Flows, scope: Scope, sample: Sample) -> None:
             st.code(safe.clip(answer.text, safe.LONGEST), language=None, wrap_lines=True, height=260)
 
 
-# ---- leaks scope
-#
-# Part of the Leaks page: which runs are browsed, one alone or all of them, and whose claims count.
-
-
 ALL, ONE = "all", "one"
 FIRST = "first"
 AMONG = {ONE: "This run", ALL: "All runs"}
@@ -254,9 +246,6 @@ def _among(now: str) -> None:
         on_change=changed,
         required=True,
     )
-
-
-# ---- leaks message
 
 
 KIND_OF: dict[Label | None, Kind] = {

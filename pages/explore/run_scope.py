@@ -8,10 +8,10 @@ from typing import Any
 
 import streamlit as st
 
+from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.scope import Combine, Labels, Scope, Verdicts, judge_title, messages_first, resolve_scope
 from cimemories.metrics.headline import Headline, JudgeQuotes, headline
-from cimemories.store import audits, decisions, judgements, runs
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.judgements import MESSAGE, JudgeRow
 from cimemories.text import count, percent
@@ -41,8 +41,7 @@ def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ())
     """Draw the choice of the run and its judge, with further columns of these widths beside it. None where there is
     none to look at; the page has then said so."""
     store = shared_store()
-    with store.read() as connection:
-        names = runs.names(connection)
+    names = catalogue.run_names(store)
     if not names:
         page.no_runs(title, nothing, why)
         return None
@@ -50,10 +49,8 @@ def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ())
     run_column, judge_column, *columns = st.columns([4, 3, *beside], vertical_alignment="bottom")
     with run_column:
         run_id = page.select("Run", list(names)[::-1], lambda i: f"{names[i]} ({i})", f"{title}.run", "run")
-    with store.read() as connection:
-        judges = messages_first(judgements.of_run(connection, str(run_id)))
     with judge_column:
-        judge = _judge(judges, title)
+        judge = _judge(messages_first(catalogue.judges_of(store, str(run_id))), title)
     try:
         flows = shared_flows(store)
         scope = resolve_scope(store, str(run_id), judge_id=judge)
@@ -88,7 +85,7 @@ def _judge(judges: Sequence[JudgeRow], title: str) -> str | None:
         # Nothing to choose: an address says nothing of it, so that Back leads where one came from.
         (only,) = names
         if url.get("judge") not in (None, only):
-            page.notice("The judge of the link is not here: this run has one alone.")
+            page.notice("The judge in the link is not one of this run, which has a single judge.")
         url.put(judge=None)
         st.selectbox("Judge", [names[only]], disabled=True, format_func=safe.option)
         return only
@@ -98,7 +95,7 @@ def _judge(judges: Sequence[JudgeRow], title: str) -> str | None:
         lambda item: names[item],
         f"{title}.judge",
         "judge",
-        help="Whose claims count. Several judges together: those messages that all of them have judged.",
+        help="Whose claims count. With several judges, only messages that all of them have judged.",
     )
 
 
@@ -123,20 +120,15 @@ def _grounded(quotes: Sequence[JudgeQuotes]) -> bool:
             f"{item.judge}: {count(item.ungrounded)} of {count(item.claims)} full claims ({percent(item.share)})"
             for item in quotes
         )
-        safe.inline(f"Quotes that are not in the text, {counts}.", muted=True)
+        safe.inline(f"Quotes not found in the text: {counts}.", muted=True)
     url.put(grounded=1 if wanted else None)
     return wanted
 
 
 def label_choice(flows: Flows, scope: Scope) -> Labels:
     """Which labels flows are held against, as the URL says: a choice only where people have decided something."""
-
-    def standing() -> int:
-        with flows.store.read() as connection:
-            standing_ = decisions.standing(decisions.history(connection, scope.run.dataset))
-        return sum(item.label is not None for item in standing_.values())
-
-    decided = flows.cached(("standing decisions", scope.run.dataset, scope.dataset_revision), standing)
+    question = ("decided pairs", scope.run.dataset, scope.dataset_revision)
+    decided = flows.cached(question, lambda: catalogue.decided_pairs(flows.store, scope.run.dataset))
     if not decided or scope.labelling is None:
         url.put(labels=None)
         return Labels.DECISIONS
@@ -163,27 +155,22 @@ def _verdicts(store: Store, scope: Scope) -> Verdicts:
     chosen = url.get("verdicts") or url.remembered("verdicts")
     st.session_state[key] = Verdicts(chosen) if chosen in set(Verdicts) else Verdicts.JUDGE
 
-    def changed() -> None:
-        url.put(verdicts=st.session_state[key])
-
     st.segmented_control(
         "Verdicts that count",
         list(Verdicts),
         format_func=lambda item: WORDS[item],
         key=key,
-        on_change=changed,
+        on_change=lambda: url.put(verdicts=st.session_state[key]),
         required=True,
-        help="What a message reveals, by the judge alone, or by people wherever they have audited the judge.",
+        help="What a message reveals: by the judge alone, or by people wherever they have audited the judge.",
     )
     picked = Verdicts(st.session_state[key] or Verdicts.JUDGE)
     url.put(verdicts=None if picked == Verdicts.JUDGE else picked)
     if picked == Verdicts.PEOPLE:
-        with store.read() as connection:
-            audited = len(audits.standing(audits.of_run(connection, scope.run.id)))
+        audited = count(catalogue.audited_claims(store, scope.run.id), "audited claim")
         safe.inline(
-            f"People's verdicts are in: in {count(audited)} audited places theirs counts in place of the judge's "
-            "(in full: revealed, anything else: not). Everywhere else, and in the marks inside messages, it is the "
-            "judge's.",
+            f"For {audited} a person's verdict replaces the judge's: in full counts as revealed, anything else does "
+            "not. All other claims, and the marks inside messages, are the judge's.",
             muted=True,
         )
     return picked

@@ -220,12 +220,12 @@ def test_worlds_with_nothing_to_leak_have_no_curve_and_do_not_fail() -> None:
     assert nobody.most == 0 and np.isnan(nobody.mean).all() and np.isnan(nobody.low).all()
     assert nobody.frame()["profiles"].tolist() == [0, 0]
     empty = survival([first_leaks(arrays_of(arrays), 0, order_of(arrays_of(arrays), 0))])
-    assert empty.attributes == 0 and np.isnan(empty.silent).all() and empty.median is None
+    assert empty.attributes == 0 and np.isnan(empty.private).all() and empty.median is None
 
 
 @settings(max_examples=60)
 @given(worlds(profiles=3), st.sampled_from(list(Clock)))
-def test_kaplan_meier_is_the_product_over_times_of_those_who_stay_silent(arrays: Arrays, clock: Clock) -> None:
+def test_kaplan_meier_is_the_product_over_times_of_those_who_stay_private(arrays: Arrays, clock: Clock) -> None:
     data = arrays_of(arrays)
     found = [first_leaks(data, p, order_of(data, p, Order.SHUFFLED, 7)) for p in range(3)]
     pairs = [
@@ -237,14 +237,14 @@ def test_kaplan_meier_is_the_product_over_times_of_those_who_stay_silent(arrays:
     expected = 1.0
     if not pairs:
         return
-    for t, silent in zip(line.times, line.silent, strict=True):
+    for t, silent in zip(line.times, line.private, strict=True):
         at_risk = sum(time >= t for time, _ in pairs)
         events = sum(leaked and time == t for time, leaked in pairs)
         expected *= 1 - events / at_risk
         assert close(silent, expected)
         assert line.at_risk[t] == at_risk
     assert line.leaked == sum(leaked for _, leaked in pairs)
-    assert ((line.low <= line.silent + 1e-12) & (line.silent <= line.high + 1e-12)).all()
+    assert ((line.low <= line.private + 1e-12) & (line.private <= line.high + 1e-12)).all()
 
 
 def test_censoring_counts_where_users_differ_in_tasks() -> None:
@@ -255,7 +255,7 @@ def test_censoring_counts_where_users_differ_in_tasks() -> None:
     reveals[0, 0, 2] = 1
     data = arrays_of((reveals, np.full((2, 2, 4), 1), labels, np.ones((2, 2), np.bool_)))
     line = survival([first_leaks(data, p, order_of(data, p)) for p in range(2)])
-    assert line.silent.tolist() == [1, 1, 1, 0]
+    assert line.private.tolist() == [1, 1, 1, 0]
     assert line.at_risk.tolist() == [2, 2, 2, 1]
     assert line.median == 3
 
@@ -297,6 +297,6 @@ def test_what_is_named_adds_up_to_the_curve_of_the_record(sqlite_store: Store) -
     assert [step.private for step in user.steps] == [2, 2, 1]
     assert user.leaked == 2 == user.attributes
     assert user.frame()["leaked"].tolist() == [1, 2, 2]
-    assert first_leak(flows, asked, person.id).silent == pytest.approx([1, 0.5, 0])
+    assert first_leak(flows, asked, person.id).private == pytest.approx([1, 0.5, 0])
     with pytest.raises(KeyError, match="no profile"):
         one_user(flows, asked, 999)

@@ -77,7 +77,7 @@ def test_a_view_is_its_address(store: Store) -> None:
     assert "rows" not in page.query_params  # the usual needs no word
     assert "Recipient" in box(page, "Rows").options and "Sphere" not in box(page, "Rows").options  # stands across
     wrong = opened(PAGE, run=run_id, roworder="upside down", most="9999999", columns="domain", rows="domain")
-    assert "'upside down' of the link is not among" in said(wrong).replace("&#x27;", "'")
+    assert "'upside down' in the link is not a choice here" in said(wrong).replace("&#x27;", "'")
     assert not wrong.exception
 
 
@@ -92,7 +92,7 @@ def test_a_click_opens_the_flows_of_a_cell_and_back_is_the_same_cell(
         browser.setattr(charts, "clicked_cell", lambda *_: (1, 2))
         page.run()
     assert (page.query_params["key"], page.query_params["context"]) == ("fact_1", str(person.context_ids[2]))
-    assert "Violation@5 100.0 % of 1 inappropriate pairs" in said(page)
+    assert "Violation@5 100.0 % of 1 inappropriate pair" in said(page)
     flows = next(d.value for d in page.dataframe if "revealed" in d.value)
     assert flows[["key", "revealed"]].to_numpy().tolist() == [["fact_1", "5 of 5"]]
     address = dict(page.query_params)
@@ -131,7 +131,7 @@ def test_two_runs_as_a_difference(store: Store) -> None:
     flows = next(d.value for d in page.dataframe if "revealed_other" in d.value)
     assert flows[["revealed", "revealed_other"]].to_numpy().tolist() == [["2 of 5", "0 of 5"]]
     elsewhere = opened(PAGE, run=run_id, against="run-00000000")
-    assert "of the link is not among" in said(elsewhere)
+    assert "in the link is not a choice here" in said(elsewhere)
 
 
 def test_too_many_rows_are_counted_not_dropped_in_silence(store: Store) -> None:

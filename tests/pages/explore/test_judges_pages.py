@@ -51,7 +51,7 @@ def test_the_pages_count_as_their_address_says(store: Store, world: JudgedWorld)
     assert toggled.query_params["grounded"] == "1"
     assert "from the link does not exist" in said(opened(LEAKS, run=world.run_id, judge="nobody"))
     alone = opened(HEATMAPS, run=add_run(store, asked.run.dataset, 2, {}), judge="any")
-    assert "of the link is not here" in said(alone)  # one judge cannot be combined
+    assert "in the link is not one of this run" in said(alone)  # one judge cannot be combined
 
 
 def test_the_audit_page_sets_judges_beside_each_other(world: JudgedWorld) -> None:
