@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -14,7 +14,7 @@ from cimemories.store.datasets import DatasetRow, Hit, ProfileRecord, Summary
 from cimemories.store.decisions import Newest
 from cimemories.store.engine import Store
 from cimemories.store.judgements import JudgeRow
-from cimemories.store.labellings import LabellingRow
+from cimemories.store.labellings import LabellingRow, RuleRow
 from cimemories.store.runs import RunRow, SweepRow
 from cimemories.store.tables import profile
 from cimemories.store.upkeep import deleting
@@ -64,6 +64,42 @@ def labelling_failures(store: Store, labelling_id: str) -> list[tuple[str, str, 
     """Why votes are missing: (status, cause, count), the most frequent first."""
     with store.read() as connection:
         return labellings.failures(connection, labelling_id)
+
+
+def rules_of(store: Store, dataset_id: int) -> list[RuleRow]:
+    """The named rules of a dataset, oldest first; the paper's is not among them."""
+    with store.read() as connection:
+        return labellings.all_rules(connection, dataset_id)
+
+
+def save_rule(
+    store: Store,
+    dataset_id: int,
+    name: str,
+    *,
+    threshold: float,
+    priors: Mapping[str, float],
+    annotator: str,
+    use: bool,
+) -> None:
+    """Save a rule under a new name, and make it current where `use` says so. Raises StoreError as labellings.add_rule
+    does."""
+    with store.write() as connection:
+        labellings.add_rule(
+            connection, dataset_id, name, threshold=threshold, priors=priors, annotator=annotator, use=use
+        )
+
+
+def use_rule(store: Store, dataset_id: int, name: str) -> None:
+    """Make a rule current; 'paper' is the paper's. Raises StoreError for an unknown one, or a frozen dataset."""
+    with store.write() as connection:
+        labellings.make_current_rule(connection, dataset_id, name)
+
+
+def delete_rule(store: Store, dataset_id: int, name: str) -> None:
+    """Delete a rule; where it was current, the paper's applies again. Raises StoreError as `use_rule` does."""
+    with store.write() as connection:
+        labellings.delete_rule(connection, dataset_id, name)
 
 
 def profile_of(store: Store, profile_id: int) -> ProfileRecord:
@@ -139,6 +175,12 @@ def judges_of(store: Store, run_id: str) -> list[JudgeRow]:
     """The judges that say what a run's messages reveal, the one that numbers rest on first."""
     with store.read() as connection:
         return judgements.of_run(connection, run_id)
+
+
+def judges_of_runs(store: Store, run_ids: Sequence[str]) -> dict[str, list[JudgeRow]]:
+    """The judges of each of these runs, in the order of the run; one connection for all."""
+    with store.read() as connection:
+        return {run_id: judgements.of_run(connection, run_id) for run_id in run_ids}
 
 
 def sources_of(store: Store, run_id: str) -> list[Source]:

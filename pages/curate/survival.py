@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+
+import pandas as pd
 import streamlit as st
 
+from cimemories.charts.bars import before_after
 from cimemories.flows import catalogue
-from cimemories.flows.labels import rule_of
+from cimemories.flows.labels import AppliedRule, rule_of
+from cimemories.labels.whatif import WhatIf, what_if
 from cimemories.metrics import headline
+from cimemories.model import Label
 from cimemories.seeds import SeedError
+from cimemories.store import labellings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.labellings import LabellingRow
-from cimemories.ui import page, safe, url
+from cimemories.text import count, percent
+from cimemories.ui import page, safe, tables, url
+from cimemories.ui.page import rule_sliders
 from pages.curate import survival_figures
 from pages.curate.label_matrix import named
+from pages.curate.survival_figures import PLURALS, Columns, chart_and_table, group_control
 
-PARTS = {
-    "shares": ("Shares", survival_figures.draw_shares),
-    "whatif": ("What if", survival_figures.draw),
-    "contexts": ("Contexts and Table 2", survival_figures.draw_contexts),
-    "agreement": ("Agreement of labellings", survival_figures.draw_agreement),
-    "models": ("Labeller and models", survival_figures.draw_models),
-}
 TITLE = "Survival"
 
 
@@ -84,6 +87,251 @@ def _family_warning(store: Store, labelling: LabellingRow) -> None:
         page.notice(f"Run '{first.run_name}': {first.warning}.{more} See 'Labeller and models'.")
 
 
+# ---- what if
+#
+# A rule is tried, saved under a name, and made the one that labels rest on.
+
+
+MOST_ROWS = 60
+_ANNOTATOR = "annotator"
+_MESSAGE = "survival.said"
+
+
+def draw_rule(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_takeaway: Callable[[str], None]) -> None:
+    """Draws the part; `set_takeaway` draws the head of the page, as early as its sentence is known."""
+    current = rule_of(store, labelling.id)
+    left, right = st.columns([2, 5], gap="large")
+    with left:
+        message = st.session_state.pop(_MESSAGE, None)
+        if message:
+            page.notice(message)
+        safe.heading("A rule to try")
+        threshold, priors = _sliders(current)
+        effect = _what_if(store, labelling, threshold, priors)
+    with right:
+        if effect is None:
+            set_takeaway("Move a slider to see what another rule would do to the labels.")
+        else:
+            set_takeaway(_takeaway(effect))
+            _changed_labels(effect, labelling)
+    with left:
+        if effect is not None:
+            _save_form(store, dataset, effect)
+    _rules_table(store, dataset)
+
+
+def _what_if(store: Store, labelling: LabellingRow, threshold: float, priors: Mapping[str, float]) -> WhatIf | None:
+    try:
+        return what_if(store, labelling.id, threshold, priors)
+    except StoreError as problem:
+        page.error("This rule is not valid.", str(problem))
+        return None
+
+
+def _sliders(current: AppliedRule) -> tuple[float, dict[str, float]]:
+    """Threshold and priors as they stand; what nobody has moved is the rule's own, however fine."""
+    moved = rule_sliders("survival", current.threshold, current.keys, current.priors)
+    priors = dict(current.prior_by_key)
+    if moved.weights:
+        total = sum(moved.weights)
+        priors = {key: weight / total for key, weight in zip(current.keys, moved.weights, strict=True)}
+    safe.inline(
+        "All weights are 0: raise one of them. Until then the priors are those of the rule."
+        if moved.all_zero
+        else "Priors: " + ", ".join(f"{key} {percent(prior)}" for key, prior in priors.items()) + ".",
+        muted=True,
+    )
+    if moved.any:
+        st.button("Back to the current rule", icon=":material/undo:", on_click=_forget, key="survival.back")
+    return (current.threshold if moved.threshold is None else moved.threshold), priors
+
+
+def _forget() -> None:
+    url.put(threshold=None, priors=None)
+
+
+def _takeaway(effect: WhatIf) -> str:
+    if not effect.changed:
+        survival = percent(effect.survival_before)
+        return f"No label of {count(effect.pairs)} pairs would change; survival stays at {survival}."
+    return (
+        f"{count(effect.changed)} of {count(effect.pairs)} pairs would change their label; survival "
+        f"{percent(effect.survival_before)} now, {percent(effect.survival_after)} then."
+    )
+
+
+def _changed_labels(effect: WhatIf, labelling: LabellingRow) -> None:
+    safe.show(
+        safe.facts(
+            [
+                ("Current rule", f"{effect.before.name}: {effect.before.words}"),
+                ("Tried", effect.after.words),
+                ("Survival", f"{percent(effect.survival_before)} → {percent(effect.survival_after)}"),
+                *(
+                    (f"{count(n)} pairs", f"{safe.glyphed(Label(before))} → {safe.glyphed(Label(after))}")
+                    for before, after, n in effect.changes
+                ),
+            ]
+        )
+    )
+    if effect.decided:
+        safe.inline(f"{count(effect.decided)} of the pairs that change were decided by a person and keep that label.")
+    safe.inline("Nothing changes until you save a rule and make it current.", muted=True)
+    if not effect.changed:
+        page.notice("No label would change. Move the threshold; weights matter only below a threshold of 100 %.")
+        return
+    group_by = group_control("survival.whatif.by")
+    frame = effect.by[group_by].sort_values("changed", ascending=False, kind="stable").reset_index(drop=True)
+    top = frame.iloc[0]
+    shown = frame.head(MOST_ROWS)
+    cut = f"; the first {MOST_ROWS} of {len(frame)} {PLURALS[group_by]} shown" if len(frame) > MOST_ROWS else ""
+    top_name = safe.option(top["name"], 50)
+    fig = before_after(
+        shown,
+        name="name",
+        before="survival_before",
+        after="survival_after",
+        pairs="pairs",
+        unit="pairs",
+        title=f"{top_name[:1].upper()}{top_name[1:]} changes most: {count(top['changed'])} of its "
+        f"{count(top['pairs'])} pairs",
+        subtitle=f"Survival of {count(effect.pairs)} labelled pairs by {group_by}, most changes on top{cut}",
+    )
+    columns: Columns = {
+        "name": ("text", "Group"),
+        "changed": ("count", "Pairs that change"),
+        "gained": ("count", "Get a label"),
+        "lost": ("count", "Lose it"),
+        "survival_before": ("percent", "Survival now"),
+        "survival_after": ("percent", "Survival then"),
+        "pairs": ("count", "Labelled pairs"),
+    }
+    alt = f"Survival by {group_by} before and after"
+    name = f"what-if-{group_by}"
+    chart_and_table(fig, alt, frame, columns, labelling, effect.after.words, name=name, box="whatif")
+
+
+def _save_form(store: Store, dataset: DatasetRow, effect: WhatIf) -> None:
+    # Enter ends the typing of a name; it must not save what is still being thought over.
+    with st.form("survival.save", enter_to_submit=False):
+        name = st.text_input("Name of the rule", key="survival.name", max_chars=80, placeholder="lenient")
+        annotator = st.text_input(
+            "Your name", value=st.session_state.get(_ANNOTATOR, ""), key="survival.annotator", max_chars=80
+        )
+        use = st.checkbox("Make it the current rule at once", key="survival.use")
+        saved = st.form_submit_button("Save this rule", icon=":material/save:")
+    if not saved:
+        return
+    try:
+        catalogue.save_rule(
+            store,
+            dataset.id,
+            name,
+            threshold=effect.after.threshold,
+            priors=effect.after.prior_by_key,
+            annotator=annotator,
+            use=bool(use),
+        )
+    except StoreError as problem:
+        page.error("The rule was not saved.", str(problem))
+        return
+    st.session_state[_ANNOTATOR] = " ".join(annotator.split())
+    outcome = "and labels rest on it now" if use else "not yet in use"
+    st.session_state[_MESSAGE] = f"Saved '{name.strip()}', {outcome}."
+    if use:
+        _forget()
+    st.rerun()
+
+
+def _rules_table(store: Store, dataset: DatasetRow) -> None:
+    safe.heading("Rules of this dataset")
+    rows = catalogue.rules_of(store, dataset.id)
+    current = next((row.name for row in rows if row.current), labellings.PAPER_RULE)
+    paper = {
+        "name": "the paper's rule",
+        "current": "current" if current == labellings.PAPER_RULE else "",
+        "threshold": 1.0,
+        "priors": "those of the labelling's persona pack",
+        "by": "",
+        "created": pd.NaT,
+    }
+    named = [
+        {
+            "name": row.name,
+            "current": "current" if row.current else "",
+            "threshold": row.threshold,
+            "priors": ", ".join(f"{key} {prior:.4g}" for key, prior in row.priors.items()),
+            "by": row.annotator,
+            "created": pd.Timestamp(row.created),
+        }
+        for row in rows
+    ]
+    frame = pd.DataFrame([paper, *named])
+    tables.table(
+        frame,
+        key=f"survival.rules.{dataset.id}",
+        columns={
+            "name": ("text", "Rule"),
+            "current": ("small", ""),
+            "threshold": ("percent", "Threshold"),
+            "priors": ("wide", "Priors"),
+            "by": ("text", "Saved by"),
+            "created": ("date", "Saved (UTC)"),
+        },
+        height="content",
+        alt="Named rules of this dataset and which of them is current",
+    )
+    _choose_rule(store, dataset, [labellings.PAPER_RULE, *(row.name for row in rows)], current)
+
+
+def _choose_rule(store: Store, dataset: DatasetRow, names: Sequence[str], current: str) -> None:
+    if len(names) == 1:
+        safe.inline("No rule has been saved yet: labels rest on the paper's.", muted=True)
+        return
+    choice, use, delete = st.columns([3, 2, 5], vertical_alignment="bottom")
+    with choice:
+        name = st.selectbox(
+            "Rule",
+            names,
+            index=names.index(current),
+            format_func=lambda item: "the paper's rule" if item == labellings.PAPER_RULE else safe.option(item),
+            key=f"survival.rule.{dataset.id}.{current}",
+        )
+    try:
+        with use:
+            if st.button("Make it current", disabled=name == current, key="survival.make", icon=":material/check:"):
+                catalogue.use_rule(store, dataset.id, name)
+                paper = name == labellings.PAPER_RULE
+                st.session_state[_MESSAGE] = (
+                    "Labels rest on the paper's rule again." if paper else f"Labels rest on '{name}' now."
+                )
+                _forget()
+                st.rerun()
+        with delete, st.popover("Delete", icon=":material/delete:", disabled=name == labellings.PAPER_RULE):
+            st.text(
+                "This deletes the rule. Votes and decisions stay. If it is current, the paper's rule applies again."
+            )
+            if st.button("Delete this rule", type="primary", key="survival.delete"):
+                catalogue.delete_rule(store, dataset.id, name)
+                st.session_state[_MESSAGE] = f"Deleted '{name}'."
+                _forget()
+                st.rerun()
+    except StoreError as problem:
+        page.error("The rule was not changed.", str(problem))
+
+
+# ---- page
+
+
+PARTS = {
+    "shares": ("Shares", survival_figures.draw_shares),
+    "whatif": ("What if", draw_rule),
+    "contexts": ("Contexts and Table 2", survival_figures.draw_contexts),
+    "agreement": ("Agreement of labellings", survival_figures.draw_agreement),
+    "models": ("Labeller and models", survival_figures.draw_models),
+}
+
+
 def main() -> None:
     store = shared_store()
     rows = catalogue.all_datasets(store)
@@ -108,7 +356,7 @@ def main() -> None:
     part = _part()
     takeaways: list[str] = []
 
-    def say(takeaway: str) -> None:
+    def set_takeaway(takeaway: str) -> None:
         takeaways.append(takeaway)
         with top:
             page.head(TITLE, takeaway, simulated=labelling.simulated)
@@ -117,10 +365,10 @@ def main() -> None:
         _rule_line(store, labelling)
         if part == "shares":
             _family_warning(store, labelling)
-        PARTS[part][1](store, dataset, labelling, say)
+        PARTS[part][1](store, dataset, labelling, set_takeaway)
     except StoreError as problem:
         if not takeaways:
-            say("This cannot be shown.")
+            set_takeaway("This cannot be shown.")
         page.error("This part cannot be shown.", str(problem))
 
 

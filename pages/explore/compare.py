@@ -7,10 +7,10 @@ from collections.abc import Callable
 import streamlit as st
 
 from cimemories.compare.leaderboard import judged_runs
-from cimemories.store import runs
+from cimemories.flows import catalogue
 from cimemories.store.engine import shared_store
 from cimemories.ui import page, url
-from pages.explore.compare_scope import Compared, Say, choose
+from pages.explore.compare_scope import Compared, SetTakeaway, choose
 
 TITLE = "Compare"
 LEADERBOARD = "leaderboard"
@@ -31,9 +31,7 @@ TABS = {
 def draw() -> None:
     store = shared_store()
     _restore()
-    with store.read() as connection:
-        planned = runs.all_rows(connection)
-    if not planned:
+    if not catalogue.all_runs(store):
         page.no_runs(TITLE, "Nothing to compare yet", "A comparison sets runs of one dataset beside each other.")
         return
     rows = judged_runs(store)
@@ -52,11 +50,11 @@ def draw() -> None:
             page.head(TITLE, "These runs cannot be compared.")
         return
 
-    def say(takeaway: str) -> None:
+    def set_takeaway(takeaway: str) -> None:
         with top:
             page.head(TITLE, takeaway, simulated=compared.board.simulated)
 
-    _drawn(_tab())(compared, say)
+    _drawn(_tab())(compared, set_takeaway)
     st.session_state[KEPT] = {name: url.get(name) for name in (*OWN, *SHARED)}
 
 
@@ -67,7 +65,7 @@ def _restore() -> None:
         url.put(**st.session_state.get(KEPT, {}))
 
 
-def _drawn(tab: str) -> Callable[[Compared, Say], None]:
+def _drawn(tab: str) -> Callable[[Compared, SetTakeaway], None]:
     """What draws a tab. Imported when it is looked at, so that a switch to the page stays quick."""
     match tab:
         case "leaderboard":

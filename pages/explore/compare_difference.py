@@ -13,16 +13,16 @@ from cimemories.store.engine import StoreError
 from cimemories.text import count, percent
 from cimemories.ui import exports, page, safe, tables, url
 from pages.explore import compare_scope
-from pages.explore.compare_scope import Columns, Compared, Say, show
+from pages.explore.compare_scope import Columns, Compared, SetTakeaway, show
 
 ROWS_SHOWN = 2000
 
 
-def draw(compared: Compared, say: Say) -> None:
+def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     """The differences."""
     run_names = compared.run_names
     if len(compared.scopes) < 2:
-        say("A difference takes two runs of one dataset.")
+        set_takeaway("A difference takes two runs of one dataset.")
         page.empty(
             "One run alone",
             "A difference takes two runs of one dataset. Choose another above, or start one.",
@@ -43,9 +43,9 @@ def draw(compared: Compared, say: Say) -> None:
         found = difference(compared.flows, compared.scope_of(first), compared.scope_of(second), compared.rule)
     except StoreError as problem:
         page.error("The difference cannot be shown.", str(problem))
-        say("These runs cannot be held against each other.")
+        set_takeaway("These runs cannot be held against each other.")
         return
-    say(found.sentences(run_names[first], run_names[second])[0])
+    set_takeaway(found.sentences(run_names[first], run_names[second])[0])
     _told(found, run_names[first], run_names[second])
     if len(others) > 1:
         page.fold(

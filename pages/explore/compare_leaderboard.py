@@ -22,16 +22,16 @@ from cimemories.text import count, percent
 from cimemories.ui import exports, page, safe, tables, url
 from cimemories.ui.safe import Html, tag
 from pages.explore import compare_scope
-from pages.explore.compare_scope import Compared, Say, show
+from pages.explore.compare_scope import Compared, SetTakeaway, show
 
 # ---- compare plane
 #
 # Part of the Compare page: all runs in the plane of violation and completeness.
 
 
-def draw_plane(compared: Compared, say: Say) -> None:
+def draw_plane(compared: Compared, set_takeaway: SetTakeaway) -> None:
     """The plane."""
-    say(leaderboard_takeaway(compared.board))
+    set_takeaway(leaderboard_takeaway(compared.board))
     drawing = plane(compared.board)
     if drawing is None:
         page.empty(
@@ -68,12 +68,12 @@ def draw_plane(compared: Compared, say: Say) -> None:
 UNDEFINED = "–"
 
 
-def draw(compared: Compared, say: Say) -> None:
+def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     """The table."""
     import streamlit as st
 
     board = compared.board
-    say(leaderboard_takeaway(board))
+    set_takeaway(leaderboard_takeaway(board))
     run_names = compared.run_names
     head = ["Model", board.violation_name, "Completeness", "Balanced score", "Leak rate", "Coverage", "N", "Judge"]
     head += ["Memory, prompt"]

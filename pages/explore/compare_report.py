@@ -14,7 +14,7 @@ from cimemories.report.document import Report
 from cimemories.report.render import as_html, as_markdown
 from cimemories.store.engine import StoreError
 from cimemories.ui import page, safe
-from pages.explore.compare_scope import Compared, Say
+from pages.explore.compare_scope import Compared, SetTakeaway
 
 HTML, MARKDOWN = "HTML", "Markdown"
 FORMS = {HTML: "One HTML file", MARKDOWN: "Markdown with figures (zip)"}
@@ -32,12 +32,12 @@ class _Ready:
     simulated: str
 
 
-def draw(compared: Compared, say: Say) -> None:
+def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     """What the report is to be, and the report."""
     run_names = compared.run_names
     several = len(compared.scopes) > 1
     about = f"these {len(compared.scopes)} runs" if several else run_names[compared.scopes[0].run.id]
-    say(f"A report on {about}, as one file.")
+    set_takeaway(f"A report on {about}, as one file.")
     safe.inline(
         "One file with the headline numbers and their intervals, figures and tables, a few leaks, what the labels, "
         "judges and coverage are, the manifest, the commands that repeat it, the dataset card, and paragraphs for a "

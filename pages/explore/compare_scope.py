@@ -11,10 +11,10 @@ import streamlit as st
 from cimemories.charts.comparison import Drawing
 from cimemories.charts.theme import layout
 from cimemories.compare.leaderboard import Leaderboard, leaderboard, names, scopes_of_rows
+from cimemories.flows import catalogue
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.scope import Combine, Scope, messages_first
-from cimemories.store import datasets, judgements
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
@@ -24,7 +24,9 @@ from cimemories.ui.tables import Column
 from pages.explore.run_scope import label_choice
 
 FIRST = Combine.ONE
-Say = Callable[[str], None]  # a part of the page says the takeaway of the page with it, once, as soon as it is known
+SetTakeaway = Callable[
+    [str], None
+]  # a part of the page says the takeaway of the page with it, once, as soon as it is known
 COMBINED = {
     Combine.ONE: "the first of each run",
     Combine.ANY: "any of a run's judges",
@@ -73,10 +75,9 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
     offered = {row.id: row for row in reversed(rows) if row.dataset == dataset}
     with run_column:
         chosen = _runs(offered)
-    with store.read() as connection:
-        judges = {run_id: messages_first(judgements.of_run(connection, run_id)) for run_id in chosen}
+    judges = [messages_first(own) for own in catalogue.judges_of_runs(store, chosen).values()]
     with judge_column:
-        judge = _judge(list(judges.values()))
+        judge = _judge(judges)
     with n_column:
         n = _samples(max(offered[run_id].samples for run_id in chosen))
     flows = shared_flows(store)
@@ -92,8 +93,7 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
 
 
 def _dataset(store: Store, rows: Sequence[RunRow]) -> int:
-    with store.read() as connection:
-        named = {row.id: row.name for row in datasets.all_rows(connection)}
+    named = {row.id: row.name for row in catalogue.all_datasets(store)}
     counts = {i: sum(row.dataset == i for row in rows) for i in {row.dataset for row in rows}}
     busiest = sorted(counts, key=lambda i: (-counts[i], -i))
     found = page.select(

@@ -37,7 +37,7 @@ from cimemories.ui import exports, page, safe, tables, url
 from cimemories.ui.page import Moved, rule_sliders
 from cimemories.ui.safe import Html, tag
 from pages.explore import compare_scope
-from pages.explore.compare_scope import Columns, Compared, Say, show
+from pages.explore.compare_scope import Columns, Compared, SetTakeaway, show
 from pages.start import database_lost
 
 # ---- compare sensitivity parts
@@ -281,12 +281,12 @@ RULES = {
 }
 
 
-def draw(compared: Compared, say: Say) -> None:
+def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     """The panel with its sliders, and what each choice does alone."""
     try:
         found = study(compared.flows, compared.scopes, compared.rule, n=compared.n)
     except StoreError as problem:
-        say("How far the numbers depend on the labels can be seen once there are some.")
+        set_takeaway("How far the numbers depend on the labels can be seen once there are some.")
         page.empty(
             "Nothing to move yet",
             str(problem)[:1].upper() + str(problem)[1:],
@@ -297,7 +297,7 @@ def draw(compared: Compared, say: Say) -> None:
     compare_scope.warnings(compared.board.warnings, key="compare.box.warnings")
     now = found.at(found.base)
     database_lost.fragment(_panel)(compared, found, measure, now)
-    say(f"{choices_part(compared, found, measure)}.")
+    set_takeaway(f"{choices_part(compared, found, measure)}.")
     personas_part(compared, found, measure)
     database_lost.fragment(profiles_part)(compared, found, measure)
     spoken_part(compared)

@@ -10,7 +10,7 @@ from cimemories.seeds.published import Axis
 from cimemories.store import runs
 from cimemories.store.engine import shared_store
 from cimemories.ui import page, safe, url
-from pages.explore.compare_scope import Columns, Compared, Say, show
+from pages.explore.compare_scope import Columns, Compared, SetTakeaway, show
 
 NEEDS = {
     Axis.SIZE: "models of one family whose sizes stand in their names or presets",
@@ -20,7 +20,7 @@ NEEDS = {
 }
 
 
-def draw(compared: Compared, say: Say) -> None:
+def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     """The figure of one axis."""
     left, right = st.columns([3, 2], vertical_alignment="bottom")
     with right:
@@ -29,7 +29,7 @@ def draw(compared: Compared, say: Say) -> None:
     with left:
         axis = _axis(figures)
     figure = figures[axis]
-    say(f"{figure.title()}.")
+    set_takeaway(f"{figure.title()}.")
     drawing = sweep(figure)
     if drawing is None:
         page.empty(
