@@ -31,9 +31,9 @@ import pandas as pd
 import sqlalchemy as sa
 
 from cimemories.agreement.people import people_agreement
+from cimemories.flows.cache import shared_cache
 from cimemories.flows.labels import cache_file, vote_counts, write_cache
 from cimemories.model import DOMAINS, Label, Persona, Verdict
-from cimemories.review import index as review_index
 from cimemories.review.index import PairIndex, pair_index
 from cimemories.review.queue import Filters, Order, items, open_to, select, undecided
 from cimemories.store import decisions, judgements, labellings, reviews, tables
@@ -288,7 +288,7 @@ def measure(world: World, rounds: int) -> dict[str, list[float]]:
     found["count the votes (once a labelling)"] = [timed(lambda: vote_counts(store, world.labelling))]
     first = []
     for _ in range(min(rounds, 3)):
-        review_index._cache.clear()
+        shared_cache.clear(but={"votes"})
         first.append(timed(lambda: pair_index(store, 1, world.labelling)))
     found["first index"] = first
     found["index again"] = [timed(lambda: pair_index(store, 1, world.labelling)) for _ in range(rounds)]

@@ -1,6 +1,15 @@
-"""Stratified random samples for people: slices of the pairs of a labelling, and of what a judge says of messages.
+"""Stratified random samples for people, with the interval that a sample of a size will give.
 
-With how sure a sample of a size would let one be, and what a person is shown of each item.
+Of labels: strata are domain x consensus label x persona pattern (what the majority of each persona says, in their
+order: `NX?`). Where there are more strata than pairs to draw, they are made coarser until every one gets a pair, so
+that no part of the population is left out and what is weighted speaks for all of it.
+
+Of judgements: the population is each judged response times each attribute that its memory held, without those that only
+repeat the biography (a message has to be signed). Strata are the judge's claim (full, partial, implied, or not
+revealed) by the label of the pair; inside a stratum the sample is systematic over the domains, so that each has its
+share, and every item is as likely as every other. Reveals are rare: of a sample at random hardly one item in twenty
+would be a claim. So a share of the sample goes to claims, and each item carries its weight, the size of its stratum
+over how many were drawn from it; weighted, the sample speaks for the whole run.
 """
 
 from __future__ import annotations
@@ -30,15 +39,28 @@ from cimemories.store.audits import JUDGEMENTS, AuditVerdict, Flow, SliceItem, S
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import attribute, context, profile, response
 
-# ---- audit items
-#
-# What a person sees of an item of an audit: the message, the memory statement, and what a judge claims of the two.
+NORMAL_95 = 1.959964
+LEVELS = ("domain x label x persona pattern", "domain x label", "label", "none")
+NOT_LABELLED = "not labelled"
+NOT_REVEALED = "not revealed"
+CLAIMED = 0.5  # share of the sample that goes to claims of a reveal, unless another is chosen
+ASSUMED = 0.9  # precision and recall that the expected interval is computed for
+Ints = npt.NDArray[np.int64]
+Stratum = tuple[str, str]  # the judge's claim, the label
+
+_FLOWS = """
+    SELECT profile, attribute, context, domain, label, draws FROM {flow}
+    WHERE NOT bio AND draws > 0 ORDER BY profile, ordinal, context
+"""
 
 
 @dataclass(frozen=True)
 class AuditItem:
-    """One (response, attribute). judged: whether the judge has judged the response; claim: the strength that it
-    claims, None where it claims nothing; span: where its quote stands in `text`, None where it is not in there."""
+    """What a person sees of one (response, attribute): the message, the memory statement, and the judge's claim.
+
+    judged: whether the judge has judged the response; claim: the strength that it claims, None where it claims nothing;
+    span: where its quote stands in `text`, None where it is not in there.
+    """
 
     response: int
     attribute: int
@@ -59,12 +81,12 @@ class AuditItem:
 
     @property
     def segments(self) -> list[tuple[str, str]]:
-        """The message in pieces (words, kind), the claimed quote of kind 'quote'; empty pieces left out."""
+        """The message in pieces (text, kind), the claimed quote of kind 'quote'; empty pieces left out."""
         if self.span is None:
             return [(self.text, "")]
         start, end = self.span.start, self.span.end
         parts = [(self.text[:start], ""), (self.text[start:end], "quote"), (self.text[end:], "")]
-        return [(words, kind) for words, kind in parts if words]
+        return [(text, kind) for text, kind in parts if text]
 
 
 def audit_items(store: Store, judge_id: int, flows: Sequence[Flow]) -> list[AuditItem]:
@@ -88,13 +110,13 @@ def audit_items(store: Store, judge_id: int, flows: Sequence[Flow]) -> list[Audi
         attributes = {row["id"]: row for row in facts}
         claimed = judgements.claims(connection, judge_id, (r for r, _ in flows))
     responses = {row.id: row for row in rows}
-    found = []
+    items = []
     for response_id, attribute_id in flows:
         message, fact = responses.get(response_id), attributes.get(attribute_id)
         if message is None or fact is None:
             continue
         claim, span, quote = claimed.get(response_id, {}).get(attribute_id, (None, None, ""))
-        found.append(
+        items.append(
             AuditItem(
                 response=response_id,
                 attribute=attribute_id,
@@ -114,20 +136,7 @@ def audit_items(store: Store, judge_id: int, flows: Sequence[Flow]) -> list[Audi
                 quote=quote,
             )
         )
-    return found
-
-
-# ---- slice drawing
-#
-# Drawing an audit slice: a stratified random sample of the pairs of a labelling, and how sure it will let one be.
-#
-# Strata are domain x consensus label x persona pattern (what the majority of each persona says, in their order: `NX?`).
-# Where there are more strata than pairs to draw, they are made coarser until every one gets a pair, so that no part of
-# the population is left out and what is weighted speaks for all of it.
-
-
-NORMAL_95 = 1.959964
-LEVELS = ("domain x label x persona pattern", "domain x label", "label", "none")
+    return items
 
 
 @dataclass(frozen=True)
@@ -222,84 +231,85 @@ def allocation(sizes: npt.ArrayLike, size: int) -> Ints:
     whole = np.asarray(sizes, np.int64)
     if not 1 <= size <= whole.sum():
         raise ValueError(f"{size} pairs cannot be drawn from {int(whole.sum())}")
-    drawn = np.zeros(len(whole), np.int64)
+    fixed = np.zeros(len(whole), np.int64)
     free = np.ones(len(whole), np.bool_)
+    # Strata too small for a whole pair get one; the quota of the others shrinks, so further ones may then be too small.
     while size >= len(whole):
-        quota = (size - drawn.sum()) * whole / max(int(whole[free].sum()), 1)
+        quota = (size - fixed.sum()) * whole / max(int(whole[free].sum()), 1)
         small = free & (quota < 1)
         if not small.any():
             break
-        drawn[small], free[small] = 1, False
-    left = size - int(drawn.sum())
+        fixed[small], free[small] = 1, False
+    left = size - int(fixed.sum())
     quota = np.where(free, left * whole / max(int(whole[free].sum()), 1), 0)
     floor = np.floor(quota + 1e-9).astype(np.int64)
     order = np.argsort(-(quota - floor), kind="stable")
     floor[order[: left - int(floor.sum())]] += 1
-    return drawn + floor
+    return fixed + floor
 
 
-def plan(found: Population, size: int) -> Plan:
+def plan(labelled: Population, size: int) -> Plan:
     """How a slice would be drawn. Raises StoreError for a size below 1 or above all pairs."""
-    if not 1 <= size <= len(found):
-        raise StoreError(f"{size:,} pairs cannot be drawn: the labelling has {len(found):,} labelled ones.")
-    level = found.level(size)
-    names, code = found.strata[level]
+    if not 1 <= size <= len(labelled):
+        raise StoreError(f"{size:,} pairs cannot be drawn: the labelling has {len(labelled):,} labelled pairs.")
+    level = labelled.level(size)
+    names, code = labelled.strata[level]
     sizes = np.bincount(code, minlength=len(names)).astype(np.int64)
     return Plan(LEVELS[level], names, sizes, allocation(sizes, size))
 
 
-def expected_interval(found: Population, size: int) -> str:
-    """How wide the interval will be, in words, before any work is done. Raises StoreError as `plan` does."""
-    wanted = plan(found, size)
-    if wanted.size == len(found):
-        return f"All {len(found):,} labelled pairs: no interval is left for the drawing, every share is exact."
-    worst, usual = (f"{100 * wanted.half_width(share):.1f}" for share in (0.5, 0.8))
+def expected_interval(labelled: Population, size: int) -> str:
+    """How wide the interval will be, as a sentence, before any work is done. Raises StoreError as `plan` does."""
+    planned = plan(labelled, size)
+    if planned.size == len(labelled):
+        return f"All {len(labelled):,} labelled pairs: nothing is sampled, so every share is exact."
+    worst, usual = (f"{100 * planned.half_width(share):.1f}" for share in (0.5, 0.8))
     return (
-        f"{size:,} of {len(found):,} labelled pairs from {len(wanted.names)} strata ({wanted.level}): if people agree "
-        f"with the consensus on 80 % of the pairs, the 95 % interval will be 80 % ± {usual} points; at worst (50 %) "
+        f"{size:,} of {len(labelled):,} labelled pairs from {len(planned.names)} strata ({planned.level}). If people "
+        f"agree with the consensus on 80 % of the pairs, the 95 % interval is 80 % ± {usual} points; at worst (50 %) "
         f"± {worst} points."
     )
 
 
-def drawn_items(found: Population, size: int, seed: int) -> list[SliceItem]:
+def drawn_items(labelled: Population, size: int, seed: int) -> list[SliceItem]:
     """The drawn pairs in random order, so that any first part of them is a sample too. The same population, size and
     seed give the same pairs in the same order. weight: the size of the pair's stratum over how many it gives.
     Raises StoreError as `plan` does."""
-    wanted = plan(found, size)
-    _, code = found.strata[LEVELS.index(wanted.level)]
-    rng = np.random.default_rng(seed)
+    planned = plan(labelled, size)
+    _, code = labelled.strata[LEVELS.index(planned.level)]
+    generator = np.random.default_rng(seed)
     # A random order of all pairs; of each stratum the first so many are drawn, and stay in that order.
-    order = rng.permutation(len(found))
+    order = generator.permutation(len(labelled))
     rank = pd.Series(code[order]).groupby(code[order]).cumcount().to_numpy(np.int64)
-    chosen = order[rank < wanted.drawn[code[order]]]
-    weights = wanted.sizes / np.maximum(wanted.drawn, 1)
+    chosen = order[rank < planned.drawn[code[order]]]
+    weights = planned.sizes / np.maximum(planned.drawn, 1)
     return [
-        SliceItem(int(a), int(c), None, wanted.names[s], float(weights[s]))
-        for a, c, s in zip(found.attributes[chosen], found.contexts[chosen], code[chosen], strict=True)
+        SliceItem(int(a), int(c), None, planned.names[s], float(weights[s]))
+        for a, c, s in zip(labelled.attributes[chosen], labelled.contexts[chosen], code[chosen], strict=True)
     ]
 
 
 def draw_slice(store: Store, labelling_id: str, *, size: int, seed: int, name: str, annotator: str) -> int:
     """Draw a slice of labels and keep it; returns its id. Raises StoreError for a size, name or annotator that will not
     do, or an unknown labelling."""
-    found = population(store, labelling_id)
-    wanted = plan(found, size)
-    items = drawn_items(found, size, seed)
+    labelled = population(store, labelling_id)
+    planned = plan(labelled, size)
+    items = drawn_items(labelled, size, seed)
     manifest = {
         "labelling": labelling_id,
-        "rule": found.rule,
-        "population": len(found),
-        "strata_by": wanted.level,
+        "rule": labelled.rule,
+        "population": len(labelled),
+        "strata_by": planned.level,
         "strata": [
             {"name": stratum, "size": n, "drawn": k}
-            for stratum, n, k in zip(wanted.names, wanted.sizes.tolist(), wanted.drawn.tolist(), strict=True)
+            for stratum, n, k in zip(planned.names, planned.sizes.tolist(), planned.drawn.tolist(), strict=True)
         ],
-        "half_width_at_50": round(wanted.half_width(0.5), 6),
-        "half_width_at_80": round(wanted.half_width(0.8), 6),
+        "half_width_at_50": round(planned.half_width(0.5), 6),
+        "half_width_at_80": round(planned.half_width(0.8), 6),
     }
     with store.write() as connection:
         return audits.add_slice(
-            connection, found.dataset_id, audits.SLICE_LABELS, name, seed, manifest, annotator, items
+            connection, labelled.dataset_id, audits.SLICE_LABELS, name, seed, manifest, annotator, items
         )
 
 
@@ -324,48 +334,19 @@ def delete_slice(store: Store, slice_id: int) -> None:
 def progress(store: Store, dataset_id: int, items: Sequence[SliceItem]) -> dict[str, tuple[int, int]]:
     """How far each person is with the pairs of a slice: name -> (answered, of these blind). People without an answer in
     it are left out."""
-    found = answers(store, dataset_id)
+    given = answers(store, dataset_id)
     wanted = {(item.attribute, item.context) for item in items}
-    pairs = zip(found.attributes.tolist(), found.contexts.tolist(), strict=True)
-    mine = found.at(np.array([pair in wanted for pair in pairs], np.bool_))
-    counted = {
-        person: (int((mine.labels[n] != UNLABELLED).sum()), int((mine.blind[n] & (mine.labels[n] != UNLABELLED)).sum()))
-        for n, person in enumerate(mine.people)
-    }
-    return {person: both for person, both in counted.items() if both[0]}
-
-
-# ---- audit drawing
-#
-# Drawing what people audit: a stratified random sample of (response, attribute) of a run and a judge.
-#
-# The population is everything that the judge has said something of: each judged response times each attribute that its
-# memory held, those aside that only repeat the biography (a message has to be signed). Strata are the judge's claim
-# (full, partial, implied, or not revealed) by the label of the pair; inside a stratum the draw is systematic over the
-# domains, so that each has its share, and every item is as likely as every other.
-#
-# Reveals are rare: of a sample at random hardly one item in twenty would be a claim. So a settable share of the sample
-# goes to claims, and each item carries its weight, the size of its stratum over how many were drawn from it; weighted,
-# the sample speaks for the whole run.
-
-
-NOT_LABELLED = "not labelled"
-NOT_REVEALED = "not revealed"
-CLAIMED = 0.5  # of the sample goes to claims of a reveal, unless something else is asked for
-ASSUMED = 0.9  # precision and recall that the expected width is reckoned for
-Ints = npt.NDArray[np.int64]
-Stratum = tuple[str, str]  # the judge's claim, the label
-
-_FLOWS = """
-    SELECT profile, attribute, context, domain, label, draws FROM {flow}
-    WHERE NOT bio AND draws > 0 ORDER BY profile, ordinal, context
-"""
+    pairs = zip(given.attributes.tolist(), given.contexts.tolist(), strict=True)
+    given = given.at(np.array([pair in wanted for pair in pairs], np.bool_))
+    made = given.labels != UNLABELLED
+    counts = zip(made.sum(axis=1).tolist(), (made & given.blind).sum(axis=1).tolist(), strict=True)
+    return {person: both for person, both in zip(given.people, counts, strict=True) if both[0]}
 
 
 @dataclass(frozen=True)
 class AuditPopulation:
-    """What there is to draw from. flows: one row a flow: profile, attribute, context, domain, label (in words), draws,
-    silent (judged responses without any claim on it). claims: one row a claim: response, attribute, context, domain,
+    """What there is to draw from. flows: one row a flow: profile, attribute, context, domain, label (its name), draws,
+    unclaimed (judged responses without any claim on it). claims: one row a claim: response, attribute, context, domain,
     label, claim. sizes: how many items each stratum has; empty ones are left out."""
 
     flows: pd.DataFrame
@@ -384,8 +365,8 @@ class AuditPopulation:
 
 @dataclass(frozen=True)
 class AuditPlan:
-    """How a sample would be spread: drawn items by stratum, and how sure it would make of precision and recall: half
-    the width of their 95 % intervals if both were ASSUMED; None where nothing would be known of it."""
+    """How a sample would be spread: drawn items by stratum, and half the width of the 95 % intervals of precision and
+    recall if both were ASSUMED; None where the sample would say nothing of it."""
 
     drawn: Mapping[Stratum, int]
     precision: float | None
@@ -396,20 +377,20 @@ class AuditPlan:
         return sum(self.drawn.values())
 
 
-def audit_population(flows: Flows, asked: Scope) -> AuditPopulation:
-    """All that can be drawn of a run and judge; remembered as long as nothing behind it moves."""
-    asked = asked.by_judge(asked.judge)
-    return flows.cached(("audit population", asked.version), lambda: _population(flows, asked))
+def audit_population(flows: Flows, scope: Scope) -> AuditPopulation:
+    """All that can be drawn of a run and judge; cached as long as nothing behind it changes."""
+    scope = scope.by_judge(scope.judge)
+    return flows.cached(("audit population", scope.version), lambda: _population(flows, scope))
 
 
-def _population(flows: Flows, asked: Scope) -> AuditPopulation:
-    frame = flows.query(asked, _FLOWS)
+def _population(flows: Flows, scope: Scope) -> AuditPopulation:
+    frame = flows.query(scope, _FLOWS)
     with flows.store.read() as connection:
-        held = judgements.partial_memories(connection, asked.run.id)
+        partial = judgements.partial_memories(connection, scope.run.id)
         rows = [
             row[:4]
-            for row in judgements.claims_of_judge(connection, asked.run.id, asked.judge.id)
-            if not held or judgements.memory_holds(held, row.memory, row.attribute)
+            for row in judgements.claims_of_judge(connection, scope.run.id, scope.judge.id)
+            if not partial or judgements.memory_holds(partial, row.memory, row.attribute)
         ]
     names = {code: str(label) for code, label in LABELS.items()}
     frame["label"] = [names.get(int(code), NOT_LABELLED) for code in frame["label"]]
@@ -419,17 +400,17 @@ def _population(flows: Flows, asked: Scope) -> AuditPopulation:
     claims = claims.merge(frame[["attribute", "context", "domain", "label"]], on=["attribute", "context"])
     per_flow = claims.groupby(["attribute", "context"]).size().rename("claims").reset_index()
     frame = frame.merge(per_flow, how="left", on=["attribute", "context"])
-    frame["silent"] = frame["draws"].to_numpy(np.int64) - frame["claims"].fillna(0).to_numpy(np.int64)
-    silent = frame.groupby("label")["silent"].sum()
+    frame["unclaimed"] = frame["draws"].to_numpy(np.int64) - frame["claims"].fillna(0).to_numpy(np.int64)
+    unclaimed = frame.groupby("label")["unclaimed"].sum()
     sizes = dict(Counter(zip(claims["claim"].map(str), claims["label"], strict=True)))
-    sizes |= {(NOT_REVEALED, str(label)): int(n) for label, n in silent.items()}
+    sizes |= {(NOT_REVEALED, str(label)): int(n) for label, n in unclaimed.items()}
     order = [str(item) for item in AuditVerdict if item != AuditVerdict.NONE] + [NOT_REVEALED]
     ordered = sorted(sizes, key=lambda stratum: (order.index(stratum[0]), stratum[1]))
     return AuditPopulation(frame, claims, {stratum: sizes[stratum] for stratum in ordered if sizes[stratum]})
 
 
-def audit_plan(found: AuditPopulation, size: int, claimed: float = CLAIMED) -> AuditPlan:
-    """How `size` items would be spread over the strata, and what they would tell.
+def audit_plan(judged: AuditPopulation, size: int, claimed: float = CLAIMED) -> AuditPlan:
+    """How `size` items would be spread over the strata, and the intervals to expect.
 
     The share `claimed` (0 to 1) goes to claims of a reveal, the rest to what the judge passed over; where one side has
     too few, the other gets what is left. Inside a side a stratum's share grows with the square root of its size (power
@@ -439,7 +420,7 @@ def audit_plan(found: AuditPopulation, size: int, claimed: float = CLAIMED) -> A
     if size < 1 or not 0 <= claimed <= 1:
         raise StoreError("a slice needs one item or more, and a share of claimed reveals from 0 to 100 %.")
     sides = [
-        {stratum: n for stratum, n in found.sizes.items() if (stratum[0] != NOT_REVEALED) == claims}
+        {stratum: n for stratum, n in judged.sizes.items() if (stratum[0] != NOT_REVEALED) == claims}
         for claims in (True, False)
     ]
     room = [sum(side.values()) for side in sides]
@@ -449,7 +430,7 @@ def audit_plan(found: AuditPopulation, size: int, claimed: float = CLAIMED) -> A
     drawn: dict[Stratum, int] = {}
     for side, count in zip(sides, (first, second), strict=True):
         drawn |= _spread(side, count)
-    return AuditPlan({stratum: drawn[stratum] for stratum in found.sizes}, *_widths(found, drawn))
+    return AuditPlan({stratum: drawn[stratum] for stratum in judged.sizes}, *_half_widths(judged, drawn))
 
 
 def _spread(sizes: Mapping[Stratum, int], count: int) -> dict[Stratum, int]:
@@ -458,126 +439,127 @@ def _spread(sizes: Mapping[Stratum, int], count: int) -> dict[Stratum, int]:
     for stratum in sorted(sizes, key=lambda s: -sizes[s])[:count]:
         drawn[stratum] = 1
     while sum(drawn.values()) < count:
-        # The next item goes where the most is owed: root of the size per item that is drawn already.
-        owed = max(
+        # The next item goes to the highest quotient, root of the size over items + 1 (the divisors of D'Hondt).
+        neediest = max(
             (s for s in sizes if drawn[s] < sizes[s]), key=lambda s: (math.sqrt(sizes[s]) / (drawn[s] + 1), sizes[s], s)
         )
-        drawn[owed] += 1
+        drawn[neediest] += 1
     return drawn
 
 
-def _widths(found: AuditPopulation, drawn: Mapping[Stratum, int]) -> tuple[float | None, float | None]:
-    """Half of the 95 % intervals of precision and recall of full claims, by linearisation, if both are ASSUMED.
+def _half_widths(judged: AuditPopulation, drawn: Mapping[Stratum, int]) -> tuple[float | None, float | None]:
+    """Half of the 95 % intervals of precision and recall of full claims, by linearisation (delta method), if both are
+    ASSUMED.
 
     Precision is a share of the drawn full claims. Recall is T / (T + M): T true claims, and M missed reveals, which the
     items that the judge passed over have to show.
     """
-    full = {s: n for s, n in found.sizes.items() if s[0] == AuditVerdict.FULL}
-    rest = {s: n for s, n in found.sizes.items() if s[0] == NOT_REVEALED}
-    claims, silent = sum(full.values()), sum(rest.values())
+    full = {s: n for s, n in judged.sizes.items() if s[0] == AuditVerdict.FULL}
+    rest = {s: n for s, n in judged.sizes.items() if s[0] == NOT_REVEALED}
+    claims, unclaimed = sum(full.values()), sum(rest.values())
     if not claims or any(not drawn[s] for s in full):
         return None, None
     error = ASSUMED * (1 - ASSUMED)
     of_precision = sum((n / claims) ** 2 * error / drawn[s] for s, n in full.items())
-    if not silent or any(not drawn[s] for s in rest):
+    if not unclaimed or any(not drawn[s] for s in rest):
         return 1.96 * math.sqrt(of_precision), None
-    missed = min(claims * ASSUMED * (1 / ASSUMED - 1) / silent, 1.0)
-    of_missed = sum((n / silent) ** 2 * missed * (1 - missed) / drawn[s] for s, n in rest.items())
+    missed = min(claims * ASSUMED * (1 / ASSUMED - 1) / unclaimed, 1.0)
+    of_missed = sum((n / unclaimed) ** 2 * missed * (1 - missed) / drawn[s] for s, n in rest.items())
     relative = of_precision / ASSUMED**2 + of_missed / missed**2
     return 1.96 * math.sqrt(of_precision), 1.96 * ASSUMED * (1 - ASSUMED) * math.sqrt(relative)
 
 
-def draw(flows: Flows, asked: Scope, size: int, seed: int, claimed: float = CLAIMED) -> list[SliceItem]:
+def draw(flows: Flows, scope: Scope, size: int, seed: int, claimed: float = CLAIMED) -> list[SliceItem]:
     """The items of a slice in random order: what is answered of it so far is a sample of it too. The same seed on the
-    same run and judge draws the same. Errors as plan's."""
-    found = audit_population(flows, asked)
-    drawn = audit_plan(found, size, claimed).drawn
-    rng = np.random.default_rng(seed)
-    parts = [
-        (_silent if claim == NOT_REVEALED else _claims)(flows, asked, found, claim, label, count, rng)
-        for (claim, label), count in drawn.items()
-        if count
-    ]
-    items = [
-        SliceItem(attribute, context, response, f"{claim} / {label}", found.sizes[claim, label] / count)
-        for (claim, label), count, part in zip(
-            [s for s, n in drawn.items() if n], [n for n in drawn.values() if n], parts, strict=True
-        )
-        for response, attribute, context in part
-    ]
-    return [items[n] for n in rng.permutation(len(items))]
+    same run and judge draws the same. Errors as audit_plan's."""
+    judged = audit_population(flows, scope)
+    generator = np.random.default_rng(seed)
+    items: list[SliceItem] = []
+    for (claim, label), number in audit_plan(judged, size, claimed).drawn.items():
+        if not number:
+            continue
+        if claim == NOT_REVEALED:
+            sampled = _sample_unclaimed(flows, scope, judged, label, number, generator)
+        else:
+            sampled = _sample_claims(judged, claim, label, number, generator)
+        weight = judged.sizes[claim, label] / number
+        items += [SliceItem(a, c, response_id, f"{claim} / {label}", weight) for response_id, a, c in sampled]
+    return [items[n] for n in generator.permutation(len(items))]
 
 
 def draw_audit_slice(
-    flows: Flows, asked: Scope, *, size: int, seed: int, claimed: float, name: str, annotator: str
+    flows: Flows, scope: Scope, *, size: int, seed: int, claimed: float, name: str, annotator: str
 ) -> int:
-    """Draw a slice and keep it (kind judgements); returns its id. Its manifest holds run, judge, prompt hash, what was
-    asked for, and the strata with their sizes. Raises StoreError as plan and slices.add do."""
-    items = draw(flows, asked, size, seed, claimed)
-    found = audit_population(flows, asked)
-    drawn = audit_plan(found, size, claimed).drawn
+    """Draw a slice and keep it (kind judgements); returns its id. Its manifest holds run, judge, prompt hash, the
+    settings, and the strata with their sizes. Raises StoreError as audit_plan and audits.add_slice do."""
+    items = draw(flows, scope, size, seed, claimed)
+    judged = audit_population(flows, scope)
+    drawn = audit_plan(judged, size, claimed).drawn
     manifest = {
-        "run": asked.run.id,
-        "judge": asked.judge.id,
-        "judge_name": asked.judge.name,
-        "judge_prompt": asked.judge.prompt_hash,
-        "labelling": asked.labelling.id if asked.labelling else None,
-        "simulated": bool(asked.simulated) or asked.judge.simulated,
+        "run": scope.run.id,
+        "judge": scope.judge.id,
+        "judge_name": scope.judge.name,
+        "judge_prompt": scope.judge.prompt_hash,
+        "labelling": scope.labelling.id if scope.labelling else None,
+        "simulated": bool(scope.simulated) or scope.judge.simulated,
         "size": size,
         "claimed_share": claimed,
-        "population": found.items,
+        "population": judged.items,
         "strata": [
-            {"claim": claim, "label": label, "size": found.sizes[claim, label], "drawn": count}
-            for (claim, label), count in drawn.items()
+            {"claim": claim, "label": label, "size": judged.sizes[claim, label], "drawn": number}
+            for (claim, label), number in drawn.items()
         ],
     }
     with flows.store.write() as connection:
-        return audits.add_slice(connection, asked.run.dataset, JUDGEMENTS, name, seed, manifest, annotator, items)
+        return audits.add_slice(connection, scope.run.dataset, JUDGEMENTS, name, seed, manifest, annotator, items)
 
 
-def _systematic(rng: np.random.Generator, total: int, count: int) -> Ints:
-    """`count` different positions of 0..total-1 at equal steps from a random start: each as likely as every other."""
-    steps = (rng.random() + np.arange(count)) * (total / count)
+def _systematic(generator: np.random.Generator, total: int, number: int) -> Ints:
+    """`number` different positions of 0..total-1 at equal steps from a random start: each as likely as every other."""
+    steps = (generator.random() + np.arange(number)) * (total / number)
     return np.minimum(steps.astype(np.int64), total - 1)
 
 
-def _by_domain(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+def _by_domain(frame: pd.DataFrame, generator: np.random.Generator) -> pd.DataFrame:
     """Rows at random, domains one after the other: equal steps through them give each domain its share."""
-    mixed = frame.iloc[rng.permutation(len(frame))]
+    mixed = frame.iloc[generator.permutation(len(frame))]
     return mixed.sort_values("domain", kind="stable")
 
 
-def _claims(
-    flows: Flows, asked: Scope, found: AuditPopulation, claim: str, label: str, count: int, rng: np.random.Generator
+def _sample_claims(
+    judged: AuditPopulation, claim: str, label: str, number: int, generator: np.random.Generator
 ) -> list[tuple[int, int, int]]:
-    own = found.claims[(found.claims["claim"] == claim) & (found.claims["label"] == label)]
-    picked = _by_domain(own, rng).iloc[_systematic(rng, len(own), count)]
+    """(response, attribute, context) of some claims of one stratum."""
+    own = judged.claims[(judged.claims["claim"] == claim) & (judged.claims["label"] == label)]
+    picked = _by_domain(own, generator).iloc[_systematic(generator, len(own), number)]
     return [(int(r), int(a), int(c)) for r, a, c in picked[["response", "attribute", "context"]].to_numpy()]
 
 
-def _silent(
-    flows: Flows, asked: Scope, found: AuditPopulation, claim: str, label: str, count: int, rng: np.random.Generator
+def _sample_unclaimed(
+    flows: Flows, scope: Scope, judged: AuditPopulation, label: str, number: int, generator: np.random.Generator
 ) -> list[tuple[int, int, int]]:
-    """Of responses in which the judge claims nothing of an attribute. They are far too many to be listed (every
-    response times every attribute), so a flow stands for its silent responses and one of them is found afterwards."""
-    own = _by_domain(found.flows[(found.flows["label"] == label) & (found.flows["silent"] > 0)], rng)
-    ends = own["silent"].to_numpy(np.int64).cumsum()
-    positions = _systematic(rng, int(ends[-1]), count)
+    """The same of responses in which the judge claims nothing of an attribute. They are far too many to be listed
+    (every response times every attribute), so a flow stands for its unclaimed responses, and which of them is meant is
+    looked up afterwards."""
+    own = judged.flows[(judged.flows["label"] == label) & (judged.flows["unclaimed"] > 0)]
+    own = _by_domain(own, generator)
+    ends = own["unclaimed"].to_numpy(np.int64).cumsum()
+    positions = _systematic(generator, int(ends[-1]), number)
     rows = np.searchsorted(ends, positions, side="right")
-    offsets = positions - (ends[rows] - own["silent"].to_numpy(np.int64)[rows])
+    offsets = positions - (ends[rows] - own["unclaimed"].to_numpy(np.int64)[rows])
     picked = own.iloc[rows][["profile", "attribute", "context"]].to_numpy(np.int64)
     wanted = {(int(p), int(c)) for p, _, c in picked}
     responses: dict[tuple[int, int], list[tuple[int, str | None]]] = {}
     with flows.store.read() as connection:
-        held = judgements.partial_memories(connection, asked.run.id)
+        partial = judgements.partial_memories(connection, scope.run.id)
         for profile_id, context_id, response_id, memory in judgements.responses_judged_by(
-            connection, asked.run.id, asked.judge.id, wanted
+            connection, scope.run.id, scope.judge.id, wanted
         ):
             responses.setdefault((profile_id, context_id), []).append((response_id, memory))
-    said = found.claims[found.claims["attribute"].isin(picked[:, 1]) & found.claims["context"].isin(picked[:, 2])]
-    claimed = set(zip(said["response"].tolist(), said["attribute"].tolist(), strict=True))
+    near = judged.claims["attribute"].isin(picked[:, 1]) & judged.claims["context"].isin(picked[:, 2])
+    claimed = set(zip(judged.claims["response"][near].tolist(), judged.claims["attribute"][near].tolist(), strict=True))
     items = []
     for (p, a, c), offset in zip(picked.tolist(), offsets.tolist(), strict=True):
-        free = [r for r, m in responses[p, c] if (r, a) not in claimed and judgements.memory_holds(held, m, a)]
+        free = [r for r, m in responses[p, c] if (r, a) not in claimed and judgements.memory_holds(partial, m, a)]
         items.append((free[offset], a, c))
     return items
