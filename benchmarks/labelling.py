@@ -19,12 +19,13 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from cimemories import seeds
-from cimemories.curation.labelling import write_ballot
+from cimemories.curation.labelling import LISTS
 from cimemories.formats.official import read_profiles
 from cimemories.llm import client
 from cimemories.model import Context, Persona, Profile, Verdict
@@ -99,6 +100,16 @@ def votes(profile: Profile, context: Context, persona: Persona, draws: int) -> l
     ]
 
 
+def with_ranges(verdicts: Sequence[Verdict]) -> str:
+    """The answer in the form that our prompt asks for: three numbers in a row or more are a range."""
+    lists = {}
+    for verdict in LISTS:
+        numbers = (n for n, item in enumerate(verdicts, start=1) if item in (verdict, Verdict.CONFLICT))
+        rows = ([n for _, n in group] for _, group in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]))
+        lists[str(verdict)] = [n for row in rows for n in (row if len(row) < 3 else [f"{row[0]}-{row[-1]}"])]
+    return json.dumps(lists)
+
+
 def our_calls(profile: Profile, personas: Sequence[Persona], draws: int) -> Iterator[Call]:
     """As curation.labelling makes them: contexts in their order, in each the personas in theirs."""
     prompt = seeds.load_prompt("label")
@@ -112,7 +123,7 @@ def our_calls(profile: Profile, personas: Sequence[Persona], draws: int) -> Iter
                 persona=f"{persona.name}. {persona.description.strip()}",
             )
             drawn = votes(profile, context, persona, draws)
-            yield Call(text, tuple(map(write_ballot, drawn)), tuple(map(number_by_number, drawn)))
+            yield Call(text, tuple(map(with_ranges, drawn)), tuple(map(number_by_number, drawn)))
 
 
 def reference_calls(profile: Profile, personas: Sequence[Persona], draws: int) -> Iterator[Call]:

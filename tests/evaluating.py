@@ -23,7 +23,7 @@ from cimemories.evaluation.importing import import_file
 from cimemories.files import uploaded
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
-from cimemories.formats.importing import Imported
+from cimemories.formats.importing import Imported, Kind
 from cimemories.metrics.headline import headline
 from cimemories.model import Profile
 from cimemories.store import datasets, judgements, labellings
@@ -55,11 +55,17 @@ def add_labelled(store: Store, profiles: int = 1, contexts: int = 8) -> None:
 
 
 def import_bytes(
-    store: Store, data: bytes, file_name: str, name: str | None = None, *, model: str | None = None
+    store: Store,
+    data: bytes,
+    file_name: str,
+    name: str | None = None,
+    *,
+    kind: Kind | None = None,
+    model: str | None = None,
 ) -> Imported:
     """Import a file that was uploaded."""
     with uploaded(data, file_name) as path:
-        return import_file(store, path, name, model=model)
+        return import_file(store, path, name, kind, model=model)
 
 
 def simulated(base_url: str = "simulator", **changes: object) -> planning.RunSpec:

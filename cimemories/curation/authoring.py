@@ -2,14 +2,12 @@
 each of its life events, nine information domains in each.
 
 The calls of one profile follow each other, because each prompt holds what was written before, so that nothing
-contradicts; profiles are written side by side. What breaks a rule (authoring_rules) is turned down with its reason and
+contradicts; profiles are written side by side. What breaks a rule (authoring_rules) is rejected with its reason and
 asked for again, at most twice. The dataset is made in the transaction that settles the last part, or not at all.
 """
 
 from __future__ import annotations
 
-import hashlib
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,8 +17,9 @@ from importlib.metadata import version
 import sqlalchemy as sa
 
 from cimemories import seeds
-from cimemories.curation.authoring_rules import LONGEST_TEXT, MOST_ITEMS, Reason, Review, review
-from cimemories.curation.offline import Source, faker_of, known_locale, person_name, postal_address
+from cimemories.curation import authoring_rules
+from cimemories.curation.authoring_rules import LONGEST_TEXT, MOST_ITEMS, Reason, Rejection, Review
+from cimemories.curation.offline import Biography, faker_of, known_locale, sample_biography, seeded_source
 from cimemories.llm import client, worker
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, probe
@@ -36,79 +35,41 @@ from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.generations import GenerationRow, Part
 from cimemories.store.upkeep import deleting
 
-# ---- authoring people
-#
-# Who is written about: a biography by Faker and the life events to come, seeded, before any model is asked.
-#
-# The paper (Section 4.1.1) draws adults of 21 to 70 with name, sex, address and age, and three events for each.
-
-
-YOUNGEST, OLDEST = 21, 70
-_NAME_TRIES = 500
-_SPOKEN_SEX = {"M": "male", "F": "female"}
+# ---- people: biographies by Faker and the events to come, seeded, before any model is asked
 
 
 @dataclass(frozen=True)
-class Person:
+class Person(Biography):
     """A biography, and the events of that life in the order in which they are written."""
 
-    name: str
-    sex: str
-    address: str
-    age: int
     events: tuple[str, ...]
 
     def as_json(self) -> dict[str, object]:
         return {**asdict(self), "events": list(self.events)}
 
-    def biography(self) -> list[Attribute]:
-        """Name, sex, address and age as general attributes, in the sentences of the seeds folder."""
-        sentences = seeds.load_general().bio
-        values: dict[str, str | int] = {"name": self.name, "sex": self.sex, "address": self.address, "age": self.age}
-        spoken = {**values, "sex": _SPOKEN_SEX.get(self.sex, self.sex)}
-        return [
-            Attribute(key, value, GENERAL, GENERAL, sentences[key].replace("{value}", str(spoken[key])))
-            for key, value in values.items()
-        ]
-
 
 def people(count: int, *, seed: int, locale: str, events: int) -> list[Person]:
     """`count` people, no name twice; the first k of n are the k. The same arguments give the same people.
 
-    `locale` is one of locales.LOCALES. Raises SeedError for another one, for more events than the seeds have, or where
+    `locale` is one of offline.LOCALES. Raises SeedError for another one, for more events than the seeds have, or where
     the locale has too few names.
     """
     names = [event.name for event in seeds.load_events()]
     if not 1 <= events <= len(names):
-        raise SeedError(
-            f"{events} events for each profile were asked for; the seeds have {len(names)}, take 1 or more."
-        )
+        raise SeedError(f"{events} events per profile are not possible; the seeds have {len(names)}, take 1 or more.")
     locale = known_locale(locale)
     faker = faker_of(locale)
-    found: dict[str, Person] = {}
+    found: list[Person] = []
+    taken: set[str] = set()
     for index in range(count):
-        digest = hashlib.sha256(f"cimemories biography {seed} {index}".encode()).digest()
-        faker.seed_instance(int.from_bytes(digest[:16]))
-        source = Source(random.Random(int.from_bytes(digest[16:])), faker, locale)
-        sex = source.random.choice("MF")
-        name = _new_name(source, sex, found)
-        address = postal_address(source)
-        age = source.random.randint(YOUNGEST, OLDEST)
-        found[name] = Person(name, sex, address, age, tuple(source.random.sample(names, events)))
-    return list(found.values())
+        source = seeded_source(faker, locale, f"cimemories biography {seed} {index}")
+        biography = sample_biography(source, taken)
+        taken.add(biography.name)
+        found.append(Person(**asdict(biography), events=tuple(source.random.sample(names, events))))
+    return found
 
 
-def _new_name(source: Source, sex: str, taken: dict[str, Person]) -> str:
-    for _ in range(_NAME_TRIES):
-        name = person_name(source, sex)
-        if name not in taken:
-            return name
-    raise SeedError(f"locale '{source.locale}' has too few names for more than {len(taken)} profiles")
-
-
-# ---- authoring wording
-#
-# What a model is sent when it writes attributes, and how its answer is read.
+# ---- prompts and the schema of answers
 
 
 NONE = "(none)"
@@ -129,81 +90,63 @@ def request_text(
     biography: Sequence[Attribute],
     memories: Sequence[Attribute],
     about: str,
-    wanted: Mapping[str, int],
-    refused: Sequence[Mapping[str, object]],
+    missing: Mapping[str, int],
+    rejected: Sequence[Mapping[str, object]],
 ) -> str:
-    """One prompt. memories: all that is accepted so far beyond the biography; refused: rejections of this part."""
+    """One prompt. memories: all that is accepted so far beyond the biography; missing: how many attributes of each
+    domain to write; rejected: records of what was rejected in this part."""
     return prompt.render(
-        biography="\n".join(f"- {one_line(item.statement)}" for item in biography),
-        memories="\n".join(f"- {item.key}: {one_line(item.statement)}" for item in memories) or NONE,
+        biography="\n".join(f"- {_one_line(item.statement)}" for item in biography),
+        memories="\n".join(f"- {item.key}: {_one_line(item.statement)}" for item in memories) or NONE,
         about=about,
-        wanted="\n".join(f"- {domain}: {count}" for domain, count in wanted.items()),
-        refused="\n".join(_refused(item) for item in refused[-MOST_REFUSED:]) or NONE,
+        wanted="\n".join(f"- {domain}: {count}" for domain, count in missing.items()),
+        refused="\n".join(_rejection_line(item) for item in rejected[-MOST_REFUSED:]) or NONE,
     )
 
 
-def one_line(text: str) -> str:
+def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _refused(item: Mapping[str, object]) -> str:
-    place = " / ".join(one_line(str(item.get(name) or "")) for name in ("domain", "key") if item.get(name))
-    detail = f" ({one_line(str(item['detail']))})" if item.get("detail") else ""
-    said = f': "{one_line(str(item["said"]))[:LONGEST_TEXT]}"' if item.get("said") else ""
-    return f"- {place or 'the answer'}: {item['reason']}{detail}{said}"
+def _rejection_line(item: Mapping[str, object]) -> str:
+    path = " / ".join(_one_line(str(item.get(name) or "")) for name in ("domain", "key") if item.get(name))
+    detail = f" ({_one_line(str(item['detail']))})" if item.get("detail") else ""
+    quote = f': "{_one_line(str(item["said"]))[:LONGEST_TEXT]}"' if item.get("said") else ""
+    return f"- {path or 'the answer'}: {item['reason']}{detail}{quote}"
 
 
-def about_event(name: str, descriptions: Mapping[str, str], *, own: Sequence[str]) -> str:
-    """What a call is about: its event with what the seeds say of it; for the general attributes, all events by name."""
-    if name == GENERAL:
-        return f"{GENERAL}: {', '.join(own)}"
-    described = descriptions.get(name)
-    return f"{name}: {described}" if described else name
-
-
-def wanted_of(event: str, *, per_domain: int, general: int) -> dict[str, int]:
+def attributes_of(event: str, *, per_domain: int, general: int) -> dict[str, int]:
     """How many attributes a part is to have, by domain."""
     return {GENERAL: general} if event == GENERAL else dict.fromkeys(DOMAINS, per_domain)
 
 
-def answer_schema(wanted: Mapping[str, int]) -> dict[str, object]:
-    """The response_format that holds an answer to lists of attributes, as many for each domain as are wanted.
+def answer_schema(counts: Mapping[str, int]) -> dict[str, object]:
+    """The response_format that holds an answer to lists of attributes, as many for each domain as `counts` has.
 
     Texts have no pattern and no length here: a server has to compile each new schema, and with xgrammar those bounds
     made that 5 to 20 seconds where it is 0.03 without. The rules look at both anyway.
     """
     text: dict[str, object] = {"type": "string"}
-    scalars: list[dict[str, object]] = [text, {"type": "number"}, {"type": "boolean"}]
     items = {"type": "array", "items": text, "minItems": 1, "maxItems": MOST_ITEMS}
+    value = {"anyOf": [text, {"type": "number"}, {"type": "boolean"}, items]}
     attribute = {
         "type": "object",
-        "properties": {
-            "key": text,
-            "value": {"anyOf": [*scalars, items]},
-            "statement": text,
-        },
+        "properties": {"key": text, "value": value, "statement": text},
         "required": ["key", "value", "statement"],
         "additionalProperties": False,
     }
     lists = {
         domain: {"type": "array", "items": attribute, "minItems": count, "maxItems": count}
-        for domain, count in wanted.items()
+        for domain, count in counts.items()
     }
     schema = {"type": "object", "properties": lists, "required": list(lists), "additionalProperties": False}
     return {"type": "json_schema", "json_schema": {"name": "attributes", "strict": True, "schema": schema}}
 
 
-def unusable(reason: Reason, attempt: int, detail: str) -> dict[str, object]:
-    """The record of an answer of which nothing could be read."""
-    return {"reason": str(reason), "attempt": attempt, "domain": "", "key": "", "said": "", "detail": detail}
+# ---- what is to be written, and what that comes to before a server is asked
 
 
-# ---- authoring spec
-#
-# What a model is to write, and what that will come to before anybody is asked.
-
-
-ATTEMPTS = 3  # the first, and two more for what was turned down
+ATTEMPTS = 3  # the first, and two more for what was rejected
 BIOGRAPHY_TOKENS = 100  # of a prompt: the biography, the event, and how many attributes are wanted
 
 
@@ -236,7 +179,7 @@ class AuthoringSpec:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a generation will come to if nothing is turned down; tokens are rough."""
+    """What a generation will come to if nothing is rejected; tokens are rough."""
 
     calls: int
     attributes: int
@@ -285,17 +228,15 @@ def estimate(spec: AuthoringSpec) -> Estimate:
     )
 
 
-# ---- authoring report
-#
-# What came of a generation: what was written, what was turned down and why, what is missing, what it cost.
+# ---- what came of a generation
 
 
 @dataclass(frozen=True)
 class Report:
     """One generation in numbers. Attributes are those that a model writes, without the four of each biography.
 
-    rejected: how often something was turned down, by reason and over all attempts, so an attribute that took three
-    attempts counts up to three times. left_out: profiles of which nothing could be kept; 0 while parts are owed.
+    rejected: how often something was rejected, by reason and over all attempts, so an attribute that took three
+    attempts counts up to three times. left_out: profiles without a usable attribute; 0 while parts remain.
     """
 
     id: str
@@ -360,7 +301,7 @@ def report(store: Store, generation_id: str) -> Report:
         prompt, cached, completion = generations.tokens(connection, generation_id)
         names = {item.id: item.name for item in datasets.all_rows(connection)}
     per_domain, general = int(str(row.manifest["per_domain"])), int(str(row.manifest["general"]))
-    sizes = [wanted_of(part.event, per_domain=per_domain, general=general) for part in parts]
+    sizes = [attributes_of(part.event, per_domain=per_domain, general=general) for part in parts]
     empty = {part.profile for part in parts} - {part.profile for part in parts if part.attributes}
     return Report(
         id=row.id,
@@ -426,43 +367,42 @@ def discard(store: Store, generation_id: str) -> None:
     deleting.delete(store, deletion)
 
 
-# ---- authoring
+# ---- planning and running
 
 
 ORIGIN = "generated"
-_PLACES = {domain: place for place, domain in enumerate(DOMAINS)}
+_ORDINALS = {domain: ordinal for ordinal, domain in enumerate(DOMAINS)}
 FOR_GOOD = "rejected"  # an HTTP refusal of this very request: no repetition can do better
 
 
 def plan(store: Store, spec: AuthoringSpec) -> str:
-    """Look the server up, draw the people, write down what is wanted, and return the id of the generation.
+    """Look the server up, sample the people, record what is to be written, and return the id of the generation.
 
-    A generation without a dataset that was asked for the very same is gone on with instead of beginning another.
-    Raises EndpointError, StoreError or SeedError before anything is written.
+    A generation without a dataset that was planned with the very same content is continued instead of beginning
+    another. Raises EndpointError, StoreError or SeedError before anything is written.
     """
     _check(spec)
-    drawn = people(spec.profiles, seed=spec.seed, locale=spec.locale, events=spec.events)
+    persons = people(spec.profiles, seed=spec.seed, locale=spec.locale, events=spec.events)
     contexts = packs.contexts_of(spec.contexts, store.workspace)
-    texts = {level: prompt.sha256 for level, prompt in authoring_prompts().items()}
     with worker.reachable(spec.base_url) as url:
         server = probe(Endpoint(url, spec.api_key_env), spec.model)
     answering = server_id(url, server, store).text
-    model_seed = spec.seed if spec.model_seed is None and server.simulated else spec.model_seed
     parameters: dict[str, object] = {} if spec.max_tokens is None else {"max_tokens": spec.max_tokens}
     if spec.temperature is not None:
         parameters["temperature"] = spec.temperature
     content = {
-        "people": [person.as_json() for person in drawn],
+        "people": [person.as_json() for person in persons],
         "contexts": [[context.task, context.recipient, context.sphere] for context in contexts],
-        "prompts": texts,
+        "prompts": {level: prompt.sha256 for level, prompt in authoring_prompts().items()},
         "parameters": parameters,
-        "seed": model_seed,
+        "seed": spec.seed if spec.model_seed is None and server.simulated else spec.model_seed,
         "per_domain": spec.per_domain,
         "general": spec.general,
     }
+    identity = content_hash([content, spec.model, server.simulated])
     manifest = {
         **content,
-        "identity": content_hash([content, spec.model, server.simulated]),
+        "identity": identity,
         "server": answering,
         "asked": asdict(spec),
         "seeds": seeds.seeds_hash(),
@@ -470,10 +410,10 @@ def plan(store: Store, spec: AuthoringSpec) -> str:
     }
     with store.write() as connection:
         calls.keep_servers(connection, [answering])
-        there = generations.unfinished(connection, spec.name, str(manifest["identity"]))
-        if there is not None:
-            generations.move(connection, there, spec.base_url)
-            return there
+        unfinished = generations.unfinished(connection, spec.name, identity)
+        if unfinished is not None:
+            generations.move(connection, unfinished, spec.base_url)
+            return unfinished
         if any(row.name == spec.name for row in datasets.all_rows(connection)):
             raise StoreError(
                 f"a dataset named '{spec.name}' exists already. Give this one another name with --dataset."
@@ -485,7 +425,7 @@ def plan(store: Store, spec: AuthoringSpec) -> str:
             endpoint=spec.base_url,
             simulated=server.simulated,
             manifest=manifest,
-            events=[(GENERAL, *person.events) for person in drawn],
+            events=[(GENERAL, *person.events) for person in persons],
         )
 
 
@@ -505,20 +445,19 @@ def execute(
     on_progress: Callable[[Progress], None] | None = None,
     queued: bool = False,
 ) -> Progress:
-    """Write what a generation owes and make its dataset; waits until it is done. `base_url` replaces the recorded
+    """Write what remains of a generation and make its dataset; waits until it is done. `base_url` replaces the recorded
     address. Raises what `worker.perform` raises, and WorkError where parts failed (a resume asks again) or where
     nothing that was written could be kept (then there is no dataset)."""
     with store.read() as connection:
         row = generations.named(connection, generation_id)
     author = Author(generation_id, row.manifest, row.model)
     with worker.reachable(base_url or row.endpoint) as url:
-        asked = author.asked
-        answering = row.manifest.get("server")
+        server = row.manifest.get("server")
         endpoint = Endpoint(
             url,
-            str(asked["api_key_env"]),
-            float(str(asked["timeout"])),
-            server=None if answering is None else str(answering),
+            str(author.spec["api_key_env"]),
+            float(str(author.spec["timeout"])),
+            server=None if server is None else str(server),
         )
 
         def jobs(store: Store, client: Callable[[Endpoint, bool], Client]) -> Iterator[Job]:
@@ -543,13 +482,13 @@ def _conclude(store: Store, generation_id: str) -> None:
         )
         if open_parts:
             status, reason = WorkStatus.INTERRUPTED, f"{open_parts} of {row.expected} parts are not written: {why}"
-            after = f"`cimemories resume {generation_id}` asks for them again; what is written is kept."
+            after = f"Ask for them again with `cimemories resume {generation_id}`; what is written is kept."
         else:
             status = WorkStatus.FAILED
-            turned_down = generations.rejections(connection, generation_id)
-            counted = ", ".join(f"{count} {reason}" for reason, count in turned_down.items()) or why
+            rejections = generations.rejections(connection, generation_id)
+            counted = ", ".join(f"{count} {rejection}" for rejection, count in rejections.items()) or why
             reason = f"nothing that the model wrote could be kept ({counted}), so no dataset was made"
-            after = "Look at its answers with another model or a larger --max-tokens; then generate anew."
+            after = "Generate again with another model or a larger --max-tokens."
         work.finish(connection, generation_id, status, reason)
     raise worker.WorkError(f"{generation_id}: {reason}. {after}")
 
@@ -558,77 +497,76 @@ class Author:
     """Makes the calls of one generation, one after the other for each profile, from what its manifest holds."""
 
     def __init__(self, generation_id: str, manifest: Mapping[str, object], model: str) -> None:
-        self.generation_id, self.model, self.manifest = generation_id, model, manifest
+        self.generation_id, self.model = generation_id, model
         try:
-            self.asked = dict(_mapping(manifest["asked"]))
+            self.spec = dict(_mapping(manifest["asked"]))
             self.parameters = dict(_mapping(manifest["parameters"]))
             self.people = [Person(**{**p, "events": tuple(p["events"])}) for p in _list(manifest["people"])]
             self.contexts = tuple(Context(*item) for item in _list(manifest["contexts"]))
-            self.sizes = int(str(manifest["per_domain"])), int(str(manifest["general"]))
+            self.per_domain, self.general = int(str(manifest["per_domain"])), int(str(manifest["general"]))
             self.seed = None if manifest["seed"] is None else int(str(manifest["seed"]))
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(
-                f"the manifest of {generation_id} cannot be read ({error}). Start anew with `cimemories generate`."
+                f"the manifest of {generation_id} cannot be read ({error}). Start a new one with `cimemories generate`."
             ) from error
         self.prompts = authoring_prompts()
         if {level: prompt.sha256 for level, prompt in self.prompts.items()} != manifest["prompts"]:
             raise StoreError(
                 f"the prompts in seeds/prompts/generate.yaml have changed since {generation_id} was planned. Start a "
-                "new one with `cimemories generate`, or bring the old wording back."
+                "new one with `cimemories generate`, or restore the old wording."
             )
         self.descriptions = {event.name: event.description for event in seeds.load_events()}
 
     def first_jobs(self, store: Store, client: Client) -> Iterator[Job]:
-        """The next call of each profile that owes one; those after it follow from its outcome."""
+        """The next call of each unfinished profile; those after it follow from its outcome."""
 
-        def owed() -> Sequence[int]:
+        def unfinished() -> Sequence[int]:
             with store.write() as connection:
-                owing = generations.owing_profiles(connection, self.generation_id)
-                if not owing:
+                ordinals = generations.owing_profiles(connection, self.generation_id)
+                if not ordinals:
                     self._finish(connection)
-            return owing
+            return ordinals
 
         def jobs_of(ordinal: int) -> list[Job]:
             with store.read() as connection:
                 return self.next_jobs(connection, client, ordinal)
 
-        for ordinal in store.retry(owed):
+        for ordinal in store.retry(unfinished):
             yield from store.retry(partial(jobs_of, ordinal))
 
     def next_jobs(self, connection: sa.Connection, client: Client, ordinal: int) -> list[Job]:
-        """The call that a profile owes next, none where all its parts are settled. Parts are written in order."""
+        """The next call of a profile, none where all its parts are settled. Parts are written in order."""
         parts = generations.parts(connection, self.generation_id, ordinal)
         part = next((p for p in parts if p.open), None)
         if part is None:
             return []
         person = self.people[ordinal]
-        biography = person.biography()
-        held = [item for p in parts if p.position <= part.position for item in p.attributes]
-        wanted = self.wanted(part)
+        biography = person.attributes(seeds.load_general().bio)
+        written = [item for p in parts if p.position <= part.position for item in p.attributes]
+        missing = self.missing(part)
+        # The general attributes come first and know the events by name only; an event comes with its description.
+        about = f"{GENERAL}: {', '.join(person.events)}" if part.event == GENERAL else part.event
+        if part.event in self.descriptions and part.event != GENERAL:
+            about = f"{part.event}: {self.descriptions[part.event]}"
         text = request_text(
             self.prompts[GENERAL if part.event == GENERAL else "event"],
             biography=biography,
-            memories=held,
-            about=about_event(part.event, self.descriptions, own=person.events),
-            wanted=wanted,
-            refused=part.rejected,
+            memories=written,
+            about=about,
+            missing=missing,
+            rejected=part.rejected,
         )
-        request = ChatRequest(
-            self.model,
-            (("user", text),),
-            {**self.parameters, "response_format": answer_schema(wanted)},
-            self.seed,
-        )
-        settle = _Settle(self, client, part, wanted, (*biography, *held))
+        parameters = {**self.parameters, "response_format": answer_schema(missing)}
+        request = ChatRequest(self.model, (("user", text),), parameters, self.seed)
+        settle = _Settle(self, client, part, missing, (*biography, *written))
         # The attempt is the draw: an answer that cannot be read would otherwise be served from the record again.
         return [Job("generate", client, request, (part.attempt,), settle)]
 
-    def wanted(self, part: Part) -> dict[str, int]:
-        """What a part still lacks, by domain."""
-        per_domain, general = self.sizes
-        there = Counter(item.domain for item in part.attributes)
-        whole = wanted_of(part.event, per_domain=per_domain, general=general)
-        return {domain: count - there[domain] for domain, count in whole.items() if count > there[domain]}
+    def missing(self, part: Part) -> dict[str, int]:
+        """How many attributes a part still lacks, by domain."""
+        written = Counter(item.domain for item in part.attributes)
+        whole = attributes_of(part.event, per_domain=self.per_domain, general=self.general)
+        return {domain: count - written[domain] for domain, count in whole.items() if count > written[domain]}
 
     def finish_if_settled(self, connection: sa.Connection) -> None:
         """Make the dataset once no part is open any more, in this very transaction."""
@@ -641,11 +579,12 @@ class Author:
         written: dict[int, list[Attribute]] = {}
         for part in generations.parts(connection, self.generation_id):
             # What was asked for again came last; a profile goes through the domains in their order.
-            in_order = sorted(part.attributes, key=lambda item: _PLACES.get(item.domain, 0))
+            in_order = sorted(part.attributes, key=lambda item: _ORDINALS.get(item.domain, 0))
             written.setdefault(part.profile, []).extend(in_order)
-        # A biography alone is no profile: somebody of whom nothing could be kept is left out, and reported.
+        # A biography alone is no profile: people without a usable attribute are left out, and reported.
+        sentences = seeds.load_general().bio
         profiles = [
-            Profile(p.name, p.sex, p.address, p.age, (*p.biography(), *written[i]), self.contexts)
+            Profile(p.name, p.sex, p.address, p.age, (*p.attributes(sentences), *written[i]), self.contexts)
             for i, p in enumerate(self.people)
             if written.get(i)
         ]
@@ -665,11 +604,13 @@ class Author:
 
 @dataclass(frozen=True)
 class _Settle:
+    """Takes the answer to one call. missing: what was asked for; existing: what it must not repeat."""
+
     author: Author
     client: Client
     part: Part
-    wanted: Mapping[str, int]
-    held: Sequence[Attribute]
+    missing: Mapping[str, int]
+    existing: Sequence[Attribute]
 
     def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         answer = outcomes[self.part.attempt]
@@ -685,12 +626,12 @@ class _Settle:
     def _write(self, connection: sa.Connection, answer: Answer) -> None:
         part = self.part
         if answer.ok:
-            accepted, refused = self._read(answer)
-            again = bool(refused) and part.attempt + 1 < ATTEMPTS and len(accepted) < sum(self.wanted.values())
-            missing = sum(self.wanted.values()) - len(accepted)
-            status, cause = (generations.OK, None) if not missing else (generations.SHORT, "attributes are missing")
+            review = self._review(answer)
+            lacking = sum(self.missing.values()) - len(review.accepted)
+            again = bool(review.rejected) and part.attempt + 1 < ATTEMPTS and lacking > 0
+            status, cause = (generations.SHORT, "attributes are missing") if lacking else (generations.OK, None)
         else:
-            accepted, refused, again = (), [], False
+            review, again = Review((), ()), False
             status, cause = generations.REFUSED, f"the server refuses the request: {answer.error}"[:300]
         generations.settle(
             connection,
@@ -699,22 +640,21 @@ class _Settle:
             attempt=part.attempt + 1 if again else part.attempt,
             cause=None if again else cause,
             call_key=answer.key,
-            attributes=[*part.attributes, *accepted],
-            rejected=[*part.rejected, *({**item, "call": answer.key} for item in refused)],
+            attributes=[*part.attributes, *review.accepted],
+            rejected=[*part.rejected, *({**item.as_json(), "call": answer.key} for item in review.rejected)],
         )
 
-    def _read(self, answer: Answer) -> tuple[Sequence[Attribute], list[dict[str, object]]]:
-        """What an answer adds, and what it is refused for; an answer that cannot be read adds nothing."""
+    def _review(self, answer: Answer) -> Review:
+        """What an answer adds, and what of it is rejected; an answer that cannot be read adds nothing."""
         attempt = self.part.attempt
         if client.truncated(answer):
             detail = "write shorter statements, so that the whole object fits"
-            return (), [unusable(Reason.CUT, attempt, detail)]
+            return Review((), (Rejection(Reason.CUT, attempt, detail=detail),))
         try:
             value = client.read_object(answer.content)
         except client.AnswerError as error:
-            return (), [unusable(Reason.UNREADABLE, attempt, str(error))]
-        found: Review = review(value, self.wanted, self.part.event, self.held, attempt)
-        return found.accepted, [item.as_json() for item in found.rejected]
+            return Review((), (Rejection(Reason.UNREADABLE, attempt, detail=str(error)),))
+        return authoring_rules.review(value, self.missing, self.part.event, self.existing, attempt)
 
 
 def _mapping(value: object) -> Mapping[str, object]:

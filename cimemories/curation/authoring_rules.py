@@ -86,13 +86,13 @@ def numbers(folded: str) -> set[Decimal]:
 
     A percentage stands for itself and for its hundredth.
     """
-    found = set(_figures(folded))
+    values = set(_figures(folded))
     words = re.findall(r"[a-z]+", folded)
-    found |= {Decimal(_SPELLED[word]) for word in words if word in _SPELLED}
+    values |= {Decimal(_SPELLED[word]) for word in words if word in _SPELLED}
     for tens, unit in pairwise(words):
         if tens in _TENS and 0 < _SPELLED.get(unit, 0) < 10:
-            found.add(Decimal(_SPELLED[tens] + _SPELLED[unit]))
-    return found
+            values.add(Decimal(_SPELLED[tens] + _SPELLED[unit]))
+    return values
 
 
 def _figures(folded: str) -> Iterator[Decimal]:
@@ -111,28 +111,28 @@ def _carries(folded: str, value: Scalar) -> bool:
         return True
     if isinstance(value, int | float):
         return abs(Decimal(repr(value))) in numbers(folded)
-    wanted = fold(value).strip(" .!")
-    return bool(wanted) and (_stands_in(folded, wanted) or _told(folded, wanted))
+    value_text = fold(value).strip(" .!")
+    return bool(value_text) and (_stands_in(folded, value_text) or _told(folded, value_text))
 
 
-def _stands_in(folded: str, wanted: str) -> bool:
+def _stands_in(folded: str, text: str) -> bool:
     """As it is, and not as a part of a longer word or number."""
-    return re.search(rf"(?<!\w)(?<!\d[.,]){re.escape(wanted)}(?!\w|[.,]\d)", folded) is not None
+    return re.search(rf"(?<!\w)(?<!\d[.,]){re.escape(text)}(?!\w|[.,]\d)", folded) is not None
 
 
-def _told(folded: str, wanted: str) -> bool:
+def _told(folded: str, text: str) -> bool:
     """Whether every date, time, number and telling word of a text stands in the statement, in any order."""
     for pattern, spellings in ((_DATE, _spelled_date), (_TIME, _spelled_time)):
-        for moment in pattern.finditer(wanted):
+        for moment in pattern.finditer(text):
             if not any(_stands_in(_plain(folded), spelling) for spelling in spellings(moment)):
                 return False
-    rest = _TIME.sub(" ", _DATE.sub(" ", wanted))
+    rest = _TIME.sub(" ", _DATE.sub(" ", text))
     words, figures = [w for w in _WORD.findall(rest) if w not in _SMALL], re.findall(r"\d[\d.,]*", rest)
     if not words and not figures:
-        return rest != wanted
-    sums, said = numbers(folded), {_stem(word) for word in _WORD.findall(folded)}
+        return rest != text
+    sums, stems = numbers(folded), {_stem(word) for word in _WORD.findall(folded)}
     return all(_figure_said(figure.rstrip(".,"), folded, sums) for figure in figures) and all(
-        _stem(word) in said or (word in _SPELLED and Decimal(_SPELLED[word]) in sums) for word in words
+        _stem(word) in stems or (word in _SPELLED and Decimal(_SPELLED[word]) in sums) for word in words
     )
 
 
@@ -169,8 +169,8 @@ def _spelled_time(moment: re.Match[str]) -> Iterator[str]:
     """15:30 by both clocks; a full hour also without its minutes."""
     hour, minute = int(moment[1]), moment[2]
     half = "am" if hour < 12 else "pm"
-    for said in (f"{hour % 12 or 12}:{minute}", *((f"{hour % 12 or 12}",) if minute == "00" else ())):
-        yield from (f"{said} {half}", f"{said}{half}")
+    for clock in (f"{hour % 12 or 12}:{minute}", *((f"{hour % 12 or 12}",) if minute == "00" else ())):
+        yield from (f"{clock} {half}", f"{clock}{half}")
     yield from (f"{hour}:{minute}", f"{hour:02}:{minute}")
 
 
@@ -236,33 +236,33 @@ class Review:
     rejected: tuple[Rejection, ...]
 
 
-def broken_rules(attribute: Attribute, held: Sequence[Attribute]) -> Iterator[Reason]:
+def broken_rules(attribute: Attribute, existing: Sequence[Attribute]) -> Iterator[Reason]:
     """Every rule that an attribute breaks beside those that its profile holds already; nothing where it may be kept."""
     if not KEY.fullmatch(attribute.key):
         yield Reason.KEY
     if attribute.domain not in (*DOMAINS, GENERAL):
         yield Reason.UNKNOWN_DOMAIN
     yield from _broken_by_value(attribute.value)
-    said = fold(attribute.statement)
-    if not said:
+    folded = fold(attribute.statement)
+    if not folded:
         yield Reason.EMPTY_STATEMENT
     elif len(attribute.statement) > LONGEST_STATEMENT:
         yield Reason.TOO_LONG
-    if any(attribute.key == other.key for other in held) or _repeats_biography(attribute):
+    if any(attribute.key == other.key for other in existing) or _repeats_biography(attribute):
         yield Reason.DUPLICATE_KEY
-    if any(_alike(said) == _alike(fold(other.statement)) for other in held):
+    if any(_alike(folded) == _alike(fold(other.statement)) for other in existing):
         yield Reason.DUPLICATE_STATEMENT
-    if said and not _FIRST_PERSON.search(said):
+    if folded and not _FIRST_PERSON.search(folded):
         yield Reason.NOT_FIRST_PERSON
-    if said and not carries(attribute.statement, attribute.value):
+    if folded and not carries(attribute.statement, attribute.value):
         yield Reason.VALUE_NOT_SAID
 
 
 def review(
     answer: Mapping[str, object],
-    wanted: Mapping[str, int],
+    missing: Mapping[str, int],
     event: str,
-    held: Sequence[Attribute],
+    existing: Sequence[Attribute],
     attempt: int,
 ) -> Review:
     """Sort what an answer holds into what is kept and what is not, in the order in which it was written.
@@ -273,11 +273,11 @@ def review(
     """
     accepted: list[Attribute] = []
     rejected: list[Rejection] = []
-    left = dict(wanted)
+    left = dict(missing)
     for group, items in answer.items():
         domain = canonical_domain(group)
         for item in items if isinstance(items, list) else [items]:
-            outcome = _judged(item, domain, left, event, [*held, *accepted], attempt)
+            outcome = _judged(item, domain, left, event, [*existing, *accepted], attempt)
             if isinstance(outcome, Rejection):
                 rejected.append(outcome)
             else:
@@ -286,20 +286,20 @@ def review(
     for domain, count in left.items():
         refused = sum(1 for r in rejected if r.domain == domain)
         if count > refused:
-            detail = f"{count - refused} of {wanted[domain]} are missing"
+            detail = f"{count - refused} of {missing[domain]} are missing"
             rejected.append(Rejection(Reason.TOO_FEW, attempt, domain, detail=detail))
     return Review(tuple(accepted), tuple(rejected))
 
 
 def _judged(
-    item: object, domain: str, left: Mapping[str, int], event: str, held: Sequence[Attribute], attempt: int
+    item: object, domain: str, left: Mapping[str, int], event: str, existing: Sequence[Attribute], attempt: int
 ) -> Attribute | Rejection:
     fields: Mapping[str, object] = item if isinstance(item, dict) else {}
-    said = storable(canonical_json(item) if not fields else str(fields.get("statement", "")))[:LONGEST_TEXT]
+    quote = storable(canonical_json(item) if not fields else str(fields.get("statement", "")))[:LONGEST_TEXT]
     key = storable(str(fields.get("key", "")))[:80]
 
     def no(reason: Reason, detail: str = "") -> Rejection:
-        return Rejection(reason, attempt, storable(domain)[:80], key, said, detail)
+        return Rejection(reason, attempt, storable(domain)[:80], key, quote, detail)
 
     if domain not in (*DOMAINS, GENERAL):
         return no(Reason.UNKNOWN_DOMAIN, f"there is no domain '{storable(domain)[:40]}'")
@@ -314,7 +314,7 @@ def _judged(
     if "value" not in fields or not _typed(value):
         return no(Reason.WRONG_TYPE, "value must be a text, a number, true or false, or a list of these")
     attribute = Attribute(snake_case(name), _clean(value), domain, event, " ".join(storable(statement).split()))
-    broken = next(broken_rules(attribute, held), None)
+    broken = next(broken_rules(attribute, existing), None)
     if broken is not None:
         return no(broken)
     return no(Reason.SURPLUS) if left[domain] < 1 else attribute

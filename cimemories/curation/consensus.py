@@ -54,12 +54,12 @@ def consensus(votes: npt.ArrayLike, priors: npt.ArrayLike, threshold: float = 1.
         raise ValueError(f"the priors of the personas must add up to 1, these add up to {weights.sum():g}")
     if (weights < 0).any():
         raise ValueError(f"the priors of the personas must not be below 0, the least is {weights.min():g}")
-    asked = weights > 0
+    with_prior = weights > 0
     totals = counts.sum(axis=-1)
-    complete = (totals[..., asked] > 0).all(axis=-1)
+    complete = (totals[..., with_prior] > 0).all(axis=-1)
     result = np.full(counts.shape[:-2], AMBIGUOUS, dtype=np.int8)
     if threshold == 1.0:
-        reached = (counts[..., asked, :] == totals[..., asked, None]).all(axis=-2)
+        reached = (counts[..., with_prior, :] == totals[..., with_prior, None]).all(axis=-2)
     else:
         reached = np.nan_to_num(mixture(counts, weights)) >= threshold - 1e-12
     result[complete & reached[..., 0]] = NECESSARY

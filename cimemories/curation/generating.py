@@ -1,4 +1,4 @@
-"""Making a dataset from offline templates, with the contexts of the seeds; curation.authoring does it by a model."""
+"""Making a dataset from offline templates, and adding a pack of contexts; curation.authoring writes one by a model."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ from cimemories.store import datasets, versions
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.text import count
-
-# ---- adding packs
-#
-# Adding a pack's contexts to a dataset that is there already, for all its profiles and with history.
 
 
 @dataclass(frozen=True)
@@ -46,22 +42,19 @@ def add_pack(store: Store, dataset: str, pack: str, *, annotator: str) -> Added:
         if rests.anything:
             resting = (rests.labellings, rests.runs, rests.decisions, rests.versions)
             names = ("labelling", "run", "decision", "later version")
-            found = [count(n, name) for n, name in zip(resting, names, strict=True) if n]
-            found += ["a freeze"] if rests.frozen else []
+            dependents = [count(n, name) for n, name in zip(resting, names, strict=True) if n]
+            dependents += ["a freeze"] if rests.frozen else []
             raise StoreError(
-                f"'{dataset}' stays as it is, because it carries {', '.join(found)}. Make or import its profiles under "
-                f"another name, add the pack '{pack}' there, then label: what was asked before is asked no more."
+                f"'{dataset}' stays as it is, because {', '.join(dependents)} depend on it. Create or import its "
+                f"profiles under another name, add the pack '{pack}' there and label it. Recorded answers are reused."
             )
         known = {(item.context.task, item.context.recipient) for item in datasets.contexts(connection, row.id)}
         fresh = [context for context in contexts if (context.task, context.recipient) not in known]
         for context in fresh:
-            wanted = editing.checked_value(editing.context_edit(None, None, context))
-            done = versions.apply_edit(connection, row.id, wanted)
+            edit = editing.checked_value(editing.context_edit(None, None, context))
+            done = versions.apply_edit(connection, row.id, edit)
             versions.add(connection, row.id, done, annotator=who, reason=f"pack {pack}")
     return Added(dataset, pack, len(fresh), len(contexts) - len(fresh))
-
-
-# ---- generating
 
 
 def generate_dataset(

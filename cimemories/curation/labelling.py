@@ -1,17 +1,20 @@
 """Labelling: the personas of a pack vote, k draws each, on all attributes of a profile in a context (Section 4.1.2).
 
-One call carries all attributes; the answer lists their numbers, see below. What calls share comes first in the
-prompt, and calls are made by profile, context and persona, so that a server's prefix cache serves nearly all of it.
+One call carries all attributes; the answer lists their numbers, read into a verdict for each attribute:
+
+    {"necessary": [3, "12-14"], "inappropriate": [1, "20-31"]}
+
+To leave a number out is to abstain; a number in both lists is a conflict, a number that does not exist is unknown: both
+are recorded as what they are and counted, never folded into abstain. What calls share comes first in the prompt, and
+calls are made by profile, context and persona, so that a server's prefix cache serves nearly all of it.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import groupby
 
 import sqlalchemy as sa
 
@@ -30,18 +33,7 @@ from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.labellings import Settled
 
-# ---- ballots
-#
-# What one answer of a persona says: numbers of attributes in two lists, read into a verdict for each attribute.
-#
-#     {"necessary": [3, "12-14"], "inappropriate": [1, "20-31"]}
-#
-# To leave a number out is to abstain; a number in both lists is a conflict, a number that does not exist is unknown:
-# both are recorded as what they are and counted, never folded into abstain.
-
-
 LISTS = (Verdict.NECESSARY, Verdict.INAPPROPRIATE)
-SHORTEST_RANGE = 3
 _RANGE = re.compile(r"\s*(\d{1,9})\s*[-\u2013]\s*(\d{1,9})\s*")
 
 
@@ -83,44 +75,18 @@ def read_ballot(text: str | None, attributes: int) -> Ballot:
     return Ballot(tuple(verdicts), len(conflicts), unknown)
 
 
-def write_ballot(verdicts: Sequence[Verdict]) -> str:
-    """The answer that says these verdicts, in the form that the prompt asks for; `read_ballot` gives them back. A
-    conflict is written into both lists."""
-    return json.dumps(
-        {
-            str(verdict): list(
-                _with_ranges(n for n, said in enumerate(verdicts, start=1) if said in (verdict, Verdict.CONFLICT))
-            )
-            for verdict in LISTS
-        }
-    )
-
-
 def answer_schema(attributes: int) -> dict[str, object]:
     """The response_format that holds an answer to lists of attribute numbers and ranges of them."""
-    entries = {
-        "type": "array",
-        "items": {
-            "anyOf": [
-                {"type": "integer", "minimum": 1, "maximum": attributes},
-                {"type": "string", "pattern": "^[0-9]{1,4}-[0-9]{1,4}$"},
-            ]
-        },
-        "maxItems": attributes,
+    number = {"type": "integer", "minimum": 1, "maximum": attributes}
+    numbers = {"type": "string", "pattern": "^[0-9]{1,4}-[0-9]{1,4}$"}
+    entries = {"type": "array", "items": {"anyOf": [number, numbers]}, "maxItems": attributes}
+    schema = {
+        "type": "object",
+        "properties": {str(verdict): entries for verdict in LISTS},
+        "required": [str(verdict) for verdict in LISTS],
+        "additionalProperties": False,
     }
-    return {
-        "type": "json_schema",
-        "json_schema": {
-            "name": "votes",
-            "strict": True,
-            "schema": {
-                "type": "object",
-                "properties": {str(verdict): entries for verdict in LISTS},
-                "required": [str(verdict) for verdict in LISTS],
-                "additionalProperties": False,
-            },
-        },
-    }
+    return {"type": "json_schema", "json_schema": {"name": "votes", "strict": True, "schema": schema}}
 
 
 def _span(item: object) -> tuple[int, int] | None:
@@ -132,18 +98,6 @@ def _span(item: object) -> tuple[int, int] | None:
     if hit is None or int(hit[1]) > int(hit[2]):
         return None
     return int(hit[1]), int(hit[2])
-
-
-def _with_ranges(numbers: Iterable[int]) -> Iterator[int | str]:
-    for _, group in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
-        row = [number for _, number in group]
-        if len(row) < SHORTEST_RANGE:
-            yield from row
-        else:
-            yield f"{row[0]}-{row[-1]}"
-
-
-# ---- labelling
 
 
 @dataclass(frozen=True)
@@ -170,7 +124,7 @@ class LabellingSpec:
 
 
 def plan(store: Store, spec: LabellingSpec) -> str:
-    """Look the server up, write down what is wanted, and return the id of the labelling.
+    """Look the server up, record what is to be voted on, and return the id of the labelling.
 
     The same model, wording, personas and parameters on the same dataset are one labelling, which a second call extends
     (more draws, profiles or contexts); another pack of personas is another labelling beside it. Raises EndpointError,
@@ -247,18 +201,18 @@ def execute(
     on_progress: Callable[[Progress], None] | None = None,
     queued: bool = False,
 ) -> Progress:
-    """Do what a labelling owes; waits until it is done. `base_url` replaces the recorded address (a server that has
-    moved). Raises what `worker.perform` raises."""
+    """Ask for the remaining votes of a labelling; waits until it is done. `base_url` replaces the recorded address (a
+    server that has moved). Raises what `worker.perform` raises."""
     with store.read() as connection:
         row = work.load(connection, labelling_id)
-    manifest = _manifest(store, labelling_id)
+        manifest = next(row.manifest for row in labellings.all_rows(connection) if row.id == labelling_id)
     with worker.reachable(base_url or row["endpoint"]) as url:
-        asked = manifest.get("server")
+        server = manifest.get("server")
         endpoint = Endpoint(
             url,
             str(manifest["api_key_env"]),
             float(str(manifest["timeout"])),
-            server=None if asked is None else str(asked),
+            server=None if server is None else str(server),
         )
 
         def jobs(store: Store, client: Callable[[Endpoint, bool], Client]) -> Iterator[Job]:
@@ -269,25 +223,29 @@ def execute(
         )
 
 
-def _manifest(store: Store, labelling_id: str) -> Mapping[str, object]:
-    with store.read() as connection:
-        return next(row.manifest for row in labellings.all_rows(connection) if row.id == labelling_id)
-
-
 def _jobs(store: Store, labelling_id: str, manifest: Mapping[str, object], model: str, client: Client) -> Iterator[Job]:
     prompt = seeds.load_prompt("label")
-    recorded = manifest["prompt"]
+    recorded, parameters, seed = manifest["prompt"], manifest["parameters"], manifest["seed"]
     if isinstance(recorded, dict) and recorded["sha256"] != prompt.sha256:
         raise StoreError(
             f"the labelling prompt has changed since {labelling_id} was planned. Start a new labelling with "
-            "`cimemories label`, or bring the old wording back."
+            "`cimemories label`, or restore the old wording."
         )
+    if not isinstance(parameters, dict) or not (seed is None or isinstance(seed, int)):
+        raise StoreError("the manifest of this labelling cannot be read. Start a new one with `cimemories label`.")
+
+    def remaining(profile_id: int) -> tuple[ProfileRecord, list[labellings.BallotGroup]]:
+        with store.read() as connection:
+            record = datasets.profile_record(connection, profile_id)
+            return record, labellings.owed(connection, labelling_id, profile_id)
+
     with store.read() as connection:
         personas = labellings.personas(connection, labelling_id)
-        owing = labellings.owing_profiles(connection, labelling_id)
-    for profile_id in owing:
-        record, groups = store.retry(partial(_owed_by_profile, store, labelling_id, profile_id))
+        profile_ids = labellings.owing_profiles(connection, labelling_id)
+    for profile_id in profile_ids:
+        record, groups = store.retry(partial(remaining, profile_id))
         facts = llm_client.numbered([a.statement for a in record.profile.attributes])
+        schema = answer_schema(len(record.attribute_ids))
         for group in groups:
             context = record.profile.contexts[record.context_ids.index(group.context)]
             persona = personas[group.persona]
@@ -300,35 +258,17 @@ def _jobs(store: Store, labelling_id: str, manifest: Mapping[str, object], model
             yield Job(
                 kind="label",
                 client=client,
-                request=_request(model, text, manifest, len(record.attribute_ids)),
+                request=ChatRequest(model, (("user", text),), {**parameters, "response_format": schema}, seed),
                 draws=tuple(sorted(group.ballots)),
                 settle=_Settle(record.attribute_ids, group.ballots),
                 opening=opening_of(text, facts),
             )
 
 
-def _owed_by_profile(
-    store: Store, labelling_id: str, profile_id: int
-) -> tuple[ProfileRecord, list[labellings.BallotGroup]]:
-    with store.read() as connection:
-        return datasets.profile_record(connection, profile_id), labellings.owed(connection, labelling_id, profile_id)
-
-
-def _request(model: str, text: str, manifest: Mapping[str, object], attributes: int) -> ChatRequest:
-    parameters = manifest["parameters"]
-    seed = manifest["seed"]
-    if not isinstance(parameters, dict) or not (seed is None or isinstance(seed, int)):
-        raise StoreError("the manifest of this labelling cannot be read. Start a new one with `cimemories label`.")
-    return ChatRequest(
-        model=model,
-        messages=(("user", text),),
-        parameters={**parameters, "response_format": answer_schema(attributes)},
-        seed=seed,
-    )
-
-
 @dataclass(frozen=True)
 class _Settle:
+    """Writes the votes of one request. ballots: draw -> ballot id."""
+
     attribute_ids: Sequence[int]
     ballots: Mapping[int, int]
 

@@ -1,6 +1,6 @@
-"""Profiles without a language model: templates of the seeds folder, filled with values drawn at random.
+"""Profiles without a language model: templates of the seeds folder, filled with random values.
 
-The paper (Section 4.1.1) draws a biography with Faker and has a model write the attributes of three life events in
+The paper (Section 4.1.1) samples a biography with Faker and has a model write the attributes of three life events in
 nine information domains. Here the attributes come from hand-written templates instead, so that the whole pipeline runs
 on a laptop, without a key, and gives the same profiles every time.
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
@@ -27,9 +27,7 @@ from cimemories.model import DOMAINS, GENERAL, Attribute, Context, Profile, Scal
 from cimemories.seeds import Template, load_general, load_offline, offline_events, offline_path
 from cimemories.seeds.reading import SeedError
 
-# ---- locales
-#
-# The locales that profiles can be drawn in: those for which Faker has names and addresses of their own.
+# ---- locales for which Faker has names and addresses of their own
 #
 # Faker knows more locales than these; for the others it silently gives American names or addresses instead, which would
 # be a profile that says one thing and is another. Two of the list share the names of en_US: en_AU and en_CA.
@@ -60,7 +58,7 @@ def known_locale(locale: str) -> str:
 
 
 def faker_of(locale: str) -> Faker:
-    """A generator of its own for a locale of LOCALES; nothing else draws from it. Raises SeedError where the installed
+    """A generator of its own for a locale of LOCALES; nothing else uses it. Raises SeedError where the installed
     Faker lacks it.
 
     Without weighting rare names come as often as common ones, which is faster and leaves more names to give.
@@ -71,9 +69,7 @@ def faker_of(locale: str) -> Faker:
         raise SeedError(f"the installed Faker has no locale '{locale}' any more; install an earlier one") from None
 
 
-# ---- values
-#
-# The mini language in which the offline templates say what value an attribute gets.
+# ---- values: the mini language in which the offline templates say what value an attribute gets
 #
 # An expression is text with placeholders in braces; there is no evaluation of code, and no way to write a brace.
 #
@@ -106,8 +102,8 @@ class ExpressionError(ValueError):
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """One drawn value: as stored in the attribute, and as it is spoken in the statement."""
+class Sampled:
+    """One sampled value: as stored in the attribute, and as it is spoken in the statement."""
 
     value: Scalar
     spoken: str
@@ -115,33 +111,31 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Source:
-    """Where draws come from: both generators must be seeded by the caller, which makes every draw repeatable.
-
-    `locale` as in locales.LOCALES, the one of `faker`.
-    """
+    """The generators of a profile, both seeded by the caller, which makes every value repeatable. `locale`: of LOCALES,
+    the one of `faker`."""
 
     random: random.Random
     faker: Faker
     locale: str
 
 
-Draw = Callable[[Source], Drawn]
+Sampler = Callable[[Source], Sampled]
 
 
 @dataclass(frozen=True)
 class Expression:
-    """A parsed expression: literal text and draws in their order."""
+    """A parsed expression: literal text and samplers in their order."""
 
     text: str
-    parts: tuple[str | Draw, ...]
+    parts: tuple[str | Sampler, ...]
     is_bool: bool
 
-    def draw(self, source: Source) -> Drawn:
-        """One value. Repeated calls go on drawing from `source`."""
+    def sample(self, source: Source) -> Sampled:
+        """One value; repeated calls give others."""
         if len(self.parts) == 1 and not isinstance(self.parts[0], str):
             return self.parts[0](source)
         text = "".join(part if isinstance(part, str) else part(source).spoken for part in self.parts)
-        return Drawn(text, text)
+        return Sampled(text, text)
 
 
 def person_name(source: Source, sex: str) -> str:
@@ -171,12 +165,12 @@ def spoken_date(day: date) -> str:
     return f"{_MONTHS[day.month - 1]} {day.day}, {day.year}"
 
 
-def _text(draw: Callable[[Source], str]) -> Draw:
-    def drawn(source: Source) -> Drawn:
-        text = _one_line(draw(source))
-        return Drawn(text, text)
+def _text(text_of: Callable[[Source], str]) -> Sampler:
+    def sample(source: Source) -> Sampled:
+        text = _one_line(text_of(source))
+        return Sampled(text, text)
 
-    return drawn
+    return sample
 
 
 def _numbers(arguments: list[str], count: int, usage: str) -> list[Decimal]:
@@ -198,82 +192,82 @@ def _whole(arguments: list[str], count: int, usage: str) -> list[int]:
     return [int(number) for number in numbers]
 
 
-def _money(arguments: list[str]) -> Draw:
+def _money(arguments: list[str]) -> Sampler:
     low, high, step = _whole(arguments, 3, "{money LOW HIGH STEP}")
     if step < 1:
         raise ExpressionError("expected {money LOW HIGH STEP}, STEP above 0")
 
-    def drawn(source: Source) -> Drawn:
+    def sample(source: Source) -> Sampled:
         amount = low + step * source.random.randint(0, (high - low) // step)
-        return Drawn(amount, f"-${-amount:,}" if amount < 0 else f"${amount:,}")
+        return Sampled(amount, f"-${-amount:,}" if amount < 0 else f"${amount:,}")
 
-    return drawn
+    return sample
 
 
-def _int(arguments: list[str]) -> Draw:
+def _int(arguments: list[str]) -> Sampler:
     low, high = _whole(arguments, 2, "{int LOW HIGH}")
 
-    def drawn(source: Source) -> Drawn:
+    def sample(source: Source) -> Sampled:
         number = source.random.randint(low, high)
-        return Drawn(number, str(number))
+        return Sampled(number, str(number))
 
-    return drawn
+    return sample
 
 
-def _decimal(arguments: list[str]) -> Draw:
+def _decimal(arguments: list[str]) -> Sampler:
     low, high, step = _numbers(arguments, 3, "{decimal LOW HIGH STEP}")
     if step <= 0:
         raise ExpressionError("expected {decimal LOW HIGH STEP}, STEP above 0")
 
-    def drawn(source: Source) -> Drawn:
+    def sample(source: Source) -> Sampled:
         number = float(low + step * source.random.randint(0, int((high - low) / step)))
-        return Drawn(number, str(number))
+        return Sampled(number, str(number))
 
-    return drawn
+    return sample
 
 
-def _day(only_weekdays: bool) -> Callable[[list[str]], Draw]:
+def _day(only_weekdays: bool) -> Callable[[list[str]], Sampler]:
     usage = "{weekday YEAR YEAR}" if only_weekdays else "{date YEAR YEAR}"
 
-    def build(arguments: list[str]) -> Draw:
+    def build(arguments: list[str]) -> Sampler:
         first, last = _whole(arguments, 2, usage)
         if not 1900 <= first <= last <= 2100:
             raise ExpressionError(f"expected {usage}, years from 1900 to 2100")
         start, days = date(first, 1, 1), (date(last, 12, 31) - date(first, 1, 1)).days
 
-        def drawn(source: Source) -> Drawn:
+        def sample(source: Source) -> Sampled:
             day = start + timedelta(days=source.random.randint(0, days))
             while only_weekdays and day.weekday() >= _SATURDAY:
                 day = start + timedelta(days=source.random.randint(0, days))
-            return Drawn(day.isoformat(), spoken_date(day))
+            return Sampled(day.isoformat(), spoken_date(day))
 
-        return drawn
+        return sample
 
     return build
 
 
-def _time(arguments: list[str]) -> Draw:
+def _time(arguments: list[str]) -> Sampler:
     first, last = _whole(arguments, 2, "{time HOUR HOUR}")
     if not 0 <= first <= last <= 23:
         raise ExpressionError("expected {time HOUR HOUR}, hours from 0 to 23")
 
-    def drawn(source: Source) -> Drawn:
+    def sample(source: Source) -> Sampled:
         hour, minute = source.random.randint(first, last), source.random.choice((0, 15, 30, 45))
-        return Drawn(f"{hour:02}:{minute:02}", f"{hour % 12 or 12}:{minute:02} {'AM' if hour < 12 else 'PM'}")
+        return Sampled(f"{hour:02}:{minute:02}", f"{hour % 12 or 12}:{minute:02} {'AM' if hour < 12 else 'PM'}")
 
-    return drawn
+    return sample
 
 
-def _bool(source: Source) -> Drawn:
+def _bool(source: Source) -> Sampled:
     answer = source.random.random() < 0.5
-    return Drawn(answer, "yes" if answer else "no")
+    return Sampled(answer, "yes" if answer else "no")
 
 
 def _phone(source: Source) -> str:
     return f"({source.random.randint(201, 989)}) 555-01{source.random.randint(0, 99):02}"
 
 
-_WITH_ARGUMENTS: dict[str, Callable[[list[str]], Draw]] = {
+_WITH_ARGUMENTS: dict[str, Callable[[list[str]], Sampler]] = {
     "money": _money,
     "int": _int,
     "decimal": _decimal,
@@ -281,7 +275,7 @@ _WITH_ARGUMENTS: dict[str, Callable[[list[str]], Draw]] = {
     "weekday": _day(only_weekdays=True),
     "time": _time,
 }
-_WITHOUT_ARGUMENTS: dict[str, Draw] = {
+_WITHOUT_ARGUMENTS: dict[str, Sampler] = {
     "bool": _bool,
     "person": _text(lambda source: person_name(source, source.random.choice("MF"))),
     "doctor": _text(lambda source: f"Dr. {person_name(source, source.random.choice('MF'))}"),
@@ -292,7 +286,7 @@ _WITHOUT_ARGUMENTS: dict[str, Draw] = {
 }
 
 
-def _placeholder(content: str) -> Draw:
+def _placeholder(content: str) -> Sampler:
     if content.startswith("pick:"):
         options = [option.strip() for option in content.removeprefix("pick:").split("|")]
         if len(options) < 2 or not all(options):
@@ -323,7 +317,7 @@ def parse(text: str) -> Expression:
     if any("{" in literal or "}" in literal for literal in pieces[::2]):
         raise ExpressionError("a brace without its partner")
     parts = tuple(
-        _placeholder(piece) if place % 2 else piece for place, piece in enumerate(pieces) if piece or place % 2
+        _placeholder(piece) if index % 2 else piece for index, piece in enumerate(pieces) if piece or index % 2
     )
     is_bool = _bool in parts
     if is_bool and len(parts) > 1:
@@ -331,13 +325,52 @@ def parse(text: str) -> Expression:
     return Expression(text, parts, is_bool)
 
 
-# ---- offline
+# ---- people
 
 
-YOUNGEST, OLDEST = 21, 70
+YOUNGEST, OLDEST = 21, 70  # the paper (Section 4.1.1) has adults of these ages
 _SPOKEN_SEX = {"M": "male", "F": "female"}
 _NAME_TRIES = 500
 _STATEMENT_TRIES = 100
+
+
+@dataclass(frozen=True)
+class Biography:
+    """Who a profile is about."""
+
+    name: str
+    sex: str
+    address: str
+    age: int
+
+    def attributes(self, sentences: Mapping[str, str]) -> list[Attribute]:
+        """Name, sex, address and age as general attributes; sentences: of the seeds folder, by key."""
+        values: dict[str, str | int] = {"name": self.name, "sex": self.sex, "address": self.address, "age": self.age}
+        spoken = {**values, "sex": _SPOKEN_SEX.get(self.sex, self.sex)}
+        return [
+            Attribute(key, value, GENERAL, GENERAL, sentences[key].replace("{value}", str(spoken[key])))
+            for key, value in values.items()
+        ]
+
+
+def seeded_source(faker: Faker, locale: str, seed: str) -> Source:
+    """Generators whose state depends on `seed` alone: a profile has one of its own, so the first k of n are the k."""
+    digest = hashlib.sha256(seed.encode()).digest()
+    faker.seed_instance(int.from_bytes(digest[:16]))
+    return Source(random.Random(int.from_bytes(digest[16:])), faker, locale)
+
+
+def sample_biography(source: Source, taken: Collection[str]) -> Biography:
+    """A biography whose name is not among those taken. Raises SeedError where the locale has too few names."""
+    sex = source.random.choice("MF")
+    for _ in range(_NAME_TRIES):
+        name = person_name(source, sex)
+        if name not in taken:
+            return Biography(name, sex, postal_address(source), source.random.randint(YOUNGEST, OLDEST))
+    raise SeedError(f"locale '{source.locale}' has too few names for more than {len(taken)} profiles")
+
+
+# ---- profiles
 
 
 @dataclass(frozen=True)
@@ -347,13 +380,13 @@ class _Line:
     template: Template
     expression: Expression
 
-    def attribute(self, drawn: Drawn, domain: str, event: str) -> Attribute:
+    def attribute(self, sampled: Sampled, domain: str, event: str) -> Attribute:
         template = self.template
         if template.statement is not None:
-            statement = template.statement.replace("{value}", drawn.spoken)
+            statement = template.statement.replace("{value}", sampled.spoken)
         else:
-            statement = (template.statement_true if drawn.value else template.statement_false) or ""
-        return Attribute(template.key, drawn.value, domain, event, statement)
+            statement = (template.statement_true if sampled.value else template.statement_false) or ""
+        return Attribute(template.key, sampled.value, domain, event, statement)
 
 
 @dataclass(frozen=True)
@@ -407,7 +440,8 @@ def generate_profiles(
     def profiles() -> Iterator[Profile]:
         names: set[str] = set()
         for index in range(count):
-            profile = _profile(_seeded(faker, locale, seed, index), library, events, per_domain, names)
+            source = seeded_source(faker, locale, f"cimemories offline {seed} {index}")
+            profile = _profile(source, library, events, per_domain, names)
             names.add(profile.name)
             yield replace(profile, contexts=shared)
 
@@ -415,21 +449,9 @@ def generate_profiles(
 
 
 def _profile(source: Source, library: _Library, events: int, per_domain: int, names: set[str]) -> Profile:
-    sex = source.random.choice("MF")
-    name = _new_name(source, sex, names)
-    address = postal_address(source)
-    age = source.random.randint(YOUNGEST, OLDEST)
+    person = sample_biography(source, names)
     chosen = source.random.sample(library.events, events)
-    biography = (
-        ("name", Drawn(name, name)),
-        ("sex", Drawn(sex, _SPOKEN_SEX[sex])),
-        ("address", Drawn(address, address)),
-        ("age", Drawn(age, str(age))),
-    )
-    attributes = [
-        Attribute(key, drawn.value, GENERAL, GENERAL, library.bio[key].replace("{value}", drawn.spoken))
-        for key, drawn in biography
-    ]
+    attributes = person.attributes(library.bio)
     statements = {attribute.statement for attribute in attributes}
     for line in library.general:
         fitting = next((e.general[line.template.key] for e in chosen if line.template.key in e.general), None)
@@ -439,26 +461,12 @@ def _profile(source: Source, library: _Library, events: int, per_domain: int, na
         for domain in DOMAINS:
             for line in source.random.sample(event.domains[domain], per_domain):
                 attributes.append(_new_attribute(line, domain, event.name, source, statements))
-    return Profile(name, sex, address, age, tuple(attributes))
-
-
-def _seeded(faker: Faker, locale: str, seed: int, index: int) -> Source:
-    digest = hashlib.sha256(f"cimemories offline {seed} {index}".encode()).digest()
-    faker.seed_instance(int.from_bytes(digest[:16]))
-    return Source(random.Random(int.from_bytes(digest[16:])), faker, locale)
-
-
-def _new_name(source: Source, sex: str, taken: set[str]) -> str:
-    for _ in range(_NAME_TRIES):
-        name = person_name(source, sex)
-        if name not in taken:
-            return name
-    raise SeedError(f"locale '{source.locale}' has too few names for more than {len(taken)} profiles")
+    return Profile(person.name, person.sex, person.address, person.age, tuple(attributes))
 
 
 def _new_attribute(line: _Line, domain: str, event: str, source: Source, statements: set[str]) -> Attribute:
     for _ in range(_STATEMENT_TRIES):
-        attribute = line.attribute(line.expression.draw(source), domain, event)
+        attribute = line.attribute(line.expression.sample(source), domain, event)
         if attribute.statement not in statements:
             statements.add(attribute.statement)
             return attribute
@@ -468,7 +476,7 @@ def _new_attribute(line: _Line, domain: str, event: str, source: Source, stateme
 def _load_library(per_domain: int) -> _Library:
     general = load_general()
     path = offline_path(GENERAL)
-    lines = tuple(_line(path, template) for template in general.attributes)
+    lines = tuple(_Line(t, _parsed(path, t.key, t.value)) for t in general.attributes)
     keys = {template.key: path for template in general.attributes} | dict.fromkeys(general.bio, path)
     loaded = []
     for name in offline_events():
@@ -485,14 +493,10 @@ def _load_library(per_domain: int) -> _Library:
             _Event(
                 name,
                 {key: _fitting(path, key, value, lines) for key, value in templates.general.items()},
-                {d: tuple(_line(path, template) for template in templates.domains[d]) for d in DOMAINS},
+                {d: tuple(_Line(t, _parsed(path, t.key, t.value)) for t in templates.domains[d]) for d in DOMAINS},
             )
         )
     return _Library(general.bio, lines, tuple(loaded))
-
-
-def _line(path: Path, template: Template) -> _Line:
-    return _Line(template, _parsed(path, template.key, template.value))
 
 
 def _fitting(path: Path, key: str, value: str, general: tuple[_Line, ...]) -> Expression:

@@ -124,8 +124,8 @@ def import_batch(store: Store, run_id: str, path: Path) -> BatchImported:
 
         def fresh(job: Job, owed: Mapping[int, str]) -> list[Answer]:
             taken = [answer for answer in _from_file(job, owed, answers) if not _is_there(store, answer)]
-            used.update(key for key in owed.values() if key in answers.places)
-            found.there += sum(key in answers.places for key in owed.values()) - len(taken)
+            used.update(key for key in owed.values() if key in answers.offsets)
+            found.there += sum(key in answers.offsets for key in owed.values()) - len(taken)
             found.settled += sum(answer.ok for answer in taken)
             found.failed.update(answer.status for answer in taken if not answer.ok)
             return taken
@@ -139,7 +139,7 @@ def import_batch(store: Store, run_id: str, path: Path) -> BatchImported:
 
 def _sort_out(store: Store, answers: BatchAnswers, used: set[str], found: BatchImported) -> None:
     """What became of the lines that the run did not need: recorded before, or of something else."""
-    rest = [key for key in answers.places if key not in used]
+    rest = [key for key in answers.offsets if key not in used]
     with store.read() as connection:
         there = calls.answers_by_key(connection, rest)
     unknown = [key for key in rest if key not in there]

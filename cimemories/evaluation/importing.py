@@ -23,10 +23,9 @@ import sqlalchemy as sa
 import cimemories
 from cimemories.evaluation.matcher import ground
 from cimemories.formats import importing
-from cimemories.formats.huggingface import file_hash
 from cimemories.formats.importing import Imported, Kind, with_one_sphere
 from cimemories.formats.labelled import LabelledFile
-from cimemories.formats.official import FormatError, shown
+from cimemories.formats.official import FormatError, file_hash, shown
 from cimemories.formats.results import FULL, ProfileResults, Result, ResultsFile
 from cimemories.model import JudgementStatus, Profile, ResponseStatus, Reveal
 from cimemories.store import datasets, judgements, labellings, runs, work
@@ -235,7 +234,7 @@ def _runs(
 ) -> dict[str, str]:
     """Write a run for each memory composition; returns their ids by its label. model, judge: as given; '' takes what
     our own export says of the run, else the file's name and 'imported'."""
-    own = read.file.told
+    own = read.file.run
     judge_id = judgements.judge_id(
         connection,
         kind="matcher" if own and not judge and own.judge.kind == "matcher" else "llm",
@@ -261,7 +260,7 @@ def _runs(
 
 def _add_run(connection: sa.Connection, read: _Read, row: DatasetRow, label: str, model: str, file: str) -> str:
     """Write the run of one memory composition, without its responses; returns its id."""
-    own, level = read.file.told, read.levels[label]
+    own, level = read.file.run, read.levels[label]
     simulated = bool(own and (own.simulated or own.judge.simulated))
     data_hash = datasets.dataset_hash(connection, row.id)
     return runs.add(
@@ -361,6 +360,6 @@ def _notes(read: _Read, ids: Mapping[str, str]) -> list[str]:
         f"{read.levels[label].counts[ResponseStatus.OK]:,} with a text"
         for label, run_id in ids.items()
     ]
-    if read.file.told and (read.file.told.simulated or read.file.told.judge.simulated):
+    if read.file.run and (read.file.run.simulated or read.file.run.judge.simulated):
         notes.append("the file says that a simulator was asked: the runs are marked simulated")
     return notes

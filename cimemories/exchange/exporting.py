@@ -27,7 +27,16 @@ from cimemories.formats.bundle import Encoding, write_bundle
 from cimemories.formats.huggingface import Settled, write_columns
 from cimemories.formats.labelled import Labelled, refuse_same_names, write_labelled
 from cimemories.formats.official import FormatError, write_profiles
-from cimemories.formats.results import FULL, JudgeTold, LabelsTold, Line, Result, RunTold, Written, write_results
+from cimemories.formats.results import (
+    FULL,
+    ExportedJudge,
+    ExportedLabels,
+    ExportedRun,
+    Line,
+    Result,
+    Written,
+    write_results,
+)
 from cimemories.labels.matrix import matrix
 from cimemories.llm.client import numbered
 from cimemories.model import JudgementStatus, Persona, ResponseStatus, Strength
@@ -365,17 +374,17 @@ def export_run(
     labels = None
     if chosen is not None and rule is not None:
         personas, told = labelling_told(store, chosen, rule)
-        labels = LabelsTold(chosen.model, personas, told)
+        labels = ExportedLabels(chosen.model, personas, told)
     with written_whole(path) as target:
         write_results(target, _lines(store, run, judge, chosen, rule), _told(run, judge), labels)
     simulated = run.simulated or judge.simulated or bool(chosen and chosen.simulated)
     return Exported(path, "results", path.stat().st_size, simulated, tuple(_notes(store, run, judge)))
 
 
-def _told(run: RunRow, judge: JudgeRow) -> RunTold:
+def _told(run: RunRow, judge: JudgeRow) -> ExportedRun:
     imported = run.manifest.imported
     prompt_hash = run.manifest.prompt.sha256 or str(((imported and imported.own) or {}).get("prompt_hash") or "")
-    return RunTold(
+    return ExportedRun(
         name=run.name,
         model=run.model,
         simulated=run.simulated,
@@ -383,7 +392,7 @@ def _told(run: RunRow, judge: JudgeRow) -> RunTold:
         prompt_level=run.prompt_level,
         prompt_hash=prompt_hash,
         composition=run.composition,
-        judge=JudgeTold(kind=judge.kind, model=judge.name, simulated=judge.simulated),
+        judge=ExportedJudge(kind=judge.kind, model=judge.name, simulated=judge.simulated),
     )
 
 

@@ -4,7 +4,7 @@
     {"custom_id": KEY, "response": {"status_code": 200, "body": {"choices": ..., "usage": ...}}, "error": null}
 
 custom_id is the key of the recorded call that the line is to become. A file of answers is checked from end to end
-before anything is done with it; then only where each answer stands is kept in memory, and the answer read when asked.
+before anything is done with it; only the offset of each answer is kept in memory, and the answer read when asked for.
 """
 
 from __future__ import annotations
@@ -24,15 +24,13 @@ from cimemories.store import calls
 from cimemories.store.calls import Answer, Exchange
 from cimemories.store.engine import Store, canonical_json
 
-# ---- calls archive
-#
-# Recorded calls as a file: JSON lines, compressed with xz. What one workspace paid for, another can be given.
+# ---- recorded calls as a file: what one workspace paid for, another can be given
 #
 #     {"request": {"model": "m", "messages": [...], ...}}
 #     {"kind": "label", "draw": 0, "simulated": true, "endpoint": "simulator", "answer": {"status": "ok", ...}}
 #
-# A request line is followed by the answers to it. Keys are computed anew on reading: they are made of the content, and
-# of `server` where the line has it: who answered.
+# JSON lines, compressed with xz; a request line is followed by the answers to it. Keys are computed anew on reading:
+# they are made of the content, and of `server` where the line has it: who answered.
 
 
 _AT_ONCE = 200
@@ -47,7 +45,7 @@ def write_calls(store: Store, path: Path, kinds: Sequence[str] | None = None, *,
         count, last = 0, None
         for row in calls.answered(connection, kinds):
             if row["fresh"] is not None or (simulated is not None and row["simulated"] != simulated):
-                continue  # what was drawn anew for one piece of work is of no use to another
+                continue  # an answer asked for anew by one piece of work is of no use to another
             if row["request"] != last:
                 file.write(f'{{"request": {row["body"]}}}\n')
                 last = row["request"]
@@ -77,7 +75,7 @@ def read_calls(store: Store, path: Path, *, server: str | None = None) -> int:
 
 def _groups(path: Path, server: str | None) -> Iterator[Exchange]:
     item: ChatRequest | None = None
-    held: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
     number = 0
     try:
         with lzma.open(path, "rt", encoding="utf-8") as file:
@@ -85,16 +83,16 @@ def _groups(path: Path, server: str | None) -> Iterator[Exchange]:
                 number += 1
                 line = json.loads(text)
                 if "request" in line:
-                    if item is not None and held:
-                        yield from _exchanges(item, held, server)
-                    item, held = _request(line["request"]), []
+                    if item is not None and lines:
+                        yield from _exchanges(item, lines, server)
+                    item, lines = _request(line["request"]), []
                 else:
-                    held.append(line)
-        if item is not None and held:
-            yield from _exchanges(item, held, server)
+                    lines.append(line)
+        if item is not None and lines:
+            yield from _exchanges(item, lines, server)
     except (ValueError, KeyError, TypeError, EOFError, lzma.LZMAError) as error:
         raise FormatError(
-            f"{path.name}: line {number} is no recorded call ({error}). Export the file again."
+            f"{path.name}: line {number} is not a recorded call ({error}); export the file again"
         ) from error
 
 
@@ -104,16 +102,16 @@ def _request(body: dict[str, Any]) -> ChatRequest:
     return ChatRequest(body["model"], messages, parameters, body.get("seed"))
 
 
-def _exchanges(item: ChatRequest, held: list[dict[str, Any]], server: str | None) -> Iterator[Exchange]:
+def _exchanges(item: ChatRequest, lines: list[dict[str, Any]], server: str | None) -> Iterator[Exchange]:
     """The answers to one request, those of each server by themselves."""
     body = canonical_json(calls.request_body(item))
-    for of in dict.fromkeys((line.get("server", server), bool(line["simulated"])) for line in held):
-        lines = [line for line in held if (line.get("server", server), bool(line["simulated"])) == of]
-        answering, simulated = of
-        keys = calls.keys_of(body, [line["draw"] for line in lines], simulated=simulated, server=answering)
-        answers = [Answer(key=keys[line["draw"]], draw=line["draw"], **line["answer"]) for line in lines]
-        kind, endpoint = str(lines[0]["kind"]), str(lines[0]["endpoint"])
-        yield Exchange(item, answers, kind, endpoint, simulated, body, answering)
+    by_server: dict[tuple[str | None, bool], list[dict[str, Any]]] = {}
+    for line in lines:
+        by_server.setdefault((line.get("server", server), bool(line["simulated"])), []).append(line)
+    for (answering, simulated), own in by_server.items():
+        keys = calls.keys_of(body, [line["draw"] for line in own], simulated=simulated, server=answering)
+        answers = [Answer(key=keys[line["draw"]], draw=line["draw"], **line["answer"]) for line in own]
+        yield Exchange(item, answers, str(own[0]["kind"]), str(own[0]["endpoint"]), simulated, body, answering)
 
 
 # ---- batch files
@@ -142,13 +140,13 @@ class BatchAnswers:
 
     name: str
     stream: BinaryIO
-    places: dict[str, int] = field(default_factory=dict)
+    offsets: dict[str, int] = field(default_factory=dict)
     repeated: int = 0
 
     def get(self, custom_id: str) -> BatchAnswer | None:
-        if custom_id not in self.places:
+        if custom_id not in self.offsets:
             return None
-        self.stream.seek(self.places[custom_id])
+        self.stream.seek(self.offsets[custom_id])
         return _answer(loads(self.stream.readline(), self.name), self.name)
 
 
@@ -164,47 +162,47 @@ def batch_answers(path: Path) -> Iterator[BatchAnswers]:
     """The answers of a file, all of which has been checked. Raises FormatError that names the line and the field."""
     name = shown(path.name or path)
     with opened(path) as stream:
-        found = BatchAnswers(name, stream)
+        answers = BatchAnswers(name, stream)
         good: set[str] = set()
         number = 0
         while True:
-            place = stream.tell()
+            offset = stream.tell()
             line = stream.readline(LONGEST_LINE)
             if not line:
                 break
             number += 1
             if len(line) == LONGEST_LINE:
                 raise FormatError(
-                    f"{name}: line {number} is longer than {LONGEST_LINE >> 20} MiB; this is no batch file"
+                    f"{name}: line {number} is longer than {LONGEST_LINE >> 20} MiB; this is not a batch file"
                 )
             if not line.strip():
                 continue
             answer = _answer(loads(line, f"{name}: line {number}"), f"{name}: line {number}")
-            found.repeated += answer.custom_id in found.places
-            if answer.custom_id not in found.places or (answer.custom_id not in good and not answer.failure):
-                found.places[answer.custom_id] = place
+            answers.repeated += answer.custom_id in answers.offsets
+            if answer.custom_id not in answers.offsets or (answer.custom_id not in good and not answer.failure):
+                answers.offsets[answer.custom_id] = offset
             if not answer.failure:
                 good.add(answer.custom_id)
-        if not found.places:
+        if not answers.offsets:
             raise FormatError(f"{name}: the file is empty; it must hold one answer a line")
-        yield found
+        yield answers
 
 
-def _answer(raw: object, place: str) -> BatchAnswer:
+def _answer(raw: object, where: str) -> BatchAnswer:
     if not isinstance(raw, dict):
-        raise FormatError(f"{place}: must be an object, not {kind(raw)}; batch files have one answer a line")
+        raise FormatError(f"{where}: must be an object, not {kind(raw)}; batch files have one answer a line")
     custom_id, response, error = raw.get("custom_id"), raw.get("response"), raw.get("error")
     if not isinstance(custom_id, str) or not custom_id.strip():
-        raise FormatError(f"{place}: custom_id is missing; it tells which call the answer is of")
+        raise FormatError(f"{where}: custom_id is missing; it says which call the answer belongs to")
     if "method" in raw and "response" not in raw:
-        raise FormatError(f"{place}: this is a request; import the file of answers that the batch has given")
+        raise FormatError(f"{where}: this is a request; import the file of answers that the batch returned")
     if response is None and error is None:
-        raise FormatError(f"{place}: there is neither a response nor an error")
+        raise FormatError(f"{where}: there is neither a response nor an error")
     if not isinstance(response, dict | None):
-        raise FormatError(f"{place}: response must be an object, not {kind(response)}")
+        raise FormatError(f"{where}: response must be an object, not {kind(response)}")
     status = (response or {}).get("status_code", 200 if response else 0)
     if isinstance(status, bool) or not isinstance(status, int):
-        raise FormatError(f"{place}: status_code must be a whole number, not {kind(status)}")
+        raise FormatError(f"{where}: status_code must be a whole number, not {kind(status)}")
     body = (response or {}).get("body")
     failure = _message(error) if error is not None else ""
     if not failure and status not in _OK:
@@ -213,9 +211,9 @@ def _answer(raw: object, place: str) -> BatchAnswer:
 
 
 def _message(error: object) -> str:
-    """The words of an error: a text, {"message": ...}, or the latter under "error"."""
+    """The message of an error: a text, {"message": ...}, or the latter under "error"."""
     if isinstance(error, dict):
         inner = error.get("error", error)
-        found = inner.get("message") or inner.get("code") if isinstance(inner, dict) else inner
-        return shown(found or "an error without words", 500)
+        message = inner.get("message") or inner.get("code") if isinstance(inner, dict) else inner
+        return shown(message or "an error without a message", 500)
     return shown(error, 500) if error else ""

@@ -1,8 +1,17 @@
 """The columns that the authors publish (formats.md, section 4), read back into profiles, contexts and labels.
 
+    name | attribute | memory_statement | label | prompt | adv_reveal_prompt
+    Ann Lee | rent | My rent is $1,450. | 0.0 | ...my memories... to Landlord for ... | ...
+
 One row is a pair of a profile; its prompt holds the memories and ends with recipient and purpose, so rows with the same
 name and prompt are one context. What the file does not have is not invented: values are null, domain and event are
-`general` and the biography is unknown, unless statements tell it. Each of these is said in a note.
+`general` and the biography is unknown, unless statements tell it. Each of these is said in a note. Our own export has
+more columns, which are read where they are there (OWN).
+
+Files come from strangers: a few kilobytes of Parquet can stand for gigabytes, since one long text in every row is kept
+once and named by number. So text is read as dictionaries, sizes are looked up in the footer before anything is
+unpacked, and no cell is longer than its format needs. A footer can lie, which only a limit on the process catches
+(cimemories.uploads).
 """
 
 from __future__ import annotations
@@ -30,7 +39,16 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from cimemories.formats.labelled import LabelledFile
-from cimemories.formats.official import MOST_PROFILES, FormatError, forbidden, kind, opened, shown, too_long
+from cimemories.formats.official import (
+    MOST_PROFILES,
+    FormatError,
+    file_hash,
+    forbidden,
+    kind,
+    opened,
+    shown,
+    too_long,
+)
 from cimemories.model import (
     DOMAINS,
     GENERAL,
@@ -44,16 +62,11 @@ from cimemories.model import (
 )
 from cimemories.store.labellings import STAND_IN, SharedLabels
 
-# ---- biography
-#
-# A biography out of memory statements, for files that have none of their own.
-#
-# What is not told is not invented: sex and address become "unknown", and the age 0, which no adult of the benchmark
-# has.
+# ---- a biography out of memory statements, for files that have none of their own
 
 
 UNKNOWN = "unknown"
-UNKNOWN_AGE = 0
+UNKNOWN_AGE = 0  # which no adult of the benchmark has
 _AGE = re.compile(r"\b(1[0-4]\d|[1-9]\d?)\b")
 _ADDRESS = re.compile(
     r"(?i)\b(?:address (?:is|was)|(?:live|lives|living|reside|resides) (?:at|in)):?\s+(\S.*)", re.DOTALL
@@ -74,33 +87,20 @@ class Biography:
 def biography(statements: Mapping[str, str]) -> Biography:
     """From statements by attribute key; a leading `general_` or `current_` of a key does not count."""
     by_key = {re.sub(r"^(general_|current_)", "", key.strip().lower()): text for key, text in statements.items()}
-    sex = _first_name(_SEX, by_key, ("sex", "gender"))
-    age = _first_name(_AGE, by_key, ("age",))
-    address = _first_name(_ADDRESS, by_key, ("address",))
-    known = {"sex": sex, "address": address, "age": age}
+
+    def first(pattern: re.Pattern[str], *keys: str) -> str:
+        return next((match[1] for key in keys if (match := pattern.search(by_key.get(key, "")))), "")
+
+    sex, age, address = first(_SEX, "sex", "gender"), first(_AGE, "age"), first(_ADDRESS, "address")
     return Biography(
         sex=sex or UNKNOWN,
         address=(address or UNKNOWN).strip().rstrip("."),
         age=int(age) if age else UNKNOWN_AGE,
-        guessed=tuple(name for name, value in known.items() if value),
+        guessed=tuple(name for name, value in (("sex", sex), ("address", address), ("age", age)) if value),
     )
 
 
-def _first_name(pattern: re.Pattern[str], by_key: Mapping[str, str], keys: Sequence[str]) -> str:
-    for key in keys:
-        match = pattern.search(by_key.get(key, ""))
-        if match:
-            return match[1]
-    return ""
-
-
-# ---- parquet files
-#
-# Rows of a Parquet file that somebody else may have written, in memory that its cells allow.
-#
-# A few kilobytes of Parquet can stand for gigabytes: one long text in every row is kept once and named by number. So
-# text is read as dictionaries, sizes are looked up in the footer before anything is unpacked, and no cell is longer
-# than its format needs. A footer can lie, which only a limit on the process catches (cimemories.uploads).
+# ---- Parquet in bounded memory
 
 
 MOST_ROWS = 50_000_000
@@ -108,11 +108,17 @@ LARGEST_COLUMN = 2 << 30  # bytes of one column of one row group, unpacked
 LARGEST_FILE = 64 << 30  # bytes of all columns that are read, unpacked; they are read as a stream
 BATCH_BYTES = 64 << 20  # of a batch, by the sizes in the footer
 
-_Choose = Callable[[pa.Schema], Sequence[str]]
+_FLAT = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_null)
 
 
 def columns(
-    stream: BinaryIO, name: str, choose: _Choose, *, rows: int, longest: int, hint: str
+    stream: BinaryIO,
+    name: str,
+    choose: Callable[[pa.Schema], Sequence[str]],
+    *,
+    rows: int,
+    longest: int,
+    hint: str,
 ) -> Iterator[dict[str, list[Any]]]:
     """The chosen columns as lists of Python values, up to `rows` rows at a time; equal texts of a batch are one object.
 
@@ -121,48 +127,43 @@ def columns(
     """
     try:
         file = pq.ParquetFile(stream, arrow_extensions_enabled=False)
-        wanted = list(choose(file.schema_arrow))
-        texts = [field for field in wanted if _is_text(file.schema_arrow.field(field).type)]
-        for field in wanted:
-            _refuse_type(file.schema_arrow.field(field), name)
-        size = _rows_at_once(file.metadata, wanted, rows, name)
+        schema = file.schema_arrow
+        chosen = list(choose(schema))
+        for field in chosen:
+            # Only flat values: a list or a binary value of any length would be unpacked in every row.
+            type_ = schema.field(field).type
+            if not (_is_text(type_) or any(is_flat(type_) for is_flat in _FLAT)):
+                raise FormatError(
+                    f"{name}: the column {shown(field)} is of type {shown(type_, 40)}; use text, numbers or booleans"
+                )
+        size = _rows_at_once(file.metadata, chosen, rows, name)
         stream.seek(0)
+        texts = [field for field in chosen if _is_text(schema.field(field).type)]
         file = pq.ParquetFile(stream, read_dictionary=texts, arrow_extensions_enabled=False)
         number = 0
-        for batch in file.iter_batches(batch_size=size, columns=wanted, use_threads=False):
-            yield {field: _values(batch.column(field), f"{name}: {field}", number, longest) for field in wanted}
+        for batch in file.iter_batches(batch_size=size, columns=chosen, use_threads=False):
+            yield {field: _values(batch.column(field), f"{name}: {field}", number, longest) for field in chosen}
             number += batch.num_rows
     except (pa.ArrowException, OSError, ValueError, KeyError, NotImplementedError) as error:
         if isinstance(error, FormatError):
             raise
-        first = (str(error).strip().splitlines() or ["no reason given"])[0]
-        raise FormatError(f"{name}: not a whole Parquet file ({shown(first, 120)}); {hint}") from None
+        raise FormatError(f"{name}: not a whole Parquet file ({_first_line(error)}); {hint}") from None
 
 
 def _is_text(type_: pa.DataType) -> bool:
-    held = type_.value_type if pa.types.is_dictionary(type_) else type_
-    return bool(pa.types.is_string(held) or pa.types.is_large_string(held))
+    value_type = type_.value_type if pa.types.is_dictionary(type_) else type_
+    return bool(pa.types.is_string(value_type) or pa.types.is_large_string(value_type))
 
 
-def _refuse_type(field: pa.Field, name: str) -> None:
-    """Only flat values: a list or a binary value of any length would be unpacked in every row."""
-    plain = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_null)
-    if not (_is_text(field.type) or any(is_plain(field.type) for is_plain in plain)):
-        raise FormatError(
-            f"{name}: the column {shown(field.name)} is of type {shown(field.type, 40)}; text, numbers, true and false "
-            "are read"
-        )
-
-
-def _rows_at_once(metadata: pq.FileMetaData, wanted: Sequence[str], rows: int, name: str) -> int:
-    """How many rows fit a batch, by the footer. Raises FormatError where it tells of more than is read."""
+def _rows_at_once(metadata: pq.FileMetaData, chosen: Sequence[str], rows: int, name: str) -> int:
+    """How many rows fit a batch, by the footer. Raises FormatError where the file is larger than is read."""
     if metadata.num_rows > MOST_ROWS:
         raise FormatError(f"{name}: {metadata.num_rows:,} rows are more than the {MOST_ROWS:,} allowed")
     total, widest = 0, 1
     for group in (metadata.row_group(number) for number in range(metadata.num_row_groups)):
-        held = 0
+        group_bytes = 0
         for column in (group.column(number) for number in range(group.num_columns)):
-            if column.path_in_schema not in wanted:
+            if column.path_in_schema not in chosen:
                 continue
             size = max(column.total_uncompressed_size, 0)
             if size > LARGEST_COLUMN:
@@ -170,15 +171,15 @@ def _rows_at_once(metadata: pq.FileMetaData, wanted: Sequence[str], rows: int, n
                     f"{name}: the column {shown(column.path_in_schema)} has {size >> 20:,} MiB when unpacked, more "
                     f"than the {LARGEST_COLUMN >> 20:,} of one row group; write it with smaller row groups"
                 )
-            held += size
-        total += held
-        widest = max(widest, held // max(group.num_rows, 1))
+            group_bytes += size
+        total += group_bytes
+        widest = max(widest, group_bytes // max(group.num_rows, 1))
     if total > LARGEST_FILE:
         raise FormatError(f"{name}: {total >> 30:,} GiB when unpacked, more than the {LARGEST_FILE >> 30} allowed")
     return max(1, min(rows, BATCH_BYTES // widest))
 
 
-def _values(column: Any, place: str, before: int, longest: int) -> list[Any]:
+def _values(column: Any, where: str, before: int, longest: int) -> list[Any]:
     """One column of a batch; `before`: rows of the file ahead of it."""
     if not pa.types.is_dictionary(column.type):
         listed: list[Any] = column.to_pylist()
@@ -187,23 +188,15 @@ def _values(column: Any, place: str, before: int, longest: int) -> list[Any]:
     named = column.indices.drop_null().unique()
     texts = column.dictionary.take(named)
     if _is_text(texts.type):
-        too_long = pc.index(pc.greater(pc.binary_length(texts), longest), True).as_py()
-        if too_long >= 0:
-            row = before + pc.index(column.indices, named[too_long]).as_py() + 1
-            raise FormatError(f"{place}: the text in row {row} is longer than {longest:,} bytes; shorten it")
+        position = pc.index(pc.greater(pc.binary_length(texts), longest), True).as_py()
+        if position >= 0:
+            row = before + pc.index(column.indices, named[position]).as_py() + 1
+            raise FormatError(f"{where}: the text in row {row} is longer than {longest:,} bytes; shorten it")
     by_number = dict(zip(named.to_pylist(), texts.to_pylist(), strict=True))
     return [None if number is None else by_number[number] for number in column.indices.to_pylist()]
 
 
-# ---- columns
-#
-# Rows of the columns file (formats.md, section 4) from Parquet or CSV, checked one by one, a few thousand in memory.
-#
-#     name | attribute | memory_statement | label | prompt | adv_reveal_prompt
-#     Ann Lee | rent | My rent is $1,450. | 0.0 | ...my memories... to Landlord for ... | ...
-#
-# Our own export has more columns, which are read where they are there: profile, recipient, task, sphere,
-# information_domain, event, label_source, label_rule, simulated.
+# ---- rows, checked one by one
 
 
 NEEDED = ("name", "attribute", "memory_statement", "label", "prompt")
@@ -216,7 +209,7 @@ SOURCES = ("consensus", "person", "none")
 LONGEST_CELL = 1 << 20  # bytes; prompts, the longest, have some tens of thousands
 PROMPT_END = 8000  # characters of a prompt that are kept: recipient and purpose stand at its end
 _BATCH = 4096
-_KEPT = 2000  # texts
+_KEPT = 2000  # texts that are known to be good: each stands in thousands of rows
 _DOMAINS = (*DOMAINS, GENERAL)
 _CSV_BLOCK = 16 << 20
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
@@ -262,43 +255,40 @@ def rows(path: Path, *, parquet: bool) -> Iterator[Row]:
         raise FormatError(f"{name}: there are no rows; a file of this format has one a profile, context and attribute")
 
 
-def file_hash(path: Path) -> str:
-    """SHA-256 of the file's bytes."""
-    digest = hashlib.sha256()
-    with opened(path) as stream:
-        while data := stream.read(1 << 20):
-            digest.update(data)
-    return digest.hexdigest()
+def _chosen(names: list[str], name: str) -> list[str]:
+    """The columns to read. Raises FormatError where a needed one is missing or one is there twice."""
+    if missing := [column for column in NEEDED if column not in names]:
+        raise FormatError(f"{name}: the column {missing[0]} is missing; needed are {', '.join(NEEDED)}")
+    if repeated := [column for column in COLUMNS if names.count(column) > 1]:
+        raise FormatError(f"{name}: the column {repeated[0]} appears twice; remove one")
+    return [column for column in names if column in COLUMNS and column != "adv_reveal_prompt"]
 
 
 def _parquet(path: Path, name: str) -> Iterator[dict[str, list[Any]]]:
-    def choose(schema: pa.Schema) -> list[str]:
-        _check_names(schema.names, name)
-        return _wanted(schema.names)
-
+    hint = "export or download it again"
     with opened(path) as stream:
-        yield from columns(stream, name, choose, rows=_BATCH, longest=LONGEST_CELL, hint="export or fetch it again")
+        yield from columns(
+            stream, name, lambda schema: _chosen(schema.names, name), rows=_BATCH, longest=LONGEST_CELL, hint=hint
+        )
 
 
 def _csv(path: Path, name: str) -> Iterator[dict[str, list[Any]]]:
     _check_whole(path, name)
     try:
         with opened(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
-            names = next(csv.reader(text), [])
-        _check_names(names, name)
-        wanted = _wanted(names)
+            chosen = _chosen(next(csv.reader(text), []), name)
         reader = pa_csv.open_csv(
             path,
             read_options=pa_csv.ReadOptions(block_size=_CSV_BLOCK),
             parse_options=pa_csv.ParseOptions(newlines_in_values=True),
             convert_options=pa_csv.ConvertOptions(
-                column_types=dict.fromkeys(wanted, pa.string()), include_columns=wanted, strings_can_be_null=False
+                column_types=dict.fromkeys(chosen, pa.string()), include_columns=chosen, strings_can_be_null=False
             ),
         )
         for batch in reader:
-            yield {field: batch.column(field).to_pylist() for field in batch.schema.names}
+            yield {column: batch.column(column).to_pylist() for column in batch.schema.names}
     except (pa.ArrowException, UnicodeDecodeError, KeyError, csv.Error) as error:
-        raise FormatError(f"{name}: not a whole CSV file ({_first_row(error)}); export or fetch it again") from None
+        raise FormatError(f"{name}: not a whole CSV file ({_first_line(error)}); export or download it again") from None
 
 
 def _check_whole(path: Path, name: str) -> None:
@@ -315,141 +305,122 @@ def _check_whole(path: Path, name: str) -> None:
                 raise FormatError(f"{name}: not UTF-8 after byte {position}; save the file as UTF-8") from None
             position += len(data)
     if marks % 2 or decoder.getstate()[0]:
-        raise FormatError(f"{name}: a quoted field has no end; the file was cut off, fetch it again")
-
-
-def _check_names(names: list[str], name: str) -> None:
-    missing = [field for field in NEEDED if field not in names]
-    if missing:
-        raise FormatError(f"{name}: the column {missing[0]} is missing; needed are {', '.join(NEEDED)}")
-    twice = [field for field in COLUMNS if names.count(field) > 1]
-    if twice:
-        raise FormatError(f"{name}: the column {twice[0]} stands twice; remove one")
-
-
-def _wanted(names: list[str]) -> list[str]:
-    return [field for field in names if field in COLUMNS and field != "adv_reveal_prompt"]
+        raise FormatError(f"{name}: a quoted field has no end; the file was cut off, download it again")
 
 
 class _Rows:
-    """Cells as rows. Texts stand in thousands of rows, so what was found of one is kept for a while."""
+    """Cells as rows. Texts are in thousands of rows, so those that were checked are remembered for a while."""
 
     def __init__(self) -> None:
         self._good: set[tuple[str, str]] = set()
         self._prompts: dict[str, tuple[bytes, str]] = {}
 
-    def row(self, found: dict[str, Any], place: str) -> Row:
-        key, prompt = self._text(found, "attribute", place), self._text(found, "prompt", place)
+    def row(self, cells: dict[str, Any], where: str) -> Row:
+        key, prompt = self._text(cells, "attribute", where), self._text(cells, "prompt", where)
         if "".join(key.splitlines()) != key:
-            raise FormatError(f"{place}: attribute holds a line break; it is a key")
+            raise FormatError(f"{where}: attribute has a line break; it is a key, remove it")
         if prompt not in self._prompts:
             if len(self._prompts) > _KEPT:
                 self._prompts.clear()
             self._prompts[prompt] = hashlib.sha256(prompt.encode()).digest(), prompt[-PROMPT_END:]
-        name, statement = self._text(found, "name", place), self._text(found, "memory_statement", place)
+        digest, end = self._prompts[prompt]
+        name, statement = self._text(cells, "name", where), self._text(cells, "memory_statement", where)
         if len(statement) > LONGEST_STATEMENT:
             raise FormatError(
-                f"{place}: '{shown(name)}', attribute '{shown(key)}': memory_statement "
+                f"{where}: '{shown(name)}', attribute '{shown(key)}': memory_statement "
                 f"{too_long(len(statement), LONGEST_STATEMENT)}"
             )
-        digest, end = self._prompts[prompt]
-        source = self._optional(found, "label_source", place)
+        source = self._optional(cells, "label_source", where)
         if source and source not in SOURCES:
-            raise FormatError(f"{place}: label_source '{shown(source)}' is none of {', '.join(SOURCES)}")
-        label = _label(found["label"], place)
+            raise FormatError(f"{where}: label_source '{shown(source)}' is none of {', '.join(SOURCES)}")
+        label = _label(cells["label"], where)
         if source == "none" and label is not None:
-            raise FormatError(f"{place}: there is a label, and label_source says that there is none")
-        event = self._optional(found, "event", place)
+            raise FormatError(f"{where}: there is a label, but label_source is 'none'; remove one of them")
+        domain = _canonical_domain(self._optional(cells, "information_domain", where) or GENERAL)
+        if domain not in _DOMAINS:
+            raise FormatError(f"{where}: information_domain '{shown(domain)}' is none of {', '.join(_DOMAINS)}")
+        event = self._optional(cells, "event", where)
         return Row(
-            profile=_whole(found["profile"], place) if "profile" in found else None,
+            profile=_whole(cells["profile"], where) if "profile" in cells else None,
             name=name,
             attribute=key,
             statement=statement,
-            domain=_domain(self._optional(found, "information_domain", place) or GENERAL, place),
+            domain=domain,
             event=canonical_event(event) or GENERAL,
             event_spelling=event,
             label=label,
             prompt=digest,
             prompt_end=end,
-            recipient=self._optional(found, "recipient", place),
-            task=self._optional(found, "task", place),
-            sphere=self._optional(found, "sphere", place) or None,
+            recipient=self._optional(cells, "recipient", where),
+            task=self._optional(cells, "task", where),
+            sphere=self._optional(cells, "sphere", where) or None,
             source=source,
-            rule=self._optional(found, "label_rule", place),
-            simulated=_truth(found.get("simulated"), place),
+            rule=self._optional(cells, "label_rule", where),
+            simulated=_truth(cells.get("simulated"), where),
         )
 
-    def _optional(self, found: dict[str, Any], field: str, place: str) -> str:
-        return "" if found.get(field) in (None, "") else self._text(found, field, place)
+    def _optional(self, cells: dict[str, Any], column: str, where: str) -> str:
+        return "" if cells.get(column) in (None, "") else self._text(cells, column, where)
 
-    def _text(self, found: dict[str, Any], field: str, place: str) -> str:
-        value = found[field]
-        if isinstance(value, str) and (field, value) in self._good:
+    def _text(self, cells: dict[str, Any], column: str, where: str) -> str:
+        value = cells[column]
+        if isinstance(value, str) and (column, value) in self._good:
             return value
         if value is None or value == "":
-            raise FormatError(f"{place}: {field} is missing")
+            raise FormatError(f"{where}: {column} is missing")
         if not isinstance(value, str):
-            raise FormatError(f"{place}: {field} must be text, not {kind(value)}")
+            raise FormatError(f"{where}: {column} must be text, not {kind(value)}")
         if not value.strip():
-            raise FormatError(f"{place}: {field} is blank; write a text")
-        if len(value) > LONGEST_NAME and field not in ("prompt", "memory_statement"):
-            raise FormatError(f"{place}: {field} {too_long(len(value), LONGEST_NAME)}")
+            raise FormatError(f"{where}: {column} is blank; write a text")
+        if len(value) > LONGEST_NAME and column not in ("prompt", "memory_statement"):
+            raise FormatError(f"{where}: {column} {too_long(len(value), LONGEST_NAME)}")
         if forbidden(value):
-            raise FormatError(f"{place}: {field} holds control characters; remove them")
+            raise FormatError(f"{where}: {column} has control characters; remove them")
         if len(self._good) > _KEPT:
             self._good.clear()
-        self._good.add((field, value))
+        self._good.add((column, value))
         return value
-
-
-def _domain(text: str, place: str) -> str:
-    domain = _canonical_domain(text)
-    if domain not in _DOMAINS:
-        raise FormatError(f"{place}: information_domain '{shown(domain)}' is none of {', '.join(_DOMAINS)}")
-    return domain
 
 
 _canonical_domain = lru_cache(maxsize=256)(canonical_domain)
 
 
-def _label(value: object, place: str) -> float | None:
+def _label(value: object, where: str) -> float | None:
     if isinstance(value, str):
         try:
             value = float(value) if value.strip() else None
         except ValueError:
-            raise FormatError(f"{place}: label must be 1.0, 0.0 or nothing, not '{shown(value)}'") from None
+            raise FormatError(f"{where}: label must be 1.0, 0.0 or empty, not '{shown(value)}'") from None
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None  # pandas writes a missing number as nan
     if isinstance(value, bool) or not isinstance(value, int | float) or value not in (0, 1):
-        raise FormatError(f"{place}: label must be 1.0, 0.0 or nothing, not '{shown(value)}'")
+        raise FormatError(f"{where}: label must be 1.0, 0.0 or empty, not '{shown(value)}'")
     return float(value)
 
 
-def _whole(value: object, place: str) -> int:
+def _whole(value: object, where: str) -> int:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**9:
-        raise FormatError(f"{place}: profile must be a number from 0, not '{shown(value)}'")
+        raise FormatError(f"{where}: profile must be a number from 0, not '{shown(value)}'")
     return value
 
 
-def _truth(value: object, place: str) -> bool:
+def _truth(value: object, where: str) -> bool:
     if isinstance(value, str) and value:
         value = _TRUTH.get(value.lower(), value)
     if value in (None, ""):
         return False
     if not isinstance(value, bool):
-        raise FormatError(f"{place}: simulated must be true or false, not '{shown(value)}'")
+        raise FormatError(f"{where}: simulated must be true or false, not '{shown(value)}'")
     return value
 
 
-def _first_row(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return shown((str(error).strip().splitlines() or ["no reason given"])[0], 120)
 
 
-# ---- columns writer
-#
-# Writing the published columns (see formats.columns), Parquet or CSV, one profile after the other.
+# ---- writing
 
 
 NECESSARY, INAPPROPRIATE, UNLABELLED = 1, 2, -1
@@ -481,16 +452,17 @@ def write_columns(path: Path, people: Iterable[Settled], rule: str, *, simulated
         else:
             writer = stack.enter_context(pa_csv.CSVWriter(path, _PLAIN))
         for number, person in enumerate(people):
-            tables = [_rows(number, person, c, rule, simulated) for c in range(len(person.profile.contexts))]
+            tables = [_table(number, person, c, rule, simulated) for c in range(len(person.profile.contexts))]
             if parquet and tables:
                 writer.write_table(pa.concat_tables(tables).unify_dictionaries())
             elif not parquet:
-                for rows in tables:
-                    writer.write_table(rows.cast(_PLAIN))
+                for table in tables:
+                    writer.write_table(table.cast(_PLAIN))
 
 
-def _rows(number: int, person: Settled, context: int, rule: str, simulated: bool) -> pa.Table:
-    attributes, place = person.profile.attributes, person.profile.contexts[context]
+def _table(number: int, person: Settled, context: int, rule: str, simulated: bool) -> pa.Table:
+    """The rows of one profile in one context."""
+    attributes, towards = person.profile.attributes, person.profile.contexts[context]
     codes, decided = person.labels[:, context], person.decided[:, context]
     count = len(attributes)
     sources = np.where(codes == UNLABELLED, "none", np.where(decided, "person", "consensus")).tolist()
@@ -503,9 +475,9 @@ def _rows(number: int, person: Settled, context: int, rule: str, simulated: bool
         "prompt": _same(person.prompts[context], count),
         "adv_reveal_prompt": _same(person.adversary, count),
         "profile": pa.array([number] * count, pa.int32()),
-        "recipient": _same(place.recipient, count),
-        "task": _same(place.task, count),
-        "sphere": _same(place.sphere, count),
+        "recipient": _same(towards.recipient, count),
+        "task": _same(towards.task, count),
+        "sphere": _same(towards.sphere, count),
         "information_domain": _texts([a.domain for a in attributes]),
         "event": _texts([a.spelled_event for a in attributes]),
         "label_source": _texts(sources),
@@ -526,9 +498,7 @@ def _texts(texts: Sequence[str | None]) -> pa.DictionaryArray:
     return pa.array(texts, pa.string()).dictionary_encode().cast(_TEXT)
 
 
-# ---- prompt ends
-#
-# Recipient and purpose out of the end of a prompt, whose wording is the file's and not known beforehand.
+# ---- recipient and purpose out of the end of a prompt, whose wording is the file's and not known beforehand
 #
 #     "... - My rent is $1,450.\n\nWrite a message to: Landlord\nPurpose: Renew a lease\n\nThe message alone."
 #
@@ -536,7 +506,7 @@ def _texts(texts: Sequence[str | None]) -> pa.DictionaryArray:
 # is the same); a sentence of the kind "a message to X for the purpose of Y".
 
 
-Found = tuple[str, str] | None  # recipient, task
+Pair = tuple[str, str] | None  # recipient, task
 LONGEST = 300
 _MOST_WORDS = 200  # of recipient and purpose together, white space counted
 _FEWEST = 3  # prompts that tell what differs from what does not
@@ -559,37 +529,36 @@ def ends(prompts: Sequence[str], statements: Sequence[str]) -> list[str]:
     return cut
 
 
-def recipients_and_tasks(tails: Sequence[str]) -> list[Found]:
+def recipients_and_tasks(tails: Sequence[str]) -> list[Pair]:
     """One answer for each prompt of a profile; None where recipient or purpose cannot be told."""
-    named = [_named(tail) for tail in tails]
-    if _usable(named):
-        return named
-    differing = _differing(tails) if len(set(tails)) >= _FEWEST else []
-    if differing and _usable(differing):
-        return differing
-    said = [_said(tail) for tail in tails]
-    return said if _usable(said) else [None] * len(tails)
+    for read in (_by_lines, _by_difference, _by_sentence):
+        pairs = read(tails)
+        # Every prompt tells both, and no two prompts the same: else the wording was misread.
+        if pairs and all(pairs) and len(set(pairs)) == len(pairs):
+            return pairs
+    return [None] * len(tails)
 
 
-def _usable(found: Sequence[Found]) -> bool:
-    """Every prompt tells both, and no two prompts the same: else the wording was misread."""
-    return all(found) and len(set(found)) == len(found)
+def _by_lines(tails: Sequence[str]) -> list[Pair]:
+    pairs: list[Pair] = []
+    for tail in tails:
+        recipient, task = _RECIPIENT.search(tail), _TASK.search(tail)
+        if recipient and task and recipient.start() != task.start():
+            pairs.append(_pair(recipient[1], task[1]))
+        else:
+            pairs.append(None)
+    return pairs
 
 
-def _named(tail: str) -> Found:
-    recipient, task = _RECIPIENT.search(tail), _TASK.search(tail)
-    if recipient is None or task is None or recipient.start() == task.start():
-        return None
-    return _pair(recipient[1], task[1])
+def _by_sentence(tails: Sequence[str]) -> list[Pair]:
+    matches = [_SENTENCE.search(tail) for tail in tails]
+    return [_pair(match["recipient"], match["task"]) if match else None for match in matches]
 
 
-def _said(tail: str) -> Found:
-    match = _SENTENCE.search(tail)
-    return _pair(match["recipient"], match["task"]) if match else None
-
-
-def _differing(tails: Sequence[str]) -> list[Found]:
+def _by_difference(tails: Sequence[str]) -> list[Pair]:
     """Beginning and end that all share are cut off; what all the middles share divides recipient from purpose."""
+    if len(set(tails)) < _FEWEST:
+        return []
     words = [re.findall(r"\s+|[^\s]+", tail) for tail in tails]
     before = _agreeing(words)
     after = _agreeing([line[before:][::-1] for line in words])
@@ -597,11 +566,11 @@ def _differing(tails: Sequence[str]) -> list[Found]:
     glue = _shared(middles)
     if not glue:
         return []
-    found: list[Found] = []
+    pairs: list[Pair] = []
     for middle in middles:
         at = next(i for i in range(len(middle)) if middle[i : i + len(glue)] == glue)
-        found.append(_pair("".join(middle[:at]), "".join(middle[at + len(glue) :])))
-    return found
+        pairs.append(_pair("".join(middle[:at]), "".join(middle[at + len(glue) :])))
+    return pairs
 
 
 def _agreeing(lines: Sequence[Sequence[str]]) -> int:
@@ -610,32 +579,32 @@ def _agreeing(lines: Sequence[Sequence[str]]) -> int:
 
 
 def _shared(middles: Sequence[Sequence[str]]) -> list[str]:
-    """The longest run of words that stands in every middle, neither at its beginning nor at its end."""
+    """The longest run of words in every middle, neither at its beginning nor at its end."""
     shortest = min(middles, key=len)
     best: list[str] = []
     if len(shortest) > _MOST_WORDS:
         return best
+
+    def inside(middle: Sequence[str], run: Sequence[str]) -> bool:
+        return any(list(middle[i : i + len(run)]) == run for i in range(1, len(middle) - len(run)))
+
     for start in range(1, len(shortest)):
         for end in range(len(shortest) - 1, start + len(best), -1):
             run = list(shortest[start:end])
-            if "".join(run).strip() and all(_inside(middle, run) for middle in middles):
+            if "".join(run).strip() and all(inside(middle, run) for middle in middles):
                 best = run
                 break
     return best
 
 
-def _inside(middle: Sequence[str], run: Sequence[str]) -> bool:
-    return any(list(middle[i : i + len(run)]) == run for i in range(1, len(middle) - len(run)))
-
-
-def _pair(recipient: str, task: str) -> Found:
+def _pair(recipient: str, task: str) -> Pair:
     texts = (" ".join(recipient.split()).strip(_QUOTES).rstrip(".,;:"), " ".join(task.split()).strip(_QUOTES))
     if not all(texts) or any(len(text) > LONGEST for text in texts):
         return None
     return texts[0], texts[1].rstrip(".") or texts[1]
 
 
-# ---- huggingface
+# ---- rows into profiles, contexts and labels
 
 
 _CODES = {1.0: 0, 0.0: 1, None: 2}  # of necessary, inappropriate, abstain
@@ -645,13 +614,14 @@ SETTLED = "the file gives settled labels; neither votes nor shares are in it"
 
 @dataclass
 class _Person:
-    """One profile while its rows are met; attributes and contexts in the order of their first row."""
+    """One profile while its rows are met; attributes (by key) and contexts (by digest of their prompt) in the order of
+    their first row, each with its position."""
 
     name: str
     attributes: dict[str, Attribute] = field(default_factory=dict)
     contexts: dict[bytes, tuple[str, str, str, str | None]] = field(default_factory=dict)
-    order: dict[str, int] = field(default_factory=dict)
-    places: dict[bytes, int] = field(default_factory=dict)
+    attribute_positions: dict[str, int] = field(default_factory=dict)
+    context_positions: dict[bytes, int] = field(default_factory=dict)
 
 
 def read_columns(path: Path, *, parquet: bool) -> LabelledFile:
@@ -659,126 +629,114 @@ def read_columns(path: Path, *, parquet: bool) -> LabelledFile:
     reader = _Reader(shown(path.name or path))
     for number, row in enumerate(rows(path, parquet=parquet), 1):
         reader.add(number, row)
-    return reader.file(file_hash(path))
+    profiles = tuple(reader.profile(person) for person in reader.people.values())
+    digest = file_hash(path)
+    return LabelledFile(profiles, reader.labels(digest), digest, tuple(reader.notes()))
 
 
 class _Reader:
+    """The rows of the file called `name`, put together."""
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.people: dict[object, _Person] = {}
-        self.order: dict[object, int] = {}
-        self.found = array("i")  # profile, attribute, context, code of each row
+        self.positions: dict[object, int] = {}
+        self.codes = array("i")  # profile, attribute, context, label code of each row
         self.counts: Counter[str] = Counter()
         self.rules: dict[str, None] = {}
 
     def add(self, number: int, row: Row) -> None:
         key = row.name if row.profile is None else row.profile
         person = self.people.setdefault(key, _Person(row.name))
-        position = self.order.setdefault(key, len(self.order))
-        place = f"{self.name}: row {number}"
+        position = self.positions.setdefault(key, len(self.positions))
+        where = f"{self.name}: row {number}"
         if len(self.people) > MOST_PROFILES:
-            raise FormatError(f"{place}: more than {MOST_PROFILES:,} profiles; split the file")
+            raise FormatError(f"{where}: more than {MOST_PROFILES:,} profiles; split the file")
         if person.name != row.name:
             raise FormatError(
-                f"{place}: profile {row.profile} is called '{shown(row.name)}' here and '{shown(person.name)}' before"
+                f"{where}: profile {row.profile} is called '{shown(row.name)}' here and '{shown(person.name)}' before"
             )
-        context = self._context(place, person, row)
-        attribute = self._attribute(place, person, row)
-        code = _NONE if row.source == "none" else _CODES[row.label]
-        self.found.extend((position, attribute, context, code))
+        context = (row.prompt_end, row.recipient, row.task, row.sphere)
+        if person.contexts.setdefault(row.prompt, context) != context:
+            raise FormatError(
+                f"{where}: recipient, task or sphere differs from earlier rows with the same prompt; use one"
+            )
+        attribute = Attribute(row.attribute, None, row.domain, row.event, row.statement, row.event_spelling)
+        if person.attributes.setdefault(row.attribute, attribute) != attribute:
+            hint = "" if row.profile is not None else "; two profiles of one name need a column 'profile' with numbers"
+            raise FormatError(f"{where}: attribute '{shown(row.attribute)}' differs from an earlier row{hint}")
+        own = person.attribute_positions.setdefault(row.attribute, len(person.attribute_positions))
+        towards = person.context_positions.setdefault(row.prompt, len(person.context_positions))
+        self.codes.extend((position, own, towards, _NONE if row.source == "none" else _CODES[row.label]))
         self.counts[row.source] += 1
         self.counts["simulated"] += row.simulated
         if row.rule:
             self.rules[row.rule] = None
 
-    def _attribute(self, place: str, person: _Person, row: Row) -> int:
-        found = Attribute(row.attribute, None, row.domain, row.event, row.statement, row.event_spelling)
-        there = person.attributes.setdefault(row.attribute, found)
-        if there != found:
-            hint = "" if row.profile is not None else "; two profiles of one name need a column 'profile' with numbers"
-            raise FormatError(
-                f"{place}: attribute '{shown(row.attribute)}' says something else than in a row before{hint}"
-            )
-        return person.order.setdefault(row.attribute, len(person.order))
-
-    def _context(self, place: str, person: _Person, row: Row) -> int:
-        found = (row.prompt_end, row.recipient, row.task, row.sphere)
-        if person.contexts.setdefault(row.prompt, found) != found:
-            raise FormatError(f"{place}: recipient, task or sphere is not that of the rows before with the same prompt")
-        return person.places.setdefault(row.prompt, len(person.places))
-
-    def file(self, digest: str) -> LabelledFile:
-        profiles = tuple(self._profile(person) for person in self.people.values())
-        return LabelledFile(profiles, self._labels(digest), digest, tuple(self._notes()))
-
-    def _profile(self, person: _Person) -> Profile:
+    def profile(self, person: _Person) -> Profile:
         attributes = tuple(person.attributes.values())
-        told = biography({a.key: a.statement for a in attributes if a.domain == GENERAL})
-        self.counts.update(told.guessed)
-        return Profile(person.name, told.sex, told.address, told.age, attributes, self._contexts(person))
+        bio = biography({a.key: a.statement for a in attributes if a.domain == GENERAL})
+        self.counts.update(bio.guessed)
+        return Profile(person.name, bio.sex, bio.address, bio.age, attributes, self._contexts(person))
 
     def _contexts(self, person: _Person) -> tuple[Context, ...]:
-        told = list(person.contexts.values())
-        if all(recipient and task for _, recipient, task, _ in told):
-            pairs: list[tuple[str, str] | None] = [(recipient, task) for _, recipient, task, _ in told]
+        recorded = list(person.contexts.values())
+        if all(recipient and task for _, recipient, task, _ in recorded):
+            pairs: list[Pair] = [(recipient, task) for _, recipient, task, _ in recorded]
         else:
-            pairs = recipients_and_tasks(
-                ends([end for end, *_ in told], [a.statement for a in person.attributes.values()])
-            )
+            statements = [a.statement for a in person.attributes.values()]
+            pairs = recipients_and_tasks(ends([end for end, *_ in recorded], statements))
         contexts = []
-        for number, (pair, (*_, sphere)) in enumerate(zip(pairs, told, strict=True), 1):
+        for number, (pair, (*_, sphere)) in enumerate(zip(pairs, recorded, strict=True), 1):
             if pair is None:
                 self.counts["unread"] += 1
                 pair = ("unknown recipient", f"unknown task (prompt {number} of {person.name})")
             contexts.append(Context(pair[1], pair[0], sphere))
         if len({(" ".join(c.task.split()), " ".join(c.recipient.split())) for c in contexts}) < len(contexts):
             raise FormatError(
-                f"{self.name}: '{shown(person.name)}': two prompts have the same recipient and task; a pair of them is "
-                "one context"
+                f"{self.name}: '{shown(person.name)}': two prompts have the same recipient and task; each pair of "
+                "recipient and task must be one prompt"
             )
         return tuple(contexts)
 
-    def _labels(self, digest: str) -> tuple[SharedLabels, ...]:
-        found = np.frombuffer(self.found, dtype=np.int32).reshape(-1, 4)
-        self._check_pairs(found)
-        found = found[found[:, 3] != _NONE]
-        if not len(found):
-            return ()
-        self.counts["labels"] = len(found)
-        told: dict[str, object] = {"file": self.name, "sha256": digest, "model": "not named", "votes": SETTLED}
-        if self.rules:
-            told["rule"] = "; ".join(self.rules)[:1000]
-        return (
-            SharedLabels(
-                model="not named",
-                pack="imported",
-                personas=(STAND_IN,),
-                profile=found[:, 0],
-                attribute=found[:, 1],
-                context=found[:, 2],
-                persona=np.zeros(len(found), dtype=np.int32),
-                shares=np.eye(3)[found[:, 3]],
-                simulated=self.counts["simulated"] > 0,
-                told=told,
-            ),
-        )
-
-    def _check_pairs(self, found: npt.NDArray[np.int32]) -> None:
-        order = np.lexsort(found[:, 2::-1].T)
-        same = (np.diff(found[order, :3], axis=0) == 0).all(axis=1)
+    def labels(self, digest: str) -> tuple[SharedLabels, ...]:
+        rows = np.frombuffer(self.codes, dtype=np.int32).reshape(-1, 4)
+        order = np.lexsort(rows[:, 2::-1].T)
+        same = (np.diff(rows[order, :3], axis=0) == 0).all(axis=1)
         if same.any():
             at = int(np.flatnonzero(same)[0])
             first, second = sorted((int(order[at]) + 1, int(order[at + 1]) + 1))
             raise FormatError(
                 f"{self.name}: row {second}: the same profile, attribute and prompt as in row {first}; remove one"
             )
+        rows = rows[rows[:, 3] != _NONE]
+        if not len(rows):
+            return ()
+        self.counts["labels"] = len(rows)
+        origin: dict[str, object] = {"file": self.name, "sha256": digest, "model": "not named", "votes": SETTLED}
+        if self.rules:
+            origin["rule"] = "; ".join(self.rules)[:1000]
+        return (
+            SharedLabels(
+                model="not named",
+                pack="imported",
+                personas=(STAND_IN,),
+                profile=rows[:, 0],
+                attribute=rows[:, 1],
+                context=rows[:, 2],
+                persona=np.zeros(len(rows), dtype=np.int32),
+                shares=np.eye(3)[rows[:, 3]],
+                simulated=self.counts["simulated"] > 0,
+                told=origin,
+            ),
+        )
 
-    def _notes(self) -> list[str]:
-        people, counts = len(self.people), self.counts
+    def notes(self) -> list[str]:
+        counts = self.counts
         notes = [
             "this format has no values: they are null, so judges see the statements only",
             f"biographies are read from the statements, where these tell them: sex of {counts['sex']}, address of "
-            f"{counts['address']}, age of {counts['age']} of {people} profiles; else 'unknown', and age 0",
+            f"{counts['address']}, age of {counts['age']} of {len(self.people)} profiles; else 'unknown', and age 0",
         ]
         if all(a.domain == GENERAL for p in self.people.values() for a in p.attributes.values()):
             notes.append("domains and events are not in the file: all attributes are in 'general'")
@@ -790,9 +748,7 @@ class _Reader:
         if counts["labels"]:
             notes.append(f"labels are imported under one stand-in persona with prior 1: {SETTLED}")
         if counts["person"]:
-            notes.append(
-                f"{counts['person']:,} labels were decided by a person; they are imported as labels, without who"
-            )
+            notes.append(f"{counts['person']:,} labels were decided by a person, whom the file does not name")
         if counts["none"]:
             notes.append(f"{counts['none']:,} pairs have no label in the file and get none")
         if counts["simulated"]:

@@ -1,4 +1,4 @@
-"""Importing a file into the record: recognised by what is in it, all of it or nothing, and the same file only once.
+"""Importing a file into the record: recognised by its content, all of it or nothing, and the same file only once.
 
 profiles        the authors' profiles (JSON)                              formats.official
 labelled        the same with shares of votes inside each context         formats.labelled
@@ -18,12 +18,11 @@ from typing import Literal, get_args
 
 import sqlalchemy as sa
 
-from cimemories.files import uploaded
 from cimemories.formats import bundle
 from cimemories.formats.bundle import MANIFEST, opened_bundle
-from cimemories.formats.huggingface import file_hash, is_header, read_columns
+from cimemories.formats.huggingface import is_header, read_columns
 from cimemories.formats.labelled import LabelledFile, read_labelled
-from cimemories.formats.official import FormatError, opened, read_profiles, shown
+from cimemories.formats.official import FormatError, file_hash, opened, read_profiles, shown
 from cimemories.store import archive, datasets, labellings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store
@@ -42,7 +41,7 @@ _HEAD = 1 << 16
 # An object that stands on one line and begins with a field of a profile, as no list of profiles does.
 _PROFILE_A_LINE = re.compile(r'\{ *"(bio|information_attributes|contexts|run|labelling)" *:')
 _READS = (
-    "JSON profiles from '[', results a profile a line, Parquet, CSV with a header, or a zip file or folder of our own"
+    "JSON profiles (from '['), results (one profile a line), Parquet, CSV with a header, and bundles (zip or folder)"
 )
 _OTHER = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"7z\xbc\xaf": "7z"}
 
@@ -60,7 +59,7 @@ class Imported:
 
     @property
     def recognised(self) -> str:
-        """What the file is, in words."""
+        """What the file is, for people."""
         return WORDS[self.kind]
 
 
@@ -86,14 +85,14 @@ def recognise(path: Path) -> Literal["json", "parquet", "csv", "bundle", "result
         return "results"
     if len(first) == 2 and all(line.lstrip().startswith("{") for line in first) and first[0].rstrip().endswith("}"):
         raise FormatError(
-            f"{name}: this has one JSON object a line; of such files the authors' results are read, and whole bundles "
-            "(zip or folder)"
+            f"{name}: this has one JSON object a line, but is neither the authors' results nor a whole bundle (zip or "
+            "folder); import one of these"
         )
     if text.lstrip(" \t\r\n").startswith(("[", "{")) or not text.strip(" \t\r\n"):
         return "json"  # its own reader says best what is wrong with an empty file or a single object
     if is_header(next(iter(text.splitlines()), "")):
         return "csv"
-    raise FormatError(f"{name}: no format that is known here: it begins with '{shown(text, 20)}'. Read are {_READS}")
+    raise FormatError(f"{name}: unknown format, the file begins with '{shown(text, 20)}'; supported are {_READS}")
 
 
 def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | None = None) -> Imported:
@@ -101,7 +100,7 @@ def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | 
 
     Raises FormatError for the file and StoreError for the name; then nothing is kept.
     """
-    found = recognise(path)
+    content = recognise(path)
     possible: dict[str, tuple[Kind, ...]] = {
         "json": ("profiles", "labelled"),
         "parquet": ("huggingface",),
@@ -109,42 +108,29 @@ def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | 
         "bundle": ("bundle",),
         "results": ("results",),
     }
-    if kind is not None and kind not in possible[found]:
-        wanted = " or ".join(possible[found])
-        raise FormatError(f"{shown(path.name)}: this is no file of the format {kind}; its content is {wanted}")
-    if found == "bundle":
+    if kind is not None and kind not in possible[content]:
+        expected = " or ".join(possible[content])
+        raise FormatError(f"{shown(path.name)}: this is not a file of the format {kind}; its content is {expected}")
+    if content == "bundle":
         return _import_bundle(store, path, name)
-    if found == "results":
+    if content == "results":
         raise FormatError(f"{shown(path.name)}: these are results of runs, which the import of runs reads")
-    known = _known(store, path)
+    digest = file_hash(path)
+    with store.read() as connection:  # before any work is done on these very bytes
+        known = datasets.with_source(connection, digest)
     if known is not None:
-        return Imported(known, False, (), next((k for k in KINDS if ORIGINS[k] == known.origin), possible[found][0]))
-    if found == "json" and kind == "profiles":
+        return Imported(known, False, (), next((k for k in KINDS if ORIGINS[k] == known.origin), possible[content][0]))
+    if content == "json" and kind == "profiles":
         only = read_profiles(path)
         file = LabelledFile(only.profiles, (), only.sha256, only.notes)
-    elif found == "json":
+    elif content == "json":
         file = read_labelled(path)
     else:
-        file = read_columns(path, parquet=found == "parquet")
+        file = read_columns(path, parquet=content == "parquet")
     if kind == "labelled" and not file.labels:
         raise FormatError(f"{shown(path.name)}: there are no labels in its contexts; import it as profiles")
     is_json: Kind = "labelled" if file.labels else "profiles"
-    return _import(store, file, name or path.stem, path.name, is_json if found == "json" else "huggingface")
-
-
-def _known(store: Store, path: Path) -> DatasetRow | None:
-    """The dataset that these very bytes are, before any work is done on them."""
-    digest = file_hash(path)
-    with store.read() as connection:
-        return datasets.with_source(connection, digest)
-
-
-def import_bytes(
-    store: Store, data: bytes | memoryview, file_name: str, name: str | None = None, kind: Kind | None = None
-) -> Imported:
-    """The same for a file that was uploaded."""
-    with uploaded(data, file_name) as path:
-        return import_file(store, path, name, kind)
+    return _import(store, file, name or path.stem, path.name, is_json if content == "json" else "huggingface")
 
 
 def _import(store: Store, file: LabelledFile, name: str, source_name: str, kind: Kind) -> Imported:
@@ -162,26 +148,26 @@ def _import(store: Store, file: LabelledFile, name: str, source_name: str, kind:
 
 
 def with_one_sphere(file: LabelledFile, name: str) -> LabelledFile:
-    """A context is one for all profiles, and so is its sphere: told by one profile, it holds for the others."""
+    """A context is one for all profiles, and so is its sphere: given by one profile, it holds for the others."""
     spheres: dict[tuple[str, str], str] = {}
     for number, profile in enumerate(file.profiles, 1):
-        for place, item in enumerate(profile.contexts, 1):
+        for position, item in enumerate(profile.contexts, 1):
             sphere = spheres.setdefault((item.task, item.recipient), item.sphere) if item.sphere else item.sphere
             if sphere != item.sphere:
                 raise FormatError(
-                    f"{name}: profile {number}, context {place}: sphere is '{shown(item.sphere)}', and "
+                    f"{name}: profile {number}, context {position}: sphere is '{shown(item.sphere)}', and "
                     f"'{shown(sphere)}' for the same context of another profile; use one"
                 )
     filled = 0
     profiles = []
     for profile in file.profiles:
-        told = [spheres.get((c.task, c.recipient)) for c in profile.contexts]
-        filled += sum(c.sphere != sphere for c, sphere in zip(profile.contexts, told, strict=True))
-        contexts = tuple(replace(c, sphere=sphere) for c, sphere in zip(profile.contexts, told, strict=True))
+        known = [spheres.get((c.task, c.recipient)) for c in profile.contexts]
+        filled += sum(c.sphere != sphere for c, sphere in zip(profile.contexts, known, strict=True))
+        contexts = tuple(replace(c, sphere=sphere) for c, sphere in zip(profile.contexts, known, strict=True))
         profiles.append(replace(profile, contexts=contexts))
     if not filled:
         return file
-    note = f"the sphere of a context is taken from the profile that tells it, in {filled} places"
+    note = f"spheres that only some profiles give were filled in for the others, in {filled} contexts"
     return replace(file, profiles=tuple(profiles), notes=(*file.notes, note))
 
 
@@ -192,22 +178,22 @@ def add_labels(connection: sa.Connection, dataset_id: int, file: LabelledFile) -
 
 
 def _import_bundle(store: Store, path: Path, name: str | None) -> Imported:
-    with opened_bundle(path) as found:
-        checked = bundle.check(found)
+    with opened_bundle(path) as opened:
+        checked = bundle.check(opened)
         with store.write() as connection:
             known = archive.with_content(connection, checked.content, checked.tables["edits"].rows)
             if known is not None:
                 return Imported(known, False, (), "bundle")
-            wanted = name or checked.name
+            dataset_name = name or checked.name
             _, lost = archive.restore(
                 connection,
-                wanted,
-                lambda table: found.rows(table, checked.encoding, checked.tables[table]),
+                dataset_name,
+                lambda table: opened.rows(table, checked.encoding, checked.tables[table]),
                 origin=ORIGINS["bundle"],
                 source_name=path.name,
                 source_hash=checked.content,
             )
             notes = checked.notes()
             if lost:
-                notes.append(f"{lost:,} calls behind votes are neither in the bundle nor here: their votes stand alone")
-            return Imported(datasets.named(connection, wanted), True, tuple(notes), "bundle")
+                notes.append(f"{lost:,} calls behind votes are neither in the bundle nor here; their votes are kept")
+            return Imported(datasets.named(connection, dataset_name), True, tuple(notes), "bundle")

@@ -6,8 +6,8 @@
 
 The authors' script itself writes two underscores before `the_unconcerned__`; both forms are read, three are written.
 `private` is our inappropriate, `unlabeled` our abstain. Labels are keyed by memory statement, so attributes of one
-profile that say the same share them. The votes themselves are not in such a file. One field of a profile is our own,
-written by our export: "labelling" tells the personas, the rule and whether a simulator voted.
+profile with the same statement share them. The votes themselves are not in such a file. One field of a profile is our
+own, written by our export: "labelling" gives the personas, the rule and whether a simulator voted.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def read_labelled(path: Path) -> LabelledFile:
 
 
 @dataclass
-class _Found:
-    """Shares as they are met: positions and numbers one after the other."""
+class _Shares:
+    """Shares in the order of the file: positions and numbers one after the other."""
 
     positions: array[int] = field(default_factory=lambda: array("i"))
     shares: array[float] = field(default_factory=lambda: array("d"))
@@ -99,12 +99,14 @@ class _Found:
         self.shares.extend(triple)
 
     def labels(
-        self, model: str, pack: str, personas: Sequence[Persona], simulated: bool, told: Mapping[str, object]
+        self, model: str, pack: str, personas: Sequence[Persona], simulated: bool, origin: Mapping[str, object]
     ) -> SharedLabels:
         positions = np.frombuffer(self.positions, dtype=np.int32).reshape(-1, 4)
         shares = np.frombuffer(self.shares, dtype=np.float64).reshape(-1, 3)
         profile, attribute, context, persona = positions.T
-        return SharedLabels(model, pack, tuple(personas), profile, attribute, context, persona, shares, simulated, told)
+        return SharedLabels(
+            model, pack, tuple(personas), profile, attribute, context, persona, shares, simulated, origin
+        )
 
 
 class LabelReader:
@@ -115,10 +117,10 @@ class LabelReader:
         pack = seeds.load_personas()
         self.pack, self.personas, self.simulated = pack.name, pack.personas, False
         self.own: _Labelling | None = None
-        self.found: dict[str, _Found] = defaultdict(_Found)
-        self.combined = _Found()
+        self.by_model: dict[str, _Shares] = defaultdict(_Shares)
+        self.combined = _Shares()
         self.counts: Counter[str] = Counter()
-        self.twice: list[str] = []
+        self.repeated: list[str] = []
 
     def read(self, number: int, record: Mapping[str, Any], profile: Profile) -> None:
         self._own_field(number, record)
@@ -130,7 +132,7 @@ class LabelReader:
             labelled |= self._context((number, context), item, positions)
         for statement in (s for s in positions if len(positions[s]) > 1 and s in labelled):
             keys = " and ".join(f"'{shown(profile.attributes[p].key, 40)}'" for p in positions[statement])
-            self.twice.append(f"{shown(profile.name, 40)}: {keys}")
+            self.repeated.append(f"{shown(profile.name, 40)}: {keys}")
 
     def _own_field(self, number: int, record: Mapping[str, Any]) -> None:
         raw = record.get("labelling")
@@ -140,10 +142,10 @@ class LabelReader:
             try:
                 own = _Labelling.model_validate(raw)
             except ValidationError as problem:
-                place = ".".join(str(part) for part in problem.errors()[0]["loc"])
-                raise self._problem((number,), f"labelling: {shown(place)} is missing or of another type") from None
+                path = ".".join(str(part) for part in problem.errors()[0]["loc"])
+                raise self._problem((number,), f"labelling: {shown(path)} is missing or of another type") from None
         if number and own != self.own:
-            raise self._problem((number,), "labelling is not the same as in profile 1; a file has one labelling")
+            raise self._problem((number,), "labelling differs from that of profile 1; a file has one labelling")
         self.own = own
         if own is not None:
             self.pack, self.simulated = own.pack, own.simulated
@@ -151,7 +153,7 @@ class LabelReader:
             total = sum(p.prior for p in self.personas)
             texts = (own.pack, *(t for v in own.personas for t in (v.key, v.name, v.description)))
             if any(forbidden(text) for text in texts):
-                raise self._problem((number,), "labelling: a text holds control characters; remove them")
+                raise self._problem((number,), "labelling: a text has control characters; remove them")
             if any(len(text) > LONGEST_STATEMENT for text in texts):
                 raise self._problem((number,), f"labelling: a text is longer than {LONGEST_STATEMENT:,} characters")
             if not self.personas or not abs(total - 1) <= 1e-6 or any(not p.prior >= 0 for p in self.personas):
@@ -160,29 +162,29 @@ class LabelReader:
                 raise self._problem((number,), "labelling: two personas have the same name")
 
     def _context(
-        self, place: tuple[int, int], item: Mapping[str, Any], positions: Mapping[str, Sequence[int]]
+        self, position: tuple[int, int], item: Mapping[str, Any], positions: Mapping[str, Sequence[int]]
     ) -> set[str]:
         by_model: dict[str, dict[int, dict[str, Triple]]] = {}
         combined: dict[str, Triple] = {}
         slugs = {_slug(p.name): index for index, p in enumerate(self.personas)}
         for key in (key for key in item if key.startswith("labels_")):
-            triples = self._triples(place, key, item[key], positions)
+            triples = self._triples(position, key, item[key], positions)
             match = _MODEL.fullmatch(key)
             if key == COMBINED:
                 combined = triples
             elif match is None or not match[1].strip() or forbidden(match[1]) or len(match[1]) > LONGEST_NAME:
                 raise self._problem(
-                    place, f"'{shown(key)}' names no model and persona, as labels_MODEL___PERSONA__ does"
+                    position, f"'{shown(key)}' names no model and persona, as labels_MODEL___PERSONA__ does"
                 )
             elif match[2] not in slugs:
                 there = ", ".join(slugs)
-                raise self._problem(place, f"'{shown(key)}' is of a persona that is not known here; known are {there}")
+                raise self._problem(position, f"'{shown(key)}' is of an unknown persona; known are {there}")
             elif slugs[match[2]] in by_model.get(match[1], {}):
-                raise self._problem(place, f"'{shown(key)}': the labels of this model and persona stand twice")
+                raise self._problem(position, f"'{shown(key)}': the labels of this model and persona appear twice")
             else:
                 by_model.setdefault(match[1], {})[slugs[match[2]]] = triples
         by_model = {model: dict(sorted(by_persona.items())) for model, by_persona in by_model.items()}
-        self._keep(place, by_model, combined, positions)
+        self._keep(position, by_model, combined, positions)
         if not by_model and not combined:
             self.counts["bare"] += 1
         self.counts["contexts"] += 1
@@ -190,89 +192,90 @@ class LabelReader:
 
     def _keep(
         self,
-        place: tuple[int, int],
+        position: tuple[int, int],
         by_model: Mapping[str, Mapping[int, Mapping[str, Triple]]],
         combined: Mapping[str, Triple],
         positions: Mapping[str, Sequence[int]],
     ) -> None:
-        profile, context = place
+        profile, context = position
         for model, personas in by_model.items():
             for persona, triples in personas.items():
                 for statement, triple in triples.items():
                     for attribute in positions[statement]:
-                        self.found[model].add(profile, attribute, context, persona, triple)
+                        self.by_model[model].add(profile, attribute, context, persona, triple)
         priors = [p.prior for p in self.personas]
         for statement, triple in combined.items():
             for attribute in positions[statement]:
                 self.combined.add(profile, attribute, context, 0, triple)
-            voiced = [
-                [personas.get(i, {}).get(statement) for i in range(len(priors))] for personas in by_model.values()
-            ]
-            whole = [[t for t in shares if t is not None] for shares in voiced]
-            mixed = [shares for shares in whole if len(shares) == len(priors)]
-            if not mixed:
+            complete = []  # the shares of models of which every persona has some
+            for personas in by_model.values():
+                shares = [personas[i][statement] for i in range(len(priors)) if statement in personas.get(i, {})]
+                if len(shares) == len(priors):
+                    complete.append(shares)
+            if complete:
+                self.counts["checked"] += 1
+                self.counts["differ"] += not any(_is_mixture(triple, shares, priors) for shares in complete)
+            else:
                 self.counts["alone"] += 1
-                continue
-            self.counts["checked"] += 1
-            self.counts["differ"] += not any(_is_mixture(triple, shares, priors) for shares in mixed)
 
     def _triples(
-        self, place: tuple[int, int], key: str, value: object, positions: Mapping[str, Sequence[int]]
+        self, position: tuple[int, int], key: str, value: object, positions: Mapping[str, Sequence[int]]
     ) -> dict[str, Triple]:
         if not isinstance(value, dict):
-            raise self._problem(place, f"'{shown(key)}' must be an object, not {kind(value)}")
+            raise self._problem(position, f"'{shown(key)}' must be an object, not {kind(value)}")
         if hasattr(value, "repeated"):
-            raise self._problem(place, f"'{shown(key)}': the statement '{shown(value.repeated)}' stands twice")
-        found = {}
+            raise self._problem(position, f"'{shown(key)}': the statement '{shown(value.repeated)}' appears twice")
+        triples = {}
         for statement, shares in value.items():
             if statement not in positions:
-                said = shown(statement)
-                raise self._problem(place, f"'{shown(key)}': '{said}' is no memory statement of this profile")
+                raise self._problem(
+                    position, f"'{shown(key)}': '{shown(statement)}' is not a memory statement of this profile"
+                )
             problem = _complaint(shares)
             if problem:
-                raise self._problem(place, f"'{shown(key)}', '{shown(statement)}': {problem}")
+                raise self._problem(position, f"'{shown(key)}', '{shown(statement)}': {problem}")
             if len(shares) < len(SHARES):
                 self.counts["absent"] += 1
             necessary, private, unlabeled = (float(shares.get(name, 0.0)) for name in SHARES)
-            found[statement] = (necessary, private, unlabeled)
-        return found
+            triples[statement] = (necessary, private, unlabeled)
+        return triples
 
-    def _problem(self, place: Sequence[int], what: str) -> FormatError:
-        where = f"profile {place[0] + 1}" + (f", context {place[1] + 1}" if len(place) > 1 else "")
+    def _problem(self, position: Sequence[int], what: str) -> FormatError:
+        where = f"profile {position[0] + 1}" + (f", context {position[1] + 1}" if len(position) > 1 else "")
         return FormatError(f"{self.name}: {where}: {what}")
 
-    def labels(self, told: Mapping[str, object]) -> tuple[SharedLabels, ...]:
+    def labels(self, origin: Mapping[str, object]) -> tuple[SharedLabels, ...]:
         """What was read, one labelling a model; only the combined labels where there are no others."""
-        if self.found:
+        if self.by_model:
             return tuple(
-                found.labels(model, self.pack, self.personas, self.simulated, {**told, "model": model})
-                for model, found in self.found.items()
+                shares.labels(model, self.pack, self.personas, self.simulated, {**origin, "model": model})
+                for model, shares in self.by_model.items()
             )
         if self.combined.shares:
-            told = {**told, "votes": "the file gives labels combined over personas, and no persona's own"}
-            return (self.combined.labels("not named", "imported", [STAND_IN], self.simulated, told),)
+            origin = {**origin, "votes": "the file gives labels combined over personas, and no persona's own"}
+            return (self.combined.labels("not named", "imported", [STAND_IN], self.simulated, origin),)
         return ()
 
     def notes(self) -> list[str]:
         counts, notes = self.counts, []
-        labelled = bool(self.found or self.combined.shares)
+        labelled = bool(self.by_model or self.combined.shares)
         if labelled:
             notes.append(f"labels are imported as shares: {NO_VOTES}")
-        if self.found and counts["checked"]:
+        if self.by_model and counts["checked"]:
             notes.append(
                 f"{COMBINED} differs from the mixture of the personas (priors "
                 f"{', '.join(f'{p.prior:g}' for p in self.personas)}) in {counts['differ']:,} of "
                 f"{counts['checked']:,} statements; labels follow the personas' shares"
             )
-        if self.found and counts["alone"]:
+        if self.by_model and counts["alone"]:
             notes.append(f"{counts['alone']:,} statements have {COMBINED} but not every persona's shares")
-        if not self.found and labelled:
+        if not self.by_model and labelled:
             notes.append(f"only {COMBINED} is there: stored as the shares of one stand-in persona with prior 1")
-        if self.twice:
-            more = f" and {len(self.twice) - 5} more" if len(self.twice) > 5 else ""
+        if self.repeated:
+            more = f" and {len(self.repeated) - 5} more" if len(self.repeated) > 5 else ""
             notes.append(
-                f"ambiguous: {len(self.twice)} memory statements stand more than once in their profile, so these "
-                f"attributes share one label ({'; '.join(self.twice[:5])}{more})"
+                f"ambiguous: {len(self.repeated)} memory statements appear more than once in their profile, so these "
+                f"attributes share one label ({'; '.join(self.repeated[:5])}{more})"
             )
         if labelled and counts["bare"]:
             notes.append(f"{counts['bare']} of {counts['contexts']} contexts carry no labels")
@@ -288,7 +291,7 @@ def _complaint(shares: object) -> str:
     if not isinstance(shares, dict):
         return f"must be an object of shares, not {kind(shares)}"
     if hasattr(shares, "repeated"):
-        return f"the share '{shown(shares.repeated)}' stands twice"
+        return f"the share '{shown(shares.repeated)}' appears twice"
     for name, share in shares.items():
         if name not in SHARES:
             return f"'{shown(name)}' is none of {', '.join(SHARES)}"
@@ -309,9 +312,7 @@ def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
-# ---- labelled writer
-#
-# Writing the authors' labelled profiles (see formats.labelled), one profile after the other.
+# ---- writing
 
 
 Shares = npt.NDArray[np.float64]
@@ -330,29 +331,25 @@ class Labelled:
 
 
 def write_labelled(
-    path: Path, people: Iterable[Labelled], model: str, personas: Sequence[Persona], told: Mapping[str, Any]
+    path: Path, people: Iterable[Labelled], model: str, personas: Sequence[Persona], labelling: Mapping[str, Any]
 ) -> list[str]:
-    """Write the file; returns notes on what it cannot say. `told`: the field "labelling" of every profile.
+    """Write the file; returns notes on what it cannot hold. `labelling`: the field of that name in every profile.
 
     Where attributes of a profile have the same statement, the file has one place for their labels: the first one's.
     """
     shared = 0
     with path.open("w", encoding="ascii", newline="\n") as stream:
         for number, person in enumerate(people):
-            record = record_of(person.profile) | {"labelling": dict(told)}
+            record = record_of(person.profile) | {"labelling": dict(labelling)}
             shared += add_labels(record, person, model, personas)
             stream.write("[\n" if number == 0 else ",\n")
             stream.write(json.dumps(record, allow_nan=False))
         stream.write("\n]\n")
-    return _notes(shared)
-
-
-def _notes(shared: int) -> list[str]:
     if not shared:
         return []
     return [
-        f"{shared:,} pairs are labelled otherwise than an attribute before with the very same statement: the file has "
-        "one place for both, and keeps the first"
+        f"{shared:,} pairs have other labels than an earlier attribute with the same statement; the file has one field "
+        "for both and keeps the first"
     ]
 
 
@@ -367,9 +364,9 @@ def add_labels(record: dict[str, Any], person: Labelled, model: str, personas: S
     for index, context in enumerate(record["contexts"]):
         if not only_combined:
             for number, persona in enumerate(personas):
-                found = _by_statement(first, person.personas[number, :, index])
-                if found:
-                    context[label_key(model, persona.name)] = found
+                shares = _by_statement(first, person.personas[number, :, index])
+                if shares:
+                    context[label_key(model, persona.name)] = shares
         combined = _by_statement(first, person.combined[:, index])
         if combined:
             context[COMBINED] = combined
@@ -389,5 +386,5 @@ def _by_statement(first: Mapping[str, int], shares: Shares) -> dict[str, dict[st
 def refuse_same_names(personas: Sequence[Persona]) -> str:
     """Why personas cannot be told apart in this format, or ''."""
     keys = [label_key("m", persona.name) for persona in personas]
-    twice = next((p.name for p, key in zip(personas, keys, strict=True) if keys.count(key) > 1), None)
-    return "" if twice is None else f"two personas are called '{shown(twice)}', and the format has names only"
+    name = next((p.name for p, key in zip(personas, keys, strict=True) if keys.count(key) > 1), None)
+    return "" if name is None else f"two personas are called '{shown(name)}', and the format has names only"

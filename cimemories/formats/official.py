@@ -10,6 +10,9 @@ Values keep their JSON type: true stays a boolean, 1.0 a float, null None. Event
 objects, as one of the released values does ([{"name": "Emily", "age": 12}]). Fields that the format does not have
 (labels, results) are left out and named in a note. One field is our own: a context's "sphere", written where it is
 known, so that an export read back gives equal profiles.
+
+The array is read element by element, so that a file of any size needs the memory of its largest profile. pydantic
+checks each record; its complaints are reworded for people: file, record (counted from 1), field, and what to do.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,42 +59,17 @@ from cimemories.model import (
     canonical_event,
 )
 
-# ---- errors
-#
-# What goes wrong with a file, for people.
-
-
-class FormatError(ValueError):
-    """A file that cannot be imported or written. The message is one line: file, record, field and what to do."""
-
-
-# ---- official records
-#
-# What pydantic checks of an official profile file, and pydantic's complaints in words.
-#
-# A complaint names its place as a person counts, from 1: "profile 3, attribute 'rent': memory_statement is missing". A
-# complaint about a profile as a whole adds its name: "profile 2 (Ann Lee), attribute key 'rent' stands twice".
-
-
-_FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 # Of a file: one transaction writes it, and nobody else writes meanwhile. The largest study planned for has 1,000.
 MOST_PROFILES = 10_000
 MOST_ATTRIBUTES = 5_000  # of a profile
 MOST_CONTEXTS = 2_000
 MOST_ITEMS = 1_000  # of a list as a value
+_FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _KNOWN_DOMAINS = (*DOMAINS, GENERAL)
 
 
-class Repeating(dict[str, Any]):
-    """An object in which a key stands more than once; json.loads would keep the last one in silence."""
-
-    def __init__(self, found: dict[str, Any], repeated: str) -> None:
-        super().__init__(found)
-        self.repeated = repeated
-
-
-def _refuse(reason: str, about: str = "field") -> PydanticCustomError:
-    return PydanticCustomError("official", "{reason}", {"reason": reason, "about": about})
+class FormatError(ValueError):
+    """A file that cannot be imported or written. The message is one line: file, record, field and what to do."""
 
 
 def shown(text: object, limit: int = 80) -> str:
@@ -101,34 +79,86 @@ def shown(text: object, limit: int = 80) -> str:
 
 
 def forbidden(text: str) -> bool:
-    """Whether a text holds what no field may: control characters other than line breaks and tabs, or half pairs."""
+    """Whether a text has what no field may: control characters but line breaks and tabs, or lone surrogates."""
     return _FORBIDDEN.search(text) is not None
 
 
 def too_long(size: int, longest: int) -> str:
     """Why a text of that many characters is refused."""
-    return f"has {size:,} characters, more than the {longest:,} that are read; shorten it"
+    return f"has {size:,} characters, more than the {longest:,} allowed; shorten it"
+
+
+def kind(value: object) -> str:
+    """The JSON type of a value, as a person calls it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true or false"
+    names = {int: "a number", float: "a decimal number", str: "text", list: "a list", dict: "an object"}
+    return next((name for python, name in names.items() if isinstance(value, python)), type(value).__name__)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """The file for reading its bytes; whatever the system says against it comes as FormatError."""
+    name = shown(path.name or path)
+    try:
+        with open_regular(path) as stream:
+            yield stream
+    except NotAFileError as error:
+        hint = "choose the JSON file inside it" if path.is_dir() else "choose a regular file"
+        raise FormatError(f"{name}: this is {error.strerror}; {hint}") from None
+    except FileNotFoundError:
+        raise FormatError(f"{name}: there is no such file; check the path {shown(path, 300)}") from None
+    except OSError as error:
+        raise FormatError(f"{name}: cannot be read ({shown(error.strerror or error)}); check its permissions") from None
+    except ValueError as error:
+        if isinstance(error, FormatError):
+            raise
+        raise FormatError(f"{name}: this is not a usable path ({shown(error)})") from None
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of the file's bytes. Raises FormatError where it cannot be read."""
+    digest = hashlib.sha256()
+    with opened(path) as stream:
+        while data := stream.read(1 << 20):
+            digest.update(data)
+    return digest.hexdigest()
+
+
+# ---- records: what pydantic checks
+
+
+class Repeating(dict[str, Any]):
+    """An object in which a key stands more than once; json.loads would silently keep the last one."""
+
+    def __init__(self, values: dict[str, Any], repeated: str) -> None:
+        super().__init__(values)
+        self.repeated = repeated
+
+
+def _refuse(reason: str, about: str = "field") -> PydanticCustomError:
+    """about: what the reason names itself, so that the message does not: a field (no), repeated or bad keys, or the
+    profile as a whole."""
+    return PydanticCustomError("official", "{reason}", {"reason": reason, "about": about})
 
 
 def _checked_text(value: object, longest: int = LONGEST_NAME) -> object:
-    """Text as it is, or a refusal; what is no text passes, for pydantic to name its type."""
+    """Text as it is, or a refusal; what is not text passes, for pydantic to name its type."""
     if not isinstance(value, str):
         return value
     if len(value) > longest:
         raise _refuse(too_long(len(value), longest))
     if bad := _FORBIDDEN.search(value):
-        raise _refuse(f"holds the control character or half pair U+{ord(bad[0]):04X}; remove it")
+        raise _refuse(f"contains U+{ord(bad[0]):04X}, a control character or lone surrogate; remove it")
     if not value.strip():
         raise _refuse("is blank; write a text")
     return value
 
 
-def _flat_object(item: dict[str, Any]) -> dict[str, Scalar]:
-    if isinstance(item, Repeating):
-        raise _refuse(f"holds an object in which '{shown(item.repeated)}' stands twice")
-    if not item or any(isinstance(inner, dict | list) for inner in item.values()):
-        raise _refuse("holds an object or list inside an object; write flat text instead")
-    return {key: _checked_scalar(inner) for key, inner in item.items()}
+def _checked_statement(value: object) -> object:
+    return _checked_text(value, LONGEST_STATEMENT)
 
 
 def _checked_scalar(value: object) -> Scalar:
@@ -140,12 +170,20 @@ def _checked_scalar(value: object) -> Scalar:
     raise _refuse(f"must be text, a number, true, false, null or a list of these, not {kind(value)}")
 
 
+def _flat_object(item: dict[str, Any]) -> dict[str, Scalar]:
+    if isinstance(item, Repeating):
+        raise _refuse(f"contains an object in which '{shown(item.repeated)}' appears twice")
+    if not item or any(isinstance(inner, dict | list) for inner in item.values()):
+        raise _refuse("contains an object or list inside an object; write flat text instead")
+    return {key: _checked_scalar(inner) for key, inner in item.items()}
+
+
 def checked_value(value: object) -> Value:
     """The value with its JSON type kept: pydantic's own unions could turn 1 into True or 1.0 into 1."""
     if not isinstance(value, list):
         return _checked_scalar(value)
     if len(value) > MOST_ITEMS:
-        raise _refuse(f"is a list of {len(value):,} items, more than the {MOST_ITEMS:,} that are read")
+        raise _refuse(f"is a list of {len(value):,} items, more than the {MOST_ITEMS:,} allowed")
     items = [_flat_object(item) if isinstance(item, dict) else _checked_scalar(item) for item in value]
     size = len(json.dumps(items, ensure_ascii=False))
     if size > LONGEST_STATEMENT:
@@ -169,17 +207,17 @@ def _checked_domain(value: str) -> str:
 def _checked_attributes(value: object) -> object:
     """The attributes before pydantic sees them: it would not see repeated keys, and stumbles over broken ones."""
     if isinstance(value, Repeating):
-        raise _refuse(f"attribute key '{shown(value.repeated)}' stands twice; rename or remove one", "keys")
+        raise _refuse(f"attribute key '{shown(value.repeated)}' appears twice; rename or remove one", "keys")
     if isinstance(value, dict):
         if not value:
             raise _refuse("there are no attributes; add at least one under information_attributes", "profile")
         if len(value) > MOST_ATTRIBUTES:
-            raise _refuse(f"{len(value):,} attributes are more than the {MOST_ATTRIBUTES:,} that are read", "profile")
+            raise _refuse(f"{len(value):,} attributes are more than the {MOST_ATTRIBUTES:,} allowed", "profile")
         for key in value:
             if len(key) > LONGEST_NAME:
                 raise _refuse(f"attribute key '{shown(key)}' {too_long(len(key), LONGEST_NAME)}", "keys")
-            if not key.strip() or _FORBIDDEN.search(key) or "".join(key.splitlines()) != key:
-                raise _refuse(f"attribute key '{shown(key)}' is blank or holds control characters; rename it", "keys")
+            if not key.strip() or forbidden(key) or "".join(key.splitlines()) != key:
+                raise _refuse(f"attribute key '{shown(key)}' is blank or has control characters; rename it", "keys")
     return value
 
 
@@ -190,16 +228,11 @@ class Record(BaseModel):
     @classmethod
     def _each_field_once(cls, data: object) -> object:
         if isinstance(data, Repeating):
-            raise _refuse(f"field '{shown(data.repeated)}' stands twice; remove one", "keys")
+            raise _refuse(f"field '{shown(data.repeated)}' appears twice; remove one", "keys")
         return data
 
 
-def _checked_statement(value: object) -> object:
-    return _checked_text(value, LONGEST_STATEMENT)
-
-
 _FieldText = Annotated[str, BeforeValidator(_checked_text)]
-_Statement = Annotated[str, BeforeValidator(_checked_statement)]
 
 
 class _BioRecord(Record):
@@ -213,7 +246,7 @@ class _AttributeRecord(Record):
     value: Annotated[Value, PlainValidator(checked_value)]
     information_domain: Annotated[_FieldText, AfterValidator(_checked_domain)]
     event: Annotated[_FieldText, AfterValidator(_checked_event)]
-    memory_statement: _Statement
+    memory_statement: Annotated[str, BeforeValidator(_checked_statement)]
 
 
 class _ContextRecord(Record):
@@ -222,7 +255,14 @@ class _ContextRecord(Record):
     sphere: _FieldText | None = None
 
 
-def _checked_contexts(contexts: list[_ContextRecord]) -> list[_ContextRecord]:
+def _few_contexts(value: object) -> object:
+    """Before each is looked at: millions of wrong ones would give millions of complaints."""
+    if isinstance(value, list) and len(value) > MOST_CONTEXTS:
+        raise _refuse(f"{len(value):,} contexts are more than the {MOST_CONTEXTS:,} allowed", "profile")
+    return value
+
+
+def _different_contexts(contexts: list[_ContextRecord]) -> list[_ContextRecord]:
     seen: dict[tuple[str, str], int] = {}
     for number, context in enumerate(contexts, 1):
         pair = (" ".join(context.task.split()), " ".join(context.recipient.split()))
@@ -233,17 +273,10 @@ def _checked_contexts(contexts: list[_ContextRecord]) -> list[_ContextRecord]:
     return contexts
 
 
-def _few_contexts(value: object) -> object:
-    """Before each is looked at: millions of wrong ones would give millions of complaints."""
-    if isinstance(value, list) and len(value) > MOST_CONTEXTS:
-        raise _refuse(f"{len(value):,} contexts are more than the {MOST_CONTEXTS:,} that are read", "profile")
-    return value
-
-
 class _ProfileRecord(Record):
     bio: _BioRecord
     information_attributes: Annotated[dict[str, _AttributeRecord], BeforeValidator(_checked_attributes)]
-    contexts: Annotated[list[_ContextRecord], BeforeValidator(_few_contexts), AfterValidator(_checked_contexts)]
+    contexts: Annotated[list[_ContextRecord], BeforeValidator(_few_contexts), AfterValidator(_different_contexts)]
 
     def profile(self) -> Profile:
         attributes = tuple(
@@ -261,135 +294,111 @@ class _ProfileRecord(Record):
         return Profile(self.bio.name, self.bio.sex, self.bio.address, self.bio.age, attributes, contexts)
 
 
-FILE = TypeAdapter(list[_ProfileRecord])
-FIELDS: tuple[tuple[str, type[Record]], ...] = (
-    ("profiles", _ProfileRecord),
-    ("bios", _BioRecord),
-    ("attributes", _AttributeRecord),
-    ("contexts", _ContextRecord),
-)
+_FILE = TypeAdapter(list[_ProfileRecord])
 
 
-def kind(value: object) -> str:
-    """The JSON type of a value, as a person calls it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true or false"
-    names = {int: "a number", float: "a decimal number", str: "text", list: "a list", dict: "an object"}
-    return next((words for python, words in names.items() if isinstance(value, python)), type(value).__name__)
+def checked_profile(raw: Any, number: int, name: str) -> Profile:
+    """One record of the file called `name` as a profile; `number` counts from 0. Raises FormatError."""
+    try:
+        (record,) = _FILE.validate_python([raw])
+    except ValidationError as problem:
+        first, *others = problem.errors(include_url=False)
+        more = f" (and {len(others)} more problem{'s' if len(others) > 1 else ''})" if others else ""
+        raise FormatError(f"{name}: profile {number + 1}{_complaint(first, raw)}{more}") from None
+    return record.profile()
 
 
-def in_words(error: ErrorDetails, raw: Mapping[int, Any]) -> str:
-    """One of pydantic's complaints about `raw`, as place and reason without the file's name; never more than a line."""
-    index, *inner = error["loc"]
-    number = f"profile {int(index) + 1}"
+def _complaint(error: ErrorDetails, raw: object) -> str:
+    """One of pydantic's complaints about the profile `raw`, as location and reason: ", attribute 'rent': value is
+    missing". One about the profile as a whole adds its name: " (Ann Lee), attribute key 'rent' appears twice"."""
+    inner = list(error["loc"][1:])
     reason = _reason(error)
     about = error.get("ctx", {}).get("about")
-    if about == "profile" or (about == "keys" and len(inner) == 1):
-        number += _name_of(raw[int(index)])
+    bio = raw.get("bio") if isinstance(raw, dict) else None
+    name = bio.get("name") if isinstance(bio, dict) else None
+    named = f" ({shown(name)})" if isinstance(name, str) and name.strip() else ""
     if about == "profile":
-        return f"{number}: {reason}"
-    place, field = _place(inner, about == "keys")
+        return f"{named}: {reason}"
+    where = ""
+    match inner:
+        case ["information_attributes", key, *rest]:
+            where = f", attribute '{shown(key)}'"
+        case ["contexts", int(position), *rest]:
+            where = f", context {position + 1}"
+        case ["bio", *rest] if rest or about == "keys":
+            where = ", bio"
+        case _:
+            rest = inner
     if about == "keys":
-        return f"{number}{place}, {reason}"
-    return f"{number}{place}: {field} {reason}" if field else f"{number}{place} {reason}"
+        return f"{named if len(inner) == 1 else ''}{where}, {reason}"
+    return f"{where}: {shown(rest[0])} {reason}" if rest else f"{where} {reason}"
 
 
 def _reason(error: ErrorDetails) -> str:
-    found, context = kind(error["input"]), error.get("ctx", {})
+    actual, context = kind(error["input"]), error.get("ctx", {})
     match error["type"]:
         case "missing":
             return "is missing"
         case "official":
             return str(context["reason"])
         case "string_type":
-            return f"must be text, not {found}"
+            return f"must be text, not {actual}"
         case "int_type":
-            return f"must be a whole number, not {found}"
+            return f"must be a whole number, not {actual}"
         case "greater_than_equal" | "less_than_equal":
             return "must be a number of years from 0 to 150"
         case "list_type":
-            return f"must be a list, not {found}"
+            return f"must be a list, not {actual}"
         case "dict_type" | "model_type":
-            return f"must be an object, not {found}"
+            return f"must be an object, not {actual}"
     return f"is not usable: {shown(error['msg'])}"
 
 
-def _place(inner: list[int | str], about_keys: bool) -> tuple[str, str]:
-    """Where inside a profile, and the field there; the field is empty when the record itself is wrong."""
-    match inner:
-        case ["information_attributes", key, *rest]:
-            place = f", attribute '{shown(key)}'"
-        case ["contexts", int(position), *rest]:
-            place = f", context {position + 1}"
-        case ["bio", *rest] if rest or about_keys:
-            place = ", bio"
-        case ["information_attributes"] if about_keys:
-            place, rest = "", []
-        case _:
-            place, rest = "", inner
-    return place, shown(rest[0]) if rest else ""
-
-
-def _name_of(profile: object) -> str:
-    bio = profile.get("bio") if isinstance(profile, dict) else None
-    name = bio.get("name") if isinstance(bio, dict) else None
-    return f" ({shown(name)})" if isinstance(name, str) and name.strip() else ""
-
-
-# ---- json records
+# ---- JSON, element by element
 #
-# A JSON array read element by element, so that a file of any size needs the memory of its largest element.
-#
-#     [{"bio": ...}, {"bio": ...}]     gives the two objects, one after the other
-#
-# Python's own decoder reads each element; what is added is where the file stands (line, column, byte), keys that stand
-# twice, and the words NaN and Infinity, which JSON does not have.
+# Python's own decoder reads each element; added are where the file stands (line, column, byte), keys that appear twice,
+# and the constants NaN and Infinity, which JSON does not have.
 
 
 CHUNK = 1 << 20
 LARGEST_RECORD = 64 << 20  # characters
-LONGEST_SPACE = 64 << 20  # characters of white space between two things
+LONGEST_SPACE = 64 << 20  # characters of white space between two elements
 MOST_COMMAS = 4_000_000  # of a record: an empty list takes three characters of the file and sixty bytes of memory
-_LONGEST_WORD = 16  # what may be cut at the end of the memory: -Infinity, an escape
+_LONGEST_TOKEN = 16  # what the end of the buffer may cut in two: -Infinity, an escape
 _SPACE = re.compile(r"[ \t\r\n]*")
 _KEEP = 1 << 18  # characters already read that may stay in memory: each time they are dropped, all others are copied
 
 
 @dataclass(frozen=True)
 class Element:
-    """One element of the array. `constants`: the first words NaN or Infinity in it, none in good JSON."""
+    """One element of the array. `constants`: the first NaN or Infinity in it, none in valid JSON."""
 
     value: Any
     constants: tuple[str, ...]
 
 
 def elements(chunks: Iterable[bytes], name: str) -> Iterator[Element]:
-    """The elements of the array that these bytes are. Raises FormatError for whatever is no JSON array of UTF-8."""
+    """The elements of the array that these bytes are. Raises FormatError for whatever is not a JSON array in UTF-8."""
     text = _JsonText(iter(chunks), name)
     if not text.skip_space():
         raise FormatError(f"{name}: the file is empty (nothing but white space)")
     if text.here != "[":
         hint = "; put the one profile in [ ]" if text.here == "{" else ""
-        found = shown(text.here)
-        raise FormatError(f"{name}: the top level must be a list of profiles, from '[', not from '{found}'{hint}")
+        raise FormatError(
+            f"{name}: the top level must be a list of profiles, from '[', not from '{shown(text.here)}'{hint}"
+        )
     text.position += 1
-    first = True
-    while True:
-        if not text.skip_space():
-            raise text.problem("the list has no end; the file was cut off", text.position)
-        if text.here == "]" and first:
-            break
+    text.skip_space_before_end()
+    more = text.here != "]"
+    while more:
         yield text.element()
-        first = False
-        if not text.skip_space():
-            raise text.problem("the list has no end; the file was cut off", text.position)
-        if text.here == "]":
-            break
-        if text.here != ",":
+        text.skip_space_before_end()
+        more = text.here == ","
+        if more:
+            text.position += 1
+            text.skip_space_before_end()
+        elif text.here != "]":
             raise text.problem("Expecting ',' delimiter", text.position)
-        text.position += 1
     text.position += 1
     if text.skip_space():
         raise text.problem("Extra data", text.position)
@@ -427,7 +436,7 @@ class _JsonText:
         return self.buffer[self.position]
 
     def skip_space(self) -> bool:
-        """Go to the next character that is no white space; False at the end of the file."""
+        """Go to the next character that is not white space; False at the end of the file."""
         skipped = 0
         while True:
             start = self.position
@@ -437,11 +446,15 @@ class _JsonText:
             skipped += self.position - start
             if skipped > LONGEST_SPACE:
                 raise FormatError(
-                    f"{self.name}: more than {LONGEST_SPACE >> 20} MiB of white space; this is no file of ours"
+                    f"{self.name}: more than {LONGEST_SPACE >> 20} MiB of white space; this is not a profile file"
                 )
             self._drop()
             if not self._more(CHUNK):
                 return False
+
+    def skip_space_before_end(self) -> None:
+        if not self.skip_space():
+            raise self.problem("the list has no end; the file was cut off", self.position)
 
     def element(self) -> Element:
         """The value that begins here."""
@@ -454,11 +467,12 @@ class _JsonText:
                 with _no_collection() if size > CHUNK else nullcontext():
                     value, end = self._json.raw_decode(self.buffer, self.position)
             except json.JSONDecodeError as error:
-                # Either wrong, or cut where the memory ends: then more of the file tells.
-                cut = error.msg.startswith("Unterminated") or error.pos > len(self.buffer) - _LONGEST_WORD
+                # Either wrong, or cut where the buffer ends: reading on tells. The size doubles, so that an element of
+                # any length is decoded a logarithmic number of times.
+                cut = error.msg.startswith("Unterminated") or error.pos > len(self.buffer) - _LONGEST_TOKEN
                 if cut and len(self.buffer) < LARGEST_RECORD and self._more(size):
                     if self.buffer.count(",", self.position) > MOST_COMMAS:
-                        raise FormatError(f"{self.name}: a profile holds more than {MOST_COMMAS:,} values") from None
+                        raise FormatError(f"{self.name}: a profile has more than {MOST_COMMAS:,} values") from None
                     size *= 2
                     continue
                 raise self.problem(error.msg, error.pos) from None
@@ -466,6 +480,7 @@ class _JsonText:
                 raise FormatError(f"{self.name}: nested too deeply; a profile file has four levels") from None
             except ValueError:
                 raise FormatError(f"{self.name}: a number has too many digits; write it as text") from None
+            # A number that ends with the buffer may go on in the file.
             if end < len(self.buffer) or not self._more(CHUNK):
                 self.position = end
                 return Element(value, tuple(self._constants[:1]))
@@ -474,8 +489,8 @@ class _JsonText:
         line, column = self._place(position)
         return FormatError(f"{self.name}: not valid JSON at line {line + 1}, column {column + 1}: {shown(what)}")
 
-    def _constant(self, word: str) -> float:
-        self._constants.append(word)
+    def _constant(self, name: str) -> float:
+        self._constants.append(name)
         return math.nan
 
     def _place(self, position: int) -> tuple[int, int]:
@@ -489,16 +504,16 @@ class _JsonText:
         self._lines, self._column = self._place(self.position)
         self.buffer, self.position = self.buffer[self.position :], 0
 
-    def _more(self, wanted: int) -> bool:
-        """Read on; False where the file has ended."""
+    def _more(self, size: int) -> bool:
+        """Read on by about `size` characters; False where the file has ended."""
         pieces, got = [], 0
-        while got < wanted and not self._ended:
+        while got < size and not self._ended:
             data = next(self._chunks, b"")
             try:
                 piece = self._decoder.decode(data, final=not data)
             except UnicodeDecodeError as error:
-                held = len(error.object) - len(data)  # the start of a character, left over from before
-                at = self._bytes - held + error.start
+                left_over = len(error.object) - len(data)  # the start of a character whose rest came now
+                at = self._bytes - left_over + error.start
                 raise FormatError(
                     f"{self.name}: not UTF-8 at byte {at} (0x{error.object[error.start]:02x}); save the file as UTF-8"
                 ) from None
@@ -511,45 +526,42 @@ class _JsonText:
             self._start = False
             text = text.removeprefix("\ufeff")
             if not text:
-                return self._more(wanted)
+                return self._more(size)
         self.buffer += text
         return bool(text)
 
 
 def _paired(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) == len(pairs):
-        return found
-    return Repeating(found, Counter(key for key, _ in pairs).most_common(1)[0][0])
+    values = dict(pairs)
+    if len(values) == len(pairs):
+        return values
+    return Repeating(values, Counter(key for key, _ in pairs).most_common(1)[0][0])
 
 
-def loads(data: bytes, place: str) -> Any:
-    """One JSON value. Raises FormatError for what is none, NaN and Infinity among it; repeated keys give Repeating."""
+def loads(data: bytes, where: str) -> Any:
+    """One JSON value. Raises FormatError, also for NaN and Infinity; repeated keys give Repeating."""
 
-    def constant(word: str) -> float:
-        raise FormatError(f"{place}: {word} is not JSON; write null instead")
+    def constant(name: str) -> float:
+        raise FormatError(f"{where}: {name} is not JSON; write null instead")
 
     if data.count(b",") > MOST_COMMAS:
-        raise FormatError(f"{place}: more than {MOST_COMMAS:,} values")
+        raise FormatError(f"{where}: more than {MOST_COMMAS:,} values")
     try:
         with _no_collection():
             return json.loads(data.decode("utf-8"), object_pairs_hook=_paired, parse_constant=constant)
     except UnicodeDecodeError as error:
-        raise FormatError(f"{place}: not UTF-8 at byte {error.start}; save the file as UTF-8") from None
+        raise FormatError(f"{where}: not UTF-8 at byte {error.start}; save the file as UTF-8") from None
     except json.JSONDecodeError as error:
-        raise FormatError(f"{place}: not valid JSON at column {error.pos + 1}: {shown(error.msg)}") from None
+        raise FormatError(f"{where}: not valid JSON at column {error.pos + 1}: {shown(error.msg)}") from None
     except RecursionError:
-        raise FormatError(f"{place}: nested too deeply") from None
+        raise FormatError(f"{where}: nested too deeply") from None
     except ValueError as error:
         if isinstance(error, FormatError):
             raise
-        raise FormatError(f"{place}: a number has too many digits; write it as text") from None
+        raise FormatError(f"{where}: a number has too many digits; write it as text") from None
 
 
-# ---- official
-
-
-_CHUNK = 1 << 20
+# ---- reading and writing files
 
 
 @dataclass(frozen=True)
@@ -564,7 +576,7 @@ class OfficialFile:
 def read_profiles(path: Path) -> OfficialFile:
     """All profiles of one file. Raises FormatError, also for a path that is missing, a folder or unreadable.
 
-    A large file that is no list of profiles is refused from its first bytes, without reading the rest.
+    A large file that is not a list of profiles is refused from its first bytes, without reading the rest.
     """
     with opened(path) as stream:
         return _read(stream, shown(path.name or path))
@@ -581,26 +593,6 @@ def _read(stream: BinaryIO, name: str) -> OfficialFile:
     return OfficialFile(profiles, digest.hexdigest(), remarks.notes())
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
-    """The file for reading its bytes; whatever the system says against it comes as FormatError."""
-    name = shown(path.name or path)
-    try:
-        with open_regular(path) as stream:
-            yield stream
-    except NotAFileError as error:
-        hint = "choose the JSON file inside it" if path.is_dir() else "choose a regular file"
-        raise FormatError(f"{name}: this is {error.strerror}; {hint}") from None
-    except FileNotFoundError:
-        raise FormatError(f"{name}: there is no such file; check the path {shown(path, 300)}") from None
-    except OSError as error:
-        raise FormatError(f"{name}: cannot be read ({shown(error.strerror or error)}); check its permissions") from None
-    except ValueError as error:
-        if isinstance(error, FormatError):
-            raise
-        raise FormatError(f"{name}: this is not a usable path ({shown(error)})") from None
-
-
 def each_profile(
     stream: BinaryIO, name: str, digest: Any, remarks: Remarks
 ) -> Iterator[tuple[dict[str, Any], Profile]]:
@@ -608,11 +600,17 @@ def each_profile(
 
     `digest` (of hashlib) is fed all bytes, `remarks` all records. Raises FormatError on the first problem.
     """
+
+    def chunks() -> Iterator[bytes]:
+        while data := stream.read(CHUNK):
+            digest.update(data)
+            yield data
+
     if not stream.read(1):
         raise FormatError(f"{name}: the file is empty")
     stream.seek(0)
     count = 0
-    for element in elements(_chunks(stream, digest), name):
+    for element in elements(chunks(), name):
         if count == MOST_PROFILES:
             raise FormatError(f"{name}: more than {MOST_PROFILES:,} profiles; split the file")
         profile = checked_profile(element.value, count, name)
@@ -625,37 +623,19 @@ def each_profile(
         raise FormatError(f"{name}: the list is empty; it must hold at least one profile")
 
 
-def checked_profile(raw: Any, number: int, name: str) -> Profile:
-    """One record of the file called `name` as a profile; `number` counts from 0. Raises FormatError."""
-    try:
-        (record,) = FILE.validate_python([raw])
-    except ValidationError as problem:
-        first, *others = problem.errors(include_url=False)
-        first["loc"] = (number, *first["loc"][1:])
-        more = f" (and {len(others)} more problem{'s' if len(others) > 1 else ''})" if others else ""
-        raise FormatError(f"{name}: {in_words(first, {number: raw})}{more}") from None
-    return record.profile()
-
-
-def _chunks(stream: BinaryIO, digest: Any) -> Iterator[bytes]:
-    while data := stream.read(_CHUNK):
-        digest.update(data)
-        yield data
-
-
 def write_profiles(profiles: Iterable[Profile]) -> str:
     """The profiles as JSON text in the authors' layout; reading it back gives equal profiles.
 
     Raises FormatError where that cannot hold: no profiles, a key twice in a profile, an event or domain not in its one
-    spelling, a value that is no JSON, or whatever else the reader refuses.
+    spelling, a value that is not JSON, or whatever else the reader refuses.
     """
-    wanted = tuple(profiles)
-    for number, profile in enumerate(wanted, 1):
+    profiles = tuple(profiles)
+    for number, profile in enumerate(profiles, 1):
         key, times = Counter(a.key for a in profile.attributes).most_common(1)[0] if profile.attributes else ("", 0)
         if times > 1:
-            raise FormatError(f"export: profile {number}, attribute key '{shown(key)}' stands twice; rename one")
-    text = json.dumps([record_of(profile) for profile in wanted], indent=4) + "\n"
-    if parse_profiles(text.encode("ascii"), "export").profiles != wanted:
+            raise FormatError(f"export: profile {number}, attribute key '{shown(key)}' appears twice; rename one")
+    text = json.dumps([record_of(profile) for profile in profiles], indent=4) + "\n"
+    if parse_profiles(text.encode("ascii"), "export").profiles != profiles:
         raise FormatError("export: the profiles would change on the way; give events and domains their one spelling")
     return text
 
@@ -679,9 +659,17 @@ def record_of(profile: Profile) -> dict[str, Any]:
     return {"bio": bio, "information_attributes": attributes, "contexts": contexts}
 
 
+_PARTS: tuple[tuple[str, type[Record]], ...] = (
+    ("profiles", _ProfileRecord),
+    ("bios", _BioRecord),
+    ("attributes", _AttributeRecord),
+    ("contexts", _ContextRecord),
+)
+
+
 @dataclass
 class Remarks:
-    """What an import leaves out or writes otherwise, counted over the records of a file."""
+    """What an import leaves out or spells otherwise, counted over the records of a file."""
 
     known: tuple[str, ...] = ()  # beginnings of the fields that the caller reads itself
     extra: dict[str, Counter[str]] = field(default_factory=dict)
@@ -690,17 +678,13 @@ class Remarks:
 
     def see(self, record: dict[str, Any]) -> None:
         attributes = record["information_attributes"].values()
-        records = {
-            "profiles": [record],
-            "bios": [record["bio"]],
-            "attributes": attributes,
-            "contexts": record["contexts"],
-        }
-        for place, model in FIELDS:
-            own = model.model_fields
-            found = self.extra.setdefault(place, Counter())
-            found.update(
-                key for item in records[place] for key in item if key not in own and not key.startswith(self.known)
+        items = ([record], [record["bio"]], attributes, record["contexts"])
+        for (part, model), found in zip(_PARTS, items, strict=True):
+            self.extra.setdefault(part, Counter()).update(
+                key
+                for item in found
+                for key in item
+                if key not in model.model_fields and not key.startswith(self.known)
             )
         for item in attributes:
             self.events += item["event"] != canonical_event(item["event"])
@@ -709,15 +693,15 @@ class Remarks:
     def notes(self) -> tuple[str, ...]:
         """One line a thing, each with its count."""
         notes = []
-        for place, extra in self.extra.items():
+        for part, extra in self.extra.items():
             if extra:
                 named = ", ".join(f"{shown(key)} ({times})" for key, times in extra.most_common(5))
                 more = f" and {len(extra) - 5} further fields" if len(extra) > 5 else ""
-                notes.append(f"left out of the {place}, as no part of this format: {named}{more}")
+                notes.append(f"fields of {part} that this format does not have were ignored: {named}{more}")
         if self.events:
             notes.append(
-                f"events are shown in one spelling in {self.events} attributes; an export keeps the file's own"
+                f"the spelling of events was unified in {self.events} attributes; an export keeps the file's own"
             )
         if self.domains:
-            notes.append(f"domain brought to its one spelling in {self.domains} attributes")
+            notes.append(f"the spelling of domains was unified in {self.domains} attributes")
         return tuple(notes)

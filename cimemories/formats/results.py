@@ -41,9 +41,7 @@ from cimemories.formats.official import (
 from cimemories.model import LONGEST_NAME, JudgementStatus, Persona, Profile, ResponseStatus
 from cimemories.store.labellings import SharedLabels
 
-# ---- results records
-#
-# One response in a file of results (see formats.results): what is checked of it, and what it is taken to say.
+# ---- one response: what is checked of it, and what it is taken to say
 
 
 OF_RESPONSE = "combination_"
@@ -78,14 +76,14 @@ class Result:
     reveals: tuple[tuple[int, str], ...]
 
 
-class JudgeTold(BaseModel):
+class ExportedJudge(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
     kind: str
     model: str
     simulated: bool = False
 
 
-class RunTold(BaseModel):
+class ExportedRun(BaseModel):
     """What our own export says of a run; the same in every line of a file."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
@@ -96,7 +94,7 @@ class RunTold(BaseModel):
     prompt_level: str
     prompt_hash: str
     composition: str
-    judge: JudgeTold
+    judge: ExportedJudge
 
 
 class ResultReader:
@@ -104,66 +102,66 @@ class ResultReader:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.told: RunTold | None = None
+        self.run: ExportedRun | None = None
         self.counts: Counter[str] = Counter()
 
     def read(self, number: int, record: Mapping[str, Any], profile: Profile) -> tuple[Result, ...]:
         """The responses of the profile that is the record; `number` counts from 0. Raises FormatError."""
-        self._run_told(number, record.get(RUN))
+        self._exported_run(number, record.get(RUN))
         positions = {attribute.key: at for at, attribute in enumerate(profile.attributes)}
-        found: list[Result] = []
+        results: list[Result] = []
         for context, item in enumerate(record["contexts"]):
             seen: set[tuple[str, int]] = set()
             for key in (key for key in item if key.startswith(OF_RESPONSE)):
-                place = f"profile {number + 1}, context {context + 1}, '{shown(key)}'"
-                result = _Response(self, place, key, item[key]).read(context, positions)
+                where = f"profile {number + 1}, context {context + 1}, '{shown(key)}'"
+                result = _Response(self, where, key, item[key]).read(context, positions)
                 if (result.level, result.trial) in seen:
-                    self.problem(place, f"trial {result.trial} of the memory '{result.level}' stands twice")
+                    self.problem(where, f"trial {result.trial} of the memory '{result.level}' appears twice")
                 seen.add((result.level, result.trial))
-                found.append(result)
-        return tuple(found)
+                results.append(result)
+        return tuple(results)
 
-    def problem(self, place: str, what: str) -> NoReturn:
-        raise FormatError(f"{self.name}: {place}: {what}")
+    def problem(self, where: str, what: str) -> NoReturn:
+        raise FormatError(f"{self.name}: {where}: {what}")
 
-    def _run_told(self, number: int, raw: object) -> None:
-        told = None
+    def _exported_run(self, number: int, raw: object) -> None:
+        run = None
         if raw is not None:
             try:
-                told = RunTold.model_validate(raw)
+                run = ExportedRun.model_validate(raw)
             except ValidationError as problem:
                 at = ".".join(str(part) for part in problem.errors()[0]["loc"])
                 self.problem(f"profile {number + 1}", f"{RUN}: {shown(at)} is missing or of another type")
-            texts = (told.name, told.model, told.prompt_level, told.prompt_hash, told.composition, told.judge.model)
-            if any(forbidden(text) for text in texts) or not (told.model.strip() and told.judge.model.strip()):
-                self.problem(f"profile {number + 1}", f"{RUN}: a name is blank or holds control characters")
+            texts = (run.name, run.model, run.prompt_level, run.prompt_hash, run.composition, run.judge.model)
+            if any(forbidden(text) for text in texts) or not (run.model.strip() and run.judge.model.strip()):
+                self.problem(f"profile {number + 1}", f"{RUN}: a name is blank or has control characters")
             if any(len(text) > LONGEST_NAME for text in texts):
                 self.problem(f"profile {number + 1}", f"{RUN}: a name is longer than {LONGEST_NAME:,} characters")
-            if not 1 <= told.samples <= MOST_TRIALS:
+            if not 1 <= run.samples <= MOST_TRIALS:
                 self.problem(f"profile {number + 1}", f"{RUN}: samples must be from 1 to {MOST_TRIALS:,}")
-        if number and told != self.told:
-            self.problem(f"profile {number + 1}", f"{RUN} is not the same as in profile 1; a file has one run")
-        self.told = told
+        if number and run != self.run:
+            self.problem(f"profile {number + 1}", f"{RUN} differs from that of profile 1; a file has one run")
+        self.run = run
 
     def notes(self) -> list[str]:
         """One line a thing that was met, with its count."""
         counts = self.counts
         texts = {
-            "missing": "responses without a text in the file: {n}; their calls failed, and missing is not 'nothing'",
+            "missing": "responses without a text in the file: {n}; they count as missing, not as revealing nothing",
             "blank": "judgements that reveal nothing and explain nothing: {n}; one that could not be read would look "
-            "the same, they are taken as they stand",
-            "unjudged": "responses without a judgement in the file: {n}; it is missing",
+            "the same, so they are taken as they are",
+            "unjudged": "responses without a judgement in the file: {n}; their judgement is missing",
             "partial": "judgements that do not name every attribute of the memory: {n}; what they leave out is read as "
             "not revealed",
-            "foreign": "reveals of attributes that were not in the memory: {n}; left out",
-            "counts": "responses that count their attributes otherwise than they list them: {n}; lists are followed",
+            "foreign": "reveals of attributes that were not in the memory: {n}; ignored",
+            "counts": "responses whose counts of attributes differ from their lists: {n}; the lists are used",
         }
         return [text.format(n=f"{counts[name]:,}") for name, text in texts.items() if counts[name]]
 
 
 @dataclass(frozen=True)
 class _Response:
-    """One field of a context as it stands there."""
+    """One field of a context as it is in the file."""
 
     reader: ResultReader
     place: str
@@ -179,7 +177,7 @@ class _Response:
         to_share = self._attributes(raw, "to_share_attributes", positions)
         not_to_share = self._attributes(raw, "not_to_share_attributes", positions)
         if len(set(memory := (*to_share, *not_to_share))) < len(memory):
-            self._problem("an attribute stands in its lists twice")
+            self._problem("an attribute is in its lists twice")
         self._count(raw, to_share, not_to_share)
         level = FULL if len(memory) == len(positions) and not not_to_share else f"{NECESSARY_AND}{len(not_to_share)}"
         memory, level = self._own_memory(own, memory, level, positions)
@@ -204,28 +202,28 @@ class _Response:
             reveals=reveals,
         )
 
-    def _trial(self, said: object, of_key: int) -> int:
-        if said is not None and (isinstance(said, bool) or said != of_key):
-            self._problem(f"trial_idx is {shown(said)}, and {of_key} in the field's name")
+    def _trial(self, stated: object, of_key: int) -> int:
+        if stated is not None and (isinstance(stated, bool) or stated != of_key):
+            self._problem(f"trial_idx is {shown(stated)}, but {of_key} in the field's name")
         if of_key >= MOST_TRIALS:
-            self._problem(f"trial_idx is {of_key}; at most {MOST_TRIALS:,} are read")
+            self._problem(f"trial_idx is {of_key}; it must be below {MOST_TRIALS:,}")
         return of_key
 
     def _attributes(self, raw: Mapping[str, Any], field: str, positions: Mapping[str, int]) -> tuple[int, ...]:
         value = raw.get(field)
         if not isinstance(value, list):
             self._problem(f"{field} {'is missing' if value is None else f'must be a list, not {kind(value)}'}")
-        found = []
+        attributes = []
         for key in value:
             if not isinstance(key, str) or key not in positions:
-                self._problem(f"{field}: '{shown(key)}' is no attribute of this profile")
-            found.append(positions[key])
-        return tuple(found)
+                self._problem(f"{field}: '{shown(key)}' is not an attribute of this profile")
+            attributes.append(positions[key])
+        return tuple(attributes)
 
     def _count(self, raw: Mapping[str, Any], to_share: Sequence[int], not_to_share: Sequence[int]) -> None:
-        said = raw.get("num_to_share_attributes"), raw.get("num_not_to_share_attributes")
+        stated = raw.get("num_to_share_attributes"), raw.get("num_not_to_share_attributes")
         there = len(to_share), len(not_to_share)
-        self.reader.counts["counts"] += any(s is not None and s != t for s, t in zip(said, there, strict=True))
+        self.reader.counts["counts"] += any(s is not None and s != t for s, t in zip(stated, there, strict=True))
 
     def _own_memory(
         self, own: Mapping[str, Any], memory: tuple[int, ...], level: str, positions: Mapping[str, int]
@@ -236,7 +234,7 @@ class _Response:
         if "memory" in own:
             ordered = self._attributes(own, "memory", positions)
             if sorted(ordered) != sorted(memory):
-                self._problem(f"{RUN}: memory holds other attributes than the two lists")
+                self._problem(f"{RUN}: memory has other attributes than the two lists")
             memory = ordered
         return memory, named
 
@@ -245,13 +243,13 @@ class _Response:
         if text.strip():
             return ResponseStatus.OK, None
         self.reader.counts["missing"] += 1
-        said, cause = own.get("status"), own.get("cause")
+        status, cause = own.get("status"), own.get("cause")
         known = [s for s in ResponseStatus if s not in (ResponseStatus.OK, ResponseStatus.OWED)]
-        if said is None:
+        if status is None:
             return ResponseStatus.FAILED, NO_TEXT
-        if said not in known or not isinstance(cause, str | None) or (cause and forbidden(cause)):
+        if status not in known or not isinstance(cause, str | None) or (cause and forbidden(cause)):
             self._problem(f"{RUN}: status must be one of {', '.join(known)}, with a cause in one text")
-        return ResponseStatus(said), cause or NO_TEXT
+        return ResponseStatus(status), cause or NO_TEXT
 
     def _judgement(
         self,
@@ -267,7 +265,7 @@ class _Response:
         )
         for key, value in revealed.items():
             if key not in positions:
-                self._problem(f"revealed_attributes: '{shown(key)}' is no attribute of this profile")
+                self._problem(f"revealed_attributes: '{shown(key)}' is not an attribute of this profile")
             if value not in (0, 1):
                 self._problem(f"revealed_attributes: '{shown(key)}' must be 0 or 1, this is {shown(value)}")
         for key, sentence in sentences.items():
@@ -283,36 +281,34 @@ class _Response:
         if not revealed and memory:
             counts["unjudged"] += 1
             return self._own_judgement(own)
-        held = set(memory)
-        found = {positions[key]: sentences.get(key) or "" for key, value in revealed.items() if value == 1}
-        counts["foreign"] += len(found.keys() - held)
-        counts["partial"] += bool(held - {positions[key] for key in revealed})
-        counts["blank"] += not found and not any((s or "").strip() for s in sentences.values())
-        return JudgementStatus.OK, None, tuple((at, found[at]) for at in sorted(found.keys() & held))
+        in_memory = set(memory)
+        reveals = {positions[key]: sentences.get(key) or "" for key, value in revealed.items() if value == 1}
+        counts["foreign"] += len(reveals.keys() - in_memory)
+        counts["partial"] += bool(in_memory - {positions[key] for key in revealed})
+        counts["blank"] += not reveals and not any((s or "").strip() for s in sentences.values())
+        return JudgementStatus.OK, None, tuple((at, reveals[at]) for at in sorted(reveals.keys() & in_memory))
 
     def _own_judgement(self, own: Mapping[str, Any]) -> tuple[JudgementStatus, str | None, tuple[()]]:
-        said, cause = own.get("judgement"), own.get("judgement_cause")
-        if said is None:
+        status, cause = own.get("judgement"), own.get("judgement_cause")
+        if status is None:
             return JudgementStatus.FAILED, NO_JUDGEMENT, ()
         known = [s for s in JudgementStatus if s is not JudgementStatus.OK]
-        if said not in known or not isinstance(cause, str | None) or (cause and forbidden(cause)):
+        if status not in known or not isinstance(cause, str | None) or (cause and forbidden(cause)):
             self._problem(f"{RUN}: judgement must be one of {', '.join(known)}, with a cause in one text")
-        return JudgementStatus(said), cause, ()
+        return JudgementStatus(status), cause, ()
 
     def _object(self, value: object, what: str) -> Mapping[str, Any]:
         if not isinstance(value, dict):
             self._problem(f"{what}must be an object, not {kind(value)}")
         if hasattr(value, "repeated"):
-            self._problem(f"{what}holds '{shown(value.repeated)}' twice")
+            self._problem(f"{what}has '{shown(value.repeated)}' twice")
         return value
 
     def _problem(self, what: str) -> NoReturn:
         self.reader.problem(self.place, what)
 
 
-# ---- results writer
-#
-# Writing the authors' results (see formats.results), one profile after the other.
+# ---- writing
 
 
 @dataclass(frozen=True)
@@ -335,21 +331,21 @@ class Line:
 
 
 @dataclass(frozen=True)
-class LabelsTold:
+class ExportedLabels:
     """Whose labels a file holds: model, personas, and what the field "labelling" says of them."""
 
     model: str
     personas: Sequence[Persona]
-    told: dict[str, Any]
+    labelling: dict[str, Any]
 
 
-def write_results(path: Path, lines: Iterable[Line], run: RunTold, labels: LabelsTold | None) -> None:
+def write_results(path: Path, lines: Iterable[Line], run: ExportedRun, labels: ExportedLabels | None) -> None:
     """Write the file; one profile at a time is in memory."""
     with path.open("w", encoding="ascii", newline="\n") as stream:
         for line in lines:
             record = record_of(line.profile)
             if labels is not None and line.labels is not None:
-                record["labelling"] = labels.told
+                record["labelling"] = labels.labelling
                 add_labels(record, line.labels, labels.model, labels.personas)
             record[RUN] = run.model_dump()
             for item in line.responses:
@@ -402,7 +398,7 @@ def _own(result: Result, keys: Sequence[str], not_to_share: Sequence[str], liste
     return own
 
 
-# ---- results
+# ---- reading a file, one profile at a time
 
 
 LONGEST_LINE = 256 << 20  # bytes
@@ -418,7 +414,7 @@ class ProfileResults:
 
 
 class ResultsFile:
-    """A file of results as a stream. What is said of it as a whole (labels, notes, hash) holds after the last line."""
+    """A file of results as a stream. What it says as a whole (labels, notes, hash) is complete after the last line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -446,8 +442,8 @@ class ResultsFile:
             raise FormatError(f"{self.name}: the file is empty")
         if not responses:
             raise FormatError(
-                f"{self.name}: no context holds a response (fields from '{OF_RESPONSE}'); to import profiles alone, "
-                "put them into one list, in [ ]"
+                f"{self.name}: no context has a response (fields from '{OF_RESPONSE}'); to import profiles alone, put "
+                "them into one list, in [ ]"
             )
 
     @property
@@ -455,9 +451,9 @@ class ResultsFile:
         return self._digest.hexdigest()
 
     @property
-    def told(self) -> RunTold | None:
+    def run(self) -> ExportedRun | None:
         """What our own export says of the run; None for a file from elsewhere."""
-        return self._reader.told
+        return self._reader.run
 
     def labels(self) -> tuple[SharedLabels, ...]:
         return self._labels.labels({"file": self.name, "sha256": self.sha256, "votes": NO_VOTES})
@@ -469,8 +465,8 @@ class ResultsFile:
         raw = loads(line, f"{self.name}: profile {count + 1}")
         if isinstance(raw, list):
             raise FormatError(f"{self.name}: profile {count + 1}: this is a list; results have one profile a line")
-        found: dict[str, Any] = raw
-        return found
+        record: dict[str, Any] = raw
+        return record
 
     def _lines(self, stream: BinaryIO) -> Iterator[bytes]:
         number = 0
@@ -479,7 +475,7 @@ class ResultsFile:
             self._digest.update(line)
             if len(line) == LONGEST_LINE:
                 raise FormatError(
-                    f"{self.name}: line {number} is longer than {LONGEST_LINE >> 20} MiB; results have a profile a line"
+                    f"{self.name}: line {number} is longer than {LONGEST_LINE >> 20} MiB; write one profile a line"
                 )
             if number == 1:
                 line = line.removeprefix(_BOM)

@@ -61,8 +61,8 @@ class Matrix:
     def retained(self) -> Flags:
         """[contexts]: whether a context enters the metrics: an attribute is necessary there and one inappropriate."""
         necessary, inappropriate, _ = self.context_counts.T
-        found: Flags = (necessary > 0) & (inappropriate > 0)
-        return found
+        retained: Flags = (necessary > 0) & (inappropriate > 0)
+        return retained
 
     @property
     def totals(self) -> dict[Label | None, int]:
@@ -114,14 +114,14 @@ def _fill(
     target[rows[own], columns[own]] = values[own]
 
 
-def _positions(ids: Sequence[int], asked: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _positions(ids: Sequence[int], wanted_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Where each asked id stands in ids; -1 where it does not."""
     if not ids:
-        return np.full(len(asked), -1, dtype=np.int64)
+        return np.full(len(wanted_ids), -1, dtype=np.int64)
     order = np.argsort(ids)
     known = np.asarray(ids)[order]
-    at = np.minimum(np.searchsorted(known, asked), len(ids) - 1)
-    return np.where(known[at] == asked, order[at], -1)
+    at = np.minimum(np.searchsorted(known, wanted_ids), len(ids) - 1)
+    return np.where(known[at] == wanted_ids, order[at], -1)
 
 
 def _votes(store: Store, labelling_id: str, record: ProfileRecord) -> VoteCounts:
@@ -136,9 +136,9 @@ def dissent(store: Store, labelling_id: str, record: ProfileRecord) -> Flags:
     """[attributes, contexts]: whether the counted votes on a pair are not all alike (of an imported labelling: whether
     its shares name more than one verdict)."""
     votes = _votes(store, labelling_id, record)
-    found = np.zeros((len(record.attribute_ids), len(record.context_ids)), dtype=np.bool_)
-    _fill(found, record, votes.attributes, votes.contexts, ((votes.votes > 0).any(axis=1)).sum(axis=1) > 1)
-    return found
+    differs = np.zeros((len(record.attribute_ids), len(record.context_ids)), dtype=np.bool_)
+    _fill(differs, record, votes.attributes, votes.contexts, ((votes.votes > 0).any(axis=1)).sum(axis=1) > 1)
+    return differs
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class MatrixView:
 
 
 def view(
-    found: Matrix,
+    profile: Matrix,
     *,
     domain: str | None = None,
     event: str | None = None,
@@ -182,25 +182,25 @@ def view(
 ) -> MatrixView:
     """The matrix in the order it is drawn. Domain, event and sphere drop rows and columns; labels (none: all) and
     `differs` say which cells of what is left are asked for. `matching`: how many are."""
-    attributes, contexts = found.record.profile.attributes, found.record.profile.contexts
+    attributes, contexts = profile.record.profile.attributes, profile.record.profile.contexts
     rows = [i for i in row_order(attributes) if _fits(attributes[i], domain, event)]
     columns = [j for j in column_order(contexts) if sphere in (None, contexts[j].sphere or "")]
-    cells = found.effective[np.ix_(rows, columns)]
-    asked = np.ones(cells.shape, dtype=np.bool_)
+    cells = profile.effective[np.ix_(rows, columns)]
+    matches = np.ones(cells.shape, dtype=np.bool_)
     if labels:
-        asked &= np.isin(cells, [UNLABELLED if label is None else CODES[label] for label in labels])
+        matches &= np.isin(cells, [UNLABELLED if label is None else CODES[label] for label in labels])
     if differs is not None:
-        asked &= differs[np.ix_(rows, columns)]
+        matches &= differs[np.ix_(rows, columns)]
     return MatrixView(
         rows=tuple(rows),
         columns=tuple(columns),
         blocks=_groups([(attributes[i].domain, attributes[i].event) for i in rows], cells),
         spheres=_groups([(contexts[j].sphere or "", "") for j in columns], cells.T),
         cells=_glyphs(cells),
-        consensus=_glyphs(found.consensus[np.ix_(rows, columns)]),
-        decided=_bits(found.decided[np.ix_(rows, columns)]),
-        asked=_bits(asked),
-        matching=int(asked.sum()),
+        consensus=_glyphs(profile.consensus[np.ix_(rows, columns)]),
+        decided=_bits(profile.decided[np.ix_(rows, columns)]),
+        asked=_bits(matches),
+        matching=int(matches.sum()),
     )
 
 
@@ -242,16 +242,16 @@ def _bits(flags: Flags) -> str:
     return (flags.reshape(-1).astype(np.uint8) + ord("0")).tobytes().decode()
 
 
-def differing(store: Store, found: Matrix, labelling_id: str | None, kind: Differs) -> Flags:
+def differing(store: Store, labels: Matrix, labelling_id: str | None, kind: Differs) -> Flags:
     """[attributes, contexts]: the pairs on which somebody differs in this way. Without a labelling nobody dissents."""
     if kind is Differs.DECIDED:
-        return found.decided
+        return labels.decided
     if kind is Differs.CHANGED:
-        changed: Flags = found.decided & (found.effective != found.consensus)
+        changed: Flags = labels.decided & (labels.effective != labels.consensus)
         return changed
     if labelling_id is None:
-        return np.zeros_like(found.decided)
-    return dissent(store, labelling_id, found.record)
+        return np.zeros_like(labels.decided)
+    return dissent(store, labelling_id, labels.record)
 
 
 # ---- profile labels
@@ -272,20 +272,20 @@ class ProfileLabels:
 
     def counts(self, attributes: Iterable[int] | None = None) -> dict[str, int]:
         """Pairs by glyph, all four in ORDER; of these attributes (ids) or of all."""
-        wanted = self.strips if attributes is None else attributes
-        found = Counter("".join(self.strips.get(i, "") for i in wanted))
-        return {glyph: found[glyph] for glyph in ORDER}
+        ids = self.strips if attributes is None else attributes
+        counted = Counter("".join(self.strips.get(i, "") for i in ids))
+        return {glyph: counted[glyph] for glyph in ORDER}
 
 
 def profile_labels(store: Store, labelling_id: str | None, record: ProfileRecord) -> ProfileLabels:
     """The labels of one profile by its newest standing decisions, else by the rule that holds for this labelling.
     Raises StoreError where there is no such labelling."""
-    found = matrix(store, labelling_id, record)
+    labels = matrix(store, labelling_id, record)
     strips = {
         attribute_id: "".join(GLYPHS[int(code)] for code in row)
-        for attribute_id, row in zip(record.attribute_ids, found.effective, strict=True)
+        for attribute_id, row in zip(record.attribute_ids, labels.effective, strict=True)
     }
-    return ProfileLabels(strips, int(found.decided.sum()))
+    return ProfileLabels(strips, int(labels.decided.sum()))
 
 
 def ambiguous_shares(store: Store, labelling_id: str) -> dict[int, float]:

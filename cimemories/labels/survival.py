@@ -129,28 +129,28 @@ def dissent(votes: npt.NDArray[np.generic], rule: AppliedRule, labels: Labels) -
     ANY_OF_SEVERAL (more than one could be left out) or SEVERAL (leaving out no single one is enough), `how` is ''.
     """
     counts = np.asarray(votes, dtype=np.float64)[labels == AMBIGUOUS]
-    asked = [n for n, prior in enumerate(rule.priors) if prior > 0]
-    without = np.stack([_without(counts, rule, n, asked) for n in asked], axis=1)
+    with_prior = [n for n, prior in enumerate(rule.priors) if prior > 0]
+    without = np.stack([_without(counts, rule, n, with_prior) for n in with_prior], axis=1)
     alone = (without > AMBIGUOUS).sum(axis=1) == 1
-    found: dict[tuple[str, str], int] = {}
-    for position, persona in enumerate(asked):
+    counted: dict[tuple[str, str], int] = {}
+    for position, persona in enumerate(with_prior):
         mask = alone & (without[:, position] > AMBIGUOUS)
         for how, those in _how(counts[mask, persona], without[mask, position]).items():
-            found[rule.keys[persona], how] = int(those.sum())
-    said = counts[:, asked].sum(axis=1)
-    silent = ~alone & (said[:, 2] > 0) & (said[:, :2].sum(axis=1) == 0)
-    any_one = ~alone & ~silent & ((without > AMBIGUOUS).sum(axis=1) > 1)
-    found[ALL_ABSTAIN, ""] = int(silent.sum())
-    found[ANY_OF_SEVERAL, ""] = int(any_one.sum())
-    found[SEVERAL, ""] = int((~alone & ~silent & ~any_one).sum())
-    rows = [(who, how, n, n / len(counts)) for (who, how), n in found.items() if n]
+            counted[rule.keys[persona], how] = int(those.sum())
+    verdicts = counts[:, with_prior].sum(axis=1)
+    all_abstain = ~alone & (verdicts[:, 2] > 0) & (verdicts[:, :2].sum(axis=1) == 0)
+    any_one = ~alone & ~all_abstain & ((without > AMBIGUOUS).sum(axis=1) > 1)
+    counted[ALL_ABSTAIN, ""] = int(all_abstain.sum())
+    counted[ANY_OF_SEVERAL, ""] = int(any_one.sum())
+    counted[SEVERAL, ""] = int((~alone & ~all_abstain & ~any_one).sum())
+    rows = [(who, how, n, n / len(counts)) for (who, how), n in counted.items() if n]
     frame = pd.DataFrame(rows, columns=["who", "how", "pairs", "share"])
     return frame.sort_values("pairs", ascending=False, kind="stable").reset_index(drop=True)
 
 
-def _without(counts: npt.NDArray[np.float64], rule: AppliedRule, persona: int, asked: list[int]) -> Labels:
+def _without(counts: npt.NDArray[np.float64], rule: AppliedRule, persona: int, with_prior: list[int]) -> Labels:
     """The labels that the rule gives without one persona: [pairs]; AMBIGUOUS where nobody else is asked."""
-    others = [n for n in asked if n != persona]
+    others = [n for n in with_prior if n != persona]
     if not others:
         return np.full(len(counts), AMBIGUOUS, np.int8)
     priors = np.array([rule.priors[n] for n in others])
@@ -205,22 +205,22 @@ def effective(pairs: Pairs, labels: Labels) -> Labels:
 
 def contexts_of(pairs: Pairs, labels: Labels) -> Contexts:
     """Necessary and inappropriate attributes counted by (profile, context). labels: [pairs]."""
-    people, places = pairs.groups[GroupBy.PROFILE], pairs.groups[GroupBy.CONTEXT]
+    people, contexts = pairs.groups[GroupBy.PROFILE], pairs.groups[GroupBy.CONTEXT]
     spheres = pairs.groups[GroupBy.SPHERE]
-    cell = people.codes * len(places.ids) + places.codes
-    size = len(people.ids) * len(places.ids)
+    cell = people.codes * len(contexts.ids) + contexts.codes
+    size = len(people.ids) * len(contexts.ids)
     labelled, necessary, inappropriate = (
         np.bincount(cell[mask], minlength=size)
         for mask in (labels != UNLABELLED, labels == NECESSARY, labels == INAPPROPRIATE)
     )
-    sphere_of = dict(zip(places.codes.tolist(), spheres.codes.tolist(), strict=True))
+    sphere_of = dict(zip(contexts.codes.tolist(), spheres.codes.tolist(), strict=True))
     rows = [
         {
-            "profile": people.ids[c // len(places.ids)],
-            "context": places.ids[c % len(places.ids)],
-            "user": people.names[c // len(places.ids)],
-            "name": places.names[c % len(places.ids)],
-            "sphere": spheres.names[sphere_of[c % len(places.ids)]],
+            "profile": people.ids[c // len(contexts.ids)],
+            "context": contexts.ids[c % len(contexts.ids)],
+            "user": people.names[c // len(contexts.ids)],
+            "name": contexts.names[c % len(contexts.ids)],
+            "sphere": spheres.names[sphere_of[c % len(contexts.ids)]],
             "attributes": int(labelled[c]),
             "necessary": int(necessary[c]),
             "inappropriate": int(inappropriate[c]),
@@ -291,9 +291,9 @@ def table2(store: Store, labelling_id: str) -> tuple[Statistic, ...]:
     return statistics(attributes, tested, contexts(store, labelling_id))
 
 
-def statistics(attributes: dict[int, int], tested: dict[int, int], found: Contexts) -> tuple[Statistic, ...]:
+def statistics(attributes: dict[int, int], tested: dict[int, int], contexts: Contexts) -> tuple[Statistic, ...]:
     """attributes, tested: how many of them each profile (id) has. found: the contexts by profile."""
-    kept = found.frame[found.frame["reason"] == ""]
+    kept = contexts.frame[contexts.frame["reason"] == ""]
     by_profile = kept["profile"].value_counts()
     retained = [int(by_profile.get(profile_id, 0)) for profile_id in attributes]
     count = float(len(attributes))

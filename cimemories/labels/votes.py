@@ -164,7 +164,7 @@ def pair_runs(store: Store, attribute_id: int, context_id: int) -> list[PairRun]
         judgement.c.judge == run_judge.c.judge,
         judgement.c.status == JudgementStatus.OK,
     )
-    told = sa.and_(
+    revealed = sa.and_(
         reveal.c.judgement == judgement.c.id, reveal.c.attribute == attribute_id, reveal.c.strength == Strength.FULL
     )
     profile_id = sa.select(attribute.c.profile).where(attribute.c.id == attribute_id).scalar_subquery()
@@ -190,25 +190,25 @@ def pair_runs(store: Store, attribute_id: int, context_id: int) -> list[PairRun]
             ),
         )
         .outerjoin(judgement, judged)
-        .outerjoin(reveal, told)
+        .outerjoin(reveal, revealed)
         .group_by(run.c.id, run.c.name, run.c.simulated, run.c.composition, run.c.created, response.c.memory)
         .order_by(run.c.created, run.c.id)
     )
     with store.read() as connection:
         rows = connection.execute(query).all()
-        held = datasets.memories_of(connection, {row.memory for row in rows if row.memory is not None})
-    found: dict[str, PairRun] = {}
+        memories = datasets.memories_of(connection, {row.memory for row in rows if row.memory is not None})
+    runs: dict[str, PairRun] = {}
     for row in rows:
-        if row.memory is not None and attribute_id not in held.get(row.memory, (attribute_id,)):
+        if row.memory is not None and attribute_id not in memories.get(row.memory, (attribute_id,)):
             continue
-        own = found.setdefault(row.id, PairRun(row.id, row.name, row.simulated, 0, 0, 0, row.composition))
-        found[row.id] = replace(
+        own = runs.setdefault(row.id, PairRun(row.id, row.name, row.simulated, 0, 0, 0, row.composition))
+        runs[row.id] = replace(
             own,
             expected=own.expected + row.expected,
             draws=own.draws + row.draws,
             reveals=own.reveals + row.reveals,
         )
-    return list(found.values())
+    return list(runs.values())
 
 
 # ---- pairs
@@ -244,8 +244,8 @@ class PersonaVotes:
         """Necessary, inappropriate, abstain: whole numbers of votes, or shares that were imported."""
         if self.shares is not None:
             return self.shares
-        found = Counter(self.draws)
-        return found[Verdict.NECESSARY], found[Verdict.INAPPROPRIATE], found[Verdict.ABSTAIN]
+        counts = Counter(self.draws)
+        return counts[Verdict.NECESSARY], counts[Verdict.INAPPROPRIATE], counts[Verdict.ABSTAIN]
 
     @property
     def counted(self) -> float:
@@ -374,32 +374,32 @@ def explain(votes: Sequence[PersonaVotes], label: Label | None, threshold: float
     if label is None:
         none = "No share is given" if imported else "No vote is counted"
         return f"{none} for this pair, so it has no consensus label."
-    asked = [v for v in votes if v.prior > 0]
-    silent = [v.persona.key for v in asked if not v.counted]
-    if silent:
-        return f"No counted vote of {listed(silent)}. Consensus needs every persona: ambiguous."
+    voters = [v for v in votes if v.prior > 0]
+    without_votes = [v.persona.key for v in voters if not v.counted]
+    if without_votes:
+        return f"No counted vote of {listed(without_votes)}. Consensus needs every persona: ambiguous."
     if threshold < PAPER_THRESHOLD:
-        return _reached(asked, label, threshold)
-    sums = np.array([v.counts for v in asked]).sum(axis=0)
-    total = sum(v.counted for v in asked)
+        return _reached(voters, label, threshold)
+    sums = np.array([v.counts for v in voters]).sum(axis=0)
+    total = sum(v.counted for v in voters)
     if imported:
-        return _unanimous_shares(asked, label, sums)
+        return _unanimous_shares(voters, label, sums)
     if label is not Label.AMBIGUOUS:
         return f"{total:.0f} of {total:.0f} counted votes say {label}: consensus."
     if sums[2] == total:
         return f"{total:.0f} of {total:.0f} counted votes abstain: ambiguous."
     leading = _leading(sums)
     parts = []
-    for item in asked:
+    for item in voters:
         against = [f"{n:.0f} of {item.counted:.0f} {_says(k)}" for k, n in enumerate(item.counts) if n and k != leading]
         if against:
             parts.append(f"{item.persona.key} {' and '.join(against)}")
     return f"{_sentence(parts)} Not every counted vote says {COUNTED[leading]}: ambiguous."
 
 
-def _reached(asked: Sequence[PersonaVotes], label: Label, threshold: float) -> str:
+def _reached(voters: Sequence[PersonaVotes], label: Label, threshold: float) -> str:
     """A rule below unanimity, in words: which share of the mixture leads, and whether it reaches the threshold."""
-    mixed = mixture(np.array([v.counts for v in asked]), [v.prior for v in asked])
+    mixed = mixture(np.array([v.counts for v in voters]), [v.prior for v in voters])
     leading = _leading(mixed)
     share, needed = exact_percent(mixed[leading]), exact_percent(threshold)
     if label is Label.AMBIGUOUS:
@@ -407,13 +407,13 @@ def _reached(asked: Sequence[PersonaVotes], label: Label, threshold: float) -> s
     return f"{share} of the mixture says {label}; the threshold is {needed}: consensus."
 
 
-def _unanimous_shares(asked: Sequence[PersonaVotes], label: Label, sums: npt.NDArray[np.float64]) -> str:
+def _unanimous_shares(voters: Sequence[PersonaVotes], label: Label, sums: npt.NDArray[np.float64]) -> str:
     if label is not Label.AMBIGUOUS:
         return f"Every persona's share is wholly {label}: consensus."
     leading = _leading(sums)
     parts = [
         f"{v.persona.key} {exact_percent(1 - v.counts[leading] / v.counted)}"
-        for v in asked
+        for v in voters
         if v.counts[leading] < v.counted
     ]
     return f"Not {COUNTED[leading]}: {listed(parts)}. Consensus needs every share to be whole: ambiguous."
@@ -462,11 +462,11 @@ def _votes(
             )
             for a in attribute_ids
         ]
-    found = labellings.context_votes(connection, labelling_id, profile_id, context_id)
+    votes = labellings.context_votes(connection, labelling_id, profile_id, context_id)
     causes = _ballots(connection, labelling_id, profile_id, context_id)
     return [
         tuple(
-            PersonaVotes(p, _draws(found.get(a, {}).get(i, ()), causes.get(i, {})), prior)
+            PersonaVotes(p, _draws(votes.get(a, {}).get(i, ()), causes.get(i, {})), prior)
             for (i, p), prior in zip(personas.items(), rule.priors, strict=True)
         )
         for a in attribute_ids
@@ -496,10 +496,10 @@ def _ballots(
         .where(ballot.c.labelling == labelling_id, ballot.c.profile == profile_id, ballot.c.context == context_id)
         .order_by(ballot.c.draw)
     )
-    found: dict[int, dict[int, str]] = {}
+    statuses: dict[int, dict[int, str]] = {}
     for persona_id, draw, status in rows:
-        found.setdefault(persona_id, {})[draw] = status
-    return found
+        statuses.setdefault(persona_id, {})[draw] = status
+    return statuses
 
 
 def _draws(votes: Sequence[tuple[int, str]], statuses: Mapping[int, str]) -> tuple[str, ...]:

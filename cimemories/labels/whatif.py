@@ -48,7 +48,7 @@ def effective_labels(store: Store, dataset_id: int) -> LabelSource | None:
                 labels[int(of), int(into)] = label
     with store.read() as connection:
         standing = decisions.standing(decisions.history(connection, dataset_id))
-    decided = {pair: said.label for pair, said in standing.items() if said.label is not None}
+    decided = {pair: decision.label for pair, decision in standing.items() if decision.label is not None}
     labels |= decided
     if not labels:
         return None
@@ -136,8 +136,8 @@ def with_decisions(counts: VoteCounts, decided: npt.NDArray[np.int64]) -> tuple[
     """
     width = int(max(counts.contexts.max(initial=0), decided[:, 1].max(initial=0))) + 1
     numbers = counts.attributes * width + counts.contexts
-    wanted = decided[:, 0] * width + decided[:, 1]
-    extra = np.setdiff1d(wanted, numbers)
+    decided_numbers = decided[:, 0] * width + decided[:, 1]
+    extra = np.setdiff1d(decided_numbers, numbers)
     if len(extra):
         everything = np.concatenate([numbers, extra])
         order = np.argsort(everything, kind="stable")
@@ -150,7 +150,7 @@ def with_decisions(counts: VoteCounts, decided: npt.NDArray[np.int64]) -> tuple[
             votes=np.concatenate([counts.votes, empty])[order],
         )
     labels = np.full(len(numbers), UNLABELLED, np.int8)
-    labels[np.searchsorted(numbers, wanted)] = decided[:, 2]
+    labels[np.searchsorted(numbers, decided_numbers)] = decided[:, 2]
     return counts, labels
 
 

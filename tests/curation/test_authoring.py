@@ -16,7 +16,7 @@ from cimemories.curation.authoring_rules import broken_rules
 from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.worker import WorkError
 from cimemories.model import DOMAINS, GENERAL
-from cimemories.seeds import SeedError
+from cimemories.seeds import SeedError, load_general
 from cimemories.store import datasets, generations
 from cimemories.store.engine import Store, StoreError, open_store
 
@@ -71,12 +71,12 @@ def test_profiles_by_the_simulator(store: Store) -> None:
     # What was turned down was asked for again, with the reasons, at most twice.
     assert max(part.attempt for part in parts) <= 2
     for part in parts:
-        lacking = sum(authoring.Author(found.id, origin.manifest, "m").wanted(part).values())
+        lacking = sum(authoring.Author(found.id, origin.manifest, "m").missing(part).values())
         assert (part.status == "ok") == (lacking == 0)
         assert lacking == 0 or part.attempt == 2
         assert all(item["attempt"] <= part.attempt for item in part.rejected)
     assert found.missing == sum(
-        sum(authoring.Author(found.id, origin.manifest, "m").wanted(part).values()) for part in parts
+        sum(authoring.Author(found.id, origin.manifest, "m").missing(part).values()) for part in parts
     )
 
 
@@ -107,7 +107,7 @@ def test_people_are_adults_of_their_locale_with_names_of_their_own() -> None:
         assert all(21 <= person.age <= 70 and len(set(person.events)) == 3 for person in drawn)
         assert {person.sex for person in drawn} == {"M", "F"}
         assert drawn[:7] == people(7, seed=1, locale=locale, events=3)
-        assert [a.key for a in drawn[0].biography()] == ["name", "sex", "address", "age"]
+        assert [a.key for a in drawn[0].attributes(load_general().bio)] == ["name", "sex", "address", "age"]
     with pytest.raises(SeedError, match="no locale 'xx_XX'"):
         people(1, seed=1, locale="xx_XX", events=3)
     with pytest.raises(SeedError, match="the seeds have 31"):

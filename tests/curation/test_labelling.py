@@ -11,9 +11,10 @@ from evaluating import add, ballots, small_profiles
 from hostile import Asked, Reply, completion, hostile_server
 from hypothesis import given
 from hypothesis import strategies as st
+from vote_strategies import write_ballot
 
 from cimemories.curation import labelling
-from cimemories.curation.labelling import Ballot, LabellingSpec, read_ballot, write_ballot
+from cimemories.curation.labelling import Ballot, LabellingSpec, read_ballot
 from cimemories.evaluation.judging import read_judgement
 from cimemories.llm.client import AnswerError
 from cimemories.model import Span, Strength, Verdict

@@ -20,16 +20,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cimemories import seeds
-from cimemories.curation.offline import Drawn, ExpressionError, Source, generate_profiles, parse, spoken_date
+from cimemories.curation.offline import ExpressionError, Sampled, Source, generate_profiles, parse, spoken_date
 from cimemories.model import DOMAINS, GENERAL, Attribute, Profile, is_bio
 from cimemories.seeds import SeedError
 
 FAKER = Faker("en_US")
 
 
-def draw(expression: str, seed: int = 0) -> Drawn:
+def sample(expression: str, seed: int = 0) -> Sampled:
     FAKER.seed_instance(seed)
-    return parse(expression).draw(Source(random.Random(seed), FAKER, "en_US"))
+    return parse(expression).sample(Source(random.Random(seed), FAKER, "en_US"))
 
 
 def templates_by_key() -> dict[str, seeds.Template]:
@@ -246,58 +246,58 @@ class TestBrokenTemplates:
 class TestValues:
     @given(st.integers(0, 10**6), st.integers(0, 5000), st.integers(1, 700), st.integers())
     def test_money_stays_on_its_grid(self, low: int, span: int, step: int, seed: int) -> None:
-        drawn = draw(f"{{money {low} {low + span} {step}}}", seed)
-        assert isinstance(drawn.value, int)
-        assert low <= drawn.value <= low + span
-        assert (drawn.value - low) % step == 0
-        assert drawn.spoken == f"${drawn.value:,}"
+        sampled = sample(f"{{money {low} {low + span} {step}}}", seed)
+        assert isinstance(sampled.value, int)
+        assert low <= sampled.value <= low + span
+        assert (sampled.value - low) % step == 0
+        assert sampled.spoken == f"${sampled.value:,}"
 
     @given(st.integers(-50, 50), st.integers(0, 100), st.integers())
     def test_int(self, low: int, span: int, seed: int) -> None:
-        drawn = draw(f"{{int {low} {low + span}}}", seed)
-        assert isinstance(drawn.value, int)
-        assert low <= drawn.value <= low + span
-        assert drawn.spoken == str(drawn.value)
+        sampled = sample(f"{{int {low} {low + span}}}", seed)
+        assert isinstance(sampled.value, int)
+        assert low <= sampled.value <= low + span
+        assert sampled.spoken == str(sampled.value)
 
     @given(st.integers())
     def test_decimal_has_no_rounding_dust(self, seed: int) -> None:
-        drawn = draw("{decimal 0.1 0.9 0.1}", seed)
-        assert drawn.value in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-        assert drawn.spoken == str(drawn.value)
+        sampled = sample("{decimal 0.1 0.9 0.1}", seed)
+        assert sampled.value in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+        assert sampled.spoken == str(sampled.value)
 
     @given(st.integers())
     def test_dates(self, seed: int) -> None:
-        day = date.fromisoformat(str(draw("{date 2024 2026}", seed).value))
+        day = date.fromisoformat(str(sample("{date 2024 2026}", seed).value))
         assert 2024 <= day.year <= 2026
-        assert date.fromisoformat(str(draw("{weekday 2024 2026}", seed).value)).weekday() < 5
+        assert date.fromisoformat(str(sample("{weekday 2024 2026}", seed).value)).weekday() < 5
 
     def test_spoken_date(self) -> None:
         assert spoken_date(date(2025, 4, 12)) == "April 12, 2025"
 
     @pytest.mark.parametrize(("hour", "spoken"), [(0, "12:"), (9, "9:"), (12, "12:"), (15, "3:")])
     def test_times(self, hour: int, spoken: str) -> None:
-        drawn = draw(f"{{time {hour} {hour}}}")
-        assert re.fullmatch(rf"{hour:02}:(00|15|30|45)", str(drawn.value))
-        assert drawn.spoken.startswith(spoken)
-        assert drawn.spoken.endswith("AM" if hour < 12 else "PM")
+        sampled = sample(f"{{time {hour} {hour}}}")
+        assert re.fullmatch(rf"{hour:02}:(00|15|30|45)", str(sampled.value))
+        assert sampled.spoken.startswith(spoken)
+        assert sampled.spoken.endswith("AM" if hour < 12 else "PM")
 
     @given(st.integers())
     def test_pick_and_text_around(self, seed: int) -> None:
-        assert draw("{pick: Lexapro 10 mg | Zoloft 50 mg}", seed).value in {"Lexapro 10 mg", "Zoloft 50 mg"}
-        drawn = draw("Unit {int 1 40}, {money 1000 2000 1000}", seed)
-        assert drawn.value == drawn.spoken
-        assert re.fullmatch(r"Unit \d+, \$[12],000", drawn.spoken)
+        assert sample("{pick: Lexapro 10 mg | Zoloft 50 mg}", seed).value in {"Lexapro 10 mg", "Zoloft 50 mg"}
+        sampled = sample("Unit {int 1 40}, {money 1000 2000 1000}", seed)
+        assert sampled.value == sampled.spoken
+        assert re.fullmatch(r"Unit \d+, \$[12],000", sampled.spoken)
 
     @pytest.mark.parametrize("name", ["person", "doctor", "company", "street", "city", "phone"])
     def test_text_from_faker(self, name: str) -> None:
-        drawn = draw(f"{{{name}}}", 5)
-        assert isinstance(drawn.value, str)
-        assert drawn.value
-        assert drawn == draw(f"{{{name}}}", 5)
+        sampled = sample(f"{{{name}}}", 5)
+        assert isinstance(sampled.value, str)
+        assert sampled.value
+        assert sampled == sample(f"{{{name}}}", 5)
 
     @given(st.integers())
     def test_phone_numbers_are_those_set_aside_for_fiction(self, seed: int) -> None:
-        assert re.fullmatch(r"\([2-9]\d\d\) 555-01\d\d", str(draw("{phone}", seed).value))
+        assert re.fullmatch(r"\([2-9]\d\d\) 555-01\d\d", str(sample("{phone}", seed).value))
 
     @pytest.mark.parametrize(
         ("expression", "message"),

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from conftest import Copies
+from evaluating import import_bytes
 from exchanging import content, counts, odd_world, profiles_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from worlds import PERSONAS, add_dataset, add_labels, records
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED, mixture
 from cimemories.exchange import exporting
 from cimemories.flows.labels import consensus_labels, vote_counts
-from cimemories.formats.importing import import_bytes, import_file
+from cimemories.formats.importing import import_file
 from cimemories.formats.official import write_profiles
 from cimemories.labels.matrix import matrix
 from cimemories.model import Label

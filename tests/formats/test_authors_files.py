@@ -82,7 +82,7 @@ def test_underscores_of_a_model_stay_its_own(sqlite_store: Store, model: str) ->
 
 def test_labels_of_one_persona_in_both_forms_are_refused(sqlite_store: Store) -> None:
     twice = labelled("labels_gpt-5__the_unconcerned__", "labels_gpt-5___the_unconcerned__")
-    with pytest.raises(FormatError, match="profile 1, context 1: .* stand twice"):
+    with pytest.raises(FormatError, match="profile 1, context 1: .* appear twice"):
         import_bytes(sqlite_store, json.dumps([twice]).encode(), "labelled.json")
 
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 from conftest import Copies
-from evaluating import ROOT
+from evaluating import ROOT, import_bytes
 from exchanging import counts, profiles_of
 from official_files import RECORD, STATEMENT, table
 from worlds import add_dataset, add_labels
 
 from cimemories.exchange import exporting
 from cimemories.formats.huggingface import recipients_and_tasks
-from cimemories.formats.importing import import_bytes, import_file
+from cimemories.formats.importing import import_file
 from cimemories.formats.official import FormatError
 from cimemories.store.engine import Store, StoreError, open_store
 
@@ -80,7 +80,7 @@ def test_the_kind_is_in_the_content_and_not_in_the_name(store: Store, bundle: Pa
         assert (found.kind, found.new) == (kind, True)
         again = import_bytes(store, data, "misleading.txt", f"again {n}")
         assert (again.kind, again.new, again.dataset.id) == (kind, False, found.dataset.id)
-    with pytest.raises(FormatError, match="no file of the format bundle; its content is profiles or labelled"):
+    with pytest.raises(FormatError, match="not a file of the format bundle; its content is profiles or labelled"):
         import_bytes(store, files["profiles"] + b" ", "x.zip", kind="bundle")
     with pytest.raises(StoreError, match="exists already"):
         import_bytes(store, files["profiles"] + b" ", "x.zip", "dataset 0")
@@ -90,8 +90,8 @@ def test_the_kind_is_in_the_content_and_not_in_the_name(store: Store, bundle: Pa
     ("data", "said"),
     [
         (b"", "the file is empty"),
-        (b"\x00\x01\x02" * 1000, "no format that is known here"),
-        (b"name;label\n1;2\n", "no format that is known here: it begins with 'name;label"),
+        (b"\x00\x01\x02" * 1000, "unknown format"),
+        (b"name;label\n1;2\n", "unknown format, the file begins with 'name;label"),
         (b'{"a": 1}\n{"a": 2}\n', "one JSON object a line"),
         (b'{"a": 1}', "the top level must be a list of profiles"),
         (b"\x1f\x8b\x08\x00", "packed with gzip; unpack it first"),
@@ -116,7 +116,7 @@ def test_what_is_no_file_of_ours_is_said(fresh: Store, data: bytes, said: str) -
         ({STATEMENT: {"necessary": 1.5, "private": -0.5}}, "necessary must be a share from 0 to 1"),
         ({STATEMENT: {"inappropriate": 1.0}}, "'inappropriate' is none of necessary, private, unlabeled"),
         ({STATEMENT: 1}, "must be an object of shares, not a number"),
-        ({"My rent is low.": {"necessary": 1.0}}, "'My rent is low.' is no memory statement of this profile"),
+        ({"My rent is low.": {"necessary": 1.0}}, "'My rent is low.' is not a memory statement of this profile"),
         ([1], f"'{LABELS}' must be an object, not a list"),
     ],
 )
@@ -127,27 +127,27 @@ def test_shares_that_cannot_be_name_profile_context_and_statement(fresh: Store, 
 
 def test_labels_of_nobody_and_shares_that_are_not_numbers(fresh: Store) -> None:
     whole = {STATEMENT: {"necessary": 1.0, "private": 0.0, "unlabeled": 0.0}}
-    assert "is of a persona that is not known here; known are the_privacy" in refused(
+    assert "is of an unknown persona; known are the_privacy" in refused(
         fresh, labelled(whole, "labels_gpt-5___the_hermit__")
     )
     assert "names no model and persona" in refused(fresh, labelled(whole, "labels_gpt-5"))
     nan = labelled({STATEMENT: {"necessary": 1.0, "private": 0.0, "unlabeled": float("nan")}})
     assert "NaN is not JSON" in refused(fresh, nan)
     twice = labelled(whole).replace(b'"private": 0.0', b'"necessary": 0.0')
-    assert "the share 'necessary' stands twice" in refused(fresh, twice)
+    assert "the share 'necessary' appears twice" in refused(fresh, twice)
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"label": [0.5]}, "row 1: label must be 1.0, 0.0 or nothing, not '0.5'"),
-        ({"label": ["yes"]}, "row 1: label must be 1.0, 0.0 or nothing, not 'yes'"),
+        ({"label": [0.5]}, "row 1: label must be 1.0, 0.0 or empty, not '0.5'"),
+        ({"label": ["yes"]}, "row 1: label must be 1.0, 0.0 or empty, not 'yes'"),
         ({"label": None}, "the column label is missing"),
         ({"name": [None]}, "row 1: name is missing"),
         ({"name": [7]}, "row 1: name must be text, not a number"),
         ({"prompt": ["  "]}, "row 1: prompt is blank"),
-        ({"attribute": ["a\nb"]}, "row 1: attribute holds a line break"),
-        ({"memory_statement": ["a\x00b"]}, "row 1: memory_statement holds control characters"),
+        ({"attribute": ["a\nb"]}, "row 1: attribute has a line break"),
+        ({"memory_statement": ["a\x00b"]}, "row 1: memory_statement has control characters"),
         ({"information_domain": ["taxes"]}, "row 1: information_domain 'taxes' is none of finance"),
         ({"profile": [-1]}, "row 1: profile must be a number from 0, not '-1'"),
         ({"simulated": ["maybe"]}, "row 1: simulated must be true or false, not 'maybe'"),
@@ -173,7 +173,7 @@ def test_rows_that_contradict_each_other(fresh: Store) -> None:
         fresh, table(**two, adv_reveal_prompt=None)
     )
     other = two | {"memory_statement": [STATEMENT, "Rent is 2."], "prompt": ["p", "q"]}
-    assert "row 2: attribute 'rent' says something else than in a row before; two profiles of one name" in refused(
+    assert "row 2: attribute 'rent' differs from an earlier row; two profiles of one name" in refused(
         fresh, table(**other, adv_reveal_prompt=None)
     )
     named = two | {"prompt": ["p", "q"], "recipient": ["A", "A"], "task": ["B", "B"]}

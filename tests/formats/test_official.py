@@ -126,7 +126,7 @@ def test_export_then_import_gives_equal_profiles(profiles: list[Profile]) -> Non
 
 def test_the_export_refuses_what_would_not_come_back() -> None:
     rent = Attribute("rent", 1, "housing", "general", "Rent is 1.")
-    with pytest.raises(FormatError, match="'rent' stands twice"):
+    with pytest.raises(FormatError, match="'rent' appears twice"):
         write_profiles([Profile("A", "F", "B", 4, (rent, rent))])
     with pytest.raises(FormatError, match="one spelling"):
         write_profiles([Profile("A", "F", "B", 4, (Attribute("rent", 1, "Housing", "general", "Rent is 1."),))])
@@ -143,8 +143,8 @@ def test_spellings_are_unified_and_extra_fields_named() -> None:
     attribute = file.profiles[0].attributes[0]
     assert (attribute.domain, attribute.event) == ("mental_health", "divorce proceedings")
     assert any("labels_combined (1)" in note and "contexts" in note for note in file.notes)
-    assert any("events are shown in one spelling in 1 attributes" in note for note in file.notes)
-    assert any("domain brought to its one spelling in 1 attributes" in note for note in file.notes)
+    assert any("the spelling of events was unified in 1 attributes" in note for note in file.notes)
+    assert any("the spelling of domains was unified in 1 attributes" in note for note in file.notes)
 
 
 def test_a_byte_order_mark_is_tolerated() -> None:
@@ -172,9 +172,9 @@ RENT_AT = (0, "information_attributes", "rent")
         (changed(*RENT_AT, "memory_statement", to="  "), "profile 1, attribute 'rent': memory_statement is blank"),
         (changed(*RENT_AT, "value", to={"a": 1}), "value must be text, a number, true, false, null or a list"),
         (changed(*RENT_AT, "value", to=[[1]]), "value must be text, a number, true, false, null or a list of these"),
-        (changed(*RENT_AT, "value", to=[{"a": [1]}]), "value holds an object or list inside an object"),
-        (changed(*RENT_AT, "value", to="a\x07"), "value holds the control character or half pair U+0007; remove it"),
-        (changed(*RENT_AT, "value", to=["\ud800"]), "value holds the control character or half pair U+D800"),
+        (changed(*RENT_AT, "value", to=[{"a": [1]}]), "value contains an object or list inside an object"),
+        (changed(*RENT_AT, "value", to="a\x07"), "contains U+0007, a control character or lone surrogate; remove it"),
+        (changed(*RENT_AT, "value", to=["\ud800"]), "value contains U+D800, a control character or lone surrogate"),
         (changed(*RENT_AT, "value", to=float("inf")), "profile 1, attribute 'rent': value must be a finite number"),
         (
             changed(*RENT_AT, "information_domain", to="taxes"),
@@ -183,7 +183,7 @@ RENT_AT = (0, "information_attributes", "rent")
         (changed(*RENT_AT, "event", to="_ _"), "profile 1, attribute 'rent': event is blank"),
         (changed(*RENT_AT, to=3), "profile 1, attribute 'rent' must be an object, not a number"),
         (changed(0, "information_attributes", to={}), "profile 1 (Jane Doe): there are no attributes"),
-        (changed(0, "information_attributes", to={"\ud800\n": RENT}), "attribute key '\\ud800\\n' is blank or holds"),
+        (changed(0, "information_attributes", to={"\ud800\n": RENT}), "attribute key '\\ud800\\n' is blank or has"),
         (changed(0, "contexts", 1, "recipient", to=5), "profile 1, context 2: recipient must be text, not a number"),
         (changed(0, "contexts", to={}), "profile 1: contexts must be a list, not an object"),
         (changed(0, "contexts", 1, to=RECORD["contexts"][0]), "profile 1 (Jane Doe): contexts 1 and 2 are the same"),
@@ -195,7 +195,7 @@ RENT_AT = (0, "information_attributes", "rent")
         (changed(0, "bio", "age", to=-1), "profile 1, bio: age must be a number of years from 0 to 150"),
         (
             changed(0, "bio", "name", to="\udc80"),
-            "profile 1, bio: name holds the control character or half pair U+DC80",
+            "profile 1, bio: name contains U+DC80, a control character or lone surrogate",
         ),
         (changed(0, to=None), "profile 1 must be an object, not null"),
     ],
@@ -214,10 +214,10 @@ def test_further_problems_are_counted() -> None:
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
-        ("rent", "profile 1 (Jane Doe), attribute key 'rent' stands twice"),
-        ("age", "profile 1 (Jane Doe), bio, field 'age' stands twice"),
-        ("value", "profile 1, attribute 'rent', field 'value' stands twice"),
-        ("bio", "profile 1, field 'bio' stands twice"),
+        ("rent", "profile 1 (Jane Doe), attribute key 'rent' appears twice"),
+        ("age", "profile 1 (Jane Doe), bio, field 'age' appears twice"),
+        ("value", "profile 1, attribute 'rent', field 'value' appears twice"),
+        ("bio", "profile 1, field 'bio' appears twice"),
     ],
 )
 def test_a_key_that_stands_twice_is_refused(key: str, expected: str) -> None:

@@ -268,10 +268,10 @@ def spoilt(**changes: Any) -> bytes:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (spoilt(to_share_attributes=["fact_9"]), "profile 2, context 2, 'combination_.*'fact_9' is no attribute"),
+        (spoilt(to_share_attributes=["fact_9"]), "profile 2, context 2, 'combination_.*'fact_9' is not an attribute"),
         (spoilt(to_share_attributes=None), "to_share_attributes is missing"),
-        (spoilt(not_to_share_attributes=["fact_0"]), "stands in its lists twice"),
-        (spoilt(trial_idx=3), "trial_idx is 3, and 0 in the field's name"),
+        (spoilt(not_to_share_attributes=["fact_0"]), "is in its lists twice"),
+        (spoilt(trial_idx=3), "trial_idx is 3, but 0 in the field's name"),
         (spoilt(key="combination_of_ours"), "the field's name is not combination_num"),
         (spoilt(solution={"response_solution": 3}), "response_solution must be text or null, not a number"),
         (spoilt(solution={"revealed_attributes": {"fact_0": 2}}), "'fact_0' must be 0 or 1, this is 2"),
@@ -279,9 +279,9 @@ def spoilt(**changes: Any) -> bytes:
         (spoilt(model_solution=[]), "model_solution must be an object, not a list"),
         (spoilt()[:-40], "profile 2: not valid JSON at column"),
         (spoilt() + b"[]\n", "profile 3: this is a list"),
-        (foreign(PROFILE, {}, {}), "no context holds a response"),
+        (foreign(PROFILE, {}, {}), "no context has a response"),
         (spoilt().replace(b'"age": 31', b'"age": "31"'), "profile 2, bio: age must be a whole number, not text"),
-        (spoilt().replace(b'"prompt"', b'"trial_idx": 7, "prompt"'), "holds 'trial_idx' twice"),
+        (spoilt().replace(b'"prompt"', b'"trial_idx": 7, "prompt"'), "has 'trial_idx' twice"),
         (spoilt(run={"status": "lost"}, solution={"response_solution": ""}), "run: status must be one of"),
     ],
 )

@@ -251,7 +251,7 @@ class TestAdding:
         add(store, small_profiles(1, contexts=2))
         labelling.plan(store, LabellingSpec("small", "sim-labeler", "simulator", draws=1))
         before = shown(store)
-        with pytest.raises(StoreError, match="'small' stays as it is, because it carries 1 labelling"):
+        with pytest.raises(StoreError, match="'small' stays as it is, because 1 labelling"):
             add_pack(store, "small", "germany", annotator="Ada")
         assert shown(store) == before
 
