@@ -112,7 +112,7 @@ def test_the_command_line_refuses_them_in_one_visible_line(tmp_path: Path) -> No
 def test_the_terminal_is_given_nothing_to_obey(capsys: pytest.CaptureFixture[str]) -> None:
     output.line(EVIL)
     output.note(EVIL)
-    output.table([("name", False)], [(EVIL,)], whole=True)
+    output.table(["name"], [(EVIL,)], whole=True)
     output.line(output.as_json_text({"name": EVIL, "lines": "a\nb"}))
     printed = capsys.readouterr()
     for text in (printed.out, printed.err):

@@ -1,4 +1,8 @@
-"""The command line itself, and how it ends."""
+"""The application, and how it ends.
+
+Results go to standard output, progress and errors to standard error. Exit status: 0 success, 1 an error (one line says
+what), 2 a command that was not understood, 3 work that ended with part of its plan missing.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +23,12 @@ from cimemories.store import engine
 from cimemories.store.engine import StoreError, explained, problem
 from cimemories.text import visible, without_credentials
 
-ENDING_SECONDS = 10.0  # how long a command that was interrupted may take to end undisturbed
-
+ENDING_SECONDS = 10.0  # how long an interrupted command may clean up before another signal interrupts that too
 
 cli = typer.Typer(
     name="cimemories",
-    help="Curate, audit, run and explore the CIMemories benchmark of contextual integrity.",
+    help="Build, label, run and explore CIMemories, a benchmark of contextual integrity in LLM memory.\n\n"
+    "Every command takes --workspace. To use PostgreSQL instead of a file, set CIMEMORIES_DATABASE_URL.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -43,7 +47,7 @@ def main() -> None:
     except KeyboardInterrupt:
         _fail("stopped")
     except sa.exc.DBAPIError as error:
-        _fail(f"the record could not be used: {explained(error)}")
+        _fail(f"the workspace's database failed: {explained(error)}")
     except (OSError, ValueError, StoreError, sa.exc.SQLAlchemyError) as error:
         _fail(explained(error) if problem(error) else str(error))
     except Exception as error:
@@ -77,13 +81,14 @@ def _ignore_interrupts() -> None:
 
 
 def _explained(error: Exception) -> str:
+    # Imported here: every command would otherwise wait for the HTTP client to load.
     from cimemories.llm.endpoint import EndpointError
     from cimemories.llm.worker import WorkError
     from cimemories.simulator.policy import SimulatorError
 
     if isinstance(error, (EndpointError, SimulatorError, WorkError)):
         return str(error)
-    return f"unexpected {type(error).__name__}: {error}. Set CIMEMORIES_DEBUG=1 to see where it happened."
+    return f"unexpected {type(error).__name__}: {error}. Set CIMEMORIES_DEBUG=1 to see the traceback."
 
 
 def _fail(message: str) -> NoReturn:
@@ -92,14 +97,16 @@ def _fail(message: str) -> NoReturn:
     sys.exit(1)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         output.line(__version__)
         raise typer.Exit
 
 
 @cli.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
-    """Every command takes --workspace, or the address of a PostgreSQL record in CIMEMORIES_DATABASE_URL."""
+    """Options of the program itself."""

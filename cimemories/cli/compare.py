@@ -1,9 +1,10 @@
-"""Commands that set judges or runs side by side."""
+"""Commands that compare: the judges of a run, runs with each other, and runs under other settings."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,16 +15,13 @@ from cimemories.cli.options import (
     AsJson,
     AsLatex,
     AsMarkdown,
-    Grounded,
-    Identifiers,
-    JudgeOption,
-    Labels,
-    RuleOption,
+    NumberOptions,
+    Run,
     Samples,
     Workspace,
-    identifier_rule,
+    grouped,
+    one_of,
     priors_by_key,
-    scope_of,
 )
 from cimemories.store import datasets as store_datasets
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
@@ -33,40 +31,36 @@ if TYPE_CHECKING:
     from cimemories.agreement.judges import JudgesAgreement
     from cimemories.agreement.statistics import Estimate
     from cimemories.compare.difference import Difference
-    from cimemories.compare.ranking import Measure
+    from cimemories.compare.ranking import Measure, Swap
     from cimemories.compare.sensitivity import ByProfiles, Range, Setting, Study, Trial, Tried
-    from cimemories.flows.flows import Flows
     from cimemories.flows.scope import Scope
     from cimemories.metrics.breakdown import FlowCoverage
     from cimemories.metrics.headline import Headline
 
 
+# ---- judges
+
+
 @cli.command()
 def judges(
-    run_id: Annotated[str, typer.Argument(metavar="RUN")],
+    run_id: Run,
     as_json: AsJson = False,
-    grounded: Grounded = False,
+    grounded: Annotated[
+        bool, typer.Option("--grounded", help="Count only reveals whose quote is in the message.")
+    ] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """The judges of a run, what each of them claims, and how far they agree.  Example: cimemories judges run-3f9a"""
+    """Show a run's judges, and how well they agree.  Example: cimemories judges run-3f9a"""
     from cimemories.agreement.judges import judges_agreement
     from cimemories.flows.flows import Flows
 
-    found = judges_agreement(Flows(open_store(workspace)), run_id, grounded=grounded)
+    result = judges_agreement(Flows(open_store(workspace)), run_id, grounded=grounded)
     if as_json:
-        output.line(output.as_json_text(_agreement_json(found)))
+        output.as_json(_judges_json(result))
         return
+    counts = ("judged", "revealed", "ungrounded", "of full claims")
     output.table(
-        [
-            ("id", True),
-            ("judge", False),
-            ("reads", False),
-            ("judged", True),
-            ("revealed", True),
-            ("ungrounded", True),
-            ("of full claims", True),
-            ("", False),
-        ],
+        ("id", "judge", "reads", *counts, ""),
         [
             (
                 item.judge.id,
@@ -76,29 +70,33 @@ def judges(
                 f"{item.reveals:,}",
                 f"{item.ungrounded:,}",
                 f"{item.claims:,}",
-                "simulated" if item.judge.simulated else "",
+                output.mark(item.judge.simulated),
             )
-            for item in found.judges
+            for item in result.judges
         ],
+        right=("id", *counts),
     )
-    for pair in found.pairs:
+    for pair in result.pairs:
         (neither, second), (first, both) = pair.table
         output.line(
-            f"\n{pair.first.title} and {pair.second.title}: {pair.places:,} places of {pair.messages:,} messages that "
-            f"both have judged\n  revealed by both {both:,}, by the first alone {first:,}, by the second alone "
+            f"\n{pair.first.title} and {pair.second.title}: {pair.places:,} attributes in {pair.messages:,} messages "
+            f"judged by both\n  revealed by both {both:,}, by the first alone {first:,}, by the second alone "
             f"{second:,}, by neither {neither:,}"
         )
-        for name, figure in (("agreement", pair.agreement), ("Cohen's kappa", pair.kappa), ("Gwet's AC1", pair.ac1)):
-            shown = f"undefined: {figure.why}" if figure.value is None else f"{figure.value:.3f}"
+        for name, value in (("agreement", pair.agreement), ("Cohen's kappa", pair.kappa), ("Gwet's AC1", pair.ac1)):
+            shown = f"undefined: {value.why}" if value.value is None else f"{value.value:.3f}"
             output.line(f"  {name:<14} {shown}")
-    if not found.pairs:
-        output.note("note: agreement takes two judges that read the same text; this run has no two of them")
+    if not result.pairs:
+        output.note("note: agreement needs two judges that read the same text; this run has fewer")
 
 
-def _agreement_json(found: JudgesAgreement) -> dict[str, object]:
+def _judges_json(result: JudgesAgreement) -> dict[str, object]:
+    def estimate(value: Estimate) -> dict[str, object]:
+        return {"value": value.value} | ({"why": value.why} if value.why else {})
+
     return {
-        "run": found.run_id,
-        "grounded_only": found.grounded,
+        "run": result.run_id,
+        "grounded_only": result.grounded,
         "judges": [
             {
                 "id": item.judge.id,
@@ -111,7 +109,7 @@ def _agreement_json(found: JudgesAgreement) -> dict[str, object]:
                 "full_claims": item.claims,
                 "ungrounded_claims": item.ungrounded,
             }
-            for item in found.judges
+            for item in result.judges
         ],
         "pairs": [
             {
@@ -123,83 +121,79 @@ def _agreement_json(found: JudgesAgreement) -> dict[str, object]:
                 "second_alone": pair.table[0][1],
                 "first_alone": pair.table[1][0],
                 "both": pair.table[1][1],
-                "agreement": _figure(pair.agreement),
-                "kappa": _figure(pair.kappa),
-                "ac1": _figure(pair.ac1),
+                "agreement": estimate(pair.agreement),
+                "kappa": estimate(pair.kappa),
+                "ac1": estimate(pair.ac1),
             }
-            for pair in found.pairs
+            for pair in result.pairs
         ],
     }
 
 
-def _figure(figure: Estimate) -> dict[str, object]:
-    return {"value": figure.value} | ({"why": figure.why} if figure.why else {})
+# ---- compare
 
 
 @cli.command()
+@grouped
 def compare(
-    run_ids: Annotated[list[str], typer.Argument(metavar="RUN RUN...")],
+    run_ids: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help="Runs; the first is the reference.")],
+    options: NumberOptions,
     as_json: AsJson = False,
-    labels: Labels = None,
-    rule: RuleOption = None,
-    identifiers: Identifiers = "exact",
-    judge: JudgeOption = None,
-    grounded: Grounded = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Numbers of runs side by side, and paired differences to the first.  Example: cimemories compare run-3f9a run-77
+    """Compare runs side by side, with paired differences.
 
-    Differences are of the flows that both runs have judged, with 95 % intervals; --json also lists the flows that newly
-    leak and that stopped leaking, and gives every difference by domain.
+    Differences are to the first run, on flows judged in both runs, with 95 % intervals. --json adds them by
+    domain, and lists the flows that newly leak or stopped leaking.
+
+    Example: cimemories compare run-3f9a run-77
     """
     from cimemories.compare.difference import difference
     from cimemories.flows.flows import Flows
     from cimemories.metrics.headline import comparison_warnings, headline
 
     if len(set(run_ids)) < 2:
-        raise StoreError("a comparison takes two different runs or more. `cimemories runs` lists them.")
-    chosen = identifier_rule(identifiers)
+        raise StoreError("a comparison needs two different runs. `cimemories runs` lists them.")
+    rule = options.identifier_rule()
     store = open_store(workspace)
     flows = Flows(store)
-    ids = dict.fromkeys(run_ids)
-    scopes = [scope_of(store, run_id, labels, judge, grounded=grounded, rule=rule) for run_id in ids]
-    numbers = [headline(flows, asked, chosen) for asked in scopes]
-    # Runs of several datasets have no flow in common; their numbers still stand side by side, with a warning.
-    alike = [asked for asked in scopes[1:] if asked.run.dataset == scopes[0].run.dataset]
-    differences = [difference(flows, scopes[0], other, chosen) for other in alike]
+    scopes = options.scopes(store, run_ids)
+    numbers = [headline(flows, scope, rule) for scope in scopes]
+    # Runs of several datasets have no flow in common; their numbers are still shown side by side, with a warning.
+    comparable = [scope for scope in scopes[1:] if scope.run.dataset == scopes[0].run.dataset]
+    differences = [difference(flows, scopes[0], other, rule) for other in comparable]
     warnings = comparison_warnings(store, scopes)
     if as_json:
-        found = {
-            "runs": [item.as_json() for item in numbers],
-            "differences": [item.as_json() for item in differences],
-            "warnings": list(warnings),
-        }
-        output.line(output.as_json_text(found))
+        output.as_json(
+            {
+                "runs": [item.as_json() for item in numbers],
+                "differences": [item.as_json() for item in differences],
+                "warnings": list(warnings),
+            }
+        )
         return
-    _side_by_side(numbers)
-    for apart in differences:
-        _difference(apart)
-    for text in warnings:
-        output.note(f"warning: {text}")
+    _print_side_by_side(numbers)
+    for result in differences:
+        _print_difference(result)
+    output.notes(warnings, "warning")
     for item in numbers:
-        for text in item.notes:
-            output.note(f"note on {item.scope.run.id}: {text}")
+        output.notes(item.notes, f"note on {item.scope.run.id}")
 
 
-def _difference(found: Difference) -> None:
-    """What was found of two runs, in words."""
-    tallied = found.tallied
+def _print_difference(result: Difference) -> None:
+    counts = result.tallied
     output.line("")
-    for text in found.sentences(found.first.run.id, found.second.run.id):
+    for text in result.sentences(result.first.run.id, result.second.run.id):
         output.line(text)
     output.line(
-        f"  on {found.paired.profiles} common profiles, {tallied.flows:,} inappropriate and {found.necessary:,} "
-        f"necessary flows: {tallied.newly:,} newly leak, {tallied.stopped:,} leak no more, {tallied.both:,} in both"
+        f"  on {result.paired.profiles} common profiles, {counts.flows:,} inappropriate and {result.necessary:,} "
+        f"necessary flows: {counts.newly:,} newly leak, {counts.stopped:,} stopped leaking, {counts.both:,} in both"
     )
 
 
-def _side_by_side(numbers: Sequence[Headline]) -> None:
+def _print_side_by_side(numbers: Sequence[Headline]) -> None:
     most = max(item.scope.run.samples for item in numbers)
+    ids = [item.scope.run.id for item in numbers]
     rows: list[tuple[object, ...]] = [
         ("model", *(item.scope.run.model for item in numbers)),
         *((f"violation@{n}", *(percent(item.violation.get(n)) for item in numbers)) for n in range(1, most + 1)),
@@ -209,367 +203,353 @@ def _side_by_side(numbers: Sequence[Headline]) -> None:
         ("does the task", *(percent(item.does_task.share if item.does_task else None) for item in numbers)),
         ("memory", *(item.scope.run.composition for item in numbers)),
         ("judge", *(item.scope.judge_text for item in numbers)),
-        ("", *("simulated" if item.scope.simulated else "" for item in numbers)),
+        ("", *(output.mark(item.scope.simulated) for item in numbers)),
     ]
-    output.table([("", False), *((item.scope.run.id, True) for item in numbers)], rows)
+    output.table(("", *ids), rows, right=ids)
 
 
-Runs = Annotated[
-    list[str] | None, typer.Argument(metavar="[RUN...]", help="Runs of one dataset; all judged ones else.")
-]
+# ---- leaderboard
 
 
-OfDataset = Annotated[
-    str | None,
-    typer.Option("--dataset", "-d", help="Dataset whose runs are ranked; else that of the most judged runs."),
-]
-
-
-LEFT_OUT = ("Labels", "Memory", "Prompt")  # of a terminal; what differs in them stands in the names and the notes
+NOT_PRINTED = ("Labels", "Memory", "Prompt")  # on a terminal; where they differ, names and notes say so
 
 
 @cli.command()
+@grouped
 def leaderboard(
-    run_ids: Runs = None,
-    dataset: OfDataset = None,
+    options: NumberOptions,
+    run_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN...]", help="Runs of one dataset; default: all judged runs.")
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option("--dataset", "-d", help="Dataset; default: the one with the most judged runs."),
+    ] = None,
     as_json: AsJson = False,
     as_markdown: AsMarkdown = False,
     as_latex: AsLatex = False,
     samples: Samples = None,
-    labels: Labels = None,
-    rule: RuleOption = None,
-    identifiers: Identifiers = "exact",
-    judge: JudgeOption = None,
-    grounded: Grounded = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Runs ranked by balanced score, as in the paper's Table 1.  Example: cimemories leaderboard --markdown
+    """Rank runs as in the paper's Table 1.
 
-    Mean, spread over profiles and 95 % interval of violation and completeness, constant strategies, and the figures
-    that the paper states of the same model, marked as published.
+    Runs are ranked by balanced score. Violation and completeness have their mean, standard deviation over profiles
+    and 95 % interval. Below are constant strategies, and what the paper states for the same model, marked as published.
+
+    Example: cimemories leaderboard --markdown
     """
-    from cimemories.compare import leaderboard as compare_leaderboard
-    from cimemories.compare.leaderboard import leaderboard as ranked
+    from cimemories.compare import leaderboard as boards
     from cimemories.flows.flows import Flows
 
     if as_json + as_markdown + as_latex > 1:
         raise StoreError("choose one of --json, --markdown and --latex.")
-    chosen = identifier_rule(identifiers)
+    rule = options.identifier_rule()
     store = open_store(workspace)
-    ids = list(dict.fromkeys(run_ids)) if run_ids else _judged(store, dataset)
-    scopes = [scope_of(store, run_id, labels, judge, grounded=grounded, rule=rule) for run_id in ids]
-    board = ranked(Flows(store), scopes, chosen, n=samples)
+    scopes = options.scopes(store, run_ids or _judged(store, dataset))
+    board = boards.leaderboard(Flows(store), scopes, rule, n=samples)
     if as_json:
-        output.line(output.as_json_text(board.as_json()))
-    elif as_markdown or as_latex:
-        output.line(
-            (compare_leaderboard.leaderboard_markdown if as_markdown else compare_leaderboard.leaderboard_latex)(
-                board
-            ).rstrip()
-        )
+        output.as_json(board.as_json())
+    elif as_markdown:
+        output.line(boards.leaderboard_markdown(board).rstrip())
+    elif as_latex:
+        output.line(boards.leaderboard_latex(board).rstrip())
     else:
-        head = compare_leaderboard.header_row(board)
-        shown = [i for i, name in enumerate(head) if name not in LEFT_OUT]
-        rows = [[row.cells[i] for i in shown] for row in compare_leaderboard.leaderboard_rows(board)]
-        output.table([(head[i], 0 < i < 7) for i in shown], rows, whole=True)
-        for text in compare_leaderboard.leaderboard_notes(board):
-            output.note(f"note: {text}")
+        titles = boards.header_row(board)
+        printed = [i for i, title in enumerate(titles) if title not in NOT_PRINTED]
+        output.table(
+            [titles[i] for i in printed],
+            [[row.cells[i] for i in printed] for row in boards.leaderboard_rows(board)],
+            right=titles[1:7],
+            whole=True,
+        )
+        output.notes(boards.leaderboard_notes(board))
 
 
 def _judged(store: Store, name: str | None) -> list[str]:
-    """All judged runs of a dataset, of the busiest one where none is named. Raises StoreError where there is none."""
+    """All judged runs of a dataset, of the one that has most where none is named. Raises StoreError without any."""
     from cimemories.compare.leaderboard import busiest_dataset, judged_runs
 
     if name is None:
-        of = busiest_dataset(store)
+        dataset = busiest_dataset(store)
     else:
         with store.read() as connection:
-            of = store_datasets.named(connection, name).id
-    found = [row.id for row in judged_runs(store, of)] if of is not None else []
-    if not found:
-        where = f" of '{name}'" if name else ""
+            dataset = store_datasets.named(connection, name).id
+    ids = [row.id for row in judged_runs(store, dataset)] if dataset is not None else []
+    if not ids:
         raise StoreError(
-            f"no run{where} is judged yet, so there is nothing to rank. `cimemories runs` lists what is there."
+            f"no run{f' of {name!r}' if name else ''} is judged yet, so there is nothing to rank. `cimemories runs` "
+            "lists the runs."
         )
-    return found
+    return ids
 
 
-OrderBy = Annotated[str, typer.Option("--order-by", help="Of the runs: balanced, violation or completeness.")]
+# ---- sensitivity
 
 
-Threshold = Annotated[float | None, typer.Option("--threshold", help="A consensus threshold to try.")]
+@dataclass(frozen=True)
+class Sensitivity:
+    """What the command found, ready to print."""
 
-
-Priors = Annotated[str | None, typer.Option("--priors", help="Priors to try, as fundamentalist=0.3,pragmatic=0.7.")]
-
-
-Without = Annotated[str | None, typer.Option("--without", help="A persona to leave out, by its key.")]
-
-
-SensitivityBy = Annotated[
-    str, typer.Option("--by", help="Of the flows spoken for: domain, context, sphere, event, profile or attribute.")
-]
+    study: Study
+    names: list[str]  # of the runs
+    measure: Measure  # that the runs are ordered by
+    settings: list[Tried]
+    ranges: Sequence[Range]
+    subsets: ByProfiles
+    coverage: list[FlowCoverage]
+    trial: Trial | None
 
 
 @cli.command()
+@grouped
 def sensitivity(
-    run_ids: Annotated[list[str], typer.Argument(metavar="RUN [RUN...]")],
+    run_ids: Annotated[list[str], typer.Argument(metavar="RUN [RUN...]", help="Runs of one dataset.")],
+    options: NumberOptions,
     as_json: AsJson = False,
-    order_by: OrderBy = "balanced",
-    threshold: Threshold = None,
-    priors: Priors = None,
-    without: Without = None,
+    order_by: Annotated[
+        str, typer.Option("--order-by", help="Order runs by balanced, violation or completeness.")
+    ] = "balanced",
+    threshold: Annotated[float | None, typer.Option("--threshold", help="Consensus threshold to try.")] = None,
+    priors: Annotated[
+        str | None, typer.Option("--priors", help="Priors to try, e.g. fundamentalist=0.3,pragmatic=0.7.")
+    ] = None,
+    without: Annotated[str | None, typer.Option("--without", help="Key of a persona to leave out.")] = None,
     samples: Samples = None,
-    by: SensitivityBy = "domain",
-    labels: Labels = None,
-    rule: RuleOption = None,
-    identifiers: Identifiers = "exact",
-    judge: JudgeOption = None,
-    grounded: Grounded = False,
+    by: Annotated[
+        str,
+        typer.Option("--by", help="Coverage of flows by domain, context, sphere, event, profile or attribute."),
+    ] = "domain",
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """What numbers and the order of runs depend on.  Example: cimemories sensitivity run-3f9a run-77 --threshold 0.8
+    """Show how results depend on the choices behind them.
 
-    Every choice behind the numbers is moved alone: consensus threshold, priors, a persona left out, decisions, judge,
-    identifier rule, number of profiles. --threshold, --priors and --without try one setting. Also said is what share
-    of the flows the headline speaks for.
+    One choice is changed at a time: consensus threshold, priors, a persona left out, decisions, judge, identifier
+    rule, number of profiles. --threshold, --priors and --without try one setting. Also shown is the share of flows
+    that the headline covers.
+
+    Example: cimemories sensitivity run-3f9a run-77 --threshold 0.8
     """
+    from cimemories.compare import sensitivity as library
     from cimemories.compare.ranking import Measure
-    from cimemories.compare.sensitivity import (
-        by_profiles,
-        flows_per_run,
-        judged_otherwise,
-        ranges,
-        study,
-        trial,
-        variants,
-    )
     from cimemories.flows.flows import Flows
     from cimemories.metrics.breakdown import By, flow_coverage
 
-    chosen = identifier_rule(identifiers)
-    if order_by not in set(Measure):
-        raise StoreError(f"runs cannot be put in order by '{order_by}'. Use {', '.join(Measure)}.")
-    if by not in set(By):
-        raise StoreError(f"there is no breakdown by '{by}'. Use one of {', '.join(By)}.")
+    rule = options.identifier_rule()
+    measure, group_by = one_of(Measure, order_by, "order by"), one_of(By, by, "breakdown by")
     store = open_store(workspace)
-    scopes = [scope_of(store, run_id, labels, judge, grounded=grounded, rule=rule) for run_id in dict.fromkeys(run_ids)]
-    flows, measure = Flows(store), Measure(order_by)
-    found = study(flows, scopes, chosen, n=samples)
-    setting = _setting(found, threshold, priors, without)
-    names = _names(scopes)
-    tried = None if setting == found.base else trial(found, setting, names, measure, flows_per_run(flows, found))
-    settings = [*variants(found), *judged_otherwise(flows, found)]
-    moved = ranges(found, settings, measure)
-    fewer = by_profiles(found, measure)
-    spoken = [flow_coverage(flows, asked, By(by), chosen) for asked in scopes]
+    scopes, flows = options.scopes(store, run_ids), Flows(store)
+    study = library.study(flows, scopes, rule, n=samples)
+    setting, names = _setting(study, threshold, priors, without), _names(scopes)
+    settings = [*library.variants(study), *library.judged_otherwise(flows, study)]
+    result = Sensitivity(
+        study,
+        names,
+        measure,
+        settings,
+        library.ranges(study, settings, measure),
+        library.by_profiles(study, measure),
+        [flow_coverage(flows, scope, group_by, rule) for scope in scopes],
+        None
+        if setting == study.base
+        else library.trial(study, setting, names, measure, library.flows_per_run(flows, study)),
+    )
     if as_json:
-        output.line(output.as_json_text(_json(found, names, measure, settings, moved, fewer, spoken, tried)))
+        output.as_json(_sensitivity_json(result))
         return
-    _now(found, names, spoken)
-    if len(scopes) > 1:
-        _order(found, names, measure)
-    _ranges(moved, names, measure)
-    _fewer(fewer)
-    if len(scopes) == 1:
-        _groups(spoken[0])
-    if tried is not None:
-        _tried(found, tried)
-    _notes(flows, scopes)
+    _print_sensitivity(result)
+    _print_notes(store, scopes)
 
 
 def _names(scopes: Sequence[Scope]) -> list[str]:
     """The model of each run, with the run's id where several are of one model."""
-    often = Counter(asked.run.model for asked in scopes)
-    return [a.run.model if often[a.run.model] == 1 else f"{a.run.model} ({a.run.id})" for a in scopes]
+    counts = Counter(scope.run.model for scope in scopes)
+    return [s.run.model if counts[s.run.model] == 1 else f"{s.run.model} ({s.run.id})" for s in scopes]
 
 
-def _setting(found: Study, threshold: float | None, priors: str | None, without: str | None) -> Setting:
-    """The setting that is tried. Raises StoreError where it is no rule, or for a persona that there is not."""
-    from dataclasses import replace
-
+def _setting(study: Study, threshold: float | None, priors: str | None, without: str | None) -> Setting:
+    """The setting to try. Raises StoreError where it is no rule, or for a persona that does not exist."""
     from cimemories.flows.labels import custom_rule
 
-    base, keys = found.base, found.votes.keys
-    wanted = priors_by_key(priors) if priors else dict(zip(keys, base.priors, strict=True))
-    at = base.threshold if threshold is None else threshold
-    applied = custom_rule(found.counts.personas, "tried", at, wanted)
+    base, keys = study.base, study.votes.keys
+    by_key = priors_by_key(priors) if priors else dict(zip(keys, base.priors, strict=True))
+    applied = custom_rule(study.counts.personas, "tried", base.threshold if threshold is None else threshold, by_key)
     setting = replace(base, threshold=applied.threshold, priors=applied.priors)
     if without is None:
         return setting
     if without not in keys:
-        raise StoreError(f"no persona is called '{without}'. There are: {', '.join(keys)}.")
-    left = setting.without(keys.index(without))
-    if left is None:
-        raise StoreError(f"without '{without}' nobody is asked: it has the whole prior.")
-    return left
+        raise StoreError(f"there is no persona '{without}'. Use one of {', '.join(keys)}.")
+    rest = setting.without(keys.index(without))
+    if rest is None:
+        raise StoreError(f"'{without}' cannot be left out: it has the whole prior.")
+    return rest
 
 
-def _now(found: Study, names: Sequence[str], spoken: Sequence[FlowCoverage]) -> None:
-    output.line(f"current settings: {found.rule.name}, {found.rule.words}")
-    rows = [
-        (
-            name,
-            percent(item.mean_violation[0]),
-            percent(item.mean_completeness[0]),
-            percent(item.balanced[0]),
-            f"{item.attributes[0]:,}",
-            f"{item.flows[0]:,}",
-            f"{item.retained[0]:,}",
-            f"{percent(said.share)} of {said.pairs:,}",
-        )
-        for name, item, said in zip(names, found.at(found.base), spoken, strict=True)
-    ]
-    heads = ("violation", "completeness", "balanced", "attributes", "X flows", "contexts", "speaks for flows")
-    output.table([("", False), *((head, True) for head in heads)], rows, whole=True)
+def _print_sensitivity(result: Sensitivity) -> None:
+    from cimemories.charts.sensitivity import profiles_title
+    from cimemories.compare.ranking import order_text
 
-
-def _order(found: Study, names: Sequence[str], measure: Measure) -> None:
-    from cimemories.compare.ranking import order_text, swaps
-    from cimemories.compare.sensitivity import measure_values
-
-    over = measure_values(found.over(found.base, found.thresholds), measure)
-    now = over[:, found.thresholds.index(found.base.threshold)]
-    turns = swaps(now, over, found.thresholds, found.base.threshold, measure)
-    output.line(f"\n{order_text(turns, names, found.thresholds, measure, most=5)}.")
-
-
-def _ranges(moved: Sequence[Range], names: Sequence[str], measure: Measure) -> None:
-    output.line(f"\nchange of {measure.named} in points, one choice at a time")
-
-    def told(value: float, at: tuple[str, int]) -> str:
-        return f"{100 * value:+.1f} {names[at[1]]}, {at[0]}" if value else "0.0"
-
+    study, names = result.study, result.names
+    output.line(f"current settings: {study.rule.name}, {study.rule.words}")
+    numbers = ("violation", "completeness", "balanced", "attributes", "X flows", "contexts", "flows covered")
     output.table(
-        [("choice", False), ("settings", True), ("least", False), ("greatest", False), ("least tau", True)],
+        ("", *numbers),
+        [
+            (
+                name,
+                percent(item.mean_violation[0]),
+                percent(item.mean_completeness[0]),
+                percent(item.balanced[0]),
+                f"{item.attributes[0]:,}",
+                f"{item.flows[0]:,}",
+                f"{item.retained[0]:,}",
+                f"{percent(covered.share)} of {covered.pairs:,}",
+            )
+            for name, item, covered in zip(names, study.at(study.base), result.coverage, strict=True)
+        ],
+        right=numbers,
+        whole=True,
+    )
+    if len(names) > 1:
+        output.line(f"\n{order_text(_swaps(result), names, study.thresholds, result.measure, most=5)}.")
+    _print_ranges(result)
+    if result.subsets.by_k:
+        output.line(f"\n{profiles_title(result.subsets, max(result.subsets.profiles // 2, 1))}.")
+    if len(names) == 1:
+        _print_coverage(result.coverage[0])
+    if result.trial is not None:
+        _print_trial(study, result.trial)
+
+
+def _print_ranges(result: Sensitivity) -> None:
+    def change(value: float, at: tuple[str, int]) -> str:
+        return f"{100 * value:+.1f} {result.names[at[1]]}, {at[0]}" if value else "0.0"
+
+    output.line(f"\nchange of {result.measure.named} in points, one choice at a time")
+    output.table(
+        ("choice", "settings", "lowest", "highest", "lowest tau"),
         [
             (
                 str(item.choice),
                 item.settings,
-                told(item.low, item.low_at),
-                told(item.high, item.high_at),
+                change(item.low, item.low_at),
+                change(item.high, item.high_at),
                 "–" if item.least_tau != item.least_tau else f"{item.least_tau:.2f}",
             )
-            for item in moved
+            for item in result.ranges
         ],
+        right=("settings", "lowest tau"),
         whole=True,
     )
 
 
-def _fewer(fewer: ByProfiles) -> None:
-    from cimemories.charts.sensitivity import profiles_title
-
-    if fewer.by_k:
-        output.line(f"\n{profiles_title(fewer, max(fewer.profiles // 2, 1))}.")
-
-
-def _groups(found: FlowCoverage) -> None:
-    output.line(f"\n{found.text}; by group:")
-    parts = [str(name) for name in found.frame.columns if name not in ("group", "share")]
+def _print_coverage(coverage: FlowCoverage) -> None:
+    counts = [str(name) for name in coverage.frame.columns if name not in ("group", "share")]
+    titles = [name.replace("_", " ") for name in counts]
+    output.line(f"\n{coverage.words}; by group:")
     output.table(
-        [("", False), ("share", True), *((name.replace("_", " "), True) for name in parts)],
+        ("", "share", *titles),
         [
-            [row["group"], percent(row["share"]), *(f"{row[name]:,}" for name in parts)]
-            for row in found.frame.to_dict("records")
+            [row["group"], percent(row["share"]), *(f"{row[name]:,}" for name in counts)]
+            for row in coverage.frame.to_dict("records")
         ],
+        right=("share", *titles),
         whole=True,
     )
 
 
-def _tried(found: Study, tried: Trial) -> None:
+def _print_trial(study: Study, trial: Trial) -> None:
     from cimemories.compare.sensitivity import changed_settings
 
-    more = changed_settings(found.base, tried.setting, found.votes.keys)
-    output.line(f"\ntried: a threshold of {tried.setting.threshold:.4g}{more}")
+    output.line(
+        f"\ntried: a threshold of {trial.setting.threshold:.4g}"
+        f"{changed_settings(study.base, trial.setting, study.votes.keys)}"
+    )
     numbers = ("violation", "completeness", "balanced")
-    rows = [
+    titles = (*numbers, "contexts", "flows covered", "rank")
+    output.table(
+        ("", *titles),
         [
-            row["run"],
-            *(f"{percent(row[name])} ({100 * row[f'{name}_change']:+.1f})" for name in numbers),
-            f"{row['retained']:,}",
-            percent(row["speaks"]),
-            "–" if row["rank"] != row["rank"] else f"{row['rank']:.0f}",
-        ]
-        for row in tried.frame.to_dict("records")
-    ]
-    heads = (*numbers, "contexts", "speaks for", "place")
-    output.table([("", False), *((head, True) for head in heads)], rows, whole=True)
-    output.line(tried.sentence)
+            [
+                row["run"],
+                *(f"{percent(row[name])} ({100 * row[f'{name}_change']:+.1f})" for name in numbers),
+                f"{row['retained']:,}",
+                percent(row["speaks"]),
+                "–" if row["rank"] != row["rank"] else f"{row['rank']:.0f}",
+            ]
+            for row in trial.frame.to_dict("records")
+        ],
+        right=titles,
+        whole=True,
+    )
+    output.line(trial.sentence)
 
 
-def _notes(flows: Flows, scopes: Sequence[Scope]) -> None:
+def _print_notes(store: Store, scopes: Sequence[Scope]) -> None:
     from cimemories.metrics.headline import comparison_warnings
 
     if len(scopes) > 1:
-        for text in comparison_warnings(flows.store, scopes):
-            output.note(f"warning: {text}")
-    for asked in scopes:
-        if asked.simulated:
-            output.note(f"note on {asked.run.id}: simulated: {' and '.join(asked.simulated)}")
+        output.notes(comparison_warnings(store, scopes), "warning")
+    for scope in scopes:
+        if scope.simulated:
+            output.note(f"note on {scope.run.id}: simulated: {' and '.join(scope.simulated)}")
 
 
-def _json(
-    found: Study,
-    names: Sequence[str],
-    measure: Measure,
-    settings: Sequence[Tried],
-    moved: Sequence[Range],
-    fewer: ByProfiles,
-    spoken: Sequence[FlowCoverage],
-    tried: Trial | None,
-) -> dict[str, object]:
+def _swaps(result: Sensitivity) -> list[Swap]:
+    """At which thresholds two runs change places."""
+    from cimemories.compare.ranking import swaps
+    from cimemories.compare.sensitivity import measure_values
+
+    study = result.study
+    over = measure_values(study.over(study.base, study.thresholds), result.measure)
+    now = over[:, study.thresholds.index(study.base.threshold)]
+    return swaps(now, over, study.thresholds, study.base.threshold, result.measure)
+
+
+def _sensitivity_json(result: Sensitivity) -> dict[str, object]:
     """One object for scripts; nan becomes null."""
     from cimemories.charts.sensitivity import profiles
-    from cimemories.compare.leaderboard import none_for_nan
-    from cimemories.compare.ranking import swap_text, swaps
-    from cimemories.compare.sensitivity import as_frame, measure_values, ranges_frame
+    from cimemories.compare.ranking import swap_text
+    from cimemories.compare.sensitivity import as_frame, ranges_frame
 
-    def rows(frame: object) -> list[dict[str, object]]:
-        import pandas as pd
-
-        assert isinstance(frame, pd.DataFrame)
-        return [{str(k): none_for_nan(v) for k, v in row.items()} for row in frame.to_dict("records")]
-
-    base = found.base
-    over = measure_values(found.over(base, found.thresholds), measure)
-    now = over[:, found.thresholds.index(base.threshold)]
-    turns = swaps(now, over, found.thresholds, base.threshold, measure)
-    drawn = profiles(fewer, names, measure, 1)
-    made: dict[str, object] = {
-        "rule": found.rule.name,
+    study, names, base = result.study, result.names, result.study.base
+    subsets = profiles(result.subsets, names, result.measure, 1)
+    return {
+        "rule": study.rule.name,
         "threshold": base.threshold,
-        "priors": dict(zip(found.votes.keys, base.priors, strict=True)),
+        "priors": dict(zip(study.votes.keys, base.priors, strict=True)),
         "labels": str(base.labels),
         "identifier_rule": str(base.identifiers),
-        "order_by": str(measure),
-        "simulated": any(bool(item.scope.simulated) for item in found.subjects),
+        "order_by": str(result.measure),
+        "simulated": any(bool(item.scope.simulated) for item in study.subjects),
         "runs": [
             {"run": item.scope.run.id, "name": name, "n": item.n, "judge": item.scope.judge_text}
-            for item, name in zip(found.subjects, names, strict=True)
+            for item, name in zip(study.subjects, names, strict=True)
         ],
-        "settings": rows(as_frame(found, settings, names)),
-        "ranges": rows(ranges_frame(moved, names)),
+        "settings": output.records(as_frame(study, result.settings, names)),
+        "ranges": output.records(ranges_frame(result.ranges, names)),
         "changes_of_places": [
             {
-                "ahead_now": names[turn.ahead],
-                "behind_now": names[turn.behind],
-                "thresholds": [list(span) for span in turn.spans],
-                "words": swap_text(turn, names, found.thresholds),
+                "ahead_now": names[swap.ahead],
+                "behind_now": names[swap.behind],
+                "thresholds": [list(span) for span in swap.spans],
+                "words": swap_text(swap, names, study.thresholds),
             }
-            for turn in turns
+            for swap in _swaps(result)
         ],
-        "profiles": rows(drawn.frame) if drawn else [],
+        "profiles": output.records(subsets.frame) if subsets else [],
         "spoken_for": [
-            {"run": item.scope.run.id, **said.as_json(), "by": rows(said.frame)}
-            for item, said in zip(found.subjects, spoken, strict=True)
+            {"run": item.scope.run.id, **coverage.as_json(), "by": output.records(coverage.frame)}
+            for item, coverage in zip(study.subjects, result.coverage, strict=True)
         ],
+        **({} if result.trial is None else {"tried": _trial_json(study, result.trial)}),
     }
-    if tried is not None:
-        made["tried"] = {
-            "threshold": tried.setting.threshold,
-            "priors": dict(zip(found.votes.keys, tried.setting.priors, strict=True)),
-            "kendall_tau": none_for_nan(tried.tau),
-            "words": tried.order_change,
-            "runs": rows(tried.frame),
-        }
-    return made
+
+
+def _trial_json(study: Study, trial: Trial) -> dict[str, object]:
+    return {
+        "threshold": trial.setting.threshold,
+        "priors": dict(zip(study.votes.keys, trial.setting.priors, strict=True)),
+        "kendall_tau": output.number(trial.tau),
+        "words": trial.order_change,
+        "runs": output.records(trial.frame),
+    }

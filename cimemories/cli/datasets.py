@@ -1,8 +1,9 @@
-"""Commands that make, import, export, freeze and list datasets."""
+"""Commands that make, import, export, freeze and list datasets, and the packs that they are made of."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,16 +12,17 @@ import typer
 from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import (
-    AllowMissing,
     AsJson,
-    Concurrency,
     Dataset,
     DatasetName,
     KeyEnv,
+    Replace,
     Temperature,
     Timeout,
     TokenLimit,
+    WorkOptions,
     Workspace,
+    grouped,
     token_limit,
 )
 from cimemories.cli.work import work_on
@@ -28,90 +30,47 @@ from cimemories.seeds import PersonaPack, packs
 from cimemories.seeds.reading import SeedError
 from cimemories.store import datasets as store_datasets
 from cimemories.store import engine
+from cimemories.store import generations as store_generations
 from cimemories.store import runs as store_runs
+from cimemories.store import versions as store_versions
+from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
 from cimemories.store.versions import Version
 
 if TYPE_CHECKING:
-    from cimemories.formats.importing import Imported
+    from cimemories.curation.authoring import AuthoringSpec
+
+OFFLINE_PER_DOMAIN = 5  # as in the released data
+MODEL_PER_DOMAIN = 7  # as in the paper
+
+CardLabelling = Annotated[
+    str | None, typer.Option("--labelling", "-l", help="Id of a labelling; default: the one the numbers use.")
+]
 
 
-def imported(outcome: Imported, as_json: bool) -> None:
-    row = outcome.dataset
-    if as_json:
-        told = {"new": outcome.new, "notes": list(outcome.notes), "imported_runs": list(outcome.runs)}
-        output.line(output.as_json_text({**_dataset(row), **told}))
-        return
-    verb = "imported" if outcome.new else "already here, nothing doubled:"
-    named = f"{', '.join(outcome.runs)} of '{row.name}'" if outcome.runs else f"'{row.name}'"
-    output.line(f"{verb} {named}: {row.profiles} profiles, {row.attributes:,} attributes, {row.contexts} contexts")
-    for text in outcome.notes:
-        output.note(f"note: {text}")
-
-
-def _dataset(row: store_datasets.DatasetRow) -> dict[str, object]:
-    return {
-        "id": row.id,
-        "name": row.name,
-        "counts": {
-            "profiles": row.profiles,
-            "attributes": row.attributes,
-            "contexts": row.contexts,
-            "labellings": row.labellings,
-            "runs": row.runs,
-        },
-        "status": "labelled" if row.labellings else "unlabelled",
-        "simulated": row.simulated,
-        "origin": row.origin,
-        "created": row.created,
-    }
-
-
-@cli.command()
-def datasets(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """List the datasets.  Example: cimemories datasets --json"""
-    store = open_store(workspace)
-    with store.read() as connection:
-        rows = store_datasets.all_rows(connection)
-    if as_json:
-        output.line(output.as_json_text([_dataset(row) for row in rows]))
-        return
-    output.table(
-        [
-            ("name", False),
-            ("profiles", True),
-            ("attributes", True),
-            ("contexts", True),
-            ("labellings", True),
-            ("", False),
-        ],
-        [
-            (r.name, r.profiles, f"{r.attributes:,}", r.contexts, r.labellings, "simulated" if r.simulated else "")
-            for r in rows
-        ],
-    )
+# ---- import and export
 
 
 @cli.command("import")
 def import_dataset(
-    file: Annotated[
-        Path, typer.Argument(help="Profiles (JSON), results (JSON lines), columns (Parquet, CSV) or a bundle.")
-    ],
-    dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Name; the file's by default.")] = None,
+    file: Annotated[Path, typer.Argument(help="Profiles (JSON), results (JSONL), columns (Parquet, CSV) or a bundle.")],
+    dataset: Annotated[
+        str | None, typer.Option("--dataset", "-d", help="Name of the dataset; default: the file's name.")
+    ] = None,
     form: Annotated[
         str | None,
         typer.Option(
-            "--format", help="profiles, labelled, huggingface, bundle or results; recognised by content if left out."
+            "--format", help="profiles, labelled, huggingface, bundle or results; default: recognised by content."
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Of results: what wrote them; the file's name if left out.")
+        str | None, typer.Option("--model", "-m", help="For results: the model; default: the file's name.")
     ] = None,
-    judge: Annotated[str | None, typer.Option("--judge-model", help="Of results: what judged them.")] = None,
+    judge: Annotated[str | None, typer.Option("--judge-model", help="For results: the judge.")] = None,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Import a dataset, or the results of runs, all of a file or nothing.
+    """Import a dataset, or the results of runs. A file is imported as a whole, or not at all.
 
     Example: cimemories import profiles.json --dataset official; cimemories import results.jsonl --model qwen3-32b
     """
@@ -121,252 +80,284 @@ def import_dataset(
     kind = next((kind for kind in formats_importing.KINDS if kind == form), None)
     if form is not None and kind is None:
         raise typer.BadParameter(f"'{form}' is none of {', '.join(formats_importing.KINDS)}", param_hint="--format")
-    outcome = evaluation_importing.import_file(open_store(workspace), file, dataset, kind, model=model, judge=judge)
-    imported(outcome, as_json)
+    result = evaluation_importing.import_file(open_store(workspace), file, dataset, kind, model=model, judge=judge)
+    row = result.dataset
+    if as_json:
+        details = {"new": result.new, "notes": list(result.notes), "imported_runs": list(result.runs)}
+        output.as_json({**_as_json(row), **details})
+        return
+    verb = "imported" if result.new else "already here:"
+    named = f"{', '.join(result.runs)} of '{row.name}'" if result.runs else f"'{row.name}'"
+    output.line(f"{verb} {named}: {_sizes(row)}")
+    output.notes(result.notes)
 
 
 @cli.command()
 def export(
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="Name of the dataset, or id of a run for results.")],
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="Name of the dataset; for results, id of a run.")],
     form: Annotated[
         str, typer.Option("--format", help="official, labelled, huggingface, bundle-jsonl, bundle-parquet or results.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to write; a bundle without .zip is a folder.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write; a bundle not named .zip is a folder.")],
     labelling: Annotated[
-        str | None, typer.Option("--labelling", "-l", help="Whose labels; the newest finished one if left out.")
+        str | None, typer.Option("--labelling", "-l", help="Id of a labelling; default: the newest finished one.")
     ] = None,
-    calls: Annotated[
-        bool, typer.Option("--calls/--no-calls", help="Whether a bundle holds the recorded calls.")
-    ] = True,
+    calls: Annotated[bool, typer.Option("--calls/--no-calls", help="Include recorded calls in a bundle.")] = True,
     judge: Annotated[
-        int | None, typer.Option("--judge", help="Of results: id of the judge; the run's first one if left out.")
+        int | None, typer.Option("--judge", help="For results: id of a judge; default: the run's first.")
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Write over a file that is there.")] = False,
+    replace: Replace = False,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Write a dataset to a file, or a run in the layout of the authors' results.
+    """Export a dataset, or the results of a run.
 
     Example: cimemories export official --format bundle-parquet --out official.zip;
     cimemories export run-3f9a1c2e --format results --out results.jsonl
     """
-    from cimemories.exchange import exporting as exchange_exporting
+    from cimemories.exchange import exporting
 
-    kind = next((kind for kind in exchange_exporting.FORMATS if kind == form), None)
+    kind = next((kind for kind in exporting.FORMATS if kind == form), None)
     if kind is None and form != "results":
-        raise typer.BadParameter(
-            f"'{form}' is none of {', '.join(exchange_exporting.FORMATS)}, results", param_hint="--format"
-        )
+        raise typer.BadParameter(f"'{form}' is none of {', '.join(exporting.FORMATS)}, results", param_hint="--format")
     store = open_store(workspace)
     with engine.written_for_user(out, workspace):
         if kind is None:
-            run = dataset
-            found = exchange_exporting.export_run(store, run, out, judge_id=judge, labelling=labelling, replace=replace)
+            result = exporting.export_run(store, dataset, out, judge_id=judge, labelling=labelling, replace=replace)
         else:
-            found = exchange_exporting.export(
-                store, dataset, kind, out, labelling=labelling, with_calls=calls, replace=replace
-            )
+            result = exporting.export(store, dataset, kind, out, labelling=labelling, with_calls=calls, replace=replace)
     if as_json:
-        shown = {"path": str(found.path), "format": found.format, "bytes": found.bytes, "simulated": found.simulated}
-        output.line(output.as_json_text({**shown, "notes": list(found.notes)}))
+        output.as_json(
+            {
+                "path": str(result.path),
+                "format": result.format,
+                "bytes": result.bytes,
+                "simulated": result.simulated,
+                "notes": list(result.notes),
+            }
+        )
         return
-    mark = ", simulated" if found.simulated else ""
-    output.line(f"exported '{dataset}' as {found.format}: {found.path} ({found.bytes / 1e6:,.1f} MB{mark})")
-    for text in found.notes:
-        output.note(f"note: {text}")
-
-
-OFFLINE_PER_DOMAIN = 5  # as in the released data
-
-
-MODEL_PER_DOMAIN = 7  # as in the paper
+    simulated = ", simulated" if result.simulated else ""
+    output.line(f"exported '{dataset}' as {result.format}: {result.path} ({result.bytes / 1e6:,.1f} MB{simulated})")
+    output.notes(result.notes)
 
 
 @cli.command()
-def generate(
-    dataset: DatasetName,
-    profiles: Annotated[int, typer.Option("--profiles", min=1, help="How many profiles.")] = 10,
+def datasets(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+    """List the datasets.  Example: cimemories datasets --json"""
+    with open_store(workspace).read() as connection:
+        rows = store_datasets.all_rows(connection)
+    if as_json:
+        output.as_json([_as_json(row) for row in rows])
+        return
+    counts = ("profiles", "attributes", "contexts", "labellings")
+    output.table(
+        ("name", *counts, ""),
+        [(r.name, r.profiles, f"{r.attributes:,}", r.contexts, r.labellings, output.mark(r.simulated)) for r in rows],
+        right=counts,
+    )
+
+
+def _as_json(row: DatasetRow) -> dict[str, object]:
+    counts = ("profiles", "attributes", "contexts", "labellings", "runs")
+    return {
+        "id": row.id,
+        "name": row.name,
+        "counts": {name: getattr(row, name) for name in counts},
+        "status": "labelled" if row.labellings else "unlabelled",
+        "simulated": row.simulated,
+        "origin": row.origin,
+        "created": row.created,
+    }
+
+
+def _sizes(row: DatasetRow) -> str:
+    return f"{row.profiles} profiles, {row.attributes:,} attributes, {row.contexts} contexts"
+
+
+# ---- generate
+
+
+@dataclass(frozen=True)
+class GenerationOptions:
+    """What profiles are like, and the model that writes them, if any."""
+
+    profiles: Annotated[int, typer.Option("--profiles", min=1, help="Number of profiles.")] = 10
     offline: Annotated[
-        bool, typer.Option("--offline", help="From templates, without a model; what happens without --model anyway.")
-    ] = False,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Who writes the attributes; left out: nobody, see --offline.")
-    ] = None,
+        bool, typer.Option("--offline", help="Use templates and no model; the default without --model.")
+    ] = False
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Model that writes the attributes.")] = None
     base_url: Annotated[
         str | None,
         typer.Option("--base-url", help="Its OpenAI-compatible server, e.g. http://localhost:8000/v1, or `simulator`."),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same people and events.")] = 0,
+    ] = None
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same people and events.")] = 0
     locale: Annotated[
-        str, typer.Option("--locale", help="Locale of names and addresses, e.g. de_DE; docs/packs.md lists them.")
-    ] = "en_US",
+        str, typer.Option("--locale", help="Locale of names and addresses, e.g. de_DE (docs/packs.md).")
+    ] = "en_US"
     per_domain: Annotated[
-        int | None, typer.Option("--per-domain", min=1, help="Attributes a domain and event; 7 by a model, else 5.")
-    ] = None,
+        int | None,
+        typer.Option("--per-domain", min=1, help="Attributes per domain and event; default: 7 by a model, else 5."),
+    ] = None
     contexts: Annotated[
         list[str] | None,
-        typer.Option("--contexts", help="Pack of contexts, may be repeated; `cimemories packs` lists them."),
-    ] = None,
-    events: Annotated[int, typer.Option("--events", min=1, help="Life events a profile.")] = 3,
-    general: Annotated[int, typer.Option("--general", min=1, help="General attributes that a model writes.")] = 10,
-    max_tokens: TokenLimit = "8192",
-    temperature: Temperature = None,
+        typer.Option("--contexts", help="Pack of contexts; `cimemories packs` lists them. Repeatable."),
+    ] = None
+    events: Annotated[int, typer.Option("--events", min=1, help="Life events per profile.")] = 3
+    general: Annotated[int, typer.Option("--general", min=1, help="General attributes per profile; needs a model.")] = (
+        10
+    )
+    max_tokens: TokenLimit = "8192"
+    temperature: Temperature = None
     model_seed: Annotated[
-        int | None, typer.Option("--model-seed", help="Seed sent to the server; left out: none is sent.")
-    ] = None,
-    api_key_env: KeyEnv = "OPENAI_API_KEY",
-    timeout: Timeout = 300.0,
-    price_in: Annotated[float, typer.Option("--price-in", min=0, help="Price of a million prompt tokens.")] = 0.0,
-    price_out: Annotated[float, typer.Option("--price-out", min=0, help="Price of a million completion tokens.")] = 0.0,
-    allow_missing: AllowMissing = 0.0,
-    concurrency: Concurrency = 32,
-    workspace: Workspace = DEFAULT_WORKSPACE,
+        int | None, typer.Option("--model-seed", help="Seed sent to the server; default: none is sent.")
+    ] = None
+    api_key_env: KeyEnv = "OPENAI_API_KEY"
+    timeout: Timeout = 300.0
+    price_in: Annotated[float, typer.Option("--price-in", min=0, help="Price per million prompt tokens.")] = 0.0
+    price_out: Annotated[float, typer.Option("--price-out", min=0, help="Price per million completion tokens.")] = 0.0
+
+    def spec(self, dataset: str) -> AuthoringSpec:
+        """What the model is to write. Raises StoreError where it is not said by whom, or where it is served."""
+        from cimemories.curation.authoring import AuthoringSpec
+
+        assert self.model is not None
+        if self.base_url is None:
+            raise StoreError(f"where is '{self.model}' served? Give --base-url URL, or --base-url simulator.")
+        return AuthoringSpec(
+            name=dataset,
+            profiles=self.profiles,
+            model=self.model,
+            base_url=self.base_url,
+            seed=self.seed,
+            locale=self.locale,
+            per_domain=self.per_domain or MODEL_PER_DOMAIN,
+            events=self.events,
+            general=self.general,
+            contexts=tuple(self.contexts or packs.CORE),
+            api_key_env=self.api_key_env,
+            temperature=self.temperature,
+            max_tokens=token_limit(self.max_tokens),
+            model_seed=self.model_seed,
+            timeout=self.timeout,
+            price_in=self.price_in,
+            price_out=self.price_out,
+        )
+
+
+@cli.command()
+@grouped
+def generate(
+    dataset: DatasetName, options: GenerationOptions, work: WorkOptions, workspace: Workspace = DEFAULT_WORKSPACE
 ) -> None:
-    """Write synthetic profiles: from templates, or by a model (prints the generation's id, which can be resumed).
+    """Generate synthetic profiles, from templates or by a model. With a model, prints the generation's id.
 
     Example: cimemories generate -d mine --profiles 10
     Example: cimemories generate -d mine --profiles 10 -m gpt-oss-120b --base-url http://localhost:8000/v1
     """
-    if offline and model:
+    if options.offline and options.model:
         raise StoreError("give either --offline or --model MODEL, not both.")
-    if model is None:
-        if base_url is not None:
-            raise StoreError("--base-url says where, but not who: give --model MODEL too, or leave both out.")
+    if options.model is None:
+        if options.base_url is not None:
+            raise StoreError("--base-url needs --model MODEL.")
         from cimemories.curation.generating import generate_dataset
 
         row = generate_dataset(
             open_store(workspace),
             dataset,
-            profiles,
-            seed=seed,
-            locale=locale,
-            per_domain=per_domain or OFFLINE_PER_DOMAIN,
-            events=events,
-            contexts=tuple(contexts or packs.CORE),
+            options.profiles,
+            seed=options.seed,
+            locale=options.locale,
+            per_domain=options.per_domain or OFFLINE_PER_DOMAIN,
+            events=options.events,
+            contexts=tuple(options.contexts or packs.CORE),
         )
-        output.line(
-            f"generated '{row.name}': {row.profiles} profiles, {row.attributes:,} attributes, {row.contexts} contexts"
-        )
+        output.line(f"generated '{row.name}': {_sizes(row)}")
         return
-    if base_url is None:
-        raise StoreError(f"where is '{model}' served? Give --base-url http://localhost:8000/v1, or `simulator`.")
-    from cimemories.curation import authoring as curation_authoring
-    from cimemories.curation.authoring import AuthoringSpec, estimate
+    from cimemories.curation import authoring
     from cimemories.llm.endpoint import allow_key
 
-    allow_key(api_key_env, base_url)
-    spec = AuthoringSpec(
-        name=dataset,
-        profiles=profiles,
-        model=model,
-        base_url=base_url,
-        seed=seed,
-        locale=locale,
-        per_domain=per_domain or MODEL_PER_DOMAIN,
-        events=events,
-        general=general,
-        contexts=tuple(contexts or packs.CORE),
-        api_key_env=api_key_env,
-        temperature=temperature,
-        max_tokens=token_limit(max_tokens),
-        model_seed=model_seed,
-        timeout=timeout,
-        price_in=price_in,
-        price_out=price_out,
-    )
+    spec = options.spec(dataset)
+    allow_key(spec.api_key_env, spec.base_url)
     store = open_store(workspace)
-    generation_id = curation_authoring.plan(store, spec)
-    output.note(f"{generation_id}: {estimate(spec).sentence(price_in, price_out)}")
-    work_on(store, generation_id, concurrency, allow_missing=allow_missing)
+    generation_id = authoring.plan(store, spec)
+    output.note(f"{generation_id}: {authoring.estimate(spec).sentence(spec.price_in, spec.price_out)}")
+    work_on(store, generation_id, work)
 
 
 @cli.command()
 def generations(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """List the generations with what was turned down.  Example: cimemories generations --json"""
+    """List the generations.  Example: cimemories generations --json"""
     store = open_store(workspace)
-    from cimemories.curation.authoring import report
-    from cimemories.store import generations as store_generations
-
     with store.read() as connection:
         rows = store_generations.all_rows(connection)
     if as_json:
-        output.line(output.as_json_text([report(store, row.id).as_json() for row in rows]))
+        from cimemories.curation.authoring import report
+
+        output.as_json([report(store, row.id).as_json() for row in rows])
         return
     output.table(
-        [
-            ("id", False),
-            ("name", False),
-            ("model", False),
-            ("status", False),
-            ("parts", True),
-            ("of", True),
-            ("dataset", True),
-            ("", False),
-        ],
+        ("id", "name", "model", "status", "parts", "of", "dataset", ""),
         [
             (
-                r.id,
-                r.name,
-                r.model,
-                r.status,
-                r.settled,
-                r.expected,
-                "–" if r.dataset is None else r.dataset,
-                "simulated" if r.simulated else "",
+                row.id,
+                row.name,
+                row.model,
+                row.status,
+                row.settled,
+                row.expected,
+                "–" if row.dataset is None else row.dataset,
+                output.mark(row.simulated),
             )
-            for r in rows
+            for row in rows
         ],
+        right=("parts", "of", "dataset"),
     )
+
+
+# ---- packs and contexts
 
 
 @cli.command("packs")
 def list_packs(
-    check: Annotated[
-        Path | None, typer.Option("--check", help="Check this file instead, and say where it belongs.")
-    ] = None,
+    check: Annotated[Path | None, typer.Option("--check", help="Check this file, and say where to put it.")] = None,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """List the packs of contexts and personas, or check one of your own.
+    """List the packs of contexts and personas, or check your own.
 
     Example: cimemories packs --check my-town.yaml
     """
     if check is not None:
         _check_pack(check, workspace, as_json)
         return
-    found = [_pack_text(file, workspace) for kind in packs.KINDS for file in packs.pack_files(kind, workspace)]
+    entries = [_pack_json(file, workspace) for kind in packs.KINDS for file in packs.pack_files(kind, workspace)]
     if as_json:
-        output.line(output.as_json_text(found))
+        output.as_json(entries)
     else:
-        _pack_table(found)
-        output.note(
-            f"Packs of your own go into {packs.folder_of(workspace, 'contexts').parent}/contexts and /personas."
+        output.table(
+            ("pack", "of", "entries", "from", "title"),
+            [
+                (
+                    entry["name"],
+                    entry["kind"],
+                    "–" if entry["entries"] is None else entry["entries"],
+                    "project" if entry["shipped"] else "workspace",
+                    f"{entry['title'] or ''}{' (default)' if entry['default'] else ''}",
+                )
+                for entry in entries
+            ],
+            right=("entries",),
         )
-    broken = [str(entry["error"]) for entry in found if entry["error"]]
-    for error in broken:
-        output.note(f"cannot be used: {error}")
-    if broken:
+        output.note(f"Put your own into {packs.folder_of(workspace, 'contexts').parent}/contexts or /personas.")
+    errors = [str(entry["error"]) for entry in entries if entry["error"]]
+    output.notes(errors, "cannot be used")
+    if errors:
         raise typer.Exit(1)
 
 
-def _pack_table(found: list[dict[str, object]]) -> None:
-    output.table(
-        [("pack", False), ("of", False), ("entries", True), ("from", False), ("what it is", False)],
-        [
-            (
-                entry["name"],
-                entry["kind"],
-                "–" if entry["entries"] is None else entry["entries"],
-                "project" if entry["shipped"] else "workspace",
-                f"{entry['title'] or ''}{' (default)' if entry['default'] else ''}",
-            )
-            for entry in found
-        ],
-    )
-
-
-def _pack_text(file: packs.PackFile, workspace: Path) -> dict[str, object]:
-    """One pack for the list; a file that does not fit is listed with its error and without entries."""
+def _pack_json(file: packs.PackFile, workspace: Path) -> dict[str, object]:
+    """One pack for the list; a file that is no pack is listed with its error and without entries."""
     entry: dict[str, object] = {
         "kind": file.kind,
         "name": file.name,
@@ -384,65 +375,61 @@ def _pack_text(file: packs.PackFile, workspace: Path) -> dict[str, object]:
 
 
 def _content(pack: packs.ContextPack | PersonaPack) -> dict[str, object]:
-    told: dict[str, object] = {"title": pack.title, "about": pack.about}
+    titles: dict[str, object] = {"title": pack.title, "about": pack.about}
     if isinstance(pack, PersonaPack):
         priors = {persona.key: persona.prior for persona in pack.personas}
-        return told | {"entries": len(pack.personas), "priors": priors, "priors_from": pack.priors_from}
-    return told | {"entries": len(pack.contexts), "spheres": dict(Counter(c.sphere for c in pack.contexts))}
+        return titles | {"entries": len(pack.personas), "priors": priors, "priors_from": pack.priors_from}
+    return titles | {"entries": len(pack.contexts), "spheres": dict(Counter(c.sphere for c in pack.contexts))}
 
 
 def _check_pack(path: Path, workspace: Path, as_json: bool) -> None:
+    """Say that a file is a pack, and where it belongs. Raises SeedError where it is none, or its name is taken."""
+
+    def is_it(other: Path) -> bool:
+        return path.exists() and other.exists() and path.samefile(other)
+
     kind, pack = packs.read_any(path)
-    place = packs.folder_of(workspace, kind) / f"{pack.name}.yaml"
-    taken = [f.path for f in packs.pack_files(kind, workspace) if f.name == pack.name and not _same(f.path, path)]
+    target = packs.folder_of(workspace, kind) / f"{pack.name}.yaml"
+    taken = [f.path for f in packs.pack_files(kind, workspace) if f.name == pack.name and not is_it(f.path)]
     if taken:
-        raise SeedError(f"{path}: there is a pack named '{pack.name}' already ({taken[0]}). Give this one another name")
+        raise SeedError(f"{path}: a pack named '{pack.name}' already exists ({taken[0]}). Choose another name")
     content = _content(pack)
     if as_json:
-        output.line(output.as_json_text({"kind": kind, "name": pack.name, "belongs": str(place), **content}))
+        output.as_json({"kind": kind, "name": pack.name, "belongs": str(target), **content})
         return
-    output.line(f"{path}: fits, a pack of {content['entries']} {kind} named '{pack.name}'")
-    if not _same(path, place):
-        output.note(f"To use it, put it at {place}")
-
-
-def _same(one: Path, other: Path) -> bool:
-    return one.exists() and other.exists() and one.samefile(other)
+    output.line(f"{path}: valid, a pack of {content['entries']} {kind} named '{pack.name}'")
+    if not is_it(target):
+        output.note(f"To use it, put it at {target}")
 
 
 @cli.command()
 def contexts(
     dataset: DatasetName,
-    add: Annotated[str | None, typer.Option("--add", help="Add this pack's contexts to all its profiles.")] = None,
-    annotator: Annotated[str, typer.Option("--annotator", help="Whose name the history gives.")] = "command line",
+    add: Annotated[str | None, typer.Option("--add", help="Add the contexts of this pack to all profiles.")] = None,
+    annotator: Annotated[str, typer.Option("--annotator", help="Your name, for the history.")] = "command line",
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """List a dataset's contexts, or add a pack to a dataset on which nothing rests yet.
+    """List a dataset's contexts, or add a pack of them. Adding works while the dataset has no labels or runs.
 
     Example: cimemories contexts -d mine --add germany
     """
-    from cimemories.store import datasets as store_datasets
-    from cimemories.store.engine import open_store
-
     store = open_store(workspace)
     if add is not None:
         from cimemories.curation.generating import add_pack
 
-        done = add_pack(store, dataset, add, annotator=annotator)
-        output.note(f"{done.new} contexts of '{add}' added to '{dataset}', {done.there} were there already")
+        added = add_pack(store, dataset, add, annotator=annotator)
+        output.note(f"added {added.new} contexts of '{add}' to '{dataset}'; {added.there} were already there")
     with store.read() as connection:
         rows = store_datasets.contexts(connection, store_datasets.named(connection, dataset).id)
-    found = [(row.context.sphere or "", row.context.recipient, row.context.task) for row in rows]
+    shown = [(row.context.sphere or "", row.context.recipient, row.context.task) for row in rows]
     if as_json:
-        output.line(output.as_json_text([{"sphere": s or None, "recipient": r, "task": t} for s, r, t in found]))
+        output.as_json([{"sphere": s or None, "recipient": r, "task": t} for s, r, t in shown])
     else:
-        output.table([("sphere", False), ("recipient", False), ("task", False)], found)
+        output.table(("sphere", "recipient", "task"), shown)
 
 
-CardLabelling = Annotated[
-    str | None, typer.Option("--labelling", "-l", help="Whose votes; left out: those that numbers rest on.")
-]
+# ---- versions
 
 
 @cli.command()
@@ -453,68 +440,76 @@ def freeze(
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Freeze a dataset: it is edited in place no more, and a hash says what it held.
+    """Freeze a dataset, and print the hash of its content. It can no longer be edited in place.
 
     Example: cimemories freeze mine --by Ada
     """
-    from cimemories.exchange import freezing as exchange_freezing
+    from cimemories.exchange import freezing
     from cimemories.flows.labels import default_labelling
-    from cimemories.store import datasets as store_datasets
 
     store = open_store(workspace)
     with store.read() as connection:
         row = store_datasets.named(connection, dataset)
-    chosen = default_labelling(store, row.id)
-    done = exchange_freezing.freeze(
-        store, row.id, labelling_id=labelling or (chosen.id if chosen else None), annotator=by
-    )
+    default = default_labelling(store, row.id)
+    result = freezing.freeze(store, row.id, labelling_id=labelling or (default.id if default else None), annotator=by)
     if as_json:
-        output.line(output.as_json_text({"dataset": dataset, **vars(done)}))
+        output.as_json({"dataset": dataset, **vars(result)})
         return
-    covered = ("profiles", "attributes", "votes", "decisions")
-    counts = ", ".join(f"{int(done.counts[name]):,} {name}" for name in covered)
-    output.note(f"frozen '{dataset}' with {counts}, labels of {done.labelling or 'nobody'}")
-    output.line(done.hash)
+    counts = ", ".join(
+        f"{int(result.counts[name]):,} {name}" for name in ("profiles", "attributes", "votes", "decisions")
+    )
+    output.note(f"frozen '{dataset}' with {counts}; labels: {result.labelling or 'none'}")
+    output.line(result.hash)
 
 
 @cli.command()
 def versions(
     dataset: Dataset,
-    check: Annotated[bool, typer.Option("--check", help="Hash what is frozen again; 1 where it differs.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Verify the hashes; exit with 1 if one differs.")] = False,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """List the versions of a dataset, what is frozen and what has changed since.  Example: cimemories versions mine"""
-    from cimemories.store import datasets as store_datasets
-    from cimemories.store import versions as store_versions
-
+    """List a dataset's versions, and what has changed since.  Example: cimemories versions mine"""
     store = open_store(workspace)
     with store.read() as connection:
-        row = store_datasets.named(connection, dataset)
-        members = store_versions.family(connection, row.id)
-    described = [_version_text(store, item) for item in members]
+        members = store_versions.family(connection, store_datasets.named(connection, dataset).id)
+    described = [_version_json(store, item) for item in members]
     if as_json:
-        output.line(output.as_json_text(described))
+        output.as_json(described)
     else:
-        columns = [("version", True), ("name", False), ("made from", False), ("changes", True), ("content", False)]
-        rows = [(d["version"], d["name"], d["parent"] or "", d["changes"], str(d["content"])[:8]) for d in described]
-        frozen = [d["frozen_words"] or "open" for d in described]
-        output.table([*columns, ("", False)], [(*cells, words) for cells, words in zip(rows, frozen, strict=True)])
+        output.table(
+            ("version", "name", "made from", "changes", "content", ""),
+            [
+                (
+                    d["version"],
+                    d["name"],
+                    d["parent"] or "",
+                    d["changes"],
+                    str(d["content"])[:8],
+                    d["frozen_words"] or "open",
+                )
+                for d in described
+            ],
+            right=("version", "changes"),
+        )
     if check:
-        _check_version(store, members)
+        from cimemories.exchange.freezing import present_hash
+
+        frozen = [item for item in members if item.frozen is not None]
+        if differing := [item.name for item in frozen if present_hash(store, item.dataset) != item.frozen]:
+            raise StoreError(f"changed since it was frozen: {', '.join(differing)}. --json shows what came since.")
+        output.note("every frozen version is unchanged")
 
 
-def _version_text(store: Store, item: Version) -> dict[str, object]:
-    from cimemories.exchange import freezing as exchange_freezing
-    from cimemories.store import datasets as store_datasets
-    from cimemories.store import versions as store_versions
+def _version_json(store: Store, item: Version) -> dict[str, object]:
+    from cimemories.exchange.freezing import frozen as frozen_version
 
-    frozen = exchange_freezing.frozen(store, item.dataset)
+    frozen = frozen_version(store, item.dataset)
     with store.read() as connection:
         names = {member.dataset: member.name for member in store_versions.family(connection, item.dataset)}
         content = store_datasets.dataset_hash(connection, item.dataset)
         changes = store_versions.history(connection, item.dataset)
-        ran = store_runs.all_rows(connection, item.dataset)
+        runs = store_runs.all_rows(connection, item.dataset)
     return {
         "name": item.name,
         "version": item.version,
@@ -527,28 +522,16 @@ def _version_text(store: Store, item: Version) -> dict[str, object]:
         "frozen_words": frozen.words if frozen else None,
         "since": list(frozen.since) if frozen else [],
         "runs": [
-            {"id": r.id, "name": r.name, "content": r.dataset_hash, "same": r.dataset_hash == content} for r in ran
+            {"id": r.id, "name": r.name, "content": r.dataset_hash, "same": r.dataset_hash == content} for r in runs
         ],
     }
-
-
-def _check_version(store: Store, members: list[Version]) -> None:
-    from cimemories.exchange import freezing as exchange_freezing
-
-    differing = []
-    for item in members:
-        if item.frozen is not None and exchange_freezing.present_hash(store, item.dataset) != item.frozen:
-            differing.append(item.name)
-    if differing:
-        raise StoreError(f"no longer what was frozen: {', '.join(differing)}. See what has come since with --json.")
-    output.note("every frozen version holds what it was frozen with")
 
 
 @cli.command()
 def card(
     dataset: Dataset,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; left out: printed.")] = None,
-    licence: Annotated[str, typer.Option("--licence", help="What the card says of it, for data of your own.")] = "",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; default: print it.")] = None,
+    licence: Annotated[str, typer.Option("--licence", help="Licence of your own data.")] = "",
     labelling: CardLabelling = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:

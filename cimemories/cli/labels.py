@@ -1,4 +1,4 @@
-"""Commands that let personas vote, and that say what became of the votes."""
+"""Commands that let personas vote, and say what labels their votes became."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ import typer
 from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import (
-    AllowMissing,
     AsJson,
     BaseUrl,
-    Concurrency,
     Contexts,
     DatasetName,
     KeyEnv,
@@ -25,15 +23,17 @@ from cimemories.cli.options import (
     Temperature,
     Timeout,
     TokenLimit,
+    WorkOptions,
     Workspace,
+    grouped,
     priors_by_key,
     token_limit,
 )
+from cimemories.cli.output import figure, number, records
 from cimemories.cli.work import work_on
 from cimemories.store import datasets as store_datasets
 from cimemories.store import labellings as store_labellings
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
-from cimemories.store.labellings import LabellingRow
 from cimemories.text import exact_percent, percent
 
 if TYPE_CHECKING:
@@ -45,18 +45,20 @@ if TYPE_CHECKING:
     from cimemories.labels.survival import Statistic, Survival
     from cimemories.labels.whatif import WhatIf
     from cimemories.metrics.headline import FamilyCheck
-    from cimemories.store.labellings import LabellingRow, RuleRow
+    from cimemories.store.labellings import LabellingRow
 
 
 @cli.command()
+@grouped
 def label(
     dataset: DatasetName,
     model: Model,
     base_url: BaseUrl,
+    work: WorkOptions,
     draws: Annotated[int, typer.Option("--draws", min=1, help="Votes of each persona on each pair.")] = 10,
-    personas: Annotated[str, typer.Option("--personas", help="Pack of personas; `cimemories packs` lists them.")] = (
-        "westin"
-    ),
+    personas: Annotated[
+        str, typer.Option("--personas", help="Pack of personas; `cimemories packs` lists them.")
+    ] = "westin",
     profiles: Profiles = None,
     contexts: Contexts = None,
     api_key_env: KeyEnv = "OPENAI_API_KEY",
@@ -64,20 +66,18 @@ def label(
     max_tokens: TokenLimit = "2048",
     seed: Seed = None,
     timeout: Timeout = 120.0,
-    allow_missing: AllowMissing = 0.0,
-    concurrency: Concurrency = 32,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Let the personas vote; prints the labelling's id.
+    """Label a dataset by the votes of personas. Prints the labelling's id.
 
     Example: cimemories label -d official -m gpt-oss-120b --base-url http://localhost:8000/v1 --draws 10
     """
-    from cimemories.curation import labelling as curation_labelling
+    from cimemories.curation import labelling
     from cimemories.llm.endpoint import allow_key
 
     allow_key(api_key_env, base_url)
     store = open_store(workspace)
-    spec = curation_labelling.LabellingSpec(
+    spec = labelling.LabellingSpec(
         dataset=dataset,
         model=model,
         base_url=base_url,
@@ -91,142 +91,244 @@ def label(
         timeout=timeout,
         personas=personas,
     )
-    work_on(store, curation_labelling.plan(store, spec), concurrency, allow_missing=allow_missing)
+    work_on(store, labelling.plan(store, spec), work)
 
 
 @cli.command()
 def labellings(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """List the labellings with their status.  Example: cimemories labellings --json"""
-    store = open_store(workspace)
-    with store.read() as connection:
+    """List the labellings.  Example: cimemories labellings --json"""
+    with open_store(workspace).read() as connection:
         rows = store_labellings.all_rows(connection)
         names = {row.id: row.name for row in store_datasets.all_rows(connection)}
     if as_json:
-        found = [
-            {
-                "id": r.id,
-                "name": f"{r.model} on {names[r.dataset]}",
-                "dataset": names[r.dataset],
-                "model": r.model,
-                "draws": r.draws,
-                "counts": {"expected": r.expected, **r.ballots},
-                "status": str(r.status),
-                "error": r.error,
-                "simulated": r.simulated,
-            }
-            for r in rows
-        ]
-        output.line(output.as_json_text(found))
+        output.as_json(
+            [
+                {
+                    "id": r.id,
+                    "name": f"{r.model} on {names[r.dataset]}",
+                    "dataset": names[r.dataset],
+                    "model": r.model,
+                    "draws": r.draws,
+                    "counts": {"expected": r.expected, **r.ballots},
+                    "status": str(r.status),
+                    "error": r.error,
+                    "simulated": r.simulated,
+                }
+                for r in rows
+            ]
+        )
         return
     output.table(
+        ("id", "dataset", "model", "status", "ballots", "of", ""),
         [
-            ("id", False),
-            ("dataset", False),
-            ("model", False),
-            ("status", False),
-            ("ballots", True),
-            ("of", True),
-            ("", False),
-        ],
-        [
-            (
-                r.id,
-                names[r.dataset],
-                r.model,
-                r.status,
-                r.ballots.get("ok", 0),
-                r.expected,
-                "simulated" if r.simulated else "",
-            )
+            (r.id, names[r.dataset], r.model, r.status, r.ballots.get("ok", 0), r.expected, output.mark(r.simulated))
             for r in rows
         ],
+        right=("ballots", "of"),
     )
 
 
-@cli.command()
-def survival(
+# ---- survival
+
+
+@cli.command("survival")
+def show_survival(
     dataset: DatasetName,
     labelling: LabellingOption = None,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Share of pairs with a consensus, who dissents, contexts discarded and why, and the statistics of Table 2.
+    """Show which pairs have a consensus, and who dissents. Also why contexts are discarded, and the paper's Table 2.
 
     Example: cimemories survival -d official --json
     """
-    from cimemories.labels.survival import contexts as survival_contexts
-    from cimemories.labels.survival import survival as measure
-    from cimemories.labels.survival import table2
-    from cimemories.metrics import headline
+    from cimemories.labels import survival
+    from cimemories.metrics.headline import family_warnings
 
     store = open_store(workspace)
     row = _labelling(store, dataset, labelling)
-    show_survival(
-        dataset,
-        row,
-        measure(store, row.id),
-        survival_contexts(store, row.id),
-        table2(store, row.id),
-        [item for item in headline.family_warnings(store, row.id) if item.warning],
-        as_json,
+    result, contexts = survival.survival(store, row.id), survival.contexts(store, row.id)
+    table2 = survival.table2(store, row.id)
+    warnings = [item for item in family_warnings(store, row.id) if item.warning]
+    if as_json:
+        output.as_json(_survival_json(dataset, row, result, contexts, table2, warnings))
+        return
+    _print_survival(result, contexts, table2)
+    if result.imported:
+        output.note("note: imported as shares, no votes")
+    if row.simulated:
+        output.note("note: simulated labels; they say nothing about any real model")
+    if result.rule.note:
+        output.notes([result.rule.note])
+    for item in warnings:
+        output.note(f"warning: {item.run_id}: {item.warning}")
+
+
+def _print_survival(result: Survival, contexts: ContextCounts, table2: Sequence[Statistic]) -> None:
+    from cimemories.labels.votes import GroupBy
+
+    output.line(
+        f"survival {percent(result.share)} of {result.pairs:,} labelled pairs "
+        f"({result.necessary:,} necessary, {result.inappropriate:,} inappropriate, {result.ambiguous:,} ambiguous); "
+        f"{result.planned:,} pairs in all"
     )
+    output.line(f"rule: {result.rule.name} ({result.rule.words})")
+    _print_shares("domain", result.by[GroupBy.DOMAIN])
+    _print_shares("sphere", result.by[GroupBy.SPHERE])
+    output.table(
+        ("who dissents", "how", "pairs", "of ambiguous"),
+        [(r["who"], r["how"], f"{r['pairs']:,}", percent(r["share"])) for r in records(result.dissent)],
+        right=("pairs", "of ambiguous"),
+    )
+    discarded = ", ".join(f"{n:,} {reason}" for reason, n in contexts.discarded.items())
+    output.line(f"contexts: {contexts.retained:,} retained; discarded: {discarded}")
+    output.table(
+        ("Table 2", "mean", "sd", "over", "published"),
+        [
+            (
+                item.name,
+                figure(item.mean),
+                "" if item.sd is None else figure(item.sd),
+                f"{item.over:,} {item.unit}",
+                f"{item.published.figure} ({item.published.place})" if item.published else "",
+            )
+            for item in table2
+        ],
+        right=("mean", "sd", "over"),
+    )
+
+
+def _print_shares(title: str, frame: pd.DataFrame) -> None:
+    counts = ("necessary", "inappropriate", "pairs")
+    output.table(
+        (title, "survival", *counts),
+        [(row["name"], percent(row["survival"]), *(f"{row[count]:,}" for count in counts)) for row in records(frame)],
+        right=("survival", *counts),
+    )
+
+
+def _survival_json(
+    dataset: str,
+    row: LabellingRow,
+    result: Survival,
+    contexts: ContextCounts,
+    table2: Sequence[Statistic],
+    warnings: Sequence[FamilyCheck],
+) -> dict[str, object]:
+    from cimemories.labels.survival import PAPER
+
+    return {
+        "dataset": dataset,
+        "labelling": row.id,
+        "model": row.model,
+        "simulated": row.simulated,
+        "imported": result.imported,
+        "rule": _rule_json(result.rule),
+        "pairs": {
+            "planned": result.planned,
+            "labelled": result.pairs,
+            "necessary": result.necessary,
+            "inappropriate": result.inappropriate,
+            "ambiguous": result.ambiguous,
+        },
+        "survival": number(result.share),
+        "by": {str(group_by): records(frame) for group_by, frame in result.by.items()},
+        "dissent": records(result.dissent),
+        "decisions": vars(result.decisions),
+        "contexts": {"retained": contexts.retained, "discarded": contexts.discarded},
+        "table2": [
+            {
+                "name": item.name,
+                "mean": number(item.mean),
+                "sd": None if item.sd is None else number(item.sd),
+                "over": item.over,
+                "unit": item.unit,
+                "published": item.published and {"figure": item.published.figure, "place": item.published.place},
+            }
+            for item in table2
+        ],
+        "published_in": PAPER,
+        "warnings": [{"run": item.run_id, "model": item.model, "warning": item.warning} for item in warnings],
+    }
+
+
+# ---- rules
 
 
 @cli.command("rules")
 def list_rules(dataset: DatasetName, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """List the named rules of a dataset and say which is current.  Example: cimemories rules -d official --json"""
-    from cimemories.store import datasets as store_datasets
-    from cimemories.store import labellings as store_labellings
-
+    """List a dataset's consensus rules; one is current.  Example: cimemories rules -d official --json"""
     with open_store(workspace).read() as connection:
         rows = store_labellings.all_rules(connection, store_datasets.named(connection, dataset).id)
-    show_rules(rows, as_json)
+    paper_is_current = not any(row.current for row in rows)
+    if as_json:
+        keys = ("name", "threshold", "priors", "current", "annotator", "created")
+        paper = (store_labellings.PAPER_RULE, 1.0, None, paper_is_current, None, None)
+        named = [{key: getattr(row, key) for key in keys} for row in rows]
+        output.as_json([dict(zip(keys, paper, strict=True)), *named])
+        return
+    output.table(
+        ("rule", "threshold", "priors", "by", ""),
+        [
+            (store_labellings.PAPER_RULE, "100 %", "of the labelling", "", "current" if paper_is_current else ""),
+            *(
+                (
+                    row.name,
+                    exact_percent(row.threshold),
+                    ", ".join(f"{key} {prior:.4g}" for key, prior in row.priors.items()),
+                    row.annotator,
+                    "current" if row.current else "",
+                )
+                for row in rows
+            ),
+        ],
+        right=("threshold",),
+    )
 
 
 @cli.command()
 def rule(
     dataset: DatasetName,
-    name: Annotated[str, typer.Option("--name", help="Of the rule; `paper` is the paper's.")],
+    name: Annotated[str, typer.Option("--name", help="Name of the rule; `paper` is the paper's.")],
     threshold: Annotated[
-        float | None, typer.Option("--threshold", help="Above 0.5, at most 1; left out: use or delete a rule.")
+        float | None, typer.Option("--threshold", help="Above 0.5, up to 1; makes a new rule.")
     ] = None,
     priors: Annotated[
         str | None,
-        typer.Option("--priors", help="E.g. fundamentalist=0.3,pragmatic=0.6,unconcerned=0.1; the labelling's if not."),
+        typer.Option(
+            "--priors", help="E.g. fundamentalist=0.3,pragmatic=0.6,unconcerned=0.1; default: the labelling's."
+        ),
     ] = None,
-    use: Annotated[bool, typer.Option("--use", help="Make it the rule that labels rest on.")] = False,
-    delete: Annotated[bool, typer.Option("--delete", help="Delete the rule of this name.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would change, and save nothing.")] = False,
-    annotator: Annotated[str | None, typer.Option("--annotator", help="Who sets it; your login by default.")] = None,
+    use: Annotated[bool, typer.Option("--use", help="Make it the current rule.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete it.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the effect, and save nothing.")] = False,
+    annotator: Annotated[str | None, typer.Option("--annotator", help="Your name; default: your login.")] = None,
     labelling: LabellingOption = None,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Save a named rule, try it, use it or delete it.
+    """Save, try, use or delete a consensus rule.
 
     Example: cimemories rule -d official --name lenient --threshold 0.9 --use
 
-    Back to the paper's: cimemories rule -d official --name paper --use
+    Back to the paper's rule: cimemories rule -d official --name paper --use
     """
-    from cimemories.store import datasets as store_datasets
-    from cimemories.store import labellings as store_labellings
-
     if threshold is None and (dry_run or not (use or delete)):
-        raise StoreError("say what to do: --threshold with a number for a new rule, or --use, or --delete.")
+        raise StoreError("what should be done? Give --threshold NUMBER for a new rule, or --use, or --delete.")
     if delete and (threshold is not None or use):
-        raise StoreError("--delete goes with neither --threshold nor --use.")
+        raise StoreError("--delete cannot be combined with --threshold or --use.")
     store = open_store(workspace)
     with store.read() as connection:
         data = store_datasets.named(connection, dataset)
     if threshold is None:
         if priors is not None:
-            raise StoreError("--priors needs --threshold: a rule that is saved is not changed. Save a new one.")
+            raise StoreError("--priors needs --threshold: a saved rule cannot be changed. Save a new one.")
+        change = store_labellings.delete_rule if delete else store_labellings.make_current_rule
         with store.write() as connection:
-            (store_labellings.delete_rule if delete else store_labellings.make_current_rule)(connection, data.id, name)
-        output.note(f"'{name}' is {'deleted' if delete else 'now the rule'} of '{dataset}'")
+            change(connection, data.id, name)
+        output.note(f"'{name}' is {'deleted from' if delete else 'now the current rule of'} '{dataset}'")
         return
     row, effect = _effect(store, dataset, labelling, threshold, priors)
-    wanted = effect.after.prior_by_key if effect else priors_by_key(priors or "")
     if not dry_run:
         with store.write() as connection:
             store_labellings.add_rule(
@@ -234,34 +336,24 @@ def rule(
                 data.id,
                 name,
                 threshold=threshold,
-                priors=wanted,
+                priors=effect.after.prior_by_key if effect else priors_by_key(priors or ""),
                 annotator=annotator or getpass.getuser(),
                 use=use,
             )
-    show_effect(row, effect, as_json, name=name, saved=not dry_run, current=use and not dry_run)
-
-
-@cli.command("agreement")
-def agreement_(dataset: DatasetName, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """How far the labellings of a dataset agree with one another, models with models.
-
-    Example: cimemories agreement -d official --json
-    """
-    from cimemories.agreement.models import agreements
-    from cimemories.store import datasets as store_datasets
-
-    store = open_store(workspace)
-    with store.read() as connection:
-        data = store_datasets.named(connection, dataset)
-    found = agreements(store, data.id)
-    show_agreements(dataset, found, as_json)
+    state = {"saved": not dry_run, "current": use and not dry_run}
+    if as_json:
+        output.as_json(
+            {"name": name, **state, "labelling": row and row.id, **(_effect_json(effect, name) if effect else {})}
+        )
+        return
+    output.note(f"'{name}': {'not saved' if dry_run else 'saved'}{', current' if state['current'] else ''}")
+    if effect is not None:
+        _print_effect(effect)
 
 
 def _labelling(store: Store, dataset: str, labelling_id: str | None) -> LabellingRow:
-    """The labelling asked for. Raises StoreError where the dataset has none, or not that one."""
+    """The labelling of that id, or the newest finished one. Raises StoreError where there is none."""
     from cimemories.flows.labels import default_labelling
-    from cimemories.store import datasets as store_datasets
-    from cimemories.store import labellings as store_labellings
 
     with store.read() as connection:
         data = store_datasets.named(connection, dataset)
@@ -287,179 +379,21 @@ def _effect(
         if labelling_id is not None or priors is None:
             raise
         return None, None
-    wanted = priors_by_key(priors) if priors else {p.key: p.prior for p in vote_counts(store, row.id).personas}
-    return row, what_if(store, row.id, threshold, wanted)
+    by_key = priors_by_key(priors) if priors else {p.key: p.prior for p in vote_counts(store, row.id).personas}
+    return row, what_if(store, row.id, threshold, by_key)
 
 
-def show_survival(
-    dataset: str,
-    row: LabellingRow,
-    found: Survival,
-    kept: ContextCounts,
-    lines: Sequence[Statistic],
-    kin: Sequence[FamilyCheck],
-    as_json: bool,
-) -> None:
-    """Everything about one labelling, its warnings last."""
+def _print_effect(effect: WhatIf) -> None:
     from cimemories.labels.votes import GroupBy
 
-    if as_json:
-        output.line(output.as_json_text(_survival_object(dataset, row, found, kept, lines, kin)))
-        return
     output.line(
-        f"survival {percent(found.share)} of {found.pairs:,} labelled pairs "
-        f"({found.necessary:,} necessary, {found.inappropriate:,} inappropriate, {found.ambiguous:,} ambiguous); "
-        f"{found.planned:,} pairs in all"
+        f"{effect.changed:,} of {effect.pairs:,} labelled pairs change; survival "
+        f"{percent(effect.survival_before)} -> {percent(effect.survival_after)}"
     )
-    output.line(f"rule: {found.rule.name} ({found.rule.words})")
-    _shares("domain", found.by[GroupBy.DOMAIN])
-    _shares("sphere", found.by[GroupBy.SPHERE])
+    for before, after, pairs in effect.changes:
+        output.line(f"  {pairs:,} {before} -> {after}")
     output.table(
-        [("who dissents", False), ("how", False), ("pairs", True), ("of ambiguous", True)],
-        [(r["who"], r["how"], f"{r['pairs']:,}", percent(r["share"])) for r in output.records(found.dissent)],
-    )
-    discarded = ", ".join(f"{n:,} {reason}" for reason, n in kept.discarded.items())
-    output.line(f"contexts: {kept.retained:,} retained; discarded: {discarded}")
-    output.table(
-        [("Table 2", False), ("mean", True), ("sd", True), ("over", True), ("published", False)],
-        [
-            (
-                line.name,
-                output.figure(line.mean),
-                "" if line.sd is None else output.figure(line.sd),
-                f"{line.over:,} {line.unit}",
-                f"{line.published.figure} ({line.published.place})" if line.published else "",
-            )
-            for line in lines
-        ],
-    )
-    if found.imported:
-        output.note("note: imported as shares, no votes")
-    if row.simulated:
-        output.note("note: simulated labels; they say nothing about any real model")
-    if found.rule.note:
-        output.note(f"note: {found.rule.note}")
-    for item in kin:
-        output.note(f"warning: {item.run_id}: {item.warning}")
-
-
-def _survival_object(
-    dataset: str,
-    row: LabellingRow,
-    found: Survival,
-    kept: ContextCounts,
-    lines: Sequence[Statistic],
-    kin: Sequence[FamilyCheck],
-) -> dict[str, object]:
-    from cimemories.labels.survival import PAPER
-
-    return {
-        "dataset": dataset,
-        "labelling": row.id,
-        "model": row.model,
-        "simulated": row.simulated,
-        "imported": found.imported,
-        "rule": _rule(found.rule),
-        "pairs": {
-            "planned": found.planned,
-            "labelled": found.pairs,
-            "necessary": found.necessary,
-            "inappropriate": found.inappropriate,
-            "ambiguous": found.ambiguous,
-        },
-        "survival": output.number(found.share),
-        "by": {str(group_by): output.records(frame) for group_by, frame in found.by.items()},
-        "dissent": output.records(found.dissent),
-        "decisions": vars(found.decisions),
-        "contexts": {"retained": kept.retained, "discarded": kept.discarded},
-        "table2": [
-            {
-                "name": line.name,
-                "mean": output.number(line.mean),
-                "sd": None if line.sd is None else output.number(line.sd),
-                "over": line.over,
-                "unit": line.unit,
-                "published": line.published and {"figure": line.published.figure, "place": line.published.place},
-            }
-            for line in lines
-        ],
-        "published_in": PAPER,
-        "warnings": [{"run": item.run_id, "model": item.model, "warning": item.warning} for item in kin],
-    }
-
-
-def show_rules(rows: Sequence[RuleRow], as_json: bool) -> None:
-    """The paper's rule and the named ones."""
-    from cimemories.store.labellings import PAPER_RULE
-
-    paper = not any(row.current for row in rows)
-    if as_json:
-        named = [
-            {
-                "name": row.name,
-                "threshold": row.threshold,
-                "priors": row.priors,
-                "current": row.current,
-                "annotator": row.annotator,
-                "created": row.created,
-            }
-            for row in rows
-        ]
-        first = {"name": PAPER_RULE, "threshold": 1.0, "priors": None, "current": paper}
-        output.line(output.as_json_text([{**first, "annotator": None, "created": None}, *named]))
-        return
-    output.table(
-        [("rule", False), ("threshold", True), ("priors", False), ("by", False), ("", False)],
-        [
-            (PAPER_RULE, "100 %", "of the labelling", "", "current" if paper else ""),
-            *(
-                (
-                    row.name,
-                    exact_percent(row.threshold),
-                    ", ".join(f"{key} {prior:.4g}" for key, prior in row.priors.items()),
-                    row.annotator,
-                    "current" if row.current else "",
-                )
-                for row in rows
-            ),
-        ],
-    )
-
-
-def show_effect(
-    row: LabellingRow | None, found: WhatIf | None, as_json: bool, *, name: str, saved: bool, current: bool
-) -> None:
-    """What a rule does to a labelling, and what has become of the rule."""
-    from cimemories.labels.votes import GroupBy
-
-    if as_json:
-        answer: dict[str, object] = {"name": name, "saved": saved, "current": current, "labelling": row and row.id}
-        if found is not None:
-            answer |= {
-                "before": _rule(found.before),
-                "after": _rule(found.after) | {"name": name},
-                "pairs": found.pairs,
-                "changed": found.changed,
-                "decided": found.decided,
-                "survival_before": output.number(found.survival_before),
-                "survival_after": output.number(found.survival_after),
-                "changes": [{"from": a, "to": b, "pairs": n} for a, b, n in found.changes],
-                "by": {str(group_by): output.records(frame) for group_by, frame in found.by.items()},
-            }
-        output.line(output.as_json_text(answer))
-        return
-    output.note(f"'{name}': {'saved' if saved else 'not saved'}{', current' if current else ''}")
-    if found is None:
-        return
-    output.line(
-        f"{found.changed:,} of {found.pairs:,} labelled pairs change; survival "
-        f"{percent(found.survival_before)} -> {percent(found.survival_after)}"
-    )
-    for a, b, n in found.changes:
-        output.line(f"  {n:,} {a} -> {b}")
-    changed = found.by[GroupBy.DOMAIN]
-    output.table(
-        [("domain", False), ("pairs", True), ("change", True), ("before", True), ("after", True)],
+        ("domain", "pairs", "change", "before", "after"),
         [
             (
                 r["name"],
@@ -468,71 +402,81 @@ def show_effect(
                 percent(r["survival_before"]),
                 percent(r["survival_after"]),
             )
-            for r in output.records(changed)
+            for r in records(effect.by[GroupBy.DOMAIN])
         ],
+        right=("pairs", "change", "before", "after"),
     )
 
 
-def show_agreements(dataset: str, found: Sequence[Agreement], as_json: bool) -> None:
-    """Every two labellings side by side."""
+def _effect_json(effect: WhatIf, name: str) -> dict[str, object]:
+    return {
+        "before": _rule_json(effect.before),
+        "after": _rule_json(effect.after) | {"name": name},
+        "pairs": effect.pairs,
+        "changed": effect.changed,
+        "decided": effect.decided,
+        "survival_before": number(effect.survival_before),
+        "survival_after": number(effect.survival_after),
+        "changes": [{"from": before, "to": after, "pairs": pairs} for before, after, pairs in effect.changes],
+        "by": {str(group_by): records(frame) for group_by, frame in effect.by.items()},
+    }
+
+
+def _rule_json(rule: AppliedRule) -> dict[str, object]:
+    return {"name": rule.name, "threshold": rule.threshold, "priors": rule.prior_by_key, "note": rule.note or None}
+
+
+# ---- agreement
+
+
+@cli.command("agreement")
+def show_agreement(dataset: DatasetName, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+    """Show how well the labellings of a dataset agree.  Example: cimemories agreement -d official --json"""
+    from cimemories.agreement.models import agreements
+
+    store = open_store(workspace)
+    with store.read() as connection:
+        data = store_datasets.named(connection, dataset)
+    results = agreements(store, data.id)
     if as_json:
-        output.line(output.as_json_text([_agreement(item) for item in found]))
+        output.as_json([_agreement_json(item) for item in results])
         return
-    if not found:
+    if not results:
         output.note(f"'{dataset}' has fewer than two labellings, so there is nothing to compare.")
         return
     output.table(
-        [("first", False), ("second", False), ("same label", True), ("pairs", True), ("kappa", True), ("", False)],
+        ("first", "second", "same label", "pairs", "kappa", ""),
         [
             (
                 f"{item.first.model} ({item.first.id})",
                 f"{item.second.model} ({item.second.id})",
                 percent(item.share),
                 f"{item.pairs:,}",
-                output.figure(item.kappa),
-                "simulated" if item.first.simulated or item.second.simulated else "",
+                figure(item.kappa),
+                output.mark(item.first.simulated or item.second.simulated),
             )
-            for item in found
+            for item in results
         ],
+        right=("same label", "pairs", "kappa"),
     )
 
 
-def _agreement(item: Agreement) -> dict[str, object]:
+def _agreement_json(item: Agreement) -> dict[str, object]:
     from cimemories.agreement.models import ORDER
     from cimemories.curation.consensus import LABELS
 
     return {
         "first": {"labelling": item.first.id, "model": item.first.model, "simulated": item.first.simulated},
         "second": {"labelling": item.second.id, "model": item.second.model, "simulated": item.second.simulated},
-        "rules": [_rule(rule) for rule in item.rules],
+        "rules": [_rule_json(rule) for rule in item.rules],
         "pairs": item.pairs,
         "only_first": item.only_first,
         "only_second": item.only_second,
         "same": item.same,
-        "share": output.number(item.share),
-        "kappa": output.number(item.kappa),
+        "share": number(item.share),
+        "kappa": number(item.kappa),
         "labels": [str(LABELS[code]) for code in ORDER],
         "confusion": item.confusion.tolist(),
-        "by_domain": output.records(item.by_domain),
+        "by_domain": records(item.by_domain),
         "differing": len(item.differing),
     }
-
-
-def _rule(rule: AppliedRule) -> dict[str, object]:
-    return {"name": rule.name, "threshold": rule.threshold, "priors": rule.prior_by_key, "note": rule.note or None}
-
-
-def _shares(title: str, frame: pd.DataFrame) -> None:
-    output.table(
-        [(title, False), ("survival", True), ("necessary", True), ("inappropriate", True), ("pairs", True)],
-        [
-            (
-                r["name"],
-                percent(r["survival"]),
-                f"{r['necessary']:,}",
-                f"{r['inappropriate']:,}",
-                f"{r['pairs']:,}",
-            )
-            for r in output.records(frame)
-        ],
-    )

@@ -1,8 +1,9 @@
-"""Commands that write out leaks and reports."""
+"""Commands that write out what a run leaked: examples, and the report."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,14 +14,13 @@ from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import (
     AsJson,
-    Grounded,
-    Identifiers,
-    JudgeOption,
-    Labels,
-    RuleOption,
+    AsLatex,
+    AsMarkdown,
+    LabelOptions,
+    NumberOptions,
+    Run,
     Workspace,
-    identifier_rule,
-    scope_of,
+    grouped,
 )
 from cimemories.store import engine
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
@@ -32,111 +32,124 @@ if TYPE_CHECKING:
     from cimemories.leaks.gallery import Facet
     from cimemories.leaks.table import LeakRow
 
+Values = list[str] | None
 
-Several = list[str] | None
+
+@dataclass(frozen=True)
+class FilterOptions:
+    """Which leaks; each filter can be repeated."""
+
+    domain: Annotated[Values, typer.Option("--domain", help="Only this domain. All filters are repeatable.")] = None
+    sphere: Annotated[Values, typer.Option("--sphere", help="Only contexts of this sphere.")] = None
+    recipient: Annotated[Values, typer.Option("--recipient", help="Only this recipient.")] = None
+    profile: Annotated[Values, typer.Option("--profile", help="Only this profile, by name.")] = None
+    strength: Annotated[
+        Values, typer.Option("--strength", help="full (default; what counts as a violation), partial or implied.")
+    ] = None
+    quote: Annotated[
+        Values, typer.Option("--quote", help="grounded or ungrounded: whether the quote is in a message.")
+    ] = None
+    agreement: Annotated[
+        Values, typer.Option("--agreement", help="all or some: how many judges claim it in one message.")
+    ] = None
+    certainty: Annotated[
+        Values, typer.Option("--certainty", help="Basis of the label: adjudicated, person, unanimous or threshold.")
+    ] = None
+
+    def by_facet(self, examples: pd.DataFrame) -> dict[Facet, Sequence[str]]:
+        """The values of each filter. Raises StoreError for the name of a profile that leaks nothing."""
+        from cimemories.leaks.gallery import Facet
+
+        return {
+            Facet.DOMAIN: self.domain or [],
+            Facet.SPHERE: self.sphere or [],
+            Facet.RECIPIENT: self.recipient or [],
+            Facet.PROFILE: _profile_ids(examples, self.profile or []),
+            Facet.STRENGTH: self.strength or ["full"],
+            Facet.QUOTE: self.quote or [],
+            Facet.AGREEMENT: self.agreement or [],
+            Facet.CERTAINTY: self.certainty or [],
+        }
 
 
 @cli.command()
+@grouped
 def leaks(
-    run_id: Annotated[str, typer.Argument(metavar="RUN")],
+    run_id: Run,
+    filters: FilterOptions,
+    options: LabelOptions,
     as_json: AsJson = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print a table in Markdown.")] = False,
-    latex: Annotated[bool, typer.Option("--latex", help="Print a table in LaTeX, with booktabs.")] = False,
-    top: Annotated[int, typer.Option("--top", min=0, help="How many, severest first; 0: all.")] = 10,
-    domain: Annotated[
-        Several, typer.Option("--domain", help="Only of this domain. May be repeated, as all filters.")
-    ] = None,
-    sphere: Annotated[Several, typer.Option("--sphere", help="Only in contexts of this sphere.")] = None,
-    recipient: Annotated[Several, typer.Option("--recipient", help="Only to this recipient.")] = None,
-    profile: Annotated[Several, typer.Option("--profile", help="Only of this profile, by name.")] = None,
-    strength: Annotated[
-        Several, typer.Option("--strength", help="full (the default: what counts as a violation), partial or implied.")
-    ] = None,
-    quote: Annotated[
-        Several, typer.Option("--quote", help="grounded or ungrounded: whether a quote stands in a message.")
-    ] = None,
-    agreement: Annotated[
-        Several, typer.Option("--agreement", help="all or some: of the run's judges claim it in one message.")
-    ] = None,
-    certainty: Annotated[
-        Several, typer.Option("--certainty", help="What the label rests on: adjudicated, person, unanimous, threshold.")
-    ] = None,
-    labels: Labels = None,
-    rule: RuleOption = None,
-    judge: JudgeOption = None,
-    grounded: Grounded = False,
+    markdown: AsMarkdown = False,
+    latex: AsLatex = False,
+    top: Annotated[int, typer.Option("--top", min=0, help="Number of examples, severest first; 0 for all.")] = 10,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Leaked examples of a run, severest first.  Example: cimemories leaks run-3f9a1c2e --domain health --latex --top 6
+    """List leaked examples of a run, severest first.
 
-    Severest first: by strength of the claim, then by the share of judged messages that reveal it, then those whose
-    quote stands in a message, then by certainty of the label, then those that all judges claim.
+    Severity is ordered by strength of the claim, share of judged messages that reveal it, whether a quote is in a
+    message, certainty of the label, and whether all judges claim it.
+
+    Example: cimemories leaks run-3f9a1c2e --domain health --latex --top 6
     """
     from cimemories.flows.flows import Flows
     from cimemories.leaks import table
-    from cimemories.leaks.gallery import Facet, gallery, narrowed
-    from cimemories.leaks.table import leak_rows
+    from cimemories.leaks.gallery import SEVERITY, gallery, narrowed
 
     if as_json + markdown + latex > 1:
         raise StoreError("choose one of --json, --markdown and --latex.")
     store = open_store(workspace)
-    asked = scope_of(store, run_id, labels, judge, grounded=grounded, rule=rule)
+    scope = options.scope(store, run_id)
     flows = Flows(store)
-    examples = gallery(flows, [asked])
-    wanted = {
-        Facet.DOMAIN: domain or [],
-        Facet.SPHERE: sphere or [],
-        Facet.RECIPIENT: recipient or [],
-        Facet.PROFILE: _ids(examples, profile or []),
-        Facet.STRENGTH: strength or ["full"],
-        Facet.QUOTE: quote or [],
-        Facet.AGREEMENT: agreement or [],
-        Facet.CERTAINTY: certainty or [],
-    }
-    found = narrowed(examples, wanted)
-    _check(wanted, found.whole)
-    chosen = examples.iloc[found.shown[: top or None]]
-    rows = leak_rows(flows, {asked.run.id: asked}, chosen)
+    examples = gallery(flows, [scope])
+    values = filters.by_facet(examples)
+    selection = narrowed(examples, values)
+    _check_values(values, selection.whole)
+    rows = table.leak_rows(flows, {scope.run.id: scope}, examples.iloc[selection.shown[: top or None]])
     if as_json:
-        output.line(output.as_json_text(_leaks_json(asked, rows, len(found.shown), len(examples))))
+        output.as_json(
+            {
+                "run": scope.run.id,
+                "model": scope.run.model,
+                "judge": scope.judge_text,
+                "labelling": scope.labelling.id if scope.labelling else None,
+                "labels": scope.labels_text,
+                "simulated": list(scope.simulated),
+                "severity": list(SEVERITY),
+                "examples": len(examples),
+                "left_by_filters": len(selection.shown),
+                "leaks": [row.as_json() for row in rows],
+            }
+        )
     elif markdown or latex:
         output.line((table.as_latex if latex else table.as_markdown)(rows).rstrip("\n"))
     else:
-        _leaks_table(rows)
-    _leaks_notes(asked, len(rows), len(found.shown))
+        _print_leaks(rows)
+    _print_notes(scope, len(rows), len(selection.shown))
 
 
-def _ids(examples: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """The ids of the profiles of these names. Raises StoreError for one that leaks nothing."""
-    found = []
+def _profile_ids(examples: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    ids: list[str] = []
     for name in names:
-        own = examples[examples["user"] == name] if len(examples) else examples
-        if own.empty:
-            there = ", ".join(sorted(set(examples["user"]))) if len(examples) else "none"
-            raise StoreError(f"no leak is of a profile '{name}'. There are some of: {there}.")
-        found += sorted({str(value) for value in own["profile"]})
-    return found
+        matches = examples[examples["user"] == name] if len(examples) else examples
+        if matches.empty:
+            users = ", ".join(sorted(set(examples["user"]))) if len(examples) else "none"
+            raise StoreError(f"profile '{name}' has no leaks in this run. Profiles with leaks: {users}.")
+        ids += sorted({str(value) for value in matches["profile"]})
+    return ids
 
 
-def _check(wanted: Mapping[Facet, Sequence[str]], whole: Mapping[Facet, Mapping[str, int]]) -> None:
-    """Raises StoreError for a value that no leak of the run could have."""
+def _check_values(wanted: Mapping[Facet, Sequence[str]], counts: Mapping[Facet, Mapping[str, int]]) -> None:
+    """Raises StoreError for a value that no leak of the run has."""
     for facet, values in wanted.items():
         for value in values:
-            if value not in whole[facet] and any(whole.values()):
-                there = ", ".join(f"{name or 'none'} ({count})" for name, count in whole[facet].items())
-                raise StoreError(f"no leak of this run has the {facet} '{value}'. There are: {there}.")
+            if value not in counts[facet] and any(counts.values()):
+                known = ", ".join(f"{name or 'none'} ({count})" for name, count in counts[facet].items())
+                raise StoreError(f"no leak of this run has the {facet} '{value}'. Use one of: {known}.")
 
 
-def _leaks_table(rows: Sequence[LeakRow]) -> None:
+def _print_leaks(rows: Sequence[LeakRow]) -> None:
     output.table(
-        [
-            ("", True),
-            ("revealed", True),
-            ("recipient", False),
-            ("attribute", False),
-            ("excerpt", False),
-            ("label", False),
-        ],
+        ("#", "revealed", "recipient", "attribute", "excerpt", "label"),
         [
             (
                 number,
@@ -148,75 +161,57 @@ def _leaks_table(rows: Sequence[LeakRow]) -> None:
             )
             for number, row in enumerate(rows, start=1)
         ],
+        right=("#", "revealed"),
     )
 
 
-def _leaks_json(asked: Scope, rows: Sequence[LeakRow], left: int, whole: int) -> dict[str, object]:
-    from cimemories.leaks.gallery import SEVERITY
-
-    return {
-        "run": asked.run.id,
-        "model": asked.run.model,
-        "judge": asked.judge_text,
-        "labelling": asked.labelling.id if asked.labelling else None,
-        "labels": asked.labels_text,
-        "simulated": list(asked.simulated),
-        "severity": list(SEVERITY),
-        "examples": whole,
-        "left_by_filters": left,
-        "leaks": [row.as_json() for row in rows],
-    }
-
-
-def _leaks_notes(asked: Scope, shown: int, left: int) -> None:
-    if asked.labelling is None:
-        output.note("note: the dataset has no labels yet, so nothing can be called a leak: label it first")
+def _print_notes(scope: Scope, printed: int, left: int) -> None:
+    if scope.labelling is None:
+        output.note("note: the dataset has no labels yet, so nothing counts as a leak. Label it first.")
     elif not left:
-        output.note("note: no leak of this run fits")
-    elif shown < left:
-        output.note(f"note: the {shown} severest of {left:,}; --top 0 gives all")
-    if asked.simulated:
-        output.note(f"note: simulated: {' and '.join(asked.simulated)}; says nothing about any real model")
+        output.note("note: no leak of this run matches")
+    elif printed < left:
+        output.note(f"note: showing the {printed} severest of {left:,}; --top 0 shows all")
+    if scope.simulated:
+        output.note(f"note: simulated: {' and '.join(scope.simulated)}; says nothing about any real model")
+
+
+# ---- report
 
 
 @cli.command()
+@grouped
 def report(
-    run_ids: Annotated[list[str], typer.Argument(metavar="RUN", help="The first is what others are held to.")],
-    to: Annotated[
-        Path, typer.Option("--to", help="The file: NAME.html (one file), or NAME.md with a folder of figures.")
-    ],
-    labels: Labels = None,
-    rule: RuleOption = None,
-    judge: JudgeOption = None,
-    identifiers: Identifiers = "exact",
-    grounded: Grounded = False,
+    run_ids: Annotated[list[str], typer.Argument(metavar="RUN", help="Runs; the first is the reference.")],
+    options: NumberOptions,
+    to: Annotated[Path, typer.Option("--to", help="File to write: NAME.html, or NAME.md with a folder of figures.")],
     no_texts: Annotated[
-        bool, typer.Option("--no-texts", help="Leave out texts of messages and memories, and names of users.")
+        bool, typer.Option("--no-texts", help="Leave out messages, memory statements and names of users.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a report that is there already.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing report.")] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """A report on runs as one file, with methods and manifest.  Example: cimemories report run-3f9a --to report.html"""
+    """Write a report on runs, with methods and manifest.  Example: cimemories report run-3f9a --to report.html"""
     from cimemories.flows.flows import Flows
     from cimemories.report import render
     from cimemories.report.collect import collect
 
-    chosen = identifier_rule(identifiers)
+    rule = options.identifier_rule()
     render.check_report(to, force=force)
     store = open_store(workspace)
-    scopes = [scope_of(store, run_id, labels, judge, grounded=grounded, rule=rule) for run_id in dict.fromkeys(run_ids)]
+    scopes = options.scopes(store, run_ids)
     with output.err.status("report") as status:
-        found = collect(
+        result = collect(
             Flows(store),
             scopes,
-            chosen,
+            rule,
             made=datetime.now(UTC),
             texts=not no_texts,
             progress=lambda share, part: status.update(f"report: {part}, {share:.0%}"),
         )
     with engine.written_for_user(to, workspace):
-        written = render.write_report(found, to, force=force)
-    beside = f" and {len(written) - 1} figures in {render.figures_folder(to)}" if len(written) > 1 else ""
-    output.line(f"wrote {written[0]}{beside}")
-    if found.simulated:
-        output.note(f"note: {found.simulated}")
+        written = render.write_report(result, to, force=force)
+    figures = f" and {len(written) - 1} figures in {render.figures_folder(to)}" if len(written) > 1 else ""
+    output.line(f"wrote {written[0]}{figures}")
+    if result.simulated:
+        output.notes([result.simulated])

@@ -1,40 +1,28 @@
-"""Commands about the numbers of one run."""
+"""Commands about the numbers of one run: its headline, and how leaks accumulate."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import (
-    AsJson,
-    ByOption,
-    Grounded,
-    Identifiers,
-    JudgeOption,
-    Labels,
-    RuleOption,
-    Workspace,
-    identifier_rule,
-    scope_of,
-)
+from cimemories.cli.options import AsJson, NumberOptions, Run, Workspace, grouped, one_of
 from cimemories.store import datasets as store_datasets
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
 from cimemories.text import percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from cimemories.flows.arrays import IdentifierRule
     from cimemories.flows.flows import Flows
     from cimemories.flows.scope import Scope
     from cimemories.metrics.accumulation import Accumulation, Survival
     from cimemories.metrics.bootstrap import Interval
+    from cimemories.metrics.breakdown import By
     from cimemories.metrics.headline import Headline
     from cimemories.metrics.one_user import OneUser
-
 
 HEADS = {
     "group": "",
@@ -45,99 +33,92 @@ HEADS = {
     "ambiguous_exposure": "ambiguous",
     "ambiguous_flows": "? flows",
 }
+SHARES = ("violation", "leak_rate", "completeness", "ambiguous_exposure", "coverage")
+TASKS = (1, 2, 3, 5, 10, 15, 20, 30, 40, 50, 75, 100)  # rows of the table of curves, besides the last task
 
 
-@cli.command()
-def metrics(
-    run_id: Annotated[str, typer.Argument(metavar="RUN")],
+@cli.command("metrics")
+@grouped
+def show_metrics(
+    run_id: Run,
+    options: NumberOptions,
     as_json: AsJson = False,
-    labels: Labels = None,
-    rule: RuleOption = None,
-    identifiers: Identifiers = "exact",
-    judge: JudgeOption = None,
-    grounded: Grounded = False,
-    by: ByOption = None,
+    by: Annotated[
+        str | None,
+        typer.Option("--by", help="Add a table by profile, domain, event, sphere, context or attribute."),
+    ] = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Violation@1..n, completeness and coverage of a run, with intervals.  Example: cimemories metrics run-3f9a --json
+    """Show a run's violation, completeness and coverage. Each has its 95 % interval.
 
-    --json also gives the constant baselines, every breakdown, and what each identifier rule leaves out.
+    --json adds constant baselines, every breakdown, and what each identifier rule leaves out.
+
+    Example: cimemories metrics run-3f9a --json
     """
     from cimemories.flows.flows import Flows
     from cimemories.metrics.breakdown import By
     from cimemories.metrics.everything import all_numbers
 
-    chosen = identifier_rule(identifiers)
-    if by is not None and by not in set(By):
-        raise StoreError(f"there is no breakdown by '{by}'. Use one of {', '.join(By)}.")
+    rule = options.identifier_rule()
+    group_by = None if by is None else one_of(By, by, "breakdown by")
     store = open_store(workspace)
-    asked = scope_of(store, run_id, labels, judge, grounded=grounded, rule=rule)
+    scope = options.scope(store, run_id)
     flows = Flows(store)
     if as_json:
-        output.line(output.as_json_text(all_numbers(flows, asked, chosen)))
+        output.as_json(all_numbers(flows, scope, rule))
         return
-    _headline(flows, asked, chosen)
-    if by is not None:
-        _table(flows, asked, By(by), chosen)
+    _print_headline(flows, scope, rule)
+    if group_by is not None:
+        _print_breakdown(flows, scope, group_by, rule)
 
 
-def _headline(flows: Flows, asked: Scope, rule: IdentifierRule) -> None:
+def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
     from cimemories.flows.arrays import flow_arrays
     from cimemories.metrics.bootstrap import intervals
     from cimemories.metrics.breakdown import baselines, dropped
     from cimemories.metrics.headline import headline
 
-    numbers, found = headline(flows, asked, rule), intervals(flows, asked, rule)
+    numbers, bounds = headline(flows, scope, rule), intervals(flows, scope, rule)
+
+    def number(name: str, value: float, interval: Interval | None, details: str) -> None:
+        output.line(f"{name:<12} {percent(value):>8} {_bounds(interval):14}  {details}")
+
     for n, value in numbers.violation.items():
-        rests = f"{numbers.attributes:,} attributes, {numbers.flows:,} flows"
-        output.line(f"violation@{n}  {percent(value):>8} {_bounds(found.violation[n]):14}  {rests}")
-    output.line(
-        f"completeness {percent(numbers.completeness):>8} {_bounds(found.completeness):14}  "
-        f"{numbers.retained} retained contexts, {numbers.discarded} discarded"
-    )
-    output.line(
-        f"balanced     {percent(numbers.balanced):>8} {_bounds(found.balanced):14}  "
-        "harmonic mean of completeness and 1 - violation"
-    )
+        details = f"{numbers.attributes:,} attributes, {numbers.flows:,} flows"
+        number(f"violation@{n}", value, bounds.violation[n], details)
+    contexts = f"{numbers.retained} retained contexts, {numbers.discarded} discarded"
+    number("completeness", numbers.completeness, bounds.completeness, contexts)
+    number("balanced", numbers.balanced, bounds.balanced, "harmonic mean of completeness and 1 - violation")
     rate = numbers.leak_rate
-    output.line(
-        f"leak rate    {percent(rate.micro):>8} {'':14}  of one exposure, {rate.reveals:,} of {rate.draws:,}; "
-        f"mean over contexts {percent(rate.macro)}"
-    )
-    output.line(f"ambiguous    {percent(numbers.ambiguous_exposure):>8} {'':14}  exposure of pairs without a consensus")
-    output.line(
-        f"coverage     {percent(numbers.coverage):>8} {'':14}  "
-        f"{numbers.judged:,} of {numbers.scope.run.expected:,} responses judged"
-    )
-    data = flow_arrays(flows, asked, rule)
+    exposures = f"{rate.reveals:,} of {rate.draws:,} exposures; mean over contexts {percent(rate.macro)}"
+    number("leak rate", rate.micro, None, exposures)
+    number("ambiguous", numbers.ambiguous_exposure, None, "exposure of pairs without a consensus")
+    judged = f"{numbers.judged:,} of {numbers.scope.run.expected:,} messages judged"
+    number("coverage", numbers.coverage, None, judged)
+    data = flow_arrays(flows, scope, rule)
     for item in baselines(data):
-        output.line(f"baseline     {item.name}: violation {percent(item.violation)}, {_complete(item.completeness)}")
-    if lost := dropped(data, rule):
-        output.line(f"left out     {len(lost)} keys by the rule '{rule}': {', '.join(lost)}")
-    _judges(numbers)
-    for text in numbers.notes:
-        output.note(f"note: {text}")
-    output.note(
-        f"in brackets: 95 % intervals, {found.completeness.users} profiles drawn 2,000 times, then what they hold"
-    )
+        output.line(
+            f"baseline     {item.name}: violation {percent(item.violation)}, completeness {percent(item.completeness)}"
+        )
+    if keys := dropped(data, rule):
+        output.line(f"left out     {len(keys)} keys by the rule '{rule}': {', '.join(keys)}")
+    _print_judges(numbers)
+    output.notes(numbers.notes)
+    output.note(f"in brackets: 95 % intervals by bootstrap, 2,000 resamples of {bounds.completeness.users} profiles")
 
 
-def _complete(share: float) -> str:
-    return f"completeness {percent(share)}"
-
-
-def _bounds(interval: Interval) -> str:
+def _bounds(interval: Interval | None) -> str:
     """'[10.1, 14.9]', in percent; empty where there is none."""
-    if interval.low != interval.low:
+    if interval is None or interval.low != interval.low:
         return ""
     return f"[{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
 
 
-def _judges(numbers: Headline) -> None:
+def _print_judges(numbers: Headline) -> None:
     for item in numbers.quotes:
         output.line(
             f"judge        {item.judge}: {item.ungrounded:,} of {item.claims:,} full claims ({percent(item.share)}) "
-            "have a quote that is not in the text"
+            "quote text that is not in the message"
         )
     if (check := numbers.does_task) is not None:
         output.line(
@@ -146,123 +127,118 @@ def _judges(numbers: Headline) -> None:
         )
 
 
-def _table(flows: Flows, asked: Scope, by: str, rule: IdentifierRule) -> None:
-    from cimemories.metrics.breakdown import By, breakdown
+def _print_breakdown(flows: Flows, scope: Scope, by: By, rule: IdentifierRule) -> None:
+    from cimemories.metrics.breakdown import breakdown
 
-    frame = breakdown(flows, asked, By(by), asked.run.samples, rule)
-    shares = ("violation", "leak_rate", "completeness", "ambiguous_exposure", "coverage")
+    frame = breakdown(flows, scope, by, scope.run.samples, rule)
+    titles = [HEADS.get(str(name), str(name)) for name in frame.columns]
     output.line("")
     output.table(
-        [(HEADS.get(str(name), str(name)), name != "group") for name in frame.columns],
+        titles,
         [
-            [percent(v) if k in shares else f"{v:,}" if k != "group" else v for k, v in row.items()]
+            [percent(v) if k in SHARES else f"{v:,}" if k != "group" else v for k, v in row.items()]
             for row in frame.to_dict("records")
         ],
+        right=titles[1:],
         whole=True,
     )
 
 
-ROWS = (1, 2, 3, 5, 10, 15, 20, 30, 40, 50, 75, 100)
+# ---- accumulation
 
 
 @cli.command()
+@grouped
 def accumulate(
-    run_id: Annotated[str, typer.Argument(metavar="RUN")],
+    run_id: Run,
+    options: NumberOptions,
     as_json: AsJson = False,
-    n: Annotated[int | None, typer.Option("--n", min=1, help="Only at so many samples a task; else 1 to all.")] = None,
+    n: Annotated[int | None, typer.Option("--n", min=1, help="Only n samples per task; default: every n.")] = None,
     profile: Annotated[
-        int | None, typer.Option("--profile", min=0, help="Also the tasks of one profile, from 0, in an order.")
+        int | None, typer.Option("--profile", min=0, help="Add the tasks of one profile, counted from 0.")
     ] = None,
-    order: Annotated[str, typer.Option("--order", help="Of these tasks: listed, worst or shuffled.")] = "listed",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the shuffled order.")] = 1,
-    labels: Labels = None,
-    rule: RuleOption = None,
-    identifiers: Identifiers = "exact",
-    judge: JudgeOption = None,
-    grounded: Grounded = False,
+    order: Annotated[str, typer.Option("--order", help="Order of its tasks: listed, worst or shuffled.")] = "listed",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the shuffled order.")] = 1,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """How leaks pile up over tasks and samples.  Example: cimemories accumulate run-3f9a --profile 0 --order worst
+    """Show how leaks accumulate over tasks and samples.
 
-    The expected share of a user's attributes that is revealed inappropriately after k tasks, all orders alike, with a
-    95 % band over users, the independence baseline, the hazard, and the time to the first leak of an attribute.
+    The expected share of a user's attributes revealed inappropriately after k tasks, over all orders of tasks, with a
+    95 % band over users, an independence baseline, the hazard, and the time to an attribute's first leak.
+
+    Example: cimemories accumulate run-3f9a --profile 0 --order worst
     """
     from cimemories.flows.flows import Flows
     from cimemories.metrics.accumulation import Order, accumulation, baseline
     from cimemories.metrics.one_user import first_leak, one_user
 
-    chosen = identifier_rule(identifiers)
-    if order not in set(Order):
-        raise StoreError(f"there is no order '{order}' of tasks. Use {', '.join(Order)}.")
+    rule, task_order = options.identifier_rule(), one_of(Order, order, "order of tasks")
     store = open_store(workspace)
-    asked = scope_of(store, run_id, labels, judge, grounded=grounded, rule=rule)
+    scope = options.scope(store, run_id)
     flows = Flows(store)
-    found = accumulation(flows, asked, chosen)
-    if n is not None and n not in found.curves.ns:
-        raise StoreError(f"{asked.run.id} has {asked.run.samples} samples a task, so n is at most that, not {n}.")
-    ns = found.curves.ns if n is None else (n,)
-    person = _profile(store, asked, profile)
-    user = None if person is None else one_user(flows, asked, person, Order(order), seed, chosen)
-    first = first_leak(flows, asked, person, Order(order), seed, rule=chosen)
-    even = {m: baseline(flows, asked, m, chosen).tolist() for m in ns}
+    result = accumulation(flows, scope, rule)
+    if n is not None and n not in result.curves.ns:
+        raise StoreError(f"{scope.run.id} has {scope.run.samples} samples per task, so --n {n} is too many.")
+    ns = result.curves.ns if n is None else (n,)
+    profile_id = None if profile is None else _profile_id(store, scope, profile)
+    user = None if profile_id is None else one_user(flows, scope, profile_id, task_order, seed, rule)
+    first = first_leak(flows, scope, profile_id, task_order, seed, rule=rule)
+    independent = {m: baseline(flows, scope, m, rule).tolist() for m in ns}
     if as_json:
-        output.line(
-            output.as_json_text(
-                _accumulation_json(asked, found, ns, even, first, user) | {"identifier_rule": str(chosen)}
-            )
-        )
+        shown = _accumulation_json(scope, result, ns, independent, first, user)
+        output.as_json(shown | {"identifier_rule": str(rule)})
         return
-    _curves(found, ns, even)
+    _print_curves(result, ns, independent)
     if user is not None:
-        _tasks(user)
-    _first(first, user)
-    if asked.simulated:
-        output.note(f"note: simulated: {', '.join(asked.simulated)}")
+        _print_tasks(user)
+    _print_first_leak(first, user)
+    if scope.simulated:
+        output.note(f"note: simulated: {', '.join(scope.simulated)}")
 
 
-def _profile(store: Store, asked: Scope, number: int | None) -> int | None:
-    """The record's id of a profile of the run's dataset, by its number."""
-
-    if number is None:
-        return None
+def _profile_id(store: Store, scope: Scope, ordinal: int) -> int:
+    """The database's id of a profile of the run's dataset. Raises StoreError where there is none of that number."""
     with store.read() as connection:
-        ids = store_datasets.profile_ids(connection, asked.run.dataset)
-    if number >= len(ids):
-        raise StoreError(f"there is no profile {number}: '{asked.dataset_name}' has {len(ids)}, numbered from 0.")
-    return ids[number]
+        ids = store_datasets.profile_ids(connection, scope.run.dataset)
+    if ordinal >= len(ids):
+        raise StoreError(f"there is no profile {ordinal}: '{scope.dataset_name}' has {len(ids)}, counted from 0.")
+    return ids[ordinal]
 
 
-def _curves(found: Accumulation, ns: Iterable[int], even: dict[int, list[float]]) -> None:
-    frame = found.frame()
-    points = {(int(row["n"]), int(row["tasks"])): row for row in frame.to_dict("records")}
+def _print_curves(result: Accumulation, ns: Iterable[int], independent: dict[int, list[float]]) -> None:
+    points = {(int(row["n"]), int(row["tasks"])): row for row in result.frame().to_dict("records")}
     last = max(ns)
-    growing = found.curves.growing()
-    rows = [
-        (
-            k,
-            *(percent(points[n, k]["share"]) for n in ns),
-            f"{points[last, k]['low'] * 100:.1f}-{points[last, k]['high'] * 100:.1f}",
-            percent(even[last][k]),
-            percent(points[last, k]["hazard"]),
-            growing[k],
-        )
-        for k in sorted({k for k in ROWS if k < found.most} | {found.most})
-        if k
-    ]
-    heads = [("tasks", True), *((f"n = {n}", True) for n in ns)]
-    heads += [("95 % band", True), ("independent", True), ("hazard", True), ("users", True)]
-    output.table(heads, rows, whole=True)
+    users = result.curves.growing()
+    tasks = sorted({k for k in TASKS if k < result.most} | {result.most})
+    titles = ("tasks", *(f"n = {n}" for n in ns), "95 % band", "independent", "hazard", "users")
+    output.table(
+        titles,
+        [
+            (
+                k,
+                *(percent(points[n, k]["share"]) for n in ns),
+                f"{points[last, k]['low'] * 100:.1f}-{points[last, k]['high'] * 100:.1f}",
+                percent(independent[last][k]),
+                percent(points[last, k]["hazard"]),
+                users[k],
+            )
+            for k in tasks
+            if k
+        ],
+        right=titles,
+        whole=True,
+    )
     output.line(
-        f"share of {found.attributes:,} attributes of {found.curves.profiles} users revealed inappropriately, "
-        f"{found.flows:,} flows, all orders of tasks alike\nband, independence baseline and hazard at n = {last}; "
-        "users: how many have so many tasks, the others are held where they ended"
+        f"share of {result.attributes:,} attributes of {result.curves.profiles} users revealed inappropriately, "
+        f"{result.flows:,} flows, mean over all orders of tasks\nband, independence baseline and hazard at n = {last}; "
+        "users: how many have this many tasks (the others keep their last value)"
     )
 
 
-def _tasks(user: OneUser) -> None:
+def _print_tasks(user: OneUser) -> None:
     output.line(f"\n{user.name}, {user.order} order: {user.leaked} of {user.attributes} attributes leak")
     output.table(
-        [("task", True), ("recipient", False), ("", False), ("new", True), ("share", True), ("newly leaked", False)],
+        ("task", "recipient", "", "new", "share", "newly leaked"),
         [
             (
                 step.number,
@@ -274,11 +250,12 @@ def _tasks(user: OneUser) -> None:
             )
             for step in user.steps
         ],
+        right=("task", "new", "share"),
         whole=True,
     )
 
 
-def _first(first: Survival, user: OneUser | None) -> None:
+def _print_first_leak(first: Survival, user: OneUser | None) -> None:
     whose = f"of {user.name}" if user else "of all users, each in this order"
     never = f"{percent(float(first.private[-1]))} have not leaked after {int(first.times[-1])} tasks"
     half = "" if first.median is None else f"half of them have leaked after {first.median} tasks, "
@@ -286,30 +263,29 @@ def _first(first: Survival, user: OneUser | None) -> None:
 
 
 def _accumulation_json(
-    asked: Scope,
-    found: Accumulation,
+    scope: Scope,
+    result: Accumulation,
     ns: Iterable[int],
-    even: dict[int, list[float]],
+    independent: dict[int, list[float]],
     first: Survival,
     user: OneUser | None,
 ) -> dict[str, object]:
-    frame = found.frame()
+    frame = result.frame()
+    curves = {
+        str(n): {name: _numbers(frame[frame["n"] == n][name]) for name in ("share", "low", "high", "hazard")}
+        | {"independent": _numbers(independent[n])}
+        for n in ns
+    }
     return {
-        "run": asked.run.id,
-        "labels": asked.labels_text,
-        "judge": asked.judge_text,
-        "simulated": list(asked.simulated),
-        "attributes": found.attributes,
-        "flows": found.flows,
-        "profiles": found.curves.profiles,
-        "growing": found.curves.growing().tolist(),
-        "curves": {
-            str(n): {
-                name: _numbers(frame[frame["n"] == n][name].tolist()) for name in ("share", "low", "high", "hazard")
-            }
-            | {"independent": _numbers(even[n])}
-            for n in ns
-        },
+        "run": scope.run.id,
+        "labels": scope.labels_text,
+        "judge": scope.judge_text,
+        "simulated": list(scope.simulated),
+        "attributes": result.attributes,
+        "flows": result.flows,
+        "profiles": result.curves.profiles,
+        "growing": result.curves.growing().tolist(),
+        "curves": curves,
         "first_leak": {
             "attributes": first.attributes,
             "leaked": first.leaked,

@@ -1,9 +1,13 @@
-"""The options that commands share, and what is made of their values."""
+"""Options that several commands share, and what is made of their values."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
@@ -15,73 +19,50 @@ if TYPE_CHECKING:
 
 
 def _allow_keys(pairs: list[str] | None) -> list[str] | None:
-    if pairs:
-        from cimemories.llm.endpoint import EndpointError, allow_pair
+    from cimemories.llm.endpoint import EndpointError, allow_pair
 
-        for pair in pairs:
-            try:
-                allow_pair(pair)
-            except EndpointError as error:
-                raise typer.BadParameter(str(error)) from None
+    for pair in pairs or ():
+        try:
+            allow_pair(pair)
+        except EndpointError as error:
+            raise typer.BadParameter(str(error)) from None
     return pairs
 
 
-Workspace = Annotated[
-    Path, typer.Option("--workspace", "-w", envvar="CIMEMORIES_WORKSPACE", help="Folder that holds the record.")
+Workspace = Annotated[Path, typer.Option("--workspace", "-w", envvar="CIMEMORIES_WORKSPACE", help="Workspace folder.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="Id of a run; `cimemories runs` lists them.")]
+Work = Annotated[str, typer.Argument(metavar="ID", help="Id of a run, sweep, labelling or generation.")]
+Dataset = Annotated[str, typer.Argument(help="Dataset; `cimemories datasets` lists them.")]
+DatasetName = Annotated[str, typer.Option("--dataset", "-d", help="Dataset; `cimemories datasets` lists them.")]
+LabellingOption = Annotated[
+    str | None, typer.Option("--labelling", "-L", help="Id of a labelling; default: the newest finished one.")
 ]
+Replace = Annotated[bool, typer.Option("--replace", help="Overwrite an existing file.")]
 
-
-DatasetName = Annotated[
-    str, typer.Option("--dataset", "-d", help="Name of the dataset; `cimemories datasets` lists them.")
-]
-
-
-Model = Annotated[str, typer.Option("--model", "-m", help="Name under which the server serves the model.")]
-
-
+Model = Annotated[str, typer.Option("--model", "-m", help="Model name, as the server knows it.")]
 BaseUrl = Annotated[
     str, typer.Option("--base-url", help="OpenAI-compatible server, e.g. http://localhost:8000/v1, or `simulator`.")
 ]
-
-
-KeyEnv = Annotated[str, typer.Option("--api-key-env", help="Environment variable that holds the endpoint's key.")]
-
-
+KeyEnv = Annotated[str, typer.Option("--api-key-env", help="Environment variable that holds the API key.")]
 AllowKeys = Annotated[
     list[str] | None,
     typer.Option(
         "--allow-key",
         metavar="NAME=URL",
         callback=_allow_keys,
-        help="Send the key in this environment variable to this server; may be repeated (docs/models.md).",
+        help="Allow sending the key in this variable to this server; repeatable (docs/models.md).",
     ),
 ]
-
-
-Profiles = Annotated[int | None, typer.Option("--profiles", min=1, help="Only the first so many profiles.")]
-
-
-Contexts = Annotated[int | None, typer.Option("--contexts", min=1, help="Only the first so many contexts.")]
-
-
-Concurrency = Annotated[int, typer.Option("--concurrency", min=1, max=1024, help="Requests under way at once.")]
-
-
-Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait, doubled by each retry.")]
-
-
-Seed = Annotated[int | None, typer.Option("--seed", help="Seed of the first draw; left out: none is sent.")]
-
-
-Temperature = Annotated[
-    float | None, typer.Option("--temperature", min=0, help="Left out: the server's default for the model.")
-]
-
-
+Profiles = Annotated[int | None, typer.Option("--profiles", min=1, help="Use only the first N profiles.")]
+Contexts = Annotated[int | None, typer.Option("--contexts", min=1, help="Use only the first N contexts.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait; doubles with each retry.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Seed of the first request; default: none is sent.")]
+Temperature = Annotated[float | None, typer.Option("--temperature", min=0, help="Default: the server's own.")]
 TokenLimit = Annotated[
-    str, typer.Option("--max-tokens", metavar="N", help="Limit of one answer in tokens; `server` sends none of ours.")
+    str, typer.Option("--max-tokens", metavar="N", help="Token limit of an answer; `server` leaves it to the server.")
 ]
-
+Fresh = Annotated[bool, typer.Option("--fresh", help="Ask anew, even where other work has recorded the same answer.")]
 
 AllowMissing = Annotated[
     float,
@@ -90,106 +71,125 @@ AllowMissing = Annotated[
         min=0,
         max=1,
         metavar="SHARE",
-        help="Exit with 0 where at most this share of what was planned is missing, 0 to 1; else with 3.",
+        help="Exit with 0 if at most this share (0 to 1) of the plan is missing, otherwise with 3.",
     ),
 ]
+Samples = Annotated[int | None, typer.Option("--samples", "-n", min=1, help="n of Violation@n; default: all samples.")]
+AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")]
+AsLatex = Annotated[bool, typer.Option("--latex", help="Print a LaTeX table (booktabs).")]
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+@dataclass(frozen=True)
+class WorkOptions:
+    """How work is done, and when its end counts as success."""
+
+    allow_missing: AllowMissing = 0.0
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=1024, help="Requests at the same time.")] = 32
+
+
+@dataclass(frozen=True)
+class LabelOptions:
+    """Which labels and which judge numbers rest on."""
+
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            "--labels", help="`decisions` (of people, then the consensus; default), `consensus`, or a labelling's id."
+        ),
+    ] = None
+    rule: Annotated[str | None, typer.Option("--rule", help="Consensus rule: `paper`, or one of the dataset.")] = None
+    judge: Annotated[
+        str | None,
+        typer.Option("--judge", help="Id or name of a judge, or any, majority or all of them. Default: the first."),
+    ] = None
+    grounded: Annotated[bool, typer.Option("--grounded", help="Count only reveals whose quote is in the message.")] = (
+        False
+    )
+
+    def scope(self, store: Store, run_id: str) -> Scope:
+        """The scope of a run under these options. Raises StoreError as flows.scope.resolve_scope does."""
+        from cimemories.flows.scope import Labels, resolve_scope
+
+        kind = Labels(self.labels) if self.labels in set(Labels) else Labels.DECISIONS
+        labelling = None if self.labels in set(Labels) else self.labels
+        return resolve_scope(store, run_id, labelling, self.judge, grounded=self.grounded, labels=kind, rule=self.rule)
+
+    def scopes(self, store: Store, run_ids: Sequence[str]) -> list[Scope]:
+        """The scopes of several runs in their order, each once."""
+        return [self.scope(store, run_id) for run_id in dict.fromkeys(run_ids)]
+
+
+@dataclass(frozen=True)
+class NumberOptions(LabelOptions):
+    """Everything that decides what numbers count."""
+
+    identifiers: Annotated[
+        str, typer.Option("--identifiers", help="Attributes that never count as violations: exact, substring or none.")
+    ] = "exact"
+
+    def identifier_rule(self) -> IdentifierRule:
+        """Raises StoreError for a name that is no rule."""
+        from cimemories.flows.arrays import IdentifierRule
+
+        return one_of(IdentifierRule, self.identifiers, "identifier rule")
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Lets a command take dataclasses of options: Typer sees every field as an option of its own, and the command gets
+    the dataclass. Keyword-only, as Typer calls, so that a group may stand anywhere among the parameters."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {}
+    parameters: dict[str, inspect.Parameter] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        if not is_dataclass(hints[name]):
+            parameters[name] = parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=hints[name])
+            continue
+        groups[name] = hints[name]
+        options = get_type_hints(hints[name], include_extras=True)
+        for field in fields(hints[name]):
+            parameters[field.name] = inspect.Parameter(
+                field.name, parameter.KEYWORD_ONLY, default=field.default, annotation=options[field.name]
+            )
+
+    def expanded(**values: Any) -> None:
+        made = {name: group(**{f.name: values.pop(f.name) for f in fields(group)}) for name, group in groups.items()}
+        command(**values, **made)
+
+    expanded.__name__, expanded.__doc__, expanded.__module__ = command.__name__, command.__doc__, command.__module__
+    expanded.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    expanded.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
+    return expanded
+
+
+E = TypeVar("E", bound=StrEnum)
+
+
+def one_of(kind: type[E], value: str, what: str) -> E:
+    """The member of that value. Raises StoreError that lists them."""
+    if value not in set(kind):
+        raise StoreError(f"there is no {what} '{value}'. Use {', '.join(kind)}.")
+    return kind(value)
 
 
 def token_limit(text: str, option: str = "--max-tokens") -> int | None:
-    """The limit that an option gives: a number, or None for the word `server`. Raises StoreError for anything else."""
+    """A number of tokens, or None for `server`. Raises StoreError for anything else."""
     if text == "server":
         return None
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise StoreError(f"{option} is a number of tokens, 1 or more, or the word server for no limit of ours.")
+        raise StoreError(f"{option} takes a number of tokens, 1 or more, or `server` to leave the limit to the server.")
     return int(text)
-
-
-Labels = Annotated[
-    str | None,
-    typer.Option(
-        "--labels",
-        help="decisions (before the consensus, the default), consensus alone, or the id of a labelling.",
-    ),
-]
-
-
-RuleOption = Annotated[
-    str | None, typer.Option("--rule", help="The rule that turns votes into labels: paper, or one of the dataset's.")
-]
-
-
-Identifiers = Annotated[
-    str, typer.Option("--identifiers", help="Which attributes only sign: exact, substring or none.")
-]
-
-
-JudgeOption = Annotated[
-    str | None,
-    typer.Option("--judge", help="Id or name of a judge of the run, or any, majority or all of them; else the first."),
-]
-
-
-Grounded = Annotated[bool, typer.Option("--grounded", help="Count only claims whose quote stands in the text.")]
-
-
-ByOption = Annotated[
-    str | None,
-    typer.Option("--by", help="Also a table by profile, domain, event, sphere, context or attribute."),
-]
-
-
-Samples = Annotated[int | None, typer.Option("--samples", "-n", min=1, help="n of Violation@n; else all of each run.")]
-
-
-AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")]
-
-
-AsLatex = Annotated[bool, typer.Option("--latex", help="Print the table as LaTeX, for the package booktabs.")]
-
-
-def identifier_rule(name: str) -> IdentifierRule:
-    """The rule of that name. Raises StoreError for one that there is not."""
-    from cimemories.flows.arrays import IdentifierRule
-
-    if name not in set(IdentifierRule):
-        raise StoreError(f"there is no identifier rule '{name}'. Use exact, substring or none.")
-    return IdentifierRule(name)
-
-
-def scope_of(
-    store: Store, run_id: str, labels: str | None, judge: str | None, *, grounded: bool, rule: str | None = None
-) -> Scope:
-    """The scope that these options ask for: `labels` is a way of labelling or a labelling. Raises StoreError as
-    analysis.scopes.scope does."""
-    from cimemories.flows.scope import Labels as Against
-    from cimemories.flows.scope import resolve_scope
-
-    way = Against(labels) if labels in set(Against) else Against.DECISIONS
-    labelling = None if labels in set(Against) else labels
-    return resolve_scope(store, run_id, labelling, judge, grounded=grounded, labels=way, rule=rule)
-
-
-Dataset = Annotated[str, typer.Argument(help="Name of the dataset; `cimemories datasets` lists them.")]
-
-
-LabellingOption = Annotated[
-    str | None, typer.Option("--labelling", "-L", help="Id of a labelling; the newest finished one by default.")
-]
 
 
 def priors_by_key(text: str) -> dict[str, float]:
     """'a=0.3,b=0.7' as numbers by key. Raises StoreError that quotes the part which is none."""
-    found: dict[str, float] = {}
+    priors: dict[str, float] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         key, _, number = (piece.strip() for piece in part.partition("="))
         try:
             value = float(number)
         except ValueError:
-            raise StoreError(f"--priors: '{part}' is no KEY=NUMBER, e.g. pragmatic=0.64.") from None
-        if not key or key in found:
+            raise StoreError(f"--priors: '{part}' is not KEY=NUMBER, e.g. pragmatic=0.64.") from None
+        if not key or key in priors:
             raise StoreError(f"--priors: '{part}' names no persona, or one that was named before.")
-        found[key] = value
-    return found
+        priors[key] = value
+    return priors

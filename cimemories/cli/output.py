@@ -1,4 +1,5 @@
-"""What the command line prints."""
+"""What commands print: results on standard output, notes on standard error. A terminal obeys control characters, so all
+text passes through `visible` or is escaped as JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -18,51 +19,68 @@ from cimemories.text import CONTROL, visible
 if TYPE_CHECKING:
     import pandas as pd
 
-
 WIDEST = 500  # characters of a table that is shown whole
-
 
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def line(text: str) -> None:
-    """One line on standard output, as it is but for control characters: a terminal would obey them."""
+    """One line on standard output, as it is but for control characters."""
     sys.stdout.write(f"{visible(text)}\n")
     sys.stdout.flush()
 
 
 def note(text: str) -> None:
-    """One line on standard error, for people."""
+    """One line on standard error."""
     err.print(escape(visible(text)))
 
 
+def notes(texts: Iterable[str], kind: str = "note") -> None:
+    """A line on standard error for each text."""
+    for text in texts:
+        note(f"{kind}: {text}")
+
+
 def as_json_text(value: object) -> str:
-    """JSON for scripts, control characters escaped: a program reads what was meant, a terminal obeys nothing."""
+    """JSON with control characters escaped: a program reads what was meant."""
     text = json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
-    return re.sub(CONTROL, lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
+    return re.sub(CONTROL, lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)
 
 
-def table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[object]], *, whole: bool = False) -> None:
-    """A table on standard output; columns are (title, numbers), text is shown as it is. whole: nothing is cut or broken
-    to fit the terminal."""
+def as_json(value: object) -> None:
+    """Print JSON."""
+    line(as_json_text(value))
+
+
+def table(
+    titles: Sequence[str], rows: Iterable[Sequence[object]], right: Collection[str] = (), *, whole: bool = False
+) -> None:
+    """A table on standard output. right: titles of the columns of numbers; whole: wider than the terminal where its
+    text is, nothing cut or broken."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
-    for title, numbers in columns:
-        shown.add_column(title, justify="right" if numbers else "left", no_wrap=numbers)
+    for title in titles:
+        shown.add_column(title, justify="right" if title in right else "left", no_wrap=title in right)
     for row in rows:
         shown.add_row(*(escape(visible(str(cell))) for cell in row))
     Console(highlight=False, width=WIDEST if whole else None).print(shown)
+
+
+def figure(value: float) -> str:
+    """A number with two decimals, whole ones without; a dash where it is undefined."""
+    return "–" if math.isnan(value) else f"{value:.0f}" if value == int(value) else f"{value:.2f}"
+
+
+def mark(simulated: object) -> str:
+    """'simulated', or nothing: a cell of its own in every table."""
+    return "simulated" if simulated else ""
+
+
+def number(value: float) -> float | None:
+    """For JSON, which has no nan."""
+    return None if math.isnan(value) else float(value)
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a frame for JSON: nan becomes null."""
     rows = frame.astype(object).to_dict("records")
     return [{str(k): None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()} for row in rows]
-
-
-def number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
-
-
-def figure(value: float) -> str:
-    """A number with two decimals, whole ones without; a dash where it is undefined."""
-    return "–" if math.isnan(value) else f"{value:.0f}" if value == int(value) else f"{value:.2f}"

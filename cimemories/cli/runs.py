@@ -1,10 +1,10 @@
-"""Commands that plan runs."""
+"""Commands that plan runs, judge and repeat them, stop and resume work, and list it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,340 +14,404 @@ from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import (
     AllowKeys,
-    AllowMissing,
     AsJson,
     BaseUrl,
-    Concurrency,
     Contexts,
     DatasetName,
+    Fresh,
     KeyEnv,
     Model,
     Profiles,
+    Run,
     Seed,
     Temperature,
     Timeout,
     TokenLimit,
+    Work,
+    WorkOptions,
     Workspace,
+    grouped,
     token_limit,
 )
 from cimemories.cli.work import work_on
 from cimemories.store import calls
 from cimemories.store import datasets as store_datasets
 from cimemories.store import runs as store_runs
-from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
+from cimemories.store import work as store_work
+from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_patiently, open_store
 
 if TYPE_CHECKING:
+    from cimemories.evaluation.costs import Prices
     from cimemories.evaluation.estimates import StageEstimate
     from cimemories.evaluation.planning import JudgeSpec, RunSpec
     from cimemories.seeds.prompts import Prompt
 
 
-JudgeKinds = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--judge",
-        help="`matcher` finds values without a model. Without any judge named, the model itself judges beside it.",
-    ),
-]
+@dataclass(frozen=True)
+class JudgeOptions:
+    """Which judges read a run's messages, and how they are asked."""
+
+    judge: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--judge", help="`matcher` judges by rule. Default: the matcher and the model under test; see docs/runs.md."
+        ),
+    ] = None
+    judge_model: Annotated[list[str] | None, typer.Option("--judge-model", help="Judge model; repeatable.")] = None
+    judge_base_url: Annotated[
+        list[str] | None,
+        typer.Option("--judge-base-url", help="Server of the judges, once for all or once each. Default: --base-url."),
+    ] = None
+    judge_api_key_env: Annotated[
+        list[str] | None,
+        typer.Option("--judge-api-key-env", help="Environment variable with their API key, once for all or once each."),
+    ] = None
+    judge_max_tokens: Annotated[
+        str | None,
+        typer.Option(
+            "--judge-max-tokens",
+            metavar="N",
+            help="Token limit of a judgement with its reasoning; `server` leaves it to the server. Default: 16384, or "
+            "half of the server's context if that is less.",
+        ),
+    ] = None
+    judge_split: Annotated[
+        int | None, typer.Option("--judge-split", min=1, help="At most N attributes in one request.")
+    ] = None
+    judge_set: Annotated[
+        list[str] | None, typer.Option("--judge-set", help="Extra field of a judge's request, NAME=JSON; repeatable.")
+    ] = None
+    judge_prompt: Annotated[
+        str | None, typer.Option("--judge-prompt", help="Judge prompt from a file, FILE:LEVEL (docs/formats.md).")
+    ] = None
+    judge_reasoning: Annotated[
+        bool, typer.Option("--judge-reasoning", help="Judge the model's reasoning too, reported apart from messages.")
+    ] = False
+    judge_price: Annotated[
+        list[str] | None, typer.Option("--judge-price", help="As --price, once for all judges or once each.")
+    ] = None
+
+    def judges(self, base_url: str = "", api_key_env: str = "OPENAI_API_KEY") -> list[JudgeSpec]:
+        """The judges, models first; the matcher where none is named. base_url and api_key_env: the model's, for judges
+        without their own. Their keys may then be sent to their servers: whoever gave the command named both."""
+        from cimemories.evaluation.costs import Prices
+        from cimemories.evaluation.planning import JudgeSpec
+        from cimemories.llm.endpoint import allow_key
+
+        if unknown := sorted(set(self.judge or ()) - {"matcher"}):
+            raise StoreError(
+                f"there is no judge '{unknown[0]}'. Use --judge matcher, or --judge-model MODEL for a model."
+            )
+        models = self.judge_model or []
+        urls, keys = self.judge_base_url or [base_url], self.judge_api_key_env or [api_key_env]
+        prices: list[Prices | None] = [Prices.read(text) for text in self.judge_price or ()] or [None]
+        for values, option in ((urls, "--judge-base-url"), (keys, "--judge-api-key-env"), (prices, "--judge-price")):
+            if len(values) not in (1, max(len(models), 1)):
+                raise StoreError(f"give {option} once for all judges, or once for each --judge-model in its order.")
+        judges = [
+            JudgeSpec(
+                kind="llm",
+                model=model,
+                base_url=urls[i % len(urls)],
+                api_key_env=keys[i % len(keys)],
+                max_tokens=self._token_limit(urls[i % len(urls)]),
+                split=self.judge_split,
+                fields=fields_of(self.judge_set, "--judge-set"),
+                prompt=_judge_prompt(self.judge_prompt) if self.judge_prompt else None,
+                prices=prices[i % len(prices)],
+            )
+            for i, model in enumerate(models)
+        ]
+        for judge in judges:
+            allow_key(judge.api_key_env, judge.base_url)
+        if self.judge_reasoning:
+            if not judges:
+                raise StoreError("--judge-reasoning needs a judge model: --judge-model MODEL.")
+            judges.append(replace(judges[0], channel="reasoning"))
+        return judges + [JudgeSpec()] * bool(self.judge or not judges)
+
+    def _token_limit(self, base_url: str) -> int | None:
+        from cimemories.evaluation.planning import JUDGE_TOKENS, SIMULATED_JUDGE_TOKENS
+        from cimemories.llm.worker import SIMULATOR
+
+        if self.judge_max_tokens is None:
+            return SIMULATED_JUDGE_TOKENS if base_url == SIMULATOR else JUDGE_TOKENS
+        return token_limit(self.judge_max_tokens, "--judge-max-tokens")
 
 
-JudgeModels = Annotated[list[str] | None, typer.Option("--judge-model", help="Model that judges; may be repeated.")]
+@dataclass(frozen=True)
+class MessageOptions:
+    """What the model under test is asked, and with which memory."""
 
+    samples: Annotated[int, typer.Option("--samples", "-n", min=1, max=100, help="Messages per context.")] = 5
+    profiles: Profiles = None
+    contexts: Contexts = None
+    prompt_level: Annotated[
+        str, typer.Option("--prompt-level", help="base, light, medium or high, or a level of --prompt-file.")
+    ] = "base"
+    prompt_file: Annotated[
+        Path | None, typer.Option("--prompt-file", help="Prompts in the published layout (docs/formats.md).")
+    ] = None
+    memory: Annotated[str, typer.Option("--memory", help="full, necessary+K, inappropriate+K or random-K.")] = "full"
+    memory_order: Annotated[str, typer.Option("--memory-order", help="fixed or shuffled.")] = "fixed"
+    memory_seed: Annotated[int, typer.Option("--memory-seed", help="Seed of the selection and the shuffling.")] = 0
+    memory_template: Annotated[
+        str, typer.Option("--memory-template", help="bullets, plain, numbered, keyed or grouped.")
+    ] = "bullets"
+    thinking: Annotated[str, typer.Option("--thinking", help="default, on, off, low, medium or high.")] = "default"
+    mitigation: Annotated[str, typer.Option("--mitigation", help="none, gate or rewrite.")] = "none"
+    check: Annotated[
+        str,
+        typer.Option("--check", help="Who checks that a message does its task: rules, model (first judge) or none."),
+    ] = "rules"
+    api_key_env: KeyEnv = "OPENAI_API_KEY"
+    preset: Annotated[
+        str | None, typer.Option("--preset", help="Known settings of the model; `cimemories presets` lists them.")
+    ] = None
+    temperature: Temperature = None
+    sampling: Annotated[
+        list[str] | None, typer.Option("--set", help="Extra field of a request, NAME=JSON, e.g. top_p=0.9; repeatable.")
+    ] = None
+    max_tokens: TokenLimit = "1024"
+    seed: Seed = None
+    timeout: Timeout = 120.0
+    price: Annotated[
+        str | None,
+        typer.Option("--price", help="Per million tokens: PROMPT/CACHED/COMPLETION, e.g. '2/0.5/8 EUR'."),
+    ] = None
+    cap: Annotated[
+        float | None, typer.Option("--cap", help="Stop when this much is paid; requests already sent still count.")
+    ] = None
+    fresh: Fresh = False
+    name: Annotated[str | None, typer.Option("--name", help="Name of the run.")] = None
 
-JudgeUrls = Annotated[
-    list[str] | None, typer.Option("--judge-base-url", help="Its server, one for all or one each; the model's.")
-]
+    def spec(self, dataset: str, model: str, base_url: str, judges: Sequence[JudgeSpec]) -> RunSpec:
+        """The specification of the run. Raises StoreError for an option that cannot be read."""
+        from cimemories.evaluation import planning
+        from cimemories.evaluation.costs import Prices
 
-
-JudgeKeys = Annotated[list[str] | None, typer.Option("--judge-api-key-env", help="Variable of its key.")]
-
-
-JudgeLimit = Annotated[
-    str | None,
-    typer.Option(
-        "--judge-max-tokens",
-        metavar="N",
-        help="Limit of one judgement, its reasoning included; `server` sends none. Default: 16384, or half of the "
-        "server's context where that is less.",
-    ),
-]
-
-
-JudgeSplit = Annotated[int | None, typer.Option("--judge-split", min=1, help="At most so many attributes a call.")]
-
-
-JudgeSet = Annotated[list[str] | None, typer.Option("--judge-set", help="A field of its requests, NAME=JSON.")]
-
-
-JudgePrompt = Annotated[
-    str | None, typer.Option("--judge-prompt", help="Wording from a prompt file, FILE:LEVEL (docs/formats.md).")
-]
-
-
-JudgePrices = Annotated[
-    list[str] | None, typer.Option("--judge-price", help="The same of its tokens, one for all judges or one each.")
-]
-
-
-Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Draw anew: take no answer that other work has in the record; resuming does.")
-]
-
-
-Reasoning = Annotated[bool, typer.Option("--judge-reasoning", help="Judge the reasoning too, as a second channel.")]
+        plain = ("samples profiles contexts api_key_env temperature seed prompt_level thinking mitigation check preset "
+                 "timeout name cap fresh")  # fmt: skip
+        return planning.RunSpec(
+            dataset=dataset,
+            model=model,
+            base_url=base_url,
+            judge=judges[0],
+            more_judges=tuple(judges[1:]),
+            sampling=fields_of(self.sampling, "--set"),
+            max_tokens=token_limit(self.max_tokens),
+            prompts=_prompts(self.prompt_file, self.prompt_level, self.memory_template),
+            memory=planning.Memory(self.memory, self.memory_order, self.memory_seed, self.memory_template),
+            prices=Prices.read(self.price) if self.price else None,
+            **{option: getattr(self, option) for option in plain.split()},
+        )
 
 
 @cli.command()
+@grouped
 def run(
     dataset: DatasetName,
     model: Model,
     base_url: BaseUrl,
-    samples: Annotated[int, typer.Option("--samples", "-n", min=1, max=100, help="Responses a context.")] = 5,
-    profiles: Profiles = None,
-    contexts: Contexts = None,
-    prompt_level: Annotated[
-        str, typer.Option("--prompt-level", help="base, light, medium, high; or a level of --prompt-file.")
-    ] = "base",
-    prompt_file: Annotated[
-        Path | None, typer.Option("--prompt-file", help="Wording in the published layout (docs/formats.md).")
-    ] = None,
-    memory: Annotated[str, typer.Option("--memory", help="full, necessary+K, inappropriate+K or random-K.")] = "full",
-    memory_order: Annotated[str, typer.Option("--memory-order", help="fixed or shuffled.")] = "fixed",
-    memory_seed: Annotated[int, typer.Option("--memory-seed", help="Of the choice and the shuffling.")] = 0,
-    memory_template: Annotated[
-        str, typer.Option("--memory-template", help="bullets, plain, numbered, keyed, grouped.")
-    ] = "bullets",
-    thinking: Annotated[str, typer.Option("--thinking", help="default, on, off, low, medium, high.")] = "default",
-    mitigation: Annotated[str, typer.Option("--mitigation", help="none, gate or rewrite.")] = "none",
-    check: Annotated[
-        str, typer.Option("--check", help="Does a message do its task? rules, model (the first judge's) or none.")
-    ] = "rules",
-    judge: JudgeKinds = None,
-    judge_model: JudgeModels = None,
-    judge_base_url: JudgeUrls = None,
-    judge_api_key_env: JudgeKeys = None,
-    judge_max_tokens: JudgeLimit = None,
-    judge_split: JudgeSplit = None,
-    judge_set: JudgeSet = None,
-    judge_prompt: JudgePrompt = None,
-    judge_reasoning: Reasoning = False,
-    judge_price: JudgePrices = None,
-    api_key_env: KeyEnv = "OPENAI_API_KEY",
-    preset: Annotated[str | None, typer.Option("--preset", help="What is known of the model; see `presets`.")] = None,
-    temperature: Temperature = None,
-    sampling: Annotated[
-        list[str] | None, typer.Option("--set", help="A field of each request, NAME=JSON, e.g. top_p=0.9.")
-    ] = None,
-    max_tokens: TokenLimit = "1024",
-    seed: Seed = None,
-    price: Annotated[
-        str | None, typer.Option("--price", help="Of a million tokens: PROMPT/CACHED/COMPLETION, as '2/0.5/8 EUR'.")
-    ] = None,
-    cap: Annotated[
-        float | None, typer.Option("--cap", help="Stop once it has paid so much; what is under way adds.")
-    ] = None,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Say what it would ask, cost and take; nothing is started.")
-    ] = False,
-    fresh: Fresh = False,
-    name: Annotated[str | None, typer.Option("--name", help="What to call the run.")] = None,
-    timeout: Timeout = 120.0,
-    allow_missing: AllowMissing = 0.0,
-    concurrency: Concurrency = 32,
+    messages: MessageOptions,
+    judge_options: JudgeOptions,
+    work: WorkOptions,
+    plan: Annotated[bool, typer.Option("--plan", help="Show requests, tokens, cost and time, and stop.")] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Let a model write the messages and judges read them; waits, and prints the run's id last.
+    """Run a model: it writes messages, judges read them. Prints the run's id.
 
     Example: cimemories run -d official -m qwen3-32b --base-url http://localhost:8000/v1 --judge matcher
     """
     from cimemories.evaluation import planning
-    from cimemories.evaluation.costs import Prices
-    from cimemories.evaluation.planning import BATCH, Memory
     from cimemories.labels.whatif import effective_labels
     from cimemories.llm.endpoint import allow_key
+    from cimemories.model import WorkStatus
 
-    allow_key(api_key_env, base_url)
-    if not judge and not judge_model and is_real(model, base_url, api_key_env):
-        judge, judge_model = ["matcher"], [model]
-        judge_price = judge_price or ([price] if price and not judge_base_url else None)
-    judges = judges_asked(
-        judge, judge_model, judge_base_url or [base_url], judge_api_key_env or [api_key_env], judge_max_tokens,
-        judge_split, judge_set, judge_prompt, judge_reasoning, judge_price,
-    )  # fmt: skip
-    spec = planning.RunSpec(
-        dataset=dataset,
-        model=model,
-        base_url=base_url,
-        samples=samples,
-        profiles=profiles,
-        contexts=contexts,
-        judge=judges[0],
-        more_judges=tuple(judges[1:]),
-        api_key_env=api_key_env,
-        temperature=temperature,
-        sampling=fields_of(sampling, "--set"),
-        max_tokens=token_limit(max_tokens),
-        seed=seed,
-        prompt_level=prompt_level,
-        prompts=_wording(prompt_file, prompt_level, memory_template),
-        memory=Memory(memory, memory_order, memory_seed, memory_template),
-        thinking=thinking,
-        mitigation=mitigation,
-        check=check,
-        preset=preset,
-        timeout=timeout,
-        name=name,
-        prices=Prices.read(price) if price else None,
-        cap=cap,
-        fresh=fresh,
-    )
+    allow_key(messages.api_key_env, base_url)
+    if not judge_options.judge and not judge_options.judge_model and _is_real(model, base_url, messages.api_key_env):
+        own = [messages.price] if messages.price and not judge_options.judge_base_url else None
+        judge_options = replace(
+            judge_options, judge=["matcher"], judge_model=[model], judge_price=judge_options.judge_price or own
+        )
+    spec = messages.spec(dataset, model, base_url, judge_options.judges(base_url, messages.api_key_env))
     store = open_store(workspace)
     if plan:
-        estimated_costs(store, spec, concurrency)
+        print_estimate(store, spec, work.concurrency)
         return
     run_id = planning.plan(store, spec, find_labels=effective_labels)
-    if base_url == BATCH:
-        _wait_for_batches(store, run_id)
+    if base_url != planning.BATCH:
+        work_on(store, run_id, work)
         return
-    work_on(store, run_id, concurrency, allow_missing=allow_missing)
-
-
-def _wait_for_batches(store: Store, run_id: str) -> None:
-    from cimemories.model import WorkStatus
-    from cimemories.store import work as store_work
-
     with store.write() as connection:
         store_work.finish(connection, run_id, WorkStatus.PAUSED)
-    output.note(f"planned; `cimemories batch export {run_id} --out owed.jsonl` writes what it owes")
+    output.note(f"planned; write its requests with `cimemories batch export {run_id} --out requests.jsonl`")
     output.line(run_id)
 
 
 @cli.command()
+@grouped
 def judge(
-    run_id: Annotated[str, typer.Argument(metavar="RUN")],
-    judge: JudgeKinds = None,
-    judge_model: JudgeModels = None,
-    judge_base_url: JudgeUrls = None,
-    judge_api_key_env: JudgeKeys = None,
-    judge_max_tokens: JudgeLimit = None,
-    judge_split: JudgeSplit = None,
-    judge_set: JudgeSet = None,
-    judge_prompt: JudgePrompt = None,
-    judge_reasoning: Reasoning = False,
-    judge_price: JudgePrices = None,
+    run_id: Run,
+    options: JudgeOptions,
+    work: WorkOptions,
     check: Annotated[
-        bool, typer.Option("--check", help="Its model also says whether each message does its task.")
+        bool, typer.Option("--check", help="Also ask the judge model whether each message does its task.")
     ] = False,
-    allow_missing: AllowMissing = 0.0,
-    concurrency: Concurrency = 32,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Let another judge read the messages of a run; costs the judging alone, and prints the run's id last.
+    """Add another judge to a run. Its messages are not written again. Prints the run's id.
 
     Example: cimemories judge run-3f9a1c2e --judge-model deepseek-r1 --judge-base-url http://localhost:8002/v1
     """
     from cimemories.evaluation.planning import judge_again
 
-    if judge_model and not judge_base_url:
-        raise StoreError("say where the judge is served: --judge-base-url URL.")
-    judges = judges_asked(
-        judge, judge_model, judge_base_url or [""], judge_api_key_env or ["OPENAI_API_KEY"], judge_max_tokens,
-        judge_split, judge_set, judge_prompt, judge_reasoning, judge_price,
-    )  # fmt: skip
+    if options.judge_model and not options.judge_base_url:
+        raise StoreError("where is the judge served? Give --judge-base-url URL.")
+    judges = options.judges()
     store = open_store(workspace)
     judge_again(store, run_id, judges, check=check)
-    work_on(store, run_id, concurrency, allow_missing=allow_missing)
+    work_on(store, run_id, work)
 
 
 @cli.command()
+@grouped
 def repeat(
-    run_id: Annotated[str, typer.Argument(metavar="RUN")],
-    show: Annotated[bool, typer.Option("--show", help="Print the command instead of running it.")] = False,
+    run_id: Run,
+    work: WorkOptions,
+    show: Annotated[bool, typer.Option("--show", help="Print the command, and stop.")] = False,
     fresh: Fresh = False,
-    allow_missing: AllowMissing = 0.0,
-    concurrency: Concurrency = 32,
     allow_key: AllowKeys = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Run the same once more, with the wording it had: what was answered before is taken from the record.
+    """Repeat a run with its settings and prompts. Recorded answers are used again, unless --fresh is given.
 
     Example: cimemories repeat run-3f9a1c2e --show
     """
     from cimemories.evaluation import planning
-    from cimemories.evaluation.planning import command_of, spec_of
     from cimemories.labels.whatif import effective_labels
 
     store = open_store(workspace)
-    spec = spec_of(store, run_id)
+    spec = planning.spec_of(store, run_id)
     spec = replace(spec, fresh=spec.fresh or fresh)
     if show:
-        output.line(command_of(spec))
+        output.line(planning.command_of(spec))
         return
-    run_id = planning.plan(store, spec, find_labels=effective_labels)
-    work_on(store, run_id, concurrency, allow_missing=allow_missing)
+    work_on(store, planning.plan(store, spec, find_labels=effective_labels), work)
+
+
+@cli.command()
+def runs(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+    """List the runs.  Example: cimemories runs --json"""
+    with open_store(workspace).read() as connection:
+        rows = store_runs.all_rows(connection)
+        datasets = {row.id: row.name for row in store_datasets.all_rows(connection)}
+        sources = calls.origins(connection, [row.id for row in rows]) if as_json else {}
+    if as_json:
+        output.as_json([_as_json(row, datasets[row.dataset], sources[row.id]) for row in rows])
+        return
+    output.table(
+        ("id", "name", "status", "judged", "of", ""),
+        [(r.id, r.name, r.status, r.judged, r.expected, output.mark(r.simulated)) for r in rows],
+        right=("judged", "of"),
+    )
+
+
+def _as_json(row: store_runs.RunRow, dataset: str, sources: Sequence[calls.Source]) -> Mapping[str, object]:
+    return {
+        "id": row.id,
+        "name": row.name,
+        "dataset": dataset,
+        "model": row.model,
+        "samples": row.samples,
+        "counts": {
+            "expected": row.expected,
+            "judged": row.judged,
+            "responses": row.responses,
+            "judgements": row.judgements,
+        },
+        "coverage": row.coverage,
+        "status": str(row.status),
+        "error": row.error,
+        "simulated": row.simulated,
+        "created": row.created,
+        "finished": row.finished,
+        "answers": [source.as_json() for source in sources],
+    }
+
+
+@cli.command()
+@grouped
+def resume(
+    work_id: Work,
+    work: WorkOptions,
+    base_url: Annotated[str | None, typer.Option("--base-url", help="New address of its server.")] = None,
+    judge_base_url: Annotated[
+        str | None, typer.Option("--judge-base-url", help="New address of the judges' server.")
+    ] = None,
+    cap: Annotated[float | None, typer.Option("--cap", help="New cap on the cost of a run or sweep.")] = None,
+    queued: Annotated[
+        bool, typer.Option("--queued", hidden=True, help="Only if it still waits for its worker.")
+    ] = False,
+    allow_key: AllowKeys = None,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Continue a run, sweep, labelling or generation. Failed calls are retried. Prints its id.
+
+    Example: cimemories resume run-3f9a1c2e
+    """
+    store = open_patiently(workspace) if queued else open_store(workspace)
+    if cap is not None:
+        from cimemories.evaluation.costs import raise_cap
+
+        raise_cap(store, work_id, cap)
+    work_on(store, work_id, work, base_url, judge_base_url, queued=queued)
+
+
+@cli.command()
+def pause(work_id: Work, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+    """Pause a run, sweep, labelling or generation. Calls already sent finish first.
+
+    Example: cimemories pause run-3f9a1c2e
+    """
+    from cimemories.model import WorkStatus
+
+    store = open_store(workspace)
+    with store.write() as connection:
+        store_work.request_pause(connection, work_id)
+        status = WorkStatus(store_work.load(connection, work_id)["status"])
+    if status == WorkStatus.PAUSING:
+        output.note(f"{work_id}: pausing after its current calls. Continue with `cimemories resume {work_id}`.")
+    elif status == WorkStatus.PAUSED:
+        output.note(f"{work_id}: paused. Continue with `cimemories resume {work_id}`.")
+    else:
+        output.note(f"{work_id}: nothing to pause; it is {status}.")
+
+
+@cli.command()
+def cancel(work_id: Work, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+    """Cancel a run, sweep, labelling or generation. Recorded answers are kept.
+
+    Example: cimemories cancel run-3f9a1c2e
+    """
+    store = open_store(workspace)
+    with store.write() as connection:
+        store_work.request_cancel(connection, work_id)
 
 
 @cli.command()
 def presets() -> None:
-    """List what is known of the paper's models, to be used with --preset.  Example: cimemories presets"""
+    """List the paper's models and their presets.  Example: cimemories presets"""
     from cimemories.seeds.presets import load_presets
 
     for item in load_presets():
         output.line(f"{item.key}\t{item.name}\t{item.kind}\t{item.gpus or ''}".rstrip())
 
 
-def judges_asked(
-    kinds: Sequence[str] | None,
-    models: Sequence[str] | None,
-    urls: Sequence[str],
-    keys: Sequence[str],
-    max_tokens: str | None,
-    split: int | None,
-    settings: Sequence[str] | None,
-    wording: str | None,
-    reasoning: bool,
-    prices: Sequence[str] | None = None,
-) -> list[JudgeSpec]:
-    """The judges that options ask for, models first; the matcher where none is named. Their keys may then be sent to
-    their servers: both were named by whoever gave the command."""
-    from cimemories.evaluation.costs import Prices
-    from cimemories.evaluation.planning import JudgeSpec
-    from cimemories.llm.endpoint import allow_key
-
-    unknown = sorted(set(kinds or ()) - {"matcher"})
-    if unknown:
-        raise StoreError(f"there is no judge '{unknown[0]}'. Use --judge matcher, or --judge-model MODEL for a model.")
-    models = list(models or ())
-    costs: list[Prices | None] = [Prices.read(text) for text in prices or ()] or [None]
-    for values, option in ((urls, "--judge-base-url"), (keys, "--judge-api-key-env"), (costs, "--judge-price")):
-        if len(values) not in (1, max(len(models), 1)):
-            raise StoreError(f"give {option} once for all judges, or once for each --judge-model in its order.")
-    fields = fields_of(settings, "--judge-set")
-    prompt = _judge_prompt(wording) if wording else None
-    found = [
-        JudgeSpec(
-            kind="llm",
-            model=model,
-            base_url=urls[i % len(urls)],
-            api_key_env=keys[i % len(keys)],
-            max_tokens=_judge_limit(max_tokens, urls[i % len(urls)]),
-            split=split,
-            fields=fields,
-            prompt=prompt,
-            prices=costs[i % len(costs)],
-        )
-        for i, model in enumerate(models)
-    ]
-    for asked in found:
-        allow_key(asked.api_key_env, asked.base_url)
-    if reasoning:
-        if not found:
-            raise StoreError("--judge-reasoning needs a model that judges: --judge-model MODEL.")
-        found.append(replace(found[0], channel="reasoning"))
-    return found + [JudgeSpec()] * bool(kinds or not found)
+# ---- values of options
 
 
-def is_real(model: str, base_url: str, api_key_env: str) -> bool:
+def _is_real(model: str, base_url: str, api_key_env: str) -> bool:
     """Whether a model that can judge its own messages is served there: not the simulator, and not batch files."""
     from cimemories.evaluation.planning import BATCH
     from cimemories.llm.endpoint import Endpoint, EndpointError, probe
@@ -361,151 +425,93 @@ def is_real(model: str, base_url: str, api_key_env: str) -> bool:
         return True  # planning asks again, and says what is wrong
 
 
-def _judge_limit(text: str | None, base_url: str) -> int | None:
-    from cimemories.evaluation.planning import JUDGE_TOKENS, SIMULATED_JUDGE_TOKENS
-    from cimemories.llm.worker import SIMULATOR
-
-    if text is None:
-        return SIMULATED_JUDGE_TOKENS if base_url == SIMULATOR else JUDGE_TOKENS
-    return token_limit(text, "--judge-max-tokens")
-
-
 def fields_of(settings: Sequence[str] | None, option: str) -> dict[str, Any]:
     """NAME=JSON pairs as fields of a request; a value that is no JSON is text."""
-    fields: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for item in settings or ():
         name, sign, value = item.partition("=")
         if not sign or not name.strip():
-            raise StoreError(f"{option} is NAME=VALUE, for example {option} top_p=0.9; this is '{item}'.")
+            raise StoreError(f"{option} takes NAME=VALUE, for example {option} top_p=0.9, not '{item}'.")
         try:
-            fields[name.strip()] = json.loads(value)
+            values[name.strip()] = json.loads(value)
         except ValueError:
-            fields[name.strip()] = value
-    return fields
+            values[name.strip()] = value
+    return values
 
 
-def _wording(path: Path | None, level: str, template: str) -> dict[str, Prompt]:
+def _prompts(path: Path | None, level: str, template: str) -> dict[str, Prompt]:
     if path is None:
         return {}
     from cimemories.seeds.prompts import read_prompt_file
 
     file = read_prompt_file(path)
-    found = {"respond": file.prompt("respond", level)}
+    prompts = {"respond": file.prompt("respond", level)}
     if template in file.levels("memory"):
-        found["memory"] = file.prompt("memory", template)
-    return found
+        prompts["memory"] = file.prompt("memory", template)
+    return prompts
 
 
-def _judge_prompt(asked: str) -> Prompt:
+def _judge_prompt(text: str) -> Prompt:
+    """The prompt that FILE:LEVEL names; level 1 where only a file is given."""
     from cimemories.seeds.prompts import read_prompt_file
 
-    path, _, level = asked.rpartition(":")
+    path, _, level = text.rpartition(":")
     if not path:
         path, level = level, "1"
     return read_prompt_file(Path(path)).prompt("judge", level)
 
 
-COLUMNS = (
-    ("stage", False),
-    ("model", False),
-    ("draws", True),
-    ("recorded", True),
-    ("requests", True),
-    ("prompt tokens", True),
-    ("cacheable", True),
-    ("completion tokens", True),
-    ("cost", True),
-)
+# ---- estimates
 
 
-def estimated_costs(store: Store, spec: RunSpec, concurrency: int) -> None:
-    """Print what a run would come to; nothing is started."""
+def print_estimate(store: Store, spec: RunSpec, concurrency: int) -> None:
+    """Print what a run would ask, cost and take; nothing is started."""
+    from cimemories.evaluation.costs import money
     from cimemories.evaluation.estimates import estimate
     from cimemories.labels.whatif import effective_labels
 
-    found = estimate(store, spec, find_labels=effective_labels, concurrency=concurrency)
-    stages(found.stages)
-    output.line(f"responses  {found.responses:,} in {found.places:,} pairs of profile and context")
-    output.line(f"requests   {found.requests:,}; {found.recorded:,} of {found.draws:,} draws are in the record already")
-    output.line(
-        f"tokens     about {found.prompt_tokens:,} of prompts, {found.cacheable:,} of them a beginning that a cache "
-        f"can serve, and {found.completion_tokens:,} of completions"
+    def cost(stage: StageEstimate) -> str:
+        low, high = stage.cost_least, stage.cost_most
+        return money(high) if low == high or low is None or high is None else f"{money(low)}-{money(high)}"
+
+    plan = estimate(store, spec, find_labels=effective_labels, concurrency=concurrency)
+    counts = ("samples", "recorded", "requests", "prompt tokens", "cacheable", "completion tokens", "cost")
+    output.table(
+        ("stage", "model", *counts),
+        [
+            (
+                stage.title,
+                stage.model,
+                f"{stage.draws:,}",
+                f"{stage.recorded:,}",
+                f"{stage.requests:,}",
+                f"{stage.prompt_tokens:,}",
+                f"{stage.cacheable:,}",
+                f"{'' if stage.completion_known else '<= '}{stage.completion_tokens:,}",
+                cost(stage),
+            )
+            for stage in plan.stages
+        ],
+        right=counts,
+        whole=True,
     )
-    output.line(f"cost       {found.cost_words}")
-    output.line(f"time       {duration(found.seconds)} with {concurrency} requests at once")
-    for text in found.notes:
-        output.note(f"note: {text}")
-    if found.warning:
-        output.note(f"warning: {found.warning}")
-
-
-def stages(found: Sequence[StageEstimate]) -> None:
-    """A table of the stages of an estimate."""
-    output.table(COLUMNS, [_row(stage) for stage in found], whole=True)
-
-
-def _row(stage: StageEstimate) -> list[object]:
-    from cimemories.evaluation.costs import money
-
-    low, high = stage.cost_least, stage.cost_most
-    same = low == high or low is None or high is None
-    return [
-        stage.title,
-        stage.model,
-        f"{stage.draws:,}",
-        f"{stage.recorded:,}",
-        f"{stage.requests:,}",
-        f"{stage.prompt_tokens:,}",
-        f"{stage.cacheable:,}",
-        f"{stage.completion_tokens:,}" if stage.completion_known else f"<= {stage.completion_tokens:,}",
-        money(high) if same else f"{money(low)}-{money(high)}",
-    ]
+    output.line(f"messages   {plan.responses:,} in {plan.places:,} pairs of profile and context")
+    output.line(f"requests   {plan.requests:,}; {plan.recorded:,} of {plan.draws:,} samples are already recorded")
+    output.line(
+        f"tokens     about {plan.prompt_tokens:,} prompt ({plan.cacheable:,} of them can come from the server's prefix "
+        f"cache) and {plan.completion_tokens:,} completion"
+    )
+    output.line(f"cost       {plan.cost_words}")
+    output.line(f"time       {duration(plan.seconds)} with {concurrency} requests at the same time")
+    output.notes(plan.notes)
+    if plan.warning:
+        output.notes([plan.warning], "warning")
 
 
 def duration(seconds: float | None) -> str:
-    """A time for people: 40 s, 12 min, 3.5 h; 'not known' for None."""
+    """A time for people: 40 s, 12 min, 3.5 h; 'unknown' for None."""
     if seconds is None:
-        return "not known"
+        return "unknown"
     if seconds < 100:
         return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-@cli.command()
-def runs(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """List the runs with their status.  Example: cimemories runs --json"""
-    store = open_store(workspace)
-    with store.read() as connection:
-        rows = store_runs.all_rows(connection)
-        names = {row.id: row.name for row in store_datasets.all_rows(connection)}
-        sources = calls.origins(connection, [row.id for row in rows]) if as_json else {}
-    if as_json:
-        found = [
-            {
-                "id": r.id,
-                "name": r.name,
-                "dataset": names[r.dataset],
-                "model": r.model,
-                "samples": r.samples,
-                "counts": {
-                    "expected": r.expected,
-                    "judged": r.judged,
-                    "responses": r.responses,
-                    "judgements": r.judgements,
-                },
-                "coverage": r.coverage,
-                "status": str(r.status),
-                "error": r.error,
-                "simulated": r.simulated,
-                "created": r.created,
-                "finished": r.finished,
-                "answers": [source.as_json() for source in sources[r.id]],
-            }
-            for r in rows
-        ]
-        output.line(output.as_json_text(found))
-        return
-    output.table(
-        [("id", False), ("name", False), ("status", False), ("judged", True), ("of", True), ("", False)],
-        [(r.id, r.name, r.status, r.judged, r.expected, "simulated" if r.simulated else "") for r in rows],
-    )

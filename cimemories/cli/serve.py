@@ -1,10 +1,12 @@
-"""Servers."""
+"""Commands for servers: the app, the simulator, vLLM servers, and which addresses are the same server."""
 
 from __future__ import annotations
 
+import getpass
 import shlex
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +14,8 @@ import typer
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import AllowKeys, AsJson, Workspace
+from cimemories.cli.options import AllowKeys, AsJson, Workspace, grouped
+from cimemories.store import calls
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
 from cimemories.text import percent
 
@@ -21,14 +24,41 @@ if TYPE_CHECKING:
     from cimemories.llm.vllm_reports import ServerFigures
     from cimemories.llm.vllm_server import ServerState
 
+FIGURES_SECONDS = 10.0  # between two lines of live figures
+LOOK_SECONDS = 0.5  # between two looks at whether the server lives
+
+
+@cli.command()
+def app(
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port on this machine.")] = 8501,
+    demo: Annotated[bool, typer.Option(help="Fill an empty workspace with the demo.")] = True,
+    allow_key: AllowKeys = None,
+    token: Annotated[
+        bool | None,
+        typer.Option(
+            "--token/--no-token",
+            help="With --token everybody needs the token in the printed address. With --no-token everybody who reaches "
+            "the port can read and change everything. Default: only you and root.",
+            show_default=False,
+        ),
+    ] = None,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Start the app. It runs on this machine only, for you alone (docs/access.md).  Example: cimemories app"""
+    from cimemories.access.guard import Mode
+    from cimemories.serving import serve_app
+
+    mode = {None: Mode.AUTO, True: Mode.TOKEN, False: Mode.ANYONE}[token]
+    serve_app(port, workspace, demo_wanted=demo, mode=mode)
+
 
 @cli.command()
 def simulate(
-    port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 8100,
-    faults: Annotated[float, typer.Option("--faults", min=0, max=0.99, help="Share of requests that go wrong.")] = 0.0,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the leak policy.")] = 0,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port on this machine.")] = 8100,
+    faults: Annotated[float, typer.Option("--faults", min=0, max=0.99, help="Share of requests that fail.")] = 0.0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the simulated answers.")] = 0,
 ) -> None:
-    """Serve simulated models on loopback; see docs/simulator.md.  Example: cimemories simulate --port 8100"""
+    """Serve simulated models on this machine (docs/simulator.md).  Example: cimemories simulate --port 8100"""
     from cimemories.simulator.server import serve as server_serve
 
     def ready() -> None:
@@ -37,125 +67,102 @@ def simulate(
     server_serve(port, seed=seed, faults=faults, ready=ready)
 
 
-@cli.command()
-def app(
-    port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 8501,
-    demo: Annotated[bool, typer.Option(help="Fill an empty workspace with the demo.")] = True,
-    allow_key: AllowKeys = None,
-    token: Annotated[
-        bool | None,
-        typer.Option(
-            "--token/--no-token",
-            help="Ask everybody for the token in the printed address, or nobody: then all who reach the port may read "
-            "and change everything. By default only the user who starts the app comes in, and root.",
-            show_default=False,
-        ),
-    ] = None,
-    workspace: Workspace = DEFAULT_WORKSPACE,
-) -> None:
-    """Start the app for the user who starts it, on this machine only (docs/access.md).  Example: cimemories app"""
-    from cimemories.access.guard import Mode
-    from cimemories.serving import serve_app
-
-    mode = {None: Mode.AUTO, True: Mode.TOKEN, False: Mode.ANYONE}[token]
-    serve_app(port, workspace, demo_wanted=demo, mode=mode)
+# ---- vLLM
 
 
-FIGURES_SECONDS = 10.0
+@dataclass(frozen=True)
+class ServerOptions:
+    """How vLLM serves the model; by the names of ServerSpec."""
 
-
-LOOK_SECONDS = 0.5
-
-
-@cli.command()
-def serve(
-    model: Annotated[str | None, typer.Argument(help="Name on the Hugging Face hub, or a folder.")] = None,
-    preset: Annotated[
-        str | None, typer.Option("--preset", help="A model of the paper with its flags, e.g. qwen3-8b; `serve --list`.")
-    ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the presets, and start nothing.")] = False,
     port: Annotated[
-        int | None, typer.Option("--port", min=1, max=65535, help="Left out: the first free one from 8000.")
-    ] = None,
+        int | None, typer.Option("--port", min=1, max=65535, help="Default: the first free one from 8000.")
+    ] = None
     served_name: Annotated[
-        str, typer.Option("--served-name", help="What requests call the model; left out: its own name.")
-    ] = "",
+        str, typer.Option("--served-name", help="Model name for requests; default: its own name.")
+    ] = ""
     gpu_memory: Annotated[
         float | None, typer.Option("--gpu-memory", min=0.01, max=1, help="Share of each GPU's memory.")
-    ] = None,
+    ] = None
     tensor_parallel: Annotated[
-        int | None, typer.Option("--tensor-parallel", min=1, help="GPUs that one copy of the model is spread over.")
-    ] = None,
-    data_parallel: Annotated[int | None, typer.Option("--data-parallel", min=1, help="Copies of the model.")] = None,
+        int | None, typer.Option("--tensor-parallel", min=1, help="GPUs per copy of the model.")
+    ] = None
+    data_parallel: Annotated[int | None, typer.Option("--data-parallel", min=1, help="Copies of the model.")] = None
     max_model_len: Annotated[
-        int | None, typer.Option("--max-model-len", min=1, help="Tokens of prompt and answer together.")
-    ] = None,
+        int | None, typer.Option("--max-model-len", min=1, help="Most tokens of prompt and answer together.")
+    ] = None
     reasoning_parser: Annotated[
-        str | None, typer.Option("--reasoning-parser", help="Keeps the thinking apart from the message.")
-    ] = None,
+        str | None, typer.Option("--reasoning-parser", help="vLLM parser that separates reasoning from the message.")
+    ] = None
     quantisation: Annotated[
-        str | None, typer.Option("--quantisation", "--quantization", help="E.g. fp8, for weights that are not yet.")
-    ] = None,
+        str | None, typer.Option("--quantisation", "--quantization", help="Quantise the weights, e.g. fp8.")
+    ] = None
     extra: Annotated[
-        list[str] | None, typer.Option("--extra", help='Further flags of vLLM, e.g. --extra "--enforce-eager".')
+        list[str] | None, typer.Option("--extra", help='More vLLM flags, e.g. --extra "--enforce-eager".')
+    ] = None
+    keep: Annotated[bool, typer.Option("--keep", help="Return when the server is ready, and leave it running.")] = False
+
+    def spec(self, model: str | None) -> ServerSpec:
+        """What to serve. Raises VllmError for a flag that is not allowed."""
+        from cimemories.llm.vllm import ServerSpec, split_extra
+
+        values = asdict(self) | {
+            "reasoning_parser": self.reasoning_parser or "",
+            "quantisation": self.quantisation or "",
+            "extra": split_extra(self.extra or ()),
+        }
+        return ServerSpec(model=model or "", trusted=True, **values)
+
+
+@cli.command()
+@grouped
+def serve(
+    options: ServerOptions,
+    model: Annotated[str | None, typer.Argument(help="Name on the Hugging Face hub, or a folder.")] = None,
+    preset: Annotated[
+        str | None, typer.Option("--preset", help="A model of the paper with its flags, e.g. qwen3-8b; see --list.")
     ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Leave it running; the command returns when the server is ready.")
-    ] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the presets, and stop.")] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Serve a model by your own vLLM until Ctrl-C; see docs/models.md.
+    """Serve a model with your own vLLM. It runs until Ctrl-C (docs/models.md).
 
     Example: cimemories serve --preset qwen3-8b
     Example: cimemories serve Qwen/Qwen3-8B --port 8000 --max-model-len 32768 --reasoning-parser qwen3 --keep
     """
     from cimemories.llm import vllm_server
-    from cimemories.llm.vllm import ServerSpec, VllmError, split_extra
-    from cimemories.seeds.presets import load_presets
-    from cimemories.seeds.presets import preset as named_preset
+    from cimemories.llm.vllm import VllmError
+    from cimemories.seeds import presets
 
     if listed:
-        rows = [(p.key, p.name, p.gpus or p.base_url or "", ", ".join(p.roles)) for p in load_presets()]
-        output.table([("preset", False), ("model", False), ("GPUs (a hint), or where", False), ("role", False)], rows)
+        output.table(
+            ("preset", "model", "GPUs (a hint) or server", "role"),
+            [(p.key, p.name, p.gpus or p.base_url or "", ", ".join(p.roles)) for p in presets.load_presets()],
+        )
         return
     try:
-        spec = ServerSpec(
-            model=model or "",
-            port=port,
-            served_name=served_name,
-            gpu_memory=gpu_memory,
-            tensor_parallel=tensor_parallel,
-            data_parallel=data_parallel,
-            max_model_len=max_model_len,
-            reasoning_parser=reasoning_parser or "",
-            quantisation=quantisation or "",
-            extra=split_extra(extra or ()),
-            keep=keep,
-            trusted=True,
-        )
+        spec = options.spec(model)
         if preset is not None:
-            spec = spec.filled(named_preset(preset))
+            spec = spec.filled(presets.preset(preset))
         if not spec.model:
-            raise StoreError("which model? Give a name or a folder, or --preset KEY; `cimemories serve --list`.")
-        state = vllm_server.start(workspace, spec, started_by="cimemories serve")
-        _attend(workspace, state, spec)
-    except VllmError as problem:
-        raise _told(problem) from problem
+            raise StoreError("which model? Give a name, a folder, or --preset KEY from `cimemories serve --list`.")
+        _attend(workspace, vllm_server.start(workspace, spec, started_by="cimemories serve"), spec)
+    except VllmError as error:
+        raise _store_error(error) from error
 
 
 def _attend(workspace: Path, state: ServerState, spec: ServerSpec) -> None:
-    """Say how the server comes up, then watch it until it ends; one that is to be kept is left when it is ready."""
+    """Report how the server starts, then watch it until it ends; with --keep return once it is ready."""
     from cimemories.llm import vllm_server
 
     output.note(f"{state.id}: {shlex.join(state.command)}")
     output.note(f"log: {state.log}")
     ready: ServerState | None = None
     try:
-        ready = vllm_server.wait(workspace, state.id, on_change=_teller())
+        ready = vllm_server.wait(workspace, state.id, on_change=_step_printer())
         output.note(f"ready after {(ready.ready or time.time()) - ready.created:.0f} s")
         output.line(ready.base_url)
         if spec.keep:
-            output.note(f"it goes on until: cimemories stop-server {ready.port}")
+            output.note(f"running until: cimemories stop-server {ready.port}")
         else:
             output.note(f"serving '{ready.served_name}' (stop with Ctrl-C)")
             _watch(workspace, ready)
@@ -170,18 +177,18 @@ def _attend(workspace: Path, state: ServerState, spec: ServerSpec) -> None:
                 output.note(f"stopped {ended.error}")
 
 
-def _teller() -> Callable[[ServerState], None]:
-    """Says each step once, with the seconds since the start."""
-    told = ""
+def _step_printer() -> Callable[[ServerState], None]:
+    """Prints each step once, with the seconds since the start."""
+    last = ""
 
-    def tell(state: ServerState) -> None:
-        nonlocal told
-        words = f"{state.phase}{f': {state.step}' if state.step else ''}"
-        if words != told:
-            output.note(f"{time.time() - state.created:5.0f} s  {words}")
-        told = words
+    def print_step(state: ServerState) -> None:
+        nonlocal last
+        text = f"{state.phase}{f': {state.step}' if state.step else ''}"
+        if text != last:
+            output.note(f"{time.time() - state.created:5.0f} s  {text}")
+        last = text
 
-    return tell
+    return print_step
 
 
 def _watch(workspace: Path, state: ServerState) -> None:
@@ -190,7 +197,7 @@ def _watch(workspace: Path, state: ServerState) -> None:
     from cimemories.llm.vllm import VllmError
     from cimemories.llm.vllm_reports import read_metrics
 
-    before, told, looked = read_metrics(state.base_url), True, time.monotonic()
+    before, was_busy, looked = read_metrics(state.base_url), True, time.monotonic()
     while True:
         time.sleep(LOOK_SECONDS)
         now = vllm_server.state_named(workspace, state.id)
@@ -204,9 +211,9 @@ def _watch(workspace: Path, state: ServerState) -> None:
         after = read_metrics(state.base_url)
         if after is not None:
             busy = bool(after.running or after.waiting or (before and after.generated_tokens > before.generated_tokens))
-            if busy or told:  # once more when it comes to rest
+            if busy or was_busy:  # once more when it comes to rest
                 output.note(figures_line(before, after))
-            told = busy
+            was_busy = busy
         before = after
 
 
@@ -223,120 +230,130 @@ def figures_line(before: ServerFigures | None, after: ServerFigures) -> str:
     )
 
 
-def _told(problem: VllmError) -> StoreError:
-    """vLLM's own last lines for people, and the error that ends the command."""
-    for line in problem.lines:
+def _store_error(error: VllmError) -> StoreError:
+    """vLLM's own last lines on standard error, and the error that ends the command."""
+    for line in error.lines:
         output.note(f"  vllm: {line}")
-    return StoreError(str(problem))
+    return StoreError(str(error))
 
 
 @cli.command()
 def servers(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """List the managed vLLM servers, those that ended among them.  Example: cimemories servers --json"""
+    """List the vLLM servers started here, including stopped ones.  Example: cimemories servers --json"""
     from cimemories.llm import vllm_server
     from cimemories.llm.vllm_reports import read_metrics
 
     states = vllm_server.servers(workspace)
     figures = {s.id: read_metrics(s.base_url) for s in states if s.phase == vllm_server.Phase.READY and s.here}
     if as_json:
-        output.line(output.as_json_text([_as_json(state, figures.get(state.id)) for state in states]))
+        output.as_json([_as_json(state, figures.get(state.id)) for state in states])
         return
     output.table(
-        [("id", False), ("state", False), ("port", True), ("model", False), ("running", True), ("", False)],
+        ("id", "state", "port", "model", "running", ""),
         [
             (
                 state.id,
                 state.phase,
                 state.port,
                 state.served_name,
-                found.running if (found := figures.get(state.id)) else "",
+                live.running if (live := figures.get(state.id)) else "",
                 " ".join(filter(None, [state.step, state.error, "kept" if state.keep and state.live else ""])),
             )
             for state in states
         ],
+        right=("port", "running"),
     )
 
 
 def _as_json(state: ServerState, figures: ServerFigures | None) -> dict[str, object]:
-    shown = state.model_dump(mode="json", exclude={"owner", "supervisor", "server", "phase"})
-    found = None
-    if figures is not None:
-        found = {
+    return {
+        **state.model_dump(mode="json", exclude={"owner", "supervisor", "server", "phase"}),
+        "status": str(state.phase),
+        "base_url": state.base_url,
+        "process": state.server.pid if state.server else None,
+        "figures": figures
+        and {
             "running": figures.running,
             "waiting": figures.waiting,
             "generated_tokens": figures.generated_tokens,
             "prompt_tokens": figures.prompt_tokens,
             "prefix_cache_hit_rate": figures.hit_rate,
             "kv_cache_use": figures.kv_use,
-        }
-    process = state.server.pid if state.server else None
-    return {**shown, "status": str(state.phase), "base_url": state.base_url, "process": process, "figures": found}
+        },
+    }
 
 
 @cli.command("stop-server")
 def stop_server(
-    server: Annotated[str, typer.Argument(help="Its id or its port; `cimemories servers` lists them.")],
+    server: Annotated[str, typer.Argument(help="Id or port; `cimemories servers` lists them.")],
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Stop a managed vLLM server.  Example: cimemories stop-server 8000"""
+    """Stop a vLLM server.  Example: cimemories stop-server 8000"""
     from cimemories.llm import vllm_server
     from cimemories.llm.vllm import VllmError
 
     try:
         before = vllm_server.state_named(workspace, server)
         state = vllm_server.stop(workspace, before.id)
-    except VllmError as problem:
-        raise _told(problem) from problem
-    had = "" if before.live else "already "
-    output.line(f"{state.id} ({state.served_name}, port {state.port}): {had}{state.phase} {state.error}".rstrip())
+    except VllmError as error:
+        raise _store_error(error) from error
+    already = "" if before.live else "already "
+    output.line(f"{state.id} ({state.served_name}, port {state.port}): {already}{state.phase} {state.error}".rstrip())
+
+
+# ---- the same server
 
 
 @cli.command("same-server")
 def same_server(
-    one: Annotated[str | None, typer.Argument(metavar="URL", help="An address. Left out: list what is known.")] = None,
-    other: Annotated[
-        str | None, typer.Argument(metavar="URL", help="Another, or 'server not known' for records of before.")
+    one: Annotated[
+        str | None, typer.Argument(metavar="URL", help="Address of a server. Without any: list them.")
     ] = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Take it back.")] = False,
-    by: Annotated[str, typer.Option("--by", help="Who says so.")] = "",
+    other: Annotated[
+        str | None, typer.Argument(metavar="URL", help="Another address, or 'server not known' for older answers.")
+    ] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="The two are not the same after all.")] = False,
+    by: Annotated[str, typer.Option("--by", help="Your name; default: your login.")] = "",
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """List the servers whose answers the record holds, or say that two addresses are the same server.
+    """List servers, or declare two addresses to be the same.
 
-    Answers of one then serve runs on the other, where both report the same model root. Nothing is rewritten.
+    Listed are servers with recorded answers. Answers of one are then used for runs on the other, if both
+    report the same model. No answer is changed.
+
     Example: cimemories same-server http://gpu1:8000/v1 http://gpu2:8000/v1
     """
-    import getpass
-
-    from cimemories.store import calls
-
     if (one is None) != (other is None) or (one is None and undo):
-        raise StoreError("give two addresses, or none to list what is known.")
+        raise StoreError("give two addresses, or none to list the servers.")
     store = open_store(workspace)
     if one is not None and other is not None:
         with store.write() as connection:
             if undo:
                 calls.untie(connection, one, other)
-                output.note(
-                    "taken back: answers of one serve runs on the other no longer; runs that have them keep them"
-                )
+                output.note("the two no longer share answers; runs that already use shared answers keep them")
             else:
                 tie = calls.tie(connection, one, other, by.strip() or getpass.getuser())
-                output.line(f"{tie.first} and {tie.second} are the same server (said by {tie.author})")
+                output.line(f"{tie.first} and {tie.second} are the same server (declared by {tie.author})")
         return
     with store.read() as connection:
         known, counts, ties = calls.known(connection), calls.counts(connection), calls.ties(connection)
     texts = dict.fromkeys([*(item.text for item in known), *counts])
     if as_json:
-        rows = [{"server": text, "answers": counts.get(text, 0)} for text in texts]
-        said = [{"first": t.first, "second": t.second, "by": t.author, "created": t.created} for t in ties]
-        output.line(output.as_json_text({"servers": rows, "same": said}))
+        output.as_json(
+            {
+                "servers": [{"server": text, "answers": counts.get(text, 0)} for text in texts],
+                "same": [{"first": t.first, "second": t.second, "by": t.author, "created": t.created} for t in ties],
+            }
+        )
         return
     output.table(
-        [("server", False), ("answers", True)], [(text, f"{counts.get(text, 0):,}") for text in texts], whole=True
+        ("server", "answers"),
+        [(text, f"{counts.get(text, 0):,}") for text in texts],
+        right=("answers",),
+        whole=True,
     )
     for tie in ties:
-        output.line(f"{tie.first} = {tie.second} (said by {tie.author}, {tie.created[:10]})")
+        output.line(f"{tie.first} = {tie.second} (declared by {tie.author}, {tie.created[:10]})")
     if not texts:
-        output.note("no answer is recorded yet.")
+        output.note("no answers recorded yet")

@@ -1,4 +1,4 @@
-"""Commands for sweeps."""
+"""Commands for sweeps: many runs from one file, planned and run as one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import typer
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import AllowKeys, AllowMissing, AsJson, Concurrency, Workspace
+from cimemories.cli.options import AllowKeys, AsJson, WorkOptions, Workspace, grouped
 from cimemories.cli.runs import duration
 from cimemories.cli.work import work_on
+from cimemories.store import runs as store_runs
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
 from cimemories.text import percent
 
@@ -22,91 +23,81 @@ if TYPE_CHECKING:
 
 
 @cli.command()
+@grouped
 def sweep(
-    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="What to run, as docs/sweeps.md says it.")] = None,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Say what it would ask, cost and take; nothing is started.")
-    ] = False,
-    show: Annotated[
-        str | None, typer.Option("--show", metavar="ID", help="The table of a sweep that is there.")
+    work: WorkOptions,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="YAML file of the sweep (docs/sweeps.md).")
     ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Show requests, tokens, cost and time, and stop.")] = False,
+    show: Annotated[str | None, typer.Option("--show", metavar="ID", help="Show a sweep's table, and stop.")] = None,
     as_json: AsJson = False,
-    allow_missing: AllowMissing = 0.0,
-    concurrency: Concurrency = 32,
     allow_key: AllowKeys = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Run models x memories x prompts from one file; waits, and prints the sweep's id last. `resume` goes on with it.
+    """Run models x memories x prompts from one file. Prints the sweep's id; `resume` continues it.
 
     Example: cimemories sweep small-models.yaml --plan
     """
     from cimemories.compare.sweeps import sweep_table
     from cimemories.evaluation import sweeps as evaluation_sweeps
-    from cimemories.evaluation.sweeps import read_sweep
     from cimemories.labels.whatif import effective_labels
 
     if (file is None) == (show is None):
-        raise StoreError("give the FILE of a sweep to run, or --show ID for one that is there.")
+        raise StoreError("give the FILE of a sweep to run it, or --show ID to look at one.")
     store = open_store(workspace)
     if show is not None:
-        table(sweep_table(store, show), as_json)
+        _print_sweep(sweep_table(store, show), as_json)
         return
     assert file is not None
-    spec = read_sweep(file)
-    found = evaluation_sweeps.estimate_sweep(store, spec, find_labels=effective_labels, concurrency=concurrency)
+    spec = evaluation_sweeps.read_sweep(file)
+    estimate = evaluation_sweeps.estimate_sweep(store, spec, find_labels=effective_labels, concurrency=work.concurrency)
     if plan:
-        estimated_sweep(found, as_json)
+        _print_estimate(estimate, as_json)
         return
-    if found.total.warning:
-        output.note(f"warning: {found.total.warning}")
-    sweep_id = evaluation_sweeps.plan(store, spec, find_labels=effective_labels, estimated=found)
-    work_on(store, sweep_id, concurrency, allow_missing=allow_missing)
+    if estimate.total.warning:
+        output.notes([estimate.total.warning], "warning")
+    work_on(store, evaluation_sweeps.plan(store, spec, find_labels=effective_labels, estimated=estimate), work)
 
 
 @cli.command()
 def sweeps(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """List the sweeps, each with the table of its cells.  Example: cimemories sweeps --json"""
+    """List the sweeps with their results.  Example: cimemories sweeps --json"""
     from cimemories.compare.sweeps import sweep_table
-    from cimemories.store import runs as store_runs
 
     store = open_store(workspace)
     with store.read() as connection:
-        found = [row.id for row in store_runs.all_sweeps(connection)]
-    tables = [sweep_table(store, sweep_id) for sweep_id in found]
+        ids = [row.id for row in store_runs.all_sweeps(connection)]
+    tables = [sweep_table(store, sweep_id) for sweep_id in ids]
     if as_json:
-        output.line(output.as_json_text([item.as_json() for item in tables]))
+        output.as_json([item.as_json() for item in tables])
         return
     for item in tables:
-        table(item, False)
+        _print_sweep(item, False)
     if not tables:
-        output.note("no sweep yet: `cimemories sweep FILE.yaml` runs one (docs/sweeps.md).")
+        output.note("no sweeps yet; start one with `cimemories sweep FILE.yaml` (docs/sweeps.md).")
 
 
-def table(found: SweepTable, as_json: bool) -> None:
+def _print_sweep(sweep: SweepTable, as_json: bool) -> None:
     """One sweep with its cells."""
     from cimemories.evaluation.costs import money
 
     if as_json:
-        output.line(output.as_json_text(found.as_json()))
+        output.as_json(sweep.as_json())
         return
-    row, cost = found.row, found.cost
+    row, cost, cells = sweep.row, sweep.cost, sweep.cells
     cap = f", cap {money(row.cap, cost.currency)}" if row.cap is not None else ""
-    output.line(
-        f"{row.id}  {row.name}: {row.status}, {found.done} of {len(found.cells)} cells, cost {cost.words()}{cap}"
-    )
+    output.line(f"{row.id}  {row.name}: {row.status}, {sweep.done} of {len(cells)} runs, cost {cost.words()}{cap}")
     axes = _varying(
-        [
-            (c.run.model, c.run.composition, c.run.prompt_level, c.mitigation, c.thinking, c.run.name)
-            for c in found.cells
-        ]
+        [(c.run.model, c.run.composition, c.run.prompt_level, c.mitigation, c.thinking, c.run.name) for c in cells]
     )
-    numbers = (f"V@{max((c.run.samples for c in found.cells), default=1)}", "C", "coverage", "does task", "cost")
+    numbers = (f"V@{max((c.run.samples for c in cells), default=1)}", "C", "coverage", "does task", "cost")
     output.table(
-        [("run", False), *((title, False) for title, _ in axes), ("status", False), *((n, True) for n in numbers)],
+        ("run", *(title for title, _ in axes), "status", *numbers),
         [
             (
                 cell.run.id,
-                *(values[place] for _, values in axes),
+                *(values[i] for _, values in axes),
                 cell.status,
                 percent(cell.violation),
                 percent(cell.completeness),
@@ -114,63 +105,64 @@ def table(found: SweepTable, as_json: bool) -> None:
                 percent(cell.does_task),
                 cell.cost.words(),
             )
-            for place, cell in enumerate(found.cells)
+            for i, cell in enumerate(cells)
         ],
+        right=numbers,
         whole=True,
     )
-    if any(cell.run.simulated for cell in found.cells):
+    if any(cell.run.simulated for cell in cells):
         output.note("note: simulated; says nothing about any real model")
     if row.error:
-        output.note(f"note: {row.error}")
-    for text in found.warnings:
-        output.note(f"warning: {text}")
+        output.notes([row.error])
+    output.notes(sweep.warnings, "warning")
 
 
-def estimated_sweep(found: SweepEstimate, as_json: bool) -> None:
-    """What a sweep would come to, by cell and in all; nothing is started."""
-
-    total = found.total
+def _print_estimate(estimate: SweepEstimate, as_json: bool) -> None:
+    """What a sweep would ask, cost and take, by cell and in all."""
+    total = estimate.total
     if as_json:
-        output.line(output.as_json_text({**found.as_json(), "assumptions": list(total.notes)}))
+        output.as_json({**estimate.as_json(), "assumptions": list(total.notes)})
         return
     axes = _varying(
-        [(r.model, r.memory.composition, r.prompt_level, str(r.mitigation), r.thinking, r.base_url) for r in found.runs]
+        [
+            (r.model, r.memory.composition, r.prompt_level, str(r.mitigation), r.thinking, r.base_url)
+            for r in estimate.runs
+        ]
     )
-    numbers = ("responses", "recorded", "requests", "prompt tokens", "completion tokens", "cost", "time")
+    numbers = ("messages", "recorded", "requests", "prompt tokens", "completion tokens", "cost", "time")
     rows = [
         (
-            *(values[place] for _, values in axes),
+            *(values[i] for _, values in axes),
             f"{cell.responses:,}",
             f"{cell.recorded:,}",
             f"{cell.requests:,}",
             f"{cell.prompt_tokens:,}",
             f"{cell.completion_tokens:,}",
-            "not known" if cell.unpriced else cell.cost_words,
+            "unknown" if cell.unpriced else cell.cost_words,
             duration(cell.seconds),
         )
-        for place, cell in enumerate(found.cells)
+        for i, cell in enumerate(estimate.cells)
     ]
-    output.table([*((title, False) for title, _ in axes), *((name, True) for name in numbers)], rows, whole=True)
-    output.line(f"cells      {len(found.cells):,} with {total.responses:,} responses")
-    output.line(f"requests   {total.requests:,}; {total.recorded:,} of {total.draws:,} draws are in the record by then")
-    output.line(f"tokens     about {total.prompt_tokens:,} of prompts and {total.completion_tokens:,} of completions")
+    output.table((*(title for title, _ in axes), *numbers), rows, right=numbers, whole=True)
+    output.line(f"runs       {len(estimate.cells):,} with {total.responses:,} messages")
+    output.line(f"requests   {total.requests:,}; {total.recorded:,} of {total.draws:,} samples will be recorded")
+    output.line(f"tokens     about {total.prompt_tokens:,} prompt and {total.completion_tokens:,} completion")
     output.line(f"cost       {total.cost_words}")
     output.line(f"time       {duration(total.seconds)}")
-    for text in total.notes:
-        output.note(f"note: {text}")
+    output.notes(total.notes)
     if total.warning:
-        output.note(f"warning: {total.warning}")
+        output.notes([total.warning], "warning")
 
 
 def _varying(cells: Sequence[Sequence[str]]) -> list[tuple[str, tuple[str, ...]]]:
-    """The axes of a grid in which its cells differ, each with the value of every cell; the model in any case. What is
-    behind the named axes is shown where nothing else tells two cells apart."""
+    """The axes in which cells differ, each with the value of every cell; the model in any case. The value after the
+    named axes (a name, an address) is shown where nothing else tells two cells apart."""
     titles = ("model", "memory", "prompt", "mitigation", "thinking")
     columns = list(zip(*cells, strict=True))
-    found = [
+    axes = [
         (title, values)
         for title, values in zip(titles, columns, strict=False)
         if title == "model" or len({*values}) > 1
     ]
-    told = {tuple(values[place] for _, values in found) for place in range(len(cells))}
-    return found if len(told) == len(cells) or not columns else [*found, ("", columns[-1])]
+    distinct = {tuple(values[i] for _, values in axes) for i in range(len(cells))}
+    return axes if len(distinct) == len(cells) or not columns else [*axes, ("", columns[-1])]

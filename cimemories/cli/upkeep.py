@@ -1,4 +1,4 @@
-"""Commands that look after a workspace: back it up and bring it back, check it, delete from it, give space back."""
+"""Commands that look after a workspace: back up, restore, check, delete, purge."""
 
 from __future__ import annotations
 
@@ -14,88 +14,87 @@ from cimemories.cli.options import AsJson, Workspace
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would go, and change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and stop.")]
 
 
 @cli.command()
 def backup(
-    file: Annotated[Path, typer.Argument(help="The backup to write.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of this name.")] = False,
+    file: Annotated[Path, typer.Argument(help="File to write.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Overwrite an existing file.")] = False,
     portable: Annotated[
-        bool, typer.Option("--portable", help="From PostgreSQL: without pg_dump, for either engine.")
+        bool, typer.Option("--portable", help="From PostgreSQL: without pg_dump, to restore into either database.")
     ] = False,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Write the whole record into one file, while the app and runs go on.  Example: cimemories backup friday.zip"""
+    """Back up a workspace into one file, while it is in use.  Example: cimemories backup friday.zip"""
     from cimemories.store.upkeep.backup import back_up
 
     store = open_store(workspace)
-    made = back_up(store, file, overwrite=overwrite, portable=portable)
+    result = back_up(store, file, overwrite=overwrite, portable=portable)
     store.close()
     size = file.stat().st_size
-    for text in made.notes:
-        output.note(f"note: {text}")
+    output.notes(result.notes)
     if as_json:
-        output.line(output.as_json_text({"file": str(file), "bytes": size, **made.backup.as_json()}))
+        output.as_json({"file": str(file), "bytes": size, **result.backup.as_json()})
         return
-    output.note(f"backed up {sum(made.backup.counts.values()):,} rows, {size / 1e6:,.1f} MB")
+    output.note(f"backed up {sum(result.backup.counts.values()):,} rows, {size / 1e6:,.1f} MB")
     output.line(str(file))
 
 
 @cli.command()
 def restore(
-    file: Annotated[Path, typer.Argument(help="A backup that `cimemories backup` wrote.")],
-    replace: Annotated[bool, typer.Option("--replace", help="Put it in the place of what is there.")] = False,
+    file: Annotated[Path, typer.Argument(help="A file that `cimemories backup` wrote.")],
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a workspace that is not empty.")] = False,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Bring a backup back, whole or not at all, into an empty workspace.
+    """Restore a backup into an empty workspace. It is restored as a whole, or not at all.
 
     Example: cimemories restore friday.zip --workspace ~/study
     """
-    from cimemories.store.upkeep.backup import restore as bring_back
+    from cimemories.store.upkeep.backup import restore as restore_backup
 
-    done = bring_back(file, workspace, replace=replace)
+    result = restore_backup(file, workspace, replace=replace)
     if as_json:
-        kept = str(done.kept) if done.kept else None
-        output.line(output.as_json_text({"workspace": str(workspace), "kept": kept, **done.backup.as_json()}))
+        kept = str(result.kept) if result.kept else None
+        output.as_json({"workspace": str(workspace), "kept": kept, **result.backup.as_json()})
         return
-    if done.kept:
-        output.note(f"what was there before is kept as {done.kept}; delete it when you no longer need it")
-    output.note(f"restored {sum(done.backup.counts.values()):,} rows as of {done.backup.created}")
+    if result.kept:
+        output.note(f"the database from before is kept as {result.kept}; delete it when you no longer need it")
+    output.note(f"restored {sum(result.backup.counts.values()):,} rows as of {result.backup.created}")
     output.line(str(workspace))
 
 
 @cli.command()
 def check(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """Check the whole record and count it; exit status 1 where anything is wrong.  Example: cimemories check"""
+    """Check the workspace's database. Exits with 1 if anything is wrong.  Example: cimemories check"""
     from cimemories.store.upkeep import checking
 
-    done = checking.check(workspace)
+    result = checking.check(workspace)
     if as_json:
-        output.line(output.as_json_text(done.as_json()))
+        output.as_json(result.as_json())
     else:
-        output.table([("table", False), ("rows", True)], [(name, f"{n:,}") for name, n in done.counts.items()])
-        for fault in done.faults:
+        output.table(("table", "rows"), [(name, f"{n:,}") for name, n in result.counts.items()], right=("rows",))
+        for fault in result.faults:
             rows = f" ({fault.rows:,} rows)" if fault.rows > 1 else ""
             output.line(f"{fault.kind}: {f'{fault.table}: ' if fault.table else ''}{fault.text}{rows}")
-        if done.schema != done.newest:
-            output.note(f"schema {done.schema or 'none'}; opening it brings it to {done.newest}")
-    if not done.sound:
+        if result.schema != result.newest:
+            output.note(f"schema {result.schema or 'none'}; it is updated to {result.newest} when opened")
+    if not result.sound:
         raise StoreError(
-            f"{done.address} is not sound: {len(done.faults)} kinds of faults. Bring a backup back with "
+            f"{result.address} is damaged: {len(result.faults)} kinds of faults. Restore a backup with "
             "`cimemories restore FILE --replace`; the damaged file is kept."
         )
     if not as_json:
-        output.note("the record is sound")
+        output.note("the database is sound")
 
 
 @cli.command()
 def purge(
     dry_run: DryRun = False, yes: Yes = False, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE
 ) -> None:
-    """Remove recorded calls that nothing needs any more, and give their space back.
+    """Remove recorded calls that nothing uses. Their disk space is freed.
 
     Example: cimemories purge --dry-run
     """
@@ -104,25 +103,25 @@ def purge(
     store = open_store(workspace)
     planned = purging.plan(store)
     if dry_run and as_json:
-        output.line(output.as_json_text(planned.as_json()))
+        output.as_json(planned.as_json())
         return
     output.note(
-        f"not needed any more: calls {planned.calls:,}, requests {planned.requests:,} ({planned.bytes / 1e6:,.1f} MB); "
+        f"unused: calls {planned.calls:,}, requests {planned.requests:,} ({planned.bytes / 1e6:,.1f} MB); "
         f"caches and logs of deleted work {planned.files:,} ({planned.file_bytes / 1e6:,.1f} MB)"
     )
     if planned.kept:
         named = ", ".join(planned.unfinished[:5]) + (" ..." if len(planned.unfinished) > 5 else "")
-        output.note(f"calls that stay because unfinished work may ask for them: {planned.kept:,} ({named})")
+        output.note(f"kept for unfinished work: {planned.kept:,} calls ({named})")
     if dry_run:
         return
     if not planned.nothing:
-        _confirm("Remove them? The same requests would have to be asked, and paid for, again.", yes)
-    done = purging.purge(store)
+        _confirm("Remove them? Asking the same again would send, and pay for, new requests.", yes)
+    result = purging.purge(store)
     store.close()
     if as_json:
-        output.line(output.as_json_text(done.as_json()))
+        output.as_json(result.as_json())
     else:
-        output.note("removed, and the space given back")
+        output.note("removed; the space is free")
 
 
 @cli.command()
@@ -132,13 +131,13 @@ def delete(
     ] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Name of a dataset instead.")] = None,
     cascade: Annotated[
-        bool, typer.Option("--cascade", help="Also what rests on it: labellings, runs, what people decided.")
+        bool, typer.Option("--cascade", help="Also delete what depends on it: labellings, runs, decisions.")
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Delete a run, sweep, labelling, generation or dataset, once it has said what goes.
+    """Delete a run, sweep, labelling, generation or dataset. Shows what will be deleted, and asks.
 
     Example: cimemories delete run-3f9a1c2e
     """
@@ -146,24 +145,24 @@ def delete(
 
     if (work_id is None) == (dataset is None):
         raise StoreError(
-            "name one thing to delete: the id of a run, sweep, labelling or generation, or --dataset NAME."
+            "what should be deleted? Give one id of a run, sweep, labelling or generation, or --dataset NAME."
         )
     store = open_store(workspace)
     with store.read() as connection:
         planned = deleting.of_dataset(connection, dataset) if dataset else deleting.of_work(connection, str(work_id))
     output.note(f"{planned.title}: {planned.words(planned.goes) or 'nothing in it'}")
     if planned.rests:
-        output.note(f"resting on it: {planned.words(planned.rests)}")
+        output.note(f"depends on it: {planned.words(planned.rests)}")
     if planned.note:
         output.note(planned.note)
     if dry_run:
         if planned.rests and not cascade:
-            output.note("This would be refused: delete all of it with --cascade.")
+            output.note("Deleting this needs --cascade.")
         return
     if planned.rests and not cascade:
         raise StoreError(
-            f"{planned.title} was not deleted: {planned.words(planned.rests)} rest on it. Back up first "
-            "(`cimemories backup FILE`), then delete all of it with --cascade."
+            f"{planned.title} was not deleted: {planned.words(planned.rests)} depend on it. Back up first "
+            "(`cimemories backup FILE`), then delete everything with --cascade."
         )
     _confirm("Delete it? This cannot be undone.", yes)
     deleting.delete(store, planned)
@@ -176,6 +175,6 @@ def _confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not (sys.stdin and sys.stdin.isatty()):
-        raise StoreError("nothing was changed: say --yes, since there is no terminal to ask on.")
+        raise StoreError("nothing was changed: there is no terminal to ask on. Use --yes.")
     if not typer.confirm(question, err=True):
         raise StoreError("nothing was changed.")

@@ -203,7 +203,7 @@ def test_a_broken_file_imports_nothing(ready: Script, profiles: Path, content: s
         (["resume", "whatever"], "whatever"),
         (["cancel", "run-00000000"], "run-00000000"),
         (["metrics", "run-00000000", "--json"], "run-00000000"),
-        (["metrics", "run-00000000", "--identifiers", "some"], "exact, substring or none"),
+        (["metrics", "run-00000000", "--identifiers", "some"], "exact, substring, none"),
     ],
 )
 def test_what_is_not_there_is_one_clear_line(ready: Script, arguments: list[str], said: str) -> None:

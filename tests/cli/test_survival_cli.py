@@ -65,9 +65,9 @@ def test_a_rule_is_tried_saved_used_left_and_deleted(sqlite_store: Store) -> Non
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--name", "x"), "say what to do"),
-        (("--name", "x", "--dry-run", "--use"), "say what to do"),
-        (("--name", "x", "--delete", "--use"), "neither"),
+        (("--name", "x"), "what should be done"),
+        (("--name", "x", "--dry-run", "--use"), "what should be done"),
+        (("--name", "x", "--delete", "--use"), "cannot be combined"),
         (("--name", "x", "--use"), "no rule named 'x'"),
         (("--name", "x", "--threshold", "0.4"), "above 0.5"),
         (("--name", "x", "--threshold", "0.9", "--priors", "a"), "KEY=NUMBER"),

@@ -186,7 +186,7 @@ def test_on_the_command_line(sqlite_store: Store, tmp_path: Path, url: str, serv
     assert taken.returncode == 1 and "--replace" in taken.stderr
     lines = answered(server, tmp_path / "owed.jsonl")
     back = cli_inside(environment, "batch", "import", run_id, write(tmp_path / "back.jsonl", lines))
-    assert f"{run_id}: 4 answers taken, 4 calls owed" in back.stdout and "batch export" in back.stderr
+    assert f"{run_id}: 4 answers recorded, 4 requests left" in back.stdout and "batch export" in back.stderr
 
 
 def test_a_judge_with_a_server_reads_a_run_that_was_answered_by_files(

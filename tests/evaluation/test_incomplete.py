@@ -42,8 +42,8 @@ def test_a_run_that_lost_responses_ends_with_3_and_says_so_everywhere(app_store:
         asked = ["run", "-d", "small", "-m", "m", "--base-url", server.url, "--samples", 2, "--judge", "matcher"]
         code, run_id, said = call(app_store, *asked)
         assert code == 3
-        assert "2 of 8 planned responses are missing or incomplete (25.0 %)" in said
-        assert f"resume {run_id}` asks again for failed calls, not for answers that were refused or cut" in said
+        assert "2 of 8 planned messages are missing or incomplete (25.0 %)" in said
+        assert f"resume {run_id}` retries failed calls, but not answers that were refused or truncated" in said
         assert call(app_store, "resume", run_id)[0] == 3, "asked again and refused again"
         assert call(app_store, "resume", run_id, "--allow-missing", 0.25)[0] == 0
         assert call(app_store, "resume", run_id, "--allow-missing", 0.24)[0] == 3
@@ -69,7 +69,7 @@ def test_labels_a_sweep_and_a_generation_end_with_3_too(sqlite_store: Store, tmp
         file = tmp_path / "sweep.yaml"
         file.write_text(f"name: s\ndataset: small\nsamples: 2\nmodels: [{{model: m, base_url: {server.url}}}]\n")
         code, sweep, said = call(sqlite_store, "sweep", file)
-        assert (code, "2 of 8 planned responses are missing or incomplete" in said) == (3, True)
+        assert (code, "2 of 8 planned messages are missing or incomplete" in said) == (3, True)
         assert call(sqlite_store, "sweep", file, "--allow-missing", 1)[0] == 0
     with sqlite_store.read() as connection:
         assert work.load(connection, sweep)["status"] == "finished with failures"

@@ -406,14 +406,14 @@ def test_commands_tie_servers_and_say_where_answers_come_from(small: Store) -> N
     asked = ("run", "-d", DATASET, "-m", "m", "--samples", 2, "--judge", "matcher")
     with serving("one") as one, serving("two") as two:
         run_id = command(*asked, "--base-url", one.url).split()[-1]
-        assert "0 of 4 draws are in the record" in command(*asked, "--base-url", one.url, "--fresh", "--plan")
-        assert "4 of 4 draws are in the record" in command(*asked, "--base-url", one.url, "--plan")
-        assert "0 of 4 draws are in the record" in command(*asked, "--base-url", two.url, "--plan")
+        assert "0 of 4 samples are already recorded" in command(*asked, "--base-url", one.url, "--fresh", "--plan")
+        assert "4 of 4 samples are already recorded" in command(*asked, "--base-url", one.url, "--plan")
+        assert "0 of 4 samples are already recorded" in command(*asked, "--base-url", two.url, "--plan")
         assert "are the same server" in command("same-server", one.url, two.url, "--by", "Ada")
-        assert "4 of 4 draws are in the record" in command(*asked, "--base-url", two.url, "--plan")
+        assert "4 of 4 samples are already recorded" in command(*asked, "--base-url", two.url, "--plan")
         listed = json.loads(command("same-server", "--json"))
         command("same-server", two.url, one.url, "--undo")
-        assert "0 of 4 draws are in the record" in command(*asked, "--base-url", two.url, "--plan")
+        assert "0 of 4 samples are already recorded" in command(*asked, "--base-url", two.url, "--plan")
         count = len(one.chats)
         again = command("repeat", run_id, "--fresh").split()[-1]
         assert len(one.chats) == 2 * count and "--fresh" in command("repeat", again, "--show")

@@ -222,7 +222,7 @@ def test_the_command_line_says_it_all(tmp_path: Path) -> None:
     code, text, _ = asked("--priors", "fundamentalist=0,pragmatic=0.5,unconcerned=0.5", "--order-by", "violation")
     assert code == 0 and "tried: a threshold of 1, with priors fundamentalist 0.00" in text
     for wrong, said in (
-        (("--without", "nobody"), "no persona is called 'nobody'"),
+        (("--without", "nobody"), "there is no persona 'nobody'"),
         (("--threshold", "0.3"), "threshold"),
         (("--order-by", "colour"), "by 'colour'"),
         (("--by", "colour"), "by 'colour'"),

@@ -91,7 +91,7 @@ def test_damaged_pages_are_found_and_nothing_is_written(sqlite_store: Store) -> 
     told = json.loads(done.stdout)
     assert not told["sound"]
     assert any(fault["kind"] == "damage" for fault in told["faults"])
-    assert "is not sound" in done.stderr
+    assert "is damaged" in done.stderr
     assert "Traceback" not in done.stderr
     assert file.read_bytes() == bytes(content)
 
@@ -108,7 +108,7 @@ def test_the_command_ends_well_for_a_sound_record(sqlite_store: Store) -> None:
     add_dataset(sqlite_store)
     done = cli_inside(outside(), "check", "-w", sqlite_store.workspace)
     assert done.returncode == 0, done.stderr
-    assert "the record is sound" in done.stderr
+    assert "the database is sound" in done.stderr
 
 
 # --- purge ---
@@ -326,7 +326,7 @@ def test_the_command_refuses_then_cascades(sqlite_store: Store) -> None:
     place = ("-w", sqlite_store.workspace)
     refused = cli_inside(outside(), "delete", "-d", "small", "--yes", *place)
     assert refused.returncode == 1
-    assert "1 labelling, 1 run rest on it" in refused.stderr
+    assert "1 labelling, 1 run depend on it" in refused.stderr
     assert "--cascade" in refused.stderr
     asked = cli_inside(outside(), "delete", run_id, *place)
     assert asked.returncode == 1
@@ -334,7 +334,7 @@ def test_the_command_refuses_then_cascades(sqlite_store: Store) -> None:
     assert "--yes" in asked.stderr
     warned = cli_inside(outside(), "delete", "-d", "small", "--dry-run", *place)
     assert warned.returncode == 0
-    assert "This would be refused: delete all of it with --cascade." in warned.stderr
+    assert "Deleting this needs --cascade." in warned.stderr
     planned = cli_inside(outside(), "delete", "-d", "small", "--cascade", "--dry-run", *place)
     assert planned.returncode == 0
     assert "refused" not in planned.stderr
@@ -343,7 +343,7 @@ def test_the_command_refuses_then_cascades(sqlite_store: Store) -> None:
     assert done.returncode == 0, done.stderr
     assert counts(sqlite_store)["responses"] == 0
     both = cli_inside(outside(), "delete", run_id, "-d", "small", *place)
-    assert "name one thing" in both.stderr
+    assert "what should be deleted?" in both.stderr
 
 
 def test_what_is_being_worked_on_stays(store: Store) -> None:

@@ -252,7 +252,7 @@ def test_the_commands_freeze_list_check_and_write_the_card(sqlite_store: Store) 
     assert [r["same"] for r in found[0]["runs"]] == [True]
     assert digest[:8] in command("versions", "mine", "--check")
     decide(sqlite_store, data.id)
-    with pytest.raises(StoreError, match="no longer what was frozen: mine"):
+    with pytest.raises(StoreError, match="changed since it was frozen: mine"):
         command("versions", "mine", "--check")
     out = sqlite_store.workspace / "card.md"
     command("card", "mine", "--out", str(out), "--licence", "CC BY 4.0")
