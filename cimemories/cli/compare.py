@@ -445,7 +445,7 @@ def _print_ranges(result: Sensitivity) -> None:
 def _print_coverage(coverage: FlowCoverage) -> None:
     counts = [str(name) for name in coverage.frame.columns if name not in ("group", "share")]
     titles = [name.replace("_", " ") for name in counts]
-    output.line(f"\n{coverage.words}; by group:")
+    output.line(f"\n{coverage.text}; by group:")
     output.table(
         ("", "share", *titles),
         [
