@@ -16,7 +16,7 @@ ICON = Path(__file__).parent / "cimemories" / "ui" / "assets" / "icon.svg"
 
 
 def show() -> None:
-    """One run of the page that the browser is on."""
+    """Run the page that the browser is on, once."""
     # A file of our own: for the name of an icon the browser would ask a server on the internet.
     st.set_page_config(page_title="CIMemories Studio", page_icon=str(ICON), layout="wide", initial_sidebar_state=220)
     safe.style()
@@ -49,7 +49,7 @@ def show() -> None:
     )
     # Only where a login is set up does Streamlit know whether somebody is logged in.
     if not getattr(st.user, "is_logged_in", True):
-        page.head("CIMemories Studio", "Log in to go on.")
+        page.head("CIMemories Studio", "Log in to continue.")
         login.ask()
         st.stop()
     login.offer_logout()
@@ -58,14 +58,14 @@ def show() -> None:
     except DatabaseLost as problem:
         database_lost.draw(problem)
     except StoreError as problem:
-        page.head("The workspace cannot be opened", "Nothing is shown, and nothing was changed.")
-        page.error("The record could not be opened.", str(problem), f"Mend that, or set {WORKSPACE} to another folder.")
+        page.head("The workspace cannot be opened", "Nothing was changed.")
+        page.error("The database could not be opened.", str(problem), f"Fix it, or set {WORKSPACE} to another folder.")
     else:
         if shared_store().read_only:
-            page.notice("This workspace is read-only: you can look at everything; nothing can be saved or started.")
+            page.notice("This workspace is read-only: you can view everything, and save or start nothing.")
         try:
             chosen.run()
-        except DatabaseLost as problem:  # it went away just now
+        except DatabaseLost as problem:  # it went away while the page ran
             database_lost.draw(problem)
         except Exception as error:
             if not failure.draw(error):

@@ -41,10 +41,10 @@ def serve_app(port: int, workspace: Path, *, demo_wanted: bool = True, mode: Mod
 
 
 def _require_free(port: int) -> socket.socket | None:
-    """Check that the port is free, and hold it on ::1 from here on: the socket is to be kept over the exec.
+    """Check that the port is free, and reserve it on ::1 from here on: the socket is to be kept over the exec.
 
-    Streamlit moves on to the next port by itself, and the printed address would be wrong. None without IPv6. Raises
-    StoreError where somebody has the port on either address.
+    Without this check Streamlit moves on to the next port by itself, and the printed address is wrong. None without
+    IPv6. Raises StoreError where another program has the port on either address.
     """
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:

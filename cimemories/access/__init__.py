@@ -1,1 +1,1 @@
-"""Who may reach the app over the network. It knows neither Streamlit nor the pages: app.py puts them together."""
+"""Who may reach the app over the network. Nothing here imports Streamlit or the pages: app.py connects them."""

@@ -1,13 +1,13 @@
-"""What stands in front of every page and file of the app: an ASGI middleware that refuses what must not come in.
+"""The ASGI middleware in front of every page and file of the app, which refuses requests that must not get through.
 
-Four questions, in this order:
+It asks four questions, in this order:
 
 1. Is the host one of ours? (a page of another site may point a name of its own at this machine: DNS rebinding)
 2. Does a browser send this for a page of another origin? Streamlit compares host names, so that a page of any other
    port of this machine could open its WebSocket; here the port counts.
 3. Is it a route that the app needs? Streamlit's figures about the process and its interface for agents are closed.
-4. Who is it? The person who runs the app and root come in, as the kernel says whose connection it is; where that
-   cannot be told, whoever has the token. Behind a login the login decides instead, and uploads need one.
+4. Who is it? The person who runs the app and root get in: the kernel says whose connection it is. Where it cannot,
+   whoever has the token gets in. Where a login is set up, the login decides instead, and uploads need one.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ MODE = "CIMEMORIES_ACCESS"  # the variable by which `cimemories app` hands the m
 COOKIE_SECONDS = 30 * 24 * 3600
 READING = ("GET", "HEAD", "OPTIONS")
 # The only routes below _stcore/ that the app needs. Left out: metrics, the script's health check, the interface for
-# agents, and whatever a later Streamlit adds.
+# agents, and anything that a later Streamlit adds.
 STREAM, UPLOAD, HEALTH = "/_stcore/stream", "/_stcore/upload_file/", "/_stcore/health"
 OPEN_CORE = (STREAM, UPLOAD, HEALTH, "/_stcore/host-config", "/_stcore/bidi-components/")
 # Streamlit's own frontend, the same in every installation, and "ok".
 PUBLIC = ("/static/", HEALTH)
 FILES = ("/_stcore/", "/static/", "/media/", "/component/", "/app/static/")
 LOGOUT = "/auth/logout"
-# Marks of a proxy: the connection is then the proxy's, and says nothing of who sent the request.
+# Headers of a proxy: the connection is then the proxy's, and does not tell who sent the request.
 FORWARDED = ("forwarded", "x-real-ip", "via", "x-client-ip", "true-client-ip", "cf-connecting-ip")
 FORWARDED_START = "x-forwarded-"  # -for, -host, -proto, -port, -user ...: proxies are set up with any of them
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -56,15 +56,15 @@ HEADERS = {
 
 
 class Mode(StrEnum):
-    """Whom the app asks for its token."""
+    """Who needs the token."""
 
-    AUTO = "auto"  # whoever the kernel does not know to be the person who runs the app, or root
+    AUTO = "auto"  # everybody except those whom the kernel shows to be the person who runs the app, or root
     TOKEN = "token"  # everybody
     ANYONE = "anyone"  # nobody: all who reach the port may do everything
 
     @classmethod
     def chosen(cls, environment: Mapping[str, str] = os.environ) -> Mode:
-        """The mode that the environment names; AUTO where it names none that there is."""
+        """The mode that the environment names; AUTO where it names none, or an unknown one."""
         try:
             return cls(environment.get(MODE, ""))
         except ValueError:
@@ -73,7 +73,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class Site:
-    """What the guard must know of the server behind it. The functions are asked on every request."""
+    """What the guard must know of the server behind it. The functions are called on every request."""
 
     host_allowed: Callable[[str | None], bool]  # of a Host header
     login_configured: Callable[[], bool]
@@ -116,32 +116,32 @@ class Refusal:
 FOREIGN_HOST = Refusal(
     HTTPStatus.FORBIDDEN,
     "This address is not allowed",
-    "The app answers under the names of server.allowedHosts in .streamlit/config.toml, by default localhost alone.",
+    "The app answers only under the names of server.allowedHosts in .streamlit/config.toml, by default only localhost.",
 )
 FOREIGN_PAGE = Refusal(
     HTTPStatus.FORBIDDEN,
-    "A page of another origin asked for this",
-    "The app serves its own pages alone. Open it in a tab of its own.",
+    "This request came from another site",
+    "The app serves only its own pages. Open it in its own tab.",
 )
 CLOSED = Refusal(HTTPStatus.NOT_FOUND, "Not found", "There is nothing at this address.")
 OTHER_USER = Refusal(
     HTTPStatus.FORBIDDEN,
     "This app belongs to another user of this machine",
-    "Only the user who started it is let in. If that is you under another account, or if you want to let others in, "
-    "start it with: cimemories app --token",
+    "Only the user who started it can open it. If that is you under another account, or to let others in, start it "
+    "with: cimemories app --token",
 )
 NO_TOKEN = Refusal(
     HTTPStatus.FORBIDDEN,
-    "This app asks for its token",
-    f"Open the address that `cimemories app --token` prints, or enter the token. It is also the first word of the file "
-    f"{tokens.FILE} in the workspace.",
+    "Enter the token of this app",
+    f"Open the address that `cimemories app --token` prints, or enter the token here. It is also the first word of the "
+    f"file {tokens.FILE} in the workspace.",
     form=True,
 )
-NO_LOGIN = Refusal(HTTPStatus.UNAUTHORIZED, "Log in first", "Files are taken only from people who are logged in.")
+NO_LOGIN = Refusal(HTTPStatus.UNAUTHORIZED, "Log in first", "Only people who are logged in can upload files.")
 
 
 class Guard:
-    """The middleware. Serves what passes, with security headers; everything else gets a short answer of its own."""
+    """The middleware. Passes requests on and adds security headers; what is refused gets a short page of its own."""
 
     def __init__(self, app: ASGIApp, gate: Gate, site: Site) -> None:
         self.app, self.gate, self.site = app, gate, site
@@ -161,7 +161,7 @@ class Guard:
             await answer(scope, receive, _with_headers(send, {"content-security-policy": PLAIN_POLICY, **HEADERS}))
 
     def _answer(self, scope: Scope, headers: Headers) -> Response | None:
-        """The answer to what does not pass; None for what the app is to serve."""
+        """The answer to a request that does not pass; None for one that the app is to serve."""
         path = scope["path"].removeprefix(self.site.base)
         refusal = self._refusal(scope, headers, path)
         if refusal is not None:
@@ -177,7 +177,7 @@ class Guard:
         host = headers.get("host")
         if not self.site.host_allowed(host):
             return FOREIGN_HOST
-        fetch_site = headers.get("sec-fetch-site", "none")  # what browsers say of who asks; other programs do not
+        fetch_site = headers.get("sec-fetch-site", "none")  # browsers name the requesting site; other programs do not
         if scope["type"] == "websocket" or scope["method"] not in READING:
             if not same_origin(headers.getlist("origin"), headers.getlist("host")):
                 return FOREIGN_PAGE
@@ -204,8 +204,8 @@ class Guard:
         cookie, value = cookie_name(server[1]), tokens.cookie_value(self.gate.token, server[1])
         opens_page = scope["type"] == "http" and scope["method"] == "GET" and not path.startswith(FILES)
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        given = [text for name, text in query if name == "token"]
-        if opens_page and given and tokens.matches(self.gate.token, given[0]):
+        typed = [text for name, text in query if name == "token"]
+        if opens_page and typed and tokens.matches(self.gate.token, typed[0]):
             answer = _go_on(scope["path"], urlencode([(name, text) for name, text in query if name != "token"]))
             answer.set_cookie(cookie, value, max_age=COOKIE_SECONDS, httponly=True, samesite="strict")
             return answer
@@ -235,8 +235,8 @@ def cookie_name(port: int) -> str:
 
 
 def content_policy(inline_scripts: Iterable[str]) -> str:
-    """What a page may load: nothing from elsewhere. Streamlit needs styles in the page, scripts of components as blobs
-    and icons of the data grid as a font in a data: address; it does without everything else that is missing here."""
+    """What a page may load: nothing from other sites. Streamlit needs styles in the page, scripts of components as
+    blobs and the icons of its data grid as a font in a data: address; it works without everything else."""
     directives = {
         "default-src": "'self'",
         "script-src": " ".join(["'self'", "blob:", *(f"'{each}'" for each in inline_scripts)]),
@@ -281,7 +281,8 @@ def _with_headers(send: Send, extra: Mapping[str, str]) -> Send:
 
 
 def _go_on(path: str, query: str) -> Response:
-    """A page that opens an address of the app again, as a page of its own. One slash: two would name another host."""
+    """A page that opens an address of the app again, as a navigation from the app itself. One slash: two would name
+    another host."""
     address = "/" + quote(path.lstrip("/\\")) + (f"?{query}" if query else "")
     target = html.escape(address, quote=True)
     return HTMLResponse(

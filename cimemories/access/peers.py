@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection within this machine, as the Linux kernel says in /proc/net/tcp.
+"""The user at the other end of a connection within this machine, as the Linux kernel shows in /proc/net/tcp.
 
 Both ends of a loopback connection are sockets of this machine, so the kernel lists the client's own socket with the
 user who opened it:
@@ -6,9 +6,9 @@ user who opened it:
     sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
      5: 0100007F:C350 0100007F:2135 01 00000000:00000000 00:00000000 00000000  1000        0 123456 1 ...
 
-Nothing is cached: uvicorn tells an ASGI application no identity of a connection but its two addresses, and the port of
-a closed one may belong to another person's connection a moment later. One lookup takes 1 ms (the kernel walks a table
-of 262,144 buckets), and a page needs a handful: what it does once it is loaded goes through one WebSocket.
+Nothing is cached: uvicorn gives an ASGI application nothing to identify a connection by but its two addresses, and the
+port of a closed one may belong to another person's connection a moment later. One lookup takes 1 ms (the kernel walks a
+table of 262,144 buckets), and a page needs a handful: once loaded, it uses one WebSocket.
 """
 
 from __future__ import annotations
@@ -34,37 +34,37 @@ NO_IPV6 = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
 
 
 def hold_ipv6(port: int) -> socket.socket | None:
-    """A socket that keeps [::1]:port from being opened by another user while the app listens on 127.0.0.1 alone:
-    browsers try ::1 first for "localhost", and whoever answered there would be given the token. Nothing listens on it.
+    """A socket that keeps another user from opening [::1]:port while the app listens on 127.0.0.1 alone: browsers try
+    ::1 first for "localhost", and whoever answered there would get the token. Nothing listens on it.
 
     The socket that `cimemories app` held before its exec is taken over. None on a machine without IPv6. Raises OSError
-    where somebody else has the port.
+    where another program has the port.
     """
-    kept = os.environ.pop(HELD_SOCKET, "")
-    if kept.isascii() and kept.isdigit():
+    number = os.environ.pop(HELD_SOCKET, "")
+    if number.isascii() and number.isdigit():
         try:
-            held = socket.socket(fileno=int(kept))
+            inherited = socket.socket(fileno=int(number))
         except OSError:
-            held = None  # closed since: the port is taken anew
-        if held is not None:
-            if held.family == socket.AF_INET6 and held.getsockname()[:2] == ("::1", port):
-                os.set_inheritable(held.fileno(), False)
-                return held
-            held.detach()
+            inherited = None  # closed since: the port is reserved anew
+        if inherited is not None:
+            if inherited.family == socket.AF_INET6 and inherited.getsockname()[:2] == ("::1", port):
+                os.set_inheritable(inherited.fileno(), False)
+                return inherited
+            inherited.detach()  # the descriptor is somebody else's by now, and stays open
     try:
-        held = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+        reserved = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
     except OSError as error:
         if error.errno in NO_IPV6:
             return None
         raise
     try:
-        held.bind(("::1", port))  # without SO_REUSEADDR, which would let others bind it too
+        reserved.bind(("::1", port))  # without SO_REUSEADDR, which would let others bind it too
     except OSError as error:
-        held.close()
+        reserved.close()
         if error.errno in NO_IPV6:
             return None
         raise
-    return held
+    return reserved
 
 
 def can_tell() -> bool:
@@ -73,10 +73,10 @@ def can_tell() -> bool:
 
 
 def owner(client: Address | None, server: Address | None) -> int | None:
-    """The user id that opened a loopback connection; None where that cannot be told.
+    """The id of the user who opened a loopback connection; None where it is not known.
 
-    Not told: no address, one that is not loopback, a socket that is no longer open for writing (the kernel shows those
-    as root's), other systems than Linux, and users who have no number in this container.
+    It is not known without an address, for one that is not loopback, for a socket that is no longer open for writing
+    (the kernel shows those as root's), on other systems than Linux, and for users without a number in this container.
     """
     if client is None or server is None:
         return None
@@ -135,7 +135,7 @@ def _mapped(address: ipaddress.IPv4Address) -> ipaddress.IPv6Address:
 
 
 def _row_start(source: IP, source_port: int, target: IP, target_port: int) -> bytes:
-    """How both addresses stand in the table: each 32-bit word as a number of this machine's byte order, in hex."""
+    """Both addresses as the table has them: each 32-bit word as a number of this machine's byte order, in hex."""
     ends = []
     for address, port in ((source, source_port), (target, target_port)):
         words = (address.packed[start : start + 4] for start in range(0, len(address.packed), 4))

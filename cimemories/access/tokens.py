@@ -19,11 +19,11 @@ class TokenError(Exception):
 
 
 def load(workspace: Path) -> str:
-    """The token of a workspace, made on the first call and the same ever after, so that bookmarks keep working.
+    """The token of a workspace, made on the first call and kept from then on, so that bookmarks keep working.
 
-    The file holds the token and its own inode number. In a workspace that came from elsewhere the number does not fit:
-    whoever sent it knows that token, so a new one takes its place. Raises TokenError where the file can be neither read
-    nor written.
+    The file holds the token and its own inode number. In a workspace that came from elsewhere the number does not
+    match: whoever sent it knows that token, so a new one replaces it. Raises TokenError where the file can be neither
+    read nor written.
     """
     path = workspace / FILE
     try:
@@ -34,8 +34,8 @@ def load(workspace: Path) -> str:
             token = _create(path)
     except OSError as error:
         raise TokenError(
-            f"{path}: the access token cannot be kept there ({error.strerror}). Check the rights, or choose another "
-            "folder with --workspace."
+            f"{path}: the access token cannot be stored there ({error.strerror}). Check the permissions, or choose "
+            "another folder with --workspace."
         ) from error
     return token
 
@@ -46,7 +46,7 @@ def matches(token: str, given: str) -> bool:
 
 def cookie_value(token: str, port: int) -> str:
     """What the browser keeps instead of the token. Browsers send a cookie to every port of a host: another program that
-    is handed this one can open this app with it, but neither learns the token nor opens an app on another port."""
+    gets this one can open this app with it, but neither learns the token nor opens an app on another port."""
     return hmac.new(token.encode(), f"cimemories cookie {port}".encode(), hashlib.sha256).hexdigest()
 
 

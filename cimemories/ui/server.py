@@ -2,8 +2,8 @@
 
 Streamlit takes a folder named `pages` beside the main script for its older kind of multipage app until the first
 session has called st.navigation. A deep link as the first request to a fresh server then opens with a "Page not found"
-dialog. What st.navigation sets is therefore set before the server starts. So are the modules that every page needs
-imported, or whoever comes first would wait for them.
+dialog. What st.navigation sets is therefore set before the server starts. The modules that every page needs are also
+imported before, or the first visitor would wait for them.
 """
 
 from __future__ import annotations
@@ -32,12 +32,7 @@ from cimemories.access.guard import Gate, Guard, Mode, Site
 from cimemories.access.peers import hold_ipv6
 from cimemories.ui import login
 
-# ---- garbage
-#
-# Keeps Python's collector away from the libraries: Streamlit has it go through everything after each run of a page.
-#
-# That took 200 ms of every run here (some 260,000 objects, nearly all of them functions and classes of libraries), in
-# which the process answers nobody: the next press, or another person's page, waited for it.
+# ---- garbage collection
 
 
 _modules = 0
@@ -45,11 +40,15 @@ atexit.register(gc.unfreeze)  # or DuckDB complains of everything that was left 
 
 
 def spare_libraries() -> None:
-    """Leave out of collections to come whatever is there now; done again only once more modules have been imported.
+    """Exempt all present objects from later garbage collections; done again only once more modules were imported.
 
-    What is freed by counting references still is. Cycles that are garbage are collected first; one that becomes garbage
-    later, and was there at such a moment, stays: that is a few sessions' worth at most, since modules come only while
-    pages are opened for the first time.
+    Streamlit runs a full collection after each run of a page. That took 200 ms of every run (some 260,000 objects,
+    nearly all of them functions and classes of libraries), in which the process answers nobody: the next press, or
+    another person's page, waited for it.
+
+    Reference counting still frees what it can. Cycles that are garbage now are collected first. A present cycle that
+    becomes garbage later stays: a few sessions' worth at most, since modules come only while pages are opened for the
+    first time.
     """
     global _modules
     if len(sys.modules) > _modules:
@@ -73,7 +72,7 @@ HEAVY = (
 
 
 def protected(workspace: Path) -> dict[str, Any]:
-    """What st.App takes so that `streamlit run app.py` is as closed as `cimemories app`: middleware and lifespan."""
+    """Arguments for st.App that make `streamlit run app.py` as closed as `cimemories app`: middleware and lifespan."""
     gate = Gate(workspace, Mode.chosen())
     base = str(st.get_option("server.baseUrlPath") or "").strip("/")
     site = Site(is_host_allowed, login.configured, login.logged_in, _inline_scripts(), f"/{base}" if base else "")
@@ -89,29 +88,29 @@ def protected(workspace: Path) -> dict[str, Any]:
 
 
 def announcement(gate: Gate, site: Site, port: int) -> str:
-    """What the terminal shows once the app is up: the address to open, and who else may."""
+    """What the terminal shows once the app is up: the address to open, and who else may open it."""
     address = f"http://localhost:{port}{site.base}"
-    place = f"(workspace {gate.workspace}; stop with Ctrl-C)"
+    note = f"(workspace {gate.workspace}; stop with Ctrl-C)"
     if site.login_configured():
-        return f"CIMemories Studio: {address} {place}. People log in; no token is asked."
+        return f"CIMemories Studio: {address} {note}. People log in; no token is needed."
     if gate.mode is Mode.ANYONE:
         return (
-            f"CIMemories Studio: {address} {place}\n--no-token: everybody who can reach port {port}, every user of "
-            "this machine among them, can read and change everything in this workspace."
+            f"CIMemories Studio: {address} {note}\n--no-token: everybody who can reach port {port}, including every "
+            "user of this machine, can read and change everything in this workspace."
         )
     query = f"/?token={gate.token}" if gate.asks_everybody else ""
-    return f"CIMemories Studio: {address}{query} {place}"
+    return f"CIMemories Studio: {address}{query} {note}"
 
 
 def _hold_ipv6(port: int) -> ExitStack:
-    """Hold [::1]:port (access/peers.py) until closed. Ends the process where somebody else has it: the address that is
-    printed and its token would lead people there."""
-    held = ExitStack()
+    """Hold [::1]:port (access/peers.py) until closed. Ends the process where another program has it: the printed
+    address with its token would lead people there."""
+    stack = ExitStack()
     address = str(st.get_option("server.address") or "::")
     if address in ("::", "::1"):
-        return held  # the app itself listens there
+        return stack  # the app itself listens there
     try:
-        there = hold_ipv6(port)
+        reserved = hold_ipv6(port)
     except OSError as error:
         print(  # noqa: T201
             f"error: port {port} on ::1 cannot be used ({error.strerror}), and browsers would send the token there. "
@@ -120,9 +119,9 @@ def _hold_ipv6(port: int) -> ExitStack:
             flush=True,
         )
         os._exit(1)  # an exception would be logged as a traceback, and the server would go on without its lifespan
-    if there is not None:
-        held.enter_context(there)
-    return held
+    if reserved is not None:
+        stack.enter_context(reserved)
+    return stack
 
 
 def _inline_scripts() -> list[str]:

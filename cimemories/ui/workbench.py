@@ -1,15 +1,15 @@
 """A queue of items that a person works through by keyboard, as a component of the page (assets/workbench.js).
 
-The browser holds the items that come next and answers every press at once. What was said goes into its log; the page
-hears it at the start of its next run, records it, and confirms what is in the record, by uid; the log keeps the rest:
+The browser holds the items that come next and answers every press at once. Answers go into its log; the page reads them
+at the start of its next run, records them, and confirms what is recorded, by uid; the log keeps the rest:
 
-    events = workbench.heard("review")                # record each once, by its uid
+    events = workbench.pending("review")              # record each once, by its uid
     workbench.confirm("review", recorded=[event.uid for event in events])
     workbench.draw(cards, key="review", session=..., owner=..., keys=KEYS, blind=..., done=..., total=...)
 
-An event may come twice (a slow confirmation, a reload): `uid` tells, and nothing else does, since the browser's log and
-what this session knows of it have lives of their own when a person leaves the page and comes back. No text of the data
-is read as markup there.
+An event may come twice (a slow confirmation, a reload), and only its `uid` tells: the browser's log and what this
+session knows of it do not begin and end together when a person leaves the page and comes back. No text of the data is
+read as markup there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ASSETS = Path(__file__).parent / "assets"
 
 
 def _asset(name: str) -> str:
-    # Streamlit takes a text without a line break for a path, so the last one stays.
+    # Streamlit takes a text without a line break for a path to a file, so the last line break stays.
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
@@ -46,7 +46,7 @@ _component = st.components.v2.component(
 
 @dataclass(frozen=True)
 class Key:
-    """A key that says something of the item. `says`: what the event carries; glyph and colour stand on the button."""
+    """A key that answers the item. `says`: the answer, as the event carries it; glyph and colour are the button's."""
 
     key: str
     label: str
@@ -57,8 +57,8 @@ class Key:
 
 @dataclass(frozen=True)
 class Card:
-    """One item. `facts`: (name, words), or (name, words, True) for what matters most; `text`: a long text in segments
-    (words, "" or "quote"); `hidden`: rows (name, prior in words, marks as N X ? - or words) that blind work hides until
+    """One item. `facts`: (name, text), or (name, text, True) for what matters most; `text`: a long text in segments
+    (text, "" or "quote"); `hidden`: rows (name, prior as text, marks as N X ? - or a text) that blind work hides until
     the answer; `note`: a muted line."""
 
     id: str
@@ -71,9 +71,9 @@ class Card:
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that was said. card: the id of the item; says: of the key, for kind `say`; of: the uid of the event
-    that an undo takes back, None for the last one of before this page was opened; text: of a comment; owner: as `draw`
-    was told when it was said."""
+    """One answer or action of the person. card: the id of the item; says: of the key, for kind `say`; of: the uid of
+    the event that an undo takes back, None for the last one from before this page was opened; text: of a comment;
+    owner: as given to `draw` at that time."""
 
     uid: str
     kind: Kind
@@ -86,29 +86,29 @@ class Event:
     owner: str = ""
 
 
-def own(key: str, owner: str, what: T) -> None:
-    """Remember for this session what an owner of events stands for; `draw` is told the same owner."""
-    st.session_state.setdefault(f"{key}.owners", {})[owner] = what
+def set_owner(key: str, owner: str, value: T) -> None:
+    """Keep for this session what an owner of events stands for; `draw` is given the same owner."""
+    st.session_state.setdefault(f"{key}.owners", {})[owner] = value
 
 
 def owner(key: str, event: Event) -> Any:
-    """What `own` said of the event's owner; None where it is none of this session's."""
+    """What `set_owner` was given for the event's owner; None where this session does not know it."""
     return st.session_state.get(f"{key}.owners", {}).get(event.owner)
 
 
 def not_saved(problem: str) -> None:
-    """Say that the record cannot take answers now, and why; draw it above `redraw`, which goes on collecting them."""
+    """Draw that the record cannot take answers now, and why; `redraw` below it goes on collecting them."""
     page.error(
         "Your answers cannot be saved at the moment.",
         problem,
-        "You can go on: this browser keeps your answers and sends them again every few seconds.",
+        "You can continue: this browser keeps your answers and retries every few seconds.",
     )
 
 
 def _stranded(key: str) -> list[str]:
-    """uids of what cannot be recorded in this session, since it does not know whose it is: the server was started anew,
-    say, and somebody else has given a name since. It waits in the browser for its owner."""
-    return [event.uid for event in heard(key) if owner(key, event) is None]
+    """uids of events that cannot be recorded in this session, since it does not know their owner: the server was
+    restarted, say, and somebody else has given a name since. They wait in the browser for their owner."""
+    return [event.uid for event in pending(key) if owner(key, event) is None]
 
 
 def _log(key: str) -> dict[str, Any]:
@@ -116,14 +116,14 @@ def _log(key: str) -> dict[str, Any]:
     return log if isinstance(log, dict) else {}
 
 
-def heard(key: str) -> list[Event]:
-    """What was said and is not confirmed yet, in its order; what does not read as an event is left out."""
+def pending(key: str) -> list[Event]:
+    """Events that are not confirmed yet, in their order; what is not a valid event is left out."""
     handled = _handled(key)
     return [event for event in _events(key) if event.uid not in handled]
 
 
 def answered(key: str) -> set[str]:
-    """The ids of the items that the browser's last message answers, puts off or flags."""
+    """The ids of the items that the browser's last message answers, skips or flags."""
     return {event.card for event in _events(key) if event.kind in ("say", "skip", "flag")}
 
 
@@ -160,16 +160,16 @@ def _sent(card: Card) -> dict[str, object]:
         "id": card.id,
         "title": safe.clip(card.title),
         "facts": [cut(fact) for fact in card.facts],
-        "text": [(safe.clip(words, safe.LONGEST), mark) for words, mark in card.text],
+        "text": [(safe.clip(text, safe.LONGEST), mark) for text, mark in card.text],
         "hidden": [cut(row) for row in card.hidden],
         "note": safe.clip(card.note),
     }
 
 
 def confirm(key: str, recorded: Collection[str], refused: Collection[str] = ()) -> None:
-    """Tell the browser, at the next drawing, what became of events, by their uids. recorded: they are in the record.
-    refused: no record can hold them, since what they speak of is gone. Whatever else was heard stays with the browser,
-    which shows it as not saved and sends it again."""
+    """Tell the browser, when the queue is next drawn, what became of events, by their uids. recorded: they are in the
+    record. refused: they cannot be recorded, since their item is gone. All others stay with the browser, which shows
+    them as not saved and sends them again."""
     handled = {**_handled(key), **dict.fromkeys(recorded, True), **dict.fromkeys(refused, False)}
     # The browser sends all that it has not seen confirmed, so what is not in its last message need not be kept.
     sent = {event.uid for event in _events(key)}
@@ -183,20 +183,20 @@ def _handled(key: str) -> dict[str, bool]:
 
 
 def at(key: str) -> str | None:
-    """The id of the item that is on the screen, where the browser has said so."""
-    place = _log(key).get("at")
-    return str(place) if place else None
+    """The id of the item on the screen; None until the browser has reported it."""
+    card = _log(key).get("at")
+    return str(card) if card else None
 
 
 def blind(key: str) -> bool | None:
-    """Whether the person works blind, where the browser has said so."""
-    said = _log(key).get("blind")
-    return said if isinstance(said, bool) else None
+    """Whether the person works blind; None until the browser has reported it."""
+    value = _log(key).get("blind")
+    return value if isinstance(value, bool) else None
 
 
 def place(key: str) -> str | None:
-    """The name of the person's place at the work, None before the browser has said it: one open tab has it at a time,
-    and who closes the tab and comes back with the same browser gets it again. Reserve items for it."""
+    """The name under which items are reserved for this tab; None until the browser has reported it. One open tab has a
+    name at a time, and whoever closes the tab and comes back with the same browser gets it again."""
     name = _log(key).get("place")
     return str(name)[:100] if name else None
 
@@ -219,10 +219,10 @@ def draw(
     hiding: str = "Votes are hidden until you answer.",
 ) -> None:
     """Draw the queue. `cards` are those that come next: the browser adds those that it does not hold yet. A new
-    `session` (another order or filter) empties it; `owner` names who works on what, in which workspace, and stands on
+    `session` (another order or filter) empties it; `owner` names who works on what, in which workspace, and is part of
     every event, so that what was left unsaved is never taken for somebody else's; `start` puts the person at that card,
-    once. done of total: how far the whole work is, what is not confirmed yet not counted. watch: ask for another run
-    every second, for what others say meanwhile; else every 20 seconds."""
+    once. done of total: progress of the whole work, unconfirmed events not counted. watch: start a run of the page
+    every second, to show what others answer meanwhile; else every 20 seconds."""
     st.session_state[f"{key}.drawn"] = {
         "key": key,
         "session": session,
@@ -244,9 +244,9 @@ def draw(
 
 
 def redraw(key: str) -> None:
-    """Draw the queue as it was last drawn in this session, where the record cannot be read now: the person can go on
-    with the items that the browser holds, and what is said meanwhile is sent again until it is recorded. Draws nothing
-    where it has not been drawn before."""
+    """Draw the queue as it was last drawn in this session, where the record cannot be read now: the person can continue
+    with the items that the browser holds, and their answers are sent again until they are recorded. Draws nothing where
+    it has not been drawn before."""
     drawn = st.session_state.get(f"{key}.drawn")
     if drawn is None:
         return
@@ -257,4 +257,5 @@ def redraw(key: str) -> None:
         "refused": [uid for uid, kept in handled.items() if not kept],
         "stranded": _stranded(key),
     }
+    # The empty callback registers "log": Streamlit drops what the browser sets under a name without one.
     _component(key=key, data=visible_in(data), on_log_change=lambda: None)

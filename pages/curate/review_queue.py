@@ -173,7 +173,7 @@ def draw(work: Work) -> None:
         page.notice("This workspace is read-only, so nothing can be decided here. Copy it to a writable folder.")
         return
     try:
-        workbench.own(KEY, work.owner, (work.dataset.id, work.me))
+        workbench.set_owner(KEY, work.owner, (work.dataset.id, work.me))
         with above:
             _record(work.store)
         _queue(work)
@@ -251,7 +251,7 @@ def _record(store: Store) -> None:
         st.session_state.pop(_START)
     recorded: set[str] = set()
     gone: set[str] = set()
-    for owner, group in groupby(workbench.heard(KEY), key=lambda event: workbench.owner(KEY, event)):
+    for owner, group in groupby(workbench.pending(KEY), key=lambda event: workbench.owner(KEY, event)):
         if owner is None:
             continue
         dataset_id, annotator = owner

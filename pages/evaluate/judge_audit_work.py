@@ -184,9 +184,9 @@ def _queue(store: Store, asked: Scope, chosen: SliceRow, me: str) -> int:
     Raises StoreError where that cannot be done: nothing is confirmed then, so the browser keeps it.
     """
     owner = content_hash([str(store.engine.url), str(store.workspace.absolute()), asked.run.id, asked.run.created, me])
-    workbench.own(KEY, owner, me)
+    workbench.set_owner(KEY, owner, me)
     flows = slice_flows(store, chosen.id)
-    events = workbench.heard(KEY)
+    events = workbench.pending(KEY)
     recorded: set[str] = set()
     gone: set[str] = set()
     for who, group in groupby(events, key=lambda event: workbench.owner(KEY, event)):

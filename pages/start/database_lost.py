@@ -1,4 +1,4 @@
-"""What the app shows while the database does not answer: a page of ours, which goes away by itself once it does.
+"""The page shown while the database does not answer; it goes away by itself once the database answers again.
 
 The queues of Review and Judge audit show this themselves and go on collecting answers (ui.workbench.redraw).
 """
@@ -22,21 +22,22 @@ TITLE = "The database does not answer"
 
 
 def draw(problem: DatabaseLost) -> None:
-    """The page in the place of any other; it looks for the database every two seconds and then shows that other one."""
-    page.head(TITLE, "This page looks again every two seconds and goes on by itself.")
-    _say(problem)
+    """Draw it in place of another page; it tries the database every two seconds, and then shows that other page."""
+    page.head(TITLE, "This page retries every two seconds and continues by itself.")
+    _explain(problem)
     _wait()
 
 
 def fragment(function: Callable[P, T], run_every: str | float | None = None) -> Callable[P, T | None]:
-    """The same as `st.fragment`, where a database that goes away while the fragment alone runs is said in its place."""
+    """The same as `st.fragment`, but a database that goes away while only the fragment runs is reported in its place:
+    app.py, which catches it for whole pages, does not run then."""
 
     @wraps(function)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> T | None:
         try:
             return function(*args, **kwargs)
         except DatabaseLost as problem:
-            _say(problem)
+            _explain(problem)
             if run_every is None:
                 _wait()
             return None
@@ -44,11 +45,11 @@ def fragment(function: Callable[P, T], run_every: str | float | None = None) -> 
     return st.fragment(guarded, run_every=run_every)
 
 
-def _say(problem: DatabaseLost) -> None:
+def _explain(problem: DatabaseLost) -> None:
     page.error(
         f"{TITLE}.",
         str(problem),
-        "Runs and labellings at work wait a minute for it. Answers in the queues of Review and Judge audit stay in the "
+        "Active runs and labellings wait a minute for it. Answers in the queues of Review and Judge audit stay in the "
         "browser until they are saved.",
     )
 
@@ -58,6 +59,6 @@ def _wait() -> None:
     try:
         shared_store().check()
     except StoreError:
-        safe.inline(f"Looked for it at {datetime.now():%H:%M:%S}.", muted=True)
+        safe.inline(f"Last try: {datetime.now():%H:%M:%S}.", muted=True)
         return
     st.rerun()

@@ -1,4 +1,4 @@
-"""What a person sees where a disk or the database failed, or where the record refused: a line that says what to do."""
+"""What a person sees where a disk or the database failed, or where the record refused a change, and what to do."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from cimemories.ui import page
 
 def draw(error: Exception) -> bool:
     """Draw what went wrong, on the page or where a callback or fragment stopped. False for a bug, which is not drawn:
-    Streamlit then says that there was one, and the server's log where."""
+    Streamlit reports it, and the server's log has the traceback."""
     text = explanation(error)
     if text is not None:
-        page.error("This could not be done.", text)
+        page.error("This did not work.", text)
     return text is not None
 
 

@@ -136,7 +136,7 @@ def test_another_user_of_this_machine_reads_nothing(app: str, workspace: Path) -
         assert (status, "belongs to another user" in text) == (403, True), path
     own_port = "127.0.0.1:1"
     status, text = asked_by(NOBODY, app, {"X-Forwarded-For": own_port})
-    assert (status, "asks for its token" in text) == (403, True)
+    assert (status, "Enter the token" in text) == (403, True)
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Origin": app, "Sec-WebSocket-Version": "13"}
     status, _ = asked_by(NOBODY, f"{app}/_stcore/stream", {**upgrade, "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="})
     assert status == 403
@@ -209,7 +209,7 @@ def test_in_a_browser_the_token_is_typed_once_or_comes_with_the_printed_address(
     ):
         page = browser.new_context().new_page()
         page.goto(address)
-        expect(page.get_by_role("heading")).to_have_text("This app asks for its token")
+        expect(page.get_by_role("heading")).to_have_text("Enter the token of this app")
         page.get_by_label("Token").fill(tokens.load(workspace))
         page.get_by_role("button", name="Open").click()
         expect(page.locator(".ci-head h2")).to_be_visible()
@@ -263,7 +263,7 @@ def test_with_a_login_an_upload_needs_one(tmp_path: Path) -> None:
             stranger = upload(address, session, xsrf, "")
             assert (stranger.status, stranger.read()) == (
                 401,
-                b"Log in first. Files are taken only from people who are logged in.\n",
+                b"Log in first. Only people who are logged in can upload files.\n",
             )
             assert upload(address, session, xsrf, f"; _streamlit_user={signed[:-2]}xx").status == 401
             assert upload(address, session, xsrf, f"; _streamlit_user={signed}").status == 204

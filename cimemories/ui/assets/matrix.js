@@ -1,6 +1,6 @@
-// The cursor in the matrix: keys, pointer, and what is said to the server and to those who do not see it. It lives here,
-// so that no key press is lost while the server is busy; the server is told where the cursor came to rest. Words of the
-// data are set as textContent, never as markup.
+// The cursor in the matrix: keys, pointer, and what the server and screen readers are told. It lives here, so that no
+// key press is lost while the server is busy; the server is told where the cursor came to rest. Text of the data is set
+// as textContent, never as markup.
 
 const REST_MS = 120;
 
@@ -105,7 +105,7 @@ class Matrix extends Drawing {
     if (row && column) lines.push([this.label(i, j), ""]);
     else if (row) lines.push([`${row.key}: ${counted(row.counts)}`, "muted"]);
     else if (column) {
-      const kept = column.retained ? "Retained" : "Discarded (∅): it needs a necessary and an inappropriate attribute";
+      const kept = column.retained ? "Retained" : "Discarded (∅): no necessary or no inappropriate attribute";
       lines.push([`${counted(column.counts)}. ${kept}.`, "muted"]);
     }
     return lines;
@@ -179,7 +179,7 @@ class Matrix extends Drawing {
     this.scroller.scrollTop = clamp(this.scroller.scrollTop, y + this.cell + 6 - high, y - BLOCK - 2);
   }
 
-  // For those who do not see it: two cells take turns, so that each move is a new active one.
+  // For screen readers: two cells take turns, so that each move makes another one active and is read out.
   say() {
     const [i, j] = this.cursor;
     const row = this.data.rows[i];

@@ -1,7 +1,7 @@
-// One user's tasks, one by one, full screen. Keys alone move it; it lives here, so that each press is answered at once
-// and nothing waits for the server, which hears only when it begins and ends. A modal dialog covers the page wherever
-// the page may be; its inside goes full screen as soon as the browser allows it, which takes a click or a key.
-// Words of the data are set as textContent, never as markup.
+// One user's tasks, one by one, full screen, controlled by keys alone. It lives here, so that each press is answered at
+// once and nothing waits for the server, which is told only when it begins and ends. A modal dialog covers the page
+// wherever it is scrolled to; its inside goes full screen as soon as the browser allows it, which takes a click or a key.
+// Text of the data is set as textContent, never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 const MOVE_MS = 480;
@@ -154,13 +154,13 @@ class Presenter {
     const slide = slides[this.at - 1];
     const known = slides.slice(0, this.at).reduce((sum, item) => sum + item.dropped.length, 0);
     const text = (name, words) => { this.root.querySelector(`.${name}`).textContent = words; };
-    text("count", slide ? `${user} · task ${this.at} of ${slides.length}` : `${slides.length} tasks, one after the other`);
+    text("count", slide ? `${user} · task ${this.at} of ${slides.length}` : `${slides.length} tasks, one by one`);
     text("recipient", slide ? slide.recipient : user);
-    text("task", slide ? slide.task : `What an assistant that remembers ${attributes} private attributes gives away.`);
+    text("task", slide ? slide.task : `What an assistant that remembers ${attributes} private attributes reveals.`);
     text("of", `${known} of ${attributes} private attributes revealed`);
     text("mark", mark);
-    text("source", `${run} · any of ${samples} message${samples === 1 ? "" : "s"} a task`);
-    text("keys", this.at ? "" : "Space plays · ← → one task · Esc leaves");
+    text("source", `${run} · any of ${samples} message${samples === 1 ? "" : "s"} per task`);
+    text("keys", this.at ? "" : "Space plays · ← → one task · Esc exits");
     const news = slide ? slide.dropped.map((item) => item.name).join(", ") || this.none(slide) : "";
     text("unseen", slide ? `Task ${this.at}: ${slide.recipient}, ${slide.task}. New: ${news}. ${percent(slide.share)}` : user);
     this.fill(step === 1);
@@ -184,7 +184,7 @@ class Presenter {
     list.replaceChildren(...groups);
   }
 
-  // Silence is not innocence: a task without a judged message says nothing.
+  // A task without a judged message is not a task without leaks, so it is not called "nothing new".
   none(slide) {
     return slide.judged ? "nothing new" : "no judged message";
   }

@@ -1,7 +1,7 @@
 // A queue of items that is worked through by keyboard. It lives here, in the browser: a press is answered at once and
-// goes into a log; the server is sent all of the log that it has not confirmed, and confirms each event by its uid. What
-// is not confirmed yet is shown, and kept when the person leaves the page, reloads it or closes the tab. Text of the data
-// is set as textContent, never as markup.
+// goes into a log; the server is sent all of the log that it has not confirmed, and confirms each event by its uid.
+// Unconfirmed events are counted on screen, and kept when the person leaves the page, reloads it or closes the tab. Text
+// of the data is set as textContent, never as markup.
 
 const MARKS = { N: "N", X: "X", "?": "Q", "-": "M" };
 const AHEAD = 30; // fewer items than this left: ask for more
@@ -9,12 +9,12 @@ const PACE_OVER = 50;
 const RETRY_MS = 4000;
 const TYPING = "input, textarea, select, [contenteditable=''], [contenteditable='true']";
 const RENEW_MS = 20000;
-const WATCH_MS = 900; // while somebody looks at what others say of the item
+const WATCH_MS = 900; // while somebody looks at what others answer
 const MOST_SENT = 500;
 const TAB = crypto.randomUUID(); // of this opening of the page
 
-// A place at the work: the first that no open tab of this browser has. Who closes a tab and comes back gets it again,
-// and with it the items that were reserved for it. A lock goes with its tab, so nobody has to give it back.
+// The name under which items are reserved for this tab: the first that no open tab of this browser has. Whoever closes a
+// tab and comes back gets it again, with its items. A lock ends with its tab, so nobody has to release it.
 const takePlace = async () => {
   let browser = localStorage.getItem("cimemories.browser");
   if (!browser) {
@@ -34,8 +34,8 @@ const takePlace = async () => {
 };
 const PLACE = takePlace();
 
-// What was said and is not confirmed yet, by component key. It outlives the component: who goes to another page of the
-// app and comes back gets a new Workbench, and the log of the old one must go on there.
+// Events that are not confirmed yet, by component key. They outlive the component: whoever goes to another page of the
+// app and comes back gets a new Workbench, which must go on with the log of the old one.
 const LOGS = new Map();
 
 const logOf = (key) => {
@@ -57,12 +57,12 @@ class Workbench {
     this.cards = [];
     this.known = new Map();
     this.at = 0;
-    this.answers = new Map(); // card -> what was said last
+    this.answers = new Map(); // card -> its last answer
     this.undoable = [];
     this.log = { events: [], owners: new Set() }; // that of the key, from the first data on
-    this.sent = new Set(); // uids of the message that is under way
+    this.sent = new Set(); // uids of the message in flight
     this.stranded = new Set(); // uids that the server cannot record in this session: another person's, say
-    this.refused = new Set(); // uids that no record can hold any more
+    this.refused = new Set(); // uids that cannot be recorded: their item is gone
     this.times = [];
     this.sentAt = 0;
     arrived();
@@ -87,8 +87,8 @@ class Workbench {
     window.removeEventListener("pagehide", this.onHide);
   }
 
-  // What is not saved is kept by owner (who works on what, in which workspace) and by tab: nobody's words may become
-  // somebody else's, or another dataset's, and a tab that has nothing to keep must not drop what another one has.
+  // What is not saved is kept by owner (who works on what, in which workspace) and by tab: no answer may become somebody
+  // else's, or another dataset's, and a tab that has nothing to keep must not drop what another one has.
   shelf(owner) { return `cimemories.unsaved.${this.data.key}.${owner}.`; }
 
   keep() {
@@ -101,7 +101,7 @@ class Workbench {
     }
   }
 
-  // What this owner had left unsaved when a tab was closed.
+  // Take over what this owner had left unsaved when a tab was closed.
   adopt(owner) {
     this.log.owners.add(owner);
     const here = new Set(this.log.events.map((event) => event.uid));
@@ -154,7 +154,7 @@ class Workbench {
     if (first || this.sendable().some((event) => !this.sent.has(event.uid))) this.flush();
   }
 
-  // What the log says of the cards: the server may still hand out those that it has not heard of.
+  // The answers in the log: the server may still hand out cards whose answers have not reached it.
   unsavedAnswers() {
     const answers = new Map();
     for (const { kind, card, says, owner } of this.log.events) {
@@ -271,7 +271,7 @@ class Workbench {
     const form = this.part("words");
     form.hidden = false;
     const field = form.querySelector("input");
-    field.placeholder = "Comment on this item; Enter saves, Esc leaves";
+    field.placeholder = "Comment on this item (Enter saves, Esc cancels)";
     field.setAttribute("aria-label", "Comment on this item");
     field.value = "";
     field.focus();
@@ -300,7 +300,7 @@ class Workbench {
 
   // ---- to the server
 
-  // One message is under way at a time; what is said meanwhile goes with the next one.
+  // One message is in flight at a time; later events go with the next one.
   flush() {
     this.keep();
     this.status();
@@ -320,9 +320,10 @@ class Workbench {
     const keys = this.data.keys.map((item) => [item.key, item.label, `${item.glyph} ${item.label}`, item.colour]);
     keys.push(["s", "skip", "skip for now"]);
     if (this.data.flags) keys.push(["f", "flag", "flag as a bad item"]);
-    keys.push(["z", "undo", "undo, again and again"], ["k", "previous", "previous item"], ["j", "next", "next item"]);
-    if (this.data.comments) keys.push(["c", "comment", "comment"]);
-    keys.push(["b", "blind", "blind: hide what the machine says until you have answered"], ["?", "help", "this help"]);
+    keys.push(["z", "undo", "undo the last answer; repeat to go further back"]);
+    keys.push(["k", "previous", "previous item"], ["j", "next", "next item"]);
+    if (this.data.comments) keys.push(["c", "comment", "add a comment"]);
+    keys.push(["b", "blind", "blind: hide votes and quotes until you answer"], ["?", "help", "show or hide this help"]);
     return keys;
   }
 
@@ -369,7 +370,7 @@ class Workbench {
     const box = this.part("card");
     this.shownAt = performance.now();
     if (!card) {
-      const words = this.data.left > 0 && this.cards.length ? "Fetching more …" : this.data.empty;
+      const words = this.data.left > 0 && this.cards.length ? "Loading more …" : this.data.empty;
       box.replaceChildren(make("div", "muted", words));
     } else {
       const answer = this.answers.get(card.id);
@@ -395,13 +396,13 @@ class Workbench {
     this.status();
   }
 
-  // In blind mode this is where the machine's word is seen: after the answer.
+  // The item answered last. In blind mode, this is where its votes are shown.
   drawLast() {
     const last = this.part("last");
     const answer = this.previous && this.answers.get(this.previous.id);
     if (!answer) { last.replaceChildren(); return; }
     last.replaceChildren(
-      make("span", "muted", "Before:"), make("b", "", this.answered(answer)), make("span", "what", this.previous.title),
+      make("span", "muted", "Last:"), make("b", "", this.answered(answer)), make("span", "what", this.previous.title),
       ...(this.previous.hidden.length ? [this.marks(this.previous.hidden.slice(0, 3))] : []),
     );
   }
@@ -415,7 +416,7 @@ class Workbench {
     this.part("filled").style.width = total ? `${(100 * now) / total}%` : "0";
     this.part("pace").textContent = this.pace(total - now);
     const saved = this.part("saved");
-    const lost = this.refused.size ? `${this.refused.size} not kept: the item is gone` : "all saved";
+    const lost = this.refused.size ? `${this.refused.size} discarded: the item is gone` : "all saved";
     saved.textContent = waiting ? `${waiting} not saved yet` : lost;
     saved.classList.toggle("waiting", waiting > 0 || this.refused.size > 0);
   }
@@ -426,7 +427,7 @@ class Workbench {
     const hourly = (this.times.length - 1) / Math.max(hours, 1e-6);
     const minutes = Math.ceil((60 * left) / hourly);
     const time = minutes < 90 ? `${minutes} min` : `${(minutes / 60).toFixed(1)} h`;
-    return `${Math.round(hourly).toLocaleString("en")} an hour, ${time} left at this pace`;
+    return `${Math.round(hourly).toLocaleString("en")} per hour, ${time} left at this pace`;
   }
 }
 

@@ -59,7 +59,7 @@ def test_a_store_that_cannot_be_opened_is_said_without_a_trace(tmp_path: Path, m
     monkeypatch.setenv(WORKSPACE, str(tmp_path / "file" / "workspace"))
     app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60).run()
     assert not app.exception
-    assert "The record could not be opened." in said(app)
+    assert "The database could not be opened." in said(app)
 
 
 def test_profiles_are_listed_and_the_linked_one_is_read_out(store: Store) -> None:

@@ -114,7 +114,7 @@ def test_a_link_to_a_run_that_is_gone_is_said(store: Store) -> None:
     _, run_id = world(store)
     for page in (RUNS, HEATMAPS, LEAKS):
         app = opened(page, run="run-00000000")
-        assert "(any more)" in said(app)
+        assert "(any longer)" in said(app)
         assert run_id in str(app.query_params["run"])
 
 
