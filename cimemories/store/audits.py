@@ -11,7 +11,18 @@ from enum import StrEnum
 import sqlalchemy as sa
 
 from cimemories.model import Strength
-from cimemories.store.engine import StoreError, canonical_json, insert_ignore, later_than, now, plain_name, storable
+from cimemories.store.engine import (
+    CHUNK,
+    StoreError,
+    canonical_json,
+    in_chunks,
+    insert_ignore,
+    later_than,
+    now,
+    plain_name,
+    storable,
+    values_of,
+)
 from cimemories.store.tables import attribute, audit, profile, response, slice_item
 from cimemories.store.tables import slice as slice_table
 
@@ -24,7 +35,6 @@ from cimemories.store.tables import slice as slice_table
 SLICE_LABELS, JUDGEMENTS = "labels", "judgements"
 KINDS = (SLICE_LABELS, JUDGEMENTS)
 LONGEST_SLICE_NAME = 80
-SLICE_CHUNK = 1000  # rows of one statement
 
 
 @dataclass(frozen=True)
@@ -94,9 +104,8 @@ def add_slice(
     ).first()
     if row is None:
         raise StoreError(f"a slice named '{wanted}' exists already. Choose another name, or delete that one first.")
-    rows = [{"slice": int(row[0]), "ordinal": n, **vars(item)} for n, item in enumerate(items)]
-    for start in range(0, len(rows), SLICE_CHUNK):
-        connection.execute(sa.insert(slice_item), rows[start : start + SLICE_CHUNK])
+    for chunk in in_chunks({"slice": int(row[0]), "ordinal": n, **vars(item)} for n, item in enumerate(items)):
+        connection.execute(sa.insert(slice_item), chunk)
     return int(row[0])
 
 
@@ -108,10 +117,10 @@ def all_slices(connection: sa.Connection, dataset_id: int, kind: str | None = No
 
 def slice_row(connection: sa.Connection, slice_id: int) -> SliceRow:
     """The slice of this id. Raises StoreError where it is not there (any more)."""
-    found = _rows(connection, slice_table.c.id == slice_id)
-    if not found:
-        raise StoreError(f"there is no slice {slice_id} (any more).")
-    return found[0]
+    rows = _rows(connection, slice_table.c.id == slice_id)
+    if not rows:
+        raise StoreError(f"there is no slice {slice_id}, or it was deleted. Choose one from the list.")
+    return rows[0]
 
 
 def slice_items(connection: sa.Connection, slice_id: int) -> list[SliceItem]:
@@ -130,12 +139,10 @@ def delete_slice(connection: sa.Connection, slice_id: int) -> None:
 
 
 def _rows(connection: sa.Connection, where: sa.ColumnElement[bool]) -> list[SliceRow]:
-    drawn = (
-        sa.select(slice_item.c.slice, sa.func.count().label("drawn")).group_by(slice_item.c.slice).subquery("per_slice")
-    )
+    sizes = sa.select(slice_item.c.slice, sa.func.count().label("size")).group_by(slice_item.c.slice).subquery("sizes")
     query = (
-        sa.select(slice_table, sa.func.coalesce(drawn.c.drawn, 0).label("items"))
-        .outerjoin(drawn, drawn.c.slice == slice_table.c.id)
+        sa.select(slice_table, sa.func.coalesce(sizes.c.size, 0).label("items"))
+        .outerjoin(sizes, sizes.c.slice == slice_table.c.id)
         .where(where)
         .order_by(slice_table.c.id)
     )
@@ -162,7 +169,6 @@ def _line(text: str) -> str:
 # takes away, so that a merged record undoes the same.
 
 
-CHUNK = 2000  # ids of one IN list
 _UNDO_OF = "undo of "
 Flow = tuple[int, int]  # (response, attribute)
 
@@ -217,14 +223,14 @@ class Audit:
         return self.reason.removeprefix(_UNDO_OF) if self.reason.startswith(_UNDO_OF) else None
 
 
-def add_all(connection: sa.Connection, dataset_id: int, annotator: str, said: Sequence[NewVerdict]) -> int:
+def add_all(connection: sa.Connection, dataset_id: int, annotator: str, new: Sequence[NewVerdict]) -> int:
     """Append verdicts of one annotator in their order; those whose uid the dataset has already are left out.
 
     Each supersedes the annotator's last one on its flow. Returns how many are new. The dataset's revision stays: only
     what asks for people's verdicts rests on them. Raises StoreError where a response and an attribute are not of one
     profile of this dataset.
     """
-    _check(connection, dataset_id, {(item.response, item.attribute) for item in said})
+    _check(connection, dataset_id, {(item.response, item.attribute) for item in new})
     times: dict[Flow, str] = {}
     last: dict[Flow, int] = {}
     for r, a, newest, created in _in_chunks(
@@ -233,11 +239,11 @@ def add_all(connection: sa.Connection, dataset_id: int, annotator: str, said: Se
         .where(audit.c.dataset == dataset_id, audit.c.annotator == annotator)
         .group_by(audit.c.response, audit.c.attribute),
         audit.c.response,
-        {item.response for item in said},
+        {item.response for item in new},
     ):
         last[int(r), int(a)], times[int(r), int(a)] = int(newest), str(created)
-    new = 0
-    for item in said:
+    written = 0
+    for item in new:
         values = {
             **vars(item),
             "dataset": dataset_id,
@@ -250,11 +256,10 @@ def add_all(connection: sa.Connection, dataset_id: int, annotator: str, said: Se
         row = connection.execute(insert_ignore(connection, audit).values(**values).returning(audit.c.id)).first()
         if row is not None:
             last[item.response, item.attribute] = int(row.id)
-            times[item.response, item.attribute] = max(
-                values["created"], times.get((item.response, item.attribute), "")
-            )
-            new += 1
-    return new
+            before = times.get((item.response, item.attribute), "")
+            times[item.response, item.attribute] = max(values["created"], before)
+            written += 1
+    return written
 
 
 def undo(connection: sa.Connection, dataset_id: int, annotator: str, uid: str, new_uid: str) -> bool:
@@ -278,8 +283,8 @@ def undo(connection: sa.Connection, dataset_id: int, annotator: str, uid: str, n
 
 def is_known(connection: sa.Connection, dataset_id: int, uid: str) -> bool:
     """Whether the dataset has an event of this uid."""
-    found = sa.select(audit.c.id).where(audit.c.dataset == dataset_id, audit.c.uid == uid)
-    return connection.execute(found).first() is not None
+    query = sa.select(audit.c.id).where(audit.c.dataset == dataset_id, audit.c.uid == uid)
+    return connection.execute(query).first() is not None
 
 
 def last_verdict(connection: sa.Connection, dataset_id: int, annotator: str, flows: Iterable[Flow]) -> Audit | None:
@@ -331,18 +336,15 @@ def places(connection: sa.Connection, flows: Iterable[Flow]) -> dict[Flow, tuple
     """(context, level) of each flow whose response is there."""
     wanted = list(flows)
     query = sa.select(response.c.id, response.c.context, response.c.level)
-    found = {r.id: (int(r.context), str(r.level)) for r in _in_chunks(connection, query, response.c.id, _ids(wanted))}
-    return {flow: found[flow[0]] for flow in wanted if flow[0] in found}
+    rows = _in_chunks(connection, query, response.c.id, {r for r, _ in wanted})
+    by_response = {r.id: (int(r.context), str(r.level)) for r in rows}
+    return {flow: by_response[flow[0]] for flow in wanted if flow[0] in by_response}
 
 
 def datasets_of(connection: sa.Connection, responses: Iterable[int]) -> dict[int, int]:
     """The dataset of each of these responses that is there."""
     query = sa.select(response.c.id, profile.c.dataset).join(profile, profile.c.id == response.c.profile)
     return {int(r): int(d) for r, d in _in_chunks(connection, query, response.c.id, responses)}
-
-
-def _ids(flows: Iterable[Flow]) -> set[int]:
-    return {item for item, _ in flows}
 
 
 def _check(connection: sa.Connection, dataset_id: int, flows: set[Flow]) -> None:
@@ -352,7 +354,7 @@ def _check(connection: sa.Connection, dataset_id: int, flows: set[Flow]) -> None
     )
     query = query.join(profile, profile.c.id == response.c.profile).where(profile.c.dataset == dataset_id)
     query = query.where(attribute.c.id.in_({a for _, a in flows})) if len(flows) <= CHUNK else query
-    known = {(int(r), int(a)) for r, a in _in_chunks(connection, query, response.c.id, _ids(flows))}
+    known = {(int(r), int(a)) for r, a in _in_chunks(connection, query, response.c.id, {r for r, _ in flows})}
     wrong = flows - known
     if wrong:
         there = ", ".join(f"response {r} and attribute {a}" for r, a in sorted(wrong)[:3])
@@ -364,9 +366,7 @@ def _check(connection: sa.Connection, dataset_id: int, flows: set[Flow]) -> None
 def _in_chunks(
     connection: sa.Connection, query: sa.Select, column: sa.ColumnElement[int], ids: Iterable[int]
 ) -> list[sa.Row]:
-    wanted = sorted(set(ids))
-    parts = (wanted[start : start + CHUNK] for start in range(0, len(wanted), CHUNK))
-    return [row for part in parts for row in connection.execute(query.where(column.in_(part)))]
+    return [row for chunk in in_chunks(sorted(set(ids))) for row in connection.execute(query.where(column.in_(chunk)))]
 
 
 def _stack(audits: Iterable[Audit]) -> list[Audit]:
@@ -381,15 +381,9 @@ def _stack(audits: Iterable[Audit]) -> list[Audit]:
 
 
 def _audits(connection: sa.Connection, where: sa.ColumnElement[bool]) -> list[Audit]:
-    names = [name for name in Audit.__dataclass_fields__ if name != "verdict"]
     rows = connection.execute(sa.select(audit).where(where).order_by(audit.c.id)).mappings()
-    return [
-        Audit(
-            **{name: row[name] for name in names},
-            verdict=None if row["verdict"] is None else AuditVerdict(row["verdict"]),
-        )
-        for row in rows
-    ]
+    verdicts = ((row, row["verdict"] and AuditVerdict(row["verdict"])) for row in rows)
+    return [Audit(**values_of(row, Audit, "verdict"), verdict=verdict) for row, verdict in verdicts]
 
 
 def says_revealed(verdict: AuditVerdict | Strength | None, *, any_strength: bool = False) -> bool:

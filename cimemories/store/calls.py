@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,6 +31,7 @@ from cimemories.store.engine import (
     StoreError,
     canonical_json,
     content_hash,
+    in_chunks,
     insert_ignore,
     now,
     plain_name,
@@ -263,7 +265,7 @@ def untie(connection: sa.Connection, one: str, other: str) -> None:
 def _pair(connection: sa.Connection, one: str, other: str) -> tuple[str, str]:
     """Both normalised, in an order of their own; NOT_KNOWN is always the second."""
     there = {item.address for item in known(connection)}
-    found = []
+    addresses = []
     for text in (one, other):
         address = address_of(ServerId.read(text.strip()).address)
         if address not in (NOT_KNOWN, *there) and not re.match("https?://[^/]", address):
@@ -271,8 +273,8 @@ def _pair(connection: sa.Connection, one: str, other: str) -> tuple[str, str]:
                 f"'{text}' is no address and no server of this record. Give a base URL, or what "
                 "`cimemories same-server` lists."
             )
-        found.append(address)
-    first, second = sorted(found, key=lambda address: (address == NOT_KNOWN, address))
+        addresses.append(address)
+    first, second = sorted(addresses, key=lambda address: (address == NOT_KNOWN, address))
     return first, second
 
 
@@ -288,22 +290,22 @@ class Same:
 def same(connection: sa.Connection, text: str) -> Same:
     """What a person said to be the same server as this one, through others too. Of another address only servers count
     that report no other root or revision of the model."""
-    said = ties(connection)
-    if not said:
+    tied = ties(connection)
+    if not tied:
         return Same()
     mine = ServerId.read(text)
     addresses, grown = {mine.address}, True
-    while grown:
+    while grown:  # ties chain: A is B and B is C make A, B and C one
         new = {
             end
-            for item in said
+            for item in tied
             if item.second != NOT_KNOWN and {item.first, item.second} & addresses
             for end in (item.first, item.second)
         }
         grown = not new <= addresses
         addresses |= new
     others = (item for item in known(connection) if item.address in addresses - {mine.address} and item.may_be(mine))
-    known_before = any(item.second == NOT_KNOWN and item.first in addresses for item in said)
+    known_before = any(item.second == NOT_KNOWN and item.first in addresses for item in tied)
     return Same(tuple(item.text for item in others), frozenset(addresses) if known_before else frozenset())
 
 
@@ -311,6 +313,10 @@ def same(connection: sa.Connection, text: str) -> Same:
 
 
 OK = "ok"
+TOKEN_SUMS = tuple(
+    sa.func.coalesce(sa.func.sum(call.c[name]), 0).label(name)
+    for name in ("prompt_tokens", "cached_tokens", "completion_tokens")
+)
 KEYS_AT_ONCE = 5000  # below what either engine takes as parameters of one statement
 
 
@@ -377,8 +383,8 @@ class Origin:
 
     def older(self, body: str, draws: Sequence[int]) -> list[dict[int, str]]:
         """The keys of the same server's answers under its other names, one mapping a name."""
-        found = [keys_of(body, draws, simulated=self.simulated, server=s, fresh=self.fresh) for s in self.same]
-        return [*found, keys_of(body, draws, simulated=self.simulated)] if self.counts_before else found
+        keys = [keys_of(body, draws, simulated=self.simulated, server=s, fresh=self.fresh) for s in self.same]
+        return [*keys, keys_of(body, draws, simulated=self.simulated)] if self.counts_before else keys
 
     @property
     def counts_before(self) -> bool:
@@ -423,13 +429,13 @@ def look_up(connection: sa.Connection, wanted: Sequence[Wanted]) -> list[Recorde
     """What the record holds of each request: the server's own answers first, then those of its other names."""
     own = [item.origin.keys(item.body, item.draws) for item in wanted]
     older = [item.origin.older(item.body, item.draws) for item in wanted]
-    found = answers_by_key(connection, _all_keys(own, older))
-    ends = {key: answer.endpoint or "" for key, answer in found.items()}
+    answers = answers_by_key(connection, _all_keys(own, older))
+    addresses = {key: answer.endpoint or "" for key, answer in answers.items()}
     result = []
     for item, keys, names in zip(wanted, own, older, strict=True):
-        there = _chosen(item.origin, keys, names, ends)
-        answers = {draw: found[key] for draw, key in there.items()}
-        result.append(Recorded(answers, {draw: key for draw, key in keys.items() if draw not in there}))
+        answered = _chosen(item.origin, keys, names, addresses)
+        owed = {draw: key for draw, key in keys.items() if draw not in answered}
+        result.append(Recorded({draw: answers[key] for draw, key in answered.items()}, owed))
     return result
 
 
@@ -437,43 +443,40 @@ def recorded_draws(connection: sa.Connection, wanted: Sequence[Wanted]) -> list[
     """Which draws of each request the record answers; the answers themselves are not read."""
     own = [item.origin.keys(item.body, item.draws) for item in wanted]
     older = [item.origin.older(item.body, item.draws) for item in wanted]
-    keys, ends = _all_keys(own, older), dict[str, str]()
-    for start in range(0, len(keys), KEYS_AT_ONCE):
-        chunk = keys[start : start + KEYS_AT_ONCE]
+    addresses: dict[str, str] = {}
+    for chunk in in_chunks(_all_keys(own, older), KEYS_AT_ONCE):
         query = sa.select(call.c.key, call.c.endpoint).where(call.c.key.in_(chunk), call.c.status == OK)
-        ends.update((row.key, row.endpoint) for row in connection.execute(query))
-    return [
-        set(_chosen(item.origin, keys_, names, ends)) for item, keys_, names in zip(wanted, own, older, strict=True)
-    ]
+        addresses.update((row.key, row.endpoint) for row in connection.execute(query))
+    each = zip(wanted, own, older, strict=True)
+    return [set(_chosen(item.origin, keys, names, addresses)) for item, keys, names in each]
 
 
 def _all_keys(own: Sequence[Mapping[int, str]], older: Sequence[Sequence[Mapping[int, str]]]) -> list[str]:
-    found = [key for keys in own for key in keys.values()]
-    found.extend(key for names in older for keys in names for key in keys.values())
-    return found
+    return [key for keys in (*own, *chain.from_iterable(older)) for key in keys.values()]
 
 
 def _chosen(
-    origin: Origin, own: Mapping[int, str], older: Sequence[Mapping[int, str]], ends: Mapping[str, str]
+    origin: Origin, own: Mapping[int, str], older: Sequence[Mapping[int, str]], addresses: Mapping[str, str]
 ) -> dict[int, str]:
-    """For each draw the first key that is answered. `ends`: key of an answer -> the address that gave it."""
-    found = {draw: key for draw, key in own.items() if key in ends}
+    """For each draw the first key that is answered. addresses: by key of an answer, the address that gave it."""
+    chosen = {draw: key for draw, key in own.items() if key in addresses}
     for number, keys in enumerate(older):
         unnamed = number == len(origin.same)  # the last ones are of servers that are not known
         for draw, key in keys.items():
-            if draw not in found and key in ends and not (unnamed and address_of(ends[key]) not in origin.before):
-                found[draw] = key
-    return found
+            if draw in chosen or key not in addresses:
+                continue
+            if not unnamed or address_of(addresses[key]) in origin.before:
+                chosen[draw] = key
+    return chosen
 
 
 def answers_by_key(connection: sa.Connection, keys: Iterable[str]) -> dict[str, Answer]:
     """The answers (not the failures) that the record holds under these keys, whatever requests they belong to."""
-    wanted, found = list(keys), dict[str, Answer]()
-    for start in range(0, len(wanted), KEYS_AT_ONCE):
-        chunk = wanted[start : start + KEYS_AT_ONCE]
+    answers: dict[str, Answer] = {}
+    for chunk in in_chunks(keys, KEYS_AT_ONCE):
         rows = connection.execute(sa.select(call).where(call.c.key.in_(chunk), call.c.status == OK)).mappings()
-        found.update((row["key"], _answer(row)) for row in rows)
-    return found
+        answers.update((row["key"], _answer(row)) for row in rows)
+    return answers
 
 
 @dataclass(frozen=True)
@@ -524,14 +527,13 @@ def record_all(connection: sa.Connection, exchanges: Sequence[Exchange]) -> list
         return [{answer.draw: answer for answer in e.answers} for e in exchanges]
     # Some had been there: tried before in vain, or asked twice at the same time.
     there: dict[str, tuple[str, str]] = {}
-    for start in range(0, len(keys), KEYS_AT_ONCE):
-        query = sa.select(call.c.key, call.c.status, call.c.exchange)
-        found = connection.execute(query.where(call.c.key.in_(keys[start : start + KEYS_AT_ONCE]))).all()
-        there.update((row.key, (row.status, row.exchange)) for row in found)
+    for chunk in in_chunks(keys, KEYS_AT_ONCE):
+        query = sa.select(call.c.key, call.c.status, call.c.exchange).where(call.c.key.in_(chunk))
+        there.update((row.key, (row.status, row.exchange)) for row in connection.execute(query))
     settled: list[dict[int, Answer]] = [{} for _ in exchanges]
-    pairs = ((place, answer) for place, e in enumerate(exchanges) for answer in e.answers)
-    for place, answer in sorted(pairs, key=lambda pair: pair[1].key):
-        settled[place][answer.draw] = _settled(connection, answer, exchanges[place].endpoint, there)
+    pairs = ((number, answer) for number, e in enumerate(exchanges) for answer in e.answers)
+    for number, answer in sorted(pairs, key=lambda pair: pair[1].key):
+        settled[number][answer.draw] = _settled(connection, answer, exchanges[number].endpoint, there)
     return settled
 
 
@@ -722,15 +724,15 @@ def origins(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, list
     totals: dict[tuple[str, str, str], int] = {}
     for row in rows:
         totals[row.run, row.kind, row.model] = totals.get((row.run, row.kind, row.model), 0) + row.answers
-    found: dict[str, list[Source]] = {run_id: [] for run_id in run_ids}
+    by_run: dict[str, list[Source]] = {run_id: [] for run_id in run_ids}
     for row in rows:
         of = totals[row.run, row.kind, row.model]
         source = Source(row.kind, row.model, row.server or NOT_KNOWN, int(row.answers), of, int(row.recorded))
-        found[row.run].append(source)
+        by_run[row.run].append(source)
     order = list(ANSWERS)
-    for sources in found.values():
+    for sources in by_run.values():
         sources.sort(key=lambda s: (order.index(s.kind) if s.kind in order else 99, s.model, -s.answers, s.server))
-    return found
+    return by_run
 
 
 # ---- run costs
@@ -756,8 +758,9 @@ class ModelCalls:
 def calls_by_model(connection: sa.Connection, run_ids: Sequence[str], since: str | None = None) -> list[ModelCalls]:
     """What these runs used, by kind and model. since: only what they asked themselves, so that answers which the record
     had already are left out; where that was not noted, what was asked at or after that time."""
-    asked = sa.func.max(sa.case((run_call.c.asked.is_(True), 1), (run_call.c.asked.is_(False), 0))).label("asked")
-    used = sa.select(run_call.c.call, asked).where(run_call.c.run.in_(run_ids)).group_by(run_call.c.call).subquery()
+    # 1 where any of these runs asked it itself, 0 where all took it from the record, null where nobody noted it.
+    paid = sa.func.max(sa.case((run_call.c.asked.is_(True), 1), (run_call.c.asked.is_(False), 0))).label("asked")
+    used = sa.select(run_call.c.call, paid).where(run_call.c.run.in_(run_ids)).group_by(run_call.c.call).subquery()
     first = call.c.prompt_tokens.is_not(None)  # token counts of an exchange stand on its first draw
     query = (
         sa.select(
@@ -765,9 +768,7 @@ def calls_by_model(connection: sa.Connection, run_ids: Sequence[str], since: str
             call.c.model,
             sa.func.count().label("calls"),
             sa.func.sum(sa.case((call.c.status != "ok", 1), else_=0)).label("failed"),
-            sa.func.coalesce(sa.func.sum(call.c.prompt_tokens), 0).label("prompt_tokens"),
-            sa.func.coalesce(sa.func.sum(call.c.cached_tokens), 0).label("cached_tokens"),
-            sa.func.coalesce(sa.func.sum(call.c.completion_tokens), 0).label("completion_tokens"),
+            *TOKEN_SUMS,
             sa.func.coalesce(sa.func.sum(sa.case((first, call.c.seconds), else_=0.0)), 0.0).label("seconds"),
         )
         .join(used, used.c.call == call.c.key)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from cimemories.model import GENERAL, Attribute, Context, Profile, is_bio
 from cimemories.store import work
-from cimemories.store.engine import StoreError, content_hash, insert_ignore, new_id, now, plain_name
+from cimemories.store.engine import StoreError, content_hash, in_chunks, insert_ignore, new_id, now, plain_name
 from cimemories.store.tables import (
     attribute,
     context,
@@ -36,9 +36,6 @@ from cimemories.store.tables import (
 # Responses name it by its hash, so that the memory of thousands of them is written once.
 
 
-CHUNK = 500
-
-
 def memory_hash(profile_id: int, attribute_ids: Sequence[int]) -> str:
     """The name of these attributes of a profile in this order. Ids are of one workspace, and so is the hash."""
     return content_hash([int(profile_id), [int(a) for a in attribute_ids]])
@@ -60,14 +57,11 @@ def keep_memories(connection: sa.Connection, profile_id: int, attribute_ids: Seq
 
 def memories_of(connection: sa.Connection, hashes: Collection[str]) -> dict[str, tuple[int, ...]]:
     """Attribute ids of each memory, in the order of the prompt. A hash that is unknown is left out."""
-    found: dict[str, tuple[int, ...]] = {}
-    wanted = list(dict.fromkeys(hashes))
-    for start in range(0, len(wanted), CHUNK):
-        rows = connection.execute(
-            sa.select(memory.c.hash, memory.c.attributes).where(memory.c.hash.in_(wanted[start : start + CHUNK]))
-        )
-        found.update((row.hash, tuple(json.loads(row.attributes))) for row in rows)
-    return found
+    memories: dict[str, tuple[int, ...]] = {}
+    for chunk in in_chunks(dict.fromkeys(hashes)):
+        rows = connection.execute(sa.select(memory.c.hash, memory.c.attributes).where(memory.c.hash.in_(chunk)))
+        memories.update((row.hash, tuple(json.loads(row.attributes))) for row in rows)
+    return memories
 
 
 # ---- profile lists
@@ -136,10 +130,10 @@ def domains_of(connection: sa.Connection, dataset_id: int) -> dict[str, int]:
 @cache
 def _cases() -> dict[str, str]:
     """All letters beyond ASCII that are one and the same when case is folded, by what they fold to."""
-    found: dict[str, str] = {}
+    letters: dict[str, str] = {}
     for letter in map(chr, range(128, 0x1F000)):
-        found[letter.casefold()] = found.get(letter.casefold(), "") + letter
-    return found
+        letters[letter.casefold()] = letters.get(letter.casefold(), "") + letter
+    return letters
 
 
 def search_profiles(
@@ -387,15 +381,15 @@ def all_rows(connection: sa.Connection) -> list[DatasetRow]:
         .join(freeze, freeze.c.dataset == dataset.c.id, isouter=True)
         .order_by(dataset.c.id)
     ).mappings()
-    found: dict[int, DatasetRow] = {}
+    datasets: list[DatasetRow] = []
     written_by_simulator: set[int] = set()
     for row in rows:  # a version has a higher id than what it was made from
         values = dict(row)
         voted_on, written_here = bool(values.pop("voted")), bool(values.pop("written"))
         if written_here or row["parent"] in written_by_simulator:
             written_by_simulator.add(row["id"])
-        found[row["id"]] = DatasetRow(**values, simulated=voted_on or row["id"] in written_by_simulator)
-    return list(found.values())
+        datasets.append(DatasetRow(**values, simulated=voted_on or row["id"] in written_by_simulator))
+    return datasets
 
 
 def named(connection: sa.Connection, name: str) -> DatasetRow:
@@ -441,30 +435,35 @@ def profile_ids(connection: sa.Connection, dataset_id: int, limit: int | None = 
     return list(connection.execute(query.limit(limit)).scalars())
 
 
+def tested_pairs(
+    connection: sa.Connection, profile_ids: Sequence[int], context_ids: Sequence[int]
+) -> list[tuple[int, int]]:
+    """The (profile, context) pairs, of these, in which a profile is tested; by profile, contexts in its order."""
+    rows = connection.execute(
+        sa.select(profile_context.c.profile, profile_context.c.context)
+        .where(profile_context.c.profile.in_(profile_ids), profile_context.c.context.in_(context_ids))
+        .order_by(profile_context.c.profile, profile_context.c.ordinal)
+    )
+    return [(int(row.profile), int(row.context)) for row in rows]
+
+
 def profile_record(connection: sa.Connection, profile_id: int) -> ProfileRecord:
     """One whole profile. Raises StoreError where there is none of that id."""
     row = connection.execute(sa.select(profile).where(profile.c.id == profile_id)).mappings().first()
     if row is None:
         raise StoreError(f"there is no profile {profile_id} in this workspace.")
-    attributes = (
-        connection.execute(
-            sa.select(attribute, sa.type_coerce(attribute.c.event, sa.Text).label("spelling"))
-            .where(attribute.c.profile == profile_id)
-            .order_by(attribute.c.ordinal)
-        )
-        .mappings()
-        .all()
-    )
-    contexts_ = (
-        connection.execute(
-            sa.select(context.c.id, context.c.task, context.c.recipient, context.c.sphere)
-            .join(profile_context, profile_context.c.context == context.c.id)
-            .where(profile_context.c.profile == profile_id)
-            .order_by(profile_context.c.ordinal)
-        )
-        .mappings()
-        .all()
-    )
+    # `event` is read in its one spelling (tables.EventName); coerced to text it is as the file had it.
+    attributes = connection.execute(
+        sa.select(attribute, sa.type_coerce(attribute.c.event, sa.Text).label("spelling"))
+        .where(attribute.c.profile == profile_id)
+        .order_by(attribute.c.ordinal)
+    ).all()
+    contexts_ = connection.execute(
+        sa.select(context.c.id, context.c.task, context.c.recipient, context.c.sphere)
+        .join(profile_context, profile_context.c.context == context.c.id)
+        .where(profile_context.c.profile == profile_id)
+        .order_by(profile_context.c.ordinal)
+    ).all()
     return ProfileRecord(
         id=profile_id,
         dataset=row["dataset"],
@@ -475,13 +474,12 @@ def profile_record(connection: sa.Connection, profile_id: int) -> ProfileRecord:
             address=row["address"],
             age=row["age"],
             attributes=tuple(
-                Attribute(a["key"], json.loads(a["value"]), a["domain"], a["event"], a["statement"], a["spelling"])
-                for a in attributes
+                Attribute(a.key, json.loads(a.value), a.domain, a.event, a.statement, a.spelling) for a in attributes
             ),
-            contexts=tuple(Context(c["task"], c["recipient"], c["sphere"]) for c in contexts_),
+            contexts=tuple(Context(c.task, c.recipient, c.sphere) for c in contexts_),
         ),
-        attribute_ids=tuple(a["id"] for a in attributes),
-        context_ids=tuple(c["id"] for c in contexts_),
+        attribute_ids=tuple(a.id for a in attributes),
+        context_ids=tuple(c.id for c in contexts_),
     )
 
 
@@ -492,7 +490,7 @@ def profile_records(connection: sa.Connection, dataset_id: int) -> list[ProfileR
 
 def attribute_ids(connection: sa.Connection, dataset_id: int) -> dict[int, list[int]]:
     """The ids of the attributes of each profile, both in their order."""
-    found: dict[int, list[int]] = {profile_id: [] for profile_id in profile_ids(connection, dataset_id)}
+    ids: dict[int, list[int]] = {profile_id: [] for profile_id in profile_ids(connection, dataset_id)}
     rows = connection.execute(
         sa.select(attribute.c.profile, attribute.c.id)
         .join(profile, attribute.c.profile == profile.c.id)
@@ -500,8 +498,8 @@ def attribute_ids(connection: sa.Connection, dataset_id: int) -> dict[int, list[
         .order_by(profile.c.ordinal, attribute.c.ordinal)
     )
     for row in rows:
-        found[row.profile].append(row.id)
-    return found
+        ids[row.profile].append(row.id)
+    return ids
 
 
 def sizes(connection: sa.Connection, dataset_id: int) -> dict[int, Size]:

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from cimemories.model import Label
-from cimemories.store.engine import content_hash, insert_ignore, later_than, now, plain_name
+from cimemories.store.engine import CHUNK, content_hash, in_chunks, insert_ignore, later_than, now, plain_name
 from cimemories.store.tables import (
     attribute,
     audit,
@@ -194,7 +194,7 @@ def _known_events(
     connection: sa.Connection, dataset_id: int, kind: str, uids: Sequence[str]
 ) -> dict[str, tuple[object, ...]]:
     table, found = _TABLES[kind], {}
-    for chunk in _chunks(uids):
+    for chunk in in_chunks(uids):
         columns = [table.c.uid, table.c.annotator, table.c.attribute, *(table.c[name] for name in _CORE[kind])]
         for row in connection.execute(sa.select(*columns).where(table.c.dataset == dataset_id, table.c.uid.in_(chunk))):
             found[str(row[0])] = tuple(row)[1:]
@@ -203,7 +203,7 @@ def _known_events(
 
 def _insert(connection: sa.Connection, dataset_id: int, table: sa.Table, kind: str, fresh: Sequence[Event]) -> None:
     numbers = _numbers(connection, dataset_id, [e["resolves"] for e in fresh if e.get("resolves")])
-    for chunk in _chunks(fresh):
+    for chunk in in_chunks(fresh):
         rows = []
         for event in chunk:
             row = {name: event[name] for name in ("uid", "annotator", "created")}
@@ -219,7 +219,7 @@ def _insert(connection: sa.Connection, dataset_id: int, table: sa.Table, kind: s
 
 def _numbers(connection: sa.Connection, dataset_id: int, uids: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for chunk in _chunks(uids):
+    for chunk in in_chunks(uids):
         query = sa.select(comment.c.uid, comment.c.id).where(comment.c.dataset == dataset_id, comment.c.uid.in_(chunk))
         found.update({str(row.uid): int(row.id) for row in connection.execute(query)})
     return found
@@ -258,7 +258,7 @@ def _link(connection: sa.Connection, dataset_id: int, table: sa.Table, fresh: Se
     touched = {(event["annotator"], event["attribute_id"], event[of]) for event in fresh}
     groups: dict[tuple[str, int, int], list[sa.RowMapping]] = {}
     columns = (table.c.id, table.c.annotator, table.c.attribute, second.label("at"), table.c.supersedes)
-    for people in _chunks(sorted({who for who, _, _ in touched})):
+    for people in in_chunks(sorted({who for who, _, _ in touched})):
         query = sa.select(*columns, table.c.created, table.c.uid)
         of_people = query.where(table.c.dataset == dataset_id, table.c.annotator.in_(people))
         for row in connection.execute(of_people).mappings():
@@ -277,17 +277,10 @@ def _link(connection: sa.Connection, dataset_id: int, table: sa.Table, fresh: Se
         connection.execute(statement.values(supersedes=sa.bindparam("before")), changed)
 
 
-def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
-    every = list(items)
-    for start in range(0, len(every), CHUNK):
-        yield every[start : start + CHUNK]
-
-
 # ---- decisions
 
 
 UNDO = "undo"
-CHUNK = 2000  # below what both engines take as parameters of one statement, at the columns of a decision
 
 
 @dataclass(frozen=True)
@@ -353,15 +346,15 @@ def add(
     return int(connection.execute(sa.select(decision.c.id).where(*own)).scalar_one())
 
 
-def add_all(connection: sa.Connection, dataset_id: int, annotator: str, said: Sequence[NewDecision]) -> int:
+def add_all(connection: sa.Connection, dataset_id: int, annotator: str, new: Sequence[NewDecision]) -> int:
     """Append decisions of one annotator in their order; those whose uid the dataset has already are left out.
 
     Each supersedes the annotator's last one on its pair, also where that is one of the same call. One without a time of
     its own is later than all that were said of its pair before, also where a clock was ahead. Returns how many are new.
     The dataset's revision moves by one where any is.
     """
-    known = _known(connection, dataset_id, [item.uid for item in said])
-    fresh = [item for item in {item.uid: item for item in said}.values() if item.uid not in known]
+    known = _known(connection, dataset_id, [item.uid for item in new])
+    fresh = [item for item in {item.uid: item for item in new}.values() if item.uid not in known]
     if not fresh:
         return 0
     plain_name(annotator, "annotator")
@@ -386,15 +379,14 @@ def add_all(connection: sa.Connection, dataset_id: int, annotator: str, said: Se
 def undo(connection: sa.Connection, dataset_id: int, annotator: str, uid: str, new_uid: str) -> bool:
     """Take one decision back: what the annotator had said of the pair before it stands again. False, and nothing is
     written, where there is no such decision of theirs or they have said something else since."""
-    found = decision.c.dataset == dataset_id, decision.c.uid == uid, decision.c.annotator == annotator
-    return bool(_undo(connection, dataset_id, annotator, sa.and_(*found), lambda row: new_uid, None))
+    where = sa.and_(decision.c.dataset == dataset_id, decision.c.uid == uid, decision.c.annotator == annotator)
+    return bool(_undo(connection, dataset_id, annotator, where, lambda row: new_uid, None))
 
 
 def undo_batch(connection: sa.Connection, dataset_id: int, annotator: str, batch: str) -> int:
     """The same of all decisions of a batch that the annotator has not gone past since, in one batch of its own.
     Returns how many were taken back."""
-    found = decision.c.dataset == dataset_id, decision.c.batch == batch, decision.c.annotator == annotator
-    where = sa.and_(*found)
+    where = sa.and_(decision.c.dataset == dataset_id, decision.c.batch == batch, decision.c.annotator == annotator)
     return _undo(connection, dataset_id, annotator, where, lambda row: f"undo-{row.uid}", f"undo-{batch}")
 
 
@@ -407,31 +399,35 @@ def _undo(
     batch: str | None,
 ) -> int:
     row = decision.alias("row")
-    pairs = sa.select(decision.c.attribute, decision.c.context, decision.c.uid).where(where).subquery("asked")
+    pairs = sa.select(decision.c.attribute, decision.c.context, decision.c.uid).where(where).subquery("to_undo")
     rows = connection.execute(
-        sa.select(row.c.attribute, row.c.context, row.c.uid, row.c.label, row.c.source, pairs.c.uid.label("asked"))
+        sa.select(row.c.attribute, row.c.context, row.c.uid, row.c.label, row.c.source, pairs.c.uid.label("to_undo"))
         .join(pairs, sa.and_(pairs.c.attribute == row.c.attribute, pairs.c.context == row.c.context))
         .where(row.c.dataset == dataset_id, row.c.annotator == annotator)
         .order_by(row.c.created, row.c.id)
     ).all()
-    # What was said of a pair is a stack: an undo takes the top away, anything else comes onto it.
-    stacks: dict[tuple[int, int], list[sa.Row]] = {}
-    wanted: dict[tuple[int, int], str] = {}
-    for item in rows:
+    to_undo = {(row.attribute, row.context): row.to_undo for row in rows}
+    undos = []
+    for (of, into), stack in _stacks(rows).items():
+        if not stack or stack[-1].uid != to_undo[of, into]:
+            continue
+        before = stack[-2].label if len(stack) > 1 else None
+        label = None if before is None else Label(before)
+        undos.append(NewDecision(of, into, label, uid=new_uid(stack[-1]), source=UNDO, batch=batch))
+    return add_all(connection, dataset_id, annotator, undos)
+
+
+def _stacks(ordered: Iterable[Any]) -> dict[tuple[int, int], list[Any]]:
+    """One annotator's decisions, oldest first, as a stack for each pair: an undo takes the top away, anything else
+    comes onto it."""
+    stacks: dict[tuple[int, int], list[Any]] = {}
+    for item in ordered:
         stack = stacks.setdefault((item.attribute, item.context), [])
-        wanted[item.attribute, item.context] = item.asked
         if item.source == UNDO and stack:  # an undo that was carried to a new version has nothing beneath it
             stack.pop()
         else:
             stack.append(item)
-    said = []
-    for (of, into), stack in stacks.items():
-        if not stack or stack[-1].uid != wanted[of, into]:
-            continue
-        before = stack[-2].label if len(stack) > 1 else None
-        label = None if before is None else Label(before)
-        said.append(NewDecision(of, into, label, uid=new_uid(stack[-1]), source=UNDO, batch=batch))
-    return add_all(connection, dataset_id, annotator, said)
+    return stacks
 
 
 def still_there(connection: sa.Connection, dataset_id: int, pairs: Collection[tuple[int, int]]) -> set[tuple[int, int]]:
@@ -449,14 +445,7 @@ def still_there(connection: sa.Connection, dataset_id: int, pairs: Collection[tu
 def last_decision(connection: sa.Connection, dataset_id: int, annotator: str) -> Decision | None:
     """What this annotator said last and has not taken back, None where there is nothing left to take back."""
     mine = [d for d in history(connection, dataset_id) if d.annotator == annotator]
-    said = sorted(mine, key=lambda d: (d.created, d.id))
-    stacks: dict[tuple[int, int], list[Decision]] = {}
-    for item in said:
-        stack = stacks.setdefault((item.attribute, item.context), [])
-        if item.source == UNDO and stack:
-            stack.pop()
-        else:
-            stack.append(item)
+    stacks = _stacks(sorted(mine, key=lambda d: (d.created, d.id)))
     tops = [stack[-1] for stack in stacks.values() if stack and stack[-1].label is not None]
     return max(tops, key=lambda d: (d.created, d.id), default=None)
 
@@ -493,23 +482,21 @@ def is_known(connection: sa.Connection, dataset_id: int, uid: str) -> bool:
 
 
 def _known(connection: sa.Connection, dataset_id: int, uids: Sequence[str]) -> set[str]:
-    found: set[str] = set()
-    for start in range(0, len(uids), CHUNK):
-        query = sa.select(decision.c.uid).where(
-            decision.c.dataset == dataset_id, decision.c.uid.in_(uids[start : start + CHUNK])
-        )
-        found.update(str(uid) for uid in connection.execute(query).scalars())
-    return found
+    known: set[str] = set()
+    for chunk in in_chunks(uids):
+        query = sa.select(decision.c.uid).where(decision.c.dataset == dataset_id, decision.c.uid.in_(chunk))
+        known.update(str(uid) for uid in connection.execute(query).scalars())
+    return known
 
 
 def _last(
-    connection: sa.Connection, dataset_id: int, annotator: str, said: Sequence[NewDecision]
+    connection: sa.Connection, dataset_id: int, annotator: str, new: Sequence[NewDecision]
 ) -> tuple[dict[tuple[int, int], int], dict[tuple[int, int], str]]:
     """Of each of these pairs: the id of the annotator's last word, and when anybody said something last."""
     columns = (decision.c.attribute, decision.c.context, decision.c.id, decision.c.annotator, decision.c.supersedes)
     query = sa.select(*columns, decision.c.created).where(decision.c.dataset == dataset_id)
-    pairs = {(item.attribute, item.context) for item in said}
-    attributes = {item.attribute for item in said}
+    pairs = {(item.attribute, item.context) for item in new}
+    attributes = {item.attribute for item in new}
     if len(attributes) <= CHUNK:
         query = query.where(decision.c.attribute.in_(attributes))
     rows = [row for row in connection.execute(query) if (row.attribute, row.context) in pairs]
@@ -523,11 +510,11 @@ def _last(
     return last, times
 
 
-def _waves(said: Sequence[NewDecision]) -> Iterator[list[NewDecision]]:
+def _waves(new: Sequence[NewDecision]) -> Iterator[list[NewDecision]]:
     """In their order, in lists that hold no pair twice: what supersedes must be written after what it supersedes."""
     chunk: list[NewDecision] = []
     pairs: set[tuple[int, int]] = set()
-    for item in said:
+    for item in new:
         if (item.attribute, item.context) in pairs or len(chunk) == CHUNK:
             yield chunk
             chunk, pairs = [], set()

@@ -20,11 +20,11 @@ import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -153,8 +153,8 @@ def require_current_schema(engine: sa.Engine) -> None:
     """Raises SchemaError where the schema is not the one of this version and cannot be brought up to date, because the
     database is read-only."""
     if not _at_head(engine):
-        found = current_schema(engine)
-        state = f"has the older schema {found}" if found else "holds no tables yet"
+        schema = current_schema(engine)
+        state = f"has the older schema {schema}" if schema else "holds no tables yet"
         raise SchemaError(
             f"{state} and is read-only, so it cannot be brought up to date. Copy the workspace to a folder that can be "
             "written, and open it there."
@@ -162,12 +162,12 @@ def require_current_schema(engine: sa.Engine) -> None:
 
 
 def _at_head(engine: sa.Engine) -> bool:
-    found = current_schema(engine)
-    if found in (None, HEAD):
-        return found == HEAD
-    if found not in known_schemas():
+    schema = current_schema(engine)
+    if schema in (None, HEAD):
+        return schema == HEAD
+    if schema not in known_schemas():
         raise SchemaError(
-            f"was written by a newer version of CIMemories Studio (schema {found}; this one knows up to {HEAD}). "
+            f"was written by a newer version of CIMemories Studio (schema {schema}; this one knows up to {HEAD}). "
             "Update this installation, or choose another workspace. Nothing was changed."
         )
     return False
@@ -411,6 +411,7 @@ LOOK_AGAIN_SECONDS = 0.5
 # A server that is cut off without a word is noticed within so many seconds; libpq itself would wait for minutes.
 CONNECT_SECONDS, SILENT_SECONDS = 5, 30
 MOST_PARAMETERS = 6000  # of one statement; SQLite takes 32,766
+CHUNK = 2000  # values of one IN list, or rows of one INSERT of up to 15 columns
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _waiting: set[sa.Engine] = set()  # those whose database is being waited for
@@ -595,16 +596,16 @@ def open_as_it_is(address: str) -> sa.Engine:
 
 def open_patiently(workspace: Path | str = DEFAULT_WORKSPACE) -> Store:
     """`open_store` for a worker: waits a minute for a database server that does not answer."""
-    deadline, told = time.monotonic() + PATIENCE_SECONDS, False
+    deadline, warned = time.monotonic() + PATIENCE_SECONDS, False
     while True:
         try:
             return open_store(workspace)
         except DatabaseLost as lost:
             if time.monotonic() >= deadline:
                 raise
-            if not told:
+            if not warned:
                 _log.warning("%s Waiting for it, at most %.0f s.", lost, PATIENCE_SECONDS)
-            told = True
+            warned = True
             time.sleep(LOOK_AGAIN_SECONDS)
 
 
@@ -777,6 +778,18 @@ def insert_rows(
     step = MOST_PARAMETERS // len(names)
     for page in (rows[start : start + step] for start in range(0, len(rows), step)):
         connection.exec_driver_sql(into + ", ".join([one] * len(page)), tuple(chain.from_iterable(page)))
+
+
+def in_chunks(items: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:
+    """The items in lists of at most `size`, for statements with a list of values."""
+    waiting = iter(items)
+    while chunk := list(islice(waiting, size)):
+        yield chunk
+
+
+def values_of(row: sa.RowMapping, kind: type[Any], *but: str) -> dict[str, Any]:
+    """Those columns of a row that a dataclass has fields for, without the fields that need more than a column."""
+    return {item.name: row[item.name] for item in fields(kind) if item.name not in but}
 
 
 def storable(text: str) -> str:

@@ -15,7 +15,8 @@ import sqlalchemy as sa
 
 from cimemories.model import Attribute, WorkStatus
 from cimemories.store import work
-from cimemories.store.engine import StoreError, canonical_json, new_id, now, plain_name
+from cimemories.store.calls import TOKEN_SUMS
+from cimemories.store.engine import StoreError, canonical_json, in_chunks, new_id, now, plain_name, values_of
 from cimemories.store.tables import call, dataset_version, generation, generation_part
 
 OWED, FAILED = "owed", "failed"
@@ -127,28 +128,15 @@ def move(connection: sa.Connection, generation_id: str, endpoint: str) -> None:
 
 def all_rows(connection: sa.Connection) -> list[GenerationRow]:
     """Every generation with its parts counted by status, oldest first."""
-    counts: dict[str, dict[str, int]] = {}
-    for name, status, count in connection.execute(
-        sa.select(generation_part.c.generation, generation_part.c.status, sa.func.count()).group_by(
-            generation_part.c.generation, generation_part.c.status
-        )
-    ):
-        counts.setdefault(name, {})[status] = count
-    rows = connection.execute(work.select(generation).order_by(generation.c.created, generation.c.id)).mappings()
+    query = work.select(generation).order_by(generation.c.created, generation.c.id)
+    rows = connection.execute(query).mappings().all()
+    own = generation_part.c.generation, generation_part.c.status
+    counts = work.counts_by_status(connection, *own, [row["id"] for row in rows])
     return [
         GenerationRow(
-            id=row["id"],
-            name=row["name"],
-            model=row["model"],
-            endpoint=row["endpoint"],
-            simulated=row["simulated"],
+            **values_of(row, GenerationRow, "manifest", "status", "parts"),
             manifest=json.loads(row["manifest"]),
-            dataset=row["dataset"],
             status=work.shown_status(row, sum(n for s, n in counts.get(row["id"], {}).items() if s != OK)),
-            error=row["error"],
-            created=row["created"],
-            finished=row["finished"],
-            revision=row["revision"],
             parts=counts.get(row["id"], {}),
         )
         for row in rows
@@ -157,10 +145,10 @@ def all_rows(connection: sa.Connection) -> list[GenerationRow]:
 
 def named(connection: sa.Connection, generation_id: str) -> GenerationRow:
     """The generation of that id. Raises StoreError where there is none."""
-    found = next((row for row in all_rows(connection) if row.id == generation_id), None)
-    if found is None:
+    row = next((row for row in all_rows(connection) if row.id == generation_id), None)
+    if row is None:
         raise StoreError(f"there is no '{generation_id}' in this workspace. `cimemories generations` lists them.")
-    return found
+    return row
 
 
 def progress(connection: sa.Connection, generation_id: str) -> tuple[int, int]:
@@ -185,17 +173,9 @@ def parts(connection: sa.Connection, generation_id: str, profile: int | None = N
         query = query.where(generation_part.c.profile == profile)
     return [
         Part(
-            id=row["id"],
-            generation=row["generation"],
-            profile=row["profile"],
-            position=row["position"],
-            event=row["event"],
-            attempt=row["attempt"],
-            status=row["status"],
-            cause=row["cause"],
+            **values_of(row, Part, "attributes", "rejected"),
             attributes=tuple(Attribute(**item) for item in json.loads(row["attributes"])),
             rejected=tuple(json.loads(row["rejected"])),
-            call=row["call"],
         )
         for row in connection.execute(query).mappings()
     ]
@@ -290,18 +270,11 @@ def tokens(connection: sa.Connection, generation_id: str) -> tuple[int, int, int
     """Prompt, cached and completion tokens of all calls of a generation, those of earlier attempts among them."""
     refused = _refused(connection, generation_id)
     keys = {key for key, _ in refused if key} | {str(item["call"]) for _, rejected in refused for item in rejected}
-    total = [0, 0, 0]
-    wanted = sorted(keys)
-    for start in range(0, len(wanted), 500):
-        row = connection.execute(
-            sa.select(
-                sa.func.coalesce(sa.func.sum(call.c.prompt_tokens), 0),
-                sa.func.coalesce(sa.func.sum(call.c.cached_tokens), 0),
-                sa.func.coalesce(sa.func.sum(call.c.completion_tokens), 0),
-            ).where(call.c.key.in_(wanted[start : start + 500]))
-        ).one()
-        total = [before + int(more) for before, more in zip(total, row, strict=True)]
-    return total[0], total[1], total[2]
+    prompt, cached, completion = 0, 0, 0
+    for chunk in in_chunks(keys):
+        row = connection.execute(sa.select(*TOKEN_SUMS).where(call.c.key.in_(chunk))).one()
+        prompt, cached, completion = prompt + int(row[0]), cached + int(row[1]), completion + int(row[2])
+    return prompt, cached, completion
 
 
 def of_dataset(connection: sa.Connection, dataset_id: int) -> GenerationRow | None:

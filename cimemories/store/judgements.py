@@ -10,7 +10,16 @@ import sqlalchemy as sa
 
 from cimemories.model import JudgementStatus, ResponseStatus, Reveal, Span, Strength
 from cimemories.store import datasets
-from cimemories.store.engine import StoreError, canonical_json, content_hash, insert_ignore, plain_name, storable
+from cimemories.store.engine import (
+    StoreError,
+    canonical_json,
+    content_hash,
+    in_chunks,
+    insert_ignore,
+    plain_name,
+    storable,
+    values_of,
+)
 from cimemories.store.tables import attribute, judge, judgement, response, reveal, run_judge
 
 # ---- claims of judges
@@ -36,27 +45,19 @@ def partial_memories(connection: sa.Connection, run_id: str) -> dict[str, frozen
     ).all()
     if not named:
         return {}
-    found = datasets.memories_of(connection, [row.memory for row in named])
-    if lost := next((row.memory for row in named if row.memory not in found), None):
+    memories = datasets.memories_of(connection, [row.memory for row in named])
+    if lost := next((row.memory for row in named if row.memory not in memories), None):
         raise StoreError(
             f"{run_id} names the memory {lost[:12]}, which is not in the record, so it cannot be told what its "
             "messages could reveal. Import the run again, or delete it."
         )
-    sizes = _sizes(connection, {int(row.profile) for row in named})
-    return {row.memory: frozenset(found[row.memory]) for row in named if len(found[row.memory]) < sizes[row.profile]}
-
-
-def _sizes(connection: sa.Connection, profiles: Iterable[int]) -> dict[int, int]:
-    """How many attributes each of these profiles has."""
-    sizes: dict[int, int] = {}
-    for part in _chunks(profiles):
-        rows = connection.execute(
-            sa.select(attribute.c.profile, sa.func.count())
-            .where(attribute.c.profile.in_(part))
-            .group_by(attribute.c.profile)
-        )
-        sizes.update((int(profile), int(count)) for profile, count in rows)
-    return sizes
+    sizes: dict[int, int] = {}  # attributes by profile
+    for chunk in in_chunks({int(row.profile) for row in named}):
+        of = attribute.c.profile
+        counts = connection.execute(sa.select(of, sa.func.count()).where(of.in_(chunk)).group_by(of))
+        sizes.update((int(profile), int(count)) for profile, count in counts)
+    partial = (row for row in named if len(memories[row.memory]) < sizes[row.profile])
+    return {row.memory: frozenset(memories[row.memory]) for row in partial}
 
 
 def memory_holds(held: PartialMemories, memory: str | None, attribute_id: int) -> bool:
@@ -66,20 +67,20 @@ def memory_holds(held: PartialMemories, memory: str | None, attribute_id: int) -
 
 def planned_responses(connection: sa.Connection, run_id: str) -> sa.CursorResult[tuple]:
     """Planned responses: columns profile, context, level, memory, expected."""
-    place = response.c.profile, response.c.context, response.c.level, response.c.memory
+    group = response.c.profile, response.c.context, response.c.level, response.c.memory
     return connection.execute(
-        sa.select(*place, sa.func.count().label("expected")).where(response.c.run == run_id).group_by(*place)
+        sa.select(*group, sa.func.count().label("expected")).where(response.c.run == run_id).group_by(*group)
     )
 
 
 def judged_draws(connection: sa.Connection, run_id: str, judge_ids: Sequence[int]) -> sa.CursorResult[tuple]:
     """Responses that every one of these judges has judged: columns profile, context, level, memory, draws."""
-    place = response.c.profile, response.c.context, response.c.level, response.c.memory
+    group = response.c.profile, response.c.context, response.c.level, response.c.memory
     return connection.execute(
-        sa.select(*place, sa.func.count().label("draws"))
+        sa.select(*group, sa.func.count().label("draws"))
         .select_from(_judged_by_all(judge_ids))
         .where(response.c.run == run_id)
-        .group_by(*place)
+        .group_by(*group)
     )
 
 
@@ -94,7 +95,7 @@ def reveal_counts(
 ) -> sa.CursorResult[tuple]:
     """In how many responses that all of these judges have judged at least `need` of them claim an attribute in full
     (grounded: with a quote that stands in the message): columns attribute, context, memory, reveals."""
-    place = reveal.c.attribute, response.c.context, response.c.memory
+    group = reveal.c.attribute, response.c.context, response.c.memory
     own = sa.and_(
         judgement.c.response == response.c.id,
         judgement.c.judge.in_(judge_ids),
@@ -105,18 +106,19 @@ def reveal_counts(
         counted.append(reveal.c.grounded)
     if len(judge_ids) == 1:
         source = response.join(judgement, own).join(reveal, reveal.c.judgement == judgement.c.id)
-        query = sa.select(*place, sa.func.count().label("reveals")).select_from(source)
-        return connection.execute(query.where(*counted).group_by(*place))
+        query = sa.select(*group, sa.func.count().label("reveals")).select_from(source)
+        return connection.execute(query.where(*counted).group_by(*group))
+    # Several judges: first the responses in which enough of them claim it, then how many those are.
     source = _judged_by_all(judge_ids).join(judgement, own).join(reveal, reveal.c.judgement == judgement.c.id)
-    said = (
-        sa.select(*place, response.c.id)
+    agreed = (
+        sa.select(*group, response.c.id)
         .select_from(source)
         .where(*counted)
-        .group_by(*place, response.c.id)
+        .group_by(*group, response.c.id)
         .having(sa.func.count() >= need)
         .subquery()
     )
-    columns = said.c.attribute, said.c.context, said.c.memory
+    columns = agreed.c.attribute, agreed.c.context, agreed.c.memory
     return connection.execute(sa.select(*columns, sa.func.count().label("reveals")).group_by(*columns))
 
 
@@ -139,11 +141,11 @@ def grounding(connection: sa.Connection, run_id: str, judge_ids: Sequence[int]) 
         .where(*_judged_by(run_id, judge_ids), reveal.c.strength == Strength.FULL)
         .group_by(judgement.c.judge, reveal.c.grounded)
     )
-    found = dict.fromkeys(judge_ids, (0, 0))
+    counts = dict.fromkeys(judge_ids, (0, 0))
     for judge_id, grounded, count in rows:
-        claims, lost = found[judge_id]
-        found[judge_id] = claims + count, lost + count * (not grounded)
-    return found
+        claims, lost = counts[judge_id]
+        counts[judge_id] = claims + count, lost + count * (not grounded)
+    return counts
 
 
 def full_claims(
@@ -181,17 +183,16 @@ def claims_of_judge(connection: sa.Connection, run_id: str, judge_id: int) -> sa
 
 
 def responses_judged_by(
-    connection: sa.Connection, run_id: str, judge_id: int, places: Iterable[tuple[int, int]]
+    connection: sa.Connection, run_id: str, judge_id: int, pairs: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, int, int, str | None]]:
     """What a judge has judged in these (profile, context): (profile, context, response, memory), by sample."""
-    wanted = sorted(set(places))
-    for start in range(0, len(wanted), CHUNK // 2):
+    for chunk in in_chunks(sorted(set(pairs))):
         rows = connection.execute(
             sa.select(response.c.profile, response.c.context, response.c.id, response.c.memory)
             .join(judgement, judgement.c.response == response.c.id)
             .where(
                 *_judged_by(run_id, [judge_id]),
-                sa.tuple_(response.c.profile, response.c.context).in_(wanted[start : start + CHUNK // 2]),
+                sa.tuple_(response.c.profile, response.c.context).in_(chunk),
             )
             .order_by(response.c.profile, response.c.context, response.c.level, response.c.sample)
         )
@@ -205,11 +206,11 @@ def _judged_by(run_id: str, judge_ids: Sequence[int]) -> tuple[sa.ColumnElement[
 
 def texts_of(connection: sa.Connection, response_ids: Iterable[int]) -> dict[int, tuple[str | None, str | None]]:
     """(memory, reasoning text) of each of these responses."""
-    found: dict[int, tuple[str | None, str | None]] = {}
-    for part in _chunks(response_ids):
-        query = sa.select(response.c.id, response.c.memory, response.c.reasoning).where(response.c.id.in_(part))
-        found.update((int(row.id), (row.memory, row.reasoning)) for row in connection.execute(query))
-    return found
+    texts: dict[int, tuple[str | None, str | None]] = {}
+    for chunk in in_chunks(set(response_ids)):
+        query = sa.select(response.c.id, response.c.memory, response.c.reasoning).where(response.c.id.in_(chunk))
+        texts.update((int(row.id), (row.memory, row.reasoning)) for row in connection.execute(query))
+    return texts
 
 
 def task_verdicts(connection: sa.Connection, run_id: str, checker_ids: Sequence[int]) -> sa.CursorResult[tuple]:
@@ -224,13 +225,13 @@ def task_verdicts(connection: sa.Connection, run_id: str, checker_ids: Sequence[
 
 def task_verdict_of(connection: sa.Connection, checker_id: int, response_ids: Iterable[int]) -> dict[int, str]:
     """The verdict of one task check on each of these responses that it has one of."""
-    found: dict[int, str] = {}
-    for part in _chunks(response_ids):
+    verdicts: dict[int, str] = {}
+    for chunk in in_chunks(set(response_ids)):
         query = sa.select(judgement.c.response, judgement.c.verdict).where(
-            judgement.c.judge == checker_id, judgement.c.verdict.is_not(None), judgement.c.response.in_(part)
+            judgement.c.judge == checker_id, judgement.c.verdict.is_not(None), judgement.c.response.in_(chunk)
         )
-        found.update((int(row.response), str(row.verdict)) for row in connection.execute(query))
-    return found
+        verdicts.update((int(row.response), str(row.verdict)) for row in connection.execute(query))
+    return verdicts
 
 
 def reasoning_counts(connection: sa.Connection, run_id: str) -> tuple[int, int]:
@@ -242,11 +243,6 @@ def reasoning_counts(connection: sa.Connection, run_id: str) -> tuple[int, int]:
         )
     ).one()
     return int(row[0]), int(row[1])
-
-
-def _chunks(ids: Iterable[int]) -> Iterator[list[int]]:
-    ordered = sorted(set(ids))
-    return (ordered[start : start + CHUNK] for start in range(0, len(ordered), CHUNK))
 
 
 # ---- judgements
@@ -261,7 +257,6 @@ _THERE = sa.select(judgement.c.id, judgement.c.status).where(
     judgement.c.response == sa.bindparam("of_response"), judgement.c.judge == sa.bindparam("of_judge")
 )
 _ADD = sa.insert(judgement).returning(judgement.c.id)
-CHUNK = 2000  # ids of one IN list
 
 
 @dataclass(frozen=True)
@@ -358,9 +353,9 @@ def assign(
     new = [i for i in dict.fromkeys(judge_ids) if i not in there]
     for ordinal, i in enumerate(new, start=len(there)):
         connection.execute(sa.insert(run_judge).values(run=run_id, judge=i, ordinal=ordinal))
-    for i, held in (settings or {}).items():
+    for i, own in (settings or {}).items():
         where = run_judge.c.run == run_id, run_judge.c.judge == i
-        connection.execute(sa.update(run_judge).where(*where).values(settings=canonical_json(held)))
+        connection.execute(sa.update(run_judge).where(*where).values(settings=canonical_json(own)))
     return new
 
 
@@ -383,11 +378,7 @@ def _of_run(connection: sa.Connection, run_id: str, kinds: Sequence[str]) -> lis
     ).mappings()
     texts = ("parameters", "settings")
     return [
-        JudgeRow(
-            **{name: r[name] for name in JudgeRow.__dataclass_fields__ if name not in texts},
-            **{name: json.loads(r[name]) for name in texts},
-        )
-        for r in rows
+        JudgeRow(**values_of(row, JudgeRow, *texts), **{name: json.loads(row[name]) for name in texts}) for row in rows
     ]
 
 
@@ -447,8 +438,7 @@ def settle(
     """Write one judgement with its reveals, or a task check with its verdict; one that is there stays, unless it had
     only failed."""
     values = {"status": status, "cause": cause, "call": call_key, "unknown": unknown, "verdict": verdict}
-    place = {"of_response": response_id, "of_judge": judge_id_}
-    there = connection.execute(_THERE, place).first()
+    there = connection.execute(_THERE, {"of_response": response_id, "of_judge": judge_id_}).first()
     if there is not None and there.status not in RETRIABLE:
         return
     if there is None:
@@ -459,7 +449,7 @@ def settle(
     add_reveals(connection, [(judgement_id, item) for item in reveals])
 
 
-def add_reveals(connection: sa.Connection, found: Iterable[tuple[int, Reveal]]) -> None:
+def add_reveals(connection: sa.Connection, new: Iterable[tuple[int, Reveal]]) -> None:
     """Write what judgements found: (judgement, reveal) pairs."""
     rows = [
         {
@@ -471,7 +461,7 @@ def add_reveals(connection: sa.Connection, found: Iterable[tuple[int, Reveal]]) 
             "grounded": item.grounded,
             "strength": str(item.strength),
         }
-        for judgement_id, item in found
+        for judgement_id, item in new
     ]
     if rows:
         connection.execute(sa.insert(reveal), rows)
@@ -484,20 +474,20 @@ def claims(
 
     A response in which it found nothing has an empty entry; one that it has no judgement of has none.
     """
-    found: dict[int, dict[int, tuple[Strength, Span | None, str]]] = {}
-    for part in _chunks(response_ids):
+    claims: dict[int, dict[int, tuple[Strength, Span | None, str]]] = {}
+    for chunk in in_chunks(set(response_ids)):
         judged = judgement.c.judge == judge_id_, judgement.c.status == JudgementStatus.OK
         query = (
             sa.select(judgement.c.response, reveal)
             .outerjoin(reveal, reveal.c.judgement == judgement.c.id)
-            .where(*judged, judgement.c.response.in_(part))
+            .where(*judged, judgement.c.response.in_(chunk))
         )
         for row in connection.execute(query).mappings():
-            of_response = found.setdefault(int(row["response"]), {})
+            of_response = claims.setdefault(int(row["response"]), {})
             if row["attribute"] is not None:
                 span = Span(row["start"], row["end"]) if row["grounded"] else None
                 of_response[int(row["attribute"])] = Strength(row["strength"]), span, str(row["quote"])
-    return found
+    return claims
 
 
 def judged_responses(
@@ -519,7 +509,7 @@ def judged_responses(
         .where(response.c.run == run_id, response.c.profile == profile_id, response.c.context == context_id)
         .order_by(response.c.level, response.c.sample)
     ).all()
-    found: dict[int, list[Reveal]] = {}
+    reveals: dict[int, list[Reveal]] = {}
     for item in connection.execute(
         sa.select(reveal)
         .join(attribute, reveal.c.attribute == attribute.c.id)
@@ -527,9 +517,8 @@ def judged_responses(
         .order_by(attribute.c.ordinal)
     ).mappings():
         span = Span(item["start"], item["end"]) if item["grounded"] else None
-        found.setdefault(item["judgement"], []).append(
-            Reveal(item["attribute"], item["quote"], span, Strength(item["strength"]))
-        )
+        claim = Reveal(item["attribute"], item["quote"], span, Strength(item["strength"]))
+        reveals.setdefault(item["judgement"], []).append(claim)
     return [
         JudgedResponse(
             id=row.id,
@@ -539,7 +528,7 @@ def judged_responses(
             text=row.text,
             judgement=JudgementStatus(row.judgement or JudgementStatus.OWED),
             judgement_cause=row.judgement_cause,
-            reveals=tuple(found.get(row.judgement_id, ())),
+            reveals=tuple(reveals.get(row.judgement_id, ())),
         )
         for row in rows
     ]

@@ -6,24 +6,26 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from cimemories.model import Persona, Verdict, WorkStatus
 from cimemories.store import work
-from cimemories.store.datasets import ProfileRecord
+from cimemories.store.calls import TOKEN_SUMS
+from cimemories.store.datasets import ProfileRecord, tested_pairs
 from cimemories.store.engine import (
     StoreError,
     canonical_json,
     content_hash,
+    in_chunks,
     insert_ignore,
     insert_rows,
     new_id,
     now,
     plain_name,
     storable,
+    values_of,
 )
 from cimemories.store.tables import (
     attribute,
@@ -36,7 +38,6 @@ from cimemories.store.tables import (
     labelling,
     persona,
     profile,
-    profile_context,
     rule,
     vote,
 )
@@ -121,8 +122,8 @@ def personas(connection: sa.Connection, labelling_id: str) -> dict[int, Persona]
         connection.execute(sa.select(labelling.c.manifest).where(labelling.c.id == labelling_id)).scalar_one()
     )
     rows = connection.execute(sa.select(persona).where(persona.c.id.in_(manifest["personas"]))).mappings()
-    found = {r["id"]: Persona(r["key"], r["name"], r["prior"], r["description"]) for r in rows}
-    return {i: found[i] for i in manifest["personas"]}
+    by_id = {r["id"]: Persona(r["key"], r["name"], r["prior"], r["description"]) for r in rows}
+    return {i: by_id[i] for i in manifest["personas"]}
 
 
 def add(
@@ -179,26 +180,21 @@ def plan(
     draws: int,
 ) -> None:
     """Write the ballots that are wanted as owed; those that are already there stay as they are."""
-    pairs = connection.execute(
-        sa.select(profile_context.c.profile, profile_context.c.context)
-        .where(profile_context.c.profile.in_(profile_ids), profile_context.c.context.in_(context_ids))
-        .order_by(profile_context.c.profile, profile_context.c.ordinal)
-    ).all()
     rows = (
         {
             "labelling": labelling_id,
-            "profile": pair.profile,
-            "context": pair.context,
+            "profile": profile_id,
+            "context": context_id,
             "persona": persona_id,
             "draw": draw,
             "status": OWED,
         }
-        for pair in pairs
+        for profile_id, context_id in tested_pairs(connection, profile_ids, context_ids)
         for persona_id in persona_ids_
         for draw in range(draws)
     )
     statement = insert_ignore(connection, ballot)
-    while chunk := list(islice(rows, 5000)):
+    for chunk in in_chunks(rows):
         connection.execute(statement, chunk)
 
 
@@ -212,19 +208,9 @@ def all_rows(connection: sa.Connection, dataset_id: int | None = None) -> list[L
     counts = work.counts_by_work(connection, "ballots", rows, lambda ids: work.counts_by_status(connection, *own, ids))
     return [
         LabellingRow(
-            id=row["id"],
-            dataset=row["dataset"],
-            model=row["model"],
-            endpoint=row["endpoint"],
-            simulated=row["simulated"],
-            pack=row["pack"],
-            draws=row["draws"],
+            **values_of(row, LabellingRow, "manifest", "status", "ballots"),
             manifest=json.loads(row["manifest"]),
             status=work.shown_status(row, sum(n for status, n in counts[row["id"]].items() if status != OK)),
-            error=row["error"],
-            created=row["created"],
-            finished=row["finished"],
-            revision=row["revision"],
             ballots=dict(counts[row["id"]]),
         )
         for row in rows
@@ -277,8 +263,9 @@ class Settled:
 
 def settle(connection: sa.Connection, outcomes: Sequence[Settled]) -> None:
     """Write what came of ballots, each named once, votes included; one that is settled already is left as it is."""
-    of = ballot.c.id.in_([outcome.ballot for outcome in outcomes])
-    open_ = sa.select(ballot.c.id).where(of, ballot.c.status.in_(RETRIABLE)).with_for_update()
+    # Locked, so that of two workers that settle the same ballot one finds it settled and writes no votes of its own.
+    own = ballot.c.id.in_([outcome.ballot for outcome in outcomes])
+    open_ = sa.select(ballot.c.id).where(own, ballot.c.status.in_(RETRIABLE)).with_for_update()
     owed = set(connection.execute(open_).scalars())
     fresh = [outcome for outcome in outcomes if outcome.ballot in owed]
     if not fresh:
@@ -297,7 +284,7 @@ def settle(connection: sa.Connection, outcomes: Sequence[Settled]) -> None:
             for outcome in fresh
         ],
     )
-    votes = [(outcome.ballot, said_of, str(verdict)) for outcome in fresh for said_of, verdict in outcome.votes]
+    votes = [(outcome.ballot, of, str(verdict)) for outcome in fresh for of, verdict in outcome.votes]
     insert_rows(connection, vote, ("ballot", "attribute", "verdict"), votes)
 
 
@@ -349,10 +336,10 @@ def context_votes(
         .where(ballot.c.labelling == labelling_id, ballot.c.profile == profile_id, ballot.c.context == context_id)
         .order_by(ballot.c.draw)
     )
-    found: dict[int, dict[int, list[tuple[int, str]]]] = {}
+    votes: dict[int, dict[int, list[tuple[int, str]]]] = {}
     for attribute_id, persona_id, draw, verdict in rows:
-        found.setdefault(attribute_id, {}).setdefault(persona_id, []).append((draw, verdict))
-    return found
+        votes.setdefault(attribute_id, {}).setdefault(persona_id, []).append((draw, verdict))
+    return votes
 
 
 def failures(connection: sa.Connection, labelling_id: str) -> list[tuple[str, str, int]]:
@@ -368,31 +355,9 @@ def failures(connection: sa.Connection, labelling_id: str) -> list[tuple[str, st
 
 def tokens(connection: sa.Connection, labelling_id: str) -> tuple[int, int, int]:
     """Prompt, cached and completion tokens of all calls of a labelling."""
-    row = connection.execute(
-        sa.select(
-            sa.func.coalesce(sa.func.sum(call.c.prompt_tokens), 0),
-            sa.func.coalesce(sa.func.sum(call.c.cached_tokens), 0),
-            sa.func.coalesce(sa.func.sum(call.c.completion_tokens), 0),
-        )
-        .join(ballot, ballot.c.call == call.c.key)
-        .where(ballot.c.labelling == labelling_id)
-    ).one()
-    return int(row[0]), int(row[1]), int(row[2])
-
-
-def attribute_count(connection: sa.Connection, labelling_id: str) -> int:
-    """How many attributes have at least one vote in a labelling."""
-    return int(
-        connection.execute(
-            sa.select(sa.func.count())
-            .select_from(attribute)
-            .where(
-                attribute.c.profile.in_(
-                    sa.select(ballot.c.profile).where(ballot.c.labelling == labelling_id, ballot.c.status == OK)
-                )
-            )
-        ).scalar_one()
-    )
+    query = sa.select(*TOKEN_SUMS).join(ballot, ballot.c.call == call.c.key).where(ballot.c.labelling == labelling_id)
+    prompt, cached, completion = connection.execute(query).one()
+    return int(prompt), int(cached), int(completion)
 
 
 # ---- imported
@@ -400,7 +365,6 @@ def attribute_count(connection: sa.Connection, labelling_id: str) -> int:
 # Labels that a file brought without their votes: shares by persona, which stand where votes would.
 
 
-CHUNK = 5000
 STAND_IN = Persona(
     IMPORTED,
     "The imported label",
@@ -453,8 +417,7 @@ def add_imported(
 
 def write_shares(connection: sa.Connection, rows: Iterable[Mapping[str, object]]) -> None:
     """Rows of the table imported_vote, a few thousand at a time."""
-    waiting = iter(rows)
-    while chunk := list(islice(waiting, CHUNK)):
+    for chunk in in_chunks(rows):
         connection.execute(sa.insert(imported_vote), chunk)
 
 

@@ -5,21 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import islice
 from typing import Any
 
 import sqlalchemy as sa
 
 from cimemories.manifest import RunManifest, read_manifest
 from cimemories.model import JudgementStatus, ResponseStatus, Reveal, WorkStatus
-from cimemories.store import calls, judgements, work
-from cimemories.store.engine import StoreError, canonical_json, insert_ignore, new_id, now, plain_name, storable
+from cimemories.store import calls, datasets, judgements, work
+from cimemories.store.engine import (
+    StoreError,
+    canonical_json,
+    in_chunks,
+    insert_ignore,
+    new_id,
+    now,
+    plain_name,
+    storable,
+    values_of,
+)
 from cimemories.store.tables import (
     call,
     context,
     judgement,
     profile,
-    profile_context,
     prompt,
     request,
     response,
@@ -34,7 +42,6 @@ from cimemories.store.tables import (
 
 
 IMPORTED = "imported"  # the endpoint of a run or a judge that came from a file
-IMPORT_CHUNK = 2000
 
 
 @dataclass(frozen=True)
@@ -62,10 +69,9 @@ def runs_with_file(connection: sa.Connection, sha256: str) -> list[str]:
     return [run_id for run_id, part in imported if part and part.sha256 == sha256]
 
 
-def add_responses(connection: sa.Connection, judges: dict[str, int], found: Sequence[ImportedResponse]) -> None:
+def add_responses(connection: sa.Connection, judges: dict[str, int], new: Sequence[ImportedResponse]) -> None:
     """Write responses with their judgements and reveals. judges: the judge's id by run."""
-    for start in range(0, len(found), IMPORT_CHUNK):
-        part = found[start : start + IMPORT_CHUNK]
+    for part in in_chunks(new):
         ids = _inserted(
             connection,
             response,
@@ -137,9 +143,6 @@ def kept_prompts(connection: sa.Connection, digest: str) -> sa.Row | None:
 # What a run consists of, profile by profile, as an export of it needs it.
 
 
-CONTENT_CHUNK = 200
-
-
 def run_responses(connection: sa.Connection, run_id: str, judge_id: int, profile_id: int) -> list[sa.RowMapping]:
     """The responses of one profile, contexts in the order of their ids, with what one judge made of them: columns id,
     context, level, sample, status, cause, text, memory, judgement, judgement_cause, request (of the recorded call)."""
@@ -168,13 +171,12 @@ def run_responses(connection: sa.Connection, run_id: str, judge_id: int, profile
 
 def sent_prompts(connection: sa.Connection, request_hashes: Collection[str]) -> dict[str, str]:
     """What was sent in each of these requests, as one text: the messages' contents with a blank line between them."""
-    wanted, found = sorted(request_hashes), {}
-    for start in range(0, len(wanted), CONTENT_CHUNK):
-        rows = connection.execute(sa.select(request).where(request.c.hash.in_(wanted[start : start + CONTENT_CHUNK])))
-        for row in rows:
+    prompts = {}
+    for chunk in in_chunks(request_hashes):
+        for row in connection.execute(sa.select(request).where(request.c.hash.in_(chunk))):
             messages = json.loads(row.body).get("messages", [])
-            found[row.hash] = "\n\n".join(str(message.get("content", "")) for message in messages)
-    return found
+            prompts[row.hash] = "\n\n".join(str(message.get("content", "")) for message in messages)
+    return prompts
 
 
 # ---- sweeps
@@ -249,17 +251,10 @@ def _sweep_rows(connection: sa.Connection, query: sa.Select) -> list[SweepRow]:
     }
     return [
         SweepRow(
-            id=row["id"],
-            name=row["name"],
-            dataset=row["dataset"],
+            **values_of(row, SweepRow, "spec", "plan", "status", "cells"),
             spec=json.loads(row["spec"]),
             plan=json.loads(row["plan"]),
-            cap=row["cap"],
             status=work.shown_status(row),
-            error=row["error"],
-            created=row["created"],
-            finished=row["finished"],
-            revision=row["revision"],
             cells=counts.get(row["id"], 0),
         )
         for row in connection.execute(query).mappings()
@@ -359,15 +354,8 @@ def plan(
     memories: hash of what is held, by (profile, context); a pair that is not among them is not planned. None: all
     attributes in their order, everywhere.
     """
-    pairs = [
-        (pair.profile, pair.context)
-        for pair in connection.execute(
-            sa.select(profile_context.c.profile, profile_context.c.context)
-            .where(profile_context.c.profile.in_(profile_ids), profile_context.c.context.in_(context_ids))
-            .order_by(profile_context.c.profile, profile_context.c.ordinal)
-        )
-        if memories is None or (pair.profile, pair.context) in memories
-    ]
+    tested = datasets.tested_pairs(connection, profile_ids, context_ids)
+    pairs = [pair for pair in tested if memories is None or pair in memories]
     rows = (
         {
             "run": run_id,
@@ -382,23 +370,9 @@ def plan(
         for sample in range(samples)
     )
     statement = insert_ignore(connection, response)
-    while chunk := list(islice(rows, 5000)):
+    for chunk in in_chunks(rows):
         connection.execute(statement, chunk)
     return len(pairs) * samples
-
-
-def in_contexts(
-    connection: sa.Connection, profile_ids: Sequence[int], context_ids: Sequence[int]
-) -> dict[int, list[int]]:
-    """The contexts, of these, that each of these profiles is tested in, in its order."""
-    found: dict[int, list[int]] = {}
-    for of, into in connection.execute(
-        sa.select(profile_context.c.profile, profile_context.c.context)
-        .where(profile_context.c.profile.in_(profile_ids), profile_context.c.context.in_(context_ids))
-        .order_by(profile_context.c.profile, profile_context.c.ordinal)
-    ):
-        found.setdefault(int(of), []).append(int(into))
-    return found
 
 
 def all_rows(connection: sa.Connection, dataset_id: int | None = None) -> list[RunRow]:
@@ -441,27 +415,11 @@ def _rows(connection: sa.Connection, query: sa.Select) -> list[RunRow]:
     judged = work.counts_by_work(connection, "judgements", rows, lambda ids: judgements.counts_by_run(connection, ids))
     return [
         RunRow(
-            id=row["id"],
-            name=row["name"],
-            dataset=row["dataset"],
-            dataset_hash=row["dataset_hash"],
-            model=row["model"],
-            endpoint=row["endpoint"],
-            simulated=row["simulated"],
-            samples=row["samples"],
-            seed=row["seed"],
-            prompt_level=row["prompt_level"],
-            composition=row["composition"],
+            **values_of(row, RunRow, "manifest", "status", "responses", "judgements"),
             manifest=read_manifest(row["manifest"]),
             status=work.shown_status(row, _missing(responses[row["id"]], judged[row["id"]])),
-            error=row["error"],
-            created=row["created"],
-            finished=row["finished"],
-            revision=row["revision"],
             responses=dict(responses[row["id"]]),
             judgements=dict(judged[row["id"]]),
-            sweep=row["sweep"],
-            cell=row["cell"],
         )
         for row in rows
     ]
@@ -548,8 +506,8 @@ def failures(connection: sa.Connection, run_id: str) -> list[tuple[str, str, str
         .where(response.c.run == run_id, judgement.c.status != JudgementStatus.OK)
         .group_by(judgement.c.status, judgement.c.cause)
     )
-    found = [("response", *row) for row in responses] + [("judgement", *row) for row in unjudged]
-    return sorted(((a, b, c, d) for a, b, c, d in found), key=lambda item: -item[3])
+    missing = [("response", *row) for row in responses] + [("judgement", *row) for row in unjudged]
+    return sorted(((a, b, c, d) for a, b, c, d in missing), key=lambda item: -item[3])
 
 
 def call_errors(connection: sa.Connection, run_id: str) -> dict[str, str]:
@@ -589,14 +547,13 @@ class StageCalls:
 
 def calls_by_kind(connection: sa.Connection, run_id: str) -> dict[str, StageCalls]:
     """What each kind of call (respond, judge, gate, rewrite, check) has cost a run so far, over all models asked."""
-    found: dict[str, StageCalls] = {}
+    stages: dict[str, StageCalls] = {}
     for part in calls.calls_by_model(connection, [run_id]):
-        own = {item.name: getattr(part, item.name) for item in fields(StageCalls)}
-        held = found.get(part.kind)
-        found[part.kind] = StageCalls(
-            **{name: value + (getattr(held, name) if held else 0) for name, value in own.items()}
-        )
-    return found
+        before = stages.get(part.kind)
+        names = (item.name for item in fields(StageCalls))
+        sums = {name: getattr(part, name) + (getattr(before, name) if before else 0) for name in names}
+        stages[part.kind] = StageCalls(**sums)
+    return stages
 
 
 def delete(connection: sa.Connection, run_id: str) -> None:
