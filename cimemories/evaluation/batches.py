@@ -73,7 +73,7 @@ def export_batch(
     """
     if path.exists() and not (replace and path.is_file()):
         raise StoreError(f"{path}: something of that name is there. Choose another --out, or for a file say --replace.")
-    found = BatchExported()
+    result = BatchExported()
     written: set[str] = set()
     draft = path.with_name(f".{path.name}.part")
     with _at_work(store, run_id) as (store, row):
@@ -86,13 +86,13 @@ def export_batch(
                             continue
                         written.add(key)
                         if model is not None and job.request.model != model:
-                            found.elsewhere += 1
+                            result.elsewhere += 1
                             continue
                         stream.write(request_line(key, body_of(job.request, draw)))
-                        found.lines += 1
-                        found.kinds[job.kind] += 1
-                        found.models[job.request.model] += 1
-            if found.lines:
+                        result.lines += 1
+                        result.kinds[job.kind] += 1
+                        result.models[job.request.model] += 1
+            if result.lines:
                 draft.replace(path)
         except OSError as error:
             raise StoreError(
@@ -101,7 +101,7 @@ def export_batch(
         finally:
             draft.unlink(missing_ok=True)
         _finish(store, run_id, len(written))
-    return found
+    return result
 
 
 def body_of(request: ChatRequest, draw: int) -> dict[str, object]:
@@ -119,32 +119,32 @@ def import_batch(store: Store, run_id: str, path: Path) -> BatchImported:
     before anything is written where the file is not such a file, and StoreError for a run that is not there or at work.
     """
     with batch_answers(path) as answers, _at_work(store, run_id) as (store, row):
-        found = BatchImported(repeated=answers.repeated)
+        result = BatchImported(repeated=answers.repeated)
         used: set[str] = set()
 
         def fresh(job: Job, owed: Mapping[int, str]) -> list[Answer]:
             taken = [answer for answer in _from_file(job, owed, answers) if not _is_there(store, answer)]
             used.update(key for key in owed.values() if key in answers.offsets)
-            found.there += sum(key in answers.offsets for key in owed.values()) - len(taken)
-            found.settled += sum(answer.ok for answer in taken)
-            found.failed.update(answer.status for answer in taken if not answer.ok)
+            result.there += sum(key in answers.offsets for key in owed.values()) - len(taken)
+            result.settled += sum(answer.ok for answer in taken)
+            result.failed.update(answer.status for answer in taken if not answer.ok)
             return taken
 
         left = {key for _, owed in _walk(store, row, fresh) for key in owed.values()}
-        found.owed = len(left) + sum(found.failed.values())
-        _sort_out(store, answers, used, found)
-        _finish(store, run_id, found.owed)
-    return found
+        result.owed = len(left) + sum(result.failed.values())
+        _sort_out(store, answers, used, result)
+        _finish(store, run_id, result.owed)
+    return result
 
 
-def _sort_out(store: Store, answers: BatchAnswers, used: set[str], found: BatchImported) -> None:
+def _sort_out(store: Store, answers: BatchAnswers, used: set[str], result: BatchImported) -> None:
     """What became of the lines that the run did not need: recorded before, or of something else."""
     rest = [key for key in answers.offsets if key not in used]
     with store.read() as connection:
-        there = calls.answers_by_key(connection, rest)
-    unknown = [key for key in rest if key not in there]
-    found.there += len(there)
-    found.unknown, found.unknown_ids = len(unknown), tuple(unknown[:NAMED])
+        recorded = calls.answers_by_key(connection, rest)
+    unknown = [key for key in rest if key not in recorded]
+    result.there += len(recorded)
+    result.unknown, result.unknown_ids = len(unknown), tuple(unknown[:NAMED])
 
 
 class _FileClient(Client):
@@ -187,8 +187,8 @@ def _is_there(store: Store, answer: Answer) -> bool:
     if answer.ok:
         return False
     with store.read() as connection:
-        held = connection.execute(sa.select(call.c.exchange).where(call.c.key == answer.key)).scalar()
-    return held == answer.exchange
+        recorded = connection.execute(sa.select(call.c.exchange).where(call.c.key == answer.key)).scalar()
+    return recorded == answer.exchange
 
 
 def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[int, str]]]:
@@ -217,10 +217,10 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
             recorded = calls.look_up(connection, wanted)
         outcomes: list[tuple[Job, dict[int, Answer], list[Answer]]] = []
         for job, there in zip(jobs, recorded, strict=True):
-            held, owed = there.answers, there.owed
+            answers, owed = there.answers, there.owed
             taken = fresh(job, owed) if owed else []
-            if held or taken:
-                outcomes.append((job, held, taken))
+            if answers or taken:
+                outcomes.append((job, answers, taken))
             left = {draw: key for draw, key in owed.items() if draw not in {answer.draw for answer in taken}}
             if left:
                 yield job, left

@@ -69,12 +69,12 @@ class Prices:
         return cls(values[0], values[1] if len(values) == 3 else values[0], values[-1], currency.strip())
 
     @classmethod
-    def of(cls, held: object) -> Prices | None:
+    def of(cls, recorded: object) -> Prices | None:
         """Prices as a manifest keeps them; None where it has none, or none that can be read: manifests are imported
         too."""
-        if not isinstance(held, Mapping):
+        if not isinstance(recorded, Mapping):
             return None
-        values: Mapping[str, Any] = held
+        values: Mapping[str, Any] = recorded
         currency = str(values.get("currency") or "")
         try:
             prompt, cached, completion = (float(values[name]) for name in ("prompt", "cached", "completion"))
@@ -185,24 +185,24 @@ def run_cost(store: Store, run_id: str) -> Cost:
 def sweep_cost(store: Store, sweep_id: str) -> Cost:
     """The same of all runs of a sweep together; a call that several of them share counts once."""
     with store.read() as connection:
-        held = work.load(connection, sweep_id)
+        sweep = work.load(connection, sweep_id)
         rows = runs.of_sweep(connection, sweep_id)
         manifests = [row.manifest for row in rows]
-        return _cost(connection, [row.id for row in rows], manifests, held["created"], held["cap"])
+        return _cost(connection, [row.id for row in rows], manifests, sweep["created"], sweep["cap"])
 
 
 def price_list(manifests: Sequence[RunManifest]) -> tuple[dict[tuple[str, str], Prices], tuple[str, ...]]:
     """The prices in these manifests, and the models that are asked without one."""
-    found: dict[tuple[str, str], Prices] = {}
-    asked: dict[tuple[str, str], None] = {}
+    known: dict[tuple[str, str], Prices] = {}
+    models: dict[tuple[str, str], None] = {}
     for manifest in manifests:
         for role in (MODEL, JUDGE):
             for name, part in models_in(manifest, role):
-                asked[role, name] = None
+                models[role, name] = None
                 prices = Prices.of(part.prices)
                 if prices is not None:
-                    found.setdefault((role, name), prices)
-    return found, tuple(dict.fromkeys(name for role, name in asked if (role, name) not in found))
+                    known.setdefault((role, name), prices)
+    return known, tuple(dict.fromkeys(name for role, name in models if (role, name) not in known))
 
 
 def models_in(manifest: RunManifest, role: str) -> list[tuple[str, ModelPart | JudgePart]]:

@@ -123,18 +123,18 @@ def ground(quote: str, message: str) -> Span | None:
     where the quote is not part of a longer word or number goes before one where it is ('12' before the one in '2012').
     The third attempt forgives a few characters, but no digit: $950 is never found on $900.
     """
-    wanted = quote.strip()
-    if not wanted:
+    stripped = quote.strip()
+    if not stripped:
         return None
-    if (found := _find(wanted, message)) is not None:
-        return Span(found, found + len(wanted))
+    if (start := _find(stripped, message)) is not None:
+        return Span(start, start + len(stripped))
     folded_message = _folded(message)
-    folded_quote = fold(wanted).text.strip()
+    folded_quote = fold(stripped).text.strip()
     needle = folded_quote.rstrip(". ") or folded_quote
     if not needle:
         return None
-    if (found := _find(needle, folded_message.text)) is not None:
-        return folded_message.span(found, found + len(needle))
+    if (start := _find(needle, folded_message.text)) is not None:
+        return folded_message.span(start, start + len(needle))
     return _fuzzy(needle, folded_message)
 
 
@@ -276,14 +276,14 @@ def mentions(text: str) -> list[Mention]:
     ("number", value), ("money", value) with a currency sign, ("percent", value). Impossible dates and times, and
     malformed numerals, give nothing.
     """
-    found: list[Mention] = []
+    mentioned: list[Mention] = []
     taken = bytearray(len(text))
     for reader in (_dates, _times, _numerals, _number_words):
         for mention in reader(text):
             if not any(taken[mention.start : mention.end]):
                 taken[mention.start : mention.end] = b"x" * (mention.end - mention.start)
-                found.append(mention)
-    return found
+                mentioned.append(mention)
+    return mentioned
 
 
 def token_of(value: Scalar) -> Token | None:
@@ -299,9 +299,9 @@ def token_of(value: Scalar) -> Token | None:
     text = fold(value).text.strip().rstrip(".")
     if len(text) > 2 * _MAX_DIGITS:
         return None
-    found = mentions(text)
-    whole = len(found) == 1 and (found[0].start, found[0].end) == (0, len(text))
-    return found[0].token if whole else None
+    mentioned = mentions(text)
+    whole = len(mentioned) == 1 and (mentioned[0].start, mentioned[0].end) == (0, len(text))
+    return mentioned[0].token if whole else None
 
 
 def _dates(text: str) -> Iterator[Mention]:
@@ -437,7 +437,7 @@ def voices(statement: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """The statement (folded) as written, and as said by the user or of the user; only the subject's verb is changed."""
     name = "|".join(map(re.escape, names)) or "he"
     own = re.sub(rf"\b(?:his|her|their|(?:{name})'s)(?!\w)", "my", statement)
-    own = re.sub(rf"^(?:he|she|{name}) (\w+)", lambda found: f"i {_plain_wording(found[1])}", own)
+    own = re.sub(rf"^(?:he|she|{name}) (\w+)", lambda match: f"i {_plain_wording(match[1])}", own)
     voices = [statement, own]
     if not re.search(r"\b(?:i|me|we|our)\b", statement) and re.search(r"\bmy\b", statement):
         voices += [re.sub(r"\bmy\b", whose, statement) for whose in ("his", "her", "their")]
@@ -533,10 +533,10 @@ class _Message:
 
     def _sentences(self, message: str) -> list[int]:
         starts, last = [0], 0
-        for found in _BREAK.finditer(message):
-            before = message[max(last, found.start() - 6) : found.start()].casefold()
-            if found.end() < len(message) and ("\n" in found[0] or not _ABBREVIATION.search(before)):
-                last = found.end()
+        for gap in _BREAK.finditer(message):
+            before = message[max(last, gap.start() - 6) : gap.start()].casefold()
+            if gap.end() < len(message) and ("\n" in gap[0] or not _ABBREVIATION.search(before)):
+                last = gap.end()
                 starts.append(bisect_right(self.folded.starts, last - 1))
         return starts
 
@@ -588,10 +588,10 @@ def _place(plan: _Plan, message: _Message) -> tuple[int, int] | None:
             return stated
     first = None
     for item in plan.items:
-        found = _item_place(item, plan, message)
-        if found is None:
+        span = _item_place(item, plan, message)
+        if span is None:
             break
-        first = first or found
+        first = first or span
     else:
         if first is not None:
             return first
@@ -603,8 +603,8 @@ def _item_place(item: _Item, plan: _Plan, message: _Message) -> tuple[int, int] 
         for start, end in message.places(phrase):
             if not item.needs_clue or message.holds_clue(message.sentence_at(start), plan.clues):
                 return start, end
-    if item.pattern is not None and (found := item.pattern.search(message.text)):
-        return found.start(), found.end()
+    if item.pattern is not None and (hit := item.pattern.search(message.text)):
+        return hit.start(), hit.end()
     for token in item.tokens:
         clues = plan.key_clues if token[0] == "day" else plan.clues
         for sentence, mention in message.mentions.get(token, {}).items():
@@ -693,7 +693,7 @@ def _item(value: Scalar, told: str, listed: bool) -> _Item:
     return _Item(phrases=(phrase,), needs_clue=True) if digits and len(phrase) > 2 else _Item()
 
 
-def _forms(token: Token, told: str) -> tuple[Token, ...]:
+def _forms(token: Token, text: str) -> tuple[Token, ...]:
     """The token and what else states it, by what is told of it (key and statement, folded).
 
     A date may stand without its year; a number as a percentage where it is one; a sum with or without its sign, but a
@@ -705,9 +705,9 @@ def _forms(token: Token, told: str) -> tuple[Token, ...]:
     if kind == "money":
         return token, ("number", size)
     forms: list[Token] = [token]
-    if kind == "number" and (not -SMALL < size < SMALL or re.search("[$\u20ac\u00a3]", told)):
+    if kind == "number" and (not -SMALL < size < SMALL or re.search("[$\u20ac\u00a3]", text)):
         forms.append(("money", size))
-    if kind == "number" and ("%" in told or "percent" in told):
+    if kind == "number" and ("%" in text or "percent" in text):
         forms.append(("percent", size))
     return tuple(forms)
 

@@ -80,7 +80,7 @@ def look_up(
             identity=calls.BATCH,
         )
     with worker.reachable(base_url) as url:
-        found = find_out(
+        card = find_out(
             Endpoint(url, key_env),
             model,
             schema_wanted=wants_schema,
@@ -89,16 +89,16 @@ def look_up(
             retries=retries,
         )
     return Server(
-        simulated=found.simulated,
-        n=found.n,
-        schema=found.schema,
-        seed=found.seed,
-        token_limit=found.token_limit,
-        version=found.version,
-        max_model_len=found.max_model_len,
-        notes=found.notes,
-        root=found.root,
-        revision=found.revision,
+        simulated=card.simulated,
+        n=card.n,
+        schema=card.schema,
+        seed=card.seed,
+        token_limit=card.token_limit,
+        version=card.version,
+        max_model_len=card.max_model_len,
+        notes=card.notes,
+        root=card.root,
+        revision=card.revision,
     )
 
 
@@ -673,19 +673,19 @@ def _memories(
     source: LabelSource | None,
 ) -> dict[tuple[int, int], str]:
     """The hash of what is held, by (profile, context), each different memory written once."""
-    wanted = set(context_ids)
-    found: dict[tuple[int, int], str] = {}
+    contexts = set(context_ids)
+    hash_of: dict[tuple[int, int], str] = {}
     for profile_id in profile_ids:
         record = datasets.profile_record(connection, profile_id)
         hashes: dict[tuple[int, ...], str] = {}
         for context, positions in compose(what, record, source.labels if source else None).items():
-            if context not in wanted:
+            if context not in contexts:
                 continue
             if positions not in hashes:
                 ids = [record.attribute_ids[p] for p in positions]
                 hashes[positions] = datasets.keep_memories(connection, profile_id, ids)
-            found[profile_id, context] = hashes[positions]
-    return found
+            hash_of[profile_id, context] = hashes[positions]
+    return hash_of
 
 
 # ---- again
@@ -720,9 +720,9 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
         calls.keep_servers(connection, [judge.server.identity for judge in planned if judge.server])
         before = _judges(connection, run_id)
         ids = [add_judge(connection, run_id, judge) for judge in planned]
-        there = [judge.model for judge, i in zip(judges, ids, strict=True) if i in before]
-        if there:
-            raise StoreError(f"{', '.join(there)} judges {run_id} already, with this wording and these parameters.")
+        already = [judge.model for judge, i in zip(judges, ids, strict=True) if i in before]
+        if already:
+            raise StoreError(f"{', '.join(already)} judges {run_id} already, with this wording and these parameters.")
         if check:
             first = next((judge for judge in planned if judge.server is not None), None)
             if first is None:
@@ -768,15 +768,15 @@ def spec_of(store: Store, run_id: str) -> RunSpec:
         # The judges that the run began with; others may have been added since.
         first = manifest.judges[: 1 + len(manifest.request.more_judges)]
         judges = tuple(_judge(connection, run_id, judge) for judge in first)
-    asked = manifest.request.recorded
-    plain = {name: asked[name] for name in _PLAIN if name in asked}
+    recorded = manifest.request.recorded
+    plain = {name: recorded[name] for name in _PLAIN if name in recorded}
     return RunSpec(
         **plain,
         judge=judges[0],
         more_judges=judges[1:],
-        memory=Memory(**asked["memory"]) if asked.get("memory") else Memory(),
+        memory=Memory(**recorded["memory"]) if recorded.get("memory") else Memory(),
         prompts=wording,
-        prices=Prices.of(asked.get("prices")),
+        prices=Prices.of(recorded.get("prices")),
     )
 
 

@@ -327,9 +327,9 @@ def _thoughts(file: SweepFile, entry: ModelEntry) -> tuple[str, ...]:
 
 
 def _memories(file: SweepFile, path: Path) -> list[str]:
-    found = [label for item in file.memory for label in ([item] if isinstance(item, str) else item.labels())]
+    labels = [label for item in file.memory for label in ([item] if isinstance(item, str) else item.labels())]
     seen: set[str] = set()
-    for label in found:
+    for label in labels:
         if label in seen:
             raise SeedError(f"{path}: memory: {label} is given more than once")
         seen.add(label)
@@ -337,7 +337,7 @@ def _memories(file: SweepFile, path: Path) -> list[str]:
             read_composition(label)
         except CompositionError as error:
             raise SeedError(f"{path}: memory: {error}") from None
-    return found
+    return labels
 
 
 def _wording(file: SweepFile, path: Path, folder: Path | None) -> dict[str, dict[str, Prompt]]:
@@ -528,16 +528,16 @@ def plan(
 
 def _asked_once(ask: LookUp) -> LookUp:
     """Each question to a server asked once for all cells, one that was not answered among them."""
-    found: dict[tuple[object, ...], Server | EndpointError] = {}
+    answers: dict[tuple[object, ...], Server | EndpointError] = {}
 
     def server(base_url: str, key_env: str, model: str, samples: int, wants_schema: bool, seed: int | None) -> Server:
         key = (base_url, key_env, model, samples, wants_schema, seed)
-        if key not in found:
+        if key not in answers:
             try:
-                found[key] = ask(*key)
+                answers[key] = ask(*key)
             except EndpointError as error:
-                found[key] = error
-        known = found[key]
+                answers[key] = error
+        known = answers[key]
         if isinstance(known, EndpointError):
             raise known
         return known
@@ -549,12 +549,12 @@ def _once(find_labels: FindLabels | None) -> FindLabels | None:
     """The labels of a dataset, looked up once for all cells."""
     if find_labels is None:
         return None
-    found: dict[int, LabelSource | None] = {}
+    sources: dict[int, LabelSource | None] = {}
 
     def find(store: Store, dataset_id: int) -> LabelSource | None:
-        if dataset_id not in found:
-            found[dataset_id] = find_labels(store, dataset_id)
-        return found[dataset_id]
+        if dataset_id not in sources:
+            sources[dataset_id] = find_labels(store, dataset_id)
+        return sources[dataset_id]
 
     return find
 
@@ -713,12 +713,12 @@ def _why(store: Store, row: RunRow, error: WorkError, watch: CapWatch) -> str:
         raise _End(WorkStatus.CANCELLED, "stopped by the keyboard") from error
     if watch.reached():
         raise _End(WorkStatus.INTERRUPTED, str(watch.reached())) from error
-    said = f"{row.id} ({row.name}): {reason or error}"
+    sentence = f"{row.id} ({row.name}): {reason or error}"
     if status == WorkStatus.INTERRUPTED and (reason or "").startswith(UNREACHABLE):
-        raise _End(WorkStatus.INTERRUPTED, said) from error
+        raise _End(WorkStatus.INTERRUPTED, sentence) from error
     if isinstance(error.__cause__, (sa.exc.DBAPIError, DatabaseLost)):
-        raise _End(WorkStatus.INTERRUPTED, said) from error
-    return said
+        raise _End(WorkStatus.INTERRUPTED, sentence) from error
+    return sentence
 
 
 def _status(store: Store, run_id: str) -> tuple[WorkStatus, str | None]:

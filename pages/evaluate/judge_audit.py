@@ -47,8 +47,8 @@ def _slice(rows: list[SliceRow]) -> SliceRow | None:
     return by_id.get(chosen) if chosen is not None else None
 
 
-def _simulated(asked: Scope) -> bool:
-    return bool(asked.simulated) or asked.judge.simulated
+def _simulated(scope: Scope) -> bool:
+    return bool(scope.simulated) or scope.judge.simulated
 
 
 def main() -> None:
@@ -71,43 +71,43 @@ def main() -> None:
     try:
         with bar[3]:
             me = annotator.ask()
-        asked = replace(resolve_scope(store, run_id, judge_id=judge.id), verdicts=Verdicts.JUDGE)
-        drawn = judge_audit.of_run(shared_flows(store), asked)
+        scope = replace(resolve_scope(store, run_id, judge_id=judge.id), verdicts=Verdicts.JUDGE)
+        slices = judge_audit.of_run(shared_flows(store), scope)
         with bar[2]:
-            chosen = _slice(drawn)
-        takeaway = _body(store, asked, chosen, me)
-        judge_audit_results.draw_agreement(shared_flows(store), asked)
+            chosen = _slice(slices)
+        takeaway = _body(store, scope, chosen, me)
+        judge_audit_results.draw_agreement(shared_flows(store), scope)
     except StoreError as problem:
         with top:
             page.head(TITLE, "This cannot be shown.")
         page.error("The audit cannot be shown.", str(problem))
         return
     with top:
-        page.head(TITLE, takeaway, simulated=_simulated(asked))
+        page.head(TITLE, takeaway, simulated=_simulated(scope))
 
 
-def _body(store: Store, asked: Scope, chosen: SliceRow | None, me: str) -> str:
+def _body(store: Store, scope: Scope, chosen: SliceRow | None, me: str) -> str:
     """Everything below the scope bar; returns the page's takeaway."""
     if chosen is None:
         safe.heading("Draw a slice of what the judge said")
-        judge_audit_work.draw_slice_form(store, asked, me)
-        return f"{asked.run.name}: nobody has audited {judge_text(asked.judge)} yet; draw a slice to begin."
+        judge_audit_work.draw_slice_form(store, scope, me)
+        return f"{scope.run.name}: nobody has audited {judge_text(scope.judge)} yet; draw a slice to begin."
     page.fold(
         "Draw another slice",
         ":material/casino:",
         "judge_audit.box.draw",
-        lambda: judge_audit_work.draw_slice_form(store, asked, me),
+        lambda: judge_audit_work.draw_slice_form(store, scope, me),
     )
     flows = shared_flows(store)
-    found = judge_audit.judge_audit(flows, asked, chosen.id)
+    audit = judge_audit.judge_audit(flows, scope, chosen.id)
     if me:
-        judge_audit_work.draw(store, asked, chosen, me, found.audited)
+        judge_audit_work.draw(store, scope, chosen, me, audit.audited)
     else:
         page.notice("Give your name above: it stands with every verdict of yours. The figures so far are below.")
-    if not found.audited:
+    if not audit.audited:
         page.notice("No item of this slice has been audited yet, so there is no figure to show.")
-        return f"{asked.run.name}: {count(chosen.items)} items are drawn and none is audited yet."
-    return judge_audit_results.draw(flows, asked, found)
+        return f"{scope.run.name}: {count(chosen.items)} items are drawn and none is audited yet."
+    return judge_audit_results.draw(flows, scope, audit)
 
 
 main()

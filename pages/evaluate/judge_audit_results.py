@@ -35,18 +35,18 @@ from cimemories.ui.safe import Html, join, tag
 # Part of the Judge audit page: how far the judges of a run agree with each other, whoever is right.
 
 
-def draw_agreement(flows: Flows, asked: Scope) -> None:
+def draw_agreement(flows: Flows, scope: Scope) -> None:
     """The section; nothing for a run of one judge."""
-    found = judges_agreement(flows, asked.run.id)
-    if len(found.judges) < 2:
+    agreement = judges_agreement(flows, scope.run.id)
+    if len(agreement.judges) < 2:
         return
-    safe.heading(f"Judges against judges: {_agreement_headline(found)}")
-    _judges(found)
-    if not found.pairs:
+    safe.heading(f"Judges against judges: {_agreement_headline(agreement)}")
+    _judges(agreement)
+    if not agreement.pairs:
         page.notice("No two judges of this run read the same text, so there is nothing to agree on.")
         return
-    _pairs(found)
-    _agreement_csv(found)
+    _pairs(agreement)
+    _agreement_csv(agreement)
     safe.inline(
         "A place is one attribute of the memory in one message that both have judged; it is revealed where a judge "
         "claims it in full. Agreement is no proof of being right: that is what people's verdicts above are for. There "
@@ -55,8 +55,8 @@ def draw_agreement(flows: Flows, asked: Scope) -> None:
     )
 
 
-def _agreement_headline(found: JudgesAgreement) -> str:
-    kappas = [pair.kappa.value for pair in found.pairs if pair.kappa.value is not None]
+def _agreement_headline(agreement: JudgesAgreement) -> str:
+    kappas = [pair.kappa.value for pair in agreement.pairs if pair.kappa.value is not None]
     if not kappas:
         return "their agreement is undefined"
     low, high = (f"{round(value, 2) + 0.0:.2f}" for value in (min(kappas), max(kappas)))
@@ -64,7 +64,7 @@ def _agreement_headline(found: JudgesAgreement) -> str:
     return f"{span}{', which is much disagreement' if min(kappas) < KAPPA_WARNING else ''}"
 
 
-def _judges(found: JudgesAgreement) -> None:
+def _judges(agreement: JudgesAgreement) -> None:
     frame = pd.DataFrame(
         [
             {
@@ -76,12 +76,12 @@ def _judges(found: JudgesAgreement) -> None:
                 + (f" ({percent(item.ungrounded_share)})" if item.claims else ""),
                 "by": "simulator" if item.judge.simulated else "rules" if item.judge.kind == "matcher" else "model",
             }
-            for item in found.judges
+            for item in agreement.judges
         ]
     )
     tables.table(
         frame,
-        key=f"judge_audit.judges.{found.run_id}",
+        key=f"judge_audit.judges.{agreement.run_id}",
         columns={
             "judge": ("text", "Judge"),
             "by": ("text", "Answered by"),
@@ -95,12 +95,12 @@ def _judges(found: JudgesAgreement) -> None:
     )
 
 
-def _pairs(found: JudgesAgreement) -> None:
+def _pairs(agreement: JudgesAgreement) -> None:
     names = ["Both", "First alone", "Second alone", "Neither", "Agreement", "Cohen's kappa", "Gwet's AC1"]
     head = tag("tr", tag("th", "First and second judge"), *(tag("th", name, cls="ci-number") for name in names))
     rows: list[Html] = []
     reasons: dict[str, None] = {}
-    for pair in found.pairs:
+    for pair in agreement.pairs:
         (neither, second), (first, both) = pair.table
         on = f"{count(pair.places)} places of {count(pair.messages)} messages"
         cells = [tag("td", join([pair.first.title, " and ", pair.second.title, tag("div", on, cls="ci-muted")]))]
@@ -121,15 +121,15 @@ def _agreement_cell(figure: Estimate, *, share: bool) -> Html:
     return tag("b", percent(figure.value) if share else f"{round(figure.value, 2) + 0.0:.2f}")
 
 
-def _agreement_csv(found: JudgesAgreement) -> None:
-    frame = pd.DataFrame([_row(found, pair) for pair in found.pairs])
-    tables.csv_button(frame, f"judges-agreement-{found.run_id}.csv", key="judge_audit.csv.agreement")
+def _agreement_csv(agreement: JudgesAgreement) -> None:
+    frame = pd.DataFrame([_row(agreement, pair) for pair in agreement.pairs])
+    tables.csv_button(frame, f"judges-agreement-{agreement.run_id}.csv", key="judge_audit.csv.agreement")
 
 
-def _row(found: JudgesAgreement, pair: JudgePair) -> dict[str, object]:
+def _row(agreement: JudgesAgreement, pair: JudgePair) -> dict[str, object]:
     (neither, second), (first, both) = pair.table
     return {
-        "run": found.run_id,
+        "run": agreement.run_id,
         "first": pair.first.title,
         "second": pair.second.title,
         "simulated": pair.first.judge.simulated or pair.second.judge.simulated,
@@ -155,9 +155,9 @@ LOOKS = {"circle-open": GREY, "diamond": MODEL}
 Row = tuple[str, Estimate]  # the row's name and what is drawn in it
 
 
-def shares(found: JudgeAudit, name: Callable[[JudgeRow], str]) -> None:
+def shares(audit: JudgeAudit, name: Callable[[JudgeRow], str]) -> None:
     """Precision and recall of every judge that has any."""
-    judges = [item for item in found.judges if item.judge is not None and item.items]
+    judges = [item for item in audit.judges if item.judge is not None and item.items]
     if not judges:
         return
     best = max(judges, key=lambda item: -1.0 if item.f1.value is None else item.f1.value)
@@ -167,11 +167,11 @@ def shares(found: JudgeAudit, name: Callable[[JudgeRow], str]) -> None:
     )  # fmt: skip
     _interval_chart(
         {
-            "precision": ("circle-open", [(words, item.precision) for words, item in named]),
-            "recall": ("diamond", [(words, item.recall) for words, item in named]),
+            "precision": ("circle-open", [(label, item.precision) for label, item in named]),
+            "recall": ("diamond", [(label, item.recall) for label, item in named]),
         },
         title=title,
-        subtitle=f"Precision and recall with 95 % intervals, {count(found.audited)} audited items",
+        subtitle=f"Precision and recall with 95 % intervals, {count(audit.audited)} audited items",
         key="judge_audit.chart.shares",
         maximum=1.0,
     )
@@ -179,11 +179,11 @@ def shares(found: JudgeAudit, name: Callable[[JudgeRow], str]) -> None:
 
 def rates(corrections: list[Correction], name: Callable[[JudgeRow], str]) -> None:
     """The leak rate under each judge, as judged and corrected."""
-    drawn = [item for item in corrections if item.corrected.value is not None]
-    if not drawn:
+    corrected = [item for item in corrections if item.corrected.value is not None]
+    if not corrected:
         return
-    far = max(drawn, key=lambda item: abs((item.corrected.value or 0) - (item.observed.value or 0)))
-    ends = [item.corrected.high or item.corrected.value or 0 for item in drawn]
+    far = max(corrected, key=lambda item: abs((item.corrected.value or 0) - (item.observed.value or 0)))
+    ends = [item.corrected.high or item.corrected.value or 0 for item in corrected]
     _interval_chart(
         {
             "as judged": ("circle-open", [(name(item.judge), item.observed) for item in corrections]),
@@ -202,7 +202,7 @@ def _interval_chart(
 ) -> None:
     """One row a judge, one mark an estimate with its interval."""
     names = [row for row, _ in next(iter(series.values()))[1]]
-    drawn = [
+    marks = [
         IntervalSeries(
             name,
             [_bounded(estimate) for _, estimate in estimates],
@@ -213,7 +213,7 @@ def _interval_chart(
         for name, (symbol, estimates) in series.items()
     ]
     xaxis = {"range": [-0.01 * maximum, 1.02 * maximum], "tickformat": ".0%" if maximum > 0.2 else ".1%"}
-    fig = interval_rows(names, drawn, xaxis=xaxis, title=title, subtitle=subtitle, row_height=46)
+    fig = interval_rows(names, marks, xaxis=xaxis, title=title, subtitle=subtitle, row_height=46)
     charts.show(fig, key=key, alt=f"{title}. {subtitle}. The same numbers are in the table.")
 
 
@@ -221,9 +221,9 @@ def _bounded(estimate: Estimate) -> Bounded:
     return Bounded(*(math.nan if end is None else end for end in (estimate.value, estimate.low, estimate.high)))
 
 
-def _hover(row: str, words: str, figure: Estimate) -> str:
+def _hover(row: str, series: str, figure: Estimate) -> str:
     ends = "" if figure.low is None or figure.high is None else f" [{100 * figure.low:.1f}, {100 * figure.high:.1f}]"
-    return f"<b>{html_escaped(row, 90)}</b><br>{words}: {percent(figure.value)}{ends}, {count(figure.items, 'item')}"
+    return f"<b>{html_escaped(row, 90)}</b><br>{series}: {percent(figure.value)}{ends}, {count(figure.items, 'item')}"
 
 
 # ---- judge audit results
@@ -238,29 +238,29 @@ def judge_text(judge: JudgeRow) -> str:
     return f"{judge.name}, prompt {judge.prompt_hash[:8]}" if judge.prompt_hash else judge.name
 
 
-def draw(flows: Flows, asked: Scope, found: JudgeAudit) -> str:
+def draw(flows: Flows, scope: Scope, audit: JudgeAudit) -> str:
     """Draws the figures; returns the page's takeaway."""
-    own = next(item for item in found.judges if item.judge is not None and item.judge.id == asked.judge.id)
-    corrections = [correction(flows, asked, found, item.judge) for item in found.judges if item.judge is not None]
-    mine = next(item for item in corrections if item.judge.id == asked.judge.id)
-    safe.heading(f"{judge_text(asked.judge)} against people: {_headline(own)}")
-    _coverage(found)
-    _figures(found)
-    shares(found, judge_text)
-    _csv(asked, found, corrections)
+    own = next(item for item in audit.judges if item.judge is not None and item.judge.id == scope.judge.id)
+    corrections = [correction(flows, scope, audit, item.judge) for item in audit.judges if item.judge is not None]
+    mine = next(item for item in corrections if item.judge.id == scope.judge.id)
+    safe.heading(f"{judge_text(scope.judge)} against people: {_headline(own)}")
+    _coverage(audit)
+    _figures(audit)
+    shares(audit, judge_text)
+    _csv(scope, audit, corrections)
     page.fold(
         "The same if any strength counts as a reveal",
         ":material/tune:",
         "judge_audit.box.any",
-        lambda: _figures(judge_audit(flows, asked, found.slice.id, Counted.ANY)),
+        lambda: _figures(judge_audit(flows, scope, audit.slice.id, Counted.ANY)),
     )
-    _confusion(flows, asked, found, own)
-    _correction(asked, mine, corrections)
-    return _takeaway(asked, own, mine)
+    _confusion(flows, scope, audit, own)
+    _correction(scope, mine, corrections)
+    return _takeaway(scope, own, mine)
 
 
-def _takeaway(asked: Scope, own: JudgeQuality, mine: Correction) -> str:
-    text = f"{asked.run.name}: by {count(own.items)} audited items, {_headline(own)}"
+def _takeaway(scope: Scope, own: JudgeQuality, mine: Correction) -> str:
+    text = f"{scope.run.name}: by {count(own.items)} audited items, {_headline(own)}"
     if mine.corrected.value is None or mine.observed.value is None:
         return f"{text}; the leak rate cannot be corrected yet."
     return (
@@ -282,28 +282,28 @@ def said(figure: Estimate) -> str:
     return f"{percent(figure.value)} [{100 * figure.low:.1f}, {100 * figure.high:.1f}]"
 
 
-def _coverage(found: JudgeAudit) -> None:
-    blind = int(found.items["blind"].fillna(False).astype(bool).sum())
+def _coverage(audit: JudgeAudit) -> None:
+    blind = int(audit.items["blind"].fillna(False).astype(bool).sum())
     safe.inline(
-        f"{count(found.audited)} of {count(len(found.items))} items of the slice are audited, "
+        f"{count(audit.audited)} of {count(len(audit.items))} items of the slice are audited, "
         f"{count(blind)} of them blind. Shares are weighted: they speak for the run, not for the slice.",
         muted=True,
     )
-    if found.coverage < 0.999:
+    if audit.coverage < 0.999:
         page.notice(
-            f"{percent(1 - found.coverage)} of the run lies in strata without an audited item; nothing here "
+            f"{percent(1 - audit.coverage)} of the run lies in strata without an audited item; nothing here "
             "speaks for them."
         )
 
 
-def _figures(found: JudgeAudit) -> None:
+def _figures(audit: JudgeAudit) -> None:
     names = [*SHARES.values(), "Cohen's kappa"]
     head = tag(
         "tr", tag("th", "Judge"), tag("th", "Items", cls="ci-number"), *(tag("th", n, cls="ci-number") for n in names)
     )
     rows: list[Html] = []
     reasons: dict[str, None] = {}
-    for item in (*found.judges, *found.baselines):
+    for item in (*audit.judges, *audit.baselines):
         name: Html | str = judge_text(item.judge) if item.judge else f"baseline: {item.name}"
         if item.judge is not None and item.judge.simulated:
             name = join([name, " ", page.SIMULATED])
@@ -333,10 +333,10 @@ def _cell(figure: Estimate, *, share: bool) -> Html:
     return join([tag("b", value), tag("div", rest, cls="ci-muted", title=figure.why)])
 
 
-def _csv(asked: Scope, found: JudgeAudit, corrections: list[Correction]) -> None:
+def _csv(scope: Scope, audit: JudgeAudit, corrections: list[Correction]) -> None:
     by_judge = {item.judge.id: item for item in corrections}
     rows = []
-    for item in (*found.judges, *found.baselines):
+    for item in (*audit.judges, *audit.baselines):
         figures: dict[str, Estimate] = {name: getattr(item, name) for name in (*SHARES, "kappa")}
         if item.judge is not None:
             mine = by_judge[item.judge.id]
@@ -344,12 +344,12 @@ def _csv(asked: Scope, found: JudgeAudit, corrections: list[Correction]) -> None
             figures |= {"specificity_on_inappropriate": mine.specificity, "corrected_leak_rate": mine.corrected}
         rows += [
             {
-                "run": asked.run.id,
-                "slice": found.slice.name,
+                "run": scope.run.id,
+                "slice": audit.slice.name,
                 "judge": item.name,
                 "kind": item.judge.kind if item.judge else "baseline",
                 "prompt_hash": item.judge.prompt_hash if item.judge else None,
-                "simulated": bool(asked.simulated) or bool(item.judge and item.judge.simulated),
+                "simulated": bool(scope.simulated) or bool(item.judge and item.judge.simulated),
                 "figure": name,
                 "value": figure.value,
                 "low": figure.low,
@@ -359,10 +359,10 @@ def _csv(asked: Scope, found: JudgeAudit, corrections: list[Correction]) -> None
             }
             for name, figure in figures.items()
         ]
-    tables.csv_button(pd.DataFrame(rows), f"judge-audit-{asked.run.id}.csv", key="judge_audit.csv.figures")
+    tables.csv_button(pd.DataFrame(rows), f"judge-audit-{scope.run.id}.csv", key="judge_audit.csv.figures")
 
 
-def _confusion(flows: Flows, asked: Scope, found: JudgeAudit, own: JudgeQuality) -> None:
+def _confusion(flows: Flows, scope: Scope, audit: JudgeAudit, own: JudgeQuality) -> None:
     safe.heading("What the judge said, and what people said")
     names = [WORDS[str(answer)] for answer in ANSWERS]
     head = tag(
@@ -382,12 +382,12 @@ def _confusion(flows: Flows, asked: Scope, found: JudgeAudit, own: JudgeQuality)
         rows.append(tag("tr", tag("td", name), *cells, tag("td", count(int(own.table[i].sum())), cls="ci-number")))
     safe.show(tag("table", tag("thead", head), tag("tbody", join(rows)), cls="ci-grid"))
     safe.inline("Items, and in brackets the share of the run that they stand for; bold: the same word.", muted=True)
-    places = [(i, j) for i in range(len(names)) for j in range(len(names)) if own.table[i, j]]
-    places.sort(key=lambda place: (place[0] == place[1], -own.weighted[place]))
-    if not places:
+    cells_with_items = [(i, j) for i in range(len(names)) for j in range(len(names)) if own.table[i, j]]
+    cells_with_items.sort(key=lambda cell: (cell[0] == cell[1], -own.weighted[cell]))
+    if not cells_with_items:
         return
-    options = [f"{i}.{j}" for i, j in places]
-    by_option = dict(zip(options, places, strict=True))
+    options = [f"{i}.{j}" for i, j in cells_with_items]
+    by_option = dict(zip(options, cells_with_items, strict=True))
 
     def cell_words(option: str) -> str:
         i, j = by_option[option]
@@ -396,15 +396,15 @@ def _confusion(flows: Flows, asked: Scope, found: JudgeAudit, own: JudgeQuality)
     chosen = st.selectbox("Items behind a cell", options, format_func=cell_words, key="judge_audit.cell")
     i, j = by_option[chosen]
     assert own.judge is not None
-    _items(cell_items(flows, found, own.judge, str(ANSWERS[i]), str(ANSWERS[j])), asked, f"{i}{j}")
+    _items(cell_items(flows, audit, own.judge, str(ANSWERS[i]), str(ANSWERS[j])), scope, f"{i}{j}")
 
 
-def _items(frame: pd.DataFrame, asked: Scope, name: str) -> None:
-    frame = frame.assign(weight=frame["weight"].round(1), simulated=bool(asked.simulated) or asked.judge.simulated)
+def _items(frame: pd.DataFrame, scope: Scope, name: str) -> None:
+    frame = frame.assign(weight=frame["weight"].round(1), simulated=bool(scope.simulated) or scope.judge.simulated)
     frame.index = pd.Index([f"{r}.{a}" for r, a in zip(frame["response"], frame["attribute"], strict=True)])
     picked = tables.table(
         frame,
-        key=f"judge_audit.items.{asked.run.id}.{name}",
+        key=f"judge_audit.items.{scope.run.id}.{name}",
         columns={
             "statement": ("wide", "Memory statement"),
             "user": ("text", "Profile"),
@@ -416,21 +416,21 @@ def _items(frame: pd.DataFrame, asked: Scope, name: str) -> None:
         height="content" if len(frame) < 9 else 320,
         alt="Audited items of the chosen cell",
     )
-    tables.csv_button(frame, f"judge-audit-cell-{asked.run.id}-{name}.csv", key="judge_audit.csv.items")
+    tables.csv_button(frame, f"judge-audit-cell-{scope.run.id}-{name}.csv", key="judge_audit.csv.items")
     if picked is not None:
         row = frame.iloc[picked]
         url.page_link(
             "leaks",
             "Open the message",
             icon=":material/format_ink_highlighter:",
-            run=asked.run.id,
+            run=scope.run.id,
             profile=int(row["profile"]),
             context=int(row["context"]),
             attribute=int(row["attribute"]),
         )
 
 
-def _correction(asked: Scope, mine: Correction, corrections: list[Correction]) -> None:
+def _correction(scope: Scope, mine: Correction, corrections: list[Correction]) -> None:
     if mine.corrected.value is None:
         safe.heading("The leak rate cannot be corrected yet")
         page.notice(f"{mine.corrected.why[:1].upper()}{mine.corrected.why[1:]}.")
@@ -454,7 +454,7 @@ def _correction(asked: Scope, mine: Correction, corrections: list[Correction]) -
     )
     tables.table(
         frame,
-        key=f"judge_audit.rates.{asked.run.id}",
+        key=f"judge_audit.rates.{scope.run.id}",
         columns={
             "judge": ("text", "Judge"),
             "observed": ("text", "Leak rate as judged"),

@@ -39,17 +39,17 @@ SIZE, MOST = 200, 5000
 _PROBLEM = "judge_audit.problem"
 
 
-def draw_slice_form(store: Store, asked: Scope, me: str) -> None:
+def draw_slice_form(store: Store, scope: Scope, me: str) -> None:
     """The form: size, share of claimed reveals, seed; and the button that draws."""
     flows = shared_flows(store)
-    found = population_of(flows, asked)
-    if not found.items:
+    population = population_of(flows, scope)
+    if not population.items:
         page.notice("This judge has judged no message of this run yet, so there is nothing to draw from.")
         return
     left, middle, right, button = st.columns([2, 3, 2, 2], vertical_alignment="bottom")
-    most = min(MOST, found.items)
+    most = min(MOST, population.items)
     with left:
-        size = int(st.number_input("Items", 1, most, min(SIZE, most), key=f"judge_audit.size.{asked.run.id}"))
+        size = int(st.number_input("Items", 1, most, min(SIZE, most), key=f"judge_audit.size.{scope.run.id}"))
     with middle:
         share = st.slider(
             "Share of claimed reveals (%)",
@@ -62,14 +62,14 @@ def draw_slice_form(store: Store, asked: Scope, me: str) -> None:
         )
     with right:
         seed = int(st.number_input("Seed", 0, 999_999, 1, key="judge_audit.seed"))
-    spread = audit_plan(found, size, share / 100)
-    safe.inline(words(found, spread))
-    page.fold("Strata", ":material/table:", "judge_audit.box.strata", lambda: _strata(asked, found, spread))
+    spread = audit_plan(population, size, share / 100)
+    safe.inline(words(population, spread))
+    page.fold("Strata", ":material/table:", "judge_audit.box.strata", lambda: _strata(scope, population, spread))
 
     def make() -> None:
-        name = f"{size} items, {share} % claims, seed {seed} ({asked.run.id}, judge {asked.judge.id})"
+        name = f"{size} items, {share} % claims, seed {seed} ({scope.run.id}, judge {scope.judge.id})"
         try:
-            new = draw_audit_slice(flows, asked, size=size, seed=seed, claimed=share / 100, name=name, annotator=me)
+            new = draw_audit_slice(flows, scope, size=size, seed=seed, claimed=share / 100, name=name, annotator=me)
         except StoreError as problem:
             st.session_state[_PROBLEM] = str(problem)
         else:
@@ -83,12 +83,12 @@ def draw_slice_form(store: Store, asked: Scope, me: str) -> None:
         page.error("The slice was not drawn.", problem)
 
 
-def words(found: AuditPopulation, spread: AuditPlan) -> str:
+def words(population: AuditPopulation, spread: AuditPlan) -> str:
     """What the sample is of, and how sure it would make of the judge."""
     claims = sum(n for (claim, _), n in spread.drawn.items() if claim != NOT_REVEALED)
     text = (
-        f"Of {count(found.items)} places where the judge had to say whether a message reveals an attribute, it "
-        f"claims a reveal in {count(found.claimed)} ({percent(found.claimed / found.items)}). "
+        f"Of {count(population.items)} places where the judge had to say whether a message reveals an attribute, it "
+        f"claims a reveal in {count(population.claimed)} ({percent(population.claimed / population.items)}). "
         f"{count(spread.items)} items would be {count(claims)} claims and "
         f"{count(spread.items - claims)} that it passed over. "
     )
@@ -104,12 +104,12 @@ def words(found: AuditPopulation, spread: AuditPlan) -> str:
     return f"{text}, that of recall about ±{100 * spread.recall:.0f} points{many}."
 
 
-def _strata(asked: Scope, found: AuditPopulation, spread: AuditPlan) -> None:
-    simulated = bool(asked.simulated) or asked.judge.simulated
+def _strata(scope: Scope, population: AuditPopulation, spread: AuditPlan) -> None:
+    simulated = bool(scope.simulated) or scope.judge.simulated
     frame = pd.DataFrame(
         [
-            {"claim": claim, "label": label, "size": found.sizes[claim, label], "drawn": n}
-            | {"weight": found.sizes[claim, label] / n if n else None, "simulated": simulated}
+            {"claim": claim, "label": label, "size": population.sizes[claim, label], "drawn": n}
+            | {"weight": population.sizes[claim, label] / n if n else None, "simulated": simulated}
             for (claim, label), n in spread.drawn.items()
         ]
     )
@@ -131,7 +131,7 @@ def _strata(asked: Scope, found: AuditPopulation, spread: AuditPlan) -> None:
         "left out: a message has to be signed.",
         muted=True,
     )
-    tables.csv_button(frame, f"audit-strata-{asked.run.id}.csv", key="judge_audit.csv.strata")
+    tables.csv_button(frame, f"audit-strata-{scope.run.id}.csv", key="judge_audit.csv.strata")
 
 
 # ---- judge audit work
@@ -148,19 +148,19 @@ HELD = 60
 _SKIPPED, _START = "judge_audit.skipped", "judge_audit.start"
 
 
-def draw(store: Store, asked: Scope, chosen: SliceRow, me: str, audited: int) -> None:
+def draw(store: Store, scope: Scope, chosen: SliceRow, me: str, audited: int) -> None:
     """The queue, redrawn by itself at each word of the browser. audited: what the figures on the page rest on."""
-    st.fragment(_work)(store, asked, chosen, me, audited)
+    st.fragment(_work)(store, scope, chosen, me, audited)
 
 
-def _work(store: Store, asked: Scope, chosen: SliceRow, me: str, audited: int) -> None:
+def _work(store: Store, scope: Scope, chosen: SliceRow, me: str, audited: int) -> None:
     # There with or without a message, so that the queue below keeps its position and is not reset.
     above = st.container()
     if store.read_only:
         page.notice("Judgements cannot be decided in a read-only workspace. Copy it to a folder that can be written.")
         return
     try:
-        known = _queue(store, asked, chosen, me)
+        known = _queue(store, scope, chosen, me)
     except Exception as error:  # a full disk is no StoreError
         reason = failure.explanation(error)
         if reason is None:
@@ -178,12 +178,12 @@ def _work(store: Store, asked: Scope, chosen: SliceRow, me: str, audited: int) -
                 st.rerun()
 
 
-def _queue(store: Store, asked: Scope, chosen: SliceRow, me: str) -> int:
+def _queue(store: Store, scope: Scope, chosen: SliceRow, me: str) -> int:
     """Record what was said and draw what comes next; returns how many items of the slice anybody has audited.
 
     Raises StoreError where that cannot be done: nothing is confirmed then, so the browser keeps it.
     """
-    owner = content_hash([str(store.engine.url), str(store.workspace.absolute()), asked.run.id, asked.run.created, me])
+    owner = content_hash([str(store.engine.url), str(store.workspace.absolute()), scope.run.id, scope.run.created, me])
     workbench.set_owner(KEY, owner, me)
     flows = slice_flows(store, chosen.id)
     events = workbench.pending(KEY)
@@ -192,14 +192,14 @@ def _queue(store: Store, asked: Scope, chosen: SliceRow, me: str) -> int:
     for who, group in groupby(events, key=lambda event: workbench.owner(KEY, event)):
         if who is None:
             continue
-        said = list(group)
-        done = record_audit(store, asked.run.dataset, who, said, flows)
-        recorded |= {event.uid for event in said} - done.gone
+        own = list(group)
+        done = record_audit(store, scope.run.dataset, who, own, flows)
+        recorded |= {event.uid for event in own} - done.gone
         gone |= done.gone
         if done.back is not None:
             st.session_state[_START] = card_id(done.back)
     workbench.confirm(KEY, recorded, gone)
-    state = audit_state(store, asked.run.id, flows, me)
+    state = audit_state(store, scope.run.id, flows, me)
     skipped: dict[str, str] = st.session_state.setdefault(_SKIPPED, {})
     _skip(skipped, events)
     later = set(skipped.values())
@@ -207,9 +207,9 @@ def _queue(store: Store, asked: Scope, chosen: SliceRow, me: str) -> int:
     start = flow_of(st.session_state.get(_START) or "")
     shown = ordered[:HELD] if start not in flows else list(dict.fromkeys([start, *ordered[:HELD]]))
     workbench.draw(
-        [_card(item, asked) for item in audit_items(store, asked.judge.id, shown)],
+        [_card(item, scope) for item in audit_items(store, scope.judge.id, shown)],
         key=KEY,
-        session=f"{chosen.id}.{asked.judge.id}.{me}",
+        session=f"{chosen.id}.{scope.judge.id}.{me}",
         owner=owner,
         keys=KEYS,
         blind=_blind(),
@@ -225,9 +225,9 @@ def _queue(store: Store, asked: Scope, chosen: SliceRow, me: str) -> int:
 
 def _blind() -> bool:
     """An audit is blind unless somebody asks for the judge's word."""
-    said = workbench.blind(KEY)
-    if said is not None:
-        url.put(blind=1 if said else 0)
+    chosen = workbench.blind(KEY)
+    if chosen is not None:
+        url.put(blind=1 if chosen else 0)
     return url.get("blind") != "0"
 
 
@@ -240,7 +240,7 @@ def _skip(skipped: dict[str, str], events: Sequence[Event]) -> None:
             skipped.pop(event.of, None)
 
 
-def _card(item: AuditItem, asked: Scope) -> Card:
+def _card(item: AuditItem, scope: Scope) -> Card:
     claim = f"claims it: {item.claim}" if item.claim else "claims nothing" if item.judged else "has not judged it"
     quote = [] if item.span or not item.quote else [("its quote, not in the message", "", item.quote)]
     value = item.value if isinstance(item.value, str) else str(item.value)
@@ -254,5 +254,5 @@ def _card(item: AuditItem, asked: Scope) -> Card:
             ("Profile, sample", f"{item.user}, sample {item.sample}"),
         ],
         text=item.segments,
-        hidden=[(asked.judge.name, "", claim), *quote],
+        hidden=[(scope.judge.name, "", claim), *quote],
     )

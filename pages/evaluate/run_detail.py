@@ -97,9 +97,9 @@ def draw_judges(draft: Draft, *, simulated: bool, first: Sequence[str], same: bo
         draft.put("judges", list(range(len(first))))
         draft.put("judges_first", list(first))
     ids: list[int] = draft.get("judges")
-    for place, i in enumerate(ids):
+    for number, i in enumerate(ids):
         with st.container(border=True):
-            default = first[place] if place < len(first) and first[place] in options else MATCHER
+            default = first[number] if number < len(first) and first[number] in options else MATCHER
             _judge_line(draft, i, options, default, _remover(draft, ids, i) if len(ids) > 1 else None, model)
     if len(ids) < MOST and st.button("Add a judge", icon=":material/add:", key=f"{draft.name}.judge.add"):
         draft.keep()
@@ -207,17 +207,17 @@ def specs(draft: Draft, base_url: str, key_env: str, model: str = "") -> list[Ju
     """The judges as filled in, those of the reasoning behind the others. base_url, key_env, model: of the model under
     test, which judges on its server where no other name is given. Raises StoreError for what is missing or cannot be
     read."""
-    found: list[JudgeSpec] = []
-    thoughts: list[JudgeSpec] = []
-    for place, i in enumerate(draft.get("judges") or [0], 1):
-        spec = _spec(draft, f"judge.{i}", place, base_url, key_env, model)
-        found.append(spec)
+    messages: list[JudgeSpec] = []
+    reasoning: list[JudgeSpec] = []
+    for number, i in enumerate(draft.get("judges") or [0], 1):
+        spec = _spec(draft, f"judge.{i}", number, base_url, key_env, model)
+        messages.append(spec)
         if spec.kind != MATCHER and draft.get(f"judge.{i}.reasoning"):
-            thoughts.append(replace(spec, channel="reasoning"))
-    return [*found, *thoughts]
+            reasoning.append(replace(spec, channel="reasoning"))
+    return [*messages, *reasoning]
 
 
-def _spec(draft: Draft, name: str, place: int, base_url: str, key_env: str, same: str) -> JudgeSpec:
+def _spec(draft: Draft, name: str, number: int, base_url: str, key_env: str, same: str) -> JudgeSpec:
     kind = draft.get(f"{name}.kind", MATCHER)
     if kind == MATCHER:
         return JudgeSpec()
@@ -229,23 +229,23 @@ def _spec(draft: Draft, name: str, place: int, base_url: str, key_env: str, same
     url = base_url if kind == SAME else str(draft.get(f"{name}.base_url") or "").strip()
     key = key_env if kind == SAME else str(draft.get(f"{name}.key_env") or DEFAULT_KEY_ENV).strip()
     if not model or not url:
-        raise StoreError(f"judge {place} needs {'a model' if not model else 'a base URL'}.")
-    fields = fields_of(draft.get(f"{name}.fields"), place)
+        raise StoreError(f"judge {number} needs {'a model' if not model else 'a base URL'}.")
+    fields = fields_of(draft.get(f"{name}.fields"), number)
     return JudgeSpec("llm", model, url, key, None if limit is None else int(limit), split=split, fields=fields)
 
 
-def fields_of(text: object, place: object = "") -> dict[str, object]:
+def fields_of(text: object, number: object = "") -> dict[str, object]:
     """Further fields of a request from a JSON object; none from an empty text. Raises StoreError for anything else."""
     if not str(text or "").strip():
         return {}
     try:
-        found = json.loads(str(text))
+        fields = json.loads(str(text))
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        whose = f" of judge {place}" if place else ""
+        fields = None
+    if not isinstance(fields, dict):
+        whose = f" of judge {number}" if number else ""
         raise StoreError(f'the further fields{whose} are no JSON object, such as {{"top_p": 0.9}}.')
-    return found
+    return fields
 
 
 def check(draft: Draft) -> None:
@@ -372,7 +372,7 @@ def sentence(problem: Exception) -> str:
 class _Ready:
     """A file that was asked for, until the run moves or another is asked for."""
 
-    asked: tuple[object, ...]
+    request: tuple[object, ...]
     name: str
     path: Path
     notes: tuple[str, ...]
@@ -421,14 +421,16 @@ def _prepare(store: Store, row: RunRow, what: str, of: int | str | None) -> None
             if what == "results":
                 notes = export_run(store, row.id, path, judge_id=int(of) if of is not None else None).notes
             else:
-                found = export_batch(store, row.id, path, model=str(of) if of else None)
-                if not found.lines:
+                written = export_batch(store, row.id, path, model=str(of) if of else None)
+                if not written.lines:
                     page.notice(f"{row.name} owes nothing{f' of {of}' if of else ''}, so there is no file to write.")
                     return
-                kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.kinds.items())
-                notes = (f"{found.lines:,} calls: {kinds}",)
-                if len(found.models) > 1:
-                    notes += (f"several models are asked ({', '.join(found.models)}), and a batch is answered by one",)
+                kinds = ", ".join(f"{count:,} {kind}" for kind, count in written.kinds.items())
+                notes = (f"{written.lines:,} calls: {kinds}",)
+                if len(written.models) > 1:
+                    notes += (
+                        f"several models are asked ({', '.join(written.models)}), and a batch is answered by one",
+                    )
     except (StoreError, FormatError, WorkError) as problem:
         page.error("The file was not written.", sentence(problem))
         return
@@ -439,9 +441,9 @@ def _prepare(store: Store, row: RunRow, what: str, of: int | str | None) -> None
         st.rerun()
 
 
-def _offer(asked: tuple[object, ...]) -> None:
+def _offer(request: tuple[object, ...]) -> None:
     ready = st.session_state.get(_READY)
-    if not isinstance(ready, _Ready) or ready.asked != asked or not ready.path.is_file():
+    if not isinstance(ready, _Ready) or ready.request != request or not ready.path.is_file():
         return
     st.download_button(
         "Download",
@@ -492,10 +494,10 @@ def draw_controls(store: Store, row: RunRow, now: RunProgress) -> None:
     elif now.status in RESUMABLE and (not now.imported or now.mendable):
         _button("Resume", ":material/resume:", f"runs.resume.{row.id}", lambda: launch.launch(store, row.id))
     elif now.mendable:
-        words, act = st.columns([5, 7], vertical_alignment="center")
-        with act:
+        button, text = st.columns([5, 7], vertical_alignment="center")
+        with text:
             safe.inline(f"{now.mendable:,} calls failed or are owed; what is there is not asked for again.", muted=True)
-        with words:
+        with button:
             _button(
                 "Ask again for what failed",
                 ":material/replay:",
@@ -620,9 +622,9 @@ def draw_stages(row: RunRow, now: RunProgress) -> None:
         },
         alt="Stages of the run, with what is done, planned and missing",
     )
-    words = [f"{messages.done:,} of {messages.expected:,} responses are there"]
-    words += [f"{_judged(stage)} by {stage.name}" for stage in now.stages if stage.kind == JUDGE]
-    safe.inline(f"{now.status}: {'; '.join(words)}{_pace(row, now)}")
+    parts = [f"{messages.done:,} of {messages.expected:,} responses are there"]
+    parts += [f"{_judged(stage)} by {stage.name}" for stage in now.stages if stage.kind == JUDGE]
+    safe.inline(f"{now.status}: {'; '.join(parts)}{_pace(row, now)}")
 
 
 def _judged(stage: Stage) -> str:
@@ -700,18 +702,18 @@ def server_figures(row: RunRow) -> None:
     if row.endpoint in (SIMULATOR, IMPORTED):
         return
     key = f"runs.server.{row.endpoint}"
-    held: dict[str, object] = st.session_state.setdefault(key, {"readings": [], "silent": 0.0})
-    if time.monotonic() < float(str(held["silent"])):
+    recent: dict[str, object] = st.session_state.setdefault(key, {"readings": [], "silent": 0.0})
+    if time.monotonic() < float(str(recent["silent"])):
         return
     after = read_metrics(row.endpoint)
     if after is None:
-        held["silent"] = time.monotonic() + SILENT_SECONDS
+        recent["silent"] = time.monotonic() + SILENT_SECONDS
         return
-    known = held["readings"]
+    known = recent["readings"]
     readings: list[ServerFigures] = (
         [r for r in known if after.at - r.at <= SERVER_SPAN] if isinstance(known, list) else []
     )
-    held["readings"] = [*readings, after]
+    recent["readings"] = [*readings, after]
     now = figures_between(readings[0] if readings else None, after)
     parts = [
         f"{now.running:,} requests running, {now.waiting:,} waiting",
@@ -756,8 +758,8 @@ def draw(store: Store, row: RunRow) -> None:
 
 
 def _what_it_is(row: RunRow) -> str:
-    place = {IMPORTED: "from a file", "simulator": "in the simulator"}.get(row.endpoint, f"at {row.endpoint}")
-    parts = [f"{row.model} {place}", f"prompt {row.prompt_level}", f"memory {memory_text(row)}"]
+    where = {IMPORTED: "from a file", "simulator": "in the simulator"}.get(row.endpoint, f"at {row.endpoint}")
+    parts = [f"{row.model} {where}", f"prompt {row.prompt_level}", f"memory {memory_text(row)}"]
     kind = row.manifest.mitigation.kind
     parts += [f"mitigation {kind}"] if kind != "none" else []
     parts += [f"{count(row.samples, 'sample')} a context", row.id]
@@ -785,14 +787,14 @@ def _imported(row: RunRow) -> str:
 def _warnings(store: Store, row: RunRow) -> None:
     """What speaks against its numbers; while it goes, that not all is judged yet is no news."""
     try:
-        found = [*run_warnings(store, row.id)] if row.status not in ACTIVE else []
-        kin = labeller_warning(store, row.id)
+        warnings = [*run_warnings(store, row.id)] if row.status not in ACTIVE else []
+        same_family = labeller_warning(store, row.id)
     except StoreError as problem:
         page.error(str(problem))
         return
-    said = [f"{text[:1].upper()}{text[1:]}." for text in (*found, *([kin] if kin else []))]
-    if said:
-        safe.show(safe.tag("div", *(safe.tag("div", text, cls="ci-line") for text in said), cls="ci-notice"))
+    sentences = [f"{text[:1].upper()}{text[1:]}." for text in (*warnings, *([same_family] if same_family else []))]
+    if sentences:
+        safe.show(safe.tag("div", *(safe.tag("div", text, cls="ci-line") for text in sentences), cls="ci-notice"))
 
 
 def _live(store: Store, row: RunRow, was_active: bool) -> None:
@@ -829,8 +831,8 @@ def _statuses(now: RunProgress) -> safe.Html:
     """Every planned response by what came of it, then the failures behind what is missing."""
     whole = now.expected
     rows = [
-        _counted(str(status), count, whole, words)
-        for status, words in STATUS_WORDS.items()
+        _counted(str(status), count, whole, meaning)
+        for status, meaning in STATUS_WORDS.items()
         if (count := now.responses.get(status, 0)) or status == ResponseStatus.OK
     ]
     if now.unjudged:
@@ -849,11 +851,11 @@ def _statuses(now: RunProgress) -> safe.Html:
     return safe.join([safe.tag("table", heads, *rows, cls="ci-grid"), *causes])
 
 
-def _counted(name: str, number: int, whole: int, words: str) -> safe.Html:
+def _counted(name: str, number: int, whole: int, meaning: str) -> safe.Html:
     share = percent(number / whole) if whole else ""
     return safe.tag(
         "tr",
-        safe.tag("td", name, title=words),
+        safe.tag("td", name, title=meaning),
         safe.tag("td", count(number), cls="ci-number"),
-        safe.tag("td", safe.tag("span", f"{share} {words}", cls="ci-muted")),
+        safe.tag("td", safe.tag("span", f"{share} {meaning}", cls="ci-muted")),
     )

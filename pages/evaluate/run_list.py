@@ -24,8 +24,8 @@ def draw(store: Store, rows: list[RunRow], data: list[DatasetRow]) -> RunRow | N
     """Draw the table; the run that is chosen in it."""
     lines = {line.run.id: line for line in run_lines(shared_flows(store), rows)}
     ids = list(lines)
-    asked = url.get("run") or url.remembered("run")
-    if asked is not None and asked not in ids:
+    run_id = url.get("run") or url.remembered("run")
+    if run_id is not None and run_id not in ids:
         page.notice("The run of this link is not in this workspace (any more). Choose one from the list.")
     picked = tables.table(
         _frame(list(lines.values())),
@@ -50,7 +50,7 @@ def draw(store: Store, rows: list[RunRow], data: list[DatasetRow]) -> RunRow | N
             "id": ("text", "Id"),
         },
         on_select="row",
-        selected=ids.index(asked) if asked in ids else 0,
+        selected=ids.index(run_id) if run_id in ids else 0,
         height="auto" if len(ids) > TALLEST else "content",
         alt="Runs of this workspace, the newest first",
     )
@@ -95,8 +95,8 @@ def _beside(store: Store, chosen: RunLine, lines: dict[str, RunLine]) -> None:
     """Other runs beside the chosen one: their numbers in columns, and what keeps them from being compared."""
     key = "runs.beside"
     others = [i for i in lines if i != chosen.run.id]
-    wanted = (url.get("beside") or "").split(".")
-    st.session_state[key] = [i for i in others if i in wanted]
+    chosen_ids = (url.get("beside") or "").split(".")
+    st.session_state[key] = [i for i in others if i in chosen_ids]
     st.multiselect(
         "Compare with",
         others,

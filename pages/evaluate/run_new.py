@@ -105,12 +105,12 @@ def draw_model(store: Store, draft: Draft) -> str:
         _simulated(draft)
     else:
         _endpoint(draft)
-    found = chosen(draft)
-    if not found.base_url:
+    model = chosen(draft)
+    if not model.base_url:
         return "" if where == SIMULATED else "Say where the model is served."
-    if not found.model:
+    if not model.model:
         return "Say which model, as its server names it."
-    return _test(draft, found)
+    return _test(draft, model)
 
 
 def _managed(draft: Draft, served: list[run_servers.Served]) -> None:
@@ -205,24 +205,24 @@ def _endpoint(draft: Draft) -> None:
 
 def is_simulated(draft: Draft) -> bool:
     """Whether the model is a simulator's, as far as is known: by its address, or by what a test of it found."""
-    found, tested = chosen(draft), draft.get("tested")
-    return found.simulated or bool(
-        tested and tested[0] == found and isinstance(tested[1], Server) and tested[1].simulated
+    model, tested = chosen(draft), draft.get("tested")
+    return model.simulated or bool(
+        tested and tested[0] == model and isinstance(tested[1], Server) and tested[1].simulated
     )
 
 
-def _test(draft: Draft, found: Chosen) -> str:
+def _test(draft: Draft, model: Chosen) -> str:
     """Ask the server one question, and say what it can do; what is missing where it cannot be used."""
     if st.button("Test the connection", icon=":material/network_check:", key="run_new.test"):
         draft.put("tested", None)
         try:
             with st.spinner("Asking the server"):
-                server = look_up(found.base_url, found.key_env, found.model, SAMPLES_TRIED, True, None)
-            draft.put("tested", (found, server))
+                server = look_up(model.base_url, model.key_env, model.model, SAMPLES_TRIED, True, None)
+            draft.put("tested", (model, server))
         except (EndpointError, SimulatorError) as problem:
-            draft.put("tested", (found, sentence(problem)))
+            draft.put("tested", (model, sentence(problem)))
     tested = draft.get("tested")
-    if not tested or tested[0] != found:
+    if not tested or tested[0] != model:
         return ""
     if isinstance(tested[1], Server):
         safe.show(_told(tested[1]))
@@ -414,10 +414,10 @@ def _prompt(draft: Draft) -> str:
 
 def prompt_file(draft: Draft) -> PromptFile | None:
     """The file that was uploaded; None where there is none. Raises SeedError for one that cannot be used."""
-    held = draft.get("prompt_file")
-    if not held:
+    kept = draft.get("prompt_file")
+    if not kept:
         return None
-    name, content = held
+    name, content = kept
     with uploaded(content, str(name)) as path:
         try:
             return read_prompt_file(path)
@@ -640,15 +640,15 @@ def prices(draft: Draft, field: str) -> Prices | None:
         return None
     prompt, completion = float(given["prompt"] or 0), float(given["completion"] or 0)
     cached = prompt if given["cached"] is None else float(given["cached"])
-    words = f"{prompt}/{cached}/{completion} {str(draft.get('currency') or '').strip()}"
-    return Prices.read(words)
+    text = f"{prompt}/{cached}/{completion} {str(draft.get('currency') or '').strip()}"
+    return Prices.read(text)
 
 
 def _spec_judges(draft: Draft, model: Chosen) -> list[JudgeSpec]:
-    found = run_detail.specs(draft, model.base_url, model.key_env, model.model)
+    judges = run_detail.specs(draft, model.base_url, model.key_env, model.model)
     wording = _judge_wording(draft)
     judged = []
-    for judge in found:
+    for judge in judges:
         if judge.kind == "llm":
             own = prices(draft, f"judge.{judge.model}")
             judge = replace(judge, prompt=wording, prices=own)
@@ -670,11 +670,11 @@ def _wording(draft: Draft) -> tuple[dict[str, Prompt], str]:
     if file is None:
         raise StoreError("there is no prompt file: go back and choose one, or a level.")
     own = str(draft.get("own_level") or file.levels("respond")[0])
-    found = {"respond": file.prompt("respond", own)}
+    prompts = {"respond": file.prompt("respond", own)}
     template = str(draft.get("template") or "bullets")
     if template in file.levels("memory"):
-        found["memory"] = file.prompt("memory", template)
-    return found, own
+        prompts["memory"] = file.prompt("memory", template)
+    return prompts, own
 
 
 def _spec_sampling(draft: Draft) -> tuple[dict[str, object], float | None]:
@@ -743,12 +743,12 @@ def draw_plan(store: Store, draft: Draft) -> None:
         )
     try:
         with st.spinner("Counting its calls"):
-            found = estimate(store, spec, find_labels=effective_labels, look_up=asked_lately)
+            estimated = estimate(store, spec, find_labels=effective_labels, look_up=asked_lately)
     except PROBLEMS as problem:
         page.error("This cannot be planned yet.", sentence(problem))
         return
     with right:
-        show(found)
+        show(estimated)
     if st.button("Start the run", type="primary", icon=":material/play_arrow:", key="run_new.start"):
         draft.keep()
         draft.put("step", 1)
@@ -794,9 +794,9 @@ def tokens_in_words(limit: int | None) -> str:
 def _money_fields(draft: Draft) -> None:
     """Prices of the model and of each judge that is a model, the currency and the cap; nothing for what is free."""
     model = chosen(draft)
-    asked = [("model", model.model)]
+    models = [("model", model.model)]
     judges = run_detail.specs(draft, model.base_url, model.key_env, model.model)
-    asked += [(f"judge.{name}", name) for name in dict.fromkeys(j.model for j in judges if j.kind == "llm")]
+    models += [(f"judge.{name}", name) for name in dict.fromkeys(j.model for j in judges if j.kind == "llm")]
     key = f"{draft.name}.box.prices"
     box = st.expander("Prices and cap", icon=":material/payments:", key=key, on_change="rerun")
     if not box.open:
@@ -807,7 +807,7 @@ def _money_fields(draft: Draft) -> None:
             "costs nothing a token: leave them empty.",
             muted=True,
         )
-        for field, name in asked:
+        for field, name in models:
             title, *columns = st.columns([3, 2, 2, 2], vertical_alignment="bottom")
             with title:
                 safe.inline(name if field == "model" else f"{name} (judge)")
@@ -844,19 +844,19 @@ def _price(draft: Draft, field: str, label: str) -> None:
     )
 
 
-def show(found: Estimate) -> None:
+def show(estimated: Estimate) -> None:
     """Calls by stage, then cost and time, then what they rest on."""
     titles = ("Calls", "in the record", "Requests", "Prompt tokens", "Completion tokens", "Cost at most")
     rows = [safe.tag("tr", safe.tag("th", "Stage"), *(safe.tag("th", title, cls="ci-number") for title in titles))]
-    several = len({stage.model for stage in found.stages}) > 1
-    for stage in _merged(found):
+    several = len({stage.model for stage in estimated.stages}) > 1
+    for stage in _merged(estimated):
         values = (
             count(stage.draws),
             count(stage.recorded),
             count(stage.requests),
             count(stage.prompt_tokens),
             ("" if stage.completion_known or not stage.requests else "at most ") + count(stage.completion_tokens),
-            "no price" if stage.cost_most is None else money(stage.cost_most, found.currency),
+            "no price" if stage.cost_most is None else money(stage.cost_most, estimated.currency),
         )
         name = stage.title + (f", {stage.model}" if several else "")
         cells = [safe.tag("td", value, cls="ci-number") for value in values]
@@ -865,28 +865,30 @@ def show(found: Estimate) -> None:
     safe.show(
         safe.facts(
             [
-                ("Messages", f"{found.responses:,} in {found.places:,} places of a user and a context"),
-                ("Cost", found.cost_words),
-                ("Time", _time(found)),
+                ("Messages", f"{estimated.responses:,} in {estimated.places:,} places of a user and a context"),
+                ("Cost", estimated.cost_words),
+                ("Time", _time(estimated)),
             ]
         )
     )
-    if found.warning:
-        page.notice(sentence(ValueError(found.warning)))
-    for text in found.unreachable:
+    if estimated.warning:
+        page.notice(sentence(ValueError(estimated.warning)))
+    for text in estimated.unreachable:
         page.notice(sentence(ValueError(text)))
-    if found.cap_note:
-        safe.inline(sentence(ValueError(found.cap_note)), muted=True)
-    if found.assumptions and found.requests:
-        said = [safe.tag("div", f"{text[:1].upper()}{text[1:]}.", cls="ci-point") for text in found.assumptions]
-        safe.show(safe.tag("div", "What these numbers rest on:", *said, cls="ci-muted"))
+    if estimated.cap_note:
+        safe.inline(sentence(ValueError(estimated.cap_note)), muted=True)
+    if estimated.assumptions and estimated.requests:
+        assumptions = [
+            safe.tag("div", f"{text[:1].upper()}{text[1:]}.", cls="ci-point") for text in estimated.assumptions
+        ]
+        safe.show(safe.tag("div", "What these numbers rest on:", *assumptions, cls="ci-muted"))
     safe.inline("The run can be paused, cancelled and resumed at any time.", muted=True)
 
 
-def _merged(found: Estimate) -> list[StageEstimate]:
+def _merged(estimated: Estimate) -> list[StageEstimate]:
     """The stages with those of one kind and model, from several cells of a sweep, as one."""
     by_kind: dict[tuple[str, str], StageEstimate] = {}
-    for stage in found.stages:
+    for stage in estimated.stages:
         key = stage.kind, stage.model
         there = by_kind.get(key)
         if there is None:
@@ -898,12 +900,12 @@ def _merged(found: Estimate) -> list[StageEstimate]:
     return list(by_kind.values())
 
 
-def _time(found: Estimate) -> str:
-    if not found.requests:
+def _time(estimated: Estimate) -> str:
+    if not estimated.requests:
         return "none: all of it is in the record already"
-    if found.seconds is None:
+    if estimated.seconds is None:
         return "not known: calls of some kind are not recorded yet"
-    return f"about {in_words(found.seconds)}, with {found.concurrency} requests at once"
+    return f"about {in_words(estimated.seconds)}, with {estimated.concurrency} requests at once"
 
 
 # ---- run new

@@ -55,10 +55,10 @@ def draw(store: Store) -> None:
 
 
 def _tie(store: Store, tie: Tie) -> None:
-    words, act = st.columns([8, 2], vertical_alignment="center")
-    with words:
-        said = f"{tie.first} and {tie.second} are the same server, said by {tie.author} on {tie.created[:10]}"
-        safe.inline(said)
+    left, act = st.columns([8, 2], vertical_alignment="center")
+    with left:
+        sentence = f"{tie.first} and {tie.second} are the same server, said by {tie.author} on {tie.created[:10]}"
+        safe.inline(sentence)
     with act:
         if st.button("Take it back", key=f"run_servers.same.undo.{tie.first}.{tie.second}", width="stretch"):
             catalogue.untie_servers(store, tie)

@@ -135,35 +135,35 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
     )
     with st.popover("Add a model at an endpoint", icon=":material/add:"):
         name = st.text_input("Model", key=draft.key("add.model", ""), placeholder="as the server names it")
-        place = st.text_input("Base URL", key=draft.key("add.url", ""), placeholder="http://localhost:8000/v1")
+        base_url = st.text_input("Base URL", key=draft.key("add.url", ""), placeholder="http://localhost:8000/v1")
         key_env = st.text_input(
             "Variable that holds the key",
             key=draft.key("add.key", DEFAULT_KEY_ENV),
             help="The name of an environment variable of this app; the key itself is never stored or shown",
         )
-        if st.button("Add", key="run_sweep.add", disabled=not (name.strip() and place.strip())):
-            added = (name.strip(), place.strip(), key_env.strip() or DEFAULT_KEY_ENV)
+        if st.button("Add", key="run_sweep.add", disabled=not (name.strip() and base_url.strip())):
+            added = (name.strip(), base_url.strip(), key_env.strip() or DEFAULT_KEY_ENV)
             draft.keep()
             draft.put("extra", [*extra, added])
             draft.put("models", [*picked, added])
             draft.put("add.model", "")
             st.rerun()
-    found = []
+    entries = []
     for number, (model, where, variable) in enumerate(picked):
         entry: dict[str, object] = {"model": model, "base_url": where}
         if variable != DEFAULT_KEY_ENV:
             entry["api_key_env"] = variable
         if where != SIMULATOR:
-            words = st.text_input(
+            prices = st.text_input(
                 safe.plain_label(f"Prices of {model}"),
                 key=draft.key(f"price.{model}.{number}", ""),
                 placeholder="prompt/cached/completion, such as 0.15/0.075/0.60 USD",
                 help="For a million tokens; empty for a server of your own",
             )
-            if words.strip():
-                entry["prices"] = Prices.read(words).words()
-        found.append(entry)
-    return found
+            if prices.strip():
+                entry["prices"] = Prices.read(prices).words()
+        entries.append(entry)
+    return entries
 
 
 def _grid(draft: Draft) -> dict[str, object]:
@@ -206,7 +206,7 @@ def _shared(draft: Draft, data: list[DatasetRow]) -> dict[str, object]:
         help="The same for all runs",
     )
     row = by_name[name]
-    found: dict[str, object] = {"dataset": name}
+    content: dict[str, object] = {"dataset": name}
     columns = st.columns(3)
     with columns[0]:
         profiles = st.number_input(
@@ -237,22 +237,22 @@ def _shared(draft: Draft, data: list[DatasetRow]) -> dict[str, object]:
             help="The sweep ends once it has paid this much; requests under way then are paid too, so it may be "
             "exceeded. It needs the prices of all that costs.",
         )  # fmt: skip
-    found |= {"samples": int(samples), "max_tokens": SERVERS_LIMIT if limit is None else int(limit)}
-    found |= {"profiles": int(profiles)} if profiles != row.profiles else {}
-    found |= {"contexts": int(contexts)} if contexts != row.contexts else {}
+    content |= {"samples": int(samples), "max_tokens": SERVERS_LIMIT if limit is None else int(limit)}
+    content |= {"profiles": int(profiles)} if profiles != row.profiles else {}
+    content |= {"contexts": int(contexts)} if contexts != row.contexts else {}
     fresh = st.toggle(
         "Draw anew",
         key=draft.key("fresh", default=False),
         help="Takes no answer that other work has in the record, and pays for all of them again",
     )
-    return found | ({"cap": float(cap)} if cap else {}) | ({"fresh": True} if fresh else {})
+    return content | ({"cap": float(cap)} if cap else {}) | ({"fresh": True} if fresh else {})
 
 
 def _judges(draft: Draft) -> list[object]:
-    found: list[object] = []
+    entries: list[object] = []
     for judge in run_detail.specs(draft, "", ""):
         if judge.kind != "llm":
-            found.append("matcher")
+            entries.append("matcher")
             continue
         entry: dict[str, object] = {"model": judge.model, "base_url": judge.base_url}
         entry["max_tokens"] = SERVERS_LIMIT if judge.max_tokens is None else judge.max_tokens
@@ -260,8 +260,8 @@ def _judges(draft: Draft) -> list[object]:
         entry |= {"channel": judge.channel} if judge.channel != "message" else {}
         entry |= {"split": judge.split} if judge.split else {}
         entry |= {"fields": dict(judge.fields)} if judge.fields else {}
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries
 
 
 def show_yaml(content: Mapping[str, Any], key: str) -> None:
@@ -281,48 +281,48 @@ def _plain(content: Mapping[str, Any]) -> dict[str, Any]:
 def _plan(store: Store, spec: SweepSpec) -> None:
     """What it would come to, once somebody asks, and the start."""
     cells = count(len(spec.runs), "run")
-    asked = repr(spec.source)
+    source = repr(spec.source)
     judges = ", ".join("the matcher" if judge.kind != "llm" else judge.model for judge in spec.runs[0].judges)
     safe.inline(f"{spec.name}: {cells} on {spec.dataset}, judged by {judges}.")
     if st.button("Estimate", icon=":material/calculate:", key="run_sweep.estimate"):
         try:
             with st.spinner("Counting its calls"):
-                found = estimate_sweep(store, spec, find_labels=effective_labels)
-            st.session_state["run_sweep.estimated"] = (asked, found)
+                estimated = estimate_sweep(store, spec, find_labels=effective_labels)
+            st.session_state["run_sweep.estimated"] = (source, estimated)
         except PROBLEMS as problem:
             page.error("This sweep cannot be planned yet.", sentence(problem))
             return
-    held = st.session_state.get("run_sweep.estimated")
-    if not held or held[0] != asked:
+    kept = st.session_state.get("run_sweep.estimated")
+    if not kept or kept[0] != source:
         safe.inline("The estimate comes first: what it asks, costs and takes.", muted=True)
         return
-    _estimated(held[1])
+    _estimated(kept[1])
     if st.button("Start the sweep", type="primary", icon=":material/play_arrow:", key="run_sweep.start"):
-        _start(store, spec, held[1])
+        _start(store, spec, kept[1])
 
 
-def _estimated(found: SweepEstimate) -> None:
+def _estimated(estimated: SweepEstimate) -> None:
     titles = [safe.tag("th", title) for title in ("Model", "Memory", "Prompt", "Mitigation", "Thinking")]
     titles += [safe.tag("th", title, cls="ci-number") for title in ("Messages", "In the record", "Requests", "Cost")]
     rows = [safe.tag("tr", *titles)]
-    for spec, cell in zip(found.runs, found.cells, strict=True):
-        words = (spec.model, spec.memory.composition, spec.prompt_level, str(spec.mitigation), spec.thinking)
+    for spec, cell in zip(estimated.runs, estimated.cells, strict=True):
+        settings = (spec.model, spec.memory.composition, spec.prompt_level, str(spec.mitigation), spec.thinking)
         numbers = (cell.responses, cell.recorded, cell.requests)
         cost = "no price" if cell.unpriced else cell.cost_words
-        cells = [safe.tag("td", word) for word in words]
+        cells = [safe.tag("td", word) for word in settings]
         if spec.base_url == SIMULATOR:
             cells[0] = safe.tag("td", spec.model, " ", page.SIMULATED)
         cells += [safe.tag("td", count(number), cls="ci-number") for number in numbers]
         rows.append(safe.tag("tr", *cells, safe.tag("td", cost, cls="ci-number")))
-    with st.container(height=260 if len(found.cells) > 6 else "content", border=False):
+    with st.container(height=260 if len(estimated.cells) > 6 else "content", border=False):
         safe.show(safe.tag("table", *rows, cls="ci-grid"))
-    run_new.show(found.total)
+    run_new.show(estimated.total)
 
 
-def _start(store: Store, spec: SweepSpec, found: SweepEstimate) -> None:
+def _start(store: Store, spec: SweepSpec, estimated: SweepEstimate) -> None:
     try:
         with st.spinner("Looking the servers up and writing the plan"):
-            sweep_id = plan(store, spec, find_labels=effective_labels, estimated=found)
+            sweep_id = plan(store, spec, find_labels=effective_labels, estimated=estimated)
             launch.launch(store, sweep_id)
     except PROBLEMS as problem:
         page.error("The sweep was not started.", sentence(problem))
@@ -364,8 +364,8 @@ def draw(store: Store, data: list[DatasetRow]) -> None:
 
 
 def _list(rows: list[SweepRow], by_id: dict[str, SweepRow], names: dict[int, str]) -> SweepRow:
-    asked = url.get("sweep") or url.remembered("sweep")
-    if asked is not None and asked not in by_id:
+    sweep_id = url.get("sweep") or url.remembered("sweep")
+    if sweep_id is not None and sweep_id not in by_id:
         page.notice("The sweep of this link is not in this workspace (any more). Choose one from the list.")
     ids = list(by_id)
     frame = pd.DataFrame(
@@ -394,7 +394,7 @@ def _list(rows: list[SweepRow], by_id: dict[str, SweepRow], names: dict[int, str
             "id": ("text", "Id"),
         },
         on_select="row",
-        selected=ids.index(asked) if asked in ids else 0,
+        selected=ids.index(sweep_id) if sweep_id in ids else 0,
         height="content",
         alt="Sweeps of this workspace, the newest first",
     )
@@ -405,48 +405,48 @@ def _list(rows: list[SweepRow], by_id: dict[str, SweepRow], names: dict[int, str
 
 def _live(store: Store, sweep_id: str, was_active: bool) -> None:
     try:
-        found = sweep_table(store, sweep_id)
+        table = sweep_table(store, sweep_id)
     except StoreError as problem:
         page.error(sentence(problem))
         return
-    if was_active and found.row.status not in ACTIVE:
+    if was_active and table.row.status not in ACTIVE:
         st.rerun()
-    _told(found)
-    _controls(store, found)
-    _cells(found)
-    for text in found.warnings:
+    _told(table)
+    _controls(store, table)
+    _cells(table)
+    for text in table.warnings:
         page.notice(sentence(ValueError(text)))
 
 
-def _told(found: SweepTable) -> None:
-    row, cost = found.row, found.cost
-    simulated = any(cell.run.simulated for cell in found.cells)
+def _told(table: SweepTable) -> None:
+    row, cost = table.row, table.cost
+    simulated = any(cell.run.simulated for cell in table.cells)
     safe.show(safe.tag("h3", row.name, " ", page.SIMULATED if simulated else "", cls="ci-heading"))
-    settled = sum(cell.run.judged for cell in found.cells)
-    planned = sum(cell.run.expected for cell in found.cells)
+    settled = sum(cell.run.judged for cell in table.cells)
+    planned = sum(cell.run.expected for cell in table.cells)
     st.progress(settled / planned if planned else 0.0)
-    words = [
-        f"{row.status}: {found.done} of {len(found.cells)} runs done",
+    parts = [
+        f"{row.status}: {table.done} of {len(table.cells)} runs done",
         f"{count(settled)} of {count(planned)} responses judged",
     ]
     if cost.known or not cost.unpriced:
-        words.append(f"cost {cost.words()}")
+        parts.append(f"cost {cost.words()}")
     if row.cap is not None:
-        words.append(f"cap {money(row.cap, cost.currency)}")
-    words += [cost.above_cap_words()] if cost.above_cap else []
-    safe.inline("; ".join(words) + ".")
+        parts.append(f"cap {money(row.cap, cost.currency)}")
+    parts += [cost.above_cap_words()] if cost.above_cap else []
+    safe.inline("; ".join(parts) + ".")
     if row.error:
         page.error(f"{str(row.status).capitalize()}.", sentence(ValueError(row.error)))
 
 
-def _controls(store: Store, found: SweepTable) -> None:
-    row = found.row
+def _controls(store: Store, table: SweepTable) -> None:
+    row = table.row
     # A finished sweep can be asked again for calls that failed; refused and cut answers would come again as they are.
-    failed = sum(cell.run.responses.get(status, 0) for cell in found.cells for status in RETRIABLE)
+    failed = sum(cell.run.responses.get(status, 0) for cell in table.cells for status in RETRIABLE)
     again = row.status == WorkStatus.FINISHED_WITH_FAILURES and failed > 0
-    capped = (row.status in RESUMABLE or again) and found.cost.cap_reached
+    capped = (row.status in RESUMABLE or again) and table.cost.cap_reached
     if capped:
-        run_detail.raise_and_resume(store, row.id, found.cost)
+        run_detail.raise_and_resume(store, row.id, table.cost)
     with st.container(horizontal=True, gap="small"):
         act = None
         if row.status in ACTIVE:
@@ -478,7 +478,7 @@ def _controls(store: Store, found: SweepTable) -> None:
         st.rerun()
 
 
-def _cells(found: SweepTable) -> None:
+def _cells(table: SweepTable) -> None:
     frame = pd.DataFrame(
         [
             {
@@ -495,13 +495,13 @@ def _cells(found: SweepTable) -> None:
                 "coverage": cell.coverage,
                 "cost": "" if not cell.cost.known and cell.cost.unpriced else cell.cost.words(),
             }
-            for cell in found.cells
+            for cell in table.cells
         ],
-        index=pd.Index([cell.run.id for cell in found.cells]),
+        index=pd.Index([cell.run.id for cell in table.cells]),
     )
     tables.table(
         frame,
-        key=f"runs.cells.{found.row.id}",
+        key=f"runs.cells.{table.row.id}",
         columns={
             "model": ("text", "Model"),
             "kind": ("small", ""),
@@ -516,15 +516,15 @@ def _cells(found: SweepTable) -> None:
             "coverage": ("percent", "Coverage"),
             "cost": ("text", "Cost"),
         },
-        height="content" if len(found.cells) <= 20 else "auto",
+        height="content" if len(table.cells) <= 20 else "auto",
         alt="Cells of the sweep, each a run",
     )
-    runs = {cell.run.id: cell.label for cell in found.cells}
+    runs = {cell.run.id: cell.label for cell in table.cells}
     picked = st.selectbox(
         "Look at a run",
         list(runs),
         format_func=lambda i: safe.option(f"{runs.get(i, '')} ({i})"),
-        key=f"runs.cell.{found.row.id}",
+        key=f"runs.cell.{table.row.id}",
         index=None,
         placeholder="one of its cells",
     )

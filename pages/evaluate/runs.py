@@ -88,8 +88,8 @@ def _first() -> None:
 
 def _tab() -> str:
     key = "runs.tab"
-    asked = url.get("tab") or LIST
-    st.session_state[key] = asked if asked in TABS else LIST
+    tab = url.get("tab") or LIST
+    st.session_state[key] = tab if tab in TABS else LIST
     st.segmented_control(
         "Part of the page",
         list(TABS),
