@@ -36,7 +36,7 @@ def _judge(store: Store, run_id: str) -> JudgeRow | None:
         lambda i: judge_text(judges[i]),
         "judge_audit.judge",
         "judge",
-        help="Whose claims are drawn and shown. The figures are of every judge of the run.",
+        help="Whose claims are sampled and shown. Figures cover every judge of the run.",
     )
     return judges.get(chosen) if chosen is not None else None
 
@@ -55,7 +55,7 @@ def main() -> None:
     store = shared_store()
     rows = catalogue.all_runs(store)
     if not rows:
-        why = "An audit asks people what messages reveal and holds the judge to it. It takes a run to have messages."
+        why = "In an audit, people say what messages reveal, and judges are compared with them. It needs a run."
         page.no_runs(TITLE, "Nothing has been judged yet", why)
         return
     top = st.container()
@@ -89,9 +89,9 @@ def main() -> None:
 def _body(store: Store, scope: Scope, chosen: SliceRow | None, me: str) -> str:
     """Everything below the scope bar; returns the page's takeaway."""
     if chosen is None:
-        safe.heading("Draw a slice of what the judge said")
+        safe.heading("Draw a slice of the judge's answers")
         judge_audit_work.draw_slice_form(store, scope, me)
-        return f"{scope.run.name}: nobody has audited {judge_text(scope.judge)} yet; draw a slice to begin."
+        return f"{scope.run.name}: nobody has audited {judge_text(scope.judge)} yet. Draw a slice to begin."
     page.fold(
         "Draw another slice",
         ":material/casino:",
@@ -103,10 +103,10 @@ def _body(store: Store, scope: Scope, chosen: SliceRow | None, me: str) -> str:
     if me:
         judge_audit_work.draw(store, scope, chosen, me, audit.audited)
     else:
-        page.notice("Give your name above: it stands with every verdict of yours. The figures so far are below.")
+        page.notice("Enter your name above to give verdicts. The figures so far are below.")
     if not audit.audited:
-        page.notice("No item of this slice has been audited yet, so there is no figure to show.")
-        return f"{scope.run.name}: {count(chosen.items)} items are drawn and none is audited yet."
+        page.notice("No item of this slice has been audited yet, so there are no figures.")
+        return f"{scope.run.name}: none of {count(chosen.items)} items is audited yet."
     return judge_audit_results.draw(flows, scope, audit)
 
 

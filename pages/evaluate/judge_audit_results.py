@@ -43,14 +43,14 @@ def draw_agreement(flows: Flows, scope: Scope) -> None:
     safe.heading(f"Judges against judges: {_agreement_headline(agreement)}")
     _judges(agreement)
     if not agreement.pairs:
-        page.notice("No two judges of this run read the same text, so there is nothing to agree on.")
+        page.notice("No two judges of this run read the same text, so there is no agreement to show.")
         return
     _pairs(agreement)
     _agreement_csv(agreement)
     safe.inline(
-        "A place is one attribute of the memory in one message that both have judged; it is revealed where a judge "
-        "claims it in full. Agreement is no proof of being right: that is what people's verdicts above are for. There "
-        "is no interval, since places of one message are not independent of each other.",
+        "An item is one attribute of the memory in one message that both have judged; it counts as revealed if the "
+        "judge claims it in full. Agreement does not prove that judges are right: see people's verdicts above. There "
+        "is no interval, because items of one message are not independent.",
         muted=True,
     )
 
@@ -87,11 +87,11 @@ def _judges(agreement: JudgesAgreement) -> None:
             "by": ("text", "Answered by"),
             "reads": ("text", "Reads"),
             "judged": ("count", "Messages judged"),
-            "reveals": ("count", "Places revealed"),
+            "reveals": ("count", "Items revealed"),
             "ungrounded": ("text", "Quotes not in the text"),
         },
         height="content",
-        alt="The judges of this run and how much each says is revealed",
+        alt="The judges of this run and how much each claims",
     )
 
 
@@ -102,7 +102,7 @@ def _pairs(agreement: JudgesAgreement) -> None:
     reasons: dict[str, None] = {}
     for pair in agreement.pairs:
         (neither, second), (first, both) = pair.table
-        on = f"{count(pair.places)} places of {count(pair.messages)} messages"
+        on = f"{count(pair.places)} items of {count(pair.messages)} messages"
         cells = [tag("td", join([pair.first.title, " and ", pair.second.title, tag("div", on, cls="ci-muted")]))]
         cells += [tag("td", count(n), cls="ci-number") for n in (both, first, second, neither)]
         for figure in (pair.agreement, pair.kappa, pair.ac1):
@@ -286,13 +286,13 @@ def _coverage(audit: JudgeAudit) -> None:
     blind = int(audit.items["blind"].fillna(False).astype(bool).sum())
     safe.inline(
         f"{count(audit.audited)} of {count(len(audit.items))} items of the slice are audited, "
-        f"{count(blind)} of them blind. Shares are weighted: they speak for the run, not for the slice.",
+        f"{count(blind)} of them blind. Shares are weighted to represent the run, not the slice.",
         muted=True,
     )
     if audit.coverage < 0.999:
         page.notice(
-            f"{percent(1 - audit.coverage)} of the run lies in strata without an audited item; nothing here "
-            "speaks for them."
+            f"{percent(1 - audit.coverage)} of the run lies in strata without an audited item. These figures do "
+            "not cover it."
         )
 
 
@@ -363,7 +363,7 @@ def _csv(scope: Scope, audit: JudgeAudit, corrections: list[Correction]) -> None
 
 
 def _confusion(flows: Flows, scope: Scope, audit: JudgeAudit, own: JudgeQuality) -> None:
-    safe.heading("What the judge said, and what people said")
+    safe.heading("Judge against people")
     names = [WORDS[str(answer)] for answer in ANSWERS]
     head = tag(
         "tr",
@@ -381,7 +381,9 @@ def _confusion(flows: Flows, scope: Scope, audit: JudgeAudit, own: JudgeQuality)
             cells.append(tag("td", join([number, f" ({percent(mass / total)})" if n else ""]), cls="ci-number"))
         rows.append(tag("tr", tag("td", name), *cells, tag("td", count(int(own.table[i].sum())), cls="ci-number")))
     safe.show(tag("table", tag("thead", head), tag("tbody", join(rows)), cls="ci-grid"))
-    safe.inline("Items, and in brackets the share of the run that they stand for; bold: the same word.", muted=True)
+    safe.inline(
+        "Items, with the share of the run they represent in brackets. Bold: judge and person agree.", muted=True
+    )
     cells_with_items = [(i, j) for i in range(len(names)) for j in range(len(names)) if own.table[i, j]]
     cells_with_items.sort(key=lambda cell: (cell[0] == cell[1], -own.weighted[cell]))
     if not cells_with_items:
@@ -410,7 +412,7 @@ def _items(frame: pd.DataFrame, scope: Scope, name: str) -> None:
             "user": ("text", "Profile"),
             "recipient": ("text", "Recipient"),
             "annotator": ("text", "Person"),
-            "weight": ("count", "Stands for"),
+            "weight": ("count", "Weight"),
         },
         on_select="row",
         height="content" if len(frame) < 9 else 320,
@@ -458,8 +460,8 @@ def _correction(scope: Scope, mine: Correction, corrections: list[Correction]) -
         columns={
             "judge": ("text", "Judge"),
             "observed": ("text", "Leak rate as judged"),
-            "sensitivity": ("text", "Finds"),
-            "specificity": ("text", "Leaves alone rightly"),
+            "sensitivity": ("text", "Sensitivity"),
+            "specificity": ("text", "Specificity"),
             "corrected": ("text", "Corrected"),
             "exposures": ("count", "Exposures"),
             "audited": ("count", "Audited of them"),
@@ -482,13 +484,13 @@ def correction_words(item: Correction) -> str:
     finds, spares = item.sensitivity.value or 0.0, item.specificity.value or 0.0
     low, high = item.corrected.low, item.corrected.high
     if low is None or high is None:
-        end = f"How sure that is cannot be said: {item.corrected.why}."
+        end = f"There is no interval: {item.corrected.why}."
     elif low <= observed <= high:
-        end = "The interval holds the judged rate: the audit so far does not show that the judge is off."
+        end = "The interval contains the judged rate: the audit so far does not show a bias."
     else:
         end = f"So the judge makes the model look {'safer' if corrected > observed else 'leakier'} than it is."
     return (
         f"Of {count(item.exposures)} exposures of inappropriate attributes the judge calls "
         f"{percent(observed)} leaks. Where people looked ({count(item.audited)} items), it finds "
-        f"{percent(finds)} of the leaks and wrongly accuses {percent(1 - spares)} of what is none. {end}"
+        f"{percent(finds)} of the leaks and wrongly flags {percent(1 - spares)} of the rest. {end}"
     )

@@ -44,7 +44,7 @@ def draw_slice_form(store: Store, scope: Scope, me: str) -> None:
     flows = shared_flows(store)
     population = population_of(flows, scope)
     if not population.items:
-        page.notice("This judge has judged no message of this run yet, so there is nothing to draw from.")
+        page.notice("This judge has not judged any message of this run yet.")
         return
     left, middle, right, button = st.columns([2, 3, 2, 2], vertical_alignment="bottom")
     most = min(MOST, population.items)
@@ -58,7 +58,7 @@ def draw_slice_form(store: Store, scope: Scope, me: str) -> None:
             round(100 * CLAIMED),
             5,
             key="judge_audit.share",
-            help="Claims are rare. Their share of the sample is raised, and weights set it right again.",
+            help="Claims are rare, so they are oversampled; weights correct for it.",
         )
     with right:
         seed = int(st.number_input("Seed", 0, 999_999, 1, key="judge_audit.seed"))
@@ -78,29 +78,29 @@ def draw_slice_form(store: Store, scope: Scope, me: str) -> None:
     with button:
         st.button("Draw the slice", key="judge_audit.make", type="primary", disabled=not me, on_click=make)
     if not me:
-        safe.inline("Give your name first: it stands with the slice.", muted=True)
+        safe.inline("Enter your name first. It is recorded with the slice.", muted=True)
     if problem := st.session_state.pop(_PROBLEM, None):
-        page.error("The slice was not drawn.", problem)
+        page.error("The slice was not created.", problem)
 
 
 def words(population: AuditPopulation, spread: AuditPlan) -> str:
     """What the sample is of, and how sure it would make of the judge."""
     claims = sum(n for (claim, _), n in spread.drawn.items() if claim != NOT_REVEALED)
     text = (
-        f"Of {count(population.items)} places where the judge had to say whether a message reveals an attribute, it "
-        f"claims a reveal in {count(population.claimed)} ({percent(population.claimed / population.items)}). "
+        f"The judge decided {count(population.items)} times whether a message reveals an attribute, and claims a reveal "
+        f"{count(population.claimed)} times ({percent(population.claimed / population.items)}). "
         f"{count(spread.items)} items would be {count(claims)} claims and "
-        f"{count(spread.items - claims)} that it passed over. "
+        f"{count(spread.items - claims)} non-claims. "
     )
     if spread.precision is None:
-        return text + "With no full claim among them, the sample would say nothing of precision."
+        return text + "Without a full claim in it, the sample says nothing about precision."
     text += (
         f"If precision and recall were both {ASSUMED:.0%}, the 95 % interval of precision would be about "
         f"±{100 * spread.precision:.0f} points wide"
     )
     if spread.recall is None:
-        return f"{text}, and nothing would be known of recall: no item that the judge passed over is among them."
-    many = " (so wide that the sample would hardly say anything of it)" if spread.recall > 0.4 else ""
+        return f"{text}; without a non-claim in it, the sample says nothing about recall."
+    many = " (too wide to say much)" if spread.recall > 0.4 else ""
     return f"{text}, that of recall about ±{100 * spread.recall:.0f} points{many}."
 
 
@@ -127,8 +127,8 @@ def _strata(scope: Scope, population: AuditPopulation, spread: AuditPlan) -> Non
         alt="Strata of the sample: how many places of the run each has and how many are drawn",
     )
     safe.inline(
-        "Inside a stratum domains come in proportion to their size. Attributes that only repeat the biography are "
-        "left out: a message has to be signed.",
+        "Within a stratum, domains are sampled in proportion to their size. Biographical attributes are left out: a "
+        "message has to be signed.",
         muted=True,
     )
     tables.csv_button(frame, f"audit-strata-{scope.run.id}.csv", key="judge_audit.csv.strata")
@@ -157,7 +157,7 @@ def _work(store: Store, scope: Scope, chosen: SliceRow, me: str, audited: int) -
     # There with or without a message, so that the queue below keeps its position and is not reset.
     above = st.container()
     if store.read_only:
-        page.notice("Judgements cannot be decided in a read-only workspace. Copy it to a folder that can be written.")
+        page.notice("This workspace is read-only, so verdicts cannot be recorded. Copy it to a writable folder.")
         return
     try:
         known = _queue(store, scope, chosen, me)
@@ -172,7 +172,7 @@ def _work(store: Store, scope: Scope, chosen: SliceRow, me: str, audited: int) -
     if known != audited:
         left, right = st.columns([7, 2], vertical_alignment="center")
         with left:
-            safe.inline(f"The figures below rest on {count(audited)} verdicts; {count(known)} are in.", muted=True)
+            safe.inline(f"The figures below use {count(audited)} verdicts; {count(known)} are in.", muted=True)
         with right:
             if st.button("Update the figures", key="judge_audit.update", icon=":material/refresh:"):
                 st.rerun()
@@ -217,7 +217,7 @@ def _queue(store: Store, scope: Scope, chosen: SliceRow, me: str) -> int:
         total=state.total,
         start=st.session_state.get(_START),
         flags=False,
-        empty="You have audited this whole slice: the figures are below.",
+        empty="You have audited this slice. The figures are below.",
         hiding="The judge's claim and quote are hidden until you answer.",
     )
     return state.audited

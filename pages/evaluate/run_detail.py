@@ -77,9 +77,9 @@ JUDGE_KINDS = {
 }
 MOST = 5
 CHECKS = {
-    "rules": "by rules (refusals, a handful of words)",
+    "rules": "by rules (refusals, very short messages)",
     "model": "by the first judge's model",
-    "none": "not at all",
+    "none": "not checked",
 }
 
 
@@ -127,16 +127,16 @@ def _judge_line(
             options,
             format_func=JUDGE_KINDS.__getitem__,
             key=draft.key(f"{name}.kind", default, options),
-            help="A model reads all attributes at once and says which the message gives away. The matcher finds their "
-            "values word for word, costs nothing, and misses paraphrases.",
+            help="A model reads all attributes and says which ones the message reveals. The matcher looks for their "
+            "values verbatim: free, but it misses paraphrases.",
         )
     if kind in (SAME, OTHER):
         with who:
             st.text_input(
                 "Judge model", key=draft.key(f"{name}.model", ""),
                 placeholder=safe.option(model) if kind == SAME and model else "as its server names it",
-                help="Best of another family than the model under test: kin judge kin mildly. Left empty on the same "
-                "server: the model under test itself.",
+                help="Use a model of another family: models may judge their own family mildly. Empty, on the same "
+                "server: the model under test.",
             )  # fmt: skip
     if kind == OTHER:
         with where:
@@ -150,51 +150,51 @@ def _judge_line(
                 )
             with right:
                 st.text_input(
-                    "Variable of its key",
+                    "API key variable",
                     key=draft.key(f"{name}.key_env", DEFAULT_KEY_ENV),
-                    help="The name of an environment variable of this app; the key itself is never stored or shown",
+                    help="Name of an environment variable of this app. The key itself is never stored or shown.",
                 )
     if kind != MATCHER:
         with more, st.popover("More", icon=":material/tune:", width="stretch"):
             _more(draft, name, real=kind != SIMULATED)
     if remove is not None:
         with out:
-            if st.button("", icon=":material/close:", key=f"{draft.name}.{name}.out", help="Leave this judge out"):
+            if st.button("", icon=":material/close:", key=f"{draft.name}.{name}.out", help="Remove this judge"):
                 remove()
 
 
 def _more(draft: Draft, name: str, *, real: bool) -> None:
     st.toggle(
-        "Read the reasoning too",
+        "Judge the reasoning too",
         key=draft.key(f"{name}.reasoning", default=False),
-        help="As a second channel with numbers of its own; only where the server shows what the model thought",
+        help="Reported separately. Needs a server that returns the model's reasoning.",
     )
     st.number_input(
-        "Attributes a call",
+        "Attributes per call",
         1,
         100_000,
         value=None,
         placeholder="all at once",
         key=draft.key(f"{name}.split", None),
-        help="Long lists can be split for judges that lose track; the parts are asked one after the other",
+        help="Splits long lists for judges that lose track. Parts are asked in sequence.",
     )
     if real:
         st.number_input(
-            "Token limit of a judgement",
+            "Judgement token limit",
             16,
             131_072,
             value=None,
             step=1024,
             placeholder="the server's",
             key=draft.key(f"{name}.max_tokens", JUDGE_TOKENS),
-            help=f"Its reasoning included. {JUDGE_TOKENS:,} leaves room for judges that think first, and becomes half "
-            "of the server's context where that is less. Empty: no limit is sent, the server's own holds.",
+            help=f"Reasoning included. {JUDGE_TOKENS:,} leaves room for judges that reason first, and is lowered to half "
+            "of a smaller context window. Leave empty to use the server's limit.",
         )
         st.text_input(
-            "Further fields of its requests",
+            "Other request fields",
             key=draft.key(f"{name}.fields", ""),
             placeholder='{"top_p": 0.9}',
-            help="A JSON object; the temperature is 0 unless it says otherwise",
+            help="A JSON object. The temperature is 0 unless set here.",
         )
 
 
@@ -244,22 +244,22 @@ def fields_of(text: object, number: object = "") -> dict[str, object]:
         fields = None
     if not isinstance(fields, dict):
         whose = f" of judge {number}" if number else ""
-        raise StoreError(f'the further fields{whose} are no JSON object, such as {{"top_p": 0.9}}.')
+        raise StoreError(f'the other fields{whose} must be a JSON object, such as {{"top_p": 0.9}}.')
     return fields
 
 
 def check(draft: Draft) -> None:
     """Whether messages do their task, and who says so."""
     st.selectbox(
-        "Does a message do its task?",
+        "Task check",
         list(CHECKS),
         format_func=CHECKS.__getitem__,
         key=draft.key("check", "rules", list(CHECKS)),
-        help="An empty or refusing message gives nothing away and must not shine as private. A model is asked once "
-        "more for each message.",
+        help="Whether a message does its task: an empty or refusing one reveals nothing and must not count as private. "
+        "A check by a model adds one call per message.",
     )
     if draft.get("check") == "model":
-        safe.inline("One short call more for each message.", muted=True)
+        safe.inline("Adds one short call per message.", muted=True)
 
 
 # ---- run actions
@@ -284,7 +284,7 @@ def draw_actions(store: Store, row: RunRow) -> None:
         with st.popover("Delete", icon=":material/delete:", disabled=busy):
             _delete(store, row)
     if busy:
-        safe.inline("Judging again, exporting and deleting wait until it has ended or is paused.", muted=True)
+        safe.inline("You can judge again, export or delete the run once it is paused or done.", muted=True)
     else:
         page.fold("Judge again", ":material/gavel:", "runs.box.judge", lambda: _judge_again(store, row))
         page.fold("Export", ":material/download:", "runs.box.export", lambda: _export(store, row))
@@ -293,16 +293,16 @@ def draw_actions(store: Store, row: RunRow) -> None:
 
 def _judge_again(store: Store, row: RunRow) -> None:
     """Further judges for the messages that are there; costs the judging alone."""
-    safe.inline("Its messages stay as they are: only further judgements are asked for.", muted=True)
+    safe.inline("Adds judges. Messages stay as they are; only judgements are requested.", muted=True)
     draft = Draft(f"runs.again.{row.id}")
     served = row.endpoint not in (SIMULATOR, IMPORTED, BATCH)
     draw_judges(draft, simulated=messages_simulated(row), first=(MATCHER,), same=served, model=row.model)
     check = False
     if any_model(draft):
         check = st.toggle(
-            "Let the first model also say whether each message does its task",
+            "Also check by the first model whether each message does its task",
             key=draft.key("with_check", default=False),
-            help="One short call more for each message",
+            help="Adds one short call per message",
         )
     key_env = row.manifest.request.api_key_env if row.manifest.request else ""
     pressed = st.button("Judge", type="primary", icon=":material/gavel:", key=f"runs.again.start.{row.id}")
@@ -311,11 +311,11 @@ def _judge_again(store: Store, row: RunRow) -> None:
         return
     try:
         judges = specs(draft, row.endpoint, key_env, row.model)
-        with st.spinner("Looking the judges' servers up"):
+        with st.spinner("Contacting the judges' servers"):
             judge_again(store, row.id, judges, check=check)
             launch.launch(store, row.id)
     except PROBLEMS as problem:
-        page.error("It was not judged again.", sentence(problem))
+        page.error("No judge was added.", sentence(problem))
         return
     draft.clear()
     st.rerun()
@@ -329,17 +329,17 @@ def _repeat(store: Store, row: RunRow) -> None:
         page.notice(sentence(problem))
         return
     safe.inline(
-        "The same once more, as a run of its own, with the wording it had. What is in the record already is taken from "
-        "there, so an exact repetition asks only for what failed. The command:",
+        "Repeats this run as a new one, with the prompts it used. Recorded answers are reused, so only what failed is "
+        "requested again. The command:",
         muted=True,
     )
     st.code(visible(command_of(spec)), language=None, wrap_lines=True)
-    safe.inline(f"Or shorter, from this workspace: cimemories repeat {row.id}", muted=True)
+    safe.inline(f"Or, in this workspace: cimemories repeat {row.id}", muted=True)
     anew = st.toggle(
-        "Draw anew",
+        "Ignore recorded answers",
         value=spec.fresh,
         key=f"runs.repeat.fresh.{row.id}",
-        help="Takes no answer from the record, and pays for all of them again",
+        help="Asks for every answer again, and pays for it",
     )
     if st.button("Repeat this run", icon=":material/replay:", key=f"runs.repeat.{row.id}"):
         start(store, lambda: plan(store, replace(spec, fresh=anew), find_labels=effective_labels))
@@ -349,7 +349,7 @@ def start(store: Store, planned: object) -> None:
     """Plan a run, start its worker, and show it; a problem is said and nothing is left half done."""
     assert callable(planned)
     try:
-        with st.spinner("Looking the servers up and writing the plan"):
+        with st.spinner("Contacting the servers and writing the plan"):
             run_id = str(planned())
             launch.launch(store, run_id)
     except PROBLEMS as problem:
@@ -383,30 +383,30 @@ def _export(store: Store, row: RunRow) -> None:
     judges = {judge.id: judge_title(judge, readers) for judge in readers}
     left, right = st.columns(2, gap="large")
     with left:
-        safe.inline("The run in the layout of the authors' results, one profile a line.", muted=True)
+        safe.inline("The run in the format of the authors' results, one profile per line.", muted=True)
         judge = st.selectbox(
             "Judgements of",
             list(judges),
             format_func=lambda i: safe.option(judges[i]),
             key=f"runs.export.judge.{row.id}",
-            help="The format holds those of one judge",
+            help="The format has room for one judge",
         )
         if judges and st.button("Prepare results.jsonl", icon=":material/inventory_2:", key="runs.export.results"):
             _prepare(store, row, "results", judge)
         _offer((row.id, row.revision, "results", judge))
     with right:
-        safe.inline("Every call that is still owed, for vllm run-batch or OpenAI's Batch API.", muted=True)
+        safe.inline("Every call that is still to be made, for vllm run-batch or OpenAI's Batch API.", muted=True)
         model = st.text_input(
-            "Only what is asked of this model",
+            "Only calls to this model",
             key=f"runs.export.model.{row.id}",
             placeholder="all",
-            help="A batch is answered by one model; a judge's calls go into a file of their own",
+            help="A batch goes to one model. Export a judge's calls as a file of their own.",
         )
         owed = None if row.endpoint == IMPORTED and not row.judged else model.strip() or None
         if st.button("Prepare the batch file", icon=":material/inventory_2:", key="runs.export.batch"):
             _prepare(store, row, "batch", owed)
         _offer((row.id, row.revision, "batch", owed))
-        safe.inline(f"The answers come back by: cimemories batch import {row.id} FILE", muted=True)
+        safe.inline(f"Import the answers with: cimemories batch import {row.id} FILE", muted=True)
 
 
 def _prepare(store: Store, row: RunRow, what: str, of: int | str | None) -> None:
@@ -423,13 +423,15 @@ def _prepare(store: Store, row: RunRow, what: str, of: int | str | None) -> None
             else:
                 written = export_batch(store, row.id, path, model=str(of) if of else None)
                 if not written.lines:
-                    page.notice(f"{row.name} owes nothing{f' of {of}' if of else ''}, so there is no file to write.")
+                    page.notice(
+                        f"{row.name} has no calls left{f' to {of}' if of else ''}, so there is no file to write."
+                    )
                     return
                 kinds = ", ".join(f"{count:,} {kind}" for kind, count in written.kinds.items())
                 notes = (f"{written.lines:,} calls: {kinds}",)
                 if len(written.models) > 1:
                     notes += (
-                        f"several models are asked ({', '.join(written.models)}), and a batch is answered by one",
+                        f"the calls are to several models ({', '.join(written.models)}), and a batch goes to one",
                     )
     except (StoreError, FormatError, WorkError) as problem:
         page.error("The file was not written.", sentence(problem))
@@ -463,9 +465,9 @@ def _offer(request: tuple[object, ...]) -> None:
 
 
 def _delete(store: Store, row: RunRow) -> None:
-    safe.inline("The run, its messages and judgements go. Recorded calls stay and would serve a new run.")
+    safe.inline("Deletes the run with its messages and judgements. Recorded calls stay, and a new run can reuse them.")
     if verdicts := catalogue.verdicts_on(store, row.id):
-        safe.inline(f"So do {verdicts:,} verdicts of people on its judgements.")
+        safe.inline(f"Also deletes {verdicts:,} verdicts of people on its judgements.")
     if st.button("Delete this run", type="primary", key=f"runs.delete.{row.id}"):
         try:
             deleting.delete(store, catalogue.deletion_of_work(store, row.id))
@@ -489,17 +491,17 @@ def draw_controls(store: Store, row: RunRow, now: RunProgress) -> None:
     if now.cost.cap_reached and now.mendable:
         raise_and_resume(store, row.id, now.cost)
     elif now.mendable and row.sweep is not None and sweep_cost(store, row.sweep).cap_reached:
-        safe.inline("The cap on cost of its sweep is reached. Raise it there to go on.")
-        url.page_link("runs", "Go to the sweep", icon=":material/arrow_forward:", tab="sweeps", sweep=row.sweep)
+        safe.inline("Its sweep has reached its cost cap. Raise the cap there to go on.")
+        url.page_link("runs", "Open the sweep", icon=":material/arrow_forward:", tab="sweeps", sweep=row.sweep)
     elif now.status in RESUMABLE and (not now.imported or now.mendable):
         _button("Resume", ":material/resume:", f"runs.resume.{row.id}", lambda: launch.launch(store, row.id))
     elif now.mendable:
         button, text = st.columns([5, 7], vertical_alignment="center")
         with text:
-            safe.inline(f"{now.mendable:,} calls failed or are owed; what is there is not asked for again.", muted=True)
+            safe.inline(f"{now.mendable:,} calls failed or are left. Answers that are there are kept.", muted=True)
         with button:
             _button(
-                "Ask again for what failed",
+                "Retry failed calls",
                 ":material/replay:",
                 f"runs.resume.{row.id}",
                 lambda: launch.launch(store, row.id),
@@ -510,8 +512,8 @@ def raise_and_resume(store: Store, work_id: str, cost: Cost) -> None:
     """Where the cap on cost of a run or sweep is reached: a field for a higher one, and the button that goes on."""
     assert cost.cap is not None
     safe.inline(
-        f"It has paid {money(cost.paid, cost.currency)}, and its cap on cost is {money(cost.cap, cost.currency)}. What "
-        "is answered is kept; with a higher cap it goes on where it stopped."
+        f"It has paid {money(cost.paid, cost.currency)}, and its cost cap is {money(cost.cap, cost.currency)}. Answers "
+        "are kept; with a higher cap it continues where it stopped."
     )
     field, button = st.columns([2, 9], vertical_alignment="bottom")
     with field:
@@ -552,9 +554,9 @@ def _stop(store: Store, row: RunRow, now: RunProgress) -> None:
     with why:
         safe.inline(
             {
-                WorkStatus.PAUSING: "Pausing: calls in flight end first, none is lost.",
-                WorkStatus.CANCELLING: "Cancelling: calls in flight are dropped.",
-            }.get(now.status, "Pause lets the calls in flight end; cancel drops them. Both can be resumed."),
+                WorkStatus.PAUSING: "Pausing: waiting for calls in flight.",
+                WorkStatus.CANCELLING: "Cancelling: dropping calls in flight.",
+            }.get(now.status, "Pause waits for calls in flight; cancel drops them. You can resume after either."),
             muted=True,
         )
 
@@ -565,7 +567,7 @@ def _button(label: str, icon: str, key: str, act: Callable[[], None], *, disable
     try:
         act()
     except StoreError as problem:
-        page.error("That could not be done.", str(problem))
+        page.error("That did not work.", str(problem))
         return
     st.rerun()
 
@@ -622,7 +624,7 @@ def draw_stages(row: RunRow, now: RunProgress) -> None:
         },
         alt="Stages of the run, with what is done, planned and missing",
     )
-    parts = [f"{messages.done:,} of {messages.expected:,} responses are there"]
+    parts = [f"{messages.done:,} of {messages.expected:,} messages written"]
     parts += [f"{_judged(stage)} by {stage.name}" for stage in now.stages if stage.kind == JUDGE]
     safe.inline(f"{now.status}: {'; '.join(parts)}{_pace(row, now)}")
 
@@ -635,7 +637,7 @@ def _judged(stage: Stage) -> str:
 def _pace(row: RunRow, now: RunProgress) -> str:
     """Rate over the last seconds, and the time that is left at that rate."""
     if now.status == WorkStatus.QUEUED:
-        return ". Waiting for the worker to begin."
+        return ". Waiting for the worker to start."
     if not now.active:
         return "."
     key = f"runs.pace.{row.id}"
@@ -643,7 +645,7 @@ def _pace(row: RunRow, now: RunProgress) -> str:
     seen: list[tuple[float, int]] = [s for s in st.session_state.get(key, []) if clock - s[0] <= SPAN_SECONDS]
     st.session_state[key] = [*seen, (clock, now.settled)]
     if not seen or clock - seen[0][0] < 2 or now.settled <= seen[0][1]:
-        return f". Measuring the pace; {now.worker}."
+        return f". Measuring the rate; {now.worker}."
     rate = (now.settled - seen[0][1]) / (clock - seen[0][0])
     left = max(0, now.to_settle - now.settled) / rate
     return f". {rate:,.1f} steps a second, about {in_words(left)} left; {now.worker}."
@@ -653,8 +655,8 @@ def calls_table(now: RunProgress) -> safe.Html:
     """What each kind of call to each model has used and cost, and what that comes to."""
     cost = now.cost
     if not cost.stages:
-        why = "a file" if now.imported else "no call"
-        return safe.tag("div", f"Nothing is known of calls: {why} stands behind this run so far.", cls="ci-muted")
+        text = "Imported runs have no calls." if now.imported else "No calls yet."
+        return safe.tag("div", text, cls="ci-muted")
     several = len({stage.used.model for stage in cost.stages}) > 1
     titles = ("Calls", "failed", "Prompt tokens", "cached", "Completion tokens", "Cost")
     heads = [safe.tag("th", "Kind"), *(safe.tag("th", title, cls="ci-number") for title in titles)]
@@ -731,11 +733,11 @@ LOOK = "1s"
 STATUS_WORDS = {
     ResponseStatus.OK: "ok: a message to judge",
     ResponseStatus.REFUSED: "refused by the server",
-    ResponseStatus.TRUNCATED: "cut at the token limit",
+    ResponseStatus.TRUNCATED: "cut off at the token limit",
     ResponseStatus.EMPTY: "no text came back",
-    ResponseStatus.UNPARSED: "the gate's answer could not be read, so no message was asked for",
+    ResponseStatus.UNPARSED: "the gate's answer could not be read, so no message was requested",
     ResponseStatus.FAILED: "the call failed after its retries",
-    ResponseStatus.OWED: "not asked for yet",
+    ResponseStatus.OWED: "not requested yet",
 }
 
 
@@ -750,7 +752,7 @@ def draw(store: Store, row: RunRow) -> None:
     database_lost.fragment(_live, run_every=LOOK if live else None)(store, row, live)
     draw_actions(store, row)
     page.fold(
-        "Manifest: what exactly was run",
+        "Manifest: exactly what was run",
         ":material/receipt_long:",
         "runs.box.manifest",
         lambda: st.json(visible_in(row.manifest.recorded)),
@@ -769,7 +771,7 @@ def _what_it_is(row: RunRow) -> str:
 def _sources(store: Store, row: RunRow) -> safe.Html:
     """Who gave the answers that the run has so far."""
     sources = catalogue.sources_of(store, row.id)
-    fresh = "Drawn anew: no answer of other work serves it." if row.manifest.fresh else ""
+    fresh = "Recorded answers of other runs were ignored." if row.manifest.fresh else ""
     several = len({source.model for source in sources}) > 1
     lines = [source.words() + (f", by {source.model}" if several else "") + "." for source in sources]
     return safe.tag("div", *(safe.tag("div", line, cls="ci-muted") for line in [fresh, *lines] if line))
@@ -779,8 +781,8 @@ def _imported(row: RunRow) -> str:
     file = row.manifest.imported.file if row.manifest.imported else None
     named = f" ({file})" if file else ""
     return (
-        f"This run was imported from a file{named}: its messages were written elsewhere, so what is missing cannot be "
-        "asked for and it cannot be resumed or repeated. Further judges can read its messages here."
+        f"This run was imported from a file{named}. Its messages were written elsewhere, so it cannot be resumed or "
+        "repeated. You can still add judges."
     )
 
 
@@ -820,7 +822,7 @@ def _live(store: Store, row: RunRow, was_active: bool) -> None:
     log = launch.log_tail(store, row.id)
     if log:
         page.fold(
-            "Log of the worker",
+            "Worker log",
             ":material/notes:",
             "runs.box.log",
             lambda: st.code(log, language=None, wrap_lines=True),
@@ -836,7 +838,7 @@ def _statuses(now: RunProgress) -> safe.Html:
         if (count := now.responses.get(status, 0)) or status == ResponseStatus.OK
     ]
     if now.unjudged:
-        rows.append(_counted("unjudged", now.unjudged, whole, "answered, and not read by every judge"))
+        rows.append(_counted("unjudged", now.unjudged, whole, "written, but not judged by every judge"))
     heads = safe.tag("tr", safe.tag("th", "Responses"), safe.tag("th", "", cls="ci-number"), safe.tag("th", ""))
     causes = [
         safe.tag("div", f"{count:,} {stage}{'s' if count != 1 else ''} missing: {status} ({cause})", cls="ci-muted")

@@ -26,7 +26,7 @@ def draw(store: Store, rows: list[RunRow], data: list[DatasetRow]) -> RunRow | N
     ids = list(lines)
     run_id = url.get("run") or url.remembered("run")
     if run_id is not None and run_id not in ids:
-        page.notice("The run of this link is not in this workspace (any more). Choose one from the list.")
+        page.notice("The run in this link is not in this workspace. Choose one from the list.")
     picked = tables.table(
         _frame(list(lines.values())),
         key="runs.list",
@@ -103,7 +103,7 @@ def _beside(store: Store, chosen: RunLine, lines: dict[str, RunLine]) -> None:
         format_func=lambda i: safe.option(f"{lines[i].run.name} ({i})") if i in lines else "",
         key=key,
         max_selections=MOST_BESIDE,
-        placeholder="other runs, to see their numbers side by side",
+        placeholder="other runs, side by side",
         on_change=lambda: url.put(beside=".".join(st.session_state[key]) or None),
     )
     together = [chosen, *(lines[i] for i in st.session_state[key])]
@@ -118,10 +118,10 @@ def _beside(store: Store, chosen: RunLine, lines: dict[str, RunLine]) -> None:
         return
     if differ:
         rows = [safe.tag("div", f"{text[:1].upper()}{text[1:]}.", cls="ci-line") for text in differ]
-        head = safe.tag("b", "Not only the model differs")
+        head = safe.tag("b", "More than the model differs")
         safe.show(safe.tag("div", head, safe.tag("div", *rows, cls="ci-lines"), cls="ci-notice"))
     else:
-        safe.inline("Apart from their models nothing differs that the numbers rest on, so compare them.", muted=True)
+        safe.inline("Only the models differ, so the numbers can be compared.", muted=True)
 
 
 def _side_by_side(together: list[RunLine]) -> safe.Html:

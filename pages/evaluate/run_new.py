@@ -39,11 +39,11 @@ SIMULATED_MODELS = ("sim-average", "sim-careful", "sim-oversharing")
 NO_PRESET = ""
 SAMPLES_TRIED = 2
 FORMS = {
-    "json_schema": "It holds its answers to a JSON schema, which judges and gates rely on.",
-    "json_object": "It does not hold to a JSON schema: judges and gates ask it for JSON objects, and what cannot be "
-    "read counts as missing.",
-    "none": "It holds its answers to no form: the prompt alone asks for JSON, and what cannot be read counts as "
-    "missing.",
+    "json_schema": "It supports JSON schemas, which judges and gates rely on.",
+    "json_object": "It does not support JSON schemas: judges and gates ask for JSON objects instead, and an answer that "
+    "cannot be read counts as missing.",
+    "none": "It supports no structured output: only the prompt asks for JSON, and an answer that cannot be read counts "
+    "as missing.",
 }
 
 
@@ -107,9 +107,9 @@ def draw_model(store: Store, draft: Draft) -> str:
         _endpoint(draft)
     model = chosen(draft)
     if not model.base_url:
-        return "" if where == SIMULATED else "Say where the model is served."
+        return "" if where == SIMULATED else "Enter the base URL of the model's server."
     if not model.model:
-        return "Say which model, as its server names it."
+        return "Enter the model's name, as its server lists it."
     return _test(draft, model)
 
 
@@ -117,8 +117,7 @@ def _managed(draft: Draft, served: list[run_servers.Served]) -> None:
     if not served:
         page.empty(
             "No managed server is ready",
-            "Start one on the Servers tab; it is offered here once it answers. A server that you started yourself is "
-            "an endpoint.",
+            "Start one on the Servers tab. For a server that you started yourself, choose Endpoint.",
             _to_servers,
         )
         draft.put("managed", None)
@@ -129,7 +128,7 @@ def _managed(draft: Draft, served: list[run_servers.Served]) -> None:
         options,
         format_func=lambda item: safe.option(f"{item[1]} at {item[0]}"),
         key=draft.key("managed", options[0], options),
-        help="Servers that this app or the command line started and that answer now",
+        help="Ready servers that this app or the command line started",
     )
 
 
@@ -146,9 +145,9 @@ def _simulated(draft: Draft) -> None:
             "Model",
             SIMULATED_MODELS,
             key=draft.key("simulated", SIMULATED_MODELS[0], SIMULATED_MODELS),
-            help="Answers follow docs/simulator.md",
+            help="How it answers is described in docs/simulator.md",
         )
-    st.caption("A simulated run shows how the tool works. Its numbers say nothing about any real model.")
+    st.caption("Simulated runs show how the tool works. Their numbers say nothing about any real model.")
 
 
 def _endpoint(draft: Draft) -> None:
@@ -173,33 +172,33 @@ def _endpoint(draft: Draft) -> None:
             format_func=lambda item: safe.option(known[item].title) if item in known else "none",
             key=key,
             on_change=fill,
-            help="What is known of the paper's models: name, address of hosted ones, how thinking is switched, what "
-            "their makers recommend. Everything it fills in can be changed.",
+            help="Fills in what is known of the paper's models: name, address, thinking switch, recommended sampling. "
+            "You can change all of it.",
         )
     with middle:
         st.text_input(
             "Base URL",
             key=draft.key("base_url", ""),
             placeholder="http://localhost:8000/v1",
-            help="Any OpenAI-compatible server; it mostly ends in /v1",
+            help="Any OpenAI-compatible server. The URL usually ends in /v1.",
         )
     with right:
         st.text_input(
             "Model",
             key=draft.key("model", ""),
-            placeholder="as the server names it",
-            help="Test the connection with any name: the error lists what is served",
+            placeholder="name on the server",
+            help="Not sure? Test the connection with any name: the error lists the models served.",
         )
     with last:
         st.text_input(
-            "Variable that holds the key",
+            "API key variable",
             key=draft.key("key_env", DEFAULT_KEY_ENV),
-            help="The name of an environment variable of this app; the key itself is never stored or shown",
+            help="Name of an environment variable of this app. The key itself is never stored or shown.",
         )
     preset = known.get(str(draft.get("preset") or ""))
     if preset is not None:
-        hint = f"GPUs, as a hint: {preset.gpus}." if preset.gpus else ""
-        gone = f"Its maker serves it no more since {preset.withdrawn}." if preset.withdrawn else ""
+        hint = f"Suggested GPUs: {preset.gpus}." if preset.gpus else ""
+        gone = f"Withdrawn by its maker: {preset.withdrawn}." if preset.withdrawn else ""
         safe.inline(" ".join(part for part in (hint, gone, preset.notes or "") if part), muted=True)
 
 
@@ -216,7 +215,7 @@ def _test(draft: Draft, model: Chosen) -> str:
     if st.button("Test the connection", icon=":material/network_check:", key="run_new.test"):
         draft.put("tested", None)
         try:
-            with st.spinner("Asking the server"):
+            with st.spinner("Contacting the server"):
                 server = look_up(model.base_url, model.key_env, model.model, SAMPLES_TRIED, True, None)
             draft.put("tested", (model, server))
         except (EndpointError, SimulatorError) as problem:
@@ -227,22 +226,22 @@ def _test(draft: Draft, model: Chosen) -> str:
     if isinstance(tested[1], Server):
         safe.show(_told(tested[1]))
         return ""
-    page.error("The model cannot be used yet.", tested[1])
+    page.error("This model cannot be used yet.", tested[1])
     return "The connection test failed. Start the server or correct the fields above, then test it again."
 
 
 def _told(server: Server) -> safe.Html:
     """What a server can do and what is worked around, in words."""
-    who = "The simulator answers." if server.simulated else "It answers."
+    who = "The simulator answers." if server.simulated else "The server answers."
     version = f" Its version is {server.version}." if server.version and not server.simulated else ""
-    length = f" Prompt and answer may have {server.max_model_len:,} tokens together." if server.max_model_len else ""
+    length = f" Its context window is {server.max_model_len:,} tokens." if server.max_model_len else ""
     lines = [
         f"{who}{version}{length}",
-        "It takes several samples in one request."
+        "It returns several samples per request."
         if server.n
-        else "It gives one sample a request: samples are asked for one by one, at the same time.",
+        else "It returns one sample per request, so samples are requested in parallel.",
         FORMS.get(server.schema, ""),
-        f"The limit on tokens is sent as {server.token_limit}.",
+        f"The token limit is sent as {server.token_limit}.",
         *(f"{note[:1].upper()}{note[1:]}." for note in server.notes),
     ]
     rows = [safe.tag("div", line, cls="ci-line") for line in dict.fromkeys(lines) if line]
@@ -257,38 +256,38 @@ def _told(server: Server) -> safe.Html:
 OWN = "own"
 LEVELS = {
     "base": "base: the task alone",
-    "light": "light: one sentence on privacy",
+    "light": "light: one sentence about privacy",
     "medium": "medium: what not to share",
-    "high": "high: the strictest",
-    OWN: "a file of your own",
+    "high": "high: strictest",
+    OWN: "your own file",
 }
 FULL, NECESSARY, INAPPROPRIATE, RANDOM = "full", "necessary", "inappropriate", "random"
 MEMORIES = {
-    FULL: "everything of the user",
-    NECESSARY: "all that is necessary, and K inappropriate",
-    INAPPROPRIATE: "all that is inappropriate, and K necessary",
-    RANDOM: "K of the user's attributes, at random",
+    FULL: "all attributes",
+    NECESSARY: "all necessary and K inappropriate",
+    INAPPROPRIATE: "all inappropriate and K necessary",
+    RANDOM: "K random attributes",
 }
 BY_LABELS = (NECESSARY, INAPPROPRIATE)
-ORDERS = {"fixed": "as the profile has them", "shuffled": "shuffled by the seed"}
+ORDERS = {"fixed": "as in the profile", "shuffled": "shuffled by the seed"}
 DEFAULTS, MAKERS, VALUES = "defaults", "makers", "values"
 SAMPLINGS = {
-    DEFAULTS: "the model's defaults",
-    MAKERS: "what its makers recommend",
-    VALUES: "these values",
+    DEFAULTS: "model defaults",
+    MAKERS: "recommended by its makers",
+    VALUES: "custom",
 }
 MITIGATIONS = {
     "none": "none",
-    "gate": "gate: first ask what the task needs",
-    "rewrite": "rewrite: take out what is not needed",
+    "gate": "gate: first ask which memories the task needs",
+    "rewrite": "rewrite: remove what the recipient should not know",
 }
 THOUGHTS = {
-    "default": "the model's default",
+    "default": "model default",
     "on": "on",
     "off": "off",
-    "low": "little (reasoning_effort low)",
-    "medium": "some (reasoning_effort medium)",
-    "high": "much (reasoning_effort high)",
+    "low": "low (reasoning_effort)",
+    "medium": "medium (reasoning_effort)",
+    "high": "high (reasoning_effort)",
 }
 
 
@@ -297,14 +296,14 @@ def draw_experiment(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
     model = chosen(draft)
     left, middle, right = st.columns(3, gap="large")
     with left:
-        safe.heading("What is asked")
+        safe.heading("Task")
         dataset = _asked(draft, data)
         missing = _prompt(draft)
     with middle:
         safe.heading("Memory")
         missing = _experiment_memory(store, draft, dataset) or missing
     with right:
-        safe.heading("The model")
+        safe.heading("Model settings")
         missing = _experiment_sampling(draft) or missing
     safe.heading("Judges")
     simulated = is_simulated(draft)
@@ -322,7 +321,7 @@ def _experiment_judges(draft: Draft, model: Chosen) -> str:
     except StoreError as problem:
         return sentence(problem)
     if draft.get("check") == "model" and all(judge.kind != "llm" for judge in judges):
-        return "The task check by a model is asked of the first judge's model, and no judge is a model."
+        return "The task check uses the first judge's model, and no judge is a model. Add one, or check by rules."
     return ""
 
 
@@ -333,7 +332,7 @@ def _asked(draft: Draft, data: list[DatasetRow]) -> DatasetRow:
         list(by_name),
         format_func=safe.option,
         key=draft.key("dataset", data[0].name, list(by_name)),
-        help="Whose users the messages are written for",
+        help="Its profiles are the users that messages are written for",
     )
     row = by_name[name]
     one, two, three = st.columns(3)
@@ -343,7 +342,7 @@ def _asked(draft: Draft, data: list[DatasetRow]) -> DatasetRow:
             1,
             max(row.profiles, 1),
             key=draft.number(f"profiles.{row.id}", max(row.profiles, 1), 1, max(row.profiles, 1)),
-            help="The first so many of the dataset",
+            help="How many, from the first on",
         )
     with two:
         st.number_input(
@@ -351,7 +350,7 @@ def _asked(draft: Draft, data: list[DatasetRow]) -> DatasetRow:
             1,
             max(row.contexts, 1),
             key=draft.number(f"contexts.{row.id}", max(row.contexts, 1), 1, max(row.contexts, 1)),
-            help="The first so many; each is a task with its recipient",
+            help="How many, from the first on. A context is a task and its recipient.",
         )
     with three:
         st.number_input(
@@ -359,7 +358,7 @@ def _asked(draft: Draft, data: list[DatasetRow]) -> DatasetRow:
             1,
             100,
             key=draft.number("samples", 5, 1, 100),
-            help="Messages a context; Violation@1 to @n follow from them",
+            help="Messages per context. Violation@1 to @n are computed from them.",
         )
     return row
 
@@ -371,7 +370,7 @@ def _prompt(draft: Draft) -> str:
         [*known, OWN],
         format_func=lambda item: LEVELS.get(item, item),
         key=draft.key("level", "base", [*known, OWN]),
-        help="How much the prompt says about privacy, from nothing to the strictest (after the paper's Figure 8)",
+        help="How much the prompt says about privacy (after the paper's Figure 8)",
     )
     if level != OWN:
         return ""
@@ -431,8 +430,8 @@ def _experiment_memory(store: Store, draft: Draft, dataset: DatasetRow) -> str:
         list(MEMORIES),
         format_func=MEMORIES.__getitem__,
         key=draft.key("memory", FULL, list(MEMORIES)),
-        help="What is retained of a user's attributes in each context (the paper's Figure 5 varies K). What it does "
-        "not hold is no flow.",
+        help="Which of the user's attributes the model sees in each context (the paper's Figure 5 varies K). The others "
+        "are no flows.",
     )
     if kind != FULL:
         least = 1 if kind == RANDOM else 0
@@ -441,44 +440,44 @@ def _experiment_memory(store: Store, draft: Draft, dataset: DatasetRow) -> str:
             least,
             100_000,
             key=draft.number("k", 50 if kind == RANDOM else 20, least, 100_000),
-            help="A smaller K of the same seed is always a part of a larger one; several K are a sweep",
+            help="With the same seed, a smaller K is a subset of a larger one. To compare several K, make a sweep.",
         )
     order = st.selectbox(
         "Order",
         list(ORDERS),
         format_func=ORDERS.__getitem__,
         key=draft.key("order", "fixed", list(ORDERS)),
-        help="One order for all contexts of a user, so that servers can cache the beginning",
+        help="The same for all contexts of a user, so that servers can cache the prefix",
     )
     if kind != FULL or order == "shuffled":
         st.number_input(
-            "Seed of the memory",
+            "Memory seed",
             0,
             2**31 - 1,
             key=draft.number("memory_seed", 0, 0, 2**31 - 1),
-            help="Decides which attributes are taken, and the order where it is shuffled",
+            help="Decides which attributes are chosen, and the shuffled order",
         )
     templates = list(levels("memory"))
     st.selectbox(
-        "Each attribute as",
+        "Attribute format",
         templates,
         format_func=lambda item: MEMORY_LINES.get(item, item),
         key=draft.key("template", "bullets", templates),
-        help="How one memory stands in the prompt",
+        help="How a memory statement is written in the prompt",
     )
     if kind in BY_LABELS and default_labelling(store, dataset.id) is None:
         page.notice(
-            "This memory goes by labels, and the dataset has none: nobody has said yet what is necessary and what is "
-            "inappropriate. Label it first, or choose everything or a random memory."
+            "This memory needs labels, and the dataset has none. Label it first, or choose all attributes or a random "
+            "memory."
         )
         url.page_link("labels", "Label the dataset", icon=":material/label:", dataset=dataset.id)
-        return "The memory goes by labels, which the dataset does not have."
+        return "This memory needs labels, and the dataset has none."
     return ""
 
 
 MEMORY_LINES = {
     "bullets": "- statement",
-    "plain": "statement alone",
+    "plain": "statement",
     "numbered": "1. statement",
     "keyed": "- key: statement",
     "grouped": "- [domain] statement",
@@ -501,8 +500,8 @@ def _experiment_sampling(draft: Draft) -> str:
         THINKING,
         format_func=lambda item: THOUGHTS.get(item, item),
         key=draft.key("thinking", "default", THINKING),
-        help="Of models that reason first. What they think is kept apart from the message and not judged unless a "
-        "judge is told to.",
+        help="For models that reason first. Reasoning is kept apart from the message and judged only if a judge reads "
+        "it too.",
     )
     advice = recommended(draft)
     options = [DEFAULTS, *([MAKERS] if advice else []), VALUES]
@@ -511,7 +510,7 @@ def _experiment_sampling(draft: Draft) -> str:
         options,
         format_func=SAMPLINGS.__getitem__,
         key=draft.key("sampling", DEFAULTS, options),
-        help="The model's defaults send nothing, and the manifest says so. Anything else is recorded as sent.",
+        help="Model defaults send no sampling fields. Anything else is recorded as sent.",
     )
     missing = ""
     if how == MAKERS and advice:
@@ -521,18 +520,18 @@ def _experiment_sampling(draft: Draft) -> str:
         with one:
             st.number_input(
                 "Temperature", 0.0, 2.0, value=None, step=0.1, format="%.2f", placeholder="default",
-                key=draft.key("temperature", None), help="0 is the likeliest word each time",
+                key=draft.key("temperature", None), help="0 always picks the likeliest token",
             )  # fmt: skip
         with two:
             st.number_input(
                 "Top p", 0.0, 1.0, value=None, step=0.05, format="%.2f", placeholder="default",
-                key=draft.key("top_p", None), help="Only the likeliest words that make up this share",
+                key=draft.key("top_p", None), help="Only the likeliest tokens that add up to this share",
             )  # fmt: skip
         st.text_input(
-            "Further fields",
+            "Other fields",
             key=draft.key("fields", ""),
             placeholder='{"top_k": 20, "min_p": 0}',
-            help="A JSON object; its fields go into every request as they stand",
+            help="A JSON object. Its fields are added to every request.",
         )
         try:
             run_detail.fields_of(draft.get("fields"))
@@ -543,28 +542,28 @@ def _experiment_sampling(draft: Draft) -> str:
         list(MITIGATIONS),
         format_func=MITIGATIONS.__getitem__,
         key=draft.key("mitigation", "none", list(MITIGATIONS)),
-        help="Something to compare the plain model with; each asks one call more for every message",
+        help="A defence to compare with the plain model. Each adds one call per message.",
     )
     one, two = st.columns(2)
     with one:
         st.number_input(
             "Token limit", 16, 131_072, value=None, step=128, placeholder="the server's",
             key=draft.key("max_tokens", MESSAGE_TOKENS),
-            help="Of one message, its thinking included. What is cut counts as missing, so models that think need "
-            "more, such as 8192. Empty: no limit is sent, the server's own holds.",
+            help="For one message, reasoning included. A message that is cut off counts as missing, so reasoning models "
+            "need more, such as 8192. Leave empty to use the server's limit.",
         )  # fmt: skip
     with two:
         st.number_input(
             "Seed", 0, 2**31 - 1, value=None, placeholder="none", key=draft.key("seed", None),
-            help="Sent with each request where the server takes it. None is right for most: some servers refuse it.",
+            help="Sent with each request if the server accepts it. Leave empty in most cases: some servers refuse it.",
         )  # fmt: skip
     st.number_input(
-        "Patience in seconds",
+        "Timeout in seconds",
         1,
         3600,
         step=60,
         key=draft.number("timeout", 120, 1, 3600),
-        help="How long the first try of a request may take; each retry waits twice as long",
+        help="For the first attempt at a request. Each retry doubles it.",
     )
     return missing
 
@@ -587,7 +586,7 @@ def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
     names = [row.name for row in data]
     name = draft.get("dataset")
     if name not in names:
-        raise StoreError(f"the dataset '{name}' is not here any more: go back and choose another.")
+        raise StoreError(f"the dataset '{name}' no longer exists: go back and choose another.")
     row = data[names.index(name)]
     judges = _spec_judges(draft, model)
     profiles, contexts = (draft.get(f"{what}.{row.id}") for what in ("profiles", "contexts"))
@@ -668,7 +667,7 @@ def _wording(draft: Draft) -> tuple[dict[str, Prompt], str]:
         return {}, level
     file = prompt_file(draft)
     if file is None:
-        raise StoreError("there is no prompt file: go back and choose one, or a level.")
+        raise StoreError("no prompt file is chosen: go back and choose one, or a level.")
     own = str(draft.get("own_level") or file.levels("respond")[0])
     prompts = {"respond": file.prompt("respond", own)}
     template = str(draft.get("template") or "bullets")
@@ -713,7 +712,7 @@ SUMMED = (
     "completion_tokens",
 )
 ASKED_SECONDS = 30
-PER = "For a million tokens"
+PER = "Per million tokens"
 
 
 def draw_plan(store: Store, draft: Draft) -> None:
@@ -725,27 +724,27 @@ def draw_plan(store: Store, draft: Draft) -> None:
             _money_fields(draft)
         spec = spec_of(draft, data).checked()
     except PROBLEMS as problem:
-        page.error("This cannot be planned yet.", sentence(problem))
+        page.error("This run cannot be planned yet.", sentence(problem))
         return
     with left:
         safe.show(safe.facts(facts(spec)))
         st.text_input(
             "Name",
             key=draft.key("name", ""),
-            placeholder="model on dataset, with what differs from the usual",
-            help="What the run is called in tables",
+            placeholder="model on dataset",
+            help="Shown in tables",
         )
         st.toggle(
-            "Draw anew",
+            "Ignore recorded answers",
             key=draft.key("fresh", default=False),
-            help="Takes no answer that other runs have in the record, and pays for all of them again. Resuming the run "
-            "does take its own.",
+            help="Asks for every answer again, and pays for it, even if another run already has it. Resuming the run "
+            "still reuses its own.",
         )
     try:
-        with st.spinner("Counting its calls"):
+        with st.spinner("Counting calls"):
             estimated = estimate(store, spec, find_labels=effective_labels, look_up=asked_lately)
     except PROBLEMS as problem:
-        page.error("This cannot be planned yet.", sentence(problem))
+        page.error("This run cannot be planned yet.", sentence(problem))
         return
     with right:
         show(estimated)
@@ -777,9 +776,9 @@ def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
         ("Model", safe.join([spec.model, f" at {spec.base_url} " if not badge else " ", badge])),
         ("Dataset", ", ".join([spec.dataset, *limits])),
         ("Prompt", f"{spec.prompt_level}, from {own.source}" if own else spec.prompt_level),
-        ("Memory", f"{memory}, each as {spec.memory.template}"),
+        ("Memory", f"{memory}, as {spec.memory.template}"),
         ("Thinking", spec.thinking),
-        ("Sampling", ", ".join(f"{k} {v}" for k, v in sent.items()) or "the model's defaults"),
+        ("Sampling", ", ".join(f"{k} {v}" for k, v in sent.items()) or "model defaults"),
         ("Samples", f"{spec.samples}, {tokens_in_words(spec.max_tokens)}"),
         ("Mitigation", str(spec.mitigation)),
         ("Judges", ", ".join(judges)),
@@ -788,7 +787,7 @@ def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
 
 
 def tokens_in_words(limit: int | None) -> str:
-    return "with the server's own limit on tokens" if limit is None else f"of at most {limit:,} tokens"
+    return "no token limit sent" if limit is None else f"of at most {limit:,} tokens"
 
 
 def _money_fields(draft: Draft) -> None:
@@ -803,8 +802,7 @@ def _money_fields(draft: Draft) -> None:
         return
     with box:
         safe.inline(
-            "Prices of your contract, for a million tokens each; without them the cost is not known. A local server "
-            "costs nothing a token: leave them empty.",
+            "What you pay per million tokens. Without prices the cost is unknown. Leave them empty for a local server.",
             muted=True,
         )
         for field, name in models:
@@ -816,9 +814,7 @@ def _money_fields(draft: Draft) -> None:
                     _price(draft, f"price.{field}.{part}", label)
         one, two, _ = st.columns([2, 2, 5])
         with one:
-            st.text_input(
-                "Currency", key=draft.key("currency", ""), placeholder="USD", help="One word, or none; it is only shown"
-            )
+            st.text_input("Currency", key=draft.key("currency", ""), placeholder="USD", help="Display only")
         with two:
             st.number_input(
                 "Cap",
@@ -826,9 +822,8 @@ def _money_fields(draft: Draft) -> None:
                 value=None,
                 placeholder="none",
                 key=draft.key("cap", None),
-                help="The run ends once it has paid this much. Requests under way then are paid too, so it may be "
-                "exceeded. What is answered stays, and a higher cap goes on. It needs the prices of everything that "
-                "costs.",
+                help="The run stops once it has paid this much. Requests in flight are still paid, so the cap may be "
+                "exceeded. Answers are kept, and you can resume with a higher cap. Needs all prices.",
             )
 
 
@@ -846,7 +841,7 @@ def _price(draft: Draft, field: str, label: str) -> None:
 
 def show(estimated: Estimate) -> None:
     """Calls by stage, then cost and time, then what they rest on."""
-    titles = ("Calls", "in the record", "Requests", "Prompt tokens", "Completion tokens", "Cost at most")
+    titles = ("Calls", "Recorded", "Requests", "Prompt tokens", "Completion tokens", "Cost at most")
     rows = [safe.tag("tr", safe.tag("th", "Stage"), *(safe.tag("th", title, cls="ci-number") for title in titles))]
     several = len({stage.model for stage in estimated.stages}) > 1
     for stage in _merged(estimated):
@@ -865,7 +860,7 @@ def show(estimated: Estimate) -> None:
     safe.show(
         safe.facts(
             [
-                ("Messages", f"{estimated.responses:,} in {estimated.places:,} places of a user and a context"),
+                ("Messages", f"{estimated.responses:,} in {estimated.places:,} pairs of profile and context"),
                 ("Cost", estimated.cost_words),
                 ("Time", _time(estimated)),
             ]
@@ -881,8 +876,8 @@ def show(estimated: Estimate) -> None:
         assumptions = [
             safe.tag("div", f"{text[:1].upper()}{text[1:]}.", cls="ci-point") for text in estimated.assumptions
         ]
-        safe.show(safe.tag("div", "What these numbers rest on:", *assumptions, cls="ci-muted"))
-    safe.inline("The run can be paused, cancelled and resumed at any time.", muted=True)
+        safe.show(safe.tag("div", "Assumptions:", *assumptions, cls="ci-muted"))
+    safe.inline("You can pause, cancel and resume the run at any time.", muted=True)
 
 
 def _merged(estimated: Estimate) -> list[StageEstimate]:
@@ -902,9 +897,9 @@ def _merged(estimated: Estimate) -> list[StageEstimate]:
 
 def _time(estimated: Estimate) -> str:
     if not estimated.requests:
-        return "none: all of it is in the record already"
+        return "none: everything is already recorded"
     if estimated.seconds is None:
-        return "not known: calls of some kind are not recorded yet"
+        return "unknown: no call of some kind is recorded yet"
     return f"about {in_words(estimated.seconds)}, with {estimated.concurrency} requests at once"
 
 

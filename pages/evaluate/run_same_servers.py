@@ -10,9 +10,9 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.ui import annotator, page, safe
 
 EXPLAINED = (
-    "Answers belong to the server that gave them: its address, and the root and revision of the model that it reports. "
-    "Say here that two addresses are the same server, and answers of one serve new runs on the other where both report "
-    "the same model. Nothing is rewritten, and it can be taken back."
+    "Recorded answers belong to the server that gave them: its address, and the model root and revision it reports. If "
+    "two addresses are the same server, link them here: new runs on one then reuse answers of the other, if both report "
+    "the same model. Nothing is rewritten, and you can unlink them."
 )
 
 
@@ -23,7 +23,7 @@ def draw(store: Store) -> None:
     if known:
         safe.show(safe.tag("div", *(safe.tag("div", item.text, cls="ci-line") for item in known)))
     else:
-        safe.inline("No server is known yet: the next run or labelling notes the one that it asks.", muted=True)
+        safe.inline("No server yet. Each run and labelling adds the servers it uses.", muted=True)
     for tie in ties:
         _tie(store, tie)
     addresses = list(dict.fromkeys(item.address for item in known))
@@ -46,10 +46,10 @@ def draw(store: Store) -> None:
             accept_new_options=True,
             format_func=safe.option,
             placeholder="another address",
-            help=f"'{NOT_KNOWN}' stands for answers recorded at this address before servers were told apart",
+            help=f"'{NOT_KNOWN}': answers recorded at this address before servers were told apart",
         )
     with act:
-        pressed = st.button("Say so", key="run_servers.same.say", disabled=not (first and second), width="stretch")
+        pressed = st.button("Link", key="run_servers.same.say", disabled=not (first and second), width="stretch")
     if pressed:
         _say(store, str(first), str(second))
 
@@ -57,10 +57,10 @@ def draw(store: Store) -> None:
 def _tie(store: Store, tie: Tie) -> None:
     left, act = st.columns([8, 2], vertical_alignment="center")
     with left:
-        sentence = f"{tie.first} and {tie.second} are the same server, said by {tie.author} on {tie.created[:10]}"
+        sentence = f"{tie.first} and {tie.second} are the same server, linked by {tie.author} on {tie.created[:10]}"
         safe.inline(sentence)
     with act:
-        if st.button("Take it back", key=f"run_servers.same.undo.{tie.first}.{tie.second}", width="stretch"):
+        if st.button("Unlink", key=f"run_servers.same.undo.{tie.first}.{tie.second}", width="stretch"):
             catalogue.untie_servers(store, tie)
             st.rerun()
 

@@ -75,7 +75,10 @@ def draw_sweep_form(store: Store, data: list[DatasetRow]) -> None:
 
 def _from_file() -> SweepSpec | None:
     upload = st.file_uploader(
-        "File of the sweep", type=["yaml", "yml"], key="run_sweep.upload", help="As docs/sweeps.md describes it"
+        "File of the sweep",
+        type=["yaml", "yml"],
+        key="run_sweep.upload",
+        help="The format is described in docs/sweeps.md",
     )
     if upload is None:
         return None
@@ -131,15 +134,15 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
         ),
         key=key,
         placeholder="models under test",
-        help="The simulator's, those of managed servers that answer now, and those that you add",
+        help="Simulated models, models on ready managed servers, and those you add",
     )
     with st.popover("Add a model at an endpoint", icon=":material/add:"):
-        name = st.text_input("Model", key=draft.key("add.model", ""), placeholder="as the server names it")
+        name = st.text_input("Model", key=draft.key("add.model", ""), placeholder="name on the server")
         base_url = st.text_input("Base URL", key=draft.key("add.url", ""), placeholder="http://localhost:8000/v1")
         key_env = st.text_input(
-            "Variable that holds the key",
+            "API key variable",
             key=draft.key("add.key", DEFAULT_KEY_ENV),
-            help="The name of an environment variable of this app; the key itself is never stored or shown",
+            help="Name of an environment variable of this app. The key itself is never stored or shown.",
         )
         if st.button("Add", key="run_sweep.add", disabled=not (name.strip() and base_url.strip())):
             added = (name.strip(), base_url.strip(), key_env.strip() or DEFAULT_KEY_ENV)
@@ -158,7 +161,7 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
                 safe.plain_label(f"Prices of {model}"),
                 key=draft.key(f"price.{model}.{number}", ""),
                 placeholder="prompt/cached/completion, such as 0.15/0.075/0.60 USD",
-                help="For a million tokens; empty for a server of your own",
+                help="Per million tokens. Leave empty for your own server.",
             )
             if prices.strip():
                 entry["prices"] = Prices.read(prices).words()
@@ -169,35 +172,35 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
 def _grid(draft: Draft) -> dict[str, object]:
     known = levels("respond")
     level = st.multiselect(
-        "Prompt levels", known, key=draft.key("levels", ["base"]), help="How much it says of privacy"
+        "Prompt levels", known, key=draft.key("levels", ["base"]), help="How much the prompt says about privacy"
     )
     memory = st.multiselect(
         "Memories",
         list(dict.fromkeys([*MEMORIES, *(draft.get("memories") or [])])),
         key=draft.key("memories", ["full"]),
         accept_new_options=True,
-        help="Pick, or type others: necessary+K, inappropriate+K, random-K. The first two need labels.",
+        help="Choose, or type your own: necessary+K, inappropriate+K, random-K. The first two need labels.",
     )
     mitigation = st.multiselect(
         "Mitigations",
         list(MITIGATIONS),
         format_func=MITIGATIONS.__getitem__,
         key=draft.key("mitigations", ["none"]),
-        help="Something to compare the plain model with",
+        help="A defence to compare with the plain model",
     )
     thinking = st.multiselect(
         "Thinking",
         list(THINKING),
         format_func=lambda item: THOUGHTS.get(item, item),
         key=draft.key("thoughts", ["default"]),
-        help="Of models that reason first",
+        help="For models that reason first",
     )
     return {"memory": memory, "prompt_levels": level, "mitigations": mitigation, "thinking": thinking}
 
 
 def _shared(draft: Draft, data: list[DatasetRow]) -> dict[str, object]:
     by_name = {row.name: row for row in data}
-    st.text_input("Name", key=draft.key("name", ""), placeholder="what the sweep is called")
+    st.text_input("Name", key=draft.key("name", ""), placeholder="shown in tables")
     name = st.selectbox(
         "Dataset",
         list(by_name),
@@ -222,28 +225,28 @@ def _shared(draft: Draft, data: list[DatasetRow]) -> dict[str, object]:
         )  # fmt: skip
     with columns[2]:
         samples = st.number_input(
-            "Samples n", 1, 100, key=draft.number("samples", 5, 1, 100), help="Messages a context"
+            "Samples n", 1, 100, key=draft.number("samples", 5, 1, 100), help="Messages per context"
         )
     one, two = st.columns(2)
     with one:
         limit = st.number_input(
             "Token limit", 16, 131_072, value=None, step=128, placeholder="the server's",
             key=draft.key("max_tokens", MESSAGE_TOKENS),
-            help="Of one message, its thinking included. Empty: no limit is sent, the server's own holds.",
+            help="For one message, reasoning included. Leave empty to use the server's limit.",
         )  # fmt: skip
     with two:
         cap = st.number_input(
-            "Cap on cost", 0.0, value=None, placeholder="none", key=draft.key("cap", None),
-            help="The sweep ends once it has paid this much; requests under way then are paid too, so it may be "
-            "exceeded. It needs the prices of all that costs.",
+            "Cost cap", 0.0, value=None, placeholder="none", key=draft.key("cap", None),
+            help="The sweep stops once it has paid this much. Requests in flight are still paid, so the cap may be "
+            "exceeded. Needs all prices.",
         )  # fmt: skip
     content |= {"samples": int(samples), "max_tokens": SERVERS_LIMIT if limit is None else int(limit)}
     content |= {"profiles": int(profiles)} if profiles != row.profiles else {}
     content |= {"contexts": int(contexts)} if contexts != row.contexts else {}
     fresh = st.toggle(
-        "Draw anew",
+        "Ignore recorded answers",
         key=draft.key("fresh", default=False),
-        help="Takes no answer that other work has in the record, and pays for all of them again",
+        help="Asks for every answer again, and pays for it, even if another run already has it",
     )
     return content | ({"cap": float(cap)} if cap else {}) | ({"fresh": True} if fresh else {})
 
@@ -286,7 +289,7 @@ def _plan(store: Store, spec: SweepSpec) -> None:
     safe.inline(f"{spec.name}: {cells} on {spec.dataset}, judged by {judges}.")
     if st.button("Estimate", icon=":material/calculate:", key="run_sweep.estimate"):
         try:
-            with st.spinner("Counting its calls"):
+            with st.spinner("Counting calls"):
                 estimated = estimate_sweep(store, spec, find_labels=effective_labels)
             st.session_state["run_sweep.estimated"] = (source, estimated)
         except PROBLEMS as problem:
@@ -294,7 +297,7 @@ def _plan(store: Store, spec: SweepSpec) -> None:
             return
     kept = st.session_state.get("run_sweep.estimated")
     if not kept or kept[0] != source:
-        safe.inline("The estimate comes first: what it asks, costs and takes.", muted=True)
+        safe.inline("Estimate calls, cost and time first.", muted=True)
         return
     _estimated(kept[1])
     if st.button("Start the sweep", type="primary", icon=":material/play_arrow:", key="run_sweep.start"):
@@ -303,7 +306,7 @@ def _plan(store: Store, spec: SweepSpec) -> None:
 
 def _estimated(estimated: SweepEstimate) -> None:
     titles = [safe.tag("th", title) for title in ("Model", "Memory", "Prompt", "Mitigation", "Thinking")]
-    titles += [safe.tag("th", title, cls="ci-number") for title in ("Messages", "In the record", "Requests", "Cost")]
+    titles += [safe.tag("th", title, cls="ci-number") for title in ("Messages", "Recorded", "Requests", "Cost")]
     rows = [safe.tag("tr", *titles)]
     for spec, cell in zip(estimated.runs, estimated.cells, strict=True):
         settings = (spec.model, spec.memory.composition, spec.prompt_level, str(spec.mitigation), spec.thinking)
@@ -321,7 +324,7 @@ def _estimated(estimated: SweepEstimate) -> None:
 
 def _start(store: Store, spec: SweepSpec, estimated: SweepEstimate) -> None:
     try:
-        with st.spinner("Looking the servers up and writing the plan"):
+        with st.spinner("Contacting the servers and writing the plan"):
             sweep_id = plan(store, spec, find_labels=effective_labels, estimated=estimated)
             launch.launch(store, sweep_id)
     except PROBLEMS as problem:
@@ -344,8 +347,8 @@ def draw(store: Store, data: list[DatasetRow]) -> None:
     rows = catalogue.all_sweeps(store)[::-1]
     if not rows:
         safe.inline(
-            "No sweep yet. A sweep is many runs planned together, models by prompt levels by memories by mitigations, "
-            "worked off as one piece of work with one cap on its cost.",
+            "No sweep yet. A sweep runs every combination of models, prompt levels, memories and mitigations, one after "
+            "the other, with one cost cap.",
             muted=True,
         )
     page.fold(
@@ -366,7 +369,7 @@ def draw(store: Store, data: list[DatasetRow]) -> None:
 def _list(rows: list[SweepRow], by_id: dict[str, SweepRow], names: dict[int, str]) -> SweepRow:
     sweep_id = url.get("sweep") or url.remembered("sweep")
     if sweep_id is not None and sweep_id not in by_id:
-        page.notice("The sweep of this link is not in this workspace (any more). Choose one from the list.")
+        page.notice("The sweep in this link is not in this workspace. Choose one from the list.")
     ids = list(by_id)
     frame = pd.DataFrame(
         [
@@ -459,7 +462,7 @@ def _controls(store: Store, table: SweepTable) -> None:
             not capped
             and (row.status in RESUMABLE or again)
             and st.button(
-                "Ask again for what failed" if again else "Resume",
+                "Retry failed calls" if again else "Resume",
                 icon=":material/replay:" if again else ":material/resume:",
                 key=f"sweeps.resume.{row.id}",
                 type="primary",

@@ -23,15 +23,15 @@ def draw() -> None:
     rows, data = catalogue.all_runs(store)[::-1], catalogue.all_datasets(store)
     active = sum(row.status in ACTIVE for row in rows)
     number = count(len(rows), "run")
-    takeaway = f"{number} in this workspace, {active} at work." if rows else "No run yet."
+    takeaway = f"{number} in this workspace, {active} running." if rows else "No run yet."
     page.head("Runs", takeaway, simulated=bool(rows) and all(row.simulated for row in rows))
     tab = _tab()
     if tab == SERVERS:
         _drawn("run_servers")(store)
     elif not data:
         page.empty(
-            "There is no dataset to run a model on",
-            "A run needs profiles with contexts. Import the authors' file, or start the app on an empty workspace.",
+            "No dataset yet",
+            "A run needs profiles with contexts. Import the authors' file to begin.",
             lambda: url.page_link("profiles", "Import profiles", icon=":material/upload:"),
         )
     elif tab == NEW:
@@ -41,8 +41,8 @@ def draw() -> None:
     elif not rows:
         page.empty(
             "No run yet",
-            "A run lets a model write the messages of every profile in every context, and judges say what they give "
-            "away. It can be paused, stopped and resumed at any time.",
+            "In a run, a model writes messages for every profile in every context, and judges say what each reveals. You "
+            "can pause and resume it at any time.",
             _first,
         )
     else:

@@ -157,7 +157,7 @@ def test_a_failed_connection_test_blocks_the_next_step(store: Store, real: Any) 
     assert not button(app, "To the experiment").disabled, "it failed for another model"
     button(app, "Test the connection").click().run()
     assert not button(app, "To the experiment").disabled
-    assert "It answers" in said(app)
+    assert "The server answers" in said(app)
 
 
 def test_no_limit_on_tokens_is_a_choice(store: Store, real: Any) -> None:

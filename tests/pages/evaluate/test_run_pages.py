@@ -93,7 +93,7 @@ def test_a_run_with_a_gate_two_judges_and_a_random_memory_in_three_steps(store: 
     ]
     shown = app.query_params
     assert shown["run"] == [row.id] or shown["run"] == row.id
-    assert f"finished: {expected} of {expected} responses are there" in said(app)
+    assert f"finished: {expected} of {expected} messages written" in said(app)
 
 
 def test_a_memory_by_labels_is_refused_where_nothing_is_labelled(store: Store) -> None:
@@ -203,13 +203,13 @@ def test_the_cap_of_a_sweep_is_raised_on_its_page_and_holds_for_its_runs(store: 
 def test_an_imported_run_says_so_and_is_not_resumed(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=3, contexts=3)
     run_id = add_run(store, data.id, 2, {}, missing={(0, 0, 1): ResponseStatus.FAILED})
-    assert "Ask again for what failed" in [item.label for item in opened(RUNS, run=run_id).button]
+    assert "Retry failed calls" in [item.label for item in opened(RUNS, run=run_id).button]
     with store.write() as connection:
         connection.execute(sa.update(run_rows).values(endpoint="imported"))
     app = opened(RUNS, "runs.box.repeat", run=run_id)
     labels = [item.label for item in app.button]
     assert "was imported from a file" in said(app)
-    assert not {"Resume", "Ask again for what failed", "Repeat this run"} & set(labels)
+    assert not {"Resume", "Retry failed calls", "Repeat this run"} & set(labels)
 
 
 def test_runs_side_by_side_say_in_what_they_differ(store: Store) -> None:

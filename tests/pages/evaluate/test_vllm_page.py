@@ -136,14 +136,14 @@ def test_two_addresses_are_tied_on_the_page_and_untied_again(panel: tuple[AppTes
     assert "root &lt;img src=x onerror=y&gt;" in said(app)
     app.selectbox(key="run_servers.same.first").set_value("http://a/v1").run()
     app.selectbox(key="run_servers.same.second").set_value("http://a/v1").run()
-    button(app, "Say so").click().run()
+    button(app, "Link").click().run()
     assert "one address already" in said(app)
     app.selectbox(key="run_servers.same.second").set_value("http://b/v1").run()
-    button(app, "Say so").click().run()
+    button(app, "Link").click().run()
     assert not app.exception and "are the same server" in said(app)
     with store.read() as connection:
         assert [(tie.first, tie.second) for tie in calls.ties(connection)] == [("http://a/v1", "http://b/v1")]
-    button(app, "Take it back").click().run()
+    button(app, "Unlink").click().run()
     with store.read() as connection:
         assert calls.ties(connection) == []
 

@@ -37,7 +37,7 @@ def samples(page: AppTest) -> list[str]:
 
 
 def test_without_a_run_every_page_says_what_to_do(store: Store) -> None:
-    assert "There is no dataset to run a model on" in said(opened(RUNS))
+    assert "No dataset yet" in said(opened(RUNS))
     add_dataset(store)
     assert "No runs yet." in said(opened(HEATMAPS))
     assert "No runs yet." in said(opened(LEAKS))
@@ -96,7 +96,7 @@ def test_what_is_missing_is_shown_as_missing(store: Store) -> None:
     page = opened(RUNS, run=run_id)
     assert "1 response missing: truncated" in said(page)
     assert "1 judgement missing: unparsed" in said(page)
-    assert button(page, "Ask again for what failed")
+    assert button(page, "Retry failed calls")
     person = records(store, data)[0]
     leak = opened(LEAKS, run=run_id, profile=person.id, context=person.context_ids[0], sample=5)
     assert samples(leak)[-1] == "5 (missing)"
