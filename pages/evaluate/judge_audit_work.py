@@ -87,8 +87,8 @@ def words(population: AuditPopulation, spread: AuditPlan) -> str:
     """What the sample is of, and how sure it would make of the judge."""
     claims = sum(n for (claim, _), n in spread.drawn.items() if claim != NOT_REVEALED)
     text = (
-        f"The judge decided {count(population.items)} times whether a message reveals an attribute, and claims a reveal "
-        f"{count(population.claimed)} times ({percent(population.claimed / population.items)}). "
+        f"The judge decided {count(population.items)} times whether a message reveals an attribute, and claims a "
+        f"reveal {count(population.claimed)} times ({percent(population.claimed / population.items)}). "
         f"{count(spread.items)} items would be {count(claims)} claims and "
         f"{count(spread.items - claims)} non-claims. "
     )

@@ -187,8 +187,8 @@ def _more(draft: Draft, name: str, *, real: bool) -> None:
             step=1024,
             placeholder="the server's",
             key=draft.key(f"{name}.max_tokens", JUDGE_TOKENS),
-            help=f"Reasoning included. {JUDGE_TOKENS:,} leaves room for judges that reason first, and is lowered to half "
-            "of a smaller context window. Leave empty to use the server's limit.",
+            help=f"Reasoning included. {JUDGE_TOKENS:,} leaves room for judges that reason first, and is lowered to "
+            "half of a smaller context window. Leave empty to use the server's limit.",
         )
         st.text_input(
             "Other request fields",

@@ -40,8 +40,8 @@ NO_PRESET = ""
 SAMPLES_TRIED = 2
 FORMS = {
     "json_schema": "It supports JSON schemas, which judges and gates rely on.",
-    "json_object": "It does not support JSON schemas: judges and gates ask for JSON objects instead, and an answer that "
-    "cannot be read counts as missing.",
+    "json_object": "It does not support JSON schemas: judges and gates ask for JSON objects instead, and an answer "
+    "that cannot be read counts as missing.",
     "none": "It supports no structured output: only the prompt asks for JSON, and an answer that cannot be read counts "
     "as missing.",
 }
@@ -430,8 +430,8 @@ def _experiment_memory(store: Store, draft: Draft, dataset: DatasetRow) -> str:
         list(MEMORIES),
         format_func=MEMORIES.__getitem__,
         key=draft.key("memory", FULL, list(MEMORIES)),
-        help="Which of the user's attributes the model sees in each context (the paper's Figure 5 varies K). The others "
-        "are no flows.",
+        help="Which of the user's attributes the model sees in each context (the paper's Figure 5 varies K). The "
+        "others are no flows.",
     )
     if kind != FULL:
         least = 1 if kind == RANDOM else 0
@@ -549,8 +549,8 @@ def _experiment_sampling(draft: Draft) -> str:
         st.number_input(
             "Token limit", 16, 131_072, value=None, step=128, placeholder="the server's",
             key=draft.key("max_tokens", MESSAGE_TOKENS),
-            help="For one message, reasoning included. A message that is cut off counts as missing, so reasoning models "
-            "need more, such as 8192. Leave empty to use the server's limit.",
+            help="For one message, reasoning included. A message that is cut off counts as missing, so reasoning "
+            "models need more, such as 8192. Leave empty to use the server's limit.",
         )  # fmt: skip
     with two:
         st.number_input(

@@ -11,8 +11,8 @@ from cimemories.ui import annotator, page, safe
 
 EXPLAINED = (
     "Recorded answers belong to the server that gave them: its address, and the model root and revision it reports. If "
-    "two addresses are the same server, link them here: new runs on one then reuse answers of the other, if both report "
-    "the same model. Nothing is rewritten, and you can unlink them."
+    "two addresses are the same server, link them here: new runs on one then reuse answers of the other, if both "
+    "report the same model. Nothing is rewritten, and you can unlink them."
 )
 
 

@@ -347,8 +347,8 @@ def draw(store: Store, data: list[DatasetRow]) -> None:
     rows = catalogue.all_sweeps(store)[::-1]
     if not rows:
         safe.inline(
-            "No sweep yet. A sweep runs every combination of models, prompt levels, memories and mitigations, one after "
-            "the other, with one cost cap.",
+            "No sweep yet. A sweep runs every combination of models, prompt levels, memories and mitigations, one "
+            "after the other, with one cost cap.",
             muted=True,
         )
     page.fold(

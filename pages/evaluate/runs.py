@@ -41,8 +41,8 @@ def draw() -> None:
     elif not rows:
         page.empty(
             "No run yet",
-            "In a run, a model writes messages for every profile in every context, and judges say what each reveals. You "
-            "can pause and resume it at any time.",
+            "In a run, a model writes messages for every profile in every context, and judges say what each reveals. "
+            "You can pause and resume it at any time.",
             _first,
         )
     else:
