@@ -787,7 +787,7 @@ def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
 
 
 def tokens_in_words(limit: int | None) -> str:
-    return "no token limit sent" if limit is None else f"of at most {limit:,} tokens"
+    return "with the server's token limit" if limit is None else f"of at most {limit:,} tokens"
 
 
 def _money_fields(draft: Draft) -> None:

@@ -208,7 +208,7 @@ def test_the_limit_of_the_page_can_be_left_to_the_server(store: Store, real: Any
     app.number_input(key="run_new.max_tokens").set_value(None).run()
     button(app, "To the plan").click().run()
     assert not app.exception
-    assert "the server's own limit on tokens" in unescape(said(app))
+    assert "the server's token limit" in unescape(said(app))
     assert "no limit is sent" in said(app)
 
 

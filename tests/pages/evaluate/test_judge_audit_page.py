@@ -86,7 +86,7 @@ def test_drawing_needs_a_name_and_keeps_what_it_drew(store: Store, bench: dict[s
         (row,) = audits.all_slices(connection, data)
         assert len(audits.slice_items(connection, row.id)) == 30
     assert (row.annotator, row.manifest["run"], row.manifest["population"]) == ("Ada", run_id, 45)
-    assert "30 items are drawn and none is audited yet" in said(page)
+    assert "none of 30 items is audited yet" in said(page)
     cards, given = bench["drawn"]
     assert (len(cards), given["done"], given["total"], given["blind"]) == (30, 0, 30, True)
 

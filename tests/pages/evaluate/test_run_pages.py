@@ -100,7 +100,7 @@ def test_a_memory_by_labels_is_refused_where_nothing_is_labelled(store: Store) -
     add(store, small_profiles(1, PLACES))
     app = step_two(opened(RUNS, tab="new"))
     app.selectbox(key="run_new.memory").set_value("necessary").run()
-    assert "goes by labels, and the dataset has none" in said(app)
+    assert "needs labels, and the dataset has none" in said(app)
     assert button(app, "To the plan").disabled
     app.selectbox(key="run_new.memory").set_value("full").run()
     assert not button(app, "To the plan").disabled
@@ -133,7 +133,7 @@ def test_judged_again_only_judges_and_a_repetition_is_the_same(store: Store, at_
     app.toggle(key=f"runs.repeat.fresh.{run_id}").set_value(True).run()
     button(app, "Repeat this run").click().run()
     assert not app.exception
-    assert "Drawn anew" in said(app) and in_record not in said(app)
+    assert "Recorded answers of other runs were ignored" in said(app) and in_record not in said(app)
 
 
 def test_pause_and_cancel_reach_the_worker(store: Store) -> None:
@@ -190,7 +190,7 @@ def test_the_cap_of_a_sweep_is_raised_on_its_page_and_holds_for_its_runs(store: 
     with pytest.raises(WorkError, match=f"resume {sweep_id} --cap"):
         runs.execute(store, owing.id)
     app = opened(RUNS, run=owing.id)
-    assert "The cap on cost of its sweep is reached" in said(app)
+    assert "Its sweep has reached its cost cap" in said(app)
     app = opened(RUNS, tab="sweeps", sweep=sweep_id)
     app.number_input(key=f"runs.cap.{sweep_id}").set_value(whole * 10).run()
     button(app, "Raise the cap and resume").click().run()

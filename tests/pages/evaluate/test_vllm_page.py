@@ -152,5 +152,5 @@ def test_a_record_of_before_can_be_tied_before_any_server_is_known(panel: tuple[
     app, _ = panel
     app.session_state["run_servers.box.same"] = True
     app.run()
-    assert not app.exception and "No server is known yet" in said(app)
+    assert not app.exception and "No server yet" in said(app)
     assert calls.NOT_KNOWN in app.selectbox(key="run_servers.same.second").options
