@@ -26,7 +26,7 @@ def draw(store: Store, rows: list[RunRow], data: list[DatasetRow]) -> RunRow | N
     ids = list(lines)
     run_id = url.get("run") or url.remembered("run")
     if run_id is not None and run_id not in ids:
-        page.notice("The run in this link is not in this workspace. Choose one from the list.")
+        page.notice("The run in the link does not exist (any longer). Choose one from the list.")
     picked = tables.table(
         _frame(list(lines.values())),
         key="runs.list",

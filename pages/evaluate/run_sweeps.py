@@ -369,7 +369,7 @@ def draw(store: Store, data: list[DatasetRow]) -> None:
 def _list(rows: list[SweepRow], by_id: dict[str, SweepRow], names: dict[int, str]) -> SweepRow:
     sweep_id = url.get("sweep") or url.remembered("sweep")
     if sweep_id is not None and sweep_id not in by_id:
-        page.notice("The sweep in this link is not in this workspace. Choose one from the list.")
+        page.notice("The sweep in the link does not exist (any longer). Choose one from the list.")
     ids = list(by_id)
     frame = pd.DataFrame(
         [

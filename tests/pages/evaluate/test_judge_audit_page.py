@@ -220,11 +220,11 @@ def test_people_count_before_the_judge_only_where_it_is_asked_for(store: Store) 
         ]
         audits.add_all(connection, data, "Ada", told)
     judge = opened(LEAKS, run=run_id)
-    assert "3 inappropriate flows were revealed" in said(judge) and "verdicts are in" not in said(judge)
+    assert "3 inappropriate flows were revealed" in said(judge) and "replaces the judge" not in said(judge)
     judge.segmented_control(key="explore.verdicts").set_value("people").run()
     assert judge.query_params["verdicts"] == "people"
     for page in (judge, opened(LEAKS, run=run_id, verdicts="people")):
         assert "2 inappropriate flows were revealed" in said(page)
-        assert "People&#x27;s verdicts are in: in 5 audited places" in said(page)
+        assert "For 5 audited claims a person&#x27;s verdict replaces the judge" in said(page)
     assert "violation@1 50.0 %" in said(opened(HEATMAPS, run=run_id, verdicts="people", n=1))
     assert "violation@1 60.0 %" in said(opened(HEATMAPS, run=run_id, verdicts="nobody", n=1))
