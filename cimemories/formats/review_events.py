@@ -1,10 +1,23 @@
-"""Exchange of what people said of a dataset: decisions, marks, comments and audits, as events (docs/review.md).
+"""Exchange of what people decided and wrote about a dataset: decisions, marks, comments and audits, as events
+(docs/review.md).
 
     export_events(store, "official", Path("ada.jsonl"), filters=Filters(annotator="Ada"))
     import_events(other_store, Path("ada.jsonl"))
 
 An import adds the events that are not here yet, all of a file or nothing. Two workspaces that give each other their
 events hold the same and come to the same labels, whoever began.
+
+One layout for JSON lines (all kinds in one file), CSV and Parquet (one file a kind in a folder):
+
+    review.jsonl              {"event": "decision", "uid": "3f9a...", "dataset": "official", "profile": 0,
+                               "attribute": "rent", "task": "Renew the lease", "recipient": "Landlord",
+                               "annotator": "Ada", "label": "necessary", "created": "..."}
+    review/decisions.csv      event,uid,dataset,...
+
+An event needs event, profile (its ordinal, from 0), attribute, task, recipient, annotator, created and what it says
+(label, kind, text or verdict). All else may be left out. The kind of a file is told by its content. In CSV an empty
+cell is nothing, and a text that a spreadsheet would run as a formula is written with an apostrophe before it, which is
+taken off again.
 """
 
 from __future__ import annotations
@@ -15,7 +28,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, get_args
@@ -35,17 +48,6 @@ from cimemories.store.decisions import EVENT_KINDS, SAID, Merged, Nameless, Plac
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.reviews import MarkKind
 
-# ---- review events fields
-#
-# The fields of a review event, and what each may be. One layout for JSON lines, CSV and Parquet.
-#
-#     {"event": "decision", "uid": "3f9a...", "dataset": "official", "profile": 0, "attribute": "rent",
-#      "task": "Renew the lease", "recipient": "Landlord", "annotator": "Ada", "label": "necessary", "created": "..."}
-#
-# What an event needs: event, profile (its ordinal, from 0), attribute, task, recipient, annotator, created and what it
-# says (label, kind, text or verdict). All else may be left out.
-
-
 _WHERE = columns(
     "event:text uid:text? dataset:text? dataset_hash:text? simulated:truth? profile:integer profile_name:text? "
     "attribute:text domain:text? statement:text? task:text recipient:text annotator:text"
@@ -61,12 +63,19 @@ _OWN = {
 FIELDS: dict[str, tuple[Column, ...]] = {
     kind: (*_WHERE, *columns(_OWN[kind] + " created:text")) for kind in EVENT_KINDS
 }
-# Empty is a statement of its own here, so it must be written down.
-_SAID = {"decision": "label", "audit": "verdict"}
+# Null takes back what was decided before, so it must be written down.
+_DECIDES = {"decision": "label", "audit": "verdict"}
 _CHOICES = {"label": tuple(Label), "kind": tuple(MarkKind), "verdict": tuple(AuditVerdict)}
 _NOT_BLANK = ("uid", "attribute", "task", "recipient", "annotator")
 _DEFAULTS = {"reason": "", "source": "single", "blind": False, "level": "full"}
 LONGEST_NAME = 200
+LONGEST_EVENT = 1 << 20  # bytes of a line, or of a text in Parquet
+Form = Literal["jsonl", "csv", "parquet"]
+FORMS: tuple[Form, ...] = get_args(Form)
+NAMES = {kind: f"{kind}s" for kind in EVENT_KINDS}
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
+_TRUTH = {"true": True, "false": False, "1": True, "0": False}
+Event = dict[str, Any]
 
 
 def problem_of(row: Any) -> str:
@@ -74,12 +83,13 @@ def problem_of(row: Any) -> str:
     kind = row.get("event") if isinstance(row, dict) else None
     if not isinstance(row, dict) or kind not in EVENT_KINDS:
         return f"event must be one of {', '.join(EVENT_KINDS)}, not '{shown(kind)}'"
-    said = _SAID.get(str(kind))
-    if said and said not in row:
-        return f"{said} is missing; null takes back what was said before"
+    decides = _DECIDES.get(str(kind))
+    if decides and decides not in row:
+        return f"{decides} is missing; null takes back the one before"
     fields = FIELDS[str(kind)]
-    problem = complaint_of(fields, _completed(fields, row))
-    if problem:
+    # A row in which a field stands twice is kept as it is: the check of its fields says so.
+    nulls = {} if hasattr(row, "repeated") else {column.name: None for column in fields if column.null}
+    if problem := complaint_of(fields, {**nulls, **row} if nulls else row):
         return problem
     for name, text in row.items():
         if isinstance(text, str) and len(text) > LONGEST_STATEMENT:
@@ -91,63 +101,39 @@ def problem_of(row: Any) -> str:
         if value is not None and name in ("uid", "annotator") and (forbidden(value) or len(value.splitlines()) > 1):
             return f"{name} must be one line without control characters"
     if kind == "comment" and not row["text"].strip() and not row.get("resolves"):
-        return "text is blank; a comment needs a word"
+        return "text is blank; a comment needs text"
     for name, choices in _CHOICES.items():
         if row.get(name) is not None and name in SAID[str(kind)] and row[name] not in choices:
-            return f"{name} '{shown(row[name])}' is none of {', '.join(choices)}"
+            return f"{name} must be one of {', '.join(choices)}, not '{shown(row[name])}'"
     if row.get("seconds") is not None and row["seconds"] < 0:
         return "seconds must not be below 0"
-    return "" if moment(row["created"]) else f"created '{shown(row['created'])}' is no time, e.g. 2026-01-31T10:00:00Z"
+    if not moment(row["created"]):
+        return f"created must be a time, e.g. 2026-01-31T10:00:00Z, not '{shown(row['created'])}'"
+    return ""
 
 
 def completed(row: dict[str, Any]) -> dict[str, Any]:
     """An event without a problem, with every field: what was left out is None or its default, the time in our form."""
-    fields = FIELDS[row["event"]]
-    found: dict[str, Any] = {column.name: row.get(column.name) for column in fields}
-    for column in fields:
-        if found[column.name] in (None, ""):
-            found[column.name] = _DEFAULTS.get(column.name, "" if not column.null else None)
-    if found.get("seconds") is not None:
-        found["seconds"] = float(found["seconds"])
-    found["created"] = moment(row["created"])
-    return found
-
-
-def _completed(fields: tuple[Column, ...], row: dict[str, Any]) -> dict[str, Any]:
-    if hasattr(row, "repeated"):
-        return row
-    return {**{column.name: None for column in fields if column.null}, **row}
+    event: Event = {}
+    for column in FIELDS[row["event"]]:
+        value = row.get(column.name)
+        missing = _DEFAULTS.get(column.name, None if column.null else "")
+        event[column.name] = missing if value in (None, "") else value
+    if event.get("seconds") is not None:
+        event["seconds"] = float(event["seconds"])
+    event["created"] = moment(row["created"])
+    return event
 
 
 def moment(text: str) -> str:
     """A time as the record writes it, in UTC to the millisecond; '' for what is none. Without a zone it is UTC; a date
     alone is its first moment."""
     try:
-        found = datetime.fromisoformat(text.strip())
-        found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        time = datetime.fromisoformat(text.strip())
+        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (ValueError, OverflowError):
         return ""
-    return found.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-# ---- review events files
-#
-# Review events on disk: JSON lines with all kinds in one file, or CSV and Parquet with one file a kind in a folder.
-#
-#     review.jsonl              {"event": "decision", ...}
-#     review/decisions.csv      event,uid,dataset,...
-#
-# What a file is, is told by its content. In CSV an empty cell is nothing, and a text that a spreadsheet would run as a
-# formula is written with an apostrophe before it, which is taken off again.
-
-
-Form = Literal["jsonl", "csv", "parquet"]
-LONGEST_EVENT = 1 << 20  # bytes of a line, or of a text in Parquet
-FORMS: tuple[Form, ...] = get_args(Form)
-NAMES = {kind: f"{kind}s" for kind in EVENT_KINDS}
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
-_TRUTH = {"true": True, "false": False, "1": True, "0": False}
-Event = dict[str, Any]
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def write(path: Path, form: Form, events: Mapping[str, Sequence[Event]]) -> None:
@@ -160,16 +146,16 @@ def write(path: Path, form: Form, events: Mapping[str, Sequence[Event]]) -> None
                     stream.write(json.dumps(ordered, ensure_ascii=False, allow_nan=False) + "\n")
         return
     path.mkdir()
-    for kind, found in events.items():
+    for kind, rows in events.items():
         columns = FIELDS[kind]
         if form == "parquet":
-            rows = [{column.name: event.get(column.name) for column in columns} for event in found]
-            pq.write_table(pa.Table.from_pylist(rows, schema_of(columns)), path / f"{NAMES[kind]}.parquet")
+            cells = [{column.name: event.get(column.name) for column in columns} for event in rows]
+            pq.write_table(pa.Table.from_pylist(cells, schema_of(columns)), path / f"{NAMES[kind]}.parquet")
             continue
         with (path / f"{NAMES[kind]}.csv").open("w", encoding="utf-8", newline="") as stream:
             writer = csv.writer(stream)
             writer.writerow([column.name for column in columns])
-            writer.writerows([_cell(column, event.get(column.name)) for column in columns] for event in found)
+            writer.writerows([_cell(column, event.get(column.name)) for column in columns] for event in rows)
 
 
 def _cell(column: Column, value: Any) -> Any:
@@ -181,14 +167,14 @@ def _cell(column: Column, value: Any) -> Any:
 
 
 def read(path: Path) -> Iterator[tuple[str, Any]]:
-    """Every event of a file, or of the files of a folder that are named as ours are, with its place in words ('x.jsonl:
-    line 3'). Raises FormatError for what cannot be read; whether an event makes sense is not looked at."""
+    """Every event of a file, or of the files of a folder that are named as ours are, with its location ('x.jsonl: line
+    3'). Raises FormatError for what cannot be read; whether an event makes sense is not checked."""
     name = shown(path.name or path)
     if path.is_dir():
         known = [path / f"{NAMES[kind]}.{form}" for kind in EVENT_KINDS for form in FORMS]
         files = [file for file in known if file.is_file()]
         if not files:
-            raise FormatError(f"{name}: there is no file in this folder that is named as ours, e.g. decisions.csv")
+            raise FormatError(f"{name}: this folder holds no file of review events, such as decisions.csv")
         for file in files:
             yield from read(file)
         return
@@ -207,13 +193,13 @@ def _lines(stream: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
     number = 0
     while line := stream.readline(LONGEST_EVENT + 1):
         number += 1
-        place = f"{name}: line {number}"
+        location = f"{name}: line {number}"
         if len(line) > LONGEST_EVENT:
-            raise FormatError(f"{place}: longer than {LONGEST_EVENT >> 20} MiB; that is no event")
+            raise FormatError(f"{location}: longer than {LONGEST_EVENT >> 20} MiB, so it is not a review event")
         if number == 1:
             line = line.removeprefix(b"\xef\xbb\xbf")
         if line.strip():
-            yield place, loads(line, place)
+            yield location, loads(line, location)
 
 
 def _csv(stream: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
@@ -222,40 +208,40 @@ def _csv(stream: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
             reader = csv.reader(text, strict=True)
             header = next(reader, [])
             if "event" not in header or len(set(header)) < len(header):
-                raise FormatError(f"{name}: line 1: the columns must have names, each once, and 'event' among them")
+                raise FormatError(f"{name}: line 1: column names must be unique, and one of them 'event'")
             for cells in reader:
-                place = f"{name}: line {reader.line_num}"
+                location = f"{name}: line {reader.line_num}"
                 if len(cells) != len(header):
-                    raise FormatError(f"{place}: has {len(cells)} cells, and the first line {len(header)}")
-                yield place, _event(dict(zip(header, cells, strict=True)), place)
+                    raise FormatError(f"{location}: has {len(cells)} cells, and the first line {len(header)}")
+                yield location, _event(dict(zip(header, cells, strict=True)), location)
     except UnicodeDecodeError as error:
-        raise FormatError(f"{name}: not UTF-8 at byte {error.start} of a part; save the file as UTF-8") from None
+        raise FormatError(f"{name}: not UTF-8 at byte {error.start} of a chunk; save the file as UTF-8") from None
     except csv.Error as error:
-        raise FormatError(f"{name}: not a whole CSV file ({shown(error)}); export it again") from None
+        raise FormatError(f"{name}: not a complete CSV file ({shown(error)}); export it again") from None
 
 
-def _event(cells: dict[str, str], place: str) -> Event:
+def _event(cells: dict[str, str], location: str) -> Event:
     kinds = {column.name: column for column in FIELDS.get(cells["event"], ())}
-    found: Event = {}
+    event: Event = {}
     for name, text in cells.items():
         column = kinds.get(name, Column(name, "text", True))
         if text == "" and column.null:
-            found[name] = None
+            event[name] = None
             continue
         try:
             match column.kind:
                 case "integer":
-                    found[name] = int(text)
+                    event[name] = int(text)
                 case "real":
-                    found[name] = float(text)
+                    event[name] = float(text)
                 case "truth":
-                    found[name] = _TRUTH[text.lower()]
+                    event[name] = _TRUTH[text.lower()]
                 case _:
-                    found[name] = text[1:] if text[:1] == "'" and text[1:].startswith(_FORMULA) else text
+                    event[name] = text[1:] if text[:1] == "'" and text[1:].startswith(_FORMULA) else text
         except (ValueError, KeyError):
             wanted = {"integer": "a whole number", "real": "a number", "truth": "true or false"}[column.kind]
-            raise FormatError(f"{place}: {name} must be {wanted}, not '{shown(text)}'") from None
-    return found
+            raise FormatError(f"{location}: {name} must be {wanted}, not '{shown(text)}'") from None
+    return event
 
 
 def _parquet(stream: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
@@ -268,15 +254,12 @@ def _parquet(stream: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
             yield f"{name}: row {number}", dict(zip(batch, cells, strict=True))
 
 
-# ---- review events
-
-
 @dataclass(frozen=True)
 class Filters:
     """What goes out; None: all. A filter on what a kind of event does not have (source, blind) leaves that kind out.
 
-    profile: its ordinal, from 0. since: a time or a date, itself included. blind: only what was said in blind mode.
-    What resolves a comment goes with the comment, whoever said it."""
+    profile: its ordinal, from 0. since: a time or a date, itself included. blind: only what was decided in blind mode.
+    What resolves a comment goes with the comment, whoever wrote it."""
 
     annotator: str | None = None
     source: str | None = None
@@ -287,14 +270,16 @@ class Filters:
 
     def __post_init__(self) -> None:
         if self.since is not None and not moment(self.since):
-            raise FormatError(f"since: '{shown(self.since)}' is no time; write e.g. 2026-01-31 or 2026-01-31T10:00:00Z")
+            raise FormatError(
+                f"since must be a time, such as 2026-01-31 or 2026-01-31T10:00:00Z, not '{shown(self.since)}'"
+            )
 
     def keeps(self, event: Mapping[str, Any]) -> bool:
         """Whether an event goes out."""
-        wanted = ("annotator", "source", "domain", "profile")
-        good = all(getattr(self, name) in (None, event.get(name)) for name in wanted)
+        names = ("annotator", "source", "domain", "profile")
+        matches = all(getattr(self, name) in (None, event.get(name)) for name in names)
         since = moment(self.since) if self.since else ""
-        return good and event["created"] >= since and (not self.blind or bool(event.get("blind")))
+        return matches and event["created"] >= since and (not self.blind or bool(event.get("blind")))
 
 
 @dataclass(frozen=True)
@@ -308,7 +293,8 @@ class Exported:
 
 @dataclass(frozen=True)
 class Imported:
-    """What came of an import. `new` and `known` by kind; `skipped`: events that match nothing here, in words."""
+    """The outcome of an import. `new` and `known` by kind; `skipped`: why events match nothing here, `notes`: what else
+    to know, as sentences."""
 
     datasets: tuple[str, ...]
     new: Mapping[str, int]
@@ -337,23 +323,23 @@ def export_events(
 
     Raises StoreError for a dataset that is not there or a path that is taken, unless it is a file and `replace`."""
     if path.exists() and not (replace and path.is_file() and form == "jsonl"):
-        raise StoreError(f"{path}: there is something of that name. Choose another, or for one file say --replace.")
-    asked = filters or Filters()
+        raise StoreError(f"{path} is already there. Choose another name, or overwrite one file with --replace.")
+    filters = filters or Filters()
     with store.read() as connection:
         row = datasets.named(connection, dataset)
         digest = datasets.dataset_hash(connection, row.id)
-        found = {kind: _outgoing(connection, row, digest, kind, asked) for kind in EVENT_KINDS}
+        events = {kind: _outgoing(connection, row, digest, kind, filters) for kind in EVENT_KINDS}
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=".export-", dir=path.parent))
     try:
-        write(draft / "export", form, found)
+        write(draft / "export", form, events)
         (draft / "export").replace(path)
     except OSError as error:
-        raise StoreError(f"{path}: cannot be written ({error.strerror or error}). Nothing was kept of it.") from error
+        raise StoreError(f"{path} cannot be written ({error.strerror or error}). Nothing was exported.") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    simulated = any(event["simulated"] for kind in found for event in found[kind])
-    return Exported(path, {kind: len(rows) for kind, rows in found.items()}, simulated)
+    simulated = any(event["simulated"] for rows in events.values() for event in rows)
+    return Exported(path, {kind: len(rows) for kind, rows in events.items()}, simulated)
 
 
 def _outgoing(connection: sa.Connection, row: DatasetRow, digest: str, kind: str, filters: Filters) -> list[Event]:
@@ -377,7 +363,7 @@ class _Incoming:
     """The events for one dataset of this workspace."""
 
     row: DatasetRow
-    places: Places
+    positions: Places
     digest: str
     responses: dict[tuple[str, int, int, str, int], int] | None = None
     events: list[Event] = field(default_factory=list)
@@ -392,27 +378,27 @@ def import_events(store: Store, path: Path, dataset: str | None = None, *, skip_
     """
     checked: list[Event] = []
     nameless = {kind: Nameless(kind) for kind in EVENT_KINDS}
-    for place, raw in read(path):
-        problem = problem_of(raw)
-        if problem:
-            raise FormatError(f"{place}: {problem}")
-        event = {**completed(raw), "place": place}
+    for location, raw in read(path):
+        if problem := problem_of(raw):
+            raise FormatError(f"{location}: {problem}")
+        event = {**completed(raw), "location": location}
         event["uid"] = event["uid"] or nameless[event["event"]].uid(event)
         checked.append(event)
     with store.write() as connection:
         targets, problems, changed = _matched(connection, checked, dataset)
         if problems and not skip_unknown:
             more = f" ({len(problems):,} of {len(checked):,} events match nothing here)" if len(problems) > 1 else ""
-            raise FormatError(f"{problems[0]}{more}; nothing was imported. Leave such events out with --skip-unknown")
+            raise FormatError(f"{problems[0]}{more}; nothing was imported. Skip such events with --skip-unknown")
         totals = dict.fromkeys(EVENT_KINDS, Merged(0, 0, 0))
         for target in targets:
             for kind in EVENT_KINDS:
                 mine = [event for event in target.events if event["event"] == kind]
                 done = decisions.merge_events(connection, target.row.id, kind, mine) if mine else Merged(0, 0, 0)
-                totals[kind] = Merged(*(a + b for a, b in zip(_counts(totals[kind]), _counts(done), strict=True)))
+                both = zip(astuple(totals[kind]), astuple(done), strict=True)
+                totals[kind] = Merged(*(a + b for a, b in both))
     other = sum(item.other for item in totals.values())
     if other:
-        changed.append(f"{other:,} events have the uid of one that is here and says something else; that one stays")
+        changed.append(f"{other:,} events share their uid with a different one that is here, which stays")
     return Imported(
         tuple(target.row.name for target in targets),
         {kind: item.new for kind, item in totals.items()},
@@ -422,44 +408,40 @@ def import_events(store: Store, path: Path, dataset: str | None = None, *, skip_
     )
 
 
-def _counts(item: Merged) -> tuple[int, ...]:
-    return tuple(getattr(item, part.name) for part in fields(item))
-
-
 def _matched(
-    connection: sa.Connection, checked: list[Event], asked: str | None
+    connection: sa.Connection, checked: list[Event], dataset: str | None
 ) -> tuple[list[_Incoming], list[str], list[str]]:
-    """The events by dataset, with ids; which match nothing here and why; and what should be known of the others."""
-    rows = [datasets.named(connection, asked)] if asked else datasets.all_rows(connection)
+    """The events by dataset, with ids; why others match nothing here; and notes on those that do."""
+    rows = [datasets.named(connection, dataset)] if dataset else datasets.all_rows(connection)
     digests: dict[int, str] = {}
     targets: dict[int, _Incoming] = {}
     problems: list[str] = []
     changed: dict[int, int] = {}
     known: dict[tuple[str | None, str | None], DatasetRow | None] = {}
     for event in checked:
-        place = event["place"]
         named = (event["dataset"], event["dataset_hash"])
         if named not in known:
-            known[named] = rows[0] if asked else _dataset(connection, rows, digests, *named)
+            known[named] = rows[0] if dataset else _dataset(connection, rows, digests, *named)
         row = known[named]
         if row is None:
-            problems.append(f"{place}: dataset '{shown(event['dataset'])}' is not here; name one with --dataset")
+            problems.append(
+                f"{event['location']}: dataset '{shown(event['dataset'])}' is not here; name one with --dataset"
+            )
             continue
         if row.id not in targets:
             digest = digests.get(row.id) or datasets.dataset_hash(connection, row.id)
             targets[row.id] = _Incoming(row, decisions.event_positions(connection, row.id), digest)
         target = targets[row.id]
-        problem = _placed(connection, target, event)
-        if problem:
-            problems.append(f"{place}: {problem}")
+        if problem := _resolve_ids(connection, target, event):
+            problems.append(f"{event['location']}: {problem}")
             continue
         target.events.append(event)
         if event["dataset_hash"] not in (None, target.digest):
             changed[row.id] = changed.get(row.id, 0) + 1
     for target in targets.values():
-        problems += _unsettled(connection, target)
+        problems += _without_comment(connection, target)
     notes = [
-        f"{count:,} events are of another state of '{targets[i].row.name}'; their pairs are the same here"
+        f"{count:,} events come from another version of '{targets[i].row.name}'; their pairs are the same here"
         for i, count in changed.items()
     ]
     return list(targets.values()), problems, notes
@@ -480,9 +462,9 @@ def _dataset(
     return same[0] if len(same) == 1 else None
 
 
-def _placed(connection: sa.Connection, target: _Incoming, event: Event) -> str:
+def _resolve_ids(connection: sa.Connection, target: _Incoming, event: Event) -> str:
     """Put the ids of this workspace into the event; what does not match, naming the field, '' where all does."""
-    here, number = target.places, event["profile"]
+    here, number = target.positions, event["profile"]
     of = f"'{shown(target.row.name)}'"
     if number not in here.names:
         return f"profile {number} is not in {of}, which has {len(here.names)}, from 0"
@@ -492,11 +474,11 @@ def _placed(connection: sa.Connection, target: _Incoming, event: Event) -> str:
     if attribute is None:
         return f"attribute '{shown(event['attribute'])}' is not in profile {number} of {of}"
     if event["statement"] not in (None, here.statements[attribute]):
-        return f"statement of attribute '{shown(event['attribute'])}' is another one in profile {number} of {of}"
+        return f"statement of attribute '{shown(event['attribute'])}' is a different one in profile {number} of {of}"
     context = here.contexts.get((event["task"], event["recipient"]))
     if context is None or (number, context) not in here.tested:
-        words = f"task '{shown(event['task'])}' with recipient '{shown(event['recipient'])}'"
-        return f"{words} is no context of profile {number} in {of}"
+        pair = f"task '{shown(event['task'])}' with recipient '{shown(event['recipient'])}'"
+        return f"{pair} is not a context of profile {number} in {of}"
     event |= {"attribute_id": attribute, "context_id": context}
     if event["event"] == "audit":
         if target.responses is None:
@@ -508,15 +490,17 @@ def _placed(connection: sa.Connection, target: _Incoming, event: Event) -> str:
     return ""
 
 
-def _unsettled(connection: sa.Connection, target: _Incoming) -> list[str]:
+def _without_comment(connection: sa.Connection, target: _Incoming) -> list[str]:
     """Events that resolve a comment which is neither here nor in the file; they are taken out of the target."""
-    asked = [event for event in target.events if event.get("resolves")]
-    if not asked:
+    resolving = [event for event in target.events if event.get("resolves")]
+    if not resolving:
         return []
     comments = {e["uid"] for e in target.events if e["event"] == "comment" and not e["resolves"]}
     there = decisions.comment_uids(connection, target.row.id) | comments
-    lost = {event["uid"] for event in asked if event["resolves"] not in there}
+    lost = {event["uid"] for event in resolving if event["resolves"] not in there}
     target.events = [event for event in target.events if not (event.get("resolves") and event["uid"] in lost)]
     return [
-        f"{e['place']}: resolves '{shown(e['resolves'])}': that comment is not here" for e in asked if e["uid"] in lost
+        f"{e['location']}: resolves '{shown(e['resolves'])}': that comment is not here"
+        for e in resolving
+        if e["uid"] in lost
     ]

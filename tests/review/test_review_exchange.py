@@ -230,7 +230,7 @@ def test_a_uid_that_says_something_else_is_told_and_the_first_stays(sqlite_store
     text = (tmp_path / "o.jsonl").read_text(encoding="utf-8")
     (tmp_path / "o.jsonl").write_text(text.replace('"label": "ambiguous"', '"label": "necessary"'), encoding="utf-8")
     before = events(sqlite_store, row.id)
-    assert "says something else" in import_events(sqlite_store, tmp_path / "o.jsonl").notes[0]
+    assert "share their uid with a different one" in import_events(sqlite_store, tmp_path / "o.jsonl").notes[0]
     assert events(sqlite_store, row.id) == before
 
 
@@ -249,7 +249,7 @@ def test_a_path_that_is_taken_is_left_alone(sqlite_store: Store, tmp_path: Path)
     row, _ = reviewed(sqlite_store)
     (tmp_path / "taken").write_text("mine")
     for form in FORMS:
-        with pytest.raises(StoreError, match="something of that name"):
+        with pytest.raises(StoreError, match="is already there"):
             export_events(sqlite_store, row.name, tmp_path / "taken", form)
     assert [path.name for path in tmp_path.iterdir() if path.name != "workspace"] == ["taken"]
 
