@@ -374,5 +374,5 @@ def _coverage_title(rows: Sequence[tuple[str, FlowCoverage]], frame: pd.DataFram
     shares = frame["share"]
     if shares.max() - shares.min() < 0.0005:
         whose = "the run's flows" if len(frame) == 1 else "the flows of every run"
-        return f"The headline speaks for {percent(float(shares.max()))} of {whose}"
-    return f"The headline speaks for {percent(float(shares.min()))} to {percent(float(shares.max()))} of a run's flows"
+        return f"The headline covers {percent(float(shares.max()))} of {whose}"
+    return f"The headline covers {percent(float(shares.min()))} to {percent(float(shares.max()))} of a run's flows"

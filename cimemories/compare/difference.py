@@ -1,4 +1,4 @@
-"""Two runs held against each other: paired differences in words, by domain, and the flows that changed.
+"""Two runs compared: paired differences as sentences, by domain, and the flows that changed.
 
 sim-careful leaks 15.3 points less than sim-average [12.1, 18.7]; the interval does not include 0.
 newly leaking     profile 3, attribute 512, context 7: 0 of 5 samples -> 2 of 5
@@ -108,12 +108,11 @@ class Difference:
 
 
 def difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Difference:
-    """The second run held against the first. Violation is read at the smaller number of samples of the two. Remembered
-    as long as nothing behind it moves. Raises StoreError for runs of two datasets, and for one run held against itself
-    in the very same way."""
+    """The second run minus the first. Violation is read at the smaller number of samples of the two. Cached until
+    something behind it changes. Raises StoreError for runs of two datasets, and for one run read twice in one way."""
     same_dataset([first, second])
     if first.version == second.version:
-        raise StoreError(f"{first.run.id} cannot be held against itself: choose another run.")
+        raise StoreError(f"{first.run.id} cannot be compared with itself. Choose another run.")
     key = ("difference", first.version, second.version, rule)
     result = flows.cached(key, lambda: _difference(flows, first, second, rule))
     # A name or status moves without any number moving.

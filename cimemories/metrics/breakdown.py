@@ -1,5 +1,5 @@
 """The numbers of a run by profile, domain, event, sphere, context or attribute; constant baselines; and what share of
-a run's flows its headline speaks for.
+a run's flows its headline covers.
 
 Each group is measured by the definitions of the whole, with the flows of the group alone: Violation@n is the mean over
 profiles of the mean over the group's attributes, completeness the mean over profiles of the mean over contexts. Which
@@ -260,7 +260,7 @@ def _numbered(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(unique)
 
 
-# What a flow is to the headline; the first two are what it speaks for.
+# What a flow is to the headline; the first two are what it covers.
 NECESSARY_FLOWS, INAPPROPRIATE_FLOWS = "necessary", "inappropriate"
 AMBIGUOUS_FLOWS, UNLABELLED_FLOWS, DISCARDED, IDENTIFIERS, UNJUDGED = (
     "ambiguous",
@@ -318,9 +318,9 @@ class FlowCoverage:
 
     @property
     def text(self) -> str:
-        """'the headline speaks for 46.2 % of 72,030 flows (12,340 necessary, 20,938 inappropriate)'."""
+        """'the headline covers 46.2 % of 72,030 flows (12,340 necessary, 20,938 inappropriate)'."""
         return (
-            f"the headline speaks for {100 * self.share:.1f} % of {self.pairs:,} flows "
+            f"the headline covers {100 * self.share:.1f} % of {self.pairs:,} flows "
             f"({self.whole[NECESSARY_FLOWS]:,} necessary, {self.whole[INAPPROPRIATE_FLOWS]:,} inappropriate)"
             if self.pairs
             else "the run has no flow"

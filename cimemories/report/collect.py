@@ -40,7 +40,7 @@ def collect(
     texts: bool = True,
     progress: Callable[[float, str], object] = lambda share, part: None,
 ) -> Report:
-    """The report on these runs; the first is what the others are held against.
+    """The report on these runs; the others are compared with the first.
 
     made: what the date line says. texts: whether messages, memories and names of users are shown. progress: told the
     share that is done and what comes next. The same record gives the same report apart from the date line. Raises

@@ -154,7 +154,7 @@ SIMULATED = " (simulated)"
 
 @dataclass(frozen=True)
 class Basis:
-    """scopes: the runs in the order in which they were asked for; the first is what others are held against. texts:
+    """scopes: the runs in the order in which they were asked for; the others are compared with the first. texts:
     whether messages, memories and names of users may be shown."""
 
     flows: Flows
@@ -295,7 +295,7 @@ def label_facts(flows: Flows, scope: Scope) -> LabelFacts | None:
 
 
 def all_label_facts(flows: Flows, scopes: tuple[Scope, ...]) -> list[LabelFacts]:
-    """Of every labelling that the scopes are held against, each once."""
+    """Of every labelling that the scopes read, each once."""
     by_rule: dict[tuple[str, str], LabelFacts] = {}
     for scope in scopes:
         facts = label_facts(flows, scope)

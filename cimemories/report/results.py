@@ -96,7 +96,7 @@ def _labelling(facts: LabelFacts) -> list[Block]:
     people = f" and for the {facts.decided:,} that people decided" if facts.decided and facts.before else ""
     summary = (
         f"Of {facts.pairs:,} labelled pairs of an attribute and a context {percent(facts.share)} have a label that is "
-        f"agreed on; the headline speaks for these{people}. Ambiguous, and in neither violation "
+        f"agreed on; the headline covers these{people}. Ambiguous, and in neither violation "
         f"nor completeness, are {facts.ambiguous:,}."
     )
     blocks: list[Block] = [
@@ -320,7 +320,7 @@ def _notes(line: Line) -> list[Block]:
 
 
 def comparison(basis: Basis) -> Section | None:
-    """The plane of all runs and each held against the first on common flows. None for one run alone."""
+    """The plane of all runs and each compared with the first on common flows. None for one run alone."""
     if not basis.several:
         return None
     run_names, blocks = basis.run_names, list[Block]()

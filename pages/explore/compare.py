@@ -96,8 +96,8 @@ def _drawn(tab: str) -> Callable[[Compared, SetTakeaway], None]:
 
 def _tab() -> str:
     key = "compare.tab"
-    asked = url.get("tab")
-    st.session_state[key] = asked if asked in TABS else LEADERBOARD
+    from_url = url.get("tab")
+    st.session_state[key] = from_url if from_url in TABS else LEADERBOARD
     url.put(tab=st.session_state[key])
     st.segmented_control(
         "Part of the page",

@@ -1,4 +1,4 @@
-"""Part of the Compare page: runs held against one of them, in words, by domain, and flow by flow."""
+"""Part of the Compare page: runs compared with one of them, in sentences, by domain, and flow by flow."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     with left:
         first = str(page.select("Reference run", ids, run_names.__getitem__, "compare.against", "against"))
     others = [run_id for run_id in ids if run_id != first]
-    asked = url.get("run")
-    if asked in (None, first):
+    from_url = url.get("run")
+    if from_url in (None, first):
         url.put(run=None)
     with right:
-        second = str(page.select("Held against it", others, run_names.__getitem__, "compare.run", "run"))
+        second = str(page.select("Compared run", others, run_names.__getitem__, "compare.run", "run"))
     try:
-        found = difference(compared.flows, compared.scope_of(first), compared.scope_of(second), compared.rule)
+        result = difference(compared.flows, compared.scope_of(first), compared.scope_of(second), compared.rule)
     except StoreError as problem:
         page.error("The difference cannot be shown.", str(problem))
-        set_takeaway("These runs cannot be held against each other.")
+        set_takeaway("These runs cannot be compared.")
         return
-    set_takeaway(found.sentences(run_names[first], run_names[second])[0])
-    _told(found, run_names[first], run_names[second])
+    set_takeaway(result.sentences(run_names[first], run_names[second])[0])
+    _summary(result, run_names[first], run_names[second])
     if len(others) > 1:
         page.fold(
             "Every other run against the reference",
@@ -54,7 +54,7 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
             "compare.box.overview",
             lambda: _overview(compared, first, others, second),
         )
-    drawing = domains(found, run_names[first], run_names[second])
+    drawing = domains(result, run_names[first], run_names[second])
     if drawing is not None:
         columns: Columns = {
             "domain": ("text", "Domain"),
@@ -67,37 +67,36 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
             "completeness_high": ("percent", "highest"),
             "necessary_flows": ("count", "Necessary flows"),
         }
-        show(drawing, "domains", "compare.box.domains", compared, columns, simulated=found.simulated)
-    _flows(compared, found, run_names[first], run_names[second])
+        show(drawing, "domains", "compare.box.domains", compared, columns, simulated=result.simulated)
+    _flows(compared, result, run_names[first], run_names[second])
 
 
-def _told(found: Difference, first: str, second: str) -> None:
-    """Both sentences, what they rest on, and what speaks against them."""
-    tallied, paired = found.tallied, found.paired
-    if not tallied.flows and not found.necessary:
+def _summary(result: Difference, first: str, second: str) -> None:
+    """Both sentences, what they rest on, and what limits them."""
+    tallied, paired = result.tallied, result.paired
+    if not tallied.flows and not result.necessary:
         page.empty(
             "Nothing in common",
-            "No flow is judged in both runs, so there is nothing to hold against each other: they cover other profiles "
-            "or contexts, or the dataset has no labels.",
-            lambda: url.page_link("runs", "See the runs", icon=":material/play_circle:", run=found.second.run.id),
+            "No flow is judged in both runs: they cover other profiles or contexts, or the dataset has no labels.",
+            lambda: url.page_link("runs", "See the runs", icon=":material/play_circle:", run=result.second.run.id),
         )
         return
-    for text in found.sentences(first, second):
+    for text in result.sentences(first, second):
         safe.inline(text, strong=True)
-    said = [
+    parts = [
         f"Violation@{paired.n} {percent(paired.first[0])} and {percent(paired.second[0])}, completeness",
         f"{percent(paired.first[1])} and {percent(paired.second[1])}, on",
         f"{count(paired.profiles, 'common profile')} with {count(tallied.flows)} inappropriate and",
-        f"{count(found.necessary)} necessary flows that both have judged.",
+        f"{count(result.necessary)} necessary flows that both have judged.",
         f"Of the inappropriate ones {count(tallied.both)} leak in both, {count(tallied.newly)} newly,",
         f"{count(tallied.stopped)} no longer, {count(tallied.neither)} in neither.",
     ]
-    safe.inline(" ".join(said), muted=True)
+    safe.inline(" ".join(parts), muted=True)
     if paired.violation.users and paired.violation.speaks_for == "attributes":
         page.notice(
             f"With so few common profiles ({paired.violation.users}) the interval describes attributes, not users."
         )
-    compare_scope.warnings(found.warnings, key="compare.box.warnings")
+    compare_scope.warnings(result.warnings, key="compare.box.warnings")
 
 
 def _overview(compared: Compared, first: str, others: list[str], second: str) -> None:
@@ -133,7 +132,7 @@ def _overview(compared: Compared, first: str, others: list[str], second: str) ->
         on_select="row",
         selected=others.index(second),
         height="content" if len(others) <= 12 else "auto",
-        alt="All runs held against the reference run",
+        alt="All runs compared with the reference run",
     )
     if picked is not None and others[picked] != second:
         url.put(run=others[picked])
@@ -155,10 +154,10 @@ def _clear(apart: Interval, does: str) -> str:
     return f"{does} {'less' if apart.value < 0 else 'more'}"
 
 
-def _flows(compared: Compared, found: Difference, first: str, second: str) -> None:
+def _flows(compared: Compared, result: Difference, first: str, second: str) -> None:
     """Flows that newly leak and that stopped leaking; a click leads to the messages."""
-    frame = found.flows
-    tallied = found.tallied
+    frame = result.flows
+    tallied = result.tallied
     verb = "leaks" if tallied.newly == 1 else "leak"
     safe.heading(f"{count(tallied.newly, 'flow')} newly {verb}, {tallied.stopped:,} stopped leaking")
     if frame.empty:
@@ -171,7 +170,7 @@ def _flows(compared: Compared, found: Difference, first: str, second: str) -> No
     )
     key = "compare.change"
     chosen = st.segmented_control(
-        "Flows", [NEWLY, STOPPED], default=NEWLY if found.tallied.newly else STOPPED, key=key, required=True
+        "Flows", [NEWLY, STOPPED], default=NEWLY if result.tallied.newly else STOPPED, key=key, required=True
     )
     part = frame[frame["change"] == chosen]
     if part.empty:
@@ -186,7 +185,7 @@ def _flows(compared: Compared, found: Difference, first: str, second: str) -> No
         safe.inline(f"The {ROWS_SHOWN:,} most revealed of {len(part):,}; the export has all.", muted=True)
     picked = tables.table(
         shown,
-        key=f"compare.flows.{found.first.run.id}.{found.second.run.id}.{chosen}",
+        key=f"compare.flows.{result.first.run.id}.{result.second.run.id}.{chosen}",
         columns={
             "before": ("text", "In the reference"),
             "after": ("text", "In the other"),
@@ -201,11 +200,11 @@ def _flows(compared: Compared, found: Difference, first: str, second: str) -> No
         alt="Flows that changed between the two runs, the most revealed first",
     )
     safe.inline("Choose a row to read the messages.", muted=True)
-    about = compared.about() | {"first": found.first.run.id, "second": found.second.run.id}
-    exports.buttons("changed-flows", frame, fig=None, key="compare.changed", simulated=found.simulated, about=about)
+    about = compared.about() | {"first": result.first.run.id, "second": result.second.run.id}
+    exports.buttons("changed-flows", frame, fig=None, key="compare.changed", simulated=result.simulated, about=about)
     if picked is not None:
         row = shown.iloc[picked]
-        leaking: Scope = found.second if chosen == NEWLY else found.first
+        leaking: Scope = result.second if chosen == NEWLY else result.first
         url.go(
             "leaks",
             run=leaking.run.id,

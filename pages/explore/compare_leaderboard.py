@@ -90,10 +90,10 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     rows = [row for line in board.lines for row in _lines(line, run_names[line.run.id], compared)]
     rows += [_constant(item) for item in board.constants]
     safe.show(tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows), cls="ci-grid"))
-    said = [
+    notes = [
         text for text in leaderboard_notes(board) if text.rstrip(".").lower() not in {w.lower() for w in board.warnings}
     ]
-    safe.show(tag("div", *(tag("div", text) for text in said), cls="ci-lines ci-muted"))
+    safe.show(tag("div", *(tag("div", text) for text in notes), cls="ci-lines ci-muted"))
     compare_scope.warnings(board.warnings, key="compare.box.warnings")
     with st.container(horizontal=True):
         frame = board.frame()
@@ -147,22 +147,24 @@ def _lines(line: Line, name: str, compared: Compared) -> list[Html]:
     rows = [tag("tr", *cells)]
     stated = {measure: line.stated(measure) for measure in PublishedMeasure}
     if line.published is not None and any(stated.values()):
-        told = [_stated(stated[measure]) for measure in (PublishedMeasure.VIOLATION, PublishedMeasure.COMPLETENESS)]
+        published = [
+            _stated(stated[measure]) for measure in (PublishedMeasure.VIOLATION, PublishedMeasure.COMPLETENESS)
+        ]
         name_cell = tag(
             "td", tag("span", "published", cls="ci-chip ci-none"), f" {line.published.name}", cls="ci-muted"
         )
-        rows.append(tag("tr", name_cell, *told, *(tag("td") for _ in range(6))))
+        rows.append(tag("tr", name_cell, *published, *(tag("td") for _ in range(6))))
     return rows
 
 
-def _measured(found: Interval, spread: float | None = None, rests_on: int = 0, unit: str = "") -> Html:
+def _measured(interval: Interval, spread: float | None = None, rests_on: int = 0, unit: str = "") -> Html:
     """A share, its spread over profiles, and its interval in smaller type; what it rests on is one hover away."""
-    if found.value != found.value:
+    if interval.value != interval.value:
         return tag("td", UNDEFINED, cls="ci-number")
     apart = f" ± {100 * spread:.1f}" if spread is not None and spread == spread else ""
-    about = f"{count(rests_on)} {unit}, {found.users} profiles" if unit else f"{found.users} profiles"
-    small = tag("div", bounds_text(found), cls="ci-muted")
-    return tag("td", tag("b", percent(found.value)), apart, small, cls="ci-number", title=about)
+    about = f"{count(rests_on)} {unit}, {interval.users} profiles" if unit else f"{interval.users} profiles"
+    small = tag("div", bounds_text(interval), cls="ci-muted")
+    return tag("td", tag("b", percent(interval.value)), apart, small, cls="ci-number", title=about)
 
 
 def _rate(line: Line) -> Html:
@@ -191,8 +193,8 @@ def _muted(text: str) -> Html:
     return tag("div", text, cls="ci-muted")
 
 
-def _bold(text: str, wanted: bool) -> Html | str:
-    return tag("b", text) if wanted else text
+def _bold(text: str, bold: bool) -> Html | str:
+    return tag("b", text) if bold else text
 
 
 def _twin(compared: Compared) -> None:

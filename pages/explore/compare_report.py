@@ -23,9 +23,9 @@ _READY = "compare.report.ready"
 
 @dataclass(frozen=True)
 class _Ready:
-    """A report that was made, as long as what it says is what would be said now. asked: everything that it rests on."""
+    """A report that was made. request: everything that it rests on; where that has changed, it is not offered."""
 
-    asked: tuple[object, ...]
+    request: tuple[object, ...]
     name: str
     mime: str
     content: bytes
@@ -33,17 +33,17 @@ class _Ready:
 
 
 def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
-    """What the report is to be, and the report."""
+    """The options of a report, and the report once it is made."""
     run_names = compared.run_names
     several = len(compared.scopes) > 1
     about = f"these {len(compared.scopes)} runs" if several else run_names[compared.scopes[0].run.id]
     set_takeaway(f"A report on {about}, as one file.")
     safe.inline(
-        "One file with the headline numbers and their intervals, figures and tables, a few leaks, what the labels, "
-        "judges and coverage are, the manifest, the commands that repeat it, the dataset card, and paragraphs for a "
-        "methods section. The file needs no network and holds no script.",
+        "One file with the headline numbers and their intervals, figures and tables, examples of leaks, labels, judges "
+        "and coverage, the manifest, the commands that repeat it, the dataset card, and paragraphs for a methods "
+        "section. It needs no network and contains no script.",
     )
-    ids = [asked.run.id for asked in compared.scopes]
+    ids = [request.run.id for request in compared.scopes]
     form_column, first_column = st.columns(2)
     with first_column:
         first = ids[0]
@@ -57,59 +57,59 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
         "With texts of messages and memories",
         value=True,
         key="compare.report.texts",
-        help="Without: no example is quoted and no user named; all numbers stay",
+        help="Without them, no example is quoted and no user is named; all numbers stay.",
     )
     if compared.n is not None:
-        safe.inline("The report gives violation at every n, whatever is chosen above.", muted=True)
-    scopes = sorted(compared.scopes, key=lambda asked: asked.run.id != first)
-    stamps = tuple((asked.version, asked.run.status, asked.run.name) for asked in scopes)
-    asked = (stamps, str(compared.rule), form, texts)
+        safe.inline("The report has Violation@n for every n, whichever is selected above.", muted=True)
+    scopes = sorted(compared.scopes, key=lambda request: request.run.id != first)
+    stamps = tuple((request.version, request.run.status, request.run.name) for request in scopes)
+    request = (stamps, str(compared.rule), form, texts)
     if st.button("Make the report", type="primary", icon=":material/summarize:", key="compare.report.make"):
-        _make(compared, asked, [item.run.id for item in scopes], str(form), with_texts=texts)
-    _offer(asked)
+        _make(compared, request, [item.run.id for item in scopes], str(form), with_texts=texts)
+    _offer(request)
 
 
-def _make(compared: Compared, asked: tuple[object, ...], ids: list[str], form: str, *, with_texts: bool) -> None:
+def _make(compared: Compared, request: tuple[object, ...], ids: list[str], form: str, *, with_texts: bool) -> None:
     st.session_state.pop(_READY, None)
-    told = st.progress(0.0, text="Reading the record")
+    bar = st.progress(0.0, text="Reading the record")
     scopes = [compared.scope_of(run_id) for run_id in ids]
     try:
-        found = collect(
+        report = collect(
             compared.flows,
             scopes,
             compared.rule,
             made=datetime.now(UTC),
             texts=with_texts,
-            progress=lambda share, part: told.progress(share, text=f"Making the report: {part}"),
+            progress=lambda share, part: bar.progress(share, text=f"Making the report: {part}"),
         )
     except StoreError as problem:
         page.error("The report was not made.", str(problem))
         return
     finally:
-        told.empty()
-    st.session_state[_READY] = _written(found, asked, ids, form)
+        bar.empty()
+    st.session_state[_READY] = _written(report, request, ids, form)
 
 
-def _written(found: Report, asked: tuple[object, ...], ids: list[str], form: str) -> _Ready:
-    stem = f"{'simulated-' if found.simulated else ''}report-{ids[0] if len(ids) == 1 else f'{len(ids)}-runs'}"
+def _written(report: Report, request: tuple[object, ...], ids: list[str], form: str) -> _Ready:
+    stem = f"{'simulated-' if report.simulated else ''}report-{ids[0] if len(ids) == 1 else f'{len(ids)}-runs'}"
     if form == HTML:
-        return _Ready(asked, f"{stem}.html", "text/html", as_html(found).encode(), found.simulated)
-    text, pictures = as_markdown(found, f"{stem}-figures")
+        return _Ready(request, f"{stem}.html", "text/html", as_html(report).encode(), report.simulated)
+    text, pictures = as_markdown(report, f"{stem}-figures")
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(f"{stem}.md", text)
-        for name, drawn in pictures.items():
-            archive.writestr(f"{stem}-figures/{name}", drawn)
-    return _Ready(asked, f"{stem}.zip", "application/zip", packed.getvalue(), found.simulated)
+        for name, picture in pictures.items():
+            archive.writestr(f"{stem}-figures/{name}", picture)
+    return _Ready(request, f"{stem}.zip", "application/zip", packed.getvalue(), report.simulated)
 
 
-def _offer(asked: tuple[object, ...]) -> None:
-    """The report, if one was made and nothing that it rests on has moved."""
+def _offer(request: tuple[object, ...]) -> None:
+    """The report, if one was made and nothing that it rests on has changed."""
     ready = st.session_state.get(_READY)
     if not isinstance(ready, _Ready):
         return
-    if ready.asked != asked:
-        safe.inline("What is chosen, or the record, has changed since a report was made: make it again.", muted=True)
+    if ready.request != request:
+        safe.inline("The options or the workspace have changed since the report was made. Make it again.", muted=True)
         return
     with st.container(horizontal=True, vertical_alignment="center"):
         st.download_button(

@@ -51,7 +51,7 @@ class Compared:
         return names(self.board.lines)
 
     def scope_of(self, run_id: str) -> Scope:
-        return next(asked for asked in self.scopes if asked.run.id == run_id)
+        return next(scope for scope in self.scopes if scope.run.id == run_id)
 
     def about(self) -> dict[str, object]:
         """What the numbers rest on, for exports."""
@@ -60,7 +60,7 @@ class Compared:
             "dataset": first.dataset_name,
             "labels": first.labelling.id if first.labelling else "none",
             "labelled_by": first.labels_text,
-            "judge": "; ".join(dict.fromkeys(asked.judge_text for asked in self.scopes)),
+            "judge": "; ".join(dict.fromkeys(scope.judge_text for scope in self.scopes)),
             "n": self.n or "all samples of each run",
             "identifier_rule": str(self.rule),
         }
@@ -84,7 +84,7 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
     try:
         scopes = scopes_of_rows(store, [offered[run_id] for run_id in chosen], judge)
         against = label_choice(flows, scopes[0])
-        scopes = [replace(asked, labels=against) for asked in scopes]
+        scopes = [replace(scope, labels=against) for scope in scopes]
         board = leaderboard(flows, scopes, n=n, warned=False)  # nothing of this page shows them
     except StoreError as problem:
         page.error("These runs cannot be compared.", str(problem))
@@ -96,18 +96,18 @@ def _dataset(store: Store, rows: Sequence[RunRow]) -> int:
     named = {row.id: row.name for row in catalogue.all_datasets(store)}
     counts = {i: sum(row.dataset == i for row in rows) for i in {row.dataset for row in rows}}
     busiest = sorted(counts, key=lambda i: (-counts[i], -i))
-    found = page.select(
+    chosen = page.select(
         "Dataset", busiest, lambda i: f"{named.get(i, i)} ({counts[i]} runs)", "compare.dataset", "dataset"
     )
-    return int(found if found is not None else busiest[0])
+    return int(chosen if chosen is not None else busiest[0])
 
 
 def _runs(offered: dict[str, RunRow]) -> list[str]:
     """The chosen runs, as the URL says; none named: all."""
     key = "compare.runs"
-    asked = [part for part in (url.get("runs") or "").split(".") if part]
-    known = [run_id for run_id in asked if run_id in offered]
-    if len(known) < len(asked):
+    run_ids = [part for part in (url.get("runs") or "").split(".") if part]
+    known = [run_id for run_id in run_ids if run_id in offered]
+    if len(known) < len(run_ids):
         page.notice("Some runs of the link are not here (any more), or are of another dataset.")
     st.session_state[key] = known
 
@@ -130,25 +130,27 @@ def _judge(judges: Sequence[Sequence[JudgeRow]]) -> str:
     """Whose claims count in every run: its first judge's, one that all runs have, or several together."""
     shared = set.intersection(*({judge.name for judge in own} for own in judges)) if judges else set()
     several = any(len(own) > 1 for own in judges)
-    words: dict[str, str] = {str(FIRST): COMBINED[FIRST]}
+    options: dict[str, str] = {str(FIRST): COMBINED[FIRST]}
     if several:
-        words |= {name: name for name in sorted(shared)}
-        words |= {str(way): said for way, said in COMBINED.items() if way != FIRST}
-    if len(words) == 1:
+        options |= {name: name for name in sorted(shared)}
+        options |= {str(way): text for way, text in COMBINED.items() if way != FIRST}
+    if len(options) == 1:
         only = sorted(shared)
-        said = only[0] if only else COMBINED[FIRST]
-        st.selectbox("Judge", [said], disabled=True, format_func=safe.option)
+        text = only[0] if only else COMBINED[FIRST]
+        st.selectbox("Judge", [text], disabled=True, format_func=safe.option)
         return str(FIRST)
-    found = page.select("Judge", list(words), words.__getitem__, "compare.judge", "judge", help="Whose claims count.")
-    return str(found)
+    chosen = page.select(
+        "Judge", list(options), options.__getitem__, "compare.judge", "judge", help="Whose claims count."
+    )
+    return str(chosen)
 
 
 def _samples(most: int) -> int | None:
     """At how many samples violation is read; None for all that each run has."""
     key = "compare.n"
-    asked = url.get_int("n")
+    from_url = url.get_int("n")
     options = [0, *range(1, most + 1)]
-    st.session_state[key] = asked if asked in options else 0
+    st.session_state[key] = from_url if from_url in options else 0
     st.selectbox(
         "Samples n",
         options,
@@ -164,20 +166,20 @@ def warnings(texts: Sequence[str], *, key: str) -> None:
     """What speaks against comparing, in one box; folded where it is much. Nothing where there is nothing."""
     if not texts:
         return
-    said = [f"{text[:1].upper()}{text[1:]}." for text in texts]
-    if len(said) == 1:
-        page.notice(said[0])
+    sentences = [f"{text[:1].upper()}{text[1:]}." for text in texts]
+    if len(sentences) == 1:
+        page.notice(sentences[0])
         return
     page.fold(
-        f"{len(said)} things in which the runs differ, apart from their models",
+        f"{len(sentences)} things in which the runs differ, apart from their models",
         ":material/warning:",
         key,
-        _drawn(said),
+        _drawn(sentences),
     )
 
 
-def _drawn(said: Sequence[str]) -> Callable[[], None]:
-    return lambda: safe.show(safe.tag("ul", *(safe.tag("li", text) for text in said)))
+def _drawn(sentences: Sequence[str]) -> Callable[[], None]:
+    return lambda: safe.show(safe.tag("ul", *(safe.tag("li", text) for text in sentences)))
 
 
 # ---- compare drawing

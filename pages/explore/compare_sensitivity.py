@@ -48,22 +48,22 @@ from pages.start import database_lost
 GROUPS = {"": "Runs", By.DOMAIN: "Domains", By.CONTEXT: "Contexts", By.SPHERE: "Spheres", By.PROFILE: "Profiles"}
 
 
-def _key(compared: Compared, found: Study) -> tuple[object, ...]:
-    """What these parts rest on: they are reckoned anew where any of it moves."""
-    return (*(asked.version for asked in compared.scopes), found.base, compared.n)
+def _key(compared: Compared, study: Study) -> tuple[object, ...]:
+    """What these parts rest on: their cache key."""
+    return (*(scope.version for scope in compared.scopes), study.base, compared.n)
 
 
-def choices_part(compared: Compared, found: Study, measure: Measure) -> str:
+def choices_part(compared: Compared, study: Study, measure: Measure) -> str:
     """How far each choice moves the number, widest first; returns its title."""
-    names = [compared.run_names[asked.run.id] for asked in compared.scopes]
-    key = _key(compared, found)
+    names = [compared.run_names[scope.run.id] for scope in compared.scopes]
+    key = _key(compared, study)
     tried = compared.flows.cached(
-        ("sensitivity choices", *key), lambda: [*variants(found), *judged_otherwise(compared.flows, found)]
+        ("sensitivity choices", *key), lambda: [*variants(study), *judged_otherwise(compared.flows, study)]
     )
-    moved = compared.flows.cached(("sensitivity ranges", measure, *key), lambda: ranges(found, tried, measure))
+    moved = compared.flows.cached(("sensitivity ranges", measure, *key), lambda: ranges(study, tried, measure))
     drawing = choices(moved, names, measure)
     if drawing is None:
-        return "There is nothing to choose"
+        return "There is nothing to vary"
     safe.heading("What each choice does alone")
     columns: Columns = {
         "choice": ("text", "Choice"),
@@ -80,7 +80,7 @@ def choices_part(compared: Compared, found: Study, measure: Measure) -> str:
     show(drawing, "choices", "compare.box.choices", compared, columns)
 
     def every() -> None:
-        frame = as_frame(found, tried, names)
+        frame = as_frame(study, tried, names)
         columns: Columns = {
             "choice": ("text", "Choice"),
             "setting": ("text", "Setting"),
@@ -101,20 +101,20 @@ def choices_part(compared: Compared, found: Study, measure: Measure) -> str:
     return drawing.title
 
 
-def personas_part(compared: Compared, found: Study, measure: Measure) -> None:
+def personas_part(compared: Compared, study: Study, measure: Measure) -> None:
     """What leaving out each persona does to every run."""
-    settings = left_out(found)
+    settings = left_out(study)
     if not settings:
         return
-    names = [compared.run_names[asked.run.id] for asked in compared.scopes]
+    names = [compared.run_names[scope.run.id] for scope in compared.scopes]
     keys = [key for key, _ in settings]
 
-    def made() -> pd.DataFrame:
-        now = measure_values(found.at(found.base), measure)[:, 0]
-        without = [(key, measure_values(found.at(setting), measure)[:, 0]) for key, setting in settings]
+    def compute() -> pd.DataFrame:
+        now = measure_values(study.at(study.base), measure)[:, 0]
+        without = [(key, measure_values(study.at(setting), measure)[:, 0]) for key, setting in settings]
         return left_out_frame(now, without, names, measure)
 
-    frame = compared.flows.cached(("sensitivity personas", measure, *names, *_key(compared, found)), made)
+    frame = compared.flows.cached(("sensitivity personas", measure, *names, *_key(compared, study)), compute)
     changes = [(key, run, frame[f"change_{key}"][run]) for key in keys for run in range(len(names))]
     defined = [item for item in changes if item[2] == item[2]]
     if defined:
@@ -123,7 +123,7 @@ def personas_part(compared: Compared, found: Study, measure: Measure) -> None:
         safe.heading(title if abs(most) >= 0.0005 else f"No persona alone moves {measure.named} of any run")
     safe.inline(
         f"{measure.label.capitalize()} with one persona left out and the others' priors scaled up, by the current "
-        f"threshold of {100 * found.base.threshold:.4g} %; {count(len(names), 'run')}.",
+        f"threshold of {100 * study.base.threshold:.4g} %; {count(len(names), 'run')}.",
         muted=True,
     )
     cells = [tag("th", name, cls="ci-number" if n else "") for n, name in enumerate(["Run", "Now"])]
@@ -147,15 +147,15 @@ def _persona_row(row: Row, keys: list[str]) -> Html:
     """A run, or the last row: Kendall's tau of each order."""
     if row["now"] != row["now"] and str(row["run"]) == "Kendall's tau":
         taus = ["" if row[f"value_{key}"] != row[f"value_{key}"] else f"{row[f'value_{key}']:.2f}" for key in keys]
-        numbers = [tag("td", said, cls="ci-number ci-muted") for said in taus]
+        numbers = [tag("td", change_text, cls="ci-number ci-muted") for change_text in taus]
         return tag("tr", tag("td", "Kendall's tau with the current order", cls="ci-muted"), tag("td"), *numbers)
     place = "" if row["rank"] != row["rank"] else f"place {row['rank']:.0f}"
     cells = [tag("td", tag("b", str(row["run"]))), _cell(row["now"], place)]
     for key in keys:
         change, rank = row[f"change_{key}"], row[f"rank_{key}"]
-        said = "" if change != change else f"{100 * change:+.1f}" if abs(change) >= 0.0005 else "as now"
+        change_text = "" if change != change else f"{100 * change:+.1f}" if abs(change) >= 0.0005 else "as now"
         moved = f", place {rank:.0f}" if rank == rank and rank != row["rank"] else ""
-        cells.append(_cell(row[f"value_{key}"], f"{said}{moved}"))
+        cells.append(_cell(row[f"value_{key}"], f"{change_text}{moved}"))
     return tag("tr", *cells)
 
 
@@ -165,25 +165,25 @@ def _cell(value: float, small: str) -> Html:
     return tag("td", tag("b", percent(value)), tag("div", small, cls="ci-muted"), cls="ci-number")
 
 
-def profiles_part(compared: Compared, found: Study, measure: Measure) -> None:
+def profiles_part(compared: Compared, study: Study, measure: Measure) -> None:
     """What fewer profiles would have said."""
-    names = [compared.run_names[asked.run.id] for asked in compared.scopes]
-    safe.heading("How many profiles it takes")
-    key = ("sensitivity profiles", measure, *_key(compared, found))
-    subsets = compared.flows.cached(key, lambda: by_profiles(found, measure))
+    names = [compared.run_names[from_url.run.id] for from_url in compared.scopes]
+    safe.heading("How many profiles are enough")
+    key = ("sensitivity profiles", measure, *_key(compared, study))
+    subsets = compared.flows.cached(key, lambda: by_profiles(study, measure))
     if not subsets.by_k:
-        page.notice("It takes two profiles that all runs have in common.")
+        page.notice("This needs at least two profiles that all runs have in common.")
         return
-    asked = url.get_int("subset")
+    from_url = url.get_int("subset")
     half = max(subsets.profiles // 2, 1)
-    st.session_state["compare.subset"] = asked if asked and asked <= subsets.profiles else half
+    st.session_state["compare.subset"] = from_url if from_url and from_url <= subsets.profiles else half
     st.columns([2, 5])[0].slider(
         "Profiles in a subset",
         1,
         subsets.profiles,
         key="compare.subset",
         on_change=lambda: url.put(subset=st.session_state["compare.subset"]),
-        help="Numbers are means over profiles: this is what a study with so many of them would have found.",
+        help="Numbers are means over profiles: these are the numbers that a study with so many would have.",
     )
     drawing = profiles(subsets, names, measure, int(st.session_state["compare.subset"]))
     if drawing is None:
@@ -201,9 +201,9 @@ def profiles_part(compared: Compared, found: Study, measure: Measure) -> None:
     show(drawing, "profiles", "compare.box.profiles", compared, columns)
 
 
-def spoken_part(compared: Compared) -> None:
-    """What share of flows the headline speaks for, of all runs or of one by group."""
-    safe.heading("What the numbers speak for")
+def coverage_part(compared: Compared) -> None:
+    """What share of flows the headline covers, of all runs or of one by group."""
+    safe.heading("What the numbers cover")
     labelling = compared.scopes[0].labelling
     left, right = st.columns([5, 2], vertical_alignment="bottom")
     with left:
@@ -213,8 +213,8 @@ def spoken_part(compared: Compared) -> None:
         ids = [line.run.id for line in compared.board.lines]
         with right:
             chosen = str(page.select("Flows of", ids, compared.run_names.__getitem__, "compare.spoken", "run"))
-    named = [(compared.run_names[asked.run.id], asked) for asked in compared.scopes if not by or asked.run.id == chosen]
-    rows = [(name, flow_coverage(compared.flows, asked, By(by or By.DOMAIN), compared.rule)) for name, asked in named]
+    named = [(compared.run_names[scope.run.id], scope) for scope in compared.scopes if not by or scope.run.id == chosen]
+    rows = [(name, flow_coverage(compared.flows, scope, By(by or By.DOMAIN), compared.rule)) for name, scope in named]
     drawing = coverage(rows, bool(by))
     if drawing is None:
         page.notice("There is no flow yet.")
@@ -222,7 +222,7 @@ def spoken_part(compared: Compared) -> None:
     columns: Columns = {
         "group": ("text", "Run" if not by else "Group"),
         "pairs": ("count", "Flows"),
-        "speaks": ("count", "Spoken for"),
+        "speaks": ("count", "Covered"),
         "share": ("percent", "Share"),
         "decided": ("count", "of these decided by people"),
         "necessary": ("count", "Necessary"),
@@ -233,15 +233,15 @@ def spoken_part(compared: Compared) -> None:
         "identifier": ("count", "Of identifiers"),
         "not_judged": ("count", "Not judged"),
     }
-    simulated = any(asked.simulated for _, asked in named)
+    simulated = any(scope.simulated for _, scope in named)
     show(drawing, "spoken", "compare.box.spoken", compared, columns, simulated=simulated)
     absent = [WORDS[part] for part in PARTS if not pd.Series(drawing.frame[part]).any()]
     if absent:
-        safe.inline(f"There are none that are: {'; '.join(absent)}.", muted=True)
+        safe.inline(f"None are: {'; '.join(absent)}.", muted=True)
     if labelling is not None:
         url.page_link(
             "survival",
-            "Survival of the labels: who stands in the way of a consensus",
+            "Survival of the labels: who dissents",
             icon=":material/how_to_vote:",
             dataset=labelling.dataset,
             labelling=labelling.id,
@@ -252,8 +252,8 @@ def spoken_part(compared: Compared) -> None:
 def _by() -> str:
     """What the flows are grouped by, as the URL says."""
     key = "compare.by"
-    asked = url.get("by") or ""
-    st.session_state[key] = asked if asked in GROUPS else ""
+    from_url = url.get("by") or ""
+    st.session_state[key] = from_url if from_url in GROUPS else ""
     st.segmented_control(
         "By",
         list(GROUPS),
@@ -284,30 +284,30 @@ RULES = {
 def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     """The panel with its sliders, and what each choice does alone."""
     try:
-        found = study(compared.flows, compared.scopes, compared.rule, n=compared.n)
+        result = study(compared.flows, compared.scopes, compared.rule, n=compared.n)
     except StoreError as problem:
-        set_takeaway("How far the numbers depend on the labels can be seen once there are some.")
+        set_takeaway("Sensitivity needs labels.")
         page.empty(
-            "Nothing to move yet",
+            "Nothing to vary yet",
             str(problem)[:1].upper() + str(problem)[1:],
             lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
         )
         return
     measure = _measure()
     compare_scope.warnings(compared.board.warnings, key="compare.box.warnings")
-    now = found.at(found.base)
-    database_lost.fragment(_panel)(compared, found, measure, now)
-    set_takeaway(f"{choices_part(compared, found, measure)}.")
-    personas_part(compared, found, measure)
-    database_lost.fragment(profiles_part)(compared, found, measure)
-    spoken_part(compared)
+    now = result.at(result.base)
+    database_lost.fragment(_panel)(compared, result, measure, now)
+    set_takeaway(f"{choices_part(compared, result, measure)}.")
+    personas_part(compared, result, measure)
+    database_lost.fragment(profiles_part)(compared, result, measure)
+    coverage_part(compared)
 
 
 def _measure() -> Measure:
     """What models are put in order by, as the URL says."""
     key = "compare.ranking"
-    asked = url.get("ranking")
-    st.session_state[key] = Measure(asked) if asked in set(Measure) else Measure.BALANCED
+    from_url = url.get("ranking")
+    st.session_state[key] = Measure(from_url) if from_url in set(Measure) else Measure.BALANCED
     st.segmented_control(
         "Put in order by",
         list(MEASURES),
@@ -321,18 +321,18 @@ def _measure() -> Measure:
     return Measure(st.session_state[key] or Measure.BALANCED)
 
 
-def _panel(compared: Compared, found: Study, measure: Measure, now: Sequence[Numbers]) -> None:
+def _panel(compared: Compared, study: Study, measure: Measure, now: Sequence[Numbers]) -> None:
     """The sliders, and at once what they do to every run and to the order."""
     names = _names(compared)
     left, right = st.columns([2, 6], gap="large")
     with left:
-        moved, rule = _sliders(compared, found)
-    setting = setting_of(found, moved.threshold, moved.weights, rule)
-    tried = trial(found, setting, names, measure, flows_per_run(compared.flows, found), now)
+        moved, rule = _sliders(compared, study)
+    setting = setting_of(study, moved.threshold, moved.weights, rule)
+    tried = trial(study, setting, names, measure, flows_per_run(compared.flows, study), now)
     with right:
-        _said(found, tried)
+        _tried_text(study, tried)
         _numbers(compared, tried, measure)
-    drawing = order(found, tried, names, measure)
+    drawing = order(study, tried, names, measure)
     if drawing is None:
         page.notice(f"No run has a {MEASURES[measure].lower()} by any threshold, so there is no order to draw.")
         return
@@ -347,13 +347,13 @@ def _panel(compared: Compared, found: Study, measure: Measure, now: Sequence[Num
 
 def _names(compared: Compared) -> list[str]:
     run_names = compared.run_names
-    return [run_names[asked.run.id] for asked in compared.scopes]
+    return [run_names[scope.run.id] for scope in compared.scopes]
 
 
-def _sliders(compared: Compared, found: Study) -> tuple[Moved, IdentifierRule]:
-    moved = rule_sliders("compare", found.base.threshold, found.votes.keys, found.base.priors)
+def _sliders(compared: Compared, study: Study) -> tuple[Moved, IdentifierRule]:
+    moved = rule_sliders("compare", study.base.threshold, study.votes.keys, study.base.priors)
     if moved.all_zero:
-        page.notice("All weights are 0: raise one. Until then the priors are the current ones.")
+        page.notice("All weights are 0. Raise one; until then the current priors apply.")
     rule = _identifiers(compared)
     if moved.any or rule != compared.rule:
         st.button("Back to the current settings", icon=":material/undo:", on_click=_forget, key="compare.back")
@@ -362,8 +362,8 @@ def _sliders(compared: Compared, found: Study) -> tuple[Moved, IdentifierRule]:
 
 def _identifiers(compared: Compared) -> IdentifierRule:
     key = "compare.identifiers"
-    asked = url.get("identifiers")
-    st.session_state[key] = IdentifierRule(asked) if asked in set(IdentifierRule) else compared.rule
+    from_url = url.get("identifiers")
+    st.session_state[key] = IdentifierRule(from_url) if from_url in set(IdentifierRule) else compared.rule
     st.segmented_control(
         "Identifier rule",
         list(RULES),
@@ -383,25 +383,25 @@ def _forget() -> None:
     url.put(threshold=None, priors=None, identifiers=None)
 
 
-def _said(found: Study, tried: Trial) -> None:
+def _tried_text(study: Study, tried: Trial) -> None:
     """In one sentence what is tried, and what it does to the order."""
-    if tried.setting == found.base:
-        safe.inline("These are the current settings: move a slider to see what depends on them.", strong=True)
-        safe.inline(f"Now: {found.rule.name}, {found.rule.words}.", muted=True)
+    if tried.setting == study.base:
+        safe.inline("These are the current settings. Move a slider to see what depends on them.", strong=True)
+        safe.inline(f"Now: {study.rule.name}, {study.rule.words}.", muted=True)
         return
     safe.inline(tried.sentence, strong=True)
-    more = changed_settings(found.base, tried.setting, found.votes.keys)
+    more = changed_settings(study.base, tried.setting, study.votes.keys)
     safe.inline(
-        f"Tried: a threshold of {100 * tried.setting.threshold:.4g} %{more}. Now: {found.rule.words}.", muted=True
+        f"Tried: a threshold of {100 * tried.setting.threshold:.4g} %{more}. Now: {study.rule.words}.", muted=True
     )
 
 
 def _numbers(compared: Compared, tried: Trial, measure: Measure) -> None:
     """Every run by the setting that is tried, with its change against the current one."""
-    head = ["Run", "Place", compared.board.violation_name, "Completeness", "Balanced score", "Speaks for"]
+    head = ["Run", "Place", compared.board.violation_name, "Completeness", "Balanced score", "Covers"]
     head += ["Contexts", "Attributes", "Flows"]
     titles = {
-        "Speaks for": "Share of the run's flows that violation and completeness rest on",
+        "Covers": "Share of the run's flows that violation and completeness rest on",
         "Contexts": "Retained (profile, context) pairs",
         "Flows": "Inappropriate flows behind violation",
         "Place": f"By {MEASURES[measure].lower()}",
@@ -446,16 +446,16 @@ def _moved(row: Row, name: str) -> Html:
     change = 100 * row[f"{name}_change"]
     if row[name] != row[name]:
         return tag("td", "–", cls="ci-number", title=f"now {percent(row[f'{name}_now'])}")
-    said = "" if change != change or abs(change) < 0.05 else f"{change:+.1f} points"
-    small = tag("div", said or "as now", cls="ci-muted")
+    text = "" if change != change or abs(change) < 0.05 else f"{change:+.1f} points"
+    small = tag("div", text or "as now", cls="ci-muted")
     return tag("td", tag("b", percent(row[name])), small, cls="ci-number")
 
 
 def _place(now: float, then: float) -> Html:
     if then != then:
         return tag("td", "–", cls="ci-number")
-    said = f"was {now:.0f}" if now == now and now != then else ""
-    return tag("td", tag("b", f"{then:.0f}"), tag("div", said, cls="ci-muted"), cls="ci-number")
+    text = f"was {now:.0f}" if now == now and now != then else ""
+    return tag("td", tag("b", f"{then:.0f}"), tag("div", text, cls="ci-muted"), cls="ci-number")
 
 
 def _counted(row: Row, name: str) -> Html:

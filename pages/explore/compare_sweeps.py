@@ -6,9 +6,10 @@ import streamlit as st
 
 from cimemories.charts.comparison import sweep
 from cimemories.compare.sweeps import WHAT, SweepFigure, sweep_figures
+from cimemories.flows import catalogue
 from cimemories.seeds.published import Axis
-from cimemories.store import runs
 from cimemories.store.engine import shared_store
+from cimemories.text import count
 from cimemories.ui import page, safe, url
 from pages.explore.compare_scope import Columns, Compared, SetTakeaway, show
 
@@ -34,8 +35,8 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     if drawing is None:
         page.empty(
             f"Nothing to draw along {WHAT[axis]}",
-            f"It takes two or more runs that differ in {WHAT[axis]} and in nothing else: {NEEDS[axis]}; with the same "
-            "prompt, memory, samples, sampling and judge otherwise. A sweep plans them together.",
+            f"This needs two or more runs that differ in {WHAT[axis]} only: {NEEDS[axis]}. Prompt, memory, samples, "
+            "parameters and judge must otherwise be the same. A sweep plans such runs together.",
             lambda: url.page_link("runs", "Plan a sweep", icon=":material/grid_view:", tab="sweeps"),
         )
     else:
@@ -63,8 +64,7 @@ def _among(compared: Compared) -> str | None:
     if not there:
         url.put(sweep=None)
         return None
-    with shared_store().read() as connection:
-        named = {row.id: row.name for row in runs.all_sweeps(connection) if row.id in there}
+    named = {row.id: row.name for row in catalogue.all_sweeps(shared_store()) if row.id in there}
     options = ["", *named]
     key = "compare.sweep"
     asked = url.get("sweep") or ""
@@ -82,9 +82,9 @@ def _among(compared: Compared) -> str | None:
 def _axis(figures: dict[Axis, SweepFigure]) -> Axis:
     """The axis that the URL says, else the first along which there is something to see."""
     key = "compare.axis"
-    asked = url.get("axis")
+    from_url = url.get("axis")
     first = next((axis for axis, figure in figures.items() if figure.series), Axis.SIZE)
-    st.session_state[key] = Axis(asked) if asked in set(Axis) else first
+    st.session_state[key] = Axis(from_url) if from_url in set(Axis) else first
     st.segmented_control(
         "What varies",
         list(Axis),
@@ -97,7 +97,7 @@ def _axis(figures: dict[Axis, SweepFigure]) -> Axis:
 
 
 def _trend(figure: SweepFigure) -> None:
-    """What the paper says of it, marked as the paper's."""
+    """The paper's sentence on it, marked as published."""
     if figure.trend is None:
         return
     chip = safe.tag("span", "published", cls="ci-chip ci-none")
@@ -110,7 +110,7 @@ def _left_out(figure: SweepFigure) -> None:
     if not figure.left_out:
         return
     page.fold(
-        f"{len(figure.left_out)} runs that are not in it",
+        f"{count(len(figure.left_out), 'run')} left out",
         ":material/visibility_off:",
         "compare.box.left_out",
         lambda: safe.show(safe.tag("ul", *(safe.tag("li", text) for text in figure.left_out))),

@@ -191,7 +191,7 @@ def test_the_command_line_says_the_same(world: tuple[Store, list[str]]) -> None:
     assert found.sentences(one, two)[0] in out("compare", one, two)
     with pytest.raises(StoreError, match="choose one"):
         out("leaderboard", "--json", "--latex")
-    with pytest.raises(StoreError, match="cannot be held against itself"):
+    with pytest.raises(StoreError, match="cannot be compared with itself"):
         difference(Flows(store), *scopes_of(store, [one]), *scopes_of(store, [one]))
 
 

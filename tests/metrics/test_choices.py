@@ -1,4 +1,4 @@
-"""The order of runs, what choices do to it and to numbers, fewer profiles, and what flows the numbers speak for."""
+"""The order of runs, what choices do to it and to numbers, fewer profiles, and what flows the numbers cover."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def test_the_page_makes_it_on_click_and_offers_nothing_stale(app_store: Store) -
         work.bump(connection, ids[0])
     app.run()
     assert not app.get("download_button")
-    assert "make it again" in said(app)
+    assert "Make it again" in said(app)
     app.segmented_control(key="compare.report.form").set_value("Markdown").run()
     button(app, "Make the report").click().run()
     assert "report-2-runs.zip" in said(app)

@@ -106,7 +106,7 @@ def test_a_difference_is_said_in_words_and_leads_to_the_messages(
     overview = next(d.value for d in app.dataframe if "clear" in d.value)
     assert len(overview) == 2
     other = opened(COMPARE, tab="difference", against=leaky, run=leaky)
-    assert "cannot be held against itself" not in said(other)
+    assert "cannot be compared with itself" not in said(other)
 
 
 def test_plane_and_sweep_are_drawn_with_their_tables(world: tuple[int, str, str, str]) -> None:

@@ -76,7 +76,7 @@ def test_every_part_is_a_link(runs: list[str]) -> None:
     assert "identifiers by the rule &#x27;none&#x27;" in text
     assert slider(app, "Profiles in a subset").value == 1  # type: ignore[attr-defined]
     drawn = charts(app)
-    for words in ("Rank by violation", "Most depends on", "1 of 2 profiles", "the headline speaks for", "Recipient 1"):
+    for words in ("Rank by violation", "Most depends on", "1 of 2 profiles", "the headline covers", "Recipient 1"):
         assert words in drawn, words
     assert "Kendall" in text
     choices = next(item.value for item in app.dataframe if "least_tau" in item.value)
@@ -114,4 +114,4 @@ def test_a_broken_link_shows_the_current_settings(runs: list[str], wrong: dict[s
 def test_without_labels_it_says_what_is_missing(app_store: Store) -> None:
     data = add_dataset(app_store, profiles=1, attributes=3, contexts=2)
     add_run(app_store, data.id, 1, [[[1, 0], [0, 0], [0, 1]]])
-    assert "Nothing to move yet" in said(opened(COMPARE, tab="sensitivity"))
+    assert "Nothing to vary yet" in said(opened(COMPARE, tab="sensitivity"))
