@@ -96,16 +96,17 @@ class _Refused:
     text: str
     about: str = ""
 
-    def blames(self, request: _Request) -> str | None:
-        """Which part of the request the server complains of, where it says so: 'limit', 'schema', 'n' or 'seed'."""
+    def blames(self, request: _Request) -> dict[str, Any] | None:
+        """The field of the request that the server's error names, with what to send instead; None where it names none.
+        Servers word their errors differently, so a field is recognised by its name anywhere in the text."""
         text = f"{self.about} {self.text}".lower()
         if request.limit == LIMITS[0] and (LIMITS[1] in text or self.about == LIMITS[0]):
-            return "limit"
+            return {"limit": LIMITS[1]}
         if request.schema != "none" and re.search(r"response_format|json_schema|json_object|structured|guided", text):
-            return "schema"
+            return {"schema": "none"}
         if request.seed and re.search(r"\bseed", text):
-            return "seed"
-        return "n" if request.n > 1 and (self.about == "n" or re.search(r"(?:^|[\s'\"`(])n\b", text)) else None
+            return {"seed": False}
+        return {"n": 1} if request.n > 1 and (self.about == "n" or re.search(r"(?:^|[\s'\"`(])n\b", text)) else None
 
 
 def find_out(
@@ -183,16 +184,16 @@ class _Probe:
         )
 
     async def _accepted(self) -> tuple[_Request, Sequence[_Answer]]:
-        """The most of what is wanted that the server does not refuse, and its answers."""
+        """The request with as many of the wanted features as the server takes, and its answers."""
         request = self.wanted
-        for _ in range(4):
+        for _ in range(4):  # as many as there are fields to be refused
             outcome = await self._ask(request)
             if not isinstance(outcome, _Refused):
                 return request, outcome
-            blamed = outcome.blames(request)
-            if blamed is None:
+            change = outcome.blames(request)
+            if change is None:
                 break
-            request = _without(request, blamed)
+            request = replace(request, **change)
         return await self._one_by_one(request.limit)
 
     async def _one_by_one(self, limit: str) -> tuple[_Request, Sequence[_Answer]]:
@@ -278,18 +279,6 @@ class _Probe:
             f"{self.endpoint.base_url} cannot be used for '{self.model}': the plainest request gets {what}. "
             "Check the model's name and that it is a chat model, and see the server's log."
         )
-
-
-def _without(request: _Request, part: str) -> _Request:
-    match part:
-        case "limit":
-            return replace(request, limit=LIMITS[1])
-        case "schema":
-            return replace(request, schema="none")
-        case "seed":
-            return replace(request, seed=False)
-        case _:
-            return replace(request, n=1)
 
 
 @dataclass(frozen=True)

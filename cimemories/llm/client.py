@@ -161,6 +161,7 @@ class Client:
             return self._planned
         if model not in self._confirmed:
             self._confirmed[model] = asyncio.ensure_future(self._confirm(self.endpoint, model, self._planned))
+        # Many calls wait for one look-up: shielded, it outlives a call that is cancelled meanwhile.
         return await asyncio.shield(self._confirmed[model])
 
     async def close(self) -> None:
@@ -190,7 +191,7 @@ class Client:
                 continue
             answers |= outcome
             if outcome:
-                attempts = 1
+                attempts = 1  # it does answer: the limit is on attempts in a row that bring nothing
             missing = [draw for draw in draws if draw not in answers]
         exchange, started = uuid.uuid4().hex, now()
         for draw in missing:
@@ -235,6 +236,7 @@ class Client:
         usage = _field(completion, "usage", dict)
         cached = _count(_field(usage, "prompt_tokens_details", dict), "cached_tokens")
         indices = [_count(choice, "index") for choice in choices]
+        # Servers may send choices in any order, and some number them all 0: then their order has to do.
         if sorted(index for index in indices if index is not None) != list(range(len(choices))):
             indices = list(range(len(choices)))
         answers: dict[int, Answer] = {}

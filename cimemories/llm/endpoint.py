@@ -320,6 +320,7 @@ class BoundedClient(DefaultAioHttpClient):
         try:
             async with asyncio.timeout(seconds):
                 for _ in range(MOST_REDIRECTS + 1):
+                    # A few bytes of gzip can stand for gigabytes, so the bound on bytes needs an uncompressed answer.
                     request.headers["accept-encoding"] = "identity"
                     response = await super().send(request, **options)
                     try:
@@ -347,7 +348,7 @@ class BoundedClient(DefaultAioHttpClient):
 
 def _patience(request: httpx2.Request) -> float:
     """Set the longest silence of this try, and return it; 0 where there is no limit."""
-    retry = int(request.headers.get("x-stainless-retry-count", 0))
+    retry = int(request.headers.get("x-stainless-retry-count", 0))  # the SDK's own header; it gives no other hint
     limits: dict[str, float | None] = request.extensions["timeout"]
     if retry and limits.get("read") is not None:
         limits["read"] = min(float(limits["read"] or 0) * PATIENCE**retry, PATIENCE_SECONDS)

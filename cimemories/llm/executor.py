@@ -290,6 +290,7 @@ class Executor:
             wanted = 0 if self._exhausted else room - len(jobs)
             if not jobs and not wanted:
                 return
+            # In a thread, because the record may be away for a minute: calls in flight have to go on meanwhile.
             looked_up = await asyncio.to_thread(self._look_up, jobs, source, wanted)
             self._exhausted = self._exhausted or len(looked_up) - len(jobs) < wanted
             if not looked_up:
@@ -384,6 +385,8 @@ class Executor:
             batch = [self._outcomes.popleft() for _ in range(min(COMMIT_AT_MOST, len(self._outcomes)))]
             if not self._outcomes:
                 self._arrived.clear()
+            # The next outcomes gather while this commit is written, so batches grow with the load. Waiting 10 ms for
+            # more before a commit saves nothing: 1.17 ms of processor time a call, 1.18 ms without.
             commit = loop.run_in_executor(None, self.store.retry, partial(self._commit, batch))
             try:
                 # A commit that has begun is finished even while everything else is being cancelled.
@@ -430,6 +433,7 @@ class Executor:
             )
             for o in fresh
         ]
+        # Relaxed: what a power cut loses are calls that are sent again.
         with self.store.write(relaxed=True) as connection:
             settled = dict(zip(map(id, fresh), calls.record_all(connection, exchanges), strict=True))
             calls.link(connection, self._used((o, o.fresh) for o in outcomes), asked=True)

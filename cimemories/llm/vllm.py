@@ -127,14 +127,6 @@ class ServerSpec:
     keep: bool = False
     trusted: bool = False
 
-    def of(self, model: str, port: int | None) -> ServerSpec:
-        """The same flags for a model on a port."""
-        return replace(self, model=model, port=port)
-
-    def kept(self) -> ServerSpec:
-        """The same, left running when what started it ends."""
-        return replace(self, keep=True)
-
     def filled(self, preset: Preset) -> ServerSpec:
         """This spec with what it leaves out taken from a preset. Raises VllmError for a model that its maker serves."""
         if preset.serve is None:

@@ -300,8 +300,8 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
-                pass_fds=(lock,),
+                start_new_session=True,  # Ctrl-C in the terminal reaches this process alone, which ends vLLM in order
+                pass_fds=(lock,),  # by the open file the server is known to be ours, see Process.holds
                 umask=engine.users_umask(),  # caches of models may be shared with other users
                 preexec_fn=_die_with_parent,
             )
@@ -413,7 +413,7 @@ def _pump(source: IO[bytes], log: Path, hidden: tuple[bytes, ...]) -> None:
 
 
 def _die_with_parent() -> None:
-    """Runs in vLLM's process before vLLM does."""
+    """Runs in vLLM's process before vLLM does: have the kernel end it when the supervisor dies, even of SIGKILL."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGTERM)
 
@@ -480,7 +480,7 @@ def _launch(path: Path, state: ServerState, environ: Mapping[str, str]) -> None:
     try:
         subprocess.Popen(
             [sys.executable, "-m", "cimemories.llm.vllm_server", str(path)],
-            env={**environ, "PYTHONPATH": python_path},
+            env={**environ, "PYTHONPATH": python_path},  # the package need not be installed where this process runs
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -515,6 +515,7 @@ def _port(requested: int | None, taken: Mapping[int, ServerState]) -> int:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
+        # Connections of a server that has just ended linger in TIME_WAIT, and would make its port look taken.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

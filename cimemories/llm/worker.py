@@ -167,6 +167,7 @@ async def _perform(store: Store, work_id: str, make_jobs: MakeJobs, executor: Ex
             )
         return clients[endpoint, simulated]
 
+    # Not patient: a beat that waits for a lost database comes too late to say anything.
     heart = asyncio.create_task(_beat(store.patient(0), work_id, executor))
     try:
         await executor.run(make_jobs(executor.store, client))

@@ -37,30 +37,12 @@ from cimemories.seeds.reading import (
 PRIOR_TOLERANCE = 1e-6
 BIO_FIELDS = ("name", "sex", "address", "age")
 __all__ = [
-    "BIO_FIELDS",
-    "PRIOR_TOLERANCE",
     "SEEDS",
-    "ContextEntry",
-    "ContextsFile",
-    "Event",
-    "EventTemplates",
-    "GeneralTemplates",
-    "PersonaPack",
     "Prompt",
     "SeedError",
-    "Template",
-    "event_slug",
-    "load_contexts",
-    "load_events",
-    "load_general",
-    "load_offline",
-    "load_personas",
     "load_prompt",
-    "offline_events",
-    "offline_path",
     "prompts",
-    "seeds_hash",
-]
+]  # those of submodules
 
 
 class Event(Seed):

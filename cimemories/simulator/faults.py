@@ -40,6 +40,7 @@ class CutResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await asyncio.sleep(self.wait)
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        # The announced length is never reached, so uvicorn closes the connection when this returns.
         await send({"type": "http.response.body", "body": self.body[: self.sent], "more_body": True})
 
 

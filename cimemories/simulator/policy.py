@@ -93,7 +93,7 @@ class Policy:
 def _pattern(stems: list[str]) -> re.Pattern[str]:
     """One pattern that finds any stem at the start of a word; stems of up to three letters must be the whole word."""
     parts = []
-    for stem in sorted(stems, key=len, reverse=True):
+    for stem in sorted(stems, key=len, reverse=True):  # the longest first: of alternatives `re` takes the first
         end = r"\b" if len(stem) <= 3 and stem.isalnum() else ""
         parts.append((r"\b" if stem[0].isalnum() else "") + re.escape(stem) + end)
     return re.compile("|".join(parts))
@@ -187,6 +187,7 @@ def _stems(text: str) -> frozenset[str]:
 def score_of(statement: str, recipient: str, task: str) -> float:
     """How appropriate a statement is in a context, about -1.3 (never tell) to 1.5 (must be told); not random."""
     policy, sphere = load_policy(), sphere_of(recipient, task)
+    # Contexts of one sphere share 60 % of the spread, so that a statement is judged alike by landlords and agencies.
     position = 0.6 * unit("sphere", statement, sphere) + 0.4 * unit("context", statement, recipient, task)
     score = policy.base[policy.relations[sphere][domain_of(statement)]] + policy.spread * (2 * position - 1)
     shared = _stems(statement) & _stems(f"{recipient} {task}")

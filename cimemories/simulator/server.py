@@ -67,6 +67,8 @@ class _Server:
 
     def cached_tokens(self, model: str, prompt: str) -> int:
         """How many leading tokens, in whole blocks, an earlier prompt of this model shared; remembers this prompt."""
+        # A block is known by the hash of everything up to its end, as vLLM does it: the same text further on in another
+        # prompt is another block.
         size, digest, cached, leading = BLOCK * CHARACTERS_A_TOKEN, blake2b(model.encode(), digest_size=16), 0, True
         for start in range(0, len(prompt) - size, size):
             digest.update(prompt[start : start + size].encode("utf-8", "surrogatepass"))
@@ -158,6 +160,7 @@ def _complete(server: _Server, body: object, number: int) -> dict[str, Any]:
         raise BadRequest(f"The prompt has {prompt_tokens} tokens, the model's context length is {longest}.", "messages")
     choices, total, texts = [], 0, {}
     for index in range(n or 1):
+        # What a text depends on: nothing at temperature 0, the number of the request without a seed, else seed + index.
         draw = "greedy" if temperature == 0 else f"free {number} {index}" if seed is None else seed + index
         if draw not in texts:
             generator = Random(unit(server.seed, model, prompt, draw))

@@ -32,6 +32,7 @@ def logged_in(headers: Headers) -> bool:
     if not secret:
         return False
     try:
+        # Streamlit splits a cookie that is larger than a browser keeps into several.
         account = json.loads(get_cookie_with_chunks(signed, AUTH_COOKIE_NAME) or b"{}")
     except ValueError:
         return False

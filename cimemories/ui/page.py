@@ -101,7 +101,7 @@ def _weights(count: int) -> list[int] | None:
 # ---- samples
 
 
-SampleMark = Literal["leaked", "silent", "missing"]
+SampleMark = Literal["leaked", "no_leak", "missing"]
 
 
 def sample_style() -> None:

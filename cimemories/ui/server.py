@@ -133,7 +133,9 @@ def _inline_scripts() -> list[str]:
 
 def serve(page: str, port: str) -> None:
     """Serve until stopped; the settings are those of .streamlit/config.toml in the current folder."""
-    for module in HEAVY:
+    for (
+        module
+    ) in HEAVY:  # by name: importing them at the top would slow down whoever imports this file for its functions
         importlib.import_module(module)
     PagesManager.uses_pages_directory = False
     cli.main(["run", page, "--server.port", port], prog_name="streamlit")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -221,7 +222,7 @@ def _form(workspace: Path) -> None:
     try:
         with st.popover("Flags", icon=":material/tune:"):
             flags = _flags(preset, key)
-        spec = flags.of(model.strip(), None if port is None else int(port))
+        spec = replace(flags, model=model.strip(), port=None if port is None else int(port))
         line = (
             server_command(Path(program.name), spec, spec.port or vllm_server.next_port(workspace))
             if model.strip()
@@ -236,7 +237,7 @@ def _form(workspace: Path) -> None:
     if st.button(
         "Start the server", type="primary", icon=":material/play_arrow:", disabled=not line, key="run_servers.start"
     ):
-        wanted = spec if not keep else spec.kept()
+        wanted = replace(spec, keep=keep)
         _act(lambda: vllm_server.start(workspace, wanted, started_by="the app"))
 
 

@@ -370,4 +370,4 @@ def _which(view: LeakView, attribute: int | None) -> None:
 def _mark(sample: Sample, leaks: bool) -> page.SampleMark:
     if sample.status != ResponseStatus.OK or sample.judgement != JudgementStatus.OK:
         return "missing"
-    return "leaked" if leaks else "silent"
+    return "leaked" if leaks else "no_leak"
