@@ -389,7 +389,7 @@ def _print_sensitivity(result: Sensitivity) -> None:
     from cimemories.compare.ranking import order_text
 
     study, names = result.study, result.names
-    output.line(f"current settings: {study.rule.name}, {study.rule.words}")
+    output.line(f"current settings: {study.rule.name}, {study.rule.text}")
     numbers = ("violation", "completeness", "balanced", "attributes", "X flows", "contexts", "flows covered")
     output.table(
         ("", *numbers),

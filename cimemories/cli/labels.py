@@ -172,7 +172,7 @@ def _print_survival(result: Survival, contexts: ContextCounts, table2: Sequence[
         f"({result.necessary:,} necessary, {result.inappropriate:,} inappropriate, {result.ambiguous:,} ambiguous); "
         f"{result.planned:,} pairs in all"
     )
-    output.line(f"rule: {result.rule.name} ({result.rule.words})")
+    output.line(f"rule: {result.rule.name} ({result.rule.text})")
     _print_shares("domain", result.by[GroupBy.DOMAIN])
     _print_shares("sphere", result.by[GroupBy.SPHERE])
     output.table(

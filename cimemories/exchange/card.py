@@ -177,7 +177,7 @@ def _survival(store: Store, item: LabellingRow) -> dict[str, object]:
     return {
         "model": item.model,
         "simulated": item.simulated,
-        "rule": f"{found.rule.name} ({found.rule.words})",
+        "rule": f"{found.rule.name} ({found.rule.text})",
         "threshold": found.rule.threshold,
         "pairs": found.pairs,
         "necessary": found.necessary,

@@ -170,7 +170,7 @@ def _write(
         rule = rule_of(store, chosen.id)
         people = (_settled(store, chosen, record) for record in _records(store, row.id))
         parquet = path.suffix.lower() != ".csv"
-        words = f"{rule.name}: {rule.words}"
+        words = f"{rule.name}: {rule.text}"
         write_columns(target, people, words, simulated=simulated, parquet=parquet)
         return [f"labels by consensus follow {words}", "values and biographies are not in this format"]
     encoding: Encoding = "jsonl" if form == "bundle-jsonl" else "parquet"
@@ -301,7 +301,7 @@ def _label_rows(
     """The effective label of every pair that has one, with who or what made it."""
     with store.read() as connection:
         contexts = {c.id: number for number, c in enumerate(datasets.contexts(connection, row.id))}
-    words = None if rule is None else f"{rule.name}: {rule.words}"
+    words = None if rule is None else f"{rule.name}: {rule.text}"
     for number, record in enumerate(_records(store, row.id)):
         found = matrix(store, None if chosen is None else chosen.id, record)
         with store.read() as connection:

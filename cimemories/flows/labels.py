@@ -1,4 +1,6 @@
-"""Votes counted, and the labels made of them, for every pair of a labelling.
+"""Votes counted, the rule that holds, and the labels that it makes of the votes, for every pair of a labelling.
+
+A dataset's current named rule holds for its labellings, else the paper's.
 
 `vote_counts` is a dense array, kept as a file that can be deleted at any time, so that any rule can be tried on it in
 milliseconds; `consensus_labels` is what the current rule makes of it: attribute, context, label code, votes counted.
@@ -28,11 +30,6 @@ from cimemories.store import engine, labellings, work
 from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.labellings import LabellingRow, RuleRow
 from cimemories.text import exact_percent
-
-# ---- rule
-#
-# The rule that holds for a labelling: the dataset's current named rule, else the paper's.
-
 
 PAPER_NAME = "the paper's rule"
 PAPER_THRESHOLD = 1.0
@@ -66,7 +63,7 @@ class AppliedRule:
         return dict(zip(self.keys, self.priors, strict=True))
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """'threshold 100 %, priors fundamentalist 0.26, pragmatic 0.64, unconcerned 0.1'."""
         shares = ", ".join(f"{key} {prior:.4g}" for key, prior in self.prior_by_key.items())
         return f"threshold {exact_percent(self.threshold)}, priors {shares}"
@@ -78,7 +75,7 @@ def paper_rule(personas: Sequence[Persona], note: str = "") -> AppliedRule:
 
 
 def custom_rule(personas: Sequence[Persona], name: str, threshold: float, priors: Mapping[str, float]) -> AppliedRule:
-    """A rule of one's own for these personas. Raises StoreError where the numbers are no rule, or the priors are not
+    """A custom rule for these personas. Raises StoreError where the numbers are no rule, or the priors are not
     for exactly these personas."""
     labellings.check_rule(threshold, priors)
     keys = _keys(personas)
@@ -123,9 +120,6 @@ def rule_of(store: Store, labelling_id: str) -> AppliedRule:
 
 def _keys(personas: Sequence[Persona]) -> tuple[str, ...]:
     return tuple(persona.key for persona in personas)
-
-
-# ---- labels
 
 
 COLUMNS = ("attribute", "context", "label", "votes")

@@ -1,7 +1,27 @@
 """How violations pile up over tasks and samples (paper, Figure 2): exact, without Monte Carlo.
 
-`accumulation` answers for a run; `subset_means` and `curve` are its definition for a single profile, which curves.py
-computes for many at once.
+F(s; k, n) is the expected share of profile s's attributes that are revealed after k of its T retained contexts, all
+orders equally likely, n samples each: 1 - E_k, averaged over attributes, where E_k is the mean over all k-subsets of
+contexts of the product of q. Adding contexts one by one, with m of them so far and q that of the last,
+
+    E_j <- (1 - j/m) E_j + (j/m) q E_(j-1)
+
+which is a convex combination in every step and therefore numerically stable. The order of contexts does not matter to
+F, so attributes with as many contexts and the same outcomes share one computation, whoever they belong to:
+
+    found = exposures(data)                      # violation.py: outcomes (N, r) of each attribute, counted
+    every = curves(found, tasks(data.labels, data.draws), (1, 2, 5))
+    every.values[1, p, k]     share of profile p's attributes revealed after k of its tasks, at n = 2
+    every.mean()[1, k]        its mean over profiles
+
+Contexts in which q is 1 or 0 come first, where E_k has a closed form; the others are added by the recurrence, and
+signatures (counts of outcomes) that begin alike share what they begin with.
+
+Beside the curves over all orders: one user's tasks in one order, where at n = N it is certain when an attribute first
+leaks; the time to that first leak, a Kaplan-Meier curve (Kaplan and Meier 1958), in which an attribute that never leaks
+is censored at the end of its user's tasks; and an independence baseline, the same leak rates spread over attributes
+without memory. In a run some attributes leak again and again and others never, so its curve flattens: the gap to the
+baseline is that repetition.
 """
 
 from __future__ import annotations
@@ -34,22 +54,6 @@ from cimemories.flows.scope import Scope
 from cimemories.metrics import bootstrap
 from cimemories.metrics.bootstrap import LEAST_USERS, LEVEL, RESAMPLES, SEED, resampled_profiles
 from cimemories.metrics.violation import Exposures, exposures, no_leak_probabilities
-
-# ---- curves
-#
-# Accumulation curves of many profiles at once: F(s; k, n) for every k and n, exactly (paper, Figure 2).
-#
-# The order of contexts does not matter to F, so attributes with as many contexts and the same outcomes share one
-# computation, however many profiles they belong to:
-#
-#     found = exposures(data)                      # violation.py: outcomes (N, r) of each attribute, counted
-#     made = curves(found, tasks(data.labels, data.draws), (1, 2, 5))
-#     made.values[1, p, k]      share of profile p's attributes revealed after k of its tasks, at n = 2
-#     made.mean()[1, k]         its mean over profiles
-#
-# What takes part in a product of q can be put in any order. Contexts in which q is 1 or 0 come first, where E_k has a
-# closed form; the others are added one by one by the recurrence, and signatures that begin alike share what they begin
-# with.
 
 
 @dataclass(frozen=True)
@@ -90,9 +94,9 @@ class Curves:
     def band(self, resamples: int = RESAMPLES, seed: int = SEED) -> tuple[Floats, Floats]:
         """A pointwise 95 % band of the mean, (low, high), [n, k] each; nan where the mean is.
 
-        The hierarchical bootstrap of the headline numbers (bootstrap.py), so that it ends at their intervals. What
-        is drawn inside a profile is drawn from its normal limit however few profiles there are: a mean over some
-        hundred attributes is as good as normal, and millions of draws become a few. One deviate serves a whole curve.
+        The hierarchical bootstrap of the headline numbers (bootstrap.py), so that it ends at their intervals. Inside a
+        profile it samples from the normal limit however few profiles there are: a mean over some hundred attributes is
+        as good as normal, and millions of samples become a few. One deviate serves a whole curve.
         """
         mean = self.mean()
         low, high = np.full(mean.shape, np.nan), np.full(mean.shape, np.nan)
@@ -105,16 +109,16 @@ class Curves:
         wider = bootstrap.wider(len(self.tasks), LEVEL)  # as bootstrap.bounds does to one number
         for i in range(len(self.ns)):
             inside = self.variances[i, with_any]
-            total = times @ _apart(self.values[i, with_any], inside) + noise * np.sqrt(times @ inside)
+            total = times @ _shrunk(self.values[i, with_any], inside) + noise * np.sqrt(times @ inside)
             sampled = total / times.sum(axis=1)[:, None]
             ends = np.quantile(sampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
             low[i], high[i] = np.clip(mean[i] + wider * (ends - mean[i]), 0.0, 1.0)
         return low, high
 
 
-def _apart(means: Floats, inside: Floats) -> Floats:
-    """Curves of profiles drawn towards their mean, as far apart as profiles themselves explain: `bootstrap` says why.
-    means, and inside, the variances of each: [profile, k]."""
+def _shrunk(means: Floats, inside: Floats) -> Floats:
+    """Shrinkage of the profiles' curves towards their mean, by what the variance inside profiles explains: `bootstrap`
+    says why. means, and inside, the variances of each: [profile, k]."""
     if len(means) < LEAST_USERS:
         return means
     between = means.var(axis=0, ddof=1)
@@ -245,14 +249,6 @@ def _owners(profile: Ints, signature: Ints, profiles: int, kinds: int) -> csr_ar
     return csr_array((times.astype(np.float64), (rows, columns)), shape=(profiles, max(kinds, 1)))
 
 
-# ---- task order
-#
-# The tasks of one user in one order: the curve as this user would live it, and when each attribute first leaks.
-#
-# Unlike the expectation over all orders this depends on the order, and at n = N on nothing else: an attribute leaks in
-# the first task in which any judged sample reveals it.
-
-
 class Order(StrEnum):
     """LISTED: as the dataset lists its contexts. SHUFFLED: by a seed. WORST: those that reveal most attributes first,
     by how many they reveal in any sample; ties as listed."""
@@ -326,14 +322,6 @@ def exposed_of(data: FlowArrays, profile: int) -> Bools:
     return mask
 
 
-# ---- first leak
-#
-# Time to the first leak: a Kaplan-Meier curve over attributes (Kaplan and Meier 1958), by scipy.
-#
-# An attribute that never leaks is censored at the end of its user's tasks: it might have leaked in a later one. That
-# matters as soon as users with different numbers of tasks are taken together.
-
-
 class Clock(StrEnum):
     """What time is counted in: all tasks of the user, or only those in which the attribute is inappropriate."""
 
@@ -403,15 +391,7 @@ def _sides(interval: object, times: Ints) -> list[Floats]:
     return [getattr(interval, side).evaluate(times) for side in ("low", "high")]
 
 
-# ---- independence
-#
-# The independence baseline of the accumulation curves: the same leak rates, spread over attributes without memory.
-#
-# In a run some attributes leak again and again and others never, so a curve flattens. The baseline says how it would
-# run if the responses leaked as often, but each time whatever attribute it hits: the gap between the two is repetition.
-
-
-AT_ONCE = 4096  # attributes: their means stay in the processor's cache
+AT_ONCE = 4096  # attributes whose means fit into a processor's second-level cache: 50 doubles each are 1.6 MB
 
 
 def independent(data: FlowArrays, n: int) -> Floats:
@@ -482,9 +462,9 @@ def _spread(times: int, tasks: int, most: int) -> Floats:
     possible = (j <= k) & (k - j <= rest) & (k <= tasks)
     chosen = np.where(possible, k - j, 0)
     weights = np.exp(_log_choose(times, j) + _log_choose(rest, chosen) - _log_choose(tasks, np.minimum(k, tasks)))
-    weights_ = np.where(possible, weights, 0.0)
-    weights_.flags.writeable = False  # shared by all who ask for it again
-    return weights_
+    shares = np.where(possible, weights, 0.0)
+    shares.flags.writeable = False  # shared by all who ask for it again
+    return shares
 
 
 def _log_choose(of: int, taken: Ints) -> Floats:
@@ -492,48 +472,10 @@ def _log_choose(of: int, taken: Ints) -> Floats:
     return result
 
 
-# ---- accumulation
-
-
-def subset_means(q: Floats) -> Floats:
-    """E_k: the mean over all k-subsets of the product of q, for k = 0..T. q: [..., T]; returns [..., T + 1].
-
-    The recurrence E_j <- (1 - j/m) E_j + (j/m) q_m E_(j-1) is a convex combination in each of its T steps, so it is
-    numerically stable.
-    """
-    steps = q.shape[-1]
-    means = np.zeros((*q.shape[:-1], steps + 1))
-    means[..., 0] = 1.0
-    for m in range(1, steps + 1):
-        share = np.arange(m, 0, -1) / m
-        kept, taken = means[..., m:0:-1], means[..., m - 1 :: -1] if m > 1 else means[..., :1]
-        means[..., m:0:-1] = (1.0 - share) * kept + share * q[..., m - 1 : m] * taken
-    return means
-
-
-def curve(reveals: Ints, draws: Ints, labels: Ints, counted: Bools, n: int) -> Floats:
-    """F(s; k, n): the expected share of attributes of one profile revealed inappropriately after k of its T retained
-    contexts, all orders equally likely, n samples each: [T + 1], from k = 0.
-
-    reveals, draws, labels: [attribute, context] of one profile; counted: [attribute]. The denominator stays fixed: all
-    attributes with an inappropriate flow. Empty where no context is retained, nan where no attribute has such a flow.
-    """
-    kept = retained_and_judged(labels[None], draws[None])[0]
-    mask = inappropriate_mask(draws[None], labels[None], counted[None])[0][:, kept]
-    rows = mask.any(axis=1)
-    if not kept.any():
-        return np.empty(0)
-    if not rows.any():
-        return np.full(int(kept.sum()) + 1, np.nan)
-    q = np.where(mask, no_leak_probabilities(reveals[:, kept], draws[:, kept], n), 1.0)[rows]
-    result: Floats = 1.0 - subset_means(q).mean(axis=0)
-    return result
-
-
 @dataclass(frozen=True)
 class Accumulation:
     """The curves of a run at every n up to its samples. mean, low, high: [n, k], over the profiles that have a curve,
-    with a pointwise 95 % band, which is reckoned when it is first asked for; k = 0..the largest T of a profile. flows:
+    with a pointwise 95 % band, which is computed when it is first needed; k = 0..the largest T of a profile. flows:
     inappropriate pairs behind it."""
 
     curves: Curves

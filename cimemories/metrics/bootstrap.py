@@ -1,14 +1,20 @@
-"""Hierarchical bootstrap of means of means: profiles are drawn first, then what is averaged inside each of them.
+"""95 % intervals of the headline numbers, and of the difference of two runs, by a hierarchical bootstrap.
 
-Drawn plainly, it errs in two ways that benchmarks/intervals.py shows. What differs inside profiles enters twice: it is
-in the means of the profiles already, and is drawn once more. And ten profiles vary less in a resample than ten of a
-population do. So the means of the profiles are first drawn towards their common mean by as much as the variance inside
-explains (after Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 3.8), and the ends of the
-interval are moved outwards as Student's t asks for (Hesterberg, What Teachers Should Know About the Bootstrap, The
-American Statistician, 2015). With fewer than LEAST_USERS profiles neither is done: nothing then is said of users.
+Profiles are resampled first, then attributes (violation) or contexts (completeness) inside them; 2,000 resamples with a
+fixed seed, so that the same numbers come out every time and on every machine. The plain hierarchical bootstrap errs in
+two ways that benchmarks/intervals.py shows. What differs inside profiles enters twice: it is in the means of the
+profiles already, and is resampled once more. And ten profiles vary less in a resample than ten of a population do. So
+the means of the profiles are first shrunk towards their common mean by as much as the variance inside explains (after
+Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 3.8), and the ends of the interval are moved
+outwards as Student's t demands (Hesterberg, What Teachers Should Know About the Bootstrap, The American Statistician,
+2015). With fewer than LEAST_USERS profiles neither is done: nothing then is said of users.
 
-Where the profiles hold more than MANY values together, what is drawn inside them is drawn from its normal limit: a mean
-of hundreds of draws has no other distribution to speak of, and the cost stays that of the profiles.
+Where the profiles hold more than MANY values together, resampling inside them is from its normal limit: a mean of
+hundreds of samples has no other distribution to speak of, and the cost stays that of the profiles.
+
+Two runs are compared on the flows that both have: a judged sample whose memory held the attribute. What one run lacks
+(contexts that it did not plan, responses that failed, another memory) is left out of both sides, so that a difference
+is one of behaviour and not of what was asked.
 """
 
 from __future__ import annotations
@@ -46,7 +52,7 @@ MANY = 300
 
 
 def resampled_profiles(profiles: int, resamples: int, seed: int) -> Ints:
-    """How often each resample draws each profile, with replacement: [resamples, profiles]; rows add up to profiles."""
+    """How often each resample takes each profile, with replacement: [resamples, profiles]; rows add up to profiles."""
     chosen = np.random.default_rng(seed).integers(0, profiles, (resamples, profiles))
     slots = chosen + np.arange(resamples)[:, None] * profiles
     return np.bincount(slots.reshape(-1), minlength=resamples * profiles).reshape(resamples, profiles)
@@ -58,14 +64,15 @@ def resampled_means(groups: Sequence[Floats], times: Ints, seed: int) -> Floats:
     groups: of each profile [values, K], K numbers of the same thing, none of them nan; an empty one is skipped wherever
     it is drawn. times: from `profile_draws`. nan for a resample in which every drawn profile is empty.
     """
-    random = np.random.default_rng(seed + 1)
+    generator = np.random.default_rng(seed + 1)
     filled = [position for position, values in enumerate(groups) if len(values)]
     if not filled:
         return np.full((len(times), groups[0].shape[1]), np.nan)
     kept = _Groups.of([groups[position] for position in filled])
-    times_ = times if len(filled) == len(groups) else times[:, filled]
-    total = (_limit if len(kept.values) > MANY else _exact)(kept, kept.shifts(), times_, random)
-    number = times_.sum(axis=1)[:, None]
+    taken = times if len(filled) == len(groups) else times[:, filled]
+    sums_of = _normal_limit_sums if len(kept.values) > MANY else _resampled_sums
+    total = sums_of(kept, kept.shifts(), taken, generator)
+    number = taken.sum(axis=1)[:, None]
     return np.where(number > 0, total / np.maximum(number, 1), np.nan)
 
 
@@ -90,7 +97,8 @@ class _Groups:
         return cls(values, starts, sizes, means, inside)
 
     def shifts(self) -> Floats:
-        """What puts the means of the profiles as far apart as the profiles themselves explain: [profiles, K]."""
+        """The shrinkage: what moves the means of the profiles as close together as they are without the variance inside
+        profiles, [profiles, K]."""
         if len(self.means) < LEAST_USERS:
             return np.zeros_like(self.means)
         between = self.means.var(axis=0, ddof=1)
@@ -101,13 +109,13 @@ class _Groups:
         return moved
 
 
-def _exact(groups: _Groups, shifts: Floats, times: Ints, random: np.random.Generator) -> Floats:
-    """Sums over drawn profiles of the means of resampled values: [resamples, K]."""
+def _resampled_sums(groups: _Groups, shifts: Floats, times: Ints, generator: np.random.Generator) -> Floats:
+    """Sums over sampled profiles of the means of resampled values: [resamples, K]."""
     total = times @ shifts
     for own, start, size in zip(times.T, groups.starts, groups.sizes.tolist(), strict=True):
         rows, values = np.repeat(np.arange(len(times)), own), groups.values[start : start + size]
         kind = np.uint8 if size <= 256 else np.uint32
-        sampled = random.integers(0, size, (len(rows), size), dtype=kind) + np.arange(len(rows))[:, None] * size
+        sampled = generator.integers(0, size, (len(rows), size), dtype=kind) + np.arange(len(rows))[:, None] * size
         counts = np.bincount(sampled.reshape(-1), minlength=len(rows) * size).reshape(len(rows), size)
         means = counts.astype(np.float64) @ values / size
         first = np.flatnonzero(np.diff(rows, prepend=-1))
@@ -116,12 +124,12 @@ def _exact(groups: _Groups, shifts: Floats, times: Ints, random: np.random.Gener
     return total
 
 
-def _limit(groups: _Groups, shifts: Floats, times: Ints, random: np.random.Generator) -> Floats:
+def _normal_limit_sums(groups: _Groups, shifts: Floats, times: Ints, generator: np.random.Generator) -> Floats:
     """The same for many values: a sum of such means is normal, with the mean and the variance that they have."""
     weights = times.astype(np.float64)
-    noise = random.standard_normal((len(times), groups.means.shape[1]))
-    sums_: Floats = weights @ (groups.means + shifts) + noise * np.sqrt(weights @ groups.inside)
-    return sums_
+    noise = generator.standard_normal((len(times), groups.means.shape[1]))
+    sums_of_means: Floats = weights @ (groups.means + shifts) + noise * np.sqrt(weights @ groups.inside)
+    return sums_of_means
 
 
 def bounds(samples: Floats, value: float, users: int, least: float, level: float = LEVEL) -> tuple[float, float]:
@@ -145,17 +153,9 @@ def wider(users: int, level: float = LEVEL) -> float:
     return float(stdtrit(users - 1, tail) / ndtri(tail) * np.sqrt(users / (users - 1)))
 
 
-# ---- intervals
-#
-# 95 % intervals of the headline numbers, and of the difference of two runs on the same profiles.
-#
-# Hierarchical bootstrap (analysis.bootstrap): profiles first, then attributes (violation) or contexts (completeness)
-# inside them; 2,000 resamples with a fixed seed, so that the same numbers come out every time and on every machine.
-
-
 @dataclass(frozen=True)
 class Interval:
-    """A number with its 95 % interval; nan where undefined. users: how many profiles it was drawn from."""
+    """A number with its 95 % interval; nan where undefined. users: how many profiles it is from."""
 
     value: float
     low: float
@@ -175,8 +175,8 @@ class Interval:
 
     def as_json(self) -> dict[str, float | int | str | None]:
         numbers = {"value": self.value, "low": self.low, "high": self.high}
-        bounds_: dict[str, float | int | str | None] = {k: None if np.isnan(v) else v for k, v in numbers.items()}
-        return bounds_ | {"level": self.level, "profiles": self.users, "speaks_for": self.speaks_for}
+        bounds: dict[str, float | int | str | None] = {k: None if np.isnan(v) else v for k, v in numbers.items()}
+        return bounds | {"level": self.level, "profiles": self.users, "speaks_for": self.speaks_for}
 
 
 @dataclass(frozen=True)
@@ -237,10 +237,10 @@ def _intervals(
     conveyed = [row[~np.isnan(row)][:, None] for row in means]
     times = resampled_profiles(users, resamples, seed)
     leaked = dict(zip(ns, resampled_means(np.split(exposed, ends), times, seed).T, strict=True))
-    complete_ = resampled_means(conveyed, times, seed + 1)[:, 0]
+    completes = resampled_means(conveyed, times, seed + 1)[:, 0]
     violation = {n: _interval(leaked[n], mean_or_nan(leaks.by_profile(exposed[:, i])), users) for i, n in enumerate(ns)}
-    complete = _interval(complete_, mean_or_nan(completeness.over_contexts(means)), users)
-    both = balanced_many(leaked[max(ns)], complete_)
+    complete = _interval(completes, mean_or_nan(completeness.over_contexts(means)), users)
+    both = balanced_many(leaked[max(ns)], completes)
     score = balanced(violation[max(ns)].value, complete.value)
     return Intervals(violation, complete, _interval(both, score, users))
 
@@ -304,15 +304,6 @@ def _by_context(data: FlowArrays) -> dict[int, dict[int, float]]:
 def _mean(groups: list[Floats]) -> float:
     """The mean over profiles of the mean inside each."""
     return float(np.mean([values.mean() for values in groups])) if groups else float("nan")
-
-
-# ---- pairing
-#
-# Arrays of two runs cut to the flows that both have, and what is counted and resampled on them. All of it is pure.
-#
-# A flow is common where both runs have a judged sample whose memory held the attribute. What one run lacks (contexts
-# that it did not plan, responses that failed, another memory) is left out of both sides, so that a difference is one of
-# behaviour and not of what was asked.
 
 
 @dataclass(frozen=True)

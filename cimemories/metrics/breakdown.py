@@ -159,12 +159,14 @@ def measured(data: FlowArrays, groups: Grouping, n: int, planned: Ints | None = 
     leaking = _Rows(inappropriate_mask(data.draws, data.labels, data.counted), groups)
     needed = _Rows(necessary_mask(data.draws, data.labels), groups)
     unclear: Bools = (data.labels == AMBIGUOUS) & retained(data.labels)[:, None, :] & (data.draws > 0)
-    open_ = _Rows(unclear, groups)
+    ambiguous = _Rows(unclear, groups)
     everything = _Rows((data.draws if planned is None else planned) > 0, groups)
     violation, attributes = _violation(data, leaking, n, size)
     expected = everything.sums(data.draws if planned is None else planned, size)
-    rates = [part.sums(data.reveals, size) / np.maximum(part.sums(data.draws, size), 1) for part in (leaking, open_)]
-    numbers = [part.sums(np.ones_like(data.draws), size).astype(np.int64) for part in (leaking, needed, open_)]
+    rates = [
+        part.sums(data.reveals, size) / np.maximum(part.sums(data.draws, size), 1) for part in (leaking, ambiguous)
+    ]
+    numbers = [part.sums(np.ones_like(data.draws), size).astype(np.int64) for part in (leaking, needed, ambiguous)]
     frame = pd.DataFrame(
         {
             "group": list(groups.names),

@@ -1,4 +1,11 @@
-"""The headline numbers of a run, with what they rest on, ready to be printed or written as JSON."""
+"""The headline numbers of a run, with what they rest on, ready to be printed or written as JSON; and what speaks
+against taking them at face value.
+
+Warnings are of three kinds. Models of one family (told from their names by seeds/models.yaml) tend to judge alike:
+labels or judgements by a model of the family under test may make that family look better than it is. A message that
+does not do its task reveals nothing and must not shine as private. And messages may be missing, judges may disagree, or
+runs may differ in more than their model.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +38,7 @@ from cimemories.store import calls, datasets, judgements, labellings, runs, work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import REASONING, JudgeRow
 from cimemories.store.runs import RunRow
-
-# ---- families
-#
-# Model families, told from names by seeds/models.yaml, and the warning where labels and answers come from one.
-#
-# A model tends to judge as its kin do: labels from the family under test make that family look better than it is.
+from cimemories.text import count
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,9 @@ class FamilyCheck:
 def load_families(path: Path | None = None) -> tuple[FamilyEntry, ...]:
     """The families of seeds/models.yaml, in the file's order. Raises SeedError where it does not fit."""
     path = path or SEEDS / FILE
-    families_ = read(path, ModelsFile).families
-    refuse_repeats(path, "family", [family.name for family in families_])
-    return families_
+    entries = read(path, ModelsFile).families
+    refuse_repeats(path, "family", [entry.name for entry in entries])
+    return entries
 
 
 def families(model: str, path: Path | None = None) -> tuple[str, ...]:
@@ -67,29 +69,25 @@ def families(model: str, path: Path | None = None) -> tuple[str, ...]:
     return tuple(
         family.name
         for family in load_families(path)
-        if any(_stands(word, model, family.excepted) for word in family.words)
+        if any(_occurs(word, model, family.excepted) for word in family.words)
     )
-
-
-def family(model: str) -> str | None:
-    """The first family that a model's name tells; None where it says nothing."""
-    return next(iter(families(model)), None)
 
 
 def family_warning(labeller: str, model: str) -> str | None:
     """Why the labels of one model should not be used to test another, in one sentence; None where nothing speaks
     against it. Two models of unknown family warn only where their names are the same."""
+    return _same_family(labeller, model, "the labelling model")
+
+
+def _same_family(judging: str, model: str, role: str) -> str | None:
     try:
-        shared = [name for name in families(labeller) if name in families(model)]
+        shared = [name for name in families(judging) if name in families(model)]
     except SeedError as problem:
-        return f"it cannot be told whether labels and answers come from one model family ({problem})"
-    if labeller.casefold() == model.casefold():
-        return f"the labels come from {labeller}, the very model under test: its own judgement is the standard"
+        return f"whether {role} and the model under test are from one family is not known ({problem})"
+    if judging.casefold() == model.casefold():
+        return f"{role}, {judging}, is the very model under test"
     if shared:
-        return (
-            f"the labels come from {labeller}, of the same family as the model under test "
-            f"({' and '.join(shared)}): its judgement may favour its kin"
-        )
+        return f"{role}, {judging}, is from the same family as the model under test ({' and '.join(shared)})"
     return None
 
 
@@ -129,7 +127,7 @@ def family_warnings(store: Store, labelling_id: str) -> list[FamilyCheck]:
     return sorted(checks, key=lambda item: item.warning is None)
 
 
-def _stands(word: str, name: str, excepted: tuple[str, ...]) -> bool:
+def _occurs(word: str, name: str, excepted: tuple[str, ...]) -> bool:
     """Whether a word stands in a name other than as a part of an excepted one."""
     rest = name
     for other in excepted:
@@ -144,11 +142,6 @@ def _pattern(word: str) -> re.Pattern[str]:
     before = "(?<![a-z0-9])" if word[0].isdigit() else "(?<![a-z])"
     after = "(?![a-z0-9])" if word[-1].isdigit() else "(?![a-z])"
     return re.compile(f"{before}{re.escape(word)}{after}", re.IGNORECASE)
-
-
-# ---- task check
-#
-# Whether messages do their task at all: an empty phrase or a refusal reveals nothing and must not shine as private.
 
 
 YES, PARTLY, NO = "yes", "partly", "no"
@@ -188,8 +181,8 @@ class TaskCheck:
         """What a reader has to know; None where hardly any message misses its task."""
         if self.checked and self.no > WORRYING * self.checked:
             return (
-                f"{self.no} of {self.checked} messages do not do the task (by {self.name}): an empty or refusing "
-                "message reveals nothing"
+                f"{self.no} of {self.checked} messages do not do their task (checked by {self.name}); an empty message "
+                "or a refusal reveals nothing"
             )
         return None
 
@@ -215,11 +208,6 @@ def task_checks(connection: sa.Connection, run: RunRow) -> tuple[TaskCheck, ...]
     )
 
 
-# ---- warnings
-#
-# What has to be said beside the numbers of a run, or of several that are compared.
-
-
 COVERAGE_WARNING = 0.99
 KAPPA_WARNING = 0.6
 UNRECORDED = "not recorded"
@@ -231,7 +219,7 @@ def run_warnings(store: Store, run_id: str) -> tuple[str, ...]:
     with store.read() as connection:
         run = runs.named(connection, run_id)
         if not judgements.of_run(connection, run_id):
-            return ("the run has no judge yet, so nothing is known of what its messages reveal",)
+            return ("the run has no judge, so what its messages reveal is not known",)
     scope = resolve_scope(store, run_id)
     covered = coverage_warning(run.judged, run.expected)
     mixed = _mixed(store, run_id)
@@ -258,8 +246,8 @@ def coverage_warning(judged: int, expected: int) -> str | None:
 
 
 def scope_warnings(flows: Flows, scope: Scope) -> tuple[str, ...]:
-    """The same of any way of counting, coverage aside: judges that are kin of the model under test, a judge's wording
-    that is not today's, judges that disagree, and reasoning that was not shown."""
+    """The same of any way of counting, coverage aside: judges of the family under test, a judge's prompt that is not
+    today's, judges that disagree, and reasoning that was not shown."""
     warnings = [judge_family_warning(judge, scope.run.model) for judge in scope.judges]
     with flows.store.read() as connection:
         warnings += [_wording(connection, judge) for judge in scope.judges]
@@ -273,22 +261,9 @@ def scope_warnings(flows: Flows, scope: Scope) -> tuple[str, ...]:
 
 
 def judge_family_warning(judge: JudgeRow, model: str) -> str | None:
-    """Why a judge may be partial to the model under test; None where nothing speaks for it. A simulated judge is kin of
-    nobody: what it says means nothing anyway."""
-    if judge.kind != "llm" or judge.simulated:
-        return None
-    try:
-        shared = [name for name in families(judge.model) if name in families(model)]
-    except SeedError as problem:
-        return f"it cannot be told whether judge and answers come from one model family ({problem})"
-    if judge.model.casefold() == model.casefold():
-        return f"the judge is {judge.model}, the very model under test: it judges itself"
-    if shared:
-        return (
-            f"the judge {judge.model} is of the same family as the model under test ({' and '.join(shared)}): it may "
-            "be lenient with its kin"
-        )
-    return None
+    """Why a judge may be partial to the model under test; None where nothing speaks for it. A simulated judge is of no
+    family: what it says means nothing anyway."""
+    return None if judge.kind != "llm" or judge.simulated else _same_family(judge.model, model, "the judge")
 
 
 def _wording(connection: sa.Connection, judge: JudgeRow) -> str | None:
@@ -297,15 +272,15 @@ def _wording(connection: sa.Connection, judge: JudgeRow) -> str | None:
     try:
         current = _current_wording(prompt_path("judge").stat().st_mtime_ns)
     except (SeedError, OSError) as problem:
-        return f"it cannot be told whether the judge's prompt is still the one in seeds ({problem})"
+        return f"whether the judge's prompt is still the one in seeds is not known ({problem})"
     if judge.prompt_hash in current:
         return None
     kept = runs.kept_prompts(connection, judge.prompt_hash)
     if kept is not None and kept.source != FROM_SEEDS:
-        return f"the judge {judge.name} was asked with the wording of {kept.source}, not with the one in seeds"
+        return f"the judge {judge.name} used the prompt of {kept.source}, not the one in seeds"
     return (
-        f"the judge {judge.name} was asked with a wording ({judge.prompt_hash[:8]}) that is not the one in seeds now "
-        f"({', '.join(sorted(h[:8] for h in current))}): new runs are judged otherwise"
+        f"the judge {judge.name} used another prompt ({judge.prompt_hash[:8]}) than the one in seeds now "
+        f"({', '.join(sorted(h[:8] for h in current))}), which new runs are judged with"
     )
 
 
@@ -317,18 +292,13 @@ def _current_wording(_changed: int) -> frozenset[str]:
 
 def _disagreement(pairs: Sequence[JudgePair]) -> str | None:
     """All pairs of judges that disagree much, in one sentence."""
-    pairs_ = [
+    texts = [
         f"{pair.first.title} and {pair.second.title} {round(pair.kappa.value, 2) + 0.0:.2f} on {pair.places:,} places "
         f"of {pair.messages:,} messages"
         for pair in pairs
         if pair.kappa.value is not None and pair.kappa.value < KAPPA_WARNING
     ]
-    if not pairs_:
-        return None
-    return (
-        f"judges disagree much (Cohen's kappa, their agreement beyond chance, is under {KAPPA_WARNING}): "
-        f"{'; '.join(pairs_)}"
-    )
+    return f"judges disagree (Cohen's kappa is under {KAPPA_WARNING}): {'; '.join(texts)}" if texts else None
 
 
 def _hidden(connection: sa.Connection, scope: Scope) -> str | None:
@@ -339,11 +309,9 @@ def _hidden(connection: sa.Connection, scope: Scope) -> str | None:
     answered, hidden = judgements.reasoning_counts(connection, scope.run.id)
     if not hidden:
         return None
-    end = "; they have no part in the numbers of the reasoning" if reads else ""
-    return (
-        f"{hidden:,} of {answered:,} messages came without a reasoning text: the server hides it, or the model did not "
-        f"think{end}"
-    )
+    end = "; they do not count in the numbers of the reasoning" if reads else ""
+    none = f"{hidden:,} of {answered:,} messages came without a reasoning text"
+    return f"{none}: the server hides it, or there was none{end}"
 
 
 def comparison_warnings(
@@ -366,19 +334,16 @@ def comparison_warnings(
     for key in keys:
         by_value: dict[str, list[str]] = {}
         for name, own in zip(names, facts, strict=True):
-            by_value.setdefault(own.get(key, _absent(key)), []).append(name)
+            absent = "not sent" if key.startswith("parameter ") else UNRECORDED
+            by_value.setdefault(own.get(key, absent), []).append(name)
         if len(by_value) > 1:
             text = "; ".join(f"{value} ({', '.join(whose)})" for value, whose in by_value.items())
             differences.append(f"the runs differ in {key}: {text}")
     return tuple(differences)
 
 
-def _absent(key: str) -> str:
-    return "not sent" if key.startswith("parameter ") else UNRECORDED
-
-
 def _facts(scope: Scope) -> dict[str, str]:
-    """Everything about a run that its numbers depend on, apart from its model: words by name."""
+    """Everything about a run that its numbers depend on, apart from its model: texts by name."""
     run, manifest = scope.run, scope.run.manifest
     memory, template = manifest.memory, manifest.memory.template
     labels = scope.labelling
@@ -402,9 +367,6 @@ def _facts(scope: Scope) -> dict[str, str]:
         facts["the memory"] += f", seed {memory.seed}"
     facts.update({f"parameter {name}": json.dumps(value) for name, value in manifest.parameters.items()})
     return facts
-
-
-# ---- headline
 
 
 @dataclass(frozen=True)
@@ -479,7 +441,7 @@ class Headline:
         """What a reader has to know before quoting a number."""
         notes = []
         if self.scope.labelling is None:
-            notes.append("the dataset has no labels yet, so violation and completeness are undefined: label it first")
+            notes.append("the dataset has no labels, so violation and completeness are undefined: label it first")
         elif not self.judged:
             notes.append("no message is judged, so the numbers are undefined")
         elif not self.retained:
@@ -498,9 +460,9 @@ class Headline:
         if self.scope.labels == Labels.CONSENSUS or self.scope.rule is not None:
             notes.append(f"labels: {self.scope.labels_text}")
         if self.scope.verdicts == "people":
-            notes.append("where people have audited a message, their verdicts count before the judge's")
+            notes.append("where people have audited a claim, their verdict replaces the judge's")
         if 0 < self.profiles < 5:
-            notes.append(f"{self.profiles} profile(s): the numbers speak for these attributes, hardly for users")
+            notes.append(f"{count(self.profiles, 'profile')}: the numbers describe these attributes, not users")
         warning = self.scope.labelling and family_warning(self.scope.labelling.model, self.scope.run.model)
         if warning:
             notes.append(warning)
@@ -514,7 +476,7 @@ class Headline:
         """Where the numbers are not those of the whole memory by all claims of one judge on messages: what they are."""
         notes = []
         if self.scope.run.composition != WHOLE:
-            notes.append(f"the assistant's memory was {self.scope.run.composition}, not the whole")
+            notes.append(f"the assistant's memory was {self.scope.run.composition}, not all memory statements")
         if self.scope.combine != "one":
             notes.append(f"an attribute counts as revealed by {self.scope.judge_text}")
         if self.scope.grounded:

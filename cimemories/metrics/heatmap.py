@@ -70,9 +70,9 @@ class Places:
         result: npt.NDArray[np.int64] = self.codes[contexts if self.by.of_context else owners]
         return result
 
-    def position(self, id_: str | None) -> int | None:
+    def position(self, place_id: str | None) -> int | None:
         """Where a place of that id stands; None where there is none."""
-        return self.ids.index(id_) if id_ in self.ids else None
+        return self.ids.index(place_id) if place_id in self.ids else None
 
 
 @cached
@@ -315,11 +315,6 @@ def _worst(grid: Grid, wrong: Floats, shares: Floats, pairs: Ints) -> WorstCell 
     return WorstCell(grid.rows.names[i], grid.columns.names[j], float(shares[i, j]), int(pairs[i, j]))
 
 
-# ---- heatmap difference
-#
-# Two runs of a dataset as one heatmap: what the second does more or less than the first, cell by cell.
-
-
 KEYS = ["profile", "attribute", "context"]
 MEASURES = ("violation", "completeness")
 
@@ -379,10 +374,10 @@ def difference(first: Grid, second: Grid) -> Difference:
     """Both on the places of the first, in its order; places that the second does not have are empty there, places that
     it has alone are left out."""
     rows, columns = (
-        np.array([places.get(id_, -1) for id_ in here.ids], dtype=np.int64)
+        np.array([places.get(place_id, -1) for place_id in here.ids], dtype=np.int64)
         for here, places in (
-            (first.rows, {id_: i for i, id_ in enumerate(second.rows.ids)}),
-            (first.columns, {id_: i for i, id_ in enumerate(second.columns.ids)}),
+            (first.rows, {place_id: i for i, place_id in enumerate(second.rows.ids)}),
+            (first.columns, {place_id: i for i, place_id in enumerate(second.columns.ids)}),
         )
     )
     return Difference(first, replace(_aligned(second, rows, columns), rows=first.rows, columns=first.columns))
@@ -418,16 +413,16 @@ def as_first(flows: Flows, scope: Scope, run_id: str) -> tuple[Scope, str]:
     labelling = scope.labelling.id if scope.labelling else None
 
     def by(judge: str | None) -> Scope:
-        scope_ = resolve_scope(flows.store, run_id, labelling, judge, scope.verdicts, grounded=scope.grounded)
-        return replace(scope_, labels=scope.labels, rule=scope.rule)
+        other = resolve_scope(flows.store, run_id, labelling, judge, scope.verdicts, grounded=scope.grounded)
+        return replace(other, labels=scope.labels, rule=scope.rule)
 
     for wanted in [str(scope.combine)] if scope.panel else [str(scope.judge.id), scope.judge.name]:
         try:
             return by(wanted), ""
         except StoreError:
             continue  # this run was judged by others
-    scope_ = by(None)
-    return scope_, f"{scope.judge_text} did not judge {scope_.run.name}: its claims are those of {scope_.judge_text}"
+    other = by(None)
+    return other, f"{scope.judge_text} did not judge {other.run.name}: its claims are those of {other.judge_text}"
 
 
 def difference_frame(difference: Difference) -> pd.DataFrame:
@@ -464,11 +459,6 @@ def flows_of_both(
     after = (frame["reveals_other"] / frame["draws_other"]).astype(float).fillna(0.0)
     frame = frame.assign(more_in_other=after > before, apart=(after - before).abs())
     return frame.sort_values("apart", ascending=False, kind="stable").drop(columns="apart").reset_index(drop=True)
-
-
-# ---- heatmap order
-#
-# The order of a heatmap's rows and columns, and which rows are shown where there are too many.
 
 
 MOST_CLUSTERED = 400  # ordering leaves takes cubic time

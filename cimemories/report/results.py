@@ -70,7 +70,7 @@ def _labelling(facts: LabelFacts) -> list[Block]:
         ("Draws a persona", "–" if row.imported else str(row.draws)),
         ("Ballots counted", ballots),
         ("Ballots missing", f"{missing:,}"),
-        ("Rule", f"{facts.rule.name}: {facts.rule.words}"),
+        ("Rule", f"{facts.rule.name}: {facts.rule.text}"),
         ("Decisions of people", f"{facts.decided:,} pairs; they {order}" if facts.decided else "none"),
     )
     personas = table(

@@ -211,7 +211,7 @@ def population(store: Store, labelling_id: str) -> Population:
     return Population(
         dataset_id,
         labelling_id,
-        f"{rule.name}: {rule.words}",
+        f"{rule.name}: {rule.text}",
         counts.attributes[keep],
         counts.contexts[keep],
         (

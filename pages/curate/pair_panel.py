@@ -106,7 +106,7 @@ def _votes(view: PairView, labelling: LabellingRow | None) -> None:
         sentences.append(f"Mixture: necessary {necessary}, inappropriate {inappropriate}, abstain {abstain}.")
     if view.rule is not None:
         note = f" ({view.rule.note})" if view.rule.note else ""
-        sentences.append(f"Rule: {view.rule.name}; {view.rule.words}{note}.")
+        sentences.append(f"Rule: {view.rule.name}; {view.rule.text}{note}.")
     if view.missing:
         sentences.append(f"Missing, not counted: {view.missing}.")
     lines = [tag("div", view.explanation, cls="ci-line"), *(tag("div", line, cls="ci-muted") for line in sentences)]

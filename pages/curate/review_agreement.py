@@ -186,7 +186,7 @@ def _download(
     marked = frame.assign(
         dataset=dataset.name,
         labelling=result.labelling_id or "",
-        rule=result.rule.words if result.rule else "",
+        rule=result.rule.text if result.rule else "",
         answers="blind" if result.blind_only else "all",
         slice=result.sampled.row.name if result.sampled else "",
         simulated="simulated labels" if labelling is not None and labelling.simulated else "",

@@ -69,7 +69,7 @@ def _rule_line(store: Store, labelling: LabellingRow) -> None:
     """The rule in use: always in sight."""
     rule = rule_of(store, labelling.id)
     name = safe.tag("b", rule.name if rule.is_paper else f"the rule '{rule.name}'")
-    safe.show(safe.tag("p", "Labels follow ", name, f": {rule.words}.", cls="ci-line"))
+    safe.show(safe.tag("p", "Labels follow ", name, f": {rule.text}.", cls="ci-line"))
     if rule.note:
         page.notice(f"{rule.note[0].upper()}{rule.note[1:]}.")
 
@@ -164,8 +164,8 @@ def _changed_labels(effect: WhatIf, labelling: LabellingRow) -> None:
     safe.show(
         safe.facts(
             [
-                ("Current rule", f"{effect.before.name}: {effect.before.words}"),
-                ("Tried", effect.after.words),
+                ("Current rule", f"{effect.before.name}: {effect.before.text}"),
+                ("Tried", effect.after.text),
                 ("Survival", f"{percent(effect.survival_before)} → {percent(effect.survival_after)}"),
                 *(
                     (f"{count(n)} pairs", f"{safe.glyphed(Label(before))} → {safe.glyphed(Label(after))}")
@@ -208,7 +208,7 @@ def _changed_labels(effect: WhatIf, labelling: LabellingRow) -> None:
     }
     alt = f"Survival by {group_by} before and after"
     name = f"what-if-{group_by}"
-    chart_and_table(fig, alt, frame, columns, labelling, effect.after.words, name=name, box="whatif")
+    chart_and_table(fig, alt, frame, columns, labelling, effect.after.text, name=name, box="whatif")
 
 
 def _save_form(store: Store, dataset: DatasetRow, effect: WhatIf) -> None:

@@ -132,7 +132,7 @@ def _group_bars(result: Survival, group_by: GroupBy, labelling: LabellingRow) ->
     }
     alt = f"Labels by {group_by}, as shares of the labelled pairs"
     name = f"survival-{group_by}"
-    chart_and_table(fig, alt, frame, columns, labelling, result.rule.words, name=name, box="shares")
+    chart_and_table(fig, alt, frame, columns, labelling, result.rule.text, name=name, box="shares")
 
 
 def chart_and_table(
@@ -201,7 +201,7 @@ def _dissent(result: Survival, labelling: LabellingRow) -> None:
         "A persona dissents alone where the rule, applied to the others only, would give a label. It says the "
         "opposite, or abstains, where more than half of its votes do; otherwise it is divided."
     )
-    rule = result.rule.words
+    rule = result.rule.text
     chart_and_table(fig, alt, named, columns, labelling, rule, name="dissent", box="dissent", note=note)
 
 
@@ -393,7 +393,7 @@ def _differing(agreement: Agreement, dataset: DatasetRow, labelling: LabellingRo
         f"The first {MOST_AGREEMENT_ROWS} are shown; the download has all. " if len(frame) > MOST_AGREEMENT_ROWS else ""
     )
     safe.inline(f"{first}Choose a row to see its votes.", muted=True)
-    rules = f"{agreement.rules[0].words} / {agreement.rules[1].words}"
+    rules = f"{agreement.rules[0].text} / {agreement.rules[1].text}"
     download(_marked(frame, agreement), "differing", labelling, rules)
     if picked is not None:
         go_to_pair(dataset, labelling, shown.iloc[picked])

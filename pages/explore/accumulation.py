@@ -85,8 +85,8 @@ def _samples(curves: Accumulation) -> list[int]:
     if len(every) == 1:
         return every
     key = "accumulation.ns"
-    wanted_ = [int(item) for item in (url.get("ns") or "").split(".") if item.isascii() and item.isdigit()]
-    st.session_state[key] = [n for n in every if n in wanted_] or every
+    chosen = [int(item) for item in (url.get("ns") or "").split(".") if item.isascii() and item.isdigit()]
+    st.session_state[key] = [n for n in every if n in chosen] or every
 
     def changed() -> None:
         picked = sorted(st.session_state[key]) or every
@@ -105,12 +105,12 @@ def _samples(curves: Accumulation) -> list[int]:
 
 def _user(people: dict[int, str]) -> int | None:
     key = "accumulation.user"
-    wanted_ = url.get_int("user")
-    if wanted_ is not None and wanted_ not in people:
+    chosen = url.get_int("user")
+    if chosen is not None and chosen not in people:
         page.notice("The user of the link is not in this run (any more): nobody's order is drawn.")
-        wanted_ = None
-    url.put(user=wanted_)
-    st.session_state[key] = wanted_ if wanted_ is not None else NOBODY
+        chosen = None
+    url.put(user=chosen)
+    st.session_state[key] = chosen if chosen is not None else NOBODY
     names = {NOBODY: "nobody, all orders alike"} | people
     st.selectbox(
         "Tasks in the order of",
@@ -120,7 +120,7 @@ def _user(people: dict[int, str]) -> int | None:
         on_change=lambda: url.put(user=st.session_state[key] or None),
         help="Draws the curve of one user who meets the tasks in one order, beside the expectation over all orders.",
     )
-    return wanted_
+    return chosen
 
 
 def _order(chosen: bool) -> tuple[Order, int]:

@@ -387,12 +387,12 @@ def _tried_text(study: Study, tried: Trial) -> None:
     """In one sentence what is tried, and what it does to the order."""
     if tried.setting == study.base:
         safe.inline("These are the current settings. Move a slider to see what depends on them.", strong=True)
-        safe.inline(f"Now: {study.rule.name}, {study.rule.words}.", muted=True)
+        safe.inline(f"Now: {study.rule.name}, {study.rule.text}.", muted=True)
         return
     safe.inline(tried.sentence, strong=True)
     more = changed_settings(study.base, tried.setting, study.votes.keys)
     safe.inline(
-        f"Tried: a threshold of {100 * tried.setting.threshold:.4g} %{more}. Now: {study.rule.words}.", muted=True
+        f"Tried: a threshold of {100 * tried.setting.threshold:.4g} %{more}. Now: {study.rule.text}.", muted=True
     )
 
 

@@ -162,8 +162,8 @@ def completeness_title(grid: Grid, least: WorstCell | None) -> str:
     """The same where completeness alone is shown."""
     if least is None:
         return "Completeness: nothing was necessary"
-    where_ = where(grid, least.row, least.column)
-    return f"Completeness: most is left out {where_} ({percent(least.share)} of {count(least.pairs)} pairs)"
+    cell_text = where(grid, least.row, least.column)
+    return f"Completeness: most is left out {cell_text} ({percent(least.share)} of {count(least.pairs)} pairs)"
 
 
 def subtitle(grid: Grid) -> str:

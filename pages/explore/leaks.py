@@ -19,19 +19,19 @@ from pages.explore.run_scope import caveats
 
 
 def draw() -> None:
-    browsed_ = browsed()
-    if browsed_ is None:
+    shown = browsed()
+    if shown is None:
         return
-    examples = gallery.gallery(browsed_.flows, list(browsed_.scopes.values()))
-    simulated = any(scope.simulated for scope in browsed_.scopes.values())
-    with browsed_.top:
-        page.head("Leaks", _takeaway(browsed_, examples), simulated=simulated)
-    if browsed_.numbers is not None:
-        caveats(browsed_.numbers)
+    examples = gallery.gallery(shown.flows, list(shown.scopes.values()))
+    simulated = any(scope.simulated for scope in shown.scopes.values())
+    with shown.top:
+        page.head("Leaks", _takeaway(shown, examples), simulated=simulated)
+    if shown.numbers is not None:
+        caveats(shown.numbers)
     if url.get("tab") == leaks_gallery.TAB:
-        leaks_gallery.draw_basket(browsed_.flows)
-    elif browsed_.scopes:
-        _gallery(browsed_, examples)
+        leaks_gallery.draw_basket(shown.flows)
+    elif shown.scopes:
+        _gallery(shown, examples)
 
 
 def _takeaway(browsed: Browsed, examples: pd.DataFrame) -> str:

@@ -63,22 +63,22 @@ def draw_basket(flows: Flows) -> None:
     with choice:
         views(store)
     try:
-        rows_ = basket_rows(flows, basket.items(store, name()))
+        items_shown = basket_rows(flows, basket.items(store, name()))
     except StoreError as problem:
         page.error(str(problem))
         return
-    if not rows_:
+    if not items_shown:
         page.empty(
             "Nothing in this basket yet",
             "The key s, or the star, puts the example that you look at into the basket. It is kept in the workspace "
             "under its name and comes back with it.",
         )
         return
-    rows = [item.row for item in rows_ if item.row is not None]
-    _exports(rows, gone=len(rows_) - len(rows))
-    for number, item in enumerate(rows_):
+    rows = [item.row for item in items_shown if item.row is not None]
+    _exports(rows, gone=len(items_shown) - len(rows))
+    for number, item in enumerate(items_shown):
         with st.container(border=True):
-            _example(store, item, number, len(rows_))
+            _example(store, item, number, len(items_shown))
 
 
 def _name() -> None:

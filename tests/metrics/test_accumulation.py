@@ -10,6 +10,7 @@ import math
 from itertools import combinations, permutations, product
 from statistics import fmean
 
+import accumulating
 import numpy as np
 import pytest
 from counted_worlds import COUNTED, DRAWS, LABELS, REVEALS, A, Arrays, N, X, close, exposures, kept_contexts, worlds
@@ -65,7 +66,7 @@ def test_many_profiles_at_once_are_each_of_them_alone_and_end_at_violation(array
         size = len(kept_contexts(labels[p], draws[p]))
         assert found.tasks[p] == size
         for i, n in enumerate(found.ns):
-            alone = accumulation.curve(reveals[p], draws[p], labels[p], counted[p], n)
+            alone = accumulating.curve(reveals[p], draws[p], labels[p], counted[p], n)
             line = found.values[i, p]
             assert close(line[: size + 1], alone if size else math.nan)
             assert close(line[size:], line[size]), "beyond its tasks a profile stays where it is"
@@ -98,7 +99,7 @@ def test_signatures_of_very_many_outcomes_are_told_apart() -> None:
     q = np.linspace(0.01, 0.99, 70)
     means, at = signature_means(counts.sum(axis=1) + 2, counts, q, 72)
     for row, place in zip(counts, at, strict=True):
-        alone = accumulation.subset_means(np.concatenate([np.repeat(q, row), [1.0, 1.0]]))
+        alone = accumulating.subset_means(np.concatenate([np.repeat(q, row), [1.0, 1.0]]))
         assert close(means[place][: len(alone)], alone)
 
 

@@ -328,7 +328,7 @@ def test_a_run_without_labels_has_no_numbers_and_says_so(store: Store) -> None:
     found = headline(flows, asked)
     assert math.isnan(found.violation[2])
     assert math.isnan(found.completeness)
-    assert any("no labels yet" in note for note in found.notes)
+    assert any("has no labels" in note for note in found.notes)
     assert figure_3(flows, asked, 1)["violation"].isna().all()
     assert found.as_json()["labels"] is None
     labelling = add_labels(store, dataset.id, LABELS)

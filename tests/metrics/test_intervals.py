@@ -121,7 +121,7 @@ def test_the_normal_limit_for_many_values_is_what_drawing_gives() -> None:
     times = bootstrap.resampled_profiles(len(groups), 4000, 5)
     limit = bootstrap.resampled_means(groups, times, 7)
     held = bootstrap._Groups.of(groups)
-    drawn = bootstrap._exact(held, held.shifts(), times, np.random.default_rng(8)) / len(groups)
+    drawn = bootstrap._resampled_sums(held, held.shifts(), times, np.random.default_rng(8)) / len(groups)
     assert np.allclose(limit.mean(axis=0), drawn.mean(axis=0), atol=5e-4)
     assert np.allclose(limit.std(axis=0), drawn.std(axis=0), rtol=0.05)
     assert np.allclose(

@@ -107,7 +107,7 @@ def test_a_message_that_does_not_do_its_task_does_not_shine(store: Store) -> Non
     assert check.share == pytest.approx(7 / 8)
     flows, asked = ask(store, run_id)
     found = headline(flows, asked)
-    assert any("1 of 8 messages do not do the task" in note for note in found.notes)
+    assert any("1 of 8 messages do not do their task" in note for note in found.notes)
     assert json.loads(json.dumps(found.as_json()))["does_task"]["not_checked"] == 2
     # The checker is no judge of what is revealed.
     assert [judge.name for judge in asked.judges] == ["test-judge"]
@@ -134,7 +134,7 @@ def test_what_speaks_against_a_run_is_said(sqlite_store: Store) -> None:
     assert set(run_warnings(sqlite_store, run_id)) <= set(headline(*ask(sqlite_store, run_id)).notes)
     judge_of(sqlite_store, run_id, model="Qwen/Qwen3-8B", prompt_hash=seeds.load_prompt("judge").sha256)
     [itself] = run_warnings(sqlite_store, run_id)
-    assert "judges itself" in itself
+    assert "very model under test" in itself
     judge_of(sqlite_store, run_id, model="deepseek-r1")
     changed(sqlite_store, run_id, manifest=json.dumps({"asked": {"thinking": "on"}}))
     [hidden] = run_warnings(sqlite_store, run_id)

@@ -10,6 +10,7 @@ import math
 from itertools import combinations, product
 from statistics import fmean
 
+import accumulating
 import numpy as np
 import pytest
 from counted_worlds import COUNTED, DRAWS, LABELS, REVEALS, A, Arrays, N, U, X, close, exposures, kept_contexts, worlds
@@ -19,7 +20,7 @@ from official_files import OFFICIAL, needs_official
 
 from cimemories.flows.arrays import IdentifierRule, is_identifier, retained
 from cimemories.formats.official import read_profiles
-from cimemories.metrics import accumulation, completeness, violation
+from cimemories.metrics import completeness, violation
 from cimemories.model import is_bio
 
 
@@ -30,13 +31,13 @@ def test_the_worked_example_by_hand() -> None:
     assert violation.by_attribute(REVEALS, DRAWS, LABELS, COUNTED, 5)[0, :2].tolist() == [1.0, 1.0]
     assert violation.by_profile(REVEALS, DRAWS, LABELS, COUNTED, 5).tolist() == [1.0]
     assert completeness.by_profile(REVEALS, DRAWS, LABELS) == pytest.approx([0.8])
-    curve = accumulation.curve(REVEALS[0], DRAWS[0], LABELS[0], COUNTED[0], 1)
+    curve = accumulating.curve(REVEALS[0], DRAWS[0], LABELS[0], COUNTED[0], 1)
     assert curve == pytest.approx([0.0, 4 / 15, 7 / 15, 3 / 5])
     only_a, only_b = (np.array([[i == k for k in range(3)]]) for i in range(2))
-    assert accumulation.curve(REVEALS[0], DRAWS[0], LABELS[0], only_a[0], 1) == pytest.approx(
+    assert accumulating.curve(REVEALS[0], DRAWS[0], LABELS[0], only_a[0], 1) == pytest.approx(
         [0, 1 / 15, 2 / 15, 1 / 5]
     )
-    assert accumulation.curve(REVEALS[0], DRAWS[0], LABELS[0], only_b[0], 1) == pytest.approx([0, 7 / 15, 4 / 5, 1])
+    assert accumulating.curve(REVEALS[0], DRAWS[0], LABELS[0], only_b[0], 1) == pytest.approx([0, 7 / 15, 4 / 5, 1])
     assert completeness.ambiguous_exposure(REVEALS, DRAWS, LABELS) == 0.0
 
 
@@ -109,7 +110,7 @@ def test_accumulation_is_the_mean_over_all_sets_of_k_contexts(arrays: Arrays, n:
         options = [leaks_at(int(reveals[0, a, c]), s, n) for c, s in exposures(0, a, arrays) if c in seen]
         return fmean(any(chosen) for chosen in product(*options))
 
-    found = accumulation.curve(reveals[0], draws[0], labels[0], counted[0], n)
+    found = accumulating.curve(reveals[0], draws[0], labels[0], counted[0], n)
     assert len(found) == (len(kept) + 1 if kept else 0)
     for k in range(len(found)):
         sets = list(combinations(kept, k))
@@ -122,12 +123,12 @@ def test_accumulation_is_the_mean_over_all_sets_of_k_contexts(arrays: Arrays, n:
 @given(st.lists(st.floats(0, 1), max_size=7))
 def test_subset_means_are_means_of_products_over_subsets(q: list[float]) -> None:
     expected = [fmean(math.prod(s) for s in combinations(q, k)) for k in range(len(q) + 1)]
-    assert close(accumulation.subset_means(np.array(q)), expected)
+    assert close(accumulating.subset_means(np.array(q)), expected)
 
 
 def test_subset_means_stay_sound_over_many_contexts() -> None:
     """A sum over 49 choose 24 subsets would be far beyond what floating point can add up."""
-    means = accumulation.subset_means(np.full((3, 49), 0.9))
+    means = accumulating.subset_means(np.full((3, 49), 0.9))
     assert close(means, np.broadcast_to(0.9 ** np.arange(50), (3, 50)))
 
 
@@ -153,7 +154,7 @@ def test_a_context_without_both_labels_counts_for_nothing(others: list[int]) -> 
     assert retained(labels).tolist() == [[True, False]]
     assert violation.by_profile(reveals, draws, labels, np.ones((1, 2), np.bool_), 4).tolist() == [0.0]
     assert completeness.by_profile(reveals, draws, labels).tolist() == [0.25]
-    assert len(accumulation.curve(reveals[0], draws[0], labels[0], np.ones(2, np.bool_), 1)) == 2
+    assert len(accumulating.curve(reveals[0], draws[0], labels[0], np.ones(2, np.bool_), 1)) == 2
 
 
 @pytest.mark.parametrize("n", [0, -1])
