@@ -221,27 +221,27 @@ class JudgeAudit:
         return int(self.items["verdict"].notna().sum())
 
 
-def of_run(flows: Flows, asked: Scope) -> list[SliceRow]:
+def of_run(flows: Flows, scope: Scope) -> list[SliceRow]:
     """The slices of judgements that were drawn of this run, newest first."""
     with flows.store.read() as connection:
-        rows = audits.all_slices(connection, asked.run.dataset, JUDGEMENTS)
-    return [row for row in reversed(rows) if row.manifest.get("run") == asked.run.id]
+        rows = audits.all_slices(connection, scope.run.dataset, JUDGEMENTS)
+    return [row for row in reversed(rows) if row.manifest.get("run") == scope.run.id]
 
 
-def judge_audit(flows: Flows, asked: Scope, slice_id: int, counted: Counted = Counted.FULL) -> JudgeAudit:
+def judge_audit(flows: Flows, scope: Scope, slice_id: int, counted: Counted = Counted.FULL) -> JudgeAudit:
     """The audit of a slice, cached until there is a new verdict. Raises StoreError for a slice that is not
     there, or not of this run."""
-    key = ("judge audit", asked.version, asked.audits, slice_id, counted)
-    return flows.cached(key, lambda: _judge_audit(flows, asked, slice_id, counted))
+    key = ("judge audit", scope.version, scope.audits, slice_id, counted)
+    return flows.cached(key, lambda: _judge_audit(flows, scope, slice_id, counted))
 
 
-def _judge_audit(flows: Flows, asked: Scope, slice_id: int, counted: Counted) -> JudgeAudit:
+def _judge_audit(flows: Flows, scope: Scope, slice_id: int, counted: Counted) -> JudgeAudit:
     with flows.store.read() as connection:
         row = audits.slice_row(connection, slice_id)
-        judges = judgements.of_run(connection, asked.run.id)
-    if row.manifest.get("run") != asked.run.id:
-        raise StoreError(f"the slice '{row.name}' was drawn of {row.manifest.get('run')}, not of {asked.run.id}.")
-    items = audited_items(flows, asked, slice_id, judges)
+        judges = judgements.of_run(connection, scope.run.id)
+    if row.manifest.get("run") != scope.run.id:
+        raise StoreError(f"the slice '{row.name}' was drawn of {row.manifest.get('run')}, not of {scope.run.id}.")
+    items = audited_items(flows, scope, slice_id, judges)
     if items.empty:
         raise StoreError(f"the slice '{row.name}' is empty: its responses have been deleted.")
     answered = items["stratum"].isin(set(items["stratum"][items["verdict"].notna()]))
@@ -264,11 +264,11 @@ def column(judge: JudgeRow) -> str:
     return f"judge {judge.id}"
 
 
-def audited_items(flows: Flows, asked: Scope, slice_id: int, judges: Sequence[JudgeRow]) -> pd.DataFrame:
+def audited_items(flows: Flows, scope: Scope, slice_id: int, judges: Sequence[JudgeRow]) -> pd.DataFrame:
     """The items of a slice with people's standing verdicts and what these judges say, as JudgeAudit.items has them."""
     with flows.store.read() as connection:
         items = audits.slice_items(connection, slice_id)
-        verdicts = audits.standing(audits.of_run(connection, asked.run.id))
+        verdicts = audits.standing(audits.of_run(connection, scope.run.id))
         claims = {j.id: judgements.claims(connection, j.id, (i.response or 0 for i in items)) for j in judges}
 
     def strength(judge: JudgeRow, response: int, attribute: int) -> str:
@@ -377,13 +377,13 @@ def rogan_gladen(observed: Floats | float, sensitivity: Floats | float, specific
     return np.asarray(np.clip(rate, 0, 1), np.float64)
 
 
-def correction(flows: Flows, asked: Scope, audit: JudgeAudit, judge: JudgeRow) -> Correction:
+def correction(flows: Flows, scope: Scope, audit: JudgeAudit, judge: JudgeRow) -> Correction:
     """The corrected rate of a run under one of its judges, cached until something behind it changes.
 
     Intervals resample the audited items within their strata and, independently, the observed flows. Counted is strength
-    full alone, as in every rate, whatever the audit was asked for.
+    full alone, as in every rate, whatever the audit counts.
     """
-    own = asked.by_judge(judge)
+    own = scope.by_judge(judge)
 
     def compute() -> Correction:
         exposed = flows.query(own, _EXPOSED)

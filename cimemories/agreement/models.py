@@ -176,9 +176,9 @@ def _differing(named: pd.DataFrame) -> pd.DataFrame:
     profile (ids), user, key, domain, statement, recipient, task, first, second (labels in words), opposite."""
     frame = named[named["label_first"] != named["label_second"]]
     opposite = (frame["label_first"] != AMBIGUOUS) & (frame["label_second"] != AMBIGUOUS)
-    words = {code: str(label) for code, label in LABELS.items()}
+    names = {code: str(label) for code, label in LABELS.items()}
     frame = frame.assign(
-        first=frame["label_first"].map(words), second=frame["label_second"].map(words), opposite=opposite
+        first=frame["label_first"].map(names), second=frame["label_second"].map(names), opposite=opposite
     ).drop(columns=["label_first", "label_second"])
     order = ["opposite", "profile", "context", "attribute"]
     return frame.sort_values(order, ascending=[False, True, True, True], kind="stable").reset_index(drop=True)

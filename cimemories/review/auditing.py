@@ -1,4 +1,4 @@
-"""What people say of a slice of a judge audit, recorded, and how far the slice has come."""
+"""Verdicts on a slice of a judge audit, recorded as they come from the browser, and how far the slice has come."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cimemories.store.engine import Store
 
 @dataclass(frozen=True)
 class Recorded:
-    """back: the flow that an undo of something said before the page was opened leads back to. gone: uids of events that
+    """back: the flow that an undo of a verdict from before the page was opened leads back to. gone: uids of events that
     the record cannot hold: their run has been deleted meanwhile."""
 
     back: Flow | None
@@ -86,8 +86,8 @@ def record_audit(
                 if verdict is None:
                     gone.add(event.uid)
                 else:
-                    said = NewVerdict(*flow, verdict, uid=event.uid, seconds=event.seconds, blind=event.blind)
-                    audits.add_all(connection, owner, annotator, [said])
+                    new = NewVerdict(*flow, verdict, uid=event.uid, seconds=event.seconds, blind=event.blind)
+                    audits.add_all(connection, owner, annotator, [new])
             elif event.kind == "comment" and event.text.strip():
                 context, _ = audits.places(connection, [flow])[flow]
                 comment = f"{event.text} (response {flow[0]})"

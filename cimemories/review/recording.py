@@ -1,4 +1,4 @@
-"""What is said in the queue becomes events of the record, each once however often the browser sends it."""
+"""Decisions, marks and comments from the queue, recorded once each, however often the browser sends them."""
 
 from __future__ import annotations
 

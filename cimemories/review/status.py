@@ -1,5 +1,5 @@
-"""Where the review of a dataset stands: who has decided how much, what is in dispute, what was said in words, and the
-guideline that people go by."""
+"""Where the review of a dataset stands: who has decided how much, what is in dispute, the comments on pairs, and the
+guideline that people follow."""
 
 from __future__ import annotations
 
