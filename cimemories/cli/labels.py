@@ -190,7 +190,7 @@ def _print_survival(result: Survival, contexts: ContextCounts, table2: Sequence[
                 figure(item.mean),
                 "" if item.sd is None else figure(item.sd),
                 f"{item.over:,} {item.unit}",
-                f"{item.published.figure} ({item.published.place})" if item.published else "",
+                f"{item.published.figure} ({item.published.source})" if item.published else "",
             )
             for item in table2
         ],
@@ -243,7 +243,7 @@ def _survival_json(
                 "sd": None if item.sd is None else number(item.sd),
                 "over": item.over,
                 "unit": item.unit,
-                "published": item.published and {"figure": item.published.figure, "place": item.published.place},
+                "published": item.published and {"figure": item.published.figure, "place": item.published.source},
             }
             for item in table2
         ],

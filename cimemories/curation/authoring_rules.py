@@ -21,9 +21,7 @@ from itertools import pairwise
 from cimemories.model import BIO_KEYS, DOMAINS, GENERAL, Attribute, Scalar, Value, canonical_domain, is_bio
 from cimemories.store.engine import canonical_json, storable
 
-# ---- authoring values
-#
-# Whether a memory statement carries the value of its attribute, in whatever usual spelling.
+# ---- whether a memory statement carries the value of its attribute, in whatever usual spelling
 #
 #     carries("I paid a retainer of $4,350.00.", 4350)                  True
 #     carries("The hearing is on April 12th, 2025.", "2025-04-12")      True
@@ -112,31 +110,31 @@ def _carries(folded: str, value: Scalar) -> bool:
     if isinstance(value, int | float):
         return abs(Decimal(repr(value))) in numbers(folded)
     value_text = fold(value).strip(" .!")
-    return bool(value_text) and (_stands_in(folded, value_text) or _told(folded, value_text))
+    return bool(value_text) and (_is_whole_word(folded, value_text) or _all_words_in(folded, value_text))
 
 
-def _stands_in(folded: str, text: str) -> bool:
+def _is_whole_word(folded: str, text: str) -> bool:
     """As it is, and not as a part of a longer word or number."""
     return re.search(rf"(?<!\w)(?<!\d[.,]){re.escape(text)}(?!\w|[.,]\d)", folded) is not None
 
 
-def _told(folded: str, text: str) -> bool:
+def _all_words_in(folded: str, text: str) -> bool:
     """Whether every date, time, number and telling word of a text stands in the statement, in any order."""
     for pattern, spellings in ((_DATE, _spelled_date), (_TIME, _spelled_time)):
         for moment in pattern.finditer(text):
-            if not any(_stands_in(_plain(folded), spelling) for spelling in spellings(moment)):
+            if not any(_is_whole_word(_plain(folded), spelling) for spelling in spellings(moment)):
                 return False
     rest = _TIME.sub(" ", _DATE.sub(" ", text))
     words, figures = [w for w in _WORD.findall(rest) if w not in _SMALL], re.findall(r"\d[\d.,]*", rest)
     if not words and not figures:
         return rest != text
     sums, stems = numbers(folded), {_stem(word) for word in _WORD.findall(folded)}
-    return all(_figure_said(figure.rstrip(".,"), folded, sums) for figure in figures) and all(
+    return all(_figure_in(figure.rstrip(".,"), folded, sums) for figure in figures) and all(
         _stem(word) in stems or (word in _SPELLED and Decimal(_SPELLED[word]) in sums) for word in words
     )
 
 
-def _figure_said(figure: str, folded: str, sums: set[Decimal]) -> bool:
+def _figure_in(figure: str, folded: str, sums: set[Decimal]) -> bool:
     """A figure inside a text: as a number, or letter by letter where it is a part of something else (a case number)."""
     plain = figure.replace(",", "")
     number = Decimal(plain) if plain.replace(".", "", 1).isascii() and re.fullmatch(r"\d+(\.\d+)?", plain) else None
@@ -181,7 +179,7 @@ def _stem(word: str) -> str:
     return word
 
 
-# ---- authoring rules
+# ---- rules
 
 
 KEY = re.compile(r"[a-z][a-z0-9_]{0,79}")
@@ -277,7 +275,7 @@ def review(
     for group, items in answer.items():
         domain = canonical_domain(group)
         for item in items if isinstance(items, list) else [items]:
-            outcome = _judged(item, domain, left, event, [*existing, *accepted], attempt)
+            outcome = _checked(item, domain, left, event, [*existing, *accepted], attempt)
             if isinstance(outcome, Rejection):
                 rejected.append(outcome)
             else:
@@ -291,7 +289,7 @@ def review(
     return Review(tuple(accepted), tuple(rejected))
 
 
-def _judged(
+def _checked(
     item: object, domain: str, left: Mapping[str, int], event: str, existing: Sequence[Attribute], attempt: int
 ) -> Attribute | Rejection:
     fields: Mapping[str, object] = item if isinstance(item, dict) else {}
@@ -321,7 +319,7 @@ def _judged(
 
 
 def snake_case(name: str) -> str:
-    """'Monthly Rent' as 'monthly_rent'. A key is a name and no wording, so its spelling is mended, not refused."""
+    """'Monthly Rent' as 'monthly_rent'. A key is a name and no wording, so its spelling is corrected, not refused."""
     return re.sub(r"[^a-z0-9]+", "_", name.strip().lower()).strip("_") if name.isascii() else name.strip()
 
 

@@ -32,6 +32,7 @@ def mixture(votes: npt.ArrayLike, priors: npt.ArrayLike) -> npt.NDArray[np.float
     total = counts.sum(axis=-1, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = counts / total
+    # A persona without a prior may lack votes: 0 x nan would be nan.
     shares = np.where((weights == 0)[:, None], 0.0, shares)
     mixed: npt.NDArray[np.float64] = (weights[:, None] * shares).sum(axis=-2)
     return mixed
@@ -59,6 +60,7 @@ def consensus(votes: npt.ArrayLike, priors: npt.ArrayLike, threshold: float = 1.
     complete = (totals[..., with_prior] > 0).all(axis=-1)
     result = np.full(counts.shape[:-2], AMBIGUOUS, dtype=np.int8)
     if threshold == 1.0:
+        # Whole counts: the mixture of unanimous votes is the sum of the priors, which floating point can put below 1.
         reached = (counts[..., with_prior, :] == totals[..., with_prior, None]).all(axis=-2)
     else:
         reached = np.nan_to_num(mixture(counts, weights)) >= threshold - 1e-12

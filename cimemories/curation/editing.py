@@ -1,7 +1,7 @@
-"""Editing a dataset by hand, with history. What labels, decisions or runs rest on is kept: an edit of it is saved as
-the next version of the dataset, so that every number which was ever shown stays defended.
+"""Editing a dataset by hand, with history. What labels, decisions or runs depend on is kept: an edit of it is saved as
+the next version of the dataset, so that every number that was ever shown can be computed again.
 
-    plan = editing.plan(store, dataset_id, edit)      # what would happen, in words: plan.sentences
+    plan = editing.plan(store, dataset_id, edit)      # what would happen: plan.sentences
     saved = editing.save(store, dataset_id, edit, annotator="Ada", reason="typo", expected=plan)
 
 The labelling prompt of a profile holds all its statements: a change of one touches all votes on that profile, and no
@@ -27,10 +27,6 @@ from cimemories.store.labellings import LabellingRow
 from cimemories.store.runs import RunRow
 from cimemories.store.versions import Edit, EditRow, Kind, Rests, Side, Version
 from cimemories.text import count, listed
-
-# ---- edit plan
-#
-# What saving a change by hand would do, and how that is said to the person who is about to save it.
 
 
 @dataclass(frozen=True)
@@ -110,9 +106,7 @@ class Plan:
         return f"; there {pairs}{rest if others else ''}"
 
 
-# ---- editing fields
-#
-# The fields of a change by hand: what may stand in them, and how a typed value is written in one line of text.
+# ---- fields: what may be in them, and how a typed value is written in one line of text
 
 
 KNOWN_DOMAINS = (GENERAL, *DOMAINS)
@@ -163,7 +157,7 @@ def parse_value(text: str) -> Value:
         return written
     if not _fits(value):
         raise StoreError(
-            "a value can be text, a number, true, false, null or a list of those (or of flat objects). "
+            "a value can be text, a number, true, false, null or a list of these (or of flat objects). "
             'Write anything else as text in quotes, e.g. "{like this}".'
         )
     return cast(Value, value)
@@ -258,7 +252,7 @@ def _kept(side: Side, before: Side, name: str, shape: Callable[[str], str]) -> s
     return text if text == before.get(name) else shape(text)
 
 
-# ---- editing
+# ---- saving
 
 
 @dataclass(frozen=True)
@@ -311,7 +305,7 @@ def save(
     """
     who = edit_line(annotator)
     if not who:
-        raise StoreError("a change needs the name of who makes it. Give yours and save again.")
+        raise StoreError("a change needs the name of who makes it. Enter yours and save again.")
     checked = checked_value(edit)
     with store.write() as connection:
         versions.lock(connection, dataset_id)
@@ -405,7 +399,7 @@ def _plan(connection: sa.Connection, dataset_id: int, edit: Edit) -> Plan:
     rests = versions.rests_on(connection, dataset_id)
     target = versions.next_name(connection, dataset_id)[0] if rests.anything else this.name
     rows = labellings.all_rows(connection, dataset_id)
-    draws, personas = _habit(rows)
+    draws, personas = _newest_draws(rows)
     sizes = datasets.sizes(connection, dataset_id)
     needs = _needs(edit, sizes)
     who = sizes[edit.profile].name if edit.profile in sizes else "all profiles"
@@ -415,8 +409,8 @@ def _plan(connection: sa.Connection, dataset_id: int, edit: Edit) -> Plan:
     return Plan(this.name, target, rests, imported, newer, edit.kind, who, len(sizes), needs, draws, calls)
 
 
-def _habit(rows: list[LabellingRow]) -> tuple[int | None, int]:
-    """Draws and personas of the newest labelling that was voted; None and 0 where there is none."""
+def _newest_draws(rows: list[LabellingRow]) -> tuple[int | None, int]:
+    """Draws and personas of the newest labelling with votes; None and 0 where there is none."""
     voted = [row for row in rows if not row.imported]
     if not voted:
         return None, 0
@@ -432,8 +426,8 @@ def _needs(edit: Edit, sizes: dict[int, datasets.Size]) -> Needs:
         if size is None:
             return Needs(0, 0, 0)
         return Needs(1, size.attributes + {"add": 1, "remove": -1}.get(edit.action, 0), size.contexts)
-    words = [tuple(side.get(name) for name in ("task", "recipient")) for side in (before, after)]
-    if edit.kind == "context" and edit.action != "remove" and words[0] != words[1]:
+    old, new = (tuple(side.get(name) for name in ("task", "recipient")) for side in (before, after))
+    if edit.kind == "context" and edit.action != "remove" and old != new:
         concerned = [size for ordinal, size in sizes.items() if edit.profile in (None, ordinal)]
         return Needs(len(concerned), sum(size.attributes for size in concerned), 1)
     return Needs(0, 0, 0)

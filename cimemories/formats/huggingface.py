@@ -701,7 +701,7 @@ class _Reader:
 
     def labels(self, digest: str) -> tuple[SharedLabels, ...]:
         rows = np.frombuffer(self.codes, dtype=np.int32).reshape(-1, 4)
-        order = np.lexsort(rows[:, 2::-1].T)
+        order = np.lexsort(rows[:, 2::-1].T)  # by profile, attribute, context: equal pairs become neighbours
         same = (np.diff(rows[order, :3], axis=0) == 0).all(axis=1)
         if same.any():
             at = int(np.flatnonzero(same)[0])

@@ -164,7 +164,7 @@ class _Response:
     """One field of a context as it is in the file."""
 
     reader: ResultReader
-    place: str
+    where: str
     key: str
     raw: object
 
@@ -305,7 +305,7 @@ class _Response:
         return value
 
     def _problem(self, what: str) -> NoReturn:
-        self.reader.problem(self.place, what)
+        self.reader.problem(self.where, what)
 
 
 # ---- writing

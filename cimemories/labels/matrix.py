@@ -127,6 +127,7 @@ def _positions(ids: Sequence[int], wanted_ids: npt.NDArray[np.int64]) -> npt.NDA
 def _votes(store: Store, labelling_id: str, record: ProfileRecord) -> VoteCounts:
     """The counted votes on the pairs of one profile (and, where ids of others lie between its own, on theirs)."""
     counts = vote_counts(store, labelling_id)
+    # Counts are sorted by attribute, and the ids of a profile lie close together: a slice is taken, no copy.
     first, last = min(record.attribute_ids, default=0), max(record.attribute_ids, default=-1)
     part = slice(*np.searchsorted(counts.attributes, [first, last + 1]))
     return replace(counts, attributes=counts.attributes[part], contexts=counts.contexts[part], votes=counts.votes[part])
@@ -156,8 +157,8 @@ class Group:
 @dataclass(frozen=True)
 class MatrixView:
     """What is drawn. `rows` and `columns` are positions in the record. `cells` (effective labels) and `consensus` have
-    one character a cell, row by row: N, X, ? or - for none; `decided` and `asked` 0 or 1: a person decided it, the
-    filter is about it.
+    one character a cell, row by row: N, X, ? or - for none; `decided` and `matches` 0 or 1: a person decided it, the
+    filters match it.
     """
 
     rows: tuple[int, ...]
@@ -167,7 +168,7 @@ class MatrixView:
     cells: str
     consensus: str
     decided: str
-    asked: str
+    matches: str
     matching: int
 
 
@@ -181,7 +182,7 @@ def view(
     differs: Flags | None = None,
 ) -> MatrixView:
     """The matrix in the order it is drawn. Domain, event and sphere drop rows and columns; labels (none: all) and
-    `differs` say which cells of what is left are asked for. `matching`: how many are."""
+    `differs` say which of the remaining cells match. `matching`: how many do."""
     attributes, contexts = profile.record.profile.attributes, profile.record.profile.contexts
     rows = [i for i in row_order(attributes) if _fits(attributes[i], domain, event)]
     columns = [j for j in column_order(contexts) if sphere in (None, contexts[j].sphere or "")]
@@ -199,7 +200,7 @@ def view(
         cells=_glyphs(cells),
         consensus=_glyphs(profile.consensus[np.ix_(rows, columns)]),
         decided=_bits(profile.decided[np.ix_(rows, columns)]),
-        asked=_bits(matches),
+        matches=_bits(matches),
         matching=int(matches.sum()),
     )
 
@@ -254,9 +255,7 @@ def differing(store: Store, labels: Matrix, labelling_id: str | None, kind: Diff
     return dissent(store, labelling_id, labels.record)
 
 
-# ---- profile labels
-#
-# What the Profiles page says of labels: a strip of glyphs for every attribute, shares by profile.
+# ---- for the Profiles page: a strip of glyphs for every attribute, shares by profile
 
 
 ORDER = "NX?-"  # necessary, inappropriate, ambiguous, not labelled

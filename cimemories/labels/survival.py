@@ -1,6 +1,9 @@
-"""Survival: the share of pairs with a consensus, who stands in its way, and which contexts are discarded for whom.
+"""Survival: the share of pairs with a consensus, who stands in its way, and which contexts are discarded for whom; with
+the statistics of the paper's Table 2.
 
-Definitions are in docs/metrics.md. Everything here is of the rule that holds for the labelling (analysis.rule).
+This is the paper's word for pairs whose label survives the vote, not survival analysis: nothing is censored, and every
+share has the labelled pairs as its denominator. Definitions are in docs/metrics.md. Everything here is of the rule that
+holds for the labelling (flows.labels).
 """
 
 from __future__ import annotations
@@ -14,17 +17,17 @@ import pandas as pd
 import sqlalchemy as sa
 
 from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED, consensus
-from cimemories.flows.labels import AppliedRule, applied_rule
+from cimemories.flows.labels import AppliedRule, applied_rule, rule_of
 from cimemories.labels.votes import GroupBy, Groups
 from cimemories.labels.whatif import Pairs, labelled_pairs
-from cimemories.store import work
+from cimemories.store import datasets, work
 from cimemories.store.engine import Store
 from cimemories.store.tables import attribute, profile, profile_context
 
 Bools = npt.NDArray[np.bool_]
 Labels = npt.NDArray[np.int8]
 
-# Who stands in the way of a consensus where it is not one persona alone.
+# Who prevents a consensus where it is not one persona alone.
 ANY_OF_SEVERAL = "any of several"
 ALL_ABSTAIN = "all abstain"
 SEVERAL = "several"
@@ -82,13 +85,13 @@ def survival(store: Store, labelling_id: str) -> Survival:
     pairs = labelled_pairs(store, labelling_id)
     with store.read() as connection:
         rule = applied_rule(connection, labelling_id)
-        planned = _planned(connection, pairs.dataset_id)
+        sizes = datasets.sizes(connection, pairs.dataset_id).values()
     labels = pairs.counts.labels(rule)
     return Survival(
         labelling_id=labelling_id,
         rule=rule,
         imported=pairs.counts.imported,
-        planned=planned,
+        planned=sum(size.attributes * size.contexts for size in sizes),
         pairs=int((labels != UNLABELLED).sum()),
         necessary=int((labels == NECESSARY).sum()),
         inappropriate=int((labels == INAPPROPRIATE).sum()),
@@ -121,15 +124,17 @@ def by_group(groups: Groups, labels: Labels) -> pd.DataFrame:
 
 
 def dissent(votes: npt.NDArray[np.generic], rule: AppliedRule, labels: Labels) -> pd.DataFrame:
-    """Who stands in the way of a consensus: columns who, how, pairs, share of the ambiguous pairs; most frequent first.
+    """Who prevents a consensus: columns who, how, pairs, share of the ambiguous pairs; most frequent first.
 
     votes: [pairs, personas, 3]; labels: [pairs], by this rule. A persona dissents alone where the rule over the others,
     their priors scaled up to 1, gives necessary or inappropriate, and it is the only one of whom this is true: `who` is
-    then its key and `how` what it does. Personas with a prior of 0 are not asked. Else `who` is ALL_ABSTAIN,
+    then its key and `how` what it does. Personas with a prior of 0 are left out. Else `who` is ALL_ABSTAIN,
     ANY_OF_SEVERAL (more than one could be left out) or SEVERAL (leaving out no single one is enough), `how` is ''.
     """
     counts = np.asarray(votes, dtype=np.float64)[labels == AMBIGUOUS]
     with_prior = [n for n, prior in enumerate(rule.priors) if prior > 0]
+    # One column a persona: what the others alone would have decided. Pairs are ambiguous here, so a label above
+    # AMBIGUOUS says that this persona is in the way; where that is true of one persona only, it dissents alone.
     without = np.stack([_without(counts, rule, n, with_prior) for n in with_prior], axis=1)
     alone = (without > AMBIGUOUS).sum(axis=1) == 1
     counted: dict[tuple[str, str], int] = {}
@@ -149,7 +154,7 @@ def dissent(votes: npt.NDArray[np.generic], rule: AppliedRule, labels: Labels) -
 
 
 def _without(counts: npt.NDArray[np.float64], rule: AppliedRule, persona: int, with_prior: list[int]) -> Labels:
-    """The labels that the rule gives without one persona: [pairs]; AMBIGUOUS where nobody else is asked."""
+    """The labels that the rule gives without one persona: [pairs]; AMBIGUOUS where there is nobody else."""
     others = [n for n in with_prior if n != persona]
     if not others:
         return np.full(len(counts), AMBIGUOUS, np.int8)
@@ -193,9 +198,7 @@ class Contexts:
 def contexts(store: Store, labelling_id: str) -> Contexts:
     """The contexts of every profile, retained or discarded and why. Raises StoreError for an unknown labelling."""
     pairs = labelled_pairs(store, labelling_id)
-    with store.read() as connection:
-        rule = applied_rule(connection, labelling_id)
-    return contexts_of(pairs, effective(pairs, pairs.counts.labels(rule)))
+    return contexts_of(pairs, effective(pairs, pairs.counts.labels(rule_of(store, labelling_id))))
 
 
 def effective(pairs: Pairs, labels: Labels) -> Labels:
@@ -238,22 +241,9 @@ def _reason(necessary: int, inappropriate: int) -> str:
     return NO_NECESSARY if inappropriate else NO_INAPPROPRIATE if necessary else NEITHER
 
 
-def _planned(connection: sa.Connection, dataset_id: int) -> int:
-    """All pairs of a dataset: each profile's attributes times its contexts."""
-
-    def counted(table: sa.Table) -> sa.ScalarSelect[int]:
-        own = sa.select(sa.func.count()).select_from(table).where(table.c.profile == profile.c.id)
-        return own.scalar_subquery()
-
-    product = sa.func.sum(counted(attribute) * counted(profile_context))
-    return int(connection.execute(sa.select(product).where(profile.c.dataset == dataset_id)).scalar() or 0)
-
-
-# ---- table2
+# ---- Table 2 beside the published figures
 #
-# The statistics of the paper's Table 2 for a labelling under the rule that holds, beside the published figures.
-#
-# Published figures are facts of arXiv 2511.14937; a figure that is not at hand is None, never guessed.
+# Those are facts of arXiv 2511.14937; a figure that is not at hand is None, never guessed.
 
 
 PAPER = "arXiv 2511.14937"
@@ -261,10 +251,10 @@ PAPER = "arXiv 2511.14937"
 
 @dataclass(frozen=True)
 class Published:
-    """A figure of the paper: as text, and the place where it stands."""
+    """A figure of the paper: as text, and the section or table that has it."""
 
     figure: str
-    place: str
+    source: str
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """The pairs (attribute, context) of a labelling: their votes, what the rule makes of them, and what people decided.
 
-With what recorded runs did with one pair, and the groups (domain, sphere, context, profile) that pairs fall into.
+A pair is labelled by its newest standing decision, else by the consensus of the personas. A vote that could not be read
+is missing, with its cause; it is never an abstention. Beside that: what recorded runs did with one pair, and the groups
+(domain, sphere, context, profile) that pairs fall into.
 """
 
 from __future__ import annotations
@@ -9,7 +11,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +26,7 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import attribute, ballot, context, judgement, profile, response, reveal, run, run_judge
 from cimemories.text import exact_percent, listed
 
-# ---- pair groups
-#
-# What the pairs of a labelling are grouped by: domain, sphere, context or profile, as small codes a pair.
+# ---- groups: small codes a pair
 
 
 NO_SPHERE = "no sphere given"
@@ -75,31 +74,29 @@ def groupings(connection: sa.Connection, dataset_id: int, counts: VoteCounts) ->
     ).all()
     by_attribute = np.searchsorted(np.array([row.id for row in attributes], np.int64), counts.attributes)
     by_context = np.searchsorted(np.array([row.id for row in contexts], np.int64), counts.contexts)
-    spheres = [row.sphere or NO_SPHERE for row in contexts]
+    position = {row.id: n for n, row in enumerate(people)}
+    owners = [position[row.profile] for row in attributes]
     return {
-        GroupBy.DOMAIN: _named_group([row.domain for row in attributes], by_attribute),
-        GroupBy.SPHERE: _named_group(spheres, by_context),
+        GroupBy.DOMAIN: _by_name([row.domain for row in attributes], by_attribute),
+        GroupBy.SPHERE: _by_name([row.sphere or NO_SPHERE for row in contexts], by_context),
         GroupBy.CONTEXT: Groups(
             tuple(row.id for row in contexts), tuple(f"{row.recipient}: {row.task}" for row in contexts), by_context
         ),
-        GroupBy.PROFILE: _of_profiles(people, [row.profile for row in attributes], by_attribute),
+        GroupBy.PROFILE: Groups(
+            tuple(row.id for row in people), tuple(row.name for row in people), _coded(owners, by_attribute)
+        ),
     }
 
 
-def _named_group(names: Sequence[str], position: Codes) -> Groups:
+def _by_name(names: Sequence[str], position: Codes) -> Groups:
     """Groups that are told apart by a name; position: [pairs] into `names`."""
     unique = sorted(set(names))
-    code = np.array([unique.index(name) for name in names], np.int64)
     shown = tuple(name.replace("_", " ") for name in unique)
-    return Groups(tuple(unique), shown, code[position] if len(code) else position)
+    return Groups(tuple(unique), shown, _coded([unique.index(name) for name in names], position))
 
 
-def _of_profiles(people: Sequence[Any], owners: Sequence[int], position: Codes) -> Groups:
-    order = {row.id: n for n, row in enumerate(people)}
-    code = np.array([order[owner] for owner in owners], np.int64)
-    return Groups(
-        tuple(row.id for row in people), tuple(row.name for row in people), code[position] if len(code) else position
-    )
+def _coded(codes: Sequence[int], position: Codes) -> Codes:
+    return np.array(codes, np.int64)[position] if codes else position
 
 
 def pair_words(connection: sa.Connection, dataset_id: int, pairs: pd.DataFrame) -> pd.DataFrame:
@@ -128,9 +125,7 @@ def pair_words(connection: sa.Connection, dataset_id: int, pairs: pd.DataFrame) 
     return named.merge(pd.DataFrame(contexts, columns=["context", "recipient", "task"]), on="context", how="left")
 
 
-# ---- pair runs
-#
-# What recorded runs did with one pair: in how many judged messages each of them reveals it.
+# ---- what recorded runs did with one pair
 
 
 WHOLE = "full"  # the composition of a run whose assistants hold everything
@@ -211,12 +206,7 @@ def pair_runs(store: Store, attribute_id: int, context_id: int) -> list[PairRun]
     return list(runs.values())
 
 
-# ---- pairs
-#
-# The pairs of one profile in one context: votes by persona, what the rule makes of them, what people decided.
-#
-# A pair (attribute, context) is labelled by its newest standing decision, else by the consensus of the personas. A vote
-# that could not be read is missing, with its cause; it is never an abstention.
+# ---- the pairs of one profile in one context
 
 
 COUNTED = (Verdict.NECESSARY, Verdict.INAPPROPRIATE, Verdict.ABSTAIN)
@@ -369,32 +359,40 @@ def decide(
 def explain(votes: Sequence[PersonaVotes], label: Label | None, threshold: float = PAPER_THRESHOLD) -> str:
     """The consensus rule applied to these votes, in words: 'Pragmatic 3 of 10 abstain. Not every counted vote says
     inappropriate: ambiguous.' threshold: 1 is the paper's rule, which asks for every counted vote; below 1 the mixture
-    must reach it. Personas with a prior of 0 are not asked."""
+    must reach it. Personas with a prior of 0 are left out."""
     imported = any(v.shares is not None for v in votes)
     if label is None:
         none = "No share is given" if imported else "No vote is counted"
         return f"{none} for this pair, so it has no consensus label."
     voters = [v for v in votes if v.prior > 0]
-    without_votes = [v.persona.key for v in voters if not v.counted]
-    if without_votes:
+    if without_votes := [v.persona.key for v in voters if not v.counted]:
         return f"No counted vote of {listed(without_votes)}. Consensus needs every persona: ambiguous."
     if threshold < PAPER_THRESHOLD:
         return _reached(voters, label, threshold)
     sums = np.array([v.counts for v in voters]).sum(axis=0)
-    total = sum(v.counted for v in voters)
+    leading = _leading(sums)
     if imported:
-        return _unanimous_shares(voters, label, sums)
+        if label is not Label.AMBIGUOUS:
+            return f"Every persona's share is wholly {label}: consensus."
+        parts = [
+            f"{v.persona.key} {exact_percent(1 - v.counts[leading] / v.counted)}"
+            for v in voters
+            if v.counts[leading] < v.counted
+        ]
+        return f"Not {COUNTED[leading]}: {listed(parts)}. Consensus needs every share to be whole: ambiguous."
+    total = sum(v.counted for v in voters)
     if label is not Label.AMBIGUOUS:
         return f"{total:.0f} of {total:.0f} counted votes say {label}: consensus."
     if sums[2] == total:
         return f"{total:.0f} of {total:.0f} counted votes abstain: ambiguous."
-    leading = _leading(sums)
+    verbs = ("say necessary", "say inappropriate", "abstain")
     parts = []
     for item in voters:
-        against = [f"{n:.0f} of {item.counted:.0f} {_says(k)}" for k, n in enumerate(item.counts) if n and k != leading]
+        against = [f"{n:.0f} of {item.counted:.0f} {verbs[k]}" for k, n in enumerate(item.counts) if n and k != leading]
         if against:
             parts.append(f"{item.persona.key} {' and '.join(against)}")
-    return f"{_sentence(parts)} Not every counted vote says {COUNTED[leading]}: ambiguous."
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}. Not every counted vote says {COUNTED[leading]}: ambiguous."
 
 
 def _reached(voters: Sequence[PersonaVotes], label: Label, threshold: float) -> str:
@@ -407,26 +405,9 @@ def _reached(voters: Sequence[PersonaVotes], label: Label, threshold: float) -> 
     return f"{share} of the mixture says {label}; the threshold is {needed}: consensus."
 
 
-def _unanimous_shares(voters: Sequence[PersonaVotes], label: Label, sums: npt.NDArray[np.float64]) -> str:
-    if label is not Label.AMBIGUOUS:
-        return f"Every persona's share is wholly {label}: consensus."
-    leading = _leading(sums)
-    parts = [
-        f"{v.persona.key} {exact_percent(1 - v.counts[leading] / v.counted)}"
-        for v in voters
-        if v.counts[leading] < v.counted
-    ]
-    return f"Not {COUNTED[leading]}: {listed(parts)}. Consensus needs every share to be whole: ambiguous."
-
-
-def _leading(sums: Sequence[float] | npt.NDArray[np.float64]) -> int:
+def _leading(sums: npt.NDArray[np.float64]) -> int:
     """Necessary (0) or inappropriate (1), whichever has more."""
     return 0 if sums[0] >= sums[1] else 1
-
-
-def _sentence(parts: Sequence[str]) -> str:
-    text = "; ".join(parts)
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 def missing_words(votes: Sequence[PersonaVotes]) -> str:
@@ -436,10 +417,6 @@ def missing_words(votes: Sequence[PersonaVotes]) -> str:
         for item in votes
         if item.missing
     )
-
-
-def _says(verdict: int) -> str:
-    return ("say necessary", "say inappropriate", "abstain")[verdict]
 
 
 def _votes(
@@ -452,61 +429,36 @@ def _votes(
     rule: AppliedRule,
 ) -> list[tuple[PersonaVotes, ...]]:
     """The votes of every persona on these attributes in one context, or the shares that were imported, in order."""
-    shares = _shares(connection, labelling_id, profile_id, context_id)
-    if shares is not None:
+    people = [(i, persona, prior) for (i, persona), prior in zip(personas.items(), rule.priors, strict=True)]
+    if work.load(connection, labelling_id)["endpoint"] == labellings.IMPORTED:
+        shares = {
+            (row.attribute, row.persona): (row.necessary, row.inappropriate, row.abstain)
+            for row in labellings.tallies(connection, labelling_id, profile_id)
+            if row.context == context_id
+        }
         nothing = (0.0, 0.0, 0.0)
         return [
-            tuple(
-                PersonaVotes(p, (), prior, shares.get((a, i), nothing))
-                for (i, p), prior in zip(personas.items(), rule.priors, strict=True)
-            )
+            tuple(PersonaVotes(persona, (), prior, shares.get((a, i), nothing)) for i, persona, prior in people)
             for a in attribute_ids
         ]
-    votes = labellings.context_votes(connection, labelling_id, profile_id, context_id)
-    causes = _ballots(connection, labelling_id, profile_id, context_id)
-    return [
-        tuple(
-            PersonaVotes(p, _draws(votes.get(a, {}).get(i, ()), causes.get(i, {})), prior)
-            for (i, p), prior in zip(personas.items(), rule.priors, strict=True)
-        )
-        for a in attribute_ids
-    ]
-
-
-def _shares(
-    connection: sa.Connection, labelling_id: str, profile_id: int, context_id: int
-) -> dict[tuple[int, int], tuple[float, float, float]] | None:
-    """By (attribute, persona); None for a labelling that has votes."""
-    if work.load(connection, labelling_id)["endpoint"] != labellings.IMPORTED:
-        return None
-    rows = labellings.tallies(connection, labelling_id, profile_id)
-    return {
-        (row.attribute, row.persona): (row.necessary, row.inappropriate, row.abstain)
-        for row in rows
-        if row.context == context_id
-    }
-
-
-def _ballots(
-    connection: sa.Connection, labelling_id: str, profile_id: int, context_id: int
-) -> dict[int, dict[int, str]]:
-    """The status of every ballot: persona -> draw -> status."""
     rows = connection.execute(
         sa.select(ballot.c.persona, ballot.c.draw, ballot.c.status)
         .where(ballot.c.labelling == labelling_id, ballot.c.profile == profile_id, ballot.c.context == context_id)
         .order_by(ballot.c.draw)
     )
-    statuses: dict[int, dict[int, str]] = {}
+    statuses: dict[int, dict[int, str]] = {}  # persona -> draw -> status of the ballot
     for persona_id, draw, status in rows:
         statuses.setdefault(persona_id, {})[draw] = status
-    return statuses
+    votes = labellings.context_votes(connection, labelling_id, profile_id, context_id)
 
+    def draws(attribute_id: int, persona_id: int) -> tuple[str, ...]:
+        verdicts = dict(votes.get(attribute_id, {}).get(persona_id, ()))
+        return tuple(
+            verdicts.get(draw, "no vote" if status == labellings.OK else status)
+            for draw, status in statuses.get(persona_id, {}).items()
+        )
 
-def _draws(votes: Sequence[tuple[int, str]], statuses: Mapping[int, str]) -> tuple[str, ...]:
-    verdicts = dict(votes)
-    return tuple(
-        verdicts.get(draw, "no vote" if status == labellings.OK else status) for draw, status in statuses.items()
-    )
+    return [tuple(PersonaVotes(persona, draws(a, i), prior) for i, persona, prior in people) for a in attribute_ids]
 
 
 def _settled(

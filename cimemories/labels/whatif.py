@@ -31,10 +31,6 @@ from cimemories.store import decisions, work
 from cimemories.store.engine import Store, content_hash
 from cimemories.store.tables import dataset
 
-# ---- effective labels
-#
-# Effective labels of a whole dataset: what a memory composition goes by.
-
 
 def effective_labels(store: Store, dataset_id: int) -> LabelSource | None:
     """The labels of every pair that has one (a person's decision before the consensus) with where they come from, or
@@ -58,9 +54,6 @@ def effective_labels(store: Store, dataset_id: int) -> LabelSource | None:
         "hash": content_hash(sorted((a, c, str(label)) for (a, c), label in labels.items())),
     }
     return LabelSource(labels, origin)
-
-
-# ---- whatif
 
 
 TRIED = "what if"
@@ -134,6 +127,7 @@ def with_decisions(counts: VoteCounts, decided: npt.NDArray[np.int64]) -> tuple[
     decided: [decisions, 3], attribute, context, label code, no pair twice. Returns the counts, in the order of
     VoteCounts, and the codes [pairs], UNLABELLED where nobody decided.
     """
+    # A pair as one number, attribute by attribute: sorted, that is the order of VoteCounts; searchsorted finds one.
     width = int(max(counts.contexts.max(initial=0), decided[:, 1].max(initial=0))) + 1
     numbers = counts.attributes * width + counts.contexts
     decided_numbers = decided[:, 0] * width + decided[:, 1]

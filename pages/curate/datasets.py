@@ -251,6 +251,7 @@ def import_form(store: Store) -> None:
         return
     row, runs = imported.dataset, imported.runs
     url.put(dataset=row.id, profile=None, attribute=None)
+    # _done ends this run of the script, so each of these is the last that happens.
     if not imported.new:
         where = f"{', '.join(runs)} of '{row.name}'" if runs else f"the dataset '{row.name}'"
         _done(f"This file was imported before, as {where}, which is shown now.")

@@ -28,7 +28,7 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import count
 from cimemories.ui import matrix, page, safe, tables, url
-from pages.curate.profile_view import words
+from pages.curate.profile_view import display_name
 from pages.start import database_lost
 
 # ---- filters: every choice is in the URL
@@ -86,10 +86,10 @@ def draw_filters(profile: Profile, counts: Mapping[str, int], *, spheres: bool) 
         ),
     ):
         domain = choice(
-            "Domain", "domain", sorted({a.domain for a in profile.attributes}), words, "all domains", above=above
+            "Domain", "domain", sorted({a.domain for a in profile.attributes}), display_name, "all domains", above=above
         )
         events = list(dict.fromkeys(a.event for a in profile.attributes))
-        event = choice("Event", "event", events, words, "all events", above=above)
+        event = choice("Event", "event", events, display_name, "all events", above=above)
         if spheres:
             there = list(dict.fromkeys(c.sphere or NO_SPHERE for c in profile.contexts))
             sphere = choice("Sphere", "sphere", there, _sphere, "all spheres", above=above)
@@ -108,7 +108,7 @@ def draw_filters(profile: Profile, counts: Mapping[str, int], *, spheres: bool) 
 
 def _chosen_filters(spheres: bool) -> str:
     """The button's label: what is chosen, or that nothing is left out."""
-    chosen = [words(name) for param in ("domain", "event") if (name := url.get(param))]
+    chosen = [display_name(name) for param in ("domain", "event") if (name := url.get(param))]
     if spheres and (name := url.get("sphere")):
         chosen.append(_sphere(name))
     if (name := url.get("differs")) in set(Differs):
@@ -122,12 +122,14 @@ def clear() -> None:
 
 
 def _sphere(name: str) -> str:
-    return "without a sphere" if name == NO_SPHERE else words(name)
+    return "without a sphere" if name == NO_SPHERE else display_name(name)
 
 
 def _kinds(counts: Mapping[str, int]) -> Sequence[str]:
     key = "labels.kinds"
     chosen = [kind for kind in (url.get("label") or "").split(",") if kind in KINDS]
+    # The URL is the state: it is written to the widget's key before the widget is drawn. A default would be looked at
+    # only once, so that a link opened in the same session would change nothing.
     st.session_state[key] = chosen
     return st.pills(
         "Effective label",
@@ -224,7 +226,7 @@ def watch(store: Store, row: LabellingRow | None) -> None:
     if row is None:
         return
     if row.status in work.ACTIVE:
-
+        # A fragment runs alone each second and not the page; st.rerun() in it runs the page once the work has ended.
         def live() -> None:
             now = catalogue.labellings_of(store, row.dataset).get(row.id)
             if now is None or now.status not in work.ACTIVE:
@@ -329,6 +331,7 @@ def _form(store: Store, dataset: DatasetRow) -> None:
         temperature = d.number_input(
             "Temperature", 0.0, 2.0, value=None, step=0.1, placeholder="default", key="start.temperature"
         )
+        # value=None, so that the field can be emptied, and the default through the session: emptied, it stays empty.
         st.session_state.setdefault("start.max_tokens", 2048)
         max_tokens = e.number_input(
             "Token limit", 16, 65536, value=None, step=128, key="start.max_tokens", placeholder="default",
@@ -435,12 +438,12 @@ def _drawing(labels: Matrix, seen: MatrixView, above: int) -> matrix.Drawing:
             )
             for j in seen.columns
         ],
-        blocks=[matrix.Span(words(b.name), words(b.note), b.start, b.end, b.counts) for b in seen.blocks],
-        spheres=[matrix.Span(words(s.name), "", s.start, s.end, s.counts) for s in seen.spheres],
+        blocks=[matrix.Span(display_name(b.name), display_name(b.note), b.start, b.end, b.counts) for b in seen.blocks],
+        spheres=[matrix.Span(display_name(s.name), "", s.start, s.end, s.counts) for s in seen.spheres],
         cells=seen.cells,
         consensus=seen.consensus,
         decided=seen.decided,
-        matched=seen.asked,
+        matched=seen.matches,
         above=above,
     )
 
@@ -479,13 +482,13 @@ def counts(labels: Matrix) -> None:
     contexts = pd.DataFrame(labels.context_counts.tolist(), columns=list(COUNTS))
     contexts.insert(0, "recipient", [c.recipient for c in profile.contexts])
     contexts.insert(1, "task", [c.task for c in profile.contexts])
-    contexts.insert(2, "sphere", [words(c.sphere or "") for c in profile.contexts])
+    contexts.insert(2, "sphere", [display_name(c.sphere or "") for c in profile.contexts])
     contexts["retained"] = ["retained" if kept else "discarded" for kept in retained]
     attributes = pd.DataFrame(labels.attribute_counts.tolist(), columns=list(COUNTS))
     attributes.insert(0, "attribute", [a.key for a in profile.attributes])
     attributes.insert(1, "statement", [a.statement for a in profile.attributes])
-    attributes.insert(2, "domain", [words(a.domain) for a in profile.attributes])
-    attributes.insert(3, "event", [words(a.event) for a in profile.attributes])
+    attributes.insert(2, "domain", [display_name(a.domain) for a in profile.attributes])
+    attributes.insert(3, "event", [display_name(a.event) for a in profile.attributes])
     left, right = st.columns(2, gap="large")
     with left:
         dropped = len(retained) - sum(retained)

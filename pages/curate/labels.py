@@ -21,7 +21,7 @@ from cimemories.store.labellings import LabellingRow
 from cimemories.ui import page, safe, tables, url
 from pages.curate import label_matrix, pair_panel
 from pages.curate.label_matrix import Filters, word
-from pages.curate.profile_view import words
+from pages.curate.profile_view import display_name
 
 MATRIX, CONTEXT, COUNTS = "matrix", "context", "counts"
 VIEWS = {MATRIX: "Matrix", CONTEXT: "One context", COUNTS: "Counts"}
@@ -98,7 +98,7 @@ def _pair_table(views: Sequence[PairView], chosen: int | None) -> int | None:
                 "effective": safe.glyphed(v.effective) or "not labelled",
                 **{f"votes{n}": item.strip for n, item in enumerate(v.votes)},
                 "statement": v.attribute.statement,
-                "domain": words(v.attribute.domain),
+                "domain": display_name(v.attribute.domain),
                 "consensus": safe.glyphed(v.consensus),
                 "decision": safe.glyphed(v.decision.label) if v.decision else "",
             }

@@ -20,7 +20,7 @@ from cimemories.store.labellings import LabellingRow
 from cimemories.text import count, percent
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.safe import Html, join, tag
-from pages.curate.profile_view import spoken, words
+from pages.curate.profile_view import display_name, spoken
 
 _ANNOTATOR = "annotator"
 MOST_RUNS = 3  # shown at once: the browser takes its time for each
@@ -60,13 +60,13 @@ def draw(store: Store, record: ProfileRecord, labelling: LabellingRow | None, vi
 
 def _summary(record: ProfileRecord, labelling: LabellingRow | None, view: PairView) -> None:
     item = view.attribute
-    event = "" if item.event == item.domain else f", {words(item.event)}"
+    event = "" if item.event == item.domain else f", {display_name(item.event)}"
     safe.heading(item.statement)
     safe.show(
         safe.facts(
             [
                 ("Attribute", f"{item.key}: {spoken(item.value)}"),
-                ("Domain, event", f"{words(item.domain)}{event}"),
+                ("Domain, event", f"{display_name(item.domain)}{event}"),
                 ("Recipient", view.context.recipient),
                 ("Task", view.context.task),
                 ("Label", join([safe.label_chip(view.effective), f"  {_source(view)}"])),

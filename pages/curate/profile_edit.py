@@ -20,7 +20,7 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.versions import Edit, EditRow, Side
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.safe import Html, tag
-from pages.curate.profile_view import words
+from pages.curate.profile_view import display_name
 
 ANNOTATOR = "annotator"  # shared with the Labels page
 _PENDING = "profiles.pending"
@@ -217,10 +217,14 @@ EVERYONE, THIS_ONE = "all profiles that have it", "this profile only"
 def attributes(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
     """Change, remove or add an attribute."""
     own = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))
-    names = {NEW: "a new attribute", **{i: f"{a.key} ({words(a.domain)}): {a.statement}" for i, a in own.items()}}
+    names = {
+        NEW: "a new attribute",
+        **{i: f"{a.key} ({display_name(a.domain)}): {a.statement}" for i, a in own.items()},
+    }
     attribute = url.get_int("attribute")
     chosen = _choose("Attribute", names, attribute if attribute in names else next(iter(own), NEW))
     before = own.get(chosen)
+    # A form keeps what was typed under its key. With the revision in it, a saved dataset gets a fresh form.
     key = f"edit.{dataset.id}.{dataset.revision}.{record.id}.{chosen}"
     with st.form(key, enter_to_submit=False, border=False):
         left, middle, right = st.columns(3)
@@ -229,7 +233,7 @@ def attributes(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None
         with middle:
             known = list(dict.fromkeys([*KNOWN_DOMAINS, *([before.domain] if before else [])]))
             at = known.index(before.domain) if before else 0
-            domain = st.selectbox("Domain", known, index=at, format_func=words, key=f"{key}.domain")
+            domain = st.selectbox("Domain", known, index=at, format_func=display_name, key=f"{key}.domain")
         with right:
             event = st.selectbox(
                 "Event",

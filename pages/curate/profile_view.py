@@ -17,7 +17,7 @@ from cimemories.ui import matrix, page, safe, tables, url
 from cimemories.ui.safe import Html, tag
 
 
-def words(name: str) -> str:
+def display_name(name: str) -> str:
     """A name for people: 'mental_health' as 'mental health'."""
     return safe.option(name.replace("_", " "))
 
@@ -92,7 +92,7 @@ def draw(
     if attribute_id is not None:
         if attribute_id in own:
             attribute = own[attribute_id]
-            title = tag("b", f"{attribute.key} ({words(attribute.domain)})")
+            title = tag("b", f"{attribute.key} ({display_name(attribute.domain)})")
             safe.show(tag("div", title, safe.folded(attribute.statement), cls="ci-empty"))
         else:
             page.notice(f"Attribute {attribute_id} of the link is not one of this profile's.")
@@ -100,7 +100,7 @@ def draw(
     if not groups:
         page.notice("This profile has no attribute in the chosen domains and events.")
     for domain, rows in groups.items():
-        safe.heading(f"{words(domain).capitalize()} ({len(rows)})")
+        safe.heading(f"{display_name(domain).capitalize()} ({len(rows)})")
         safe.show(_attribute_table(rows, labels, attribute_id))
     if labels is not None:
         matrix.colour([context.recipient for context in record.profile.contexts])
@@ -154,7 +154,7 @@ def draw_compare(
 def _domain(
     domain: str, rows: Sequence[tuple[int, Attribute]], labels: ProfileLabels | None, common: Collection[str]
 ) -> None:
-    safe.heading(f"{words(domain).capitalize()} ({len(rows)})")
+    safe.heading(f"{display_name(domain).capitalize()} ({len(rows)})")
     if labels is not None and rows:
         counts = labels.counts([attribute_id for attribute_id, _ in rows])
         safe.inline(", ".join(f"{matrix.WORDS[glyph]} {n:,}" for glyph, n in counts.items() if n), muted=True)
@@ -185,7 +185,7 @@ def _filter(label: str, param: str, options: Sequence[str], key: str) -> list[st
     st.session_state[key] = chosen(param, options)
     # The label is one of two literals below.
     if label == "Domains":
-        return st.multiselect("Domains", options, key=key, format_func=words, on_change=changed)
+        return st.multiselect("Domains", options, key=key, format_func=display_name, on_change=changed)
     return st.multiselect("Events", options, key=key, format_func=safe.option, on_change=changed)
 
 
@@ -250,7 +250,7 @@ def hits_table(hits: Sequence[Hit], total: int, current: int | None) -> Hit | No
     what = "statement" if total == 1 else "statements"
     safe.inline(f"{count(total)} {what} found" + (f", the first {len(hits)} shown" if total > len(hits) else ""))
     frame = pd.DataFrame(
-        [{"profile": h.name, "statement": h.statement, "domain": words(h.domain)} for h in hits],
+        [{"profile": h.name, "statement": h.statement, "domain": display_name(h.domain)} for h in hits],
         columns=["profile", "statement", "domain"],
         index=[h.attribute for h in hits],
     )

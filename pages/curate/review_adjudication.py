@@ -17,7 +17,7 @@ from cimemories.store.labellings import LabellingRow
 from cimemories.text import count
 from cimemories.ui import annotator, page, safe, tables, url
 from cimemories.ui.safe import tag
-from pages.curate.profile_view import words
+from pages.curate.profile_view import display_name
 
 HIDDEN = "review.adjudication.hidden"
 LONGEST_REASON = 500
@@ -66,7 +66,7 @@ def _rows(items: Sequence[Disputed]) -> pd.DataFrame:
                 "statement": item.statement,
                 "recipient": item.recipient,
                 "task": item.task,
-                "domain": words(item.domain),
+                "domain": display_name(item.domain),
                 "people": len(item.decisions),
                 "labels": ", ".join(f"{n} {safe.GLYPHS[label]}" for label, n in item.labels.most_common()),
             }

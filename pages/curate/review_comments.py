@@ -24,7 +24,7 @@ from cimemories.store.reviews import Guideline
 from cimemories.text import count
 from cimemories.ui import annotator, page, safe, tables, url
 from cimemories.ui.safe import Html, tag
-from pages.curate.profile_view import words
+from pages.curate.profile_view import display_name
 
 OPEN, ALL = "open", "all"
 LONGEST_REASON = 500
@@ -54,7 +54,7 @@ def _export(store: Store, dataset: DatasetRow) -> None:
     form = st.selectbox("Format", list(FORMS), format_func=lambda key: FORMATS[key], key="review.exchange.format")
     who = st.selectbox("By", [EVERYBODY, *people], format_func=_person, key="review.exchange.who")
     domain = st.selectbox(
-        "Domain", ["", *domains], format_func=lambda name: safe.option(words(name)) if name else "all domains"
+        "Domain", ["", *domains], format_func=lambda name: safe.option(display_name(name)) if name else "all domains"
     )
     blind = st.toggle("Blind answers only", key="review.exchange.blind")
     filters = Filters(annotator=who or None, domain=domain or None, blind=blind)

@@ -28,7 +28,7 @@ from cimemories.ui.safe import tag
 from cimemories.ui.workbench import Card, Key
 from pages.curate.label_matrix import choice
 from pages.curate.pair_panel import decision_row
-from pages.curate.profile_view import spoken, words
+from pages.curate.profile_view import display_name, spoken
 from pages.start import failure
 
 ORDERS = {
@@ -68,15 +68,15 @@ def draw_filters(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -
         order = choice("Order", "order", orders, lambda o: ORDERS[Order(o)], None)
     names = index.shape.names
     with second:
-        domain = choice("Domain", "domain", sorted(names[Facet.DOMAIN]), words, "all domains")
+        domain = choice("Domain", "domain", sorted(names[Facet.DOMAIN]), display_name, "all domains")
     with third:
         label = choice("Current label", "label", list(LABEL_OPTIONS), _label, "all labels")
     with fourth:
         undecided_only = choice("Pairs", "undecided", ["no"], lambda _: "all", "not decided by me")
     with fifth, st.popover("More filters, views, overlap", icon=":material/tune:", width="stretch"):
-        event = choice("Event", "event", sorted(names[Facet.EVENT]), words, "all events")
+        event = choice("Event", "event", sorted(names[Facet.EVENT]), display_name, "all events")
         spheres = sorted(name for name in names[Facet.SPHERE] if name)
-        sphere = choice("Sphere", "sphere", spheres, words, "all spheres")
+        sphere = choice("Sphere", "sphere", spheres, display_name, "all spheres")
         profiles = {str(i): name for i, name in zip(index.shape.profile_ids, names[Facet.PROFILE], strict=True)}
         profile = choice("Profile", "profile", list(profiles), profiles.__getitem__, "all profiles")
         dissenter = None
@@ -300,7 +300,7 @@ def _blind() -> bool:
 
 
 def _card(item: Item) -> Card:
-    event = "" if item.event == item.domain else f", {words(item.event)}"
+    event = "" if item.event == item.domain else f", {display_name(item.event)}"
     revealed = f"revealed in {item.reveals} of {item.draws} judged messages" if item.draws else ""
     people = f"decided by {item.decided} already" if item.decided else ""
     return Card(
@@ -310,7 +310,7 @@ def _card(item: Item) -> Card:
             ("Recipient", item.recipient, True),
             ("Task", item.task, True),
             ("Attribute", f"{item.key}: {spoken(item.value)}"),
-            ("Domain, event", f"{words(item.domain)}{event}"),
+            ("Domain, event", f"{display_name(item.domain)}{event}"),
             ("Profile", item.user),
         ],
         hidden=[

@@ -553,7 +553,7 @@ def _table2(lines: tuple[Statistic, ...], labelling: LabellingRow) -> None:
                 "here": _mean_and_sd(line),
                 "over": f"{count(line.over)} {line.unit}" if line.sd is not None else "",
                 "published": line.published.figure if line.published else "not at hand",
-                "place": f"{PAPER}, {line.published.place}" if line.published else "",
+                "place": f"{PAPER}, {line.published.source}" if line.published else "",
             }
             for line in lines
         ]

@@ -177,8 +177,8 @@ def test_a_view_holds_each_asked_row_once_in_unbroken_groups(shared: Store, data
     shown = cells[np.ix_(seen.rows, seen.columns)]
     assert seen.cells == "".join(GLYPHS[code] for code in shown.reshape(-1).tolist())
     wanted = {UNLABELLED if label is None else CODES[label] for label in labels}
-    assert [bit == "1" for bit in seen.asked] == [not labels or code in wanted for code in shown.reshape(-1).tolist()]
-    assert seen.matching == seen.asked.count("1")
+    assert [bit == "1" for bit in seen.matches] == [not labels or code in wanted for code in shown.reshape(-1).tolist()]
+    assert seen.matching == seen.matches.count("1")
     for groups, names in (
         (seen.blocks, [(domains[i], events[i]) for i in seen.rows]),
         (seen.spheres, [(spheres[j] or "", "") for j in seen.columns]),

@@ -115,12 +115,12 @@ def test_filters_of_a_link_drop_and_dim(
     shown = drawing(app)
     assert sorted(r["key"] for r in shown["rows"]) == (rows or ["fact_0", "fact_1", "fact_2"])
     assert len(shown["columns"]) == columns
-    assert {pair for pair, bit in by_pair(shown, "asked").items() if bit == "1"} == asked
+    assert {pair for pair, bit in by_pair(shown, "matched").items() if bit == "1"} == asked
     assert f"{len(asked)} of 6 pairs match" in said(app)
     button(app, "Clear").click().run()
     assert not app.exception
     assert not query.keys() & set(app.query_params)
-    assert set(drawing(app)["asked"]) == {"1"}
+    assert set(drawing(app)["matched"]) == {"1"}
 
 
 def test_a_filter_goes_into_the_url(store: Store, labelled: tuple[DatasetRow, str]) -> None:
