@@ -59,14 +59,14 @@ def people(count: int, *, seed: int, locale: str, events: int) -> list[Person]:
         raise SeedError(f"{events} events per profile are not possible; the seeds have {len(names)}, take 1 or more.")
     locale = known_locale(locale)
     faker = faker_of(locale)
-    found: list[Person] = []
+    persons: list[Person] = []
     taken: set[str] = set()
     for index in range(count):
         source = seeded_source(faker, locale, f"cimemories biography {seed} {index}")
         biography = sample_biography(source, taken)
         taken.add(biography.name)
-        found.append(Person(**asdict(biography), events=tuple(source.random.sample(names, events))))
-    return found
+        persons.append(Person(**asdict(biography), events=tuple(source.random.sample(names, events))))
+    return persons
 
 
 # ---- prompts and the schema of answers
@@ -372,13 +372,13 @@ def discard(store: Store, generation_id: str) -> None:
 
 ORIGIN = "generated"
 _ORDINALS = {domain: ordinal for ordinal, domain in enumerate(DOMAINS)}
-FOR_GOOD = "rejected"  # an HTTP refusal of this very request: no repetition can do better
+FOR_GOOD = "rejected"  # an HTTP refusal of this request: no repetition can do better
 
 
 def plan(store: Store, spec: AuthoringSpec) -> str:
     """Look the server up, sample the people, record what is to be written, and return the id of the generation.
 
-    A generation without a dataset that was planned with the very same content is continued instead of beginning
+    A generation without a dataset that was planned with the same content is continued instead of beginning
     another. Raises EndpointError, StoreError or SeedError before anything is written.
     """
     _check(spec)
@@ -569,7 +569,7 @@ class Author:
         return {domain: count - written[domain] for domain, count in whole.items() if count > written[domain]}
 
     def finish_if_settled(self, connection: sa.Connection) -> None:
-        """Make the dataset once no part is open any more, in this very transaction."""
+        """Make the dataset once no part is open any more, in this transaction."""
         settled, expected = generations.progress(connection, self.generation_id)
         if settled == expected:
             self._finish(connection)

@@ -63,7 +63,7 @@ _SMALL = frozenset(
 
 
 def carries(statement: str, value: Value) -> bool:
-    """Whether the statement tells the whole value. Booleans are told in words, so any statement carries them; null and
+    """Whether the statement carries the whole value. Booleans are put in words, so any statement carries them; null and
     empty texts and lists are carried by none; a list needs each of its items."""
     if isinstance(value, bool):
         return True
@@ -119,7 +119,7 @@ def _is_whole_word(folded: str, text: str) -> bool:
 
 
 def _all_words_in(folded: str, text: str) -> bool:
-    """Whether every date, time, number and telling word of a text stands in the statement, in any order."""
+    """Whether every date, time, number and telling word of a text is in the statement, in any order."""
     for pattern, spellings in ((_DATE, _spelled_date), (_TIME, _spelled_time)):
         for moment in pattern.finditer(text):
             if not any(_is_whole_word(_plain(folded), spelling) for spelling in spellings(moment)):

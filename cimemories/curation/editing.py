@@ -5,7 +5,7 @@ the next version of the dataset, so that every number that was ever shown can be
     saved = editing.save(store, dataset_id, edit, annotator="Ada", reason="typo", expected=plan)
 
 The labelling prompt of a profile holds all its statements: a change of one touches all votes on that profile, and no
-other. A context stands in its own calls alone. Calls are recorded under what was sent, so labelling a new version asks
+other. A context is in its own calls only. Calls are recorded under what was sent, so labelling a new version asks
 only for what changed.
 """
 
@@ -301,7 +301,7 @@ def save(
 
     `expected` is the plan that was shown: where the change would go elsewhere by now (somebody else has saved, labelled
     or frozen in the meantime) nothing is written. Raises StoreError then, for a change that is not valid, that changes
-    nothing, or whose `before` is not what stands there, and where nobody's name is given.
+    nothing, or whose `before` is not what the record has, and where nobody's name is given.
     """
     who = edit_line(annotator)
     if not who:
@@ -324,7 +324,7 @@ def undo(store: Store, dataset_id: int, edit_id: int, *, annotator: str, expecte
 @dataclass(frozen=True)
 class Versions:
     """The versions of a dataset. members: oldest first; changes: how many changes by hand each has, by dataset id;
-    content: the hash of profiles and contexts of the dataset that was asked about; runs: those on it."""
+    content: the hash of profiles and contexts of the given dataset; runs: those on it."""
 
     members: list[Version]
     changes: dict[int, int]

@@ -178,7 +178,7 @@ def _identity(connection: sa.Connection, content: list[object], answering: str, 
     """The identity of the labelling that this extends, or of a new one.
 
     Votes of another server are another labelling, unless a person says that the servers are the same. A labelling from
-    before servers were told apart is extended by the address that it was asked at.
+    before servers were told apart is extended by its address.
     """
     same = calls.same(connection, answering)
     for server in (answering, *same.servers):

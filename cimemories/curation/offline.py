@@ -418,7 +418,7 @@ def generate_profiles(
 
     A profile has the general attributes first (the biography among them), then `per_domain` attributes for each of the
     nine domains of each of `events` life events: 14 + 3 x 9 x 5 = 149 with the shipped seeds. No statement and no key
-    stands twice in a profile, and no name twice among the profiles. `locale` (of locales.LOCALES) shapes names,
+    stands twice in a profile, and no name twice among the profiles. `locale` (of LOCALES) shapes names,
     addresses and companies; the statements stay English and amounts stay dollars.
 
     The result depends on the arguments, the seeds folder and the installed version of Faker alone. Every profile has a
@@ -432,7 +432,7 @@ def generate_profiles(
         raise ValueError(f"events and per_domain must be 1 or more, not {events} and {per_domain}")
     library = _load_library(per_domain)
     if events > len(library.events):
-        raise SeedError(f"{events} events asked for, and only {len(library.events)} have offline templates")
+        raise SeedError(f"{events} events are too many: only {len(library.events)} have offline templates")
     # One Faker for each call, because it carries the state of its random numbers and pages run in several threads.
     locale = known_locale(locale)
     faker, shared = faker_of(locale), tuple(contexts)
@@ -484,7 +484,7 @@ def _load_library(per_domain: int) -> _Library:
         templates = load_offline(name)
         for domain, entries in templates.domains.items():
             if len(entries) < per_domain:
-                raise SeedError(f"{path}: domains.{domain}: {per_domain} templates asked for, it has {len(entries)}")
+                raise SeedError(f"{path}: domains.{domain}: {per_domain} templates are needed, it has {len(entries)}")
             for template in entries:
                 other = keys.setdefault(template.key, path)
                 if other != path:

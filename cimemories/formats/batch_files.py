@@ -29,7 +29,7 @@ from cimemories.store.engine import Store, canonical_json
 #     {"request": {"model": "m", "messages": [...], ...}}
 #     {"kind": "label", "draw": 0, "simulated": true, "endpoint": "simulator", "answer": {"status": "ok", ...}}
 #
-# JSON lines, compressed with xz; a request line is followed by the answers to it. Keys are computed anew on reading:
+# JSON lines, compressed with xz; a request line is followed by the answers to it. Keys are computed again on reading:
 # they are made of the content, and of `server` where the line has it: who answered.
 
 
@@ -40,12 +40,12 @@ _TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "attempts")
 
 def write_calls(store: Store, path: Path, kinds: Sequence[str] | None = None, *, simulated: bool | None = None) -> int:
     """Write every recorded answer (of these kinds; of simulators alone, or of real servers alone, where that is given),
-    in the order in which they were first asked; returns how many."""
+    in the order of their first request; returns how many."""
     with store.read() as connection, lzma.open(path, "wt", encoding="utf-8", preset=9) as file:
         count, last = 0, None
         for row in calls.answered(connection, kinds):
             if row["fresh"] is not None or (simulated is not None and row["simulated"] != simulated):
-                continue  # an answer asked for anew by one piece of work is of no use to another
+                continue  # an answer that one piece of work wanted fresh is of no use to another
             if row["request"] != last:
                 file.write(f'{{"request": {row["body"]}}}\n')
                 last = row["request"]

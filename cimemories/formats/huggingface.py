@@ -5,7 +5,7 @@
 
 One row is a pair of a profile; its prompt holds the memories and ends with recipient and purpose, so rows with the same
 name and prompt are one context. What the file does not have is not invented: values are null, domain and event are
-`general` and the biography is unknown, unless statements tell it. Each of these is said in a note. Our own export has
+`general` and the biography is unknown, unless statements give it. A note says each of these. Our own export has
 more columns, which are read where they are there (OWN).
 
 Files come from strangers: a few kilobytes of Parquet can stand for gigabytes, since one long text in every row is kept
@@ -209,7 +209,7 @@ SOURCES = ("consensus", "person", "none")
 LONGEST_CELL = 1 << 20  # bytes; prompts, the longest, have some tens of thousands
 PROMPT_END = 8000  # characters of a prompt that are kept: recipient and purpose stand at its end
 _BATCH = 4096
-_KEPT = 2000  # texts that are known to be good: each stands in thousands of rows
+_KEPT = 2000  # texts that are known to be good: each is in thousands of rows
 _DOMAINS = (*DOMAINS, GENERAL)
 _CSV_BLOCK = 16 << 20
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
@@ -521,7 +521,7 @@ _QUOTES = "\"'“”‘’`*<>[]{} \t"
 
 
 def ends(prompts: Sequence[str], statements: Sequence[str]) -> list[str]:
-    """What stands after the memories in each prompt of one profile; the whole prompt where no statement is found."""
+    """What follows the memories in each prompt of one profile; the whole prompt where no statement is found."""
     cut = []
     for prompt in prompts:
         last = max((prompt.rfind(s) + len(s) for s in statements if s in prompt), default=0)
@@ -530,7 +530,7 @@ def ends(prompts: Sequence[str], statements: Sequence[str]) -> list[str]:
 
 
 def recipients_and_tasks(tails: Sequence[str]) -> list[Pair]:
-    """One answer for each prompt of a profile; None where recipient or purpose cannot be told."""
+    """One answer for each prompt of a profile; None where recipient or purpose is unknown."""
     for read in (_by_lines, _by_difference, _by_sentence):
         pairs = read(tails)
         # Every prompt tells both, and no two prompts the same: else the wording was misread.

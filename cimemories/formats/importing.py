@@ -38,7 +38,7 @@ WORDS: dict[Kind, str] = {
 }
 ORIGINS: dict[Kind, str] = {kind: kind for kind in KINDS} | {"profiles": "official"}
 _HEAD = 1 << 16
-# An object that stands on one line and begins with a field of a profile, as no list of profiles does.
+# An object that is on one line and begins with a field of a profile, as no list of profiles does.
 _PROFILE_A_LINE = re.compile(r'\{ *"(bio|information_attributes|contexts|run|labelling)" *:')
 _READS = (
     "JSON profiles (from '['), results (one profile a line), Parquet, CSV with a header, and bundles (zip or folder)"

@@ -384,7 +384,7 @@ def _by_statement(first: Mapping[str, int], shares: Shares) -> dict[str, dict[st
 
 
 def refuse_same_names(personas: Sequence[Persona]) -> str:
-    """Why personas cannot be told apart in this format, or ''."""
+    """Why personas cannot be distinguished in this format, or ''."""
     keys = [label_key("m", persona.name) for persona in personas]
     name = next((p.name for p, key in zip(personas, keys, strict=True) if keys.count(key) > 1), None)
     return "" if name is None else f"two personas are called '{shown(name)}', and the format has names only"

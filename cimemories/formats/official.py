@@ -131,7 +131,7 @@ def file_hash(path: Path) -> str:
 
 
 class Repeating(dict[str, Any]):
-    """An object in which a key stands more than once; json.loads would silently keep the last one."""
+    """An object in which a key appears more than once; json.loads would silently keep the last one."""
 
     def __init__(self, values: dict[str, Any], repeated: str) -> None:
         super().__init__(values)
@@ -356,7 +356,7 @@ def _reason(error: ErrorDetails) -> str:
 
 # ---- JSON, element by element
 #
-# Python's own decoder reads each element; added are where the file stands (line, column, byte), keys that appear twice,
+# Python's own decoder reads each element; added are the location (line, column, byte), keys that appear twice,
 # and the constants NaN and Infinity, which JSON does not have.
 
 
@@ -596,7 +596,7 @@ def _read(stream: BinaryIO, name: str) -> OfficialFile:
 def each_profile(
     stream: BinaryIO, name: str, digest: Any, remarks: Remarks
 ) -> Iterator[tuple[dict[str, Any], Profile]]:
-    """Every record of the file as it stands there and as a profile; one record at a time is in memory.
+    """Every record of the file as it is there and as a profile; one record at a time is in memory.
 
     `digest` (of hashlib) is fed all bytes, `remarks` all records. Raises FormatError on the first problem.
     """
@@ -679,10 +679,10 @@ class Remarks:
     def see(self, record: dict[str, Any]) -> None:
         attributes = record["information_attributes"].values()
         items = ([record], [record["bio"]], attributes, record["contexts"])
-        for (part, model), found in zip(_PARTS, items, strict=True):
+        for (part, model), objects in zip(_PARTS, items, strict=True):
             self.extra.setdefault(part, Counter()).update(
                 key
-                for item in found
+                for item in objects
                 for key in item
                 if key not in model.model_fields and not key.startswith(self.known)
             )

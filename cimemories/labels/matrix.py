@@ -115,7 +115,7 @@ def _fill(
 
 
 def _positions(ids: Sequence[int], wanted_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Where each asked id stands in ids; -1 where it does not."""
+    """The position of each wanted id in ids; -1 where it is not there."""
     if not ids:
         return np.full(len(wanted_ids), -1, dtype=np.int64)
     order = np.argsort(ids)

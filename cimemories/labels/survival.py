@@ -1,4 +1,4 @@
-"""Survival: the share of pairs with a consensus, who stands in its way, and which contexts are discarded for whom; with
+"""Survival: the share of pairs with a consensus, who prevents one, and which contexts are discarded for whom; with
 the statistics of the paper's Table 2.
 
 This is the paper's word for pairs whose label survives the vote, not survival analysis: nothing is censored, and every
@@ -282,7 +282,7 @@ def table2(store: Store, labelling_id: str) -> tuple[Statistic, ...]:
 
 
 def statistics(attributes: dict[int, int], tested: dict[int, int], contexts: Contexts) -> tuple[Statistic, ...]:
-    """attributes, tested: how many of them each profile (id) has. found: the contexts by profile."""
+    """attributes, tested: how many attributes and contexts each profile (id) has. contexts: retained or discarded."""
     kept = contexts.frame[contexts.frame["reason"] == ""]
     by_profile = kept["profile"].value_counts()
     retained = [int(by_profile.get(profile_id, 0)) for profile_id in attributes]

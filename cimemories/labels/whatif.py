@@ -162,7 +162,7 @@ def what_if(store: Store, labelling_id: str, threshold: float, priors: Mapping[s
 def compare(pairs: Pairs, before: AppliedRule, after: AppliedRule) -> WhatIf:
     """The difference that a rule makes, as a pure function of the pairs."""
     old, new = pairs.counts.labels(before), pairs.counts.labels(after)
-    # Both labels as one small number, counted once for each grouping: everything asked is a sum of such counts.
+    # Both labels as one small number, counted once for each grouping: every number below is a sum of such counts.
     states = (WIDTH * (old + 1) + new + 1).astype(np.int64)
     table = np.bincount(states, minlength=WIDTH**2).reshape(WIDTH, WIDTH)
     changes = [(str(LABELS[a]), str(LABELS[b]), int(table[a + 1, b + 1])) for a in LABELS for b in LABELS if a != b]

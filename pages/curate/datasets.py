@@ -464,7 +464,7 @@ def _finished(store: Store, row: GenerationRow) -> None:
 
 @dataclass(frozen=True)
 class _Request:
-    """What is asked for, whoever writes it."""
+    """The profiles to create, whoever writes them."""
 
     name: str
     profiles: int

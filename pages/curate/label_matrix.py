@@ -198,7 +198,7 @@ def worker_log(store: Store, work_id: str) -> None:
 
 
 def launch_worker(store: Store, work_id: str) -> None:
-    """Start a worker for planned work and run the page anew."""
+    """Start a worker for planned work and run the page again."""
     try:
         launch.launch(store, work_id)
     except StoreError as problem:
@@ -222,7 +222,7 @@ def _settled(row: LabellingRow) -> int:
 
 
 def watch(store: Store, row: LabellingRow | None) -> None:
-    """How the chosen labelling stands; nothing where it is finished and complete."""
+    """How far the chosen labelling is; nothing where it is finished and complete."""
     if row is None:
         return
     if row.status in work.ACTIVE:

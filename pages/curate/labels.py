@@ -1,7 +1,7 @@
 """Labels: what the personas voted on each pair of a profile and a context, and what a person decided.
 
 One profile at a time: as the matrix of its attributes and contexts, as the table of one context, or as counts. The
-chosen pair stands beside it with its votes and decisions. All of the view is in the URL.
+chosen pair is beside it with its votes and decisions. All of the view is in the URL.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Survival: which pairs keep a consensus, who stands in the way, what another rule would do, how labellings agree."""
+"""Survival: which pairs keep a consensus, who prevents one, what another rule would do, how labellings agree."""
 
 from __future__ import annotations
 

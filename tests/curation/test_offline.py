@@ -183,11 +183,11 @@ class TestLimits:
         assert len(profile.attributes) == len(seeds.load_general().attributes) + 4 + events * 63
 
     def test_more_events_than_there_are(self) -> None:
-        with pytest.raises(SeedError, match="99 events asked for, and only"):
+        with pytest.raises(SeedError, match="99 events are too many: only"):
             generate_profiles(1, events=99)
 
     def test_more_templates_than_there_are(self) -> None:
-        with pytest.raises(SeedError, match=r"\.yaml: domains\.\w+: 8 templates asked for, it has 7"):
+        with pytest.raises(SeedError, match=r"\.yaml: domains\.\w+: 8 templates are needed, it has 7"):
             generate_profiles(1, per_domain=8)
 
     def test_unknown_locale(self) -> None:
