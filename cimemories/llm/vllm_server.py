@@ -300,7 +300,7 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C in the terminal reaches this process alone, which ends vLLM in order
+                start_new_session=True,  # a group of its own, which `end` kills as a whole
                 pass_fds=(lock,),  # by the open file the server is known to be ours, see Process.holds
                 umask=engine.users_umask(),  # caches of models may be shared with other users
                 preexec_fn=_die_with_parent,

@@ -133,9 +133,7 @@ def _inline_scripts() -> list[str]:
 
 def serve(page: str, port: str) -> None:
     """Serve until stopped; the settings are those of .streamlit/config.toml in the current folder."""
-    for (
-        module
-    ) in HEAVY:  # by name: importing them at the top would slow down whoever imports this file for its functions
+    for module in HEAVY:  # by name, since ui/ imports nothing else of the library
         importlib.import_module(module)
     PagesManager.uses_pages_directory = False
     cli.main(["run", page, "--server.port", port], prog_name="streamlit")

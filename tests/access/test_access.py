@@ -380,7 +380,7 @@ class TestTokens:
     def test_a_workspace_that_cannot_keep_one_has_one_until_the_end(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         gate = Gate(tmp_path / "file")
-        with pytest.raises(tokens.TokenError, match="access token cannot be kept"):
+        with pytest.raises(tokens.TokenError, match="access token cannot be stored"):
             tokens.load(gate.workspace)
         assert gate.token == gate.token
         assert len(gate.token) == tokens.LENGTH
