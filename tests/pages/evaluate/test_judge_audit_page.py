@@ -36,7 +36,7 @@ def store(app_store: Store) -> Store:
 def bench(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the workbench is given to draw, and what it is to have heard."""
     held: dict[str, Any] = {"events": [], "drawn": None}
-    monkeypatch.setattr(workbench, "heard", lambda key: list(held["events"]))
+    monkeypatch.setattr(workbench, "pending", lambda key: list(held["events"]))
     monkeypatch.setattr(workbench, "owner", lambda key, event: "Ada")
     monkeypatch.setattr(workbench, "draw", lambda cards, **given: held.update(drawn=(list(cards), given)))
     return held
