@@ -264,7 +264,7 @@ def judge(
 
     Example: cimemories judge run-3f9a1c2e --judge-model deepseek-r1 --judge-base-url http://localhost:8002/v1
     """
-    from cimemories.evaluation.planning import judge_again
+    from cimemories.evaluation.repeat import judge_again
 
     if options.judge_model and not options.judge_base_url:
         raise StoreError("where is the judge served? Give --judge-base-url URL.")
@@ -289,13 +289,14 @@ def repeat(
     Example: cimemories repeat run-3f9a1c2e --show
     """
     from cimemories.evaluation import planning
+    from cimemories.evaluation.repeat import command_of, spec_of
     from cimemories.labels.whatif import effective_labels
 
     store = open_store(workspace)
-    spec = planning.spec_of(store, run_id)
+    spec = spec_of(store, run_id)
     spec = replace(spec, fresh=spec.fresh or fresh)
     if show:
-        output.line(planning.command_of(spec))
+        output.line(command_of(spec))
         return
     work_on(store, planning.plan(store, spec, find_labels=effective_labels), work)
 

@@ -16,7 +16,8 @@ import sqlalchemy as sa
 from cimemories import seeds
 from cimemories.evaluation.costs import CapWatch
 from cimemories.evaluation.judging import LLM, Judge, JudgeInput, judge_at_once, judgement_job
-from cimemories.evaluation.planning import BATCH, messages_simulated, recorded_prompt
+from cimemories.evaluation.planning import BATCH
+from cimemories.evaluation.repeat import messages_simulated, recorded_prompt
 from cimemories.evaluation.respond import Mitigation, Slot, Writer, response_job, restrict
 from cimemories.llm import worker
 from cimemories.llm.client import Client

@@ -30,9 +30,10 @@ from cimemories.store.runs import RETRIABLE, SweepRow
 from cimemories.text import count
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.annotator import Draft
-from pages.evaluate import run_detail, run_new, run_servers
+from pages.evaluate import run_detail, run_judges, run_new, run_servers
 from pages.evaluate.run_detail import PROBLEMS, sentence
-from pages.evaluate.run_new import MITIGATIONS, SIMULATED_MODELS, THOUGHTS
+from pages.evaluate.run_model import SIMULATED_MODELS
+from pages.evaluate.run_new import MITIGATIONS, THOUGHTS
 from pages.start import database_lost
 
 # ---- run sweep form
@@ -100,9 +101,9 @@ def _from_form(store: Store, draft: Draft, data: list[DatasetRow]) -> SweepSpec 
         shared = _shared(draft, data)
     with st.popover("Judges and task check", icon=":material/gavel:"):
         simulated = bool(models) and all(model["base_url"] == SIMULATOR for model in models)
-        first = run_detail.SIMULATED if simulated else run_detail.MATCHER
-        run_detail.draw_judges(draft, simulated=simulated, first=(first,), same=False)
-        run_detail.check(draft)
+        first = run_judges.SIMULATED if simulated else run_judges.MATCHER
+        run_judges.draw_judges(draft, simulated=simulated, first=(first,), same=False)
+        run_judges.check(draft)
     if not models:
         safe.inline("Choose at least one model.", muted=True)
         return None
@@ -253,7 +254,7 @@ def _shared(draft: Draft, data: list[DatasetRow]) -> dict[str, object]:
 
 def _judges(draft: Draft) -> list[object]:
     entries: list[object] = []
-    for judge in run_detail.specs(draft, "", ""):
+    for judge in run_judges.specs(draft, "", ""):
         if judge.kind != "llm":
             entries.append("matcher")
             continue

@@ -18,16 +18,8 @@ from worlds import make_profile
 from cimemories.evaluation import planning, runs, sweeps
 from cimemories.evaluation.batches import export_batch
 from cimemories.evaluation.estimates import estimate
-from cimemories.evaluation.planning import (
-    JUDGE_TOKENS,
-    JudgeSpec,
-    RunSpec,
-    Server,
-    command_of,
-    judge_again,
-    judge_limit,
-    spec_of,
-)
+from cimemories.evaluation.planning import JUDGE_TOKENS, JudgeSpec, RunSpec, Server, judge_limit
+from cimemories.evaluation.repeat import command_of, judge_again, spec_of
 from cimemories.evaluation.sweeps import check_sweep
 from cimemories.simulator.server import running_simulator
 from cimemories.store import judgements
@@ -175,7 +167,7 @@ def test_no_limit_on_tokens_is_a_choice(store: Store, real: Any) -> None:
     assert (again.max_tokens, again.judge.max_tokens) == (None, None)
     assert "--max-tokens server" in command_of(again) and "--judge-max-tokens server" in command_of(again)
     wrong = cli_inside(outside(), *asked, "--max-tokens", "none", *place)
-    assert wrong.returncode == 1 and "or the word server" in wrong.stderr
+    assert wrong.returncode == 1 and "or `server` to leave the limit" in wrong.stderr
     label = ["label", "-d", "small", "-m", "m", "--base-url", real.url, "--draws", 1, "--max-tokens", "server"]
     before = len(real.chats)
     cli_inside(outside(), *label, *place)

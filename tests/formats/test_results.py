@@ -17,7 +17,8 @@ from paging import button, opened, said
 from worlds import add_dataset, add_labels, add_profiles, add_run, ask, make_profile, records
 
 from cimemories.evaluation.importing import import_file, import_results
-from cimemories.evaluation.planning import JudgeSpec, judge_again
+from cimemories.evaluation.planning import JudgeSpec
+from cimemories.evaluation.repeat import judge_again
 from cimemories.evaluation.runs import execute
 from cimemories.exchange.exporting import export_run
 from cimemories.flows.arrays import IdentifierRule

@@ -1,0 +1,214 @@
+"""The judges of a run as form fields: several of them, models or the matcher, the reasoning, and the task check."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import streamlit as st
+
+from cimemories.evaluation.planning import (
+    JUDGE_TOKENS,
+    SIMULATED_JUDGE_TOKENS,
+    JudgeSpec,
+)
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV
+from cimemories.llm.worker import SIMULATOR
+from cimemories.store.engine import StoreError
+from cimemories.ui import safe
+from cimemories.ui.annotator import Draft
+
+SIM_JUDGE = "sim-judge"
+MATCHER, SIMULATED, SAME, OTHER = "matcher", "simulated", "same", "other"
+JUDGE_KINDS = {
+    MATCHER: "Matcher, no model",
+    SIMULATED: "Simulated judge",
+    SAME: "Model on the same server",
+    OTHER: "Model on another server",
+}
+MOST = 5
+CHECKS = {
+    "rules": "by rules (refusals, very short messages)",
+    "model": "by the first judge's model",
+    "none": "not checked",
+}
+
+
+def draw_judges(draft: Draft, *, simulated: bool, first: Sequence[str], same: bool = True, model: str = "") -> None:
+    """Fields of all judges, one bordered row each.
+
+    simulated: the messages are; only then a simulated judge may read them. first: kinds of the judges that stand there
+    at first. same: the model under test has a server that a judge may be asked at; model: its name there.
+    """
+    options = [MATCHER, *([SAME] if same and not simulated else []), OTHER, *([SIMULATED] if simulated else [])]
+    if draft.get("judges_first") != list(first):
+        # Judges that were meant for another kind of model are not kept: one of them may be simulated.
+        for i in draft.get("judges") or ():
+            draft.put(f"judge.{i}.kind", None)
+        draft.put("judges", list(range(len(first))))
+        draft.put("judges_first", list(first))
+    ids: list[int] = draft.get("judges")
+    for number, i in enumerate(ids):
+        with st.container(border=True):
+            default = first[number] if number < len(first) and first[number] in options else MATCHER
+            _judge_line(draft, i, options, default, _remover(draft, ids, i) if len(ids) > 1 else None, model)
+    if len(ids) < MOST and st.button("Add a judge", icon=":material/add:", key=f"{draft.name}.judge.add"):
+        draft.keep()
+        draft.put("judges", [*ids, max(ids) + 1])
+        st.rerun()
+
+
+def _remover(draft: Draft, ids: list[int], gone: int) -> Callable[[], None]:
+    def remove() -> None:
+        draft.keep()
+        draft.put("judges", [i for i in ids if i != gone])
+        st.rerun()
+
+    return remove
+
+
+def _judge_line(
+    draft: Draft, i: int, options: list[str], default: str, remove: Callable[[], None] | None, model: str
+) -> None:
+    name = f"judge.{i}"
+    what, who, where, more, out = st.columns([3, 3, 5, 1.3, 0.7], vertical_alignment="bottom")
+    with what:
+        kind = st.selectbox(
+            "Judge",
+            options,
+            format_func=JUDGE_KINDS.__getitem__,
+            key=draft.key(f"{name}.kind", default, options),
+            help="A model reads all attributes and says which ones the message reveals. The matcher looks for their "
+            "values verbatim: free, but it misses paraphrases.",
+        )
+    if kind in (SAME, OTHER):
+        with who:
+            st.text_input(
+                "Judge model", key=draft.key(f"{name}.model", ""),
+                placeholder=safe.option(model) if kind == SAME and model else "as its server names it",
+                help="Use a model of another family: models may judge their own family mildly. Empty, on the same "
+                "server: the model under test.",
+            )  # fmt: skip
+    if kind == OTHER:
+        with where:
+            left, right = st.columns(2)
+            with left:
+                st.text_input(
+                    "Judge base URL",
+                    key=draft.key(f"{name}.base_url", ""),
+                    placeholder="http://localhost:8002/v1",
+                    help="Any OpenAI-compatible server",
+                )
+            with right:
+                st.text_input(
+                    "API key variable",
+                    key=draft.key(f"{name}.key_env", DEFAULT_KEY_ENV),
+                    help="Name of an environment variable of this app. The key itself is never stored or shown.",
+                )
+    if kind != MATCHER:
+        with more, st.popover("More", icon=":material/tune:", width="stretch"):
+            _more(draft, name, real=kind != SIMULATED)
+    if remove is not None:
+        with out:
+            if st.button("", icon=":material/close:", key=f"{draft.name}.{name}.out", help="Remove this judge"):
+                remove()
+
+
+def _more(draft: Draft, name: str, *, real: bool) -> None:
+    st.toggle(
+        "Judge the reasoning too",
+        key=draft.key(f"{name}.reasoning", default=False),
+        help="Reported separately. Needs a server that returns the model's reasoning.",
+    )
+    st.number_input(
+        "Attributes per call",
+        1,
+        100_000,
+        value=None,
+        placeholder="all at once",
+        key=draft.key(f"{name}.split", None),
+        help="Splits long lists for judges that lose track. Parts are asked in sequence.",
+    )
+    if real:
+        st.number_input(
+            "Judgement token limit",
+            16,
+            131_072,
+            value=None,
+            step=1024,
+            placeholder="the server's",
+            key=draft.key(f"{name}.max_tokens", JUDGE_TOKENS),
+            help=f"Reasoning included. {JUDGE_TOKENS:,} leaves room for judges that reason first, and is lowered to "
+            "half of a smaller context window. Leave empty to use the server's limit.",
+        )
+        st.text_input(
+            "Other request fields",
+            key=draft.key(f"{name}.fields", ""),
+            placeholder='{"top_p": 0.9}',
+            help="A JSON object. The temperature is 0 unless set here.",
+        )
+
+
+def any_model(draft: Draft) -> bool:
+    """Whether one of the judges as filled in is a model."""
+    return any(draft.get(f"judge.{i}.kind", MATCHER) != MATCHER for i in draft.get("judges") or [])
+
+
+def specs(draft: Draft, base_url: str, key_env: str, model: str = "") -> list[JudgeSpec]:
+    """The judges as filled in, those of the reasoning behind the others. base_url, key_env, model: of the model under
+    test, which judges on its server where no other name is given. Raises StoreError for what is missing or cannot be
+    read."""
+    messages: list[JudgeSpec] = []
+    reasoning: list[JudgeSpec] = []
+    for number, i in enumerate(draft.get("judges") or [0], 1):
+        spec = _spec(draft, f"judge.{i}", number, base_url, key_env, model)
+        messages.append(spec)
+        if spec.kind != MATCHER and draft.get(f"judge.{i}.reasoning"):
+            reasoning.append(replace(spec, channel="reasoning"))
+    return [*messages, *reasoning]
+
+
+def _spec(draft: Draft, name: str, number: int, base_url: str, key_env: str, same: str) -> JudgeSpec:
+    kind = draft.get(f"{name}.kind", MATCHER)
+    if kind == MATCHER:
+        return JudgeSpec()
+    split = draft.get(f"{name}.split")
+    limit = draft.get(f"{name}.max_tokens", JUDGE_TOKENS)
+    if kind == SIMULATED:
+        return JudgeSpec("llm", SIM_JUDGE, SIMULATOR, max_tokens=SIMULATED_JUDGE_TOKENS, split=split)
+    model = str(draft.get(f"{name}.model") or "").strip() or (same if kind == SAME else "")
+    url = base_url if kind == SAME else str(draft.get(f"{name}.base_url") or "").strip()
+    key = key_env if kind == SAME else str(draft.get(f"{name}.key_env") or DEFAULT_KEY_ENV).strip()
+    if not model or not url:
+        raise StoreError(f"judge {number} needs {'a model' if not model else 'a base URL'}.")
+    fields = fields_of(draft.get(f"{name}.fields"), number)
+    return JudgeSpec("llm", model, url, key, None if limit is None else int(limit), split=split, fields=fields)
+
+
+def fields_of(text: object, number: object = "") -> dict[str, object]:
+    """Further fields of a request from a JSON object; none from an empty text. Raises StoreError for anything else."""
+    if not str(text or "").strip():
+        return {}
+    try:
+        fields = json.loads(str(text))
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        whose = f" of judge {number}" if number else ""
+        raise StoreError(f'the other fields{whose} must be a JSON object, such as {{"top_p": 0.9}}.')
+    return fields
+
+
+def check(draft: Draft) -> None:
+    """Whether messages do their task, and who says so."""
+    st.selectbox(
+        "Task check",
+        list(CHECKS),
+        format_func=CHECKS.__getitem__,
+        key=draft.key("check", "rules", list(CHECKS)),
+        help="Whether a message does its task: an empty or refusing one reveals nothing and must not count as private. "
+        "A check by a model adds one call per message.",
+    )
+    if draft.get("check") == "model":
+        safe.inline("Adds one short call per message.", muted=True)

@@ -1,0 +1,233 @@
+"""Step 1 of a new run: where the model is, what is known of it, and whether it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+from cimemories.evaluation.planning import Server, look_up
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, EndpointError
+from cimemories.llm.worker import SIMULATOR
+from cimemories.seeds.presets import Kind, Preset, load_presets
+from cimemories.seeds.reading import SeedError
+from cimemories.simulator.policy import SimulatorError
+from cimemories.store.engine import Store
+from cimemories.ui import page, safe, url
+from cimemories.ui.annotator import Draft
+from pages.evaluate import run_servers
+from pages.evaluate.run_detail import sentence
+
+MANAGED, ENDPOINT, SIMULATED = "managed", "endpoint", "simulator"
+PLACES = {MANAGED: "Managed vLLM server", ENDPOINT: "Endpoint", SIMULATED: "Simulator"}
+SIMULATED_MODELS = ("sim-average", "sim-careful", "sim-oversharing")
+NO_PRESET = ""
+SAMPLES_TRIED = 2
+FORMS = {
+    "json_schema": "It supports JSON schemas, which judges and gates rely on.",
+    "json_object": "It does not support JSON schemas: judges and gates ask for JSON objects instead, and an answer "
+    "that cannot be read counts as missing.",
+    "none": "It supports no structured output: only the prompt asks for JSON, and an answer that cannot be read counts "
+    "as missing.",
+}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The model that is to be run: its name, where, and the variable of its key."""
+
+    model: str
+    base_url: str
+    key_env: str
+
+    @property
+    def simulated(self) -> bool:
+        return self.base_url == SIMULATOR
+
+
+def presets() -> dict[str, Preset]:
+    """What is known of models, by key; nothing where the file cannot be read."""
+    try:
+        return {item.key: item for item in load_presets()}
+    except SeedError:
+        return {}
+
+
+def preset_of(draft: Draft) -> Preset | None:
+    """The preset that was chosen, or that the name of a managed server's model is of."""
+    known = presets()
+    if draft.get("where") == ENDPOINT:
+        return known.get(str(draft.get("preset") or ""))
+    name = chosen(draft).model if draft.get("where") == MANAGED else None
+    return next((item for item in known.values() if item.name == name), None)
+
+
+def chosen(draft: Draft) -> Chosen:
+    """The model as filled in; texts may still be empty."""
+    where = draft.get("where", ENDPOINT)
+    if where == SIMULATED:
+        return Chosen(str(draft.get("simulated") or SIMULATED_MODELS[0]), SIMULATOR, DEFAULT_KEY_ENV)
+    if where == MANAGED:
+        served = draft.get("managed") or ("", "")
+        return Chosen(str(served[1]), str(served[0]), DEFAULT_KEY_ENV)
+    key = str(draft.get("key_env") or DEFAULT_KEY_ENV).strip()
+    return Chosen(str(draft.get("model") or "").strip(), str(draft.get("base_url") or "").strip(), key)
+
+
+def draw_model(store: Store, draft: Draft) -> str:
+    """Draw the step; what is still missing, in words."""
+    served = run_servers.running(store)
+    where = st.segmented_control(
+        "Where is the model?",
+        list(PLACES),
+        format_func=PLACES.__getitem__,
+        key=draft.key("where", MANAGED if served else ENDPOINT, list(PLACES)),
+        required=True,
+    )
+    if where == MANAGED:
+        _managed(draft, served)
+    elif where == SIMULATED:
+        _simulated(draft)
+    else:
+        _endpoint(draft)
+    model = chosen(draft)
+    if not model.base_url:
+        return "" if where == SIMULATED else "Enter the base URL of the model's server."
+    if not model.model:
+        return "Enter the model's name, as its server lists it."
+    return _test(draft, model)
+
+
+def _managed(draft: Draft, served: list[run_servers.Served]) -> None:
+    if not served:
+        page.empty(
+            "No managed server is ready",
+            "Start one on the Servers tab. For a server that you started yourself, choose Endpoint.",
+            _to_servers,
+        )
+        draft.put("managed", None)
+        return
+    options = [tuple(item) for item in served]
+    st.selectbox(
+        "Server",
+        options,
+        format_func=lambda item: safe.option(f"{item[1]} at {item[0]}"),
+        key=draft.key("managed", options[0], options),
+        help="Ready servers that this app or the command line started",
+    )
+
+
+def _to_servers() -> None:
+    if st.button("Servers", icon=":material/dns:", key="run_new.servers"):
+        url.put(tab="servers")
+        st.rerun()
+
+
+def _simulated(draft: Draft) -> None:
+    left, _ = st.columns([1, 2])
+    with left:
+        st.selectbox(
+            "Model",
+            SIMULATED_MODELS,
+            key=draft.key("simulated", SIMULATED_MODELS[0], SIMULATED_MODELS),
+            help="How it answers is described in docs/simulator.md",
+        )
+    st.caption("Simulated runs show how the tool works. Their numbers say nothing about any real model.")
+
+
+def _endpoint(draft: Draft) -> None:
+    known = presets()
+
+    def fill() -> None:
+        """A preset says what it knows; a field that was written by hand stays where it knows nothing."""
+        preset = known.get(st.session_state.get(key, ""))
+        draft.put("preset", preset.key if preset else NO_PRESET)
+        if preset is None:
+            return
+        draft.put("model", preset.name)
+        draft.put("key_env", preset.api_key_env or DEFAULT_KEY_ENV)
+        draft.put("base_url", preset.base_url or (draft.get("base_url") if preset.kind == Kind.LOCAL else ""))
+
+    left, middle, right, last = st.columns([3, 4, 3, 3])
+    with left:
+        key = draft.key("preset", NO_PRESET, [NO_PRESET, *known])
+        st.selectbox(
+            "Preset",
+            [NO_PRESET, *known],
+            format_func=lambda item: safe.option(known[item].title) if item in known else "none",
+            key=key,
+            on_change=fill,
+            help="Fills in what is known of the paper's models: name, address, thinking switch, recommended sampling. "
+            "You can change all of it.",
+        )
+    with middle:
+        st.text_input(
+            "Base URL",
+            key=draft.key("base_url", ""),
+            placeholder="http://localhost:8000/v1",
+            help="Any OpenAI-compatible server. The URL usually ends in /v1.",
+        )
+    with right:
+        st.text_input(
+            "Model",
+            key=draft.key("model", ""),
+            placeholder="name on the server",
+            help="Not sure? Test the connection with any name: the error lists the models served.",
+        )
+    with last:
+        st.text_input(
+            "API key variable",
+            key=draft.key("key_env", DEFAULT_KEY_ENV),
+            help="Name of an environment variable of this app. The key itself is never stored or shown.",
+        )
+    preset = known.get(str(draft.get("preset") or ""))
+    if preset is not None:
+        hint = f"Suggested GPUs: {preset.gpus}." if preset.gpus else ""
+        gone = f"Withdrawn by its maker: {preset.withdrawn}." if preset.withdrawn else ""
+        safe.inline(" ".join(part for part in (hint, gone, preset.notes or "") if part), muted=True)
+
+
+def is_simulated(draft: Draft) -> bool:
+    """Whether the model is a simulator's, as far as is known: by its address, or by what a test of it found."""
+    model, tested = chosen(draft), draft.get("tested")
+    return model.simulated or bool(
+        tested and tested[0] == model and isinstance(tested[1], Server) and tested[1].simulated
+    )
+
+
+def _test(draft: Draft, model: Chosen) -> str:
+    """Ask the server one question, and say what it can do; what is missing where it cannot be used."""
+    if st.button("Test the connection", icon=":material/network_check:", key="run_new.test"):
+        draft.put("tested", None)
+        try:
+            with st.spinner("Contacting the server"):
+                server = look_up(model.base_url, model.key_env, model.model, SAMPLES_TRIED, True, None)
+            draft.put("tested", (model, server))
+        except (EndpointError, SimulatorError) as problem:
+            draft.put("tested", (model, sentence(problem)))
+    tested = draft.get("tested")
+    if not tested or tested[0] != model:
+        return ""
+    if isinstance(tested[1], Server):
+        safe.show(_told(tested[1]))
+        return ""
+    page.error("This model cannot be used yet.", tested[1])
+    return "The connection test failed. Start the server or correct the fields above, then test it again."
+
+
+def _told(server: Server) -> safe.Html:
+    """What a server can do and what is worked around, in words."""
+    who = "The simulator answers." if server.simulated else "The server answers."
+    version = f" Its version is {server.version}." if server.version and not server.simulated else ""
+    length = f" Its context window is {server.max_model_len:,} tokens." if server.max_model_len else ""
+    lines = [
+        f"{who}{version}{length}",
+        "It returns several samples per request."
+        if server.n
+        else "It returns one sample per request, so samples are requested in parallel.",
+        FORMS.get(server.schema, ""),
+        f"The token limit is sent as {server.token_limit}.",
+        *(f"{note[:1].upper()}{note[1:]}." for note in server.notes),
+    ]
+    rows = [safe.tag("div", line, cls="ci-line") for line in dict.fromkeys(lines) if line]
+    return safe.tag("div", *rows, cls="ci-notice")
