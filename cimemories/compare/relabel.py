@@ -4,7 +4,7 @@ As the consensus threshold rises, labels only fall away: a pair that is inapprop
 pair needs one number a label, its level: how many of the ascending thresholds it reaches. A pair has the label at the
 j-th threshold (from 0) where its level is above j, a context is retained there where the lesser of the highest levels
 of either label is above j, and whatever is a sum over pairs is counted once by level and added up from the top. Fifty
-thresholds so cost little more than one.
+thresholds so cost little more than one (benchmarks/sensitivity.py).
 """
 
 from __future__ import annotations
@@ -124,50 +124,53 @@ def numbers(
     [profile, attribute, context], 0 to steps. Raises ValueError for n < 1.
     """
     profiles, attributes, contexts = draws.shape
-    kept = np.minimum(necessary.max(axis=1, initial=0), inappropriate.max(axis=1, initial=0))
+    # A context is retained up to the level at which it loses its last necessary or its last inappropriate attribute.
+    retained = np.minimum(necessary.max(axis=1, initial=0), inappropriate.max(axis=1, initial=0))
     judged = draws > 0
-    quiet = _Levels(np.minimum(inappropriate, kept[:, None, :]), judged & counted[:, :, None], steps)
-    owner = quiet.places // max(contexts, 1)
+    withheld = _Levels(np.minimum(inappropriate, retained[:, None, :]), judged & counted[:, :, None], steps)
+    attribute = withheld.cells // max(contexts, 1)  # (profile, attribute) as one number
     rows = profiles * attributes
-    no_leak = no_leak_probabilities(reveals.reshape(-1)[quiet.places], draws.reshape(-1)[quiet.places], n)
-    flows_of = quiet.by(owner, rows)
-    loud = quiet.by(owner, rows, (no_leak == 0).astype(np.float64))
-    logs = quiet.by(owner, rows, np.log(np.where(no_leak > 0, no_leak, 1.0)))
-    revealed = violated(logs, loud > 0)
-    has = (flows_of > 0).reshape(profiles, attributes, steps)
-    own = has.sum(axis=1)
-    total = (revealed.reshape(has.shape) * has).sum(axis=1)
+    no_leak = no_leak_probabilities(reveals.reshape(-1)[withheld.cells], draws.reshape(-1)[withheld.cells], n)
+    flow_counts = withheld.sums(attribute, rows)
+    # The product of q over the contexts of an attribute, as a sum of logarithms that can be added up from the top; a q
+    # of 0 has none, and one such flow makes the whole product 0.
+    certain = withheld.sums(attribute, rows, (no_leak == 0).astype(np.float64))
+    logs = withheld.sums(attribute, rows, np.log(np.where(no_leak > 0, no_leak, 1.0)))
+    revealed = violated(logs, certain > 0)
+    has_flow = (flow_counts > 0).reshape(profiles, attributes, steps)
+    attribute_counts = has_flow.sum(axis=1)
+    total = (revealed.reshape(has_flow.shape) * has_flow).sum(axis=1)
 
-    asked = _Levels(np.minimum(necessary, kept[:, None, :]), judged, steps)
-    place = asked.places // max(attributes * contexts, 1) * contexts + asked.places % max(contexts, 1)
-    rate = reveals.reshape(-1)[asked.places] / draws.reshape(-1)[asked.places]
-    pairs = asked.by(place, profiles * contexts)
-    means = asked.by(place, profiles * contexts, rate) / np.maximum(pairs, 1)
+    needed = _Levels(np.minimum(necessary, retained[:, None, :]), judged, steps)
+    # (profile, context) as one number
+    context = needed.cells // max(attributes * contexts, 1) * contexts + needed.cells % max(contexts, 1)
+    rate = reveals.reshape(-1)[needed.cells] / draws.reshape(-1)[needed.cells]
+    pairs = needed.sums(context, profiles * contexts)
+    means = needed.sums(context, profiles * contexts, rate) / np.maximum(pairs, 1)
     conveyed = np.where(pairs > 0, means, np.nan).reshape(profiles, contexts, steps)
+    levels_of_contexts = np.bincount(retained[judged.any(axis=1)], minlength=steps + 1)
     return Numbers(
-        violation=np.where(own > 0, total / np.maximum(own, 1), np.nan),
+        violation=np.where(attribute_counts > 0, total / np.maximum(attribute_counts, 1), np.nan),
         completeness=mean_over(conveyed, axis=1),
-        attributes=own.sum(axis=0),
-        flows=flows_of.sum(axis=0).astype(np.int64),
+        attributes=attribute_counts.sum(axis=0),
+        flows=flow_counts.sum(axis=0).astype(np.int64),
         necessary=pairs.sum(axis=0).astype(np.int64),
-        retained=np.cumsum(np.bincount(kept[judged.any(axis=1)], minlength=steps + 1)[:0:-1])[::-1],
+        retained=np.cumsum(levels_of_contexts[:0:-1])[::-1],  # level 0 is retained nowhere
     )
 
 
 class _Levels:
-    """Flows that have a label at one threshold at least: `places` [flows] in the flat array, and their levels."""
+    """Flows that have a label at one threshold at least: `cells` [flows], positions in the flat array, and levels."""
 
     def __init__(self, reached: Ints, mask: Bools, steps: int) -> None:
         self.steps = steps
-        self.places = np.flatnonzero((reached > 0) & mask)
-        self._level = reached.reshape(-1)[self.places].astype(np.int64) - 1
+        self.cells = np.flatnonzero((reached > 0) & mask)
+        self._level = reached.reshape(-1)[self.cells].astype(np.int64) - 1
 
-    def by(self, owner: Ints, size: int, weights: Floats | None = None) -> Floats:
-        """Sums of the weights (1 each where None) of the flows that have the label, by owner: [size, steps]."""
-        sums = np.bincount(owner * self.steps + self._level, weights=weights, minlength=size * self.steps)
-        return _from_the_top(sums.reshape(size, self.steps).astype(np.float64, copy=False))
-
-
-def _from_the_top(by_level: Floats) -> Floats:
-    """Each level with all above it, along the last axis."""
-    return np.cumsum(by_level[:, ::-1], axis=1)[:, ::-1]
+    def sums(self, group: Ints, size: int, weights: Floats | None = None) -> Floats:
+        """At each threshold the sum of the weights (1 each where None) of the flows that have the label there, by
+        group: [size, steps]."""
+        flat = np.bincount(group * self.steps + self._level, weights=weights, minlength=size * self.steps)
+        by_level: Floats = flat.reshape(size, self.steps).astype(np.float64, copy=False)
+        # A flow of a level has the label at all thresholds below it too: each level with all above it.
+        return np.cumsum(by_level[:, ::-1], axis=1)[:, ::-1]
