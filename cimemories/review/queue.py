@@ -20,7 +20,7 @@ from cimemories.curation.consensus import CODES, LABELS, UNLABELLED
 from cimemories.labels.votes import GLYPHS, MISSING_GLYPH
 from cimemories.model import Label, Value
 from cimemories.review.index import Bools, Facet, Ints, PairIndex, Positions
-from cimemories.review.standing import effective, standing
+from cimemories.review.standing import Standing, effective, standing
 from cimemories.store import labellings, reviews
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.reviews import MarkKind, Plan, SavedView
@@ -164,17 +164,18 @@ def _mask(store: Store, index: PairIndex, filters: Filters) -> Bools | None:
         in_slice = sa.select(slice_item.c.attribute, slice_item.c.context).where(slice_item.c.slice == filters.slice)
         with store.read() as connection:
             parts.append(at({(row.attribute, row.context) for row in connection.execute(in_slice)}))
-    # Decisions are read only where a filter is on them.
-    if filters.labels:
-        wanted = np.zeros(len(CODES) + 1, np.bool_)  # UNLABELLED, -1, is the last
-        wanted[_codes(filters.labels)] = True
-        parts.append(wanted[effective(index.consensus, standing(store, shape))])
-    if filters.undecided_by is not None:
-        parts.append(_undecided(store, index, filters.undecided_by))
-    if filters.others_differ_from is not None:
-        mask = np.zeros(len(index), np.bool_)
-        mask[standing(store, shape).differing(filters.others_differ_from)] = True
-        parts.append(mask)
+    if filters.labels or filters.undecided_by is not None or filters.others_differ_from is not None:
+        decisions = standing(store, shape)  # read only where a filter is on them
+        if filters.labels:
+            wanted = np.zeros(len(CODES) + 1, np.bool_)  # UNLABELLED, -1, is the last
+            wanted[_codes(filters.labels)] = True
+            parts.append(wanted[effective(index.consensus, decisions)])
+        if filters.undecided_by is not None:
+            parts.append(_undecided(decisions, filters.undecided_by))
+        if filters.others_differ_from is not None:
+            mask = np.zeros(len(index), np.bool_)
+            mask[decisions.differing(filters.others_differ_from)] = True
+            parts.append(mask)
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else np.logical_and.reduce(parts)
@@ -189,15 +190,15 @@ def _codes(names: tuple[str, ...]) -> list[int]:
     return [known[name] for name in names]
 
 
-def _undecided(store: Store, index: PairIndex, annotator: str) -> Bools:
-    mask = np.ones(len(index), np.bool_)
-    mask[standing(store, index.shape).of(annotator)[0]] = False
+def _undecided(decisions: Standing, annotator: str) -> Bools:
+    mask = np.ones(decisions.pairs, np.bool_)
+    mask[decisions.of(annotator)[0]] = False
     return mask
 
 
 def undecided(store: Store, index: PairIndex, positions: npt.NDArray[np.generic], annotator: str) -> Ints:
     """Those of these positions on which no decision of this annotator stands, in their order."""
-    return np.asarray(positions[_undecided(store, index, annotator)[positions]])
+    return np.asarray(positions[_undecided(standing(store, index.shape), annotator)[positions]])
 
 
 def sample(positions: npt.NDArray[np.generic], count: int, seed: int = 0) -> Ints:
