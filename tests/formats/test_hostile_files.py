@@ -185,7 +185,7 @@ def test_pipes_and_devices_are_refused_before_they_are_opened(sqlite_store: Stor
         lambda: read_any(path),
     ]
     for read in readers:
-        assert "this is a" in refused(read)
+        assert "it is a" in refused(read)
     with pytest.raises(StoreError, match=r"is a (named pipe|device|socket); name the file"):
         unpack(path, tmp_path)
 
