@@ -140,7 +140,7 @@ def _names(frame: pd.DataFrame) -> tuple[Names, tuple[int, ...]]:
 
 
 def _sealed(array: T) -> T:
-    """What is remembered is shared by all who ask, so nobody may write into it."""
+    """A cached array is shared by all who ask, so it is read-only."""
     array.flags.writeable = False
     return array
 

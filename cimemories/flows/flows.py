@@ -267,7 +267,7 @@ class Flows:
 
 def cached(function: Callable[Concatenate[Flows, P], T]) -> Callable[Concatenate[Flows, P], T]:
     """For a question f(flows, ...) about scopes: computed once for the same arguments, as long as nothing that its
-    scopes rest on has moved. All who ask share the result, so nobody may write into it."""
+    scopes rest on has moved. All who ask share the result: do not write to it."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)

@@ -20,8 +20,8 @@ from cimemories.store.tables import judgement, response
 ACTIVE = (WorkStatus.QUEUED, WorkStatus.RUNNING, WorkStatus.PAUSING, WorkStatus.CANCELLING)
 RESUMABLE = (WorkStatus.PAUSED, WorkStatus.INTERRUPTED, WorkStatus.CANCELLED, WorkStatus.FAILED)
 GATE, DRAFT, MESSAGES, JUDGE, CHECK = "gate", "draft", "messages", "judge", "check"
-# What asking once more may mend; the other ways to be missing are the model's own.
-MENDED = (ResponseStatus.FAILED, ResponseStatus.OWED)
+# What another attempt may bring; the other ways to be missing are the model's own.
+RETRIED = (ResponseStatus.FAILED, ResponseStatus.OWED)
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ class RunProgress:
         return sum(stage.expected for stage in self.stages)
 
     @property
-    def mendable(self) -> int:
+    def retriable(self) -> int:
         """What one more attempt would ask for: messages that failed or are owed, and judgements that are not there."""
-        messages = 0 if self.imported else sum(self.responses.get(status, 0) for status in MENDED)
+        messages = 0 if self.imported else sum(self.responses.get(status, 0) for status in RETRIED)
         answered = self.responses.get(ResponseStatus.OK, 0)
         judging = [stage for stage in self.stages if stage.kind in (JUDGE, CHECK)]
         return messages + sum(max(0, answered - s.done - s.missing + s.retried) for s in judging)

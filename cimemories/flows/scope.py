@@ -85,7 +85,7 @@ class Scope:
 
     @property
     def judge_text(self) -> str:
-        """Whose claims count, in words: 'gpt-oss', or 'majority of 3 judges (a, b, matcher)'."""
+        """Whose claims count: 'gpt-oss', or 'majority of 3 judges (a, b, matcher)'."""
         if self.combine == Combine.ONE:
             return judge_title(self.judge)
         names = ", ".join(judge_title(judge, self.judges) for judge in self.judges)
@@ -188,7 +188,9 @@ def _chosen(
     run_id: str, judges: Sequence[JudgeRow], wanted: int | str | None
 ) -> tuple[JudgeRow, Combine, tuple[JudgeRow, ...]]:
     if not judges:
-        raise StoreError(f"{run_id} has no judge, so nothing is known of what its messages reveal. Give it one.")
+        raise StoreError(
+            f"{run_id} has no judge, so what its messages reveal is not known. Add one with `cimemories judge`."
+        )
     text = "" if wanted is None else str(wanted)
     if not text or text == Combine.ONE:
         return judges[0], Combine.ONE, ()

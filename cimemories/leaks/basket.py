@@ -73,7 +73,8 @@ def items(store: Store, name: str) -> Items:
         return ()
     except (OSError, pydantic.ValidationError) as error:
         raise StoreError(
-            f"the basket '{_clean(name)}' cannot be read from {path}. Mend the file, or move it away to begin anew."
+            f"the basket '{_clean(name)}' cannot be read from {path}. Fix the file, or move it away to start "
+            "a new basket."
         ) from error
 
 
@@ -87,13 +88,13 @@ def change(store: Store, name: str, how: Callable[[Items], Items]) -> Items:
             fcntl.flock(lock, fcntl.LOCK_EX)
             changed = how(items(store, name))
             if len(changed) > MOST_ITEMS:
-                raise StoreError(f"a basket holds at most {MOST_ITEMS} examples. Take some out, or begin another.")
+                raise StoreError(f"a basket holds at most {MOST_ITEMS} examples. Remove some, or start another basket.")
             draft = path.with_suffix(f".{os.getpid()}.draft")
             draft.write_text(_File(name=_clean(name), items=changed).model_dump_json(indent=1), encoding="utf-8")
             os.replace(draft, path)
     except OSError as error:
         raise StoreError(
-            f"the basket cannot be written to {path} ({error.strerror}). Make room, or give the folder its rights."
+            f"the basket cannot be written to {path} ({error.strerror}). Free some space, or make the folder writable."
         ) from error
     return changed
 
@@ -161,7 +162,7 @@ def item_of(scope: Scope, profile: int, context: int, attribute: int) -> Item:
 
 
 def basket_rows(flows: Flows, items: Sequence[Item]) -> list[BasketRow]:
-    """Each of these with its row, or why it has none: its run is deleted, or it is no leak any more."""
+    """Each of these with its row, or why it has none: its run is deleted, or it is no longer a leak."""
     scopes: dict[tuple[object, ...], Scope | str] = {}
     rows = []
     for item in items:
@@ -186,4 +187,4 @@ def _scope(flows: Flows, item: Item) -> Scope | str:
             flows.store, item.run, None, item.judge or None, item.verdicts, grounded=item.grounded, labels=item.labels
         )
     except (StoreError, ValueError) as problem:
-        return f"It cannot be read any more: {problem}"
+        return f"It can no longer be read: {problem}"

@@ -21,7 +21,7 @@ _LABELS = "SELECT attribute, label, decided, held, reveals, draws FROM {pairs} W
 
 @dataclass(frozen=True)
 class Memory:
-    """One attribute of the profile in this context: its label (None: nobody has labelled it) and its counts. held:
+    """One attribute of the profile in this context: its label (None: not labelled) and its counts. held:
     whether any message of the context had it in memory; counts are of those that had."""
 
     attribute: int
@@ -144,8 +144,8 @@ def _samples(connection: sa.Connection, scope: Scope, profile_id: int, context_i
 
 @dataclass(frozen=True)
 class JudgeAnswer:
-    """What one judge said of one message, as it came. text: None where no call is behind the judgement (the matcher, an
-    imported one) or nothing came back, which `note` says."""
+    """What one judge answered on one message, as it came. text: None where no call is behind the judgement (the
+    matcher, an imported one) or nothing came back, which `note` says."""
 
     judge: str
     text: str | None
@@ -169,7 +169,7 @@ def judge_answers(flows: Flows, scope: Scope, response_id: int) -> list[JudgeAns
         if row is None:
             answers.append(JudgeAnswer(title, None, None, "has not judged this message yet"))
             continue
-        without = "compares texts and asks no model" if judge.kind == MATCHER else "came without the judge's words"
+        without = "compares texts and asks no model" if judge.kind == MATCHER else "came without the judge's answer"
         cause = f": {row.cause}" if row.cause else ""
         unread = "" if row.status == JudgementStatus.OK else f"{row.status}{cause}"
         note = unread or (without if row.call is None else "" if row.response else "the answer is empty")

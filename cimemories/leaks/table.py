@@ -1,8 +1,8 @@
 """Leaked examples as rows of a table for a paper (paper, Table 3), in Markdown or in LaTeX with booktabs.
 
-A row says who was told what, in which words, and what that rests on. The wording stands in templates/leaks.*.jinja.
-Everything that a model, a file or a person wrote is escaped, so that no message makes a command, a link or a column of
-itself.
+A row says who learned what, in which words of the message, and what that rests on. The text of a table is in
+templates/leaks.*.jinja. Everything that a model, a file or a person wrote is escaped, so that no message makes a
+command, a link or a column of itself.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class LeakRow:
 
     @property
     def origin(self) -> str:
-        """Where the label comes from, in words: 'votes of the personas, unanimous (labelling-3f9a)'."""
+        """Where the label comes from: 'votes of the personas, unanimous (labelling-3f9a)'."""
         return ORIGINS[Certainty(self.certainty)] + (f" ({self.labels})" if self.labels else "")
 
     def as_json(self) -> dict[str, object]:

@@ -7,7 +7,7 @@ profiles already, and is resampled once more. And ten profiles vary less in a re
 the means of the profiles are first shrunk towards their common mean by as much as the variance inside explains (after
 Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 3.8), and the ends of the interval are moved
 outwards as Student's t demands (Hesterberg, What Teachers Should Know About the Bootstrap, The American Statistician,
-2015). With fewer than LEAST_USERS profiles neither is done: nothing then is said of users.
+2015). With fewer than LEAST_USERS profiles neither is done: the interval then describes attributes, not users.
 
 Where the profiles hold more than MANY values together, resampling inside them is from its normal limit: a mean of
 hundreds of samples has no other distribution to speak of, and the cost stays that of the profiles.

@@ -227,7 +227,7 @@ def run_warnings(store: Store, run_id: str) -> tuple[str, ...]:
 
 
 def _mixed(store: Store, run_id: str) -> str | None:
-    """Said where servers that nobody says are the same wrote its messages."""
+    """The warning where its messages were written by servers that are not known to be the same."""
     with store.read() as connection:
         sources = calls.origins(connection, [run_id])[run_id]
         written = [source for source in sources if source.kind in ("respond", "rewrite")]
@@ -239,7 +239,7 @@ def _mixed(store: Store, run_id: str) -> str | None:
 
 
 def coverage_warning(judged: int, expected: int) -> str | None:
-    """Said below COVERAGE_WARNING; None above it, and for a run that plans nothing."""
+    """The warning below COVERAGE_WARNING; None above it, and for a run that plans nothing."""
     if not expected or judged / expected >= COVERAGE_WARNING:
         return None
     return f"only {judged / expected:.1%} of the planned responses are judged; the rest is missing, not 0"
@@ -253,7 +253,7 @@ def scope_warnings(flows: Flows, scope: Scope) -> tuple[str, ...]:
         warnings += [_wording(connection, judge) for judge in scope.judges]
         warnings.append(_hidden(connection, scope))
         judges = len(judgements.of_run(connection, scope.run.id))
-    # One judge alone agrees with nobody, and all its claims need not be read to know that.
+    # A single judge has nobody to agree with: its claims need not be read.
     pairs = judges_agreement(flows, scope.run.id, grounded=scope.grounded).pairs if judges > 1 else ()
     ids = set(scope.judge_ids)
     warnings.append(_disagreement([pair for pair in pairs if ids & {pair.first.judge.id, pair.second.judge.id}]))
@@ -317,7 +317,8 @@ def _hidden(connection: sa.Connection, scope: Scope) -> str | None:
 def comparison_warnings(
     store: Store, compared: Sequence[str | Scope], rules: Sequence[IdentifierRule] = ()
 ) -> tuple[str, ...]:
-    """In what two or more runs differ apart from their models, each in words with every value and whose it is.
+    """In what two or more runs differ apart from their models, each as a sentence with every value and its
+    runs.
 
     compared: ids of runs (taken by their first judge), or scopes. rules: the identifier rule of each, where they may
     differ. Empty where they can be compared as they stand. Raises StoreError for a run that is not there.

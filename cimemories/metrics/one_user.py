@@ -1,4 +1,4 @@
-"""One user's tasks in one order, with words: what each task newly gives away, and the curve beside it.
+"""One user's tasks in one order, with their texts: what each task newly gives away, and the curve beside it.
 
 At n = N (every judged sample counts) it is certain in which task an attribute first leaks, so the names add up to the
 curve exactly; for a smaller n only the curve can be drawn.
@@ -44,7 +44,7 @@ class NewLeak:
 @dataclass(frozen=True)
 class Step:
     """One task. number: from 1. private: how many attributes are inappropriate in it. judged: how many of its messages
-    were; with 0 nobody knows what it reveals. share: of the user's attributes revealed so far, at n = N."""
+    were; with 0 it is not known what it reveals. share: of the user's attributes revealed so far, at n = N."""
 
     number: int
     context: int

@@ -275,17 +275,17 @@ def draw_controls(store: Store, row: RunRow, now: RunProgress) -> None:
     if now.active:
         _stop(store, row, now)
         return
-    if now.cost.cap_reached and now.mendable:
+    if now.cost.cap_reached and now.retriable:
         raise_and_resume(store, row.id, now.cost)
-    elif now.mendable and row.sweep is not None and sweep_cost(store, row.sweep).cap_reached:
+    elif now.retriable and row.sweep is not None and sweep_cost(store, row.sweep).cap_reached:
         safe.inline("Its sweep has reached its cost cap. Raise the cap there to go on.")
         url.page_link("runs", "Open the sweep", icon=":material/arrow_forward:", tab="sweeps", sweep=row.sweep)
-    elif now.status in RESUMABLE and (not now.imported or now.mendable):
+    elif now.status in RESUMABLE and (not now.imported or now.retriable):
         _button("Resume", ":material/resume:", f"runs.resume.{row.id}", lambda: launch.launch(store, row.id))
-    elif now.mendable:
+    elif now.retriable:
         button, text = st.columns([5, 7], vertical_alignment="center")
         with text:
-            safe.inline(f"{now.mendable:,} calls failed or are left. Answers that are there are kept.", muted=True)
+            safe.inline(f"{now.retriable:,} calls failed or are left. Answers that are there are kept.", muted=True)
         with button:
             _button(
                 "Retry failed calls",

@@ -20,8 +20,7 @@ def draw() -> None:
     chosen = run_scope(
         "Accumulation",
         "Nothing to add up yet",
-        "Accumulation shows how much of a user's memory leaks as an assistant does one task after the other. It needs "
-        "a run.",
+        "Accumulation shows how much of a user's memory leaks as an assistant does task after task. It needs a run.",
     )
     if chosen is None:
         return
@@ -35,8 +34,8 @@ def draw() -> None:
     if scope.labelling is None or not accumulated.curves.profiles:
         page.empty(
             "Nothing can accumulate here",
-            "A curve takes attributes that are labelled inappropriate in some context, and judged messages there. "
-            "Label the dataset, or wait for judgements.",
+            "A curve needs attributes that are inappropriate in some context, and judged messages there. Label the "
+            "dataset, or wait for the judges.",
             lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
         )
         return
@@ -107,18 +106,18 @@ def _user(people: dict[int, str]) -> int | None:
     key = "accumulation.user"
     chosen = url.get_int("user")
     if chosen is not None and chosen not in people:
-        page.notice("The user of the link is not in this run (any more): nobody's order is drawn.")
+        page.notice("The user in the link is not in this run, so no single user is drawn.")
         chosen = None
     url.put(user=chosen)
     st.session_state[key] = chosen if chosen is not None else NOBODY
-    names = {NOBODY: "nobody, all orders alike"} | people
+    names = {NOBODY: "no single user, all orders"} | people
     st.selectbox(
         "Tasks in the order of",
         list(names),
         format_func=lambda item: safe.option(names[item]),
         key=key,
         on_change=lambda: url.put(user=st.session_state[key] or None),
-        help="Draws the curve of one user who meets the tasks in one order, beside the expectation over all orders.",
+        help="Adds the curve of one user with tasks in one order to the average over all orders.",
     )
     return chosen
 

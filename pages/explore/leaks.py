@@ -36,10 +36,10 @@ def draw() -> None:
 
 def _takeaway(browsed: Browsed, examples: pd.DataFrame) -> str:
     if not browsed.scopes:
-        return "No run has been judged yet."
+        return "No run is judged yet."
     named = f"{len(browsed.scopes)} runs" if browsed.every else next(iter(browsed.scopes.values())).run.name
     if all(scope.labelling is None for scope in browsed.scopes.values()):
-        return f"{named}: without labels nothing can be called a leak yet."
+        return f"{named}: without labels nothing counts as a leak."
     full = examples[examples["strength"] == Strength.FULL] if len(examples) else examples
     if full.empty:
         return f"{named}: no inappropriate flow was revealed."
@@ -71,7 +71,7 @@ def _gallery(browsed: Browsed, examples: pd.DataFrame) -> None:
         if scope is None or profile is None or context is None:
             return
         if ids and current not in ids:
-            page.notice("What is shown is not among the examples that the filters leave.")
+            page.notice("The message shown does not match the filters.")
         _example(browsed.flows, scope, profile, context, named=browsed.every)
     _ahead(browsed, examples, gallery.step(ids, current, 1))
 
@@ -88,7 +88,7 @@ def _ahead(browsed: Browsed, examples: pd.DataFrame, following: str | None) -> N
 
 def _nothing(browsed: Browsed, examples: pd.DataFrame) -> None:
     if len(examples):
-        page.notice("No leak fits the filters. Clear them to see all.")
+        page.notice("No leak matches the filters. Clear them to see all.")
         return
     labelled = next((scope for scope in browsed.scopes.values() if scope.labelling), None)
     if labelled is None:
@@ -101,8 +101,8 @@ def _nothing(browsed: Browsed, examples: pd.DataFrame) -> None:
     run = labelled.run.id
     page.empty(
         "No leak in this run",
-        "No judged message reveals an attribute that is labelled inappropriate in its context. A cell of the heatmap "
-        "leads to the messages all the same.",
+        "No judged message reveals an attribute that is inappropriate in its context. To read messages anyway, select "
+        "a cell of the heatmap.",
         lambda: url.page_link("heatmaps", "Choose a cell", icon=":material/grid_on:", run=run),
     )
 
@@ -111,7 +111,7 @@ def _example(flows: Flows, scope: Scope, profile: int, context: int, *, named: b
     attribute = url.get_int("attribute")
     view = leak_view(flows, scope, profile, context)
     if view is None:
-        page.notice("This run has no message of that profile in that context. Choose a leak from the list.")
+        page.notice("This run has no message for that profile and context. Select a leak from the list.")
         return
     message, memory = st.columns([5, 4], gap="medium")
     with message:

@@ -70,8 +70,7 @@ def draw_basket(flows: Flows) -> None:
     if not items_shown:
         page.empty(
             "Nothing in this basket yet",
-            "The key s, or the star, puts the example that you look at into the basket. It is kept in the workspace "
-            "under its name and comes back with it.",
+            "Press s, or the star, to put the current example into the basket. The workspace keeps it under its name.",
         )
         return
     rows = [item.row for item in items_shown if item.row is not None]
@@ -92,7 +91,7 @@ def _name() -> None:
         key=key,
         max_chars=basket.LONGEST_NAME,
         on_change=lambda: url.put(basket=" ".join(st.session_state[key].split()) or None),
-        help="Another name opens another basket. It stands in the address, so that a reload or a link finds it again.",
+        help="Each name is a basket of its own. The name is in the URL, so reloads and links find it.",
     )
     if name() != NOBODY:
         url.put(basket=name())
@@ -102,9 +101,9 @@ def _exports(rows: list[LeakRow], gone: int) -> None:
     left, markdown, latex = st.columns([6, 2, 2], vertical_alignment="center")
     simulated = sum(bool(row.simulated) for row in rows)
     with left:
-        text = f"{count(len(rows))} examples as a table of task, recipient, leaked attribute, excerpt and model."
-        text += f" {count(simulated)} are simulated and marked so." if simulated else ""
-        text += f" {count(gone)} are leaks no more and left out." if gone else ""
+        text = f"{count(len(rows), 'example')} as a table of task, recipient, leaked attribute, excerpt and model."
+        text += f" {count(simulated)} simulated, and marked as such." if simulated else ""
+        text += f" {count(gone)} left out: no longer leaks." if gone else ""
         safe.inline(text, muted=True)
     for column, label, render, file, kind in (
         (markdown, "Markdown", table.as_markdown, "leaks.md", "text/markdown"),
@@ -197,7 +196,7 @@ def _buttons(store: Store, item: BasketRow, number: int, of: int) -> None:
         )
 
 
-BASKET_HELP = {"up": "One place up", "down": "One place down", "out": "Take it out of the basket"}
+BASKET_HELP = {"up": "One place up", "down": "One place down", "out": "Remove from the basket"}
 
 
 def _basket_button(
@@ -217,7 +216,7 @@ def _change(store: Store, how: Callable[[basket.Items], basket.Items]) -> None:
     try:
         basket.change(store, name(), how)
     except StoreError as problem:
-        page.error("The basket is as it was.", str(problem))
+        page.error("The basket was not changed.", str(problem))
 
 
 FILTERED = "leaks.filtered"
@@ -426,7 +425,7 @@ def _star(browsed: Browsed, examples: pd.DataFrame, wanted: str | None, into: st
     """Put it into the basket of this name, or take it out. Touches nothing of Streamlit's: see presses.taken."""
     row = examples[examples["id"] == wanted]
     if row.empty:
-        place.problems.append("Only a leak goes into the basket: this flow is none.")
+        place.problems.append("Only leaks go into the basket, and this flow is not one.")
         return
     where = row.iloc[0]
     item = basket.item_of(
@@ -435,7 +434,7 @@ def _star(browsed: Browsed, examples: pd.DataFrame, wanted: str | None, into: st
     try:
         basket.change(browsed.flows.store, into, basket.toggled(item))
     except StoreError as problem:
-        place.problems.append(f"The basket is as it was: {problem}")
+        place.problems.append(f"The basket was not changed: {problem}")
 
 
 def bar(flows: Flows, ids: Sequence[str], at: str | None, *, of: int) -> None:
@@ -496,7 +495,7 @@ def _button(label: str, icon: str, key: str, *, disabled: bool, primary: bool = 
 def listed(examples: pd.DataFrame, left: Narrowed, browsed: Browsed, at: str | None) -> None:
     """All examples that the filters leave, folded; a click leads to one."""
     page.fold(
-        "All of them as a list",
+        "All examples as a list",
         ":material/list:",
         "leaks.box.list",
         lambda: _list(examples.iloc[left.shown], browsed, at),

@@ -72,7 +72,7 @@ def _attribute(flows: Flows, scope: Scope, item: Memory, view: LeakView) -> None
 
 
 def pair_of(flows: Flows, scope: Scope, profile: int, context: int, attribute: int) -> PairView | None:
-    """The votes and decisions on a leak, remembered; None where it has been deleted a moment ago."""
+    """The votes and decisions on a leak; None where it was deleted a moment ago."""
     labelling = scope.labelling.id if scope.labelling else None
 
     def ask() -> PairView | None:
@@ -89,7 +89,7 @@ def _label(pair: PairView, *, imported: bool) -> None:
         page.vote_shares((v.persona.key, v.prior, v.shares or (0.0, 0.0, 0.0)) for v in pair.votes)
     elif pair.votes:
         page.vote_rows((v.persona.key, v.prior, v.draws) for v in pair.votes)
-    lines = [f"Missing, and counted as nothing: {pair.missing}."] if pair.missing else []
+    lines = [f"Missing votes, not counted: {pair.missing}."] if pair.missing else []
     for decision in reversed(pair.history):
         label = str(decision.label) if decision.label else "taken back"
         reason = f": {decision.reason}" if decision.reason else ""
@@ -185,8 +185,8 @@ def browsed() -> Browsed | None:
         return _every(len(ids))
     chosen = run_scope(
         "Leaks",
-        "Nothing has been written yet",
-        "A leak is a memory that a message reveals where it does not belong. It takes a run to have messages.",
+        "No messages yet",
+        "A leak is a memory statement that a message reveals where it is inappropriate. It needs a run.",
         beside=[2] if several else (),
     )
     if chosen is None:
@@ -303,9 +303,9 @@ def _sample(scope: Scope, sample: Sample, view: LeakView) -> None:
         lacks = "has no judgement" if scope.combine == Combine.ONE else "is not judged by all of these judges"
         page.notice(f"This message {lacks} ({why}). It counts as missing, not as 'nothing revealed'.")
     if sample.task == NO:
-        page.notice("This message does not do the task: that it reveals nothing, or little, is no merit of it.")
+        page.notice("This message does not do its task, so revealing little or nothing is no sign of privacy.")
     elif sample.task == PARTLY:
-        page.notice("This message does the task only in part.")
+        page.notice("This message does its task only in part.")
     if not sample.text:
         return
     if scope.reads_reasoning:

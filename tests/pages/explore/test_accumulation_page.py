@@ -81,7 +81,7 @@ def test_the_worked_example_is_what_the_page_shows_and_links_reproduce_it(store:
     some.pills(key="accumulation.ns").set_value([1]).run()
     assert some.query_params["ns"] == "1"
     gone = opened(PAGE, run=run_id, user=999, ns="9.x", sequence="nonsense")
-    assert "The user of the link is not in this run" in said(gone) and not gone.exception
+    assert "The user in the link is not in this run" in said(gone) and not gone.exception
 
 
 def test_presenters_mode_names_what_leaks_in_which_task_and_opens_by_its_link(store: Store) -> None:

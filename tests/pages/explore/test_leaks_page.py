@@ -62,7 +62,7 @@ def test_filters_stand_in_the_address_and_say_what_each_value_leaves(store: Stor
     link = opened(PAGE, run=run_id, domains=domains[1], recipients="Recipient 1")
     assert place(link) == "1 of 1" and "Recipient 1: Task 1" in said(link)
     nothing = opened(PAGE, run=run_id, domains=domains[0], recipients="Recipient 1")
-    assert "No leak fits the filters" in said(nothing)
+    assert "No leak matches the filters" in said(nothing)
     button(nothing, "Clear the filters").click().run()
     assert place(nothing) == "1 of 3" and "domains" not in nothing.query_params
 
