@@ -317,7 +317,7 @@ class Estimate:
         """The assumptions and what a cap cannot hold back, or that there is nothing to assume."""
         if self.requests:
             return (*self.unreachable, *self.assumptions, *([self.cap_note] if self.cap_note else []))
-        return self.unreachable or ("all of it is in the record already: nothing is asked",)
+        return self.unreachable or ("everything is already recorded: nothing is requested",)
 
     @property
     def requests(self) -> int:
@@ -604,12 +604,12 @@ def _general(stages: Sequence[StageEstimate], unnamed: int) -> Iterator[str]:
             f'gave those answers, `cimemories same-server URL "{NOT_KNOWN}"` lets them serve'
         )
     if any(stage.recorded for stage in stages):
-        yield "what the record answers already is neither asked nor paid again"
+        yield "recorded answers are reused and cost nothing"
     if any(stage.cacheable for stage in stages):
-        yield "how much of a shared beginning a server really takes from its cache is up to the server"
+        yield "how much of a shared prefix comes from the server's cache depends on the server"
     if any(stage.requests != stage.requests_least for stage in stages):
-        yield "behind a gate, samples that chose the same memories are one request; counted is one each"
+        yield "behind a gate, samples that chose the same memories share one request; one each is counted"
     if any(stage.kind in ("judge", "check") for stage in stages):
-        yield "every message comes back and is judged"
+        yield "every message is written and judged"
     if any(stage.requests and stage.seconds is not None for stage in stages):
-        yield "time as in the recorded calls, whatever load the server had then"
+        yield "time as in the recorded calls, whatever the server's load was then"

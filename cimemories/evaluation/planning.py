@@ -97,7 +97,7 @@ def look_up(
     )
 
 
-def told_apart(store: Store, base_url: str, server: Server) -> Server:
+def with_identity(store: Store, base_url: str, server: Server) -> Server:
     """The same with its identity, where it has none yet."""
     if server.identity is not None:
         return server
@@ -267,7 +267,7 @@ class RunSpec:
             sent["temperature"] = self.temperature
         return {**sent, **thinking_fields(self.thinking, preset_thinking)}
 
-    def asked(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, object]:
         """What was asked for, as the manifest keeps it; prompts by hash, since their wording is kept apart."""
         return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
 
@@ -426,7 +426,7 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fa
             if fallback is None:
                 raise
             server = fallback(error, judge)
-        return told_apart(store, base_url, server)
+        return with_identity(store, base_url, server)
 
     spec.checked()
     wording, what, gated = wording_of(spec), spec.memory.read(), spec.mitigation == Mitigation.GATE
@@ -567,7 +567,7 @@ def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: L
         "cap": spec.cap,
         "fresh": spec.fresh,
         "seeds_hash": seeds.seeds_hash(),
-        "asked": spec.asked(),
+        "asked": spec.as_json(),
         "versions": {
             "cimemories": cimemories.__version__,
             "revision": cimemories.revision(),

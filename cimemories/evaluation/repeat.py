@@ -22,7 +22,7 @@ from cimemories.evaluation.planning import (
     look_up,
     planned_judge,
     refuse_simulated_judges,
-    told_apart,
+    with_identity,
 )
 from cimemories.manifest import JudgePart, PromptPart
 from cimemories.seeds.prompts import FROM_SEEDS, Prompt
@@ -42,7 +42,7 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
     for judge in judges:
         if judge.kind == LLM:
             server = look_up(judge.base_url, judge.api_key_env, judge.model, 1, True, None)
-            planned.append(planned_judge(judge, told_apart(store, judge.base_url, server)))
+            planned.append(planned_judge(judge, with_identity(store, judge.base_url, server)))
         else:
             planned.append(PlannedJudge(judge.kind, judge))
     with store.write() as connection:

@@ -491,7 +491,7 @@ def estimate_sweep(
     store: Store, spec: SweepSpec, *, find_labels: FindLabels | None = None, concurrency: int = 32
 ) -> SweepEstimate:
     """What a sweep would come to. Raises StoreError, SeedError or CompositionError where it could not be planned."""
-    find, counted, ask = _once(find_labels), set[str](), _asked_once(partial(look_up, retries=1))
+    find, counted, ask = _once(find_labels), set[str](), _look_up_once(partial(look_up, retries=1))
     cells = tuple(
         estimate(store, run, find_labels=find, concurrency=concurrency, counted=counted, look_up=ask)
         for run in spec.runs
@@ -507,7 +507,7 @@ def plan(
     estimated: what it was said to come to, to be kept with it. Raises EndpointError, StoreError, SeedError or
     CompositionError before anything is written.
     """
-    ask, find = _asked_once(look_up), _once(find_labels)
+    ask, find = _look_up_once(look_up), _once(find_labels)
     prepared = [prepare(store, run, ask) for run in spec.runs]
     with store.write() as connection:
         dataset = datasets.named(connection, spec.dataset)
@@ -526,7 +526,7 @@ def plan(
     return sweep_id
 
 
-def _asked_once(ask: LookUp) -> LookUp:
+def _look_up_once(ask: LookUp) -> LookUp:
     """Each question to a server asked once for all cells, one that was not answered among them."""
     answers: dict[tuple[object, ...], Server | EndpointError] = {}
 

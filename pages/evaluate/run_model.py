@@ -209,13 +209,13 @@ def _test(draft: Draft, model: Chosen) -> str:
     if not tested or tested[0] != model:
         return ""
     if isinstance(tested[1], Server):
-        safe.show(_told(tested[1]))
+        safe.show(_capabilities(tested[1]))
         return ""
     page.error("This model cannot be used yet.", tested[1])
     return "The connection test failed. Start the server or correct the fields above, then test it again."
 
 
-def _told(server: Server) -> safe.Html:
+def _capabilities(server: Server) -> safe.Html:
     """What a server can do and what is worked around, in words."""
     who = "The simulator answers." if server.simulated else "The server answers."
     version = f" Its version is {server.version}." if server.version and not server.simulated else ""

@@ -73,7 +73,7 @@ def draw_experiment(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
     left, middle, right = st.columns(3, gap="large")
     with left:
         safe.heading("Task")
-        dataset = _asked(draft, data)
+        dataset = _dataset(draft, data)
         missing = _prompt(draft)
     with middle:
         safe.heading("Memory")
@@ -101,7 +101,7 @@ def _experiment_judges(draft: Draft, model: Chosen) -> str:
     return ""
 
 
-def _asked(draft: Draft, data: list[DatasetRow]) -> DatasetRow:
+def _dataset(draft: Draft, data: list[DatasetRow]) -> DatasetRow:
     by_name = {row.name: row for row in data}
     name = st.selectbox(
         "Dataset",
@@ -514,7 +514,7 @@ def draw_plan(store: Store, draft: Draft) -> None:
         )
     try:
         with st.spinner("Counting calls"):
-            estimated = estimate(store, spec, find_labels=effective_labels, look_up=asked_lately)
+            estimated = estimate(store, spec, find_labels=effective_labels, look_up=look_up_once)
     except PROBLEMS as problem:
         page.error("This run cannot be planned yet.", sentence(problem))
         return
@@ -528,7 +528,7 @@ def draw_plan(store: Store, draft: Draft) -> None:
 
 
 @st.cache_data(ttl=ASKED_SECONDS, max_entries=200, show_spinner=False)
-def asked_lately(base_url: str, key_env: str, model: str, samples: int, wants_schema: bool, seed: int | None) -> Server:
+def look_up_once(base_url: str, key_env: str, model: str, samples: int, wants_schema: bool, seed: int | None) -> Server:
     """What a server says of itself, asked once in a while: the page is drawn at every change of a field."""
     return look_up(base_url, key_env, model, samples, wants_schema, seed, retries=0)
 

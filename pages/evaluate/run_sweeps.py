@@ -415,14 +415,14 @@ def _live(store: Store, sweep_id: str, was_active: bool) -> None:
         return
     if was_active and table.row.status not in ACTIVE:
         st.rerun()
-    _told(table)
+    _header(table)
     _controls(store, table)
     _cells(table)
     for text in table.warnings:
         page.notice(sentence(ValueError(text)))
 
 
-def _told(table: SweepTable) -> None:
+def _header(table: SweepTable) -> None:
     row, cost = table.row, table.cost
     simulated = any(cell.run.simulated for cell in table.cells)
     safe.show(safe.tag("h3", row.name, " ", page.SIMULATED if simulated else "", cls="ci-heading"))

@@ -19,7 +19,7 @@ from hostile import Asked, Reply, Server, completion, hostile_server
 from cimemories.curation import labelling
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.estimates import estimate
-from cimemories.evaluation.planning import look_up, told_apart
+from cimemories.evaluation.planning import look_up, with_identity
 from cimemories.evaluation.sweeps import check_sweep, estimate_sweep
 from cimemories.evaluation.sweeps import execute as execute_sweep
 from cimemories.evaluation.sweeps import plan as plan_sweep
@@ -186,7 +186,7 @@ def test_this_machine_is_named_where_several_share_the_record(store: Store) -> N
 
 def test_what_a_server_reports_is_cut_to_one_plain_line(small: Store) -> None:
     with serving(root="a\nb\x1b[31m" + "c" * 1000) as server:
-        identity = told_apart(small, server.url, look_up(server.url, "", "m", 1, False, None)).identity
+        identity = with_identity(small, server.url, look_up(server.url, "", "m", 1, False, None)).identity
     assert identity is not None and identity.isprintable() and len(identity) < 300
 
 
@@ -445,7 +445,7 @@ def test_a_sweep_of_open_calls_is_not_said_to_ask_nothing(small: Store) -> None:
         execute_sweep(small, plan_sweep(small, check_sweep(content, Path("s.yaml"))))
         assert len(server.chats) == 4
         assert estimate_sweep(small, check_sweep(content, Path("s.yaml"))).total.notes == (
-            "all of it is in the record already: nothing is asked",
+            "everything is already recorded: nothing is requested",
         )
 
 
