@@ -218,7 +218,7 @@ def test_the_table_of_a_sweep_has_the_numbers_and_the_cost_of_every_cell(sqlite_
     path.write_text(yaml.safe_dump(asked()))
     place = ("--workspace", store.workspace)
     plan = cli_inside(outside(), "sweep", path, "--plan", *place)
-    assert plan.returncode == 0 and "12 responses" not in plan.stdout and "24 responses" in plan.stdout
+    assert plan.returncode == 0 and "12 messages" not in plan.stdout and "24 messages" in plan.stdout
     done = cli_inside(outside(), "sweep", path, *place)
     sweep_id = done.stdout.strip().splitlines()[-1]
     table = sweep_table(store, sweep_id)
