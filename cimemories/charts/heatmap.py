@@ -224,7 +224,7 @@ def _cell(shares: list[float], pairs: list[int], unit: str) -> str:
 
 
 def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any], dict[str, Any]], dict[str, int]]:
-    """The axes of columns and rows with their names, and the margins that hold these, reckoned here: left to Plotly,
+    """The axes of columns and rows with their names, and the margins that hold these, computed here: left to Plotly,
     the chart is laid out several times over."""
     spikes = {
         "showspikes": True,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cimemories.charts.labels import spread
 from cimemories.charts.theme import CHARACTER_WIDTH, GRID, HEAD, MARGINS_FIT, layout
 from cimemories.text import html_escaped
 
@@ -142,14 +143,7 @@ def _ends(lines: Sequence[Line], top: float, height: int) -> list[dict[str, Any]
     named = sorted(
         ((line, float(line.y[-1] or 0.0)) for line in lines if line.end and line.y), key=lambda pair: pair[1]
     )
-    gap = top * END_GAP / room
-    heights: list[float] = []
-    for _, value in named:
-        heights.append(max(value, heights[-1] + gap) if heights else value)
-    ceiling = top
-    for i in reversed(range(len(heights))):
-        heights[i] = min(heights[i], ceiling)
-        ceiling = heights[i] - gap
+    heights = spread([value for _, value in named], top * END_GAP / room, 0.0, top)
     look = {"x": 1, "xref": "paper", "showarrow": False, "xanchor": "left", "xshift": 6, "font": {"size": 12}}
     return [{**look, "y": y, "text": html_escaped(line.end)} for (line, _), y in zip(named, heights, strict=True)]
 

@@ -385,7 +385,7 @@ def as_frame(study: Study, tried: Sequence[Tried], names: Sequence[str]) -> pd.D
 
 def ranges(study: Study, tried: Sequence[Tried], measure: Measure) -> list[Range]:
     """How far each choice moves this number, the widest first. Choices without any other setting are left out; where
-    a setting leaves a run without the number, that run counts as unmoved."""
+    a setting leaves a run without the number, that run counts as unchanged."""
     now = measure_values(study.at(study.base), measure)[:, 0]
     places_now = ranks(now, measure)
     result = []

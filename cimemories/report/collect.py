@@ -42,9 +42,9 @@ def collect(
 ) -> Report:
     """The report on these runs; the others are compared with the first.
 
-    made: what the date line says. texts: whether messages, memories and names of users are shown. progress: told the
-    share that is done and what comes next. The same record gives the same report apart from the date line. Raises
-    StoreError without a run, for runs of several datasets, and for one run named twice.
+    made: what the date line says. texts: whether messages, memories and names of users are shown. progress: called
+    with the share that is done and the next part. The same record gives the same report apart from the date line.
+    Raises StoreError without a run, for runs of several datasets, and for one run named twice.
     """
     report_basis = basis(flows, scopes, rule, texts=texts)
     sections = []

@@ -218,9 +218,9 @@ def _uncertainty(basis: Basis) -> Iterable[str]:
     )
     if any(n >= LEAST_USERS for n in users):
         yield (
-            "The means of users are first drawn towards their common mean by as much as the variance inside users "
-            "explains (Davison and Hinkley 1997), and the ends of an interval are moved outwards as Student's t asks "
-            "for (Hesterberg 2015)."
+            "The means of users are first shrunk towards their common mean by as much as the variance inside users "
+            "explains (Davison and Hinkley 1997), and intervals are widened as Student's t distribution requires "
+            "(Hesterberg 2015)."
         )
     few = [n for n in users if 0 < n < LEAST_USERS]
     if few:

@@ -509,7 +509,7 @@ def examples(basis: Basis) -> Section | None:
         table(caption, ("Run", "Flows", "Most of them in"), rows, simulated=basis.board.simulated, text_columns=(0, 2))
     ]
     if not basis.texts:
-        blocks.append(Text("The texts of messages and memories are left out of this report, as was asked."))
+        blocks.append(Text("The texts of messages and memories are left out of this report."))
         return Section("examples", "Examples of leaks", tuple(blocks))
     chosen = leaks.drop_duplicates("domain").head(EXAMPLES)
     if len(chosen) < EXAMPLES:
