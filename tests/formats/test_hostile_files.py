@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import socket
 import time
 import tracemalloc
@@ -185,7 +186,7 @@ def test_pipes_and_devices_are_refused_before_they_are_opened(sqlite_store: Stor
         lambda: read_any(path),
     ]
     for read in readers:
-        assert "it is a" in refused(read)
+        assert re.search(r"(this|it) is a (named pipe|device|socket)", refused(read))
     with pytest.raises(StoreError, match=r"is a (named pipe|device|socket); name the file"):
         unpack(path, tmp_path)
 
