@@ -61,12 +61,12 @@ def import_upload(
     wanted: asked while the file is read; once it says no, the reading ends. Raises FormatError for the file, for one
     that takes too much and where it is not wanted any more, and StoreError for the name; then nothing is kept.
     """
-    told = _read(store, data, file_name, {"do": "import", "name": name, "model": model}, wanted)
+    answer = _read(store, data, file_name, {"do": "import", "name": name, "model": model}, wanted)
     with store.read() as connection:
-        row = next((row for row in datasets.all_rows(connection) if row.id == told["dataset"]), None)
+        row = next((row for row in datasets.all_rows(connection) if row.id == answer["dataset"]), None)
     if row is None:
         raise StoreError("the dataset was deleted while its file was imported. Import it again.")
-    return formats_importing.Imported(row, told["new"], tuple(told["notes"]), told["kind"], tuple(told["runs"]))
+    return formats_importing.Imported(row, answer["new"], tuple(answer["notes"]), answer["kind"], tuple(answer["runs"]))
 
 
 def review_upload(
@@ -80,9 +80,9 @@ def review_upload(
 ) -> review_events.Imported:
     """Add the review events of an uploaded file to a dataset. Raises like `import_upload`."""
     request = {"do": "review", "dataset": dataset, "skip_unknown": skip_unknown}
-    told = _read(store, data, file_name, request, wanted)
+    answer = _read(store, data, file_name, request, wanted)
     return review_events.Imported(
-        tuple(told["datasets"]), told["new"], told["known"], tuple(told["skipped"]), tuple(told["notes"])
+        tuple(answer["datasets"]), answer["new"], answer["known"], tuple(answer["skipped"]), tuple(answer["notes"])
     )
 
 
@@ -102,7 +102,7 @@ def _read(
     environment.pop(DATABASE_URL, None)
     if not store.is_sqlite:
         environment[DATABASE_URL] = store.engine.url.render_as_string(hide_password=False)
-    with uploaded(data, file_name) as path, tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as errors:
+    with uploaded(data, file_name) as path, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         whole = {**request, "file": str(path), "workspace": str(store.workspace.absolute())}
         whole |= {"memory": MEMORY, "seconds": SECONDS}
         try:
@@ -110,30 +110,30 @@ def _read(
                 [sys.executable, "-m", "cimemories.uploads"],
                 env=environment,
                 stdin=subprocess.PIPE,
-                stdout=answer,
+                stdout=output,
                 stderr=errors,
                 start_new_session=True,
             )
         except OSError as error:
             raise StoreError(f"the file cannot be read now ({error.strerror}). Try again.") from error
         code = _watched(process, whole, name, wanted)
-        answer.seek(0)
-        text = answer.read(_LONGEST_ANSWER + 1)
+        output.seek(0)
+        text = output.read(_LONGEST_ANSWER + 1)
         errors.seek(0, os.SEEK_END)
         errors.seek(max(0, errors.tell() - 4096))
         complaints = errors.read().decode("utf-8", "replace")
     try:
-        told = json.loads(text) if len(text) <= _LONGEST_ANSWER else {}
+        answer = json.loads(text) if len(text) <= _LONGEST_ANSWER else {}
     except ValueError:
-        told = {}
-    match told:
+        answer = {}
+    match answer:
         case {"result": dict(result)}:
             return result
         case {"problem": "file", "message": str(message)}:
             raise FormatError(message)
         case {"problem": "record", "message": str(message)}:
             raise StoreError(message)
-    if told.get("problem") == "memory" or "bad_alloc" in complaints or "MemoryError" in complaints:
+    if answer.get("problem") == "memory" or "bad_alloc" in complaints or "MemoryError" in complaints:
         raise FormatError(f"{name}: needs more than {MEMORY >> 20:,} MiB of memory to read; {_BY_HAND}")
     if code == -signal.SIGXCPU:
         raise FormatError(f"{name}: not read within {SECONDS:,} seconds; {_BY_HAND}")
@@ -170,13 +170,13 @@ def _watched(
 
 
 def _import(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
-    found = importing.import_file(store, Path(request["file"]), request["name"], model=request["model"])
+    imported = importing.import_file(store, Path(request["file"]), request["name"], model=request["model"])
     return {
-        "dataset": found.dataset.id,
-        "new": found.new,
-        "notes": list(found.notes),
-        "kind": found.kind,
-        "runs": list(found.runs),
+        "dataset": imported.dataset.id,
+        "new": imported.new,
+        "notes": list(imported.notes),
+        "kind": imported.kind,
+        "runs": list(imported.runs),
     }
 
 

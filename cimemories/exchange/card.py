@@ -74,8 +74,8 @@ def _facts(store: Store, row: DatasetRow, licence: str, labelling_id: str | None
         ran = runs.all_rows(connection, row.id)
     by_id = {item.id: item for item in labelled}
     default = default_labelling(store, row.id)
-    asked = (frozen.row.labelling if frozen else None) or labelling_id or (default.id if default else None)
-    chosen = by_id.get(asked or "")
+    chosen_id = (frozen.row.labelling if frozen else None) or labelling_id or (default.id if default else None)
+    chosen = by_id.get(chosen_id or "")
     if labelling_id is not None and labelling_id not in by_id:
         raise StoreError(f"the labelling '{labelling_id}' is none of '{row.name}'. `cimemories labellings` lists them.")
     names = {item.dataset: item.name for item in members}
@@ -127,15 +127,15 @@ def _simulated(row: DatasetRow, labelled: list[LabellingRow], written: list[bool
         parts.append("runs listed here were answered")
     if not parts:
         return "Its profiles were written by a simulator, not by a model." if row.simulated else ""
-    said = ", ".join(parts[:-1]) + f" and {parts[-1]}" if len(parts) > 1 else parts[0]
-    return f"{said[:1].upper()}{said[1:]} by a simulator, not by a model."
+    joined = ", ".join(parts[:-1]) + f" and {parts[-1]}" if len(parts) > 1 else parts[0]
+    return f"{joined[:1].upper()}{joined[1:]} by a simulator, not by a model."
 
 
 def _generation(item: generations.GenerationRow) -> dict[str, object]:
-    asked = item.manifest.get("asked")
-    asked = asked if isinstance(asked, Mapping) else {}
+    request = item.manifest.get("asked")
+    request = request if isinstance(request, Mapping) else {}
     wanted = ("seed", "locale", "profiles", "per_domain", "events", "general", "temperature")
-    facts = [(name.replace("_", " "), asked[name]) for name in wanted if asked.get(name) is not None]
+    facts = [(name.replace("_", " "), request[name]) for name in wanted if request.get(name) is not None]
     prompts = item.manifest.get("prompts")
     named = sorted(prompts.items()) if isinstance(prompts, Mapping) else []
     return {
@@ -167,23 +167,23 @@ def _personas(store: Store, item: LabellingRow) -> list[dict[str, object]]:
     """The voters with the priors that the rule gives them."""
     priors = rule_of(store, item.id).prior_by_key
     with store.read() as connection:
-        found = labellings.personas(connection, item.id).values()
-    return [{"name": p.name, "prior": priors.get(p.key, p.prior), "description": p.description} for p in found]
+        personas = labellings.personas(connection, item.id).values()
+    return [{"name": p.name, "prior": priors.get(p.key, p.prior), "description": p.description} for p in personas]
 
 
 def _survival(store: Store, item: LabellingRow) -> dict[str, object]:
-    found = survival(store, item.id)
-    rows: list[dict[str, Any]] = json.loads(found.by[GroupBy.DOMAIN].to_json(orient="records"))
+    result = survival(store, item.id)
+    rows: list[dict[str, Any]] = json.loads(result.by[GroupBy.DOMAIN].to_json(orient="records"))
     return {
         "model": item.model,
         "simulated": item.simulated,
-        "rule": f"{found.rule.name} ({found.rule.text})",
-        "threshold": found.rule.threshold,
-        "pairs": found.pairs,
-        "necessary": found.necessary,
-        "inappropriate": found.inappropriate,
-        "ambiguous": found.ambiguous,
-        "share": percent(found.share),
+        "rule": f"{result.rule.name} ({result.rule.text})",
+        "threshold": result.rule.threshold,
+        "pairs": result.pairs,
+        "necessary": result.necessary,
+        "inappropriate": result.inappropriate,
+        "ambiguous": result.ambiguous,
+        "share": percent(result.share),
         "domains": [{**row, "share": percent(row["survival"])} for row in rows],
     }
 

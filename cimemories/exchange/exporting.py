@@ -129,17 +129,17 @@ def written_whole(path: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def chosen_labelling(store: Store, row: DatasetRow, asked: str | None) -> LabellingRow | None:
+def chosen_labelling(store: Store, row: DatasetRow, labelling_id: str | None) -> LabellingRow | None:
     """The labelling that was asked for, or the default one. Raises StoreError where the dataset has none of that id."""
-    if asked is None:
+    if labelling_id is None:
         return default_labelling(store, row.id)
     with store.read() as connection:
         rows = labellings.all_rows(connection, row.id)
-    for found in rows:
-        if found.id == asked:
-            return found
-    there = ", ".join(found.id for found in rows) or "none yet"
-    raise StoreError(f"'{row.name}' has no labelling '{asked}'. There is {there}.")
+    by_id = {item.id: item for item in rows}
+    if labelling_id not in by_id:
+        there = ", ".join(by_id) or "none yet"
+        raise StoreError(f"'{row.name}' has no labelling '{labelling_id}'. There is {there}.")
+    return by_id[labelling_id]
 
 
 def _simulated(row: DatasetRow, chosen: LabellingRow | None, form: Format) -> bool:
@@ -170,9 +170,9 @@ def _write(
         rule = rule_of(store, chosen.id)
         people = (_settled(store, chosen, record) for record in _records(store, row.id))
         parquet = path.suffix.lower() != ".csv"
-        words = f"{rule.name}: {rule.text}"
-        write_columns(target, people, words, simulated=simulated, parquet=parquet)
-        return [f"labels by consensus follow {words}", "values and biographies are not in this format"]
+        rule_text = f"{rule.name}: {rule.text}"
+        write_columns(target, people, rule_text, simulated=simulated, parquet=parquet)
+        return [f"labels by consensus follow {rule_text}", "values and biographies are not in this format"]
     encoding: Encoding = "jsonl" if form == "bundle-jsonl" else "parquet"
     return _write_bundle(store, row, chosen, encoding, target, path.suffix.lower() == ".zip", with_calls)
 
@@ -188,9 +188,9 @@ def _records(store: Store, dataset_id: int) -> Iterator[ProfileRecord]:
 
 def _write_labelled(store: Store, row: DatasetRow, chosen: LabellingRow, target: Path) -> list[str]:
     rule = rule_of(store, chosen.id)
-    personas, told = labelling_told(store, chosen, rule)
+    personas, origin = labelling_told(store, chosen, rule)
     people = (labelled_profile(store, chosen, record, rule) for record in _records(store, row.id))
-    notes = write_labelled(target, people, chosen.model, personas, told)
+    notes = write_labelled(target, people, chosen.model, personas, origin)
     with store.read() as connection:
         decided = len(decisions.standing(decisions.history(connection, row.id)))
     if decided:
@@ -239,13 +239,13 @@ def labelled_profile(store: Store, chosen: LabellingRow, record: ProfileRecord, 
 
 
 def _settled(store: Store, chosen: LabellingRow, record: ProfileRecord) -> Settled:
-    found = matrix(store, chosen.id, record)
+    result = matrix(store, chosen.id, record)
     memories = memory_lines(seeds.load_prompt("memory", "bullets"), record.profile.attributes)
     respond, judge = seeds.load_prompt("respond"), seeds.load_prompt("judge")
     return Settled(
         profile=record.profile,
-        labels=found.effective,
-        decided=found.decided.astype(bool),
+        labels=result.effective,
+        decided=result.decided.astype(bool),
         prompts=[
             respond.render(memories=memories, recipient=c.recipient, task=c.task) for c in record.profile.contexts
         ],
@@ -268,7 +268,7 @@ def _write_bundle(
     with store.read() as connection:
         tables: dict[str, Any] = dict(archive.content_tables(connection, row.id, with_calls=with_calls))
         tables["labels"] = lambda: _label_rows(store, row, chosen, rule)
-        told = {
+        manifest = {
             "simulated": row.simulated,
             "software": f"CIMemories Studio {__version__}",
             "licence": LICENCES.get(row.origin, FOREIGN),
@@ -290,7 +290,7 @@ def _write_bundle(
             },
             "frozen": archive.frozen_content(connection, row.id),
         }
-        write_bundle(target, encoding, tables, told, zipped=zipped)
+        write_bundle(target, encoding, tables, manifest, zipped=zipped)
     notes = [] if with_calls else ["the calls behind the votes are left out; votes keep their keys"]
     return notes
 
@@ -301,17 +301,17 @@ def _label_rows(
     """The effective label of every pair that has one, with who or what made it."""
     with store.read() as connection:
         contexts = {c.id: number for number, c in enumerate(datasets.contexts(connection, row.id))}
-    words = None if rule is None else f"{rule.name}: {rule.text}"
+    rule_text = None if rule is None else f"{rule.name}: {rule.text}"
     for number, record in enumerate(_records(store, row.id)):
-        found = matrix(store, None if chosen is None else chosen.id, record)
+        labels = matrix(store, None if chosen is None else chosen.id, record)
         with store.read() as connection:
             people = decisions.standing(decisions.history(connection, row.id, record.attribute_ids))
         for i, attribute in enumerate(record.profile.attributes):
             for j, context_id in enumerate(record.context_ids):
-                code = int(found.effective[i, j])
+                code = int(labels.effective[i, j])
                 if code == UNLABELLED:
                     continue
-                person = bool(found.decided[i, j])
+                person = bool(labels.decided[i, j])
                 yield {
                     "profile": number,
                     "attribute": i,
@@ -320,7 +320,7 @@ def _label_rows(
                     "label": str(LABELS[code]),
                     "source": "person" if person else "consensus",
                     "annotator": people[record.attribute_ids[i], context_id].annotator if person else None,
-                    "rule": None if person else words,
+                    "rule": None if person else rule_text,
                     "simulated": bool(chosen is not None and chosen.simulated and not person),
                 }
 
@@ -373,8 +373,8 @@ def export_run(
     rule = None if chosen is None else rule_of(store, chosen.id)
     labels = None
     if chosen is not None and rule is not None:
-        personas, told = labelling_told(store, chosen, rule)
-        labels = ExportedLabels(chosen.model, personas, told)
+        personas, origin = labelling_told(store, chosen, rule)
+        labels = ExportedLabels(chosen.model, personas, origin)
     with written_whole(path) as target:
         write_results(target, _lines(store, run, judge, chosen, rule), _told(run, judge), labels)
     simulated = run.simulated or judge.simulated or bool(chosen and chosen.simulated)
@@ -415,15 +415,15 @@ def _responses(
         rows = runs.run_responses(connection, run.id, judge.id, record.id)
         claims = judgements.claims(connection, judge.id, [row["id"] for row in rows])
         prompts = runs.sent_prompts(connection, {row["request"] for row in rows if row["request"]})
-        held = datasets.memories_of(connection, {row["memory"] for row in rows if row["memory"]})
+        memories = datasets.memories_of(connection, {row["memory"] for row in rows if row["memory"]})
     positions = {id_: at for at, id_ in enumerate(record.attribute_ids)}
     columns = {id_: at for at, id_ in enumerate(record.context_ids)}
     reduced = any(row["level"] != FULL for row in rows)
     labels = matrix(store, None if chosen is None else chosen.id, record).effective if reduced else None
-    found = []
+    responses = []
     for row in sorted(rows, key=lambda row: (columns[row["context"]], row["level"], row["sample"])):
         context = columns[row["context"]]
-        memory = tuple(positions[a] for a in held[row["memory"]]) if row["memory"] else tuple(positions.values())
+        memory = tuple(positions[a] for a in memories[row["memory"]]) if row["memory"] else tuple(positions.values())
         apart = [at for at in memory if labels is not None and labels[at, context] == INAPPROPRIATE]
         status, cause = ResponseStatus(row["status"]), row["cause"]
         if status is ResponseStatus.OWED:
@@ -444,8 +444,9 @@ def _responses(
                 if strength is Strength.FULL
             ),
         )
-        found.append(Written(result, frozenset(apart if row["level"] != FULL else ()), prompts.get(row["request"], "")))
-    return found
+        left_out = frozenset(apart if row["level"] != FULL else ())
+        responses.append(Written(result, left_out, prompts.get(row["request"], "")))
+    return responses
 
 
 def _notes(store: Store, run: RunRow, judge: JudgeRow) -> list[str]:

@@ -39,8 +39,8 @@ class Frozen:
     @property
     def words(self) -> str:
         """'frozen as ab12cd34 by Ada on 2026-11-21, 3 decisions since'."""
-        said = f"frozen as {self.row.hash[:8]} by {self.row.annotator} on {self.row.created[:10]}"
-        return f"{said}, {', '.join(self.since)} since" if self.since else said
+        text = f"frozen as {self.row.hash[:8]} by {self.row.annotator} on {self.row.created[:10]}"
+        return f"{text}, {', '.join(self.since)} since" if self.since else text
 
 
 def freeze(store: Store, dataset_id: int, *, labelling_id: str | None, annotator: str) -> FreezeRow:
@@ -54,14 +54,14 @@ def freeze(store: Store, dataset_id: int, *, labelling_id: str | None, annotator
         there = versions.freeze_of(connection, dataset_id)
         if labelling_id is not None and there is None:
             _check(connection, dataset_id, labelling_id)
-        found = Content("", {}, {}) if there else content(connection, dataset_id, labelling_id)
+        new = Content("", {}, {}) if there else content(connection, dataset_id, labelling_id)
         versions.add_freeze(
             connection,
             dataset_id,
-            digest=found.hash,
+            digest=new.hash,
             labelling_id=labelling_id,
-            rule=found.rule,
-            counts=found.counts,
+            rule=new.rule,
+            counts=new.counts,
             annotator=who,
         )
         row = versions.freeze_of(connection, dataset_id)
@@ -75,7 +75,7 @@ def _check(connection: sa.Connection, dataset_id: int, labelling_id: str) -> Non
     if row["dataset"] != dataset_id:
         raise StoreError(f"the labelling '{labelling_id}' is of another dataset. `cimemories labellings` lists them.")
     if work.shown_status(row) in _AT_WORK:
-        raise StoreError(f"{labelling_id} is being worked on: its votes still change. Wait for it, or cancel it first.")
+        raise StoreError(f"{labelling_id} is running: its votes still change. Wait for it, or cancel it first.")
 
 
 def content(connection: sa.Connection, dataset_id: int, labelling_id: str | None) -> Content:

@@ -329,10 +329,10 @@ class Check:
             raise Misfit(f"{name} {value} is not there; its table has {size} rows")
         return value
 
-    def _ascending(self, place: tuple[int, ...], *, strictly: bool) -> None:
-        if place < self._before or (strictly and place == self._before):
+    def _ascending(self, position: tuple[int, ...], *, strictly: bool) -> None:
+        if position < self._before or (strictly and position == self._before):
             raise Misfit("rows must stand in the order of what they refer to, each once")
-        self._before = place
+        self._before = position
 
 
 def _written(row: Row, name: str, longest: int = LONGEST_NAME) -> None:
@@ -371,11 +371,11 @@ class Column:
 
 def columns(text: str) -> tuple[Column, ...]:
     """'age:integer cause:text?' as columns; a question mark: may be empty."""
-    found = []
+    columns_ = []
     for item in text.split():
         name, _, kind_ = item.partition(":")
-        found.append(Column(name, kind_.rstrip("?"), kind_.endswith("?")))  # type: ignore[arg-type]
-    return tuple(found)
+        columns_.append(Column(name, kind_.rstrip("?"), kind_.endswith("?")))  # type: ignore[arg-type]
+    return tuple(columns_)
 
 
 TABLES: dict[str, tuple[Column, ...]] = {
@@ -502,8 +502,8 @@ def _json(value: Any) -> str:
 
 def line_of(table: str, row: Mapping[str, Any], version: int = VERSION) -> str:
     """A row as its one line of JSON, columns in their order. Raises ValueError for NaN."""
-    found = {column.name: _plain(column, row[column.name]) for column in columns_of(table, version)}
-    return json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    plain = {column.name: _plain(column, row[column.name]) for column in columns_of(table, version)}
+    return json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _plain(column: Column, value: Any) -> Any:
@@ -551,7 +551,7 @@ def write_table(folder: Path, table: str, rows: Iterable[dict[str, Any]], encodi
             lines = stack.enter_context(path.open("wb"))
         else:
             writer = stack.enter_context(pq.ParquetWriter(path, schema_of(columns), compression="zstd"))
-        held: list[dict[str, Any]] = []
+        waiting: list[dict[str, Any]] = []
         for row in rows:
             line = f"{line_of(table, row)}\n".encode()
             digest.update(line)
@@ -559,12 +559,12 @@ def write_table(folder: Path, table: str, rows: Iterable[dict[str, Any]], encodi
             if encoding == "jsonl":
                 lines.write(line)
                 continue
-            held.append(_flat(columns, row))
-            if len(held) >= _ROWS:
-                writer.write_table(pa.Table.from_pylist(held, schema_of(columns)))
-                held = []
-        if encoding == "parquet" and held:
-            writer.write_table(pa.Table.from_pylist(held, schema_of(columns)))
+            waiting.append(_flat(columns, row))
+            if len(waiting) >= _ROWS:
+                writer.write_table(pa.Table.from_pylist(waiting, schema_of(columns)))
+                waiting = []
+        if encoding == "parquet" and waiting:
+            writer.write_table(pa.Table.from_pylist(waiting, schema_of(columns)))
     return Written(count, digest.hexdigest())
 
 
@@ -659,11 +659,11 @@ class _Zip:
 class Bundle:
     """An open bundle: its manifest, and its tables as often as they are asked for."""
 
-    def __init__(self, name: str, place: _Folder | _Zip) -> None:
-        self.name, self._place = name, place
-        if MANIFEST not in place.names:
+    def __init__(self, name: str, container: _Folder | _Zip) -> None:
+        self.name, self._place = name, container
+        if MANIFEST not in container.names:
             raise FormatError(f"{name}: there is no {MANIFEST} in it, so it is no bundle of ours")
-        with place.open(MANIFEST) as stream:
+        with container.open(MANIFEST) as stream:
             data = stream.read(LARGEST_MANIFEST + 1)
         if len(data) > LARGEST_MANIFEST:
             raise FormatError(f"{name}: {MANIFEST} is larger than {LARGEST_MANIFEST >> 20} MiB")
@@ -682,63 +682,63 @@ class Bundle:
     @property
     def version(self) -> int:
         """Of the format, as the manifest says; the newest where it says nothing that is known."""
-        told = self.manifest.get("version") if isinstance(self.manifest, dict) else None
-        return told if isinstance(told, int) and 1 <= told <= VERSION else VERSION
+        version = self.manifest.get("version") if isinstance(self.manifest, dict) else None
+        return version if isinstance(version, int) and 1 <= version <= VERSION else VERSION
 
-    def rows(self, table: str, encoding: Encoding, told: Written) -> Iterator[dict[str, Any]]:
+    def rows(self, table: str, encoding: Encoding, written: Written) -> Iterator[dict[str, Any]]:
         """The rows of one table, types checked; at the end their number and hash must be what the manifest tells. What
         a bundle of an earlier version does not have is None."""
         columns = columns_of(table, self.version)
         later = {column.name: None for column in TABLES[table] if column not in columns}
-        digest, count, place = hashlib.sha256(), 0, f"{self.name}: {table}.{encoding}"
+        digest, count, where = hashlib.sha256(), 0, f"{self.name}: {table}.{encoding}"
         with self._place.open(f"{table}.{encoding}") as stream:
-            for row in _lines(stream, place) if encoding == "jsonl" else _parquet(stream, columns, place):
+            for row in _lines(stream, where) if encoding == "jsonl" else _parquet(stream, columns, where):
                 count += 1
-                if count > told.rows:
-                    raise FormatError(f"{place}: there are more rows than the {told.rows} that {MANIFEST} tells")
+                if count > written.rows:
+                    raise FormatError(f"{where}: there are more rows than the {written.rows} that {MANIFEST} tells")
                 problem = complaint(table, row, self.version)
                 if problem:
-                    raise FormatError(f"{place} row {count}: {problem}")
+                    raise FormatError(f"{where} row {count}: {problem}")
                 digest.update(f"{line_of(table, row, self.version)}\n".encode())
                 yield {**row, **later} if later else row
-        if count != told.rows:
+        if count != written.rows:
             raise FormatError(
-                f"{place}: {count} rows, and {MANIFEST} tells of {told.rows}; the file was cut or changed"
+                f"{where}: {count} rows, and {MANIFEST} tells of {written.rows}; the file was cut or changed"
             )
-        if digest.hexdigest() != told.sha256:
-            raise FormatError(f"{place}: the content is not what {MANIFEST} tells (sha256); it was changed afterwards")
+        if digest.hexdigest() != written.sha256:
+            raise FormatError(f"{where}: the content is not what {MANIFEST} tells (sha256); it was changed afterwards")
 
 
-def _lines(stream: IO[bytes], place: str) -> Iterator[Any]:
+def _lines(stream: IO[bytes], where: str) -> Iterator[Any]:
     number = 0
     while line := stream.readline(LONGEST_LINE):
         number += 1
         if not line.endswith(b"\n"):
             raise FormatError(
-                f"{place} row {number}: the line has no end; the file was cut off or is no bundle of ours"
+                f"{where} row {number}: the line has no end; the file was cut off or is no bundle of ours"
             )
-        yield loads(line, f"{place} row {number}")
+        yield loads(line, f"{where} row {number}")
 
 
-def _parquet(stream: BinaryIO, columns: Sequence[Column], place: str) -> Iterator[Any]:
+def _parquet(stream: BinaryIO, columns: Sequence[Column], where: str) -> Iterator[Any]:
     schema = schema_of(columns)
 
     def choose(found: pa.Schema) -> list[str]:
         if [(field.name, field.type) for field in found] != [(field.name, field.type) for field in schema]:
-            raise FormatError(f"{place}: the columns are not those of this table: {', '.join(schema.names)}")
+            raise FormatError(f"{where}: the columns are not those of this table: {', '.join(schema.names)}")
         return list(schema.names)
 
-    for batch in huggingface.columns(stream, place, choose, rows=_ROWS, longest=LONGEST_CELL, hint="export it again"):
+    for batch in huggingface.columns(stream, where, choose, rows=_ROWS, longest=LONGEST_CELL, hint="export it again"):
         for column in columns:
             if column.kind == "json":
-                batch[column.name] = _parsed(batch[column.name], f"{place}: {column.name}")
+                batch[column.name] = _parsed(batch[column.name], f"{where}: {column.name}")
         for cells in zip(*batch.values(), strict=True):
             yield dict(zip(batch, cells, strict=True))
 
 
-def _parsed(texts: list[str | None], place: str) -> list[Any]:
+def _parsed(texts: list[str | None], where: str) -> list[Any]:
     """JSON values from their texts, each text read once."""
-    values = {text: loads(text.encode(), place) for text in set(texts) if text is not None}
+    values = {text: loads(text.encode(), where) for text in set(texts) if text is not None}
     return [None if text is None else values[text] for text in texts]
 
 
@@ -797,9 +797,9 @@ class Checked:
     tables: Mapping[str, Written]
 
     def notes(self) -> list[str]:
-        told = {table: self.tables[table].rows for table in ("labellings", "ballots", "shares", "decisions", "rules")}
-        held = ", ".join(f"{count:,} {table}" for table, count in told.items() if count)
-        notes = [f"the bundle brings {held}" if held else "the bundle brings profiles without any labels"]
+        counts = {table: self.tables[table].rows for table in ("labellings", "ballots", "shares", "decisions", "rules")}
+        listed = ", ".join(f"{count:,} {table}" for table, count in counts.items() if count)
+        notes = [f"the bundle brings {listed}" if listed else "the bundle brings profiles without any labels"]
         if self.simulated:
             notes.append("the bundle is marked simulated: a simulator voted or wrote")
         return notes
@@ -809,7 +809,7 @@ def write_bundle(
     path: Path,
     encoding: Encoding,
     tables: Mapping[str, Callable[[], Iterable[dict[str, Any]]]],
-    told: Mapping[str, Any],
+    about: Mapping[str, Any],
     *,
     zipped: bool,
 ) -> dict[str, Any]:
@@ -828,7 +828,7 @@ def write_bundle(
             "version": VERSION,
             "encoding": encoding,
             "content": _content(written),
-            **told,
+            **about,
             "tables": {table: {"rows": w.rows, "sha256": w.sha256} for table, w in written.items()},
         }
         text = json.dumps(manifest, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
@@ -845,30 +845,30 @@ def write_bundle(
 
 def check(bundle: Bundle) -> Checked:
     """Look at every row of a bundle. Raises FormatError on the first that does not fit."""
-    found = _manifest(bundle)
-    bundle.check_names(found.encoding)
-    missing = [table for table in TABLES if table not in found.tables]
-    if missing or len(found.tables) > len(TABLES):
+    manifest = _manifest(bundle)
+    bundle.check_names(manifest.encoding)
+    missing = [table for table in TABLES if table not in manifest.tables]
+    if missing or len(manifest.tables) > len(TABLES):
         what = f"does not tell of {missing[0]}" if missing else "tells of tables that are not known"
         raise FormatError(f"{bundle.name}: manifest.json {what}; export the bundle again")
-    written = {table: Written(found.tables[table].rows, found.tables[table].sha256) for table in TABLES}
-    if found.content != _content(written):
+    written = {table: Written(manifest.tables[table].rows, manifest.tables[table].sha256) for table in TABLES}
+    if manifest.content != _content(written):
         raise FormatError(f"{bundle.name}: manifest.json: content is not the hash of its tables; it was changed")
     checker = Check()
     for table in TABLES:
-        for number, row in enumerate(bundle.rows(table, found.encoding, written[table])):
+        for number, row in enumerate(bundle.rows(table, manifest.encoding, written[table])):
             try:
                 checker.row(table, number, row)
             except Misfit as misfit:
-                raise FormatError(f"{bundle.name}: {table}.{found.encoding} row {number + 1}: {misfit}") from None
+                raise FormatError(f"{bundle.name}: {table}.{manifest.encoding} row {number + 1}: {misfit}") from None
     problem = checker.unfinished()
     if problem:
-        raise FormatError(f"{bundle.name}: decisions.{found.encoding} {problem}")
+        raise FormatError(f"{bundle.name}: decisions.{manifest.encoding} {problem}")
     if not checker.profiles:
         raise FormatError(f"{bundle.name}: there are no profiles in it")
-    if any(row["simulated"] for row in checker.labellings) and not found.simulated:
+    if any(row["simulated"] for row in checker.labellings) and not manifest.simulated:
         raise FormatError(f"{bundle.name}: manifest.json: simulated is false, and a simulator voted")
-    return Checked(found.dataset.name, found.content, found.encoding, found.simulated, written)
+    return Checked(manifest.dataset.name, manifest.content, manifest.encoding, manifest.simulated, written)
 
 
 def _manifest(bundle: Bundle) -> _Manifest:
@@ -883,8 +883,8 @@ def _manifest(bundle: Bundle) -> _Manifest:
         manifest = _Manifest.model_validate(raw)
     except ValidationError as problem:
         first = problem.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the manifest"
-        raise FormatError(f"{bundle.name}: manifest.json: {shown(place)}: {shown(first['msg'])}") from None
+        field = ".".join(str(part) for part in first["loc"]) or "the manifest"
+        raise FormatError(f"{bundle.name}: manifest.json: {shown(field)}: {shown(first['msg'])}") from None
     if forbidden(manifest.dataset.name) or not manifest.dataset.name.strip():
         raise FormatError(f"{bundle.name}: manifest.json: dataset.name is blank or holds control characters")
     return manifest

@@ -131,11 +131,11 @@ def _numbers(connection: sa.Connection, dataset_id: int) -> Numbers:
     contexts = connection.execute(
         sa.select(context.c.id).where(context.c.dataset == dataset_id).order_by(context.c.ordinal, context.c.id)
     ).scalars()
-    found = connection.execute(sa.select(labelling).where(labelling.c.dataset == dataset_id)).mappings().all()
-    manifests = {row["id"]: json.loads(row["manifest"]) for row in found}
+    labelling_rows = connection.execute(sa.select(labelling).where(labelling.c.dataset == dataset_id)).mappings().all()
+    manifests = {row["id"]: json.loads(row["manifest"]) for row in labelling_rows}
     # Ids are drawn at random, so labellings of the same moment are told apart by what they are.
     ordered = sorted(
-        found,
+        labelling_rows,
         key=lambda r: (r["created"], r["model"], r["endpoint"], canonical_json(shown_manifest(manifests[r["id"]]))),
     )
     personas = dict.fromkeys(p for row in ordered for p in manifests[row["id"]]["personas"])
@@ -201,11 +201,11 @@ def _profile_contexts(connection: sa.Connection, dataset_id: int, numbers: Numbe
 
 def _personas(connection: sa.Connection, numbers: Numbers) -> Rows:
     rows = connection.execute(sa.select(persona).where(persona.c.id.in_(numbers.personas))).mappings()
-    found = {row["id"]: row for row in rows}
+    by_id = {row["id"]: row for row in rows}
     for id_, number in numbers.personas.items():
         yield {
             "number": number,
-            **{name: found[id_][name] for name in ("pack", "key", "name", "prior", "description")},
+            **{name: by_id[id_][name] for name in ("pack", "key", "name", "prior", "description")},
         }
 
 
@@ -227,10 +227,10 @@ def _generations(connection: sa.Connection, dataset_id: int) -> Rows:
 
 def _labellings(connection: sa.Connection, numbers: Numbers) -> Rows:
     rows = connection.execute(sa.select(labelling).where(labelling.c.id.in_(numbers.labellings))).mappings()
-    found = {row["id"]: row for row in rows}
+    by_id = {row["id"]: row for row in rows}
     plain = ("model", "simulated", "pack", "draws", "error", "created", "finished")
     for id_, number in numbers.labellings.items():
-        row, manifest = found[id_], json.loads(found[id_]["manifest"])
+        row, manifest = by_id[id_], json.loads(by_id[id_]["manifest"])
         yield {
             "number": number,
             **{name: row[name] for name in plain},
@@ -261,9 +261,9 @@ def _calls(connection: sa.Connection, keys: list[tuple[str, str]], bodies: Mappi
     for start in range(0, len(keys), 500):
         chunk = keys[start : start + 500]
         rows = connection.execute(sa.select(call).where(call.c.key.in_([key for key, _ in chunk]))).mappings()
-        found = {row["key"]: row for row in rows}
+        by_key = {row["key"]: row for row in rows}
         for key, digest in chunk:
-            row = dict(found[key])
+            row = dict(by_key[key])
             yield {**row, "request": bodies[digest], "endpoint": shown_address(row["endpoint"])}
 
 
@@ -294,16 +294,16 @@ def _verdicts(
     connection: sa.Connection, here: tuple[sa.ColumnElement[bool], ...], attributes: list[int]
 ) -> dict[int, list[str]]:
     position = {id_: number for number, id_ in enumerate(attributes)}
-    found: dict[int, list[str]] = {}
+    by_ballot: dict[int, list[str]] = {}
     votes = sa.select(vote.c.ballot, vote.c.attribute, vote.c.verdict)
     for ballot_id, attribute_id, verdict in connection.execute(
         votes.join(ballot, vote.c.ballot == ballot.c.id).where(*here)
     ):
-        letters = found.get(ballot_id)
+        letters = by_ballot.get(ballot_id)
         if letters is None:
-            letters = found[ballot_id] = [NO_VOTE] * len(attributes)
+            letters = by_ballot[ballot_id] = [NO_VOTE] * len(attributes)
         letters[position[attribute_id]] = LETTERS[verdict]
-    return found
+    return by_ballot
 
 
 def _shares(connection: sa.Connection, numbers: Numbers) -> Rows:
@@ -317,7 +317,7 @@ def _shares(connection: sa.Connection, numbers: Numbers) -> Rows:
                     imported_vote.c.attribute.in_(sa.select(attribute.c.id).where(attribute.c.profile == profile_id)),
                 )
             ).mappings()
-            found = [
+            shares = [
                 {
                     "labelling": number,
                     "profile": profile_number,
@@ -328,17 +328,17 @@ def _shares(connection: sa.Connection, numbers: Numbers) -> Rows:
                 }
                 for row in rows
             ]
-            yield from sorted(found, key=lambda r: (r["context"], r["attribute"], r["persona"]))
+            yield from sorted(shares, key=lambda r: (r["context"], r["attribute"], r["persona"]))
 
 
 def _decisions(connection: sa.Connection, dataset_id: int, numbers: Numbers) -> Rows:
-    place = {id_: (p, at) for p, ids in enumerate(numbers.attributes) for at, id_ in enumerate(ids)}
+    numbers_of = {id_: (p, at) for p, ids in enumerate(numbers.attributes) for at, id_ in enumerate(ids)}
     mine = sa.select(decision).where(decision.c.dataset == dataset_id).order_by(decision.c.id)
     # Numbered beforehand: what was merged in later can be superseded by what came before it.
     ids = connection.execute(mine.with_only_columns(decision.c.id)).scalars()
     given = {int(id_): number for number, id_ in enumerate(ids)}
     for row in connection.execute(mine).mappings():
-        profile_number, attribute_number = place[row["attribute"]]
+        profile_number, attribute_number = numbers_of[row["attribute"]]
         yield {
             "number": given[row["id"]],
             "profile": profile_number,
@@ -461,8 +461,8 @@ def _restore_contexts(connection: sa.Connection, dataset_id: int, rows: Iterable
         for row in rows
     )
     _write(connection, context, values)
-    found = sa.select(context.c.id).where(context.c.dataset == dataset_id).order_by(context.c.ordinal, context.c.id)
-    return list(connection.execute(found).scalars())
+    query = sa.select(context.c.id).where(context.c.dataset == dataset_id).order_by(context.c.ordinal, context.c.id)
+    return list(connection.execute(query).scalars())
 
 
 def _restore_profiles(connection: sa.Connection, dataset_id: int, rows: Iterable[dict[str, Any]]) -> list[int]:
@@ -513,16 +513,16 @@ def _restore_calls(
         return row["request"], row["kind"], row["endpoint"], row["simulated"], row["server"]
 
     waiting = iter(requests)
-    asked = next(waiting, None)
+    request_row = next(waiting, None)
     for (number, kind, endpoint, simulated, server), group in groupby(rows, key=alike):
-        while asked is not None and asked["number"] != number:
-            asked = next(waiting, None)
-        if asked is None:
+        while request_row is not None and request_row["number"] != number:
+            request_row = next(waiting, None)
+        if request_row is None:
             break
         answers = [
             Answer(key=row["key"], content=row["response"], **{name: row[name] for name in _ANSWER}) for row in group
         ]
-        item = request_of(asked["body"])
+        item = request_of(request_row["body"])
         answering = None if server is None else str(server)
         calls.keep_servers(connection, [answering])
         exchange = Exchange(item, answers, str(kind), str(endpoint), bool(simulated), server=answering)
@@ -603,12 +603,12 @@ def _votes(
 
 
 def _known(connection: sa.Connection, keys: Sequence[str]) -> set[str]:
-    found: set[str] = set()
+    known: set[str] = set()
     for start in range(0, len(keys), 500):
-        found |= set(
+        known |= set(
             connection.execute(sa.select(call.c.key).where(call.c.key.in_(keys[start : start + 500]))).scalars()
         )
-    return found
+    return known
 
 
 def _restore_decisions(

@@ -81,13 +81,13 @@ def add_slice(
     """
     wanted, who = plain_name(_line(name), "slice"), plain_name(_line(annotator), "annotator")
     if kind not in KINDS:
-        raise StoreError(f"'{kind}' is no kind of slice; there are {' and '.join(KINDS)}.")
+        raise StoreError(f"'{kind}' is no kind of slice. Choose {' or '.join(KINDS)}.")
     if not wanted or len(wanted) > LONGEST_SLICE_NAME:
         raise StoreError(f"a slice needs a name of 1 to {LONGEST_SLICE_NAME} characters.")
     if not who:
         raise StoreError("a slice needs the name of who draws it.")
     if not items:
-        raise StoreError("there is nothing to draw from, so the slice would be empty.")
+        raise StoreError("there is nothing to sample from, so the slice would be empty.")
     if kind == JUDGEMENTS and any(item.response is None for item in items):
         raise StoreError("every item of a slice of judgements needs its response.")
     values = {

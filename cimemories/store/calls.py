@@ -71,6 +71,7 @@ def learned(
     connection: sa.Connection, run_ids: Sequence[str], kind: str, model: str, simulated: bool
 ) -> Learned | None:
     """What the answers of this kind and model in these runs teach; None where there is none."""
+    # The limit stands inside, so that no more than so many calls are read however many there are.
     some = (
         sa.select(call.c.completion_tokens, call.c.seconds, sa.func.length(call.c.response).label("characters"))
         .join(run_call, run_call.c.call == call.c.key)
@@ -246,7 +247,7 @@ def tie(connection: sa.Connection, one: str, other: str, author: str) -> Tie:
     """
     first, second = _pair(connection, one, other)
     if first == second:
-        raise StoreError(f"{one} and {other} are one address already ({first}): there is nothing to say.")
+        raise StoreError(f"{one} and {other} are one address already ({first}), so nothing has to be set.")
     statement = insert_ignore(connection, same_server)
     connection.execute(
         statement.values(first=first, second=second, author=plain_name(author, "annotator"), created=now())
@@ -259,7 +260,9 @@ def untie(connection: sa.Connection, one: str, other: str) -> None:
     first, second = _pair(connection, one, other)
     where = same_server.c.first == first, same_server.c.second == second
     if not connection.execute(sa.delete(same_server).where(*where)).rowcount:
-        raise StoreError(f"nobody said that {first} and {second} are the same server.")
+        raise StoreError(
+            f"nobody said that {first} and {second} are the same server. `cimemories same-server` lists who said what."
+        )
 
 
 def _pair(connection: sa.Connection, one: str, other: str) -> tuple[str, str]:
@@ -270,8 +273,8 @@ def _pair(connection: sa.Connection, one: str, other: str) -> tuple[str, str]:
         address = address_of(ServerId.read(text.strip()).address)
         if address not in (NOT_KNOWN, *there) and not re.match("https?://[^/]", address):
             raise StoreError(
-                f"'{text}' is no address and no server of this record. Give a base URL, or what "
-                "`cimemories same-server` lists."
+                f"'{text}' is no address and no server of this workspace. Give a base URL, or one "
+                "that `cimemories same-server` lists."
             )
         addresses.append(address)
     first, second = sorted(addresses, key=lambda address: (address == NOT_KNOWN, address))
@@ -404,6 +407,7 @@ def keys_of(
 ) -> dict[int, str]:
     """The same for a request whose canonical JSON is at hand."""
     base = text_hash(body)
+    # What came later is appended only where it is set: keys from before servers were told apart stay what they were.
     more = [] if server is None and fresh is None else [server] if fresh is None else [server, fresh]
     return {draw: content_hash([base, draw, simulated, *more]) for draw in draws}
 
@@ -578,6 +582,7 @@ def restore(connection: sa.Connection, exchanges: Sequence[Exchange]) -> None:
         str(row["key"]): row
         for row in _insertable(connection, [replace(e, answers=[_storable(a) for a in e.answers]) for e in exchanges])
     }
+    # An answer takes the place of a failure; what is left is inserted, and an answer that is there already stays.
     failed = connection.execute(sa.select(call.c.key).where(call.c.key.in_(rows), call.c.status != OK)).scalars().all()
     for key in failed:
         connection.execute(sa.update(call).where(call.c.key == key).values(rows.pop(key)))

@@ -167,6 +167,7 @@ def search_profiles(
         query = query.where(attribute.c.domain.in_(domains))
     if profiles is not None:
         query = query.where(attribute.c.profile.in_(profiles))
+    # What the database can decide narrows the rows: each run of ASCII, and one letter of the others in every case.
     columns = (attribute.c.statement, attribute.c.key, profile.c.name)
     for piece in (piece for word in words for piece in re.findall(r"[\x21-\x7e]+", word)):
         query = query.where(sa.or_(*(column.icontains(piece, autoescape=True) for column in columns)))
@@ -261,6 +262,7 @@ def add(
     plain_name(name, "dataset")
     if connection.execute(sa.select(dataset.c.id).where(dataset.c.name == name)).first():
         raise StoreError(f"a dataset named '{name}' exists already. Give this one another name with --dataset.")
+    # Asked above for the common case and here again: two processes may add the same name at the same time.
     result = connection.execute(
         insert_ignore(connection, dataset)
         .values(name=name, origin=origin, source_name=source_name, source_hash=source_hash, created=now())
@@ -268,7 +270,7 @@ def add(
     )
     row = result.first()
     if row is None:
-        raise StoreError(f"a dataset named '{name}' was made by somebody else just now. Choose another name.")
+        raise StoreError(f"a dataset named '{name}' was added by somebody else just now. Choose another name.")
     dataset_id = int(row[0])
     context_ids = _add_contexts(connection, dataset_id, (c for p in profiles for c in p.contexts))
     for ordinal, item in enumerate(profiles):
@@ -407,7 +409,7 @@ def name_and_revision(connection: sa.Connection, dataset_id: int) -> tuple[str, 
     not there."""
     row = connection.execute(sa.select(dataset.c.name, dataset.c.revision).where(dataset.c.id == dataset_id)).first()
     if row is None:
-        raise StoreError("this dataset is not here any more. `cimemories datasets` lists what there is.")
+        raise StoreError("this dataset was deleted. `cimemories datasets` lists those that are left.")
     return str(row.name), int(row.revision)
 
 
@@ -451,7 +453,7 @@ def profile_record(connection: sa.Connection, profile_id: int) -> ProfileRecord:
     """One whole profile. Raises StoreError where there is none of that id."""
     row = connection.execute(sa.select(profile).where(profile.c.id == profile_id)).mappings().first()
     if row is None:
-        raise StoreError(f"there is no profile {profile_id} in this workspace.")
+        raise StoreError(f"there is no profile {profile_id} in this workspace. Choose one from its dataset's list.")
     # `event` is read in its one spelling (tables.EventName); coerced to text it is as the file had it.
     attributes = connection.execute(
         sa.select(attribute, sa.type_coerce(attribute.c.event, sa.Text).label("spelling"))
@@ -570,6 +572,7 @@ def delete(connection: sa.Connection, dataset_id: int) -> None:
     the simulator wrote the profiles stays known of them. Raises StoreError while a living process works on any of it.
     """
     work.require_idle(work_of(connection, dataset_id))
+    # Foreign keys take everything else along; what its versions need to know of it is copied to them first.
     children = connection.execute(
         sa.select(dataset_version.c.dataset).where(dataset_version.c.parent == dataset_id)
     ).scalars()

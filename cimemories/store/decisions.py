@@ -83,7 +83,7 @@ def event_positions(connection: sa.Connection, dataset_id: int) -> Places:
         .join(attribute, attribute.c.profile == profile.c.id)
         .where(of)
     ).all()
-    found = sa.select(context.c.task, context.c.recipient, context.c.id).where(context.c.dataset == dataset_id)
+    contexts = sa.select(context.c.task, context.c.recipient, context.c.id).where(context.c.dataset == dataset_id)
     tested = sa.select(profile.c.ordinal, profile_context.c.context).join(
         profile_context, profile_context.c.profile == profile.c.id
     )
@@ -91,7 +91,7 @@ def event_positions(connection: sa.Connection, dataset_id: int) -> Places:
         names={r.ordinal: r.name for r in connection.execute(sa.select(profile.c.ordinal, profile.c.name).where(of))},
         attributes={(r.ordinal, r.key): r.id for r in rows},
         statements={r.id: r.statement for r in rows},
-        contexts={(r.task, r.recipient): r.id for r in connection.execute(found)},
+        contexts={(r.task, r.recipient): r.id for r in connection.execute(contexts)},
         tested=frozenset((r.ordinal, r.context) for r in connection.execute(tested.where(of))),
     )
 
@@ -111,7 +111,7 @@ def review_events(connection: sa.Connection, dataset_id: int, kind: str) -> Iter
     """Every event of one kind, oldest first and then by uid; `simulated` of an audit is its run's, of others absent.
     Events of before there were uids get the one that their content gives them."""
     table = _TABLES[kind]
-    place = (
+    pair = (
         profile.c.ordinal.label("profile"),
         profile.c.name.label("profile_name"),
         attribute.c.key.label("attribute"),
@@ -121,7 +121,7 @@ def review_events(connection: sa.Connection, dataset_id: int, kind: str) -> Iter
         context.c.recipient,
     )
     plain = [table.c[name] for name in SAID[kind] if name in table.c and name != "resolves"]
-    base = sa.select(table.c.uid, *place, table.c.annotator, *plain, table.c.created)
+    base = sa.select(table.c.uid, *pair, table.c.annotator, *plain, table.c.created)
     joined = table.join(attribute, table.c.attribute == attribute.c.id).join(profile)
     if kind == "audit":
         base = base.add_columns(response.c.run, response.c.level, response.c.sample, run.c.simulated)
@@ -136,8 +136,8 @@ def review_events(connection: sa.Connection, dataset_id: int, kind: str) -> Iter
     query = base.select_from(joined).where(table.c.dataset == dataset_id)
     nameless = Nameless(kind)
     rows = connection.execute(query.order_by(table.c.created, table.c.id)).mappings()
-    found = [{"event": kind, **row, "uid": row["uid"] or nameless.uid(dict(row))} for row in rows]
-    yield from sorted(found, key=lambda row: (row["created"], row["uid"]))
+    events = [{"event": kind, **row, "uid": row["uid"] or nameless.uid(dict(row))} for row in rows]
+    yield from sorted(events, key=lambda row: (row["created"], row["uid"]))
 
 
 class Nameless:
@@ -161,7 +161,7 @@ def _plain(value: Any) -> Any:
     return float(value) if isinstance(value, bool | int | float) else value or None
 
 
-def merge_events(connection: sa.Connection, dataset_id: int, kind: str, found: Sequence[Event]) -> Merged:
+def merge_events(connection: sa.Connection, dataset_id: int, kind: str, events: Sequence[Event]) -> Merged:
     """Append the events whose uid the dataset does not have. Each has the ids `attribute_id`, and `context_id` or
     `response_id`; a comment that resolves another names that one's uid in `resolves`.
 
@@ -171,7 +171,7 @@ def merge_events(connection: sa.Connection, dataset_id: int, kind: str, found: S
     table = _TABLES[kind]
     if kind == "decision":
         _name_old(connection, dataset_id)
-    by_uid = {event["uid"]: event for event in reversed(found)}
+    by_uid = {event["uid"]: event for event in reversed(events)}
     known = _known_events(connection, dataset_id, kind, list(by_uid))
     other = sum(known[uid] != _core(kind, by_uid[uid]) for uid in known)
     fresh = sorted((e for u, e in by_uid.items() if u not in known), key=lambda e: (e["created"], e["uid"]))
@@ -183,7 +183,7 @@ def merge_events(connection: sa.Connection, dataset_id: int, kind: str, found: S
         _link(connection, dataset_id, table, fresh)
     if fresh and kind == "decision":
         connection.execute(sa.update(dataset).where(dataset.c.id == dataset_id).values(revision=dataset.c.revision + 1))
-    return Merged(len(fresh), len(found) - len(fresh) - other, other)
+    return Merged(len(fresh), len(events) - len(fresh) - other, other)
 
 
 def _core(kind: str, event: Mapping[str, Any]) -> tuple[object, ...]:
@@ -193,12 +193,12 @@ def _core(kind: str, event: Mapping[str, Any]) -> tuple[object, ...]:
 def _known_events(
     connection: sa.Connection, dataset_id: int, kind: str, uids: Sequence[str]
 ) -> dict[str, tuple[object, ...]]:
-    table, found = _TABLES[kind], {}
+    table, known = _TABLES[kind], {}
     for chunk in in_chunks(uids):
         columns = [table.c.uid, table.c.annotator, table.c.attribute, *(table.c[name] for name in _CORE[kind])]
         for row in connection.execute(sa.select(*columns).where(table.c.dataset == dataset_id, table.c.uid.in_(chunk))):
-            found[str(row[0])] = tuple(row)[1:]
-    return found
+            known[str(row[0])] = tuple(row)[1:]
+    return known
 
 
 def _insert(connection: sa.Connection, dataset_id: int, table: sa.Table, kind: str, fresh: Sequence[Event]) -> None:
@@ -218,11 +218,11 @@ def _insert(connection: sa.Connection, dataset_id: int, table: sa.Table, kind: s
 
 
 def _numbers(connection: sa.Connection, dataset_id: int, uids: Sequence[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for chunk in in_chunks(uids):
         query = sa.select(comment.c.uid, comment.c.id).where(comment.c.dataset == dataset_id, comment.c.uid.in_(chunk))
-        found.update({str(row.uid): int(row.id) for row in connection.execute(query)})
-    return found
+        numbers.update({str(row.uid): int(row.id) for row in connection.execute(query)})
+    return numbers
 
 
 def comment_uids(connection: sa.Connection, dataset_id: int) -> set[str]:
@@ -245,8 +245,8 @@ def _name_old(connection: sa.Connection, dataset_id: int) -> None:
     nameless = Nameless("decision")
     given = []
     for row in connection.execute(named.where(without).order_by(decision.c.created, decision.c.id)).mappings():
-        words = {**row, "profile": row["ordinal"], "attribute": row["key"]}
-        given.append({"this": row["id"], "given": nameless.uid(words)})
+        event = {**row, "profile": row["ordinal"], "attribute": row["key"]}
+        given.append({"this": row["id"], "given": nameless.uid(event)})
     statement = sa.update(decision).where(decision.c.id == sa.bindparam("this")).values(uid=sa.bindparam("given"))
     connection.execute(statement, given)
 

@@ -659,7 +659,7 @@ def _engine(address: str, *, read_only: bool = False) -> sa.Engine:
         # A part that cannot be read may be a part of the password, so only what names no part of it is said.
         reason = f" ({first_line(error)})" if isinstance(error, (sa.exc.NoSuchModuleError, ImportError)) else ""
         raise StoreError(
-            f"{DATABASE_URL}: this is no database address that can be used{reason}. Write "
+            f"{DATABASE_URL}: this is not a database address that can be used{reason}. Write "
             "postgresql://user:password@host/database, with other characters than letters and digits of the password "
             "as %40 and the like, or leave it unset for SQLite."
         ) from None

@@ -280,7 +280,7 @@ def tokens(connection: sa.Connection, generation_id: str) -> tuple[int, int, int
 def of_dataset(connection: sa.Connection, dataset_id: int) -> GenerationRow | None:
     """The generation that a dataset, or the first version of it, was made by; None where no model wrote it."""
     rows = {row.dataset: row for row in all_rows(connection) if row.dataset is not None}
-    parents = _parents(connection)
+    parents = _parents(connection)  # from version to version, back to the one that was written
     seen: set[int] = set()
     current: int | None = dataset_id
     while current is not None and current not in seen:

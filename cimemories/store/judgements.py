@@ -48,7 +48,7 @@ def partial_memories(connection: sa.Connection, run_id: str) -> dict[str, frozen
     memories = datasets.memories_of(connection, [row.memory for row in named])
     if lost := next((row.memory for row in named if row.memory not in memories), None):
         raise StoreError(
-            f"{run_id} names the memory {lost[:12]}, which is not in the record, so it cannot be told what its "
+            f"{run_id} names the memory {lost[:12]}, which is not in the workspace, so nobody can tell what its "
             "messages could reveal. Import the run again, or delete it."
         )
     sizes: dict[int, int] = {}  # attributes by profile
@@ -123,6 +123,7 @@ def reveal_counts(
 
 
 def _judged_by_all(judge_ids: Sequence[int]) -> sa.FromClause:
+    # One join a judge: a response that one of them has not judged drops out, so all counts have the same denominator.
     source: sa.FromClause = response
     for judge_id in judge_ids:
         own = judgement.alias()
@@ -403,6 +404,7 @@ def counts_by_run(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str
 
 def owed(connection: sa.Connection, run_id: str, judge_id_: int, profile_id: int) -> list[OwedJudgement]:
     """Responses of one profile that this judge has still to read, with the text of its channel."""
+    # Not yet settled rather than status 'owed': a judge that was added later has no rows here at all.
     settled = sa.exists().where(
         judgement.c.response == response.c.id,
         judgement.c.judge == judge_id_,
@@ -438,6 +440,7 @@ def settle(
     """Write one judgement with its reveals, or a task check with its verdict; one that is there stays, unless it had
     only failed."""
     values = {"status": status, "cause": cause, "call": call_key, "unknown": unknown, "verdict": verdict}
+    # Only a failure is replaced: what two processes judged at the same time stays as the first of them wrote it.
     there = connection.execute(_THERE, {"of_response": response_id, "of_judge": judge_id_}).first()
     if there is not None and there.status not in RETRIABLE:
         return

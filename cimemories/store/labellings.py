@@ -487,21 +487,21 @@ def rule_named(connection: sa.Connection, dataset_id: int, name: str) -> RuleRow
         if row.name == name:
             return row
     there = ", ".join(f"'{row.name}'" for row in rows) or "none yet"
-    raise StoreError(f"there is no rule named '{name}' here. Named rules of this dataset: {there}.")
+    raise StoreError(f"there is no rule named '{name}' here. Rules of this dataset: {there}.")
 
 
 def check_rule(threshold: float, priors: Mapping[str, float]) -> None:
     """Raises StoreError for a threshold that is not above 0.5 and at most 1, or priors that are no shares of a whole:
     none given, one below 0 or no number, or a sum that is not 1 (within 1e-6)."""
     if not 0.5 < threshold <= 1.0:  # written so that nan is refused too
-        raise StoreError(f"the threshold must lie above 0.5 and not above 1, this is {threshold:g}.")
+        raise StoreError(f"the threshold must be above 0.5 and at most 1, not {threshold:g}.")
     if not priors:
         raise StoreError(
             "a rule needs a prior for every persona, e.g. fundamentalist 0.26, pragmatic 0.64, unconcerned 0.1."
         )
     for key, prior in priors.items():
         if not (math.isfinite(prior) and prior >= 0):
-            raise StoreError(f"the prior of '{key}' must be a share from 0 to 1, this is {prior:g}.")
+            raise StoreError(f"the prior of '{key}' must be a share from 0 to 1, not {prior:g}.")
     total = math.fsum(priors.values())
     if abs(total - 1) > PRIOR_TOLERANCE:
         raise StoreError(
@@ -570,8 +570,8 @@ def _make_current(connection: sa.Connection, dataset_id: int, rule_id: int | Non
         return
     if connection.execute(sa.select(freeze.c.dataset).where(freeze.c.dataset == dataset_id)).first():
         raise StoreError(
-            "this dataset is frozen with the rule that holds now, so another one cannot be made current. "
-            "Try other rules on its next version; what they would do can be looked at here."
+            "this dataset is frozen with its current rule, so another one cannot be made current. "
+            "Use it on the next version; What if shows what it would change here."
         )
     # The revision is what everything computed from labels is held under. Raised first: its row is also the lock
     # without which two people at once could make two rules current.

@@ -72,7 +72,7 @@ def add_comment(
 
     Raises StoreError for a text without a word."""
     if not text.strip():
-        raise StoreError("a comment needs a word or more. Write what is to be said of the pair.")
+        raise StoreError("a comment cannot be empty. Write a few words about the pair.")
     values = {"attribute": attribute, "context": context, "text": storable(text), "resolves": None}
     return _append(connection, dataset_id, annotator, uid, created, values)
 
@@ -90,14 +90,14 @@ def resolve_comment(
 
     One that is settled already can be settled again (two people at once do that); the earliest word counts.
     Raises StoreError where the dataset has no such comment."""
-    found = connection.execute(
+    pair = connection.execute(
         sa.select(comment.c.attribute, comment.c.context).where(
             comment.c.id == comment_id, comment.c.dataset == dataset_id, comment.c.resolves.is_(None)
         )
     ).first()
-    if found is None:
-        raise StoreError(f"there is no comment {comment_id} in this dataset. It went with its pair, or never was.")
-    values = {"attribute": found.attribute, "context": found.context, "text": storable(text), "resolves": comment_id}
+    if pair is None:
+        raise StoreError(f"there is no comment {comment_id} in this dataset. It may have been deleted with its pair.")
+    values = {"attribute": pair.attribute, "context": pair.context, "text": storable(text), "resolves": comment_id}
     return _append(connection, dataset_id, annotator, uid, created, values)
 
 
@@ -132,18 +132,18 @@ def comments_of_pair(connection: sa.Connection, attribute: int, context: int) ->
 
 def _comments(connection: sa.Connection, where: sa.ColumnElement[bool]) -> list[Comment]:
     # Ordered here and not in the database, whose order of texts may be another one.
-    found = connection.execute(sa.select(comment).where(where)).mappings()
-    rows = sorted(found, key=lambda row: (row["created"], row["uid"]))
-    said: list[sa.RowMapping] = []
+    unordered = connection.execute(sa.select(comment).where(where)).mappings()
+    rows = sorted(unordered, key=lambda row: (row["created"], row["uid"]))
+    comments: list[sa.RowMapping] = []
     settled: dict[int, tuple[str, str]] = {}
     for row in rows:
         if row["resolves"] is None:
-            said.append(row)
+            comments.append(row)
         else:
             settled.setdefault(row["resolves"], (str(row["annotator"]), str(row["text"])))
     plain = ("id", "uid", "attribute", "context", "annotator", "text", "created")
     listed = []
-    for row in said:
+    for row in comments:
         who, why = settled.get(row["id"], (None, ""))
         listed.append(Comment(**{name: row[name] for name in plain}, resolved_by=who, resolution=why))
     return listed
@@ -184,8 +184,8 @@ def guideline_versions(connection: sa.Connection) -> list[Guideline]:
     """Every version, oldest first; at least the one that ships."""
     rows = connection.execute(sa.select(guideline).order_by(guideline.c.id)).mappings()
     names = ("hash", "text", "annotator", "created")
-    found = [Guideline(**{n: row[n] for n in names}, version=number) for number, row in enumerate(rows, start=1)]
-    return found or [_shipped()]
+    versions = [Guideline(**{n: row[n] for n in names}, version=number) for number, row in enumerate(rows, start=1)]
+    return versions or [_shipped()]
 
 
 def save_guideline(connection: sa.Connection, text: str, annotator: str) -> Guideline:
@@ -194,7 +194,7 @@ def save_guideline(connection: sa.Connection, text: str, annotator: str) -> Guid
     Raises StoreError for a text without a word or of more than 100,000 characters."""
     text = _clean(text)
     if not text.strip():
-        raise StoreError("the guideline needs a word or more. An empty one would leave annotators without any.")
+        raise StoreError("the guideline cannot be empty: annotators need one. Write some text and save again.")
     if len(text) > LONGEST_GUIDELINE:
         raise StoreError(f"the guideline has {len(text):,} characters, more than {LONGEST_GUIDELINE:,}. Shorten it.")
     before = keep_guideline(connection)
@@ -212,11 +212,11 @@ def save_guideline(connection: sa.Connection, text: str, annotator: str) -> Guid
 def keep_guideline(connection: sa.Connection) -> Guideline:
     """The current version, written to the record where it is the one that ships: a later release may ship another, and
     decisions name this one."""
-    found = current_guideline(connection)
-    if not found.created:
-        _write(connection, found)
-        found = current_guideline(connection)
-    return found
+    current = current_guideline(connection)
+    if not current.created:
+        _write(connection, current)
+        current = current_guideline(connection)
+    return current
 
 
 def _write(connection: sa.Connection, item: Guideline) -> None:
@@ -237,7 +237,7 @@ def _read(path: Path) -> str:
     try:
         return _clean(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path}: the guideline cannot be read ({error}). Put the file back.") from error
+        raise StoreError(f"{path}: the guideline cannot be read ({error}). Restore the file.") from error
 
 
 def _clean(text: str) -> str:
@@ -297,17 +297,17 @@ def add_marks(connection: sa.Connection, dataset_id: int, annotator: str, marks:
 
 def take_back_mark(connection: sa.Connection, dataset_id: int, annotator: str, uid: str, new_uid: str) -> bool:
     """Clear a mark of this annotator that is still their newest on its pair. False where there is none."""
-    found = connection.execute(
+    pair = connection.execute(
         sa.select(mark.c.attribute, mark.c.context, mark.c.id).where(
             mark.c.dataset == dataset_id, mark.c.uid == uid, mark.c.annotator == annotator
         )
     ).first()
-    if found is None:
+    if pair is None:
         return False
     newest = _newest(connection, mark.c.dataset == dataset_id, mark.c.annotator == annotator)
-    if newest[found.attribute, found.context, annotator].id != found.id:
+    if newest[pair.attribute, pair.context, annotator].id != pair.id:
         return False
-    add_marks(connection, dataset_id, annotator, [Mark(found.attribute, found.context, MarkKind.CLEAR, new_uid)])
+    add_marks(connection, dataset_id, annotator, [Mark(pair.attribute, pair.context, MarkKind.CLEAR, new_uid)])
     return True
 
 
@@ -411,9 +411,9 @@ def overlap_plan(connection: sa.Connection, dataset_id: int) -> Plan:
 def set_overlap_plan(connection: sa.Connection, dataset_id: int, plan: Plan, annotator: str) -> None:
     """Let this plan hold from now on; claims and decisions stay. Raises StoreError for a plan that is none."""
     if not 0 <= plan.share <= 1:
-        raise StoreError(f"the share of pairs for several people must lie between 0 and 1, this is {plan.share:g}.")
+        raise StoreError(f"the share of pairs for several people must be between 0 and 1, not {plan.share:g}.")
     if not 1 <= plan.people <= MOST_PEOPLE:
-        raise StoreError(f"a pair can be given to between 1 and {MOST_PEOPLE} people, this says {plan.people}.")
+        raise StoreError(f"a pair can be given to 1 to {MOST_PEOPLE} people, not {plan.people}.")
     _lock(connection, dataset_id)
     connection.execute(sa.delete(review_plan).where(review_plan.c.dataset == dataset_id))
     who = plain_name(annotator, "annotator")
@@ -442,18 +442,18 @@ def hand_out_pairs(
     clock = float(connection.execute(sa.select(database_clock())).scalar_one())
     lapsed = sa.or_(claim.c.until <= clock, claim.c.until > clock + max(lease_s, LEASE_SECONDS))
     connection.execute(sa.delete(claim).where(claim.c.dataset == dataset_id, lapsed))
-    held = _Held(connection, dataset_id, annotator, session)
-    asked = overlap_plan(connection, dataset_id)
+    claims = _Claims(connection, dataset_id, annotator, session)
+    plan = overlap_plan(connection, dataset_id)
     given: list[Pair] = []
     elsewhere: list[Pair] = []
-    for pair in held.undecided(wanted):
+    for pair in claims.undecided(wanted):
         if len(given) >= count:
             break
-        if held.others(pair) >= asked.people_of(pair):
+        if claims.others(pair) >= plan.people_of(pair):
             continue
-        (elsewhere if pair in held.elsewhere and pair not in held.own else given).append(pair)
+        (elsewhere if pair in claims.elsewhere and pair not in claims.own else given).append(pair)
     given = given or elsewhere[:count]
-    kept = list(dict.fromkeys([*given, *held.undecided(held.own)]))
+    kept = list(dict.fromkeys([*given, *claims.undecided(claims.own)]))
     own = claim.c.dataset == dataset_id, claim.c.annotator == annotator, claim.c.session == session
     connection.execute(sa.delete(claim).where(*own))
     if kept:
@@ -485,7 +485,7 @@ def _lock(connection: sa.Connection, dataset_id: int) -> None:
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK, dataset_id % 2**31)))
 
 
-class _Held:
+class _Claims:
     """Who has decided or holds which pairs, read as far as it is asked for."""
 
     def __init__(self, connection: sa.Connection, dataset_id: int, annotator: str, session: str) -> None:
@@ -535,9 +535,9 @@ class _Held:
         else:
             # No word of the dataset here: SQLite would go through all its decisions instead of to these pairs.
             columns = sa.column("attribute", sa.BigInteger), sa.column("context", sa.BigInteger)
-            asked = sa.values(*columns, name="asked").data(pairs).cte()
-            same = asked.c.attribute == decision.c.attribute, asked.c.context == decision.c.context
-            query = query.join(asked, sa.and_(*same))
+            requested = sa.values(*columns, name="asked").data(pairs).cte()
+            same = requested.c.attribute == decision.c.attribute, requested.c.context == decision.c.context
+            query = query.join(requested, sa.and_(*same))
         for attribute, context, annotator, label in self.connection.execute(query.order_by(decision.c.id)):
             people = self.decided.setdefault((attribute, context), set())
             if label is None:

@@ -147,6 +147,7 @@ def run_responses(connection: sa.Connection, run_id: str, judge_id: int, profile
     """The responses of one profile, contexts in the order of their ids, with what one judge made of them: columns id,
     context, level, sample, status, cause, text, memory, judgement, judgement_cause, request (of the recorded call)."""
     judged = sa.and_(judgement.c.response == response.c.id, judgement.c.judge == judge_id)
+    # Outer joins: a response without a judgement by this judge, or without a call (imported), still has its row.
     query = (
         sa.select(
             response.c.id,
@@ -369,7 +370,7 @@ def plan(
         for of, into in pairs
         for sample in range(samples)
     )
-    statement = insert_ignore(connection, response)
+    statement = insert_ignore(connection, response)  # what an earlier plan has written stays, answered or not
     for chunk in in_chunks(rows):
         connection.execute(statement, chunk)
     return len(pairs) * samples
@@ -560,5 +561,5 @@ def delete(connection: sa.Connection, run_id: str) -> None:
     """Remove a run with its responses and judgements. Recorded calls stay: they cost money and may serve again."""
     row = work.load(connection, run_id)
     if work.is_alive(row) and row["pid"] is not None:
-        raise StoreError(f"{run_id} is being worked on by process {row['pid']}. Cancel it first.")
+        raise StoreError(f"{run_id} is running as process {row['pid']}. Cancel it first.")
     connection.execute(sa.delete(run).where(run.c.id == run_id))

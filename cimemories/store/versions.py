@@ -71,7 +71,7 @@ class Rests:
 def family(connection: sa.Connection, dataset_id: int) -> list[Version]:
     """All versions of the dataset that this one belongs to, in the order of their numbers; itself alone at first."""
     parents = {row.dataset: row for row in connection.execute(sa.select(dataset_version))}
-    root = dataset_id
+    root = dataset_id  # up to the oldest that is still here, then down through all of its children
     while root in parents and parents[root].parent is not None:
         root = parents[root].parent
     members, waiting = [], [root]
@@ -83,7 +83,7 @@ def family(connection: sa.Connection, dataset_id: int) -> list[Version]:
         .join(freeze, freeze.c.dataset == dataset.c.id, isouter=True)
         .where(dataset.c.id.in_(members))
     )
-    found = [
+    versions = [
         Version(
             dataset=row.id,
             name=row.name,
@@ -94,7 +94,7 @@ def family(connection: sa.Connection, dataset_id: int) -> list[Version]:
         )
         for row in rows
     ]
-    return sorted(found, key=lambda item: (item.version, item.dataset))
+    return sorted(versions, key=lambda item: (item.version, item.dataset))
 
 
 def lineage(connection: sa.Connection, dataset_id: int) -> list[int]:
@@ -126,7 +126,7 @@ def lock(connection: sa.Connection, dataset_id: int) -> None:
     StoreError where it is gone. SQLite has taken its one write lock at BEGIN."""
     row = connection.execute(sa.select(dataset.c.id).where(dataset.c.id == dataset_id).with_for_update()).first()
     if row is None:
-        raise StoreError(f"the dataset {dataset_id} is not here any more. Look at the list of datasets again.")
+        raise StoreError(f"the dataset {dataset_id} was deleted. Reload the list of datasets.")
 
 
 def next_name(connection: sa.Connection, dataset_id: int) -> tuple[str, int]:
@@ -215,6 +215,7 @@ def carry_decisions(connection: sa.Connection, source: int, target: int) -> tupl
     Author, time, reason, source and blindness are kept, and the reason says where it was decided. Returns how many were
     carried, and how many stand on pairs that are no longer there or no longer the same.
     """
+    # Standing: a decision with a label that no later one supersedes.
     later = decision.alias("later")
     standing = sa.and_(
         decision.c.dataset == source,
@@ -370,7 +371,7 @@ def named(connection: sa.Connection, edit_id: int) -> EditRow:
     """One change of the history. Raises StoreError where there is none of that id."""
     row = connection.execute(sa.select(edit).where(edit.c.id == edit_id)).mappings().first()
     if row is None:
-        raise StoreError(f"there is no change {edit_id} in the history. It went with its dataset, or never was.")
+        raise StoreError(f"there is no change {edit_id} in the history. It may have been deleted with its dataset.")
     return _row(row)
 
 
@@ -417,7 +418,7 @@ def apply_edit(connection: sa.Connection, dataset_id: int, item: Edit) -> Edit:
 
 def _changed(what: str) -> StoreError:
     return StoreError(
-        f"{what} has been changed by somebody else since you looked at it. Nothing was saved: look again, then decide."
+        f"{what} has been changed by somebody else since you opened it. Nothing was saved: reload, then decide."
     )
 
 
@@ -428,7 +429,7 @@ def _person(connection: sa.Connection, dataset_id: int, ordinal: int | None) -> 
         .first()
     )
     if row is None:
-        raise StoreError(f"this dataset has no profile number {ordinal}. Choose one that is listed.")
+        raise StoreError(f"this dataset has no profile number {ordinal}. Choose one from the list.")
     return row
 
 
@@ -459,7 +460,7 @@ def _attribute(connection: sa.Connection, dataset_id: int, item: Edit) -> Edit:
             raise _changed(f"the attribute '{item.before['key']}' of '{person['name']}'")
     if wanted is not None and wanted["key"] in by_key and by_key[wanted["key"]] is not there:
         raise StoreError(
-            f"'{person['name']}' has an attribute '{wanted['key']}' already. Give this one another key, or change that."
+            f"'{person['name']}' has an attribute '{wanted['key']}' already. Choose another key, or edit that one."
         )
     if there is None:
         taken = {int(row["ordinal"]) for row in rows}
@@ -503,11 +504,11 @@ def _context(connection: sa.Connection, dataset_id: int, item: Edit) -> Edit:
         return _add_context(connection, dataset_id, item, people)
     there = _find(connection, dataset_id, item.before)
     if there is None or there["sphere"] != item.before.get("sphere"):
-        raise _changed(_said(item.before))
+        raise _changed(_context_text(item.before))
     using = _places(connection, int(there["id"]))
     places = {o: p for o, p in using.items() if o in _wanted(item.before, using if item.profile is None else people)}
     if not places or set(_wanted(item.before, places)) - set(places):
-        raise _changed(_said(item.before))
+        raise _changed(_context_text(item.before))
     if item.after is None:
         _unlink(connection, int(there["id"]), places, people)
         return _with(item, ordinal=there["ordinal"], places=places)
@@ -521,7 +522,7 @@ def _add_context(connection: sa.Connection, dataset_id: int, item: Edit, people:
     wanted = _wanted(side, people)
     missing = [ordinal for ordinal in wanted if ordinal not in using]
     if not missing or (isinstance(side.get("places"), dict) and len(missing) < len(wanted)):
-        raise StoreError(f"{_said(side)} is there already. Change its task or its recipient.")
+        raise StoreError(f"{_context_text(side)} exists already. Change its task or its recipient.")
     if there is None:
         context_id, ordinal = _insert(connection, dataset_id, side)
     else:
@@ -564,13 +565,13 @@ def _change_context(
         target = int(known["id"])
         after = {**after, "sphere": known["sphere"]}
         if set(_places(connection, target)) & set(places):
-            raise StoreError(f"{_said(after)} is there already. Change its task or its recipient.")
+            raise StoreError(f"{_context_text(after)} exists already. Change its task or its recipient.")
     _unlink(connection, int(there["id"]), places, people)
     _link(connection, target, places, people)
     return _with(replace(item, after=after), ordinal=there["ordinal"], places=places)
 
 
-def _said(side: Side) -> str:
+def _context_text(side: Side) -> str:
     return f"the context '{side['recipient']}: {side['task']}'"
 
 
@@ -614,14 +615,14 @@ def _places(connection: sa.Connection, context_id: int) -> Places:
 
 def _positions(connection: sa.Connection, dataset_id: int) -> dict[int, set[int]]:
     """The positions of contexts that are taken, by profile."""
-    found: dict[int, set[int]] = {}
+    taken: dict[int, set[int]] = {}
     for person, position in connection.execute(
         sa.select(profile.c.ordinal, profile_context.c.ordinal)
         .join(profile, profile_context.c.profile == profile.c.id)
         .where(profile.c.dataset == dataset_id)
     ):
-        found.setdefault(person, set()).add(position)
-    return found
+        taken.setdefault(person, set()).add(position)
+    return taken
 
 
 def _insert(connection: sa.Connection, dataset_id: int, side: Side) -> tuple[int, int]:
@@ -710,8 +711,8 @@ def add_freeze(
     there = freeze_of(connection, dataset_id)
     if written is None and there is not None:
         raise StoreError(
-            f"this dataset was frozen by {there.annotator} on {there.created[:10]} as {there.hash[:8]}. What is frozen "
-            "stays so: make its next version, and freeze that."
+            f"this dataset was frozen by {there.annotator} on {there.created[:10]} as {there.hash[:8]}. A frozen "
+            "dataset cannot be changed: make its next version, and freeze that."
         )
     connection.execute(sa.update(dataset).where(dataset.c.id == dataset_id).values(revision=dataset.c.revision + 1))
 
@@ -732,7 +733,7 @@ def positions(connection: sa.Connection, dataset_id: int) -> Positions:
     attributes: dict[int, tuple[int, int]] = {}
     for number, (profile_id, own) in enumerate(datasets.attribute_ids(connection, dataset_id).items()):
         profiles[profile_id] = number
-        attributes |= {attribute_id: (number, place) for place, attribute_id in enumerate(own)}
+        attributes |= {attribute_id: (number, position) for position, attribute_id in enumerate(own)}
     contexts = {
         r.id: canonical_json([r.context.task, r.context.recipient]) for r in datasets.contexts(connection, dataset_id)
     }
@@ -769,11 +770,11 @@ def _ballots(
         .where(ballot.c.labelling == labelling_id, ballot.c.profile == profile_id)
     )
     width = sum(1 for number, _ in places.attributes.values() if number == places.profiles[profile_id])
-    found: dict[tuple[int, int, int], list[str]] = {}
+    ballots: dict[tuple[int, int, int], list[str]] = {}
     for context_id, persona_id, draw, attribute_id, verdict in rows:
-        letters = found.setdefault((context_id, persona_id, draw), [_NO_VOTE] * width)
+        letters = ballots.setdefault((context_id, persona_id, draw), [_NO_VOTE] * width)
         letters[places.attributes[attribute_id][1]] = _LETTERS.get(verdict, _CONFLICT)
-    for (context_id, persona_id, draw), letters in found.items():
+    for (context_id, persona_id, draw), letters in ballots.items():
         where = [places.profiles[profile_id], places.contexts[context_id], places.personas[persona_id], draw]
         yield canonical_json([*where, "".join(letters)]), width - letters.count(_NO_VOTE)
 

@@ -14,7 +14,6 @@ import os
 import secrets
 import socket
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +22,7 @@ from typing import Any
 
 import psutil
 import sqlalchemy as sa
+from cachetools import LRUCache
 
 from cimemories.model import JudgementStatus, ResponseStatus, WorkKind, WorkStatus
 from cimemories.store.engine import PATIENCE_SECONDS, StoreError, database_clock, database_started, now
@@ -136,7 +136,9 @@ def kind_of(work_id: str) -> WorkKind:
     for kind in WorkKind:
         if work_id.startswith(f"{kind}-"):
             return kind
-    raise StoreError(f"'{work_id}' is no id of a run, sweep, labelling or generation. `cimemories runs` lists them.")
+    raise StoreError(
+        f"'{work_id}' is not the id of a run, sweep, labelling or generation. `cimemories runs` lists runs."
+    )
 
 
 def table_of(work_id: str) -> sa.Table:
@@ -161,7 +163,7 @@ def load(connection: sa.Connection, work_id: str) -> Row:
     table = table_of(work_id)
     row = connection.execute(select(table).where(table.c.id == work_id)).mappings().first()
     if row is None:
-        raise StoreError(f"there is no '{work_id}' in this workspace. `cimemories runs` lists what is there.")
+        raise StoreError(f"there is no '{work_id}' in this workspace. `cimemories runs` lists runs.")
     return row
 
 
@@ -201,8 +203,8 @@ def require_idle(rows: Iterable[Row]) -> None:
     about to."""
     busy = [row["id"] for row in rows if is_alive(row)]
     if busy:
-        are = "is" if len(busy) == 1 else "are"
-        raise StoreError(f"{', '.join(busy)} {are} being worked on. Pause or cancel first; nothing was changed.")
+        are, it = ("is", "it") if len(busy) == 1 else ("are", "them")
+        raise StoreError(f"{', '.join(busy)} {are} running. Pause or cancel {it} first; nothing was changed.")
 
 
 def claim(connection: sa.Connection, work_id: str, *, queued: bool = False) -> Claim:
@@ -216,12 +218,12 @@ def claim(connection: sa.Connection, work_id: str, *, queued: bool = False) -> C
     connection.execute(sa.select(table.c.id).where(table.c.id == work_id).with_for_update())
     row = load(connection, work_id)
     if queued and row["status"] != WorkStatus.QUEUED:
-        raise StoreError(f"{work_id} was {row['status']} before its worker began; nothing was done.")
+        raise StoreError(f"{work_id} was {row['status']} before its worker started, so nothing was done.")
     owner = me()
     mine = row["pid"] == owner.pid and row["host"] == owner.host and row["machine"] in (None, owner.machine)
     if row["pid"] is not None and not mine and is_alive(row):
         raise StoreError(
-            f"{work_id} is being worked on by process {row['pid']} on {row['host']}. Wait for it, or cancel it first."
+            f"{work_id} is running as process {row['pid']} on {row['host']}. Wait for it, or cancel it first."
         )
     made = Claim(work_id, secrets.token_hex(16))
     connection.execute(
@@ -260,7 +262,7 @@ def queue(connection: sa.Connection, work_id: str) -> None:
     table = table_of(work_id)
     row = load(connection, work_id)
     if is_alive(row) and row["pid"] is not None:
-        raise StoreError(f"{work_id} is already being worked on by process {row['pid']}.")
+        raise StoreError(f"{work_id} is already running as process {row['pid']}.")
     connection.execute(
         sa.update(table)
         .where(table.c.id == work_id)
@@ -332,11 +334,10 @@ def shown_status(row: Row, missing: int = 0) -> WorkStatus:
 # Counts of work that has ended, held in memory: a page that lists runs must not count millions of rows each time.
 
 
-HELD = 8192
 Counts = Mapping[str, int]
 
-_held: OrderedDict[tuple[object, ...], Counts] = OrderedDict()
-_lock = threading.Lock()
+_counts: LRUCache[tuple[object, ...], Counts] = LRUCache(maxsize=8192)
+_lock = threading.Lock()  # the app's threads share the cache, and LRUCache is not safe by itself
 
 
 def counts_by_work(
@@ -357,19 +358,15 @@ def counts_by_work(
         if row["status"] in ENDED
     }
     with _lock:
-        found = {name: _held[key] for name, key in keys.items() if key in _held}
-    missing = [row["id"] for row in rows if row["id"] not in found]
+        cached = {name: _counts[key] for name, key in keys.items() if key in _counts}
+    missing = [row["id"] for row in rows if row["id"] not in cached]
     if not missing:
-        return found
+        return cached
     counted = count(missing)
     fresh = {name: counted.get(name, {}) for name in missing}
     with _lock:
-        for name in missing:
-            if name in keys:
-                _held[keys[name]] = fresh[name]
-        while len(_held) > HELD:
-            _held.popitem(last=False)
-    return found | fresh
+        _counts.update({keys[name]: counts for name, counts in fresh.items() if name in keys})
+    return cached | fresh
 
 
 def counts_by_status(
@@ -451,7 +448,8 @@ def _of_run(connection: sa.Connection, run_id: str) -> Outcome:
     if not judges:
         whole = connection.execute(sa.select(sa.func.count()).select_from(response).where(own, answered)).scalar_one()
         return Outcome(planned, planned - whole, failed)
-    # Counted over judgements rather than by a subquery for each response: a run may have a million of them.
+    # Counted over judgements rather than by a subquery for each response: a run may have a million of them. A response
+    # is whole where as many of its judgements are good as the run has judges.
     judged = (
         sa.select(
             sa.func.sum(sa.case((judgement.c.status == JudgementStatus.OK, 1), else_=0)).label("good"),

@@ -72,7 +72,7 @@ def test_a_current_rule_that_is_deleted_leaves_the_papers(store: Store) -> None:
     ("changes", "said"),
     [
         ({"threshold": 0.5}, "above 0.5"),
-        ({"threshold": 1.01}, "not above 1"),
+        ({"threshold": 1.01}, "at most 1"),
         ({"threshold": math.nan}, "above 0.5"),
         ({"priors": {}}, "for every persona"),
         ({"priors": {"a": 0.5, "b": 0.4}}, "add up to 0.9"),

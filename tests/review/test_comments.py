@@ -35,7 +35,7 @@ def test_a_comment_is_said_once_and_settled_by_another_row(store: Store) -> None
         first, second = reviews.comments_of_dataset(connection, row.id)
         assert reviews.resolve_comment(connection, row.id, "Bob", first.id, "the one in the lease", created=then)
         assert reviews.resolve_comment(connection, row.id, "Cyd", first.id, "too late", created=at_last)
-        with pytest.raises(StoreError, match="needs a word"):
+        with pytest.raises(StoreError, match="cannot be empty"):
             reviews.add_comment(connection, row.id, "Ada", *pair, " \n")
         with pytest.raises(StoreError, match="no comment"):
             reviews.resolve_comment(connection, row.id, "Ada", first.id + 1000)

@@ -182,7 +182,7 @@ def test_machines_of_one_name_are_told_apart(store: Store) -> None:
     with store.write() as connection:
         connection.execute(sa.update(tables.run).values(machine="another", pid=2**22 + 1))
     assert work.is_alive(row(store, run_id))
-    with pytest.raises(StoreError, match="is being worked on"):
+    with pytest.raises(StoreError, match="is running"):
         take_over(store, run_id)
     set_heartbeat(store, run_id, HOUR)
     take_over(store, run_id)

@@ -191,7 +191,7 @@ def test_nothing_is_removed_while_somebody_works(store: Store) -> None:
         add_call(connection, "of nobody", kind="label")
         work.claim(connection, run_id)
     before = calls(store)
-    with pytest.raises(StoreError, match=f"{run_id} is being worked on"):
+    with pytest.raises(StoreError, match=f"{run_id} is running"):
         purging.purge(store)
     assert calls(store) == before
 
@@ -353,9 +353,9 @@ def test_what_is_being_worked_on_stays(store: Store) -> None:
         work.claim(connection, run_id)
         planned = [deleting.of_dataset(connection, "small"), deleting.of_work(connection, run_id)]
     for one in planned:
-        with pytest.raises(StoreError, match="being worked on"):
+        with pytest.raises(StoreError, match="running"):
             deleting.delete(store, one)
-    with store.write() as connection, pytest.raises(StoreError, match="being worked on"):
+    with store.write() as connection, pytest.raises(StoreError, match="running"):
         datasets.delete(connection, datasets.named(connection, "small").id)
 
 

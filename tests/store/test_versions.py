@@ -166,7 +166,7 @@ def test_a_labelling_at_work_or_of_another_dataset_cannot_be_frozen_with(
         freezing.freeze(store, other.id, labelling_id=labelling, annotator="Ada")
     with store.write() as connection:
         work.queue(connection, labelling)
-    with pytest.raises(StoreError, match="being worked on"):
+    with pytest.raises(StoreError, match="running"):
         freezing.freeze(store, data.id, labelling_id=labelling, annotator="Ada")
 
 

@@ -116,8 +116,8 @@ def why_no_dump(engine: sa.Engine) -> str:
     """Why pg_dump cannot be used for this server, as one clause; an empty text where it can."""
     if not shutil.which("pg_dump"):
         return "pg_dump is not installed"
-    told = subprocess.run(["pg_dump", "--version"], capture_output=True, text=True, check=False).stdout.split()
-    version = next((word for word in told if word[:1].isdigit()), "0")
+    output = subprocess.run(["pg_dump", "--version"], capture_output=True, text=True, check=False).stdout.split()
+    version = next((word for word in output if word[:1].isdigit()), "0")
     with engine.connect() as connection:
         server = int(connection.exec_driver_sql("SHOW server_version_num").scalar_one()) // 10000
     if int(version.split(".")[0]) < server:
@@ -204,8 +204,8 @@ def _run(*command: str, environment: dict[str, str]) -> str:
         command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if "ERROR" in line or "error" in line or "FATAL" in line]
-        raise StoreError(f"{command[0]} failed: {first_line((said or [done.stderr])[0])}. Nothing was changed.")
+        errors = [line for line in done.stderr.splitlines() if "ERROR" in line or "error" in line or "FATAL" in line]
+        raise StoreError(f"{command[0]} failed: {first_line((errors or [done.stderr])[0])}. Nothing was changed.")
     return done.stdout
 
 
@@ -413,13 +413,13 @@ def _pack(workspace: Path, folder: Path, path: Path, engine: str, schema: str, c
 
 def _own_files(workspace: Path) -> dict[str, Path]:
     """The files that people put into a workspace, by their names in a backup. Links are left out."""
-    found = {}
+    files = {}
     for path in sorted(p for name in FOLDERS for p in (workspace / name).rglob("*")):
         name = path.relative_to(workspace).as_posix()
         if path.is_file() and not path.is_symlink() and _OWN_FILE.fullmatch(name):
-            found[name] = path
-    found.update({name: workspace / name for name in MARKS if (workspace / name).is_file()})
-    return found
+            files[name] = path
+    files.update({name: workspace / name for name in MARKS if (workspace / name).is_file()})
+    return files
 
 
 def _add(archive: zipfile.ZipFile, name: str, file: Path) -> Member:
@@ -444,15 +444,17 @@ def _manifest(path: Path, archive: zipfile.ZipFile) -> Backup:
     if MANIFEST not in archive.namelist() or archive.getinfo(MANIFEST).file_size > MOST_MANIFEST_BYTES:
         raise StoreError(f"{path} is no backup of CIMemories Studio: it holds no {MANIFEST}.")
     try:
-        told = json.loads(archive.read(MANIFEST))
-        if told["format"] != FORMAT:
+        manifest = json.loads(archive.read(MANIFEST))
+        if manifest["format"] != FORMAT:
             raise StoreError(
-                f"{path} was written by a newer version of CIMemories Studio (format {told['format']}). "
+                f"{path} was written by a newer version of CIMemories Studio (format {manifest['format']}). "
                 "Update this installation."
             )
-        members = {str(n): Member(int(m["size"]), str(m["sha256"])) for n, m in told["members"].items()}
-        counts = {str(name): int(count) for name, count in told["counts"].items()}
-        backup = Backup(FORMAT, str(told["created"]), str(told["schema"]), str(told["engine"]), counts, members)
+        members = {str(n): Member(int(m["size"]), str(m["sha256"])) for n, m in manifest["members"].items()}
+        counts = {str(name): int(count) for name, count in manifest["counts"].items()}
+        backup = Backup(
+            FORMAT, str(manifest["created"]), str(manifest["schema"]), str(manifest["engine"]), counts, members
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{path}: its {MANIFEST} cannot be read ({error!r}).") from error
     if backup.engine not in ("sqlite", "postgresql"):

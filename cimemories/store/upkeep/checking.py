@@ -143,7 +143,7 @@ def _of_references(connection: sa.Connection, tables: set[str], *, foreign_keys:
 
 
 def _has_column(connection: sa.Connection, table: str, column: str) -> bool:
-    return any(found["name"] == column for found in sa.inspect(connection).get_columns(table))
+    return any(own["name"] == column for own in sa.inspect(connection).get_columns(table))
 
 
 def _counts(connection: sa.Connection, tables: set[str], faults: list[Fault]) -> dict[str, int]:

@@ -114,7 +114,7 @@ def _plan(connection: sa.Connection, workspace: Path) -> Purge:
         )
     ).one()
     unnamed = connection.execute(sa.select(sa.func.count()).select_from(_unnamed(connection).subquery())).scalar_one()
-    held = _unfinished(connection)
+    unfinished = _unfinished(connection)
     kept = int(unnamed) - int(count)
     files = list(_leftover_files(connection, workspace))
     return Purge(
@@ -123,7 +123,7 @@ def _plan(connection: sa.Connection, workspace: Path) -> Purge:
         bytes=int(texts) + int(bodies),
         files=len(files),
         file_bytes=sum(file.lstat().st_size for file in files),
-        unfinished=tuple(sorted(name for names in held.values() for name in names)) if kept else (),
+        unfinished=tuple(sorted(name for names in unfinished.values() for name in names)) if kept else (),
         kept=kept,
     )
 
@@ -150,12 +150,12 @@ def _removable(connection: sa.Connection) -> sa.Select[Any]:
     """Keys of the calls that no row names and no unfinished work may ask for."""
     unnamed = _unnamed(connection).subquery()
     query = sa.select(unnamed.c.key).join(call, call.c.key == unnamed.c.key)
-    held = _unfinished(connection)
-    if held["labelling"]:
+    unfinished = _unfinished(connection)
+    if unfinished["labelling"]:
         query = query.where(call.c.kind != LABEL)
-    if held["generation"]:
+    if unfinished["generation"]:
         query = query.where(call.c.kind != GENERATE)
-    if held["run"]:
+    if unfinished["run"]:
         query = query.where(call.c.kind.in_((LABEL, GENERATE)))
     return query
 
