@@ -94,7 +94,7 @@ def test_a_click_on_the_heatmap_leads_to_the_leaked_sentence_and_back(
     assert named == page.locator(".ci-head h2").evaluate("element => getComputedStyle(element).color")
     at = (box["x"] + box["width"] * 0.35, box["y"] + box["height"] * 0.25)
     page.mouse.move(*at)
-    expect(page.locator(".ci-cell-said").first).to_contain_text("pairs")
+    expect(page.locator(".ci-cell-tooltip").first).to_contain_text("pairs")
     page.mouse.click(*at)
     page.wait_for_url(re.compile(r"domain="))
     asked = parse_qs(urlparse(page.url).query)
@@ -119,7 +119,7 @@ def test_a_click_on_the_heatmap_leads_to_the_leaked_sentence_and_back(
     expect(page.locator(".ci-head h2")).to_have_text("Heatmaps")
     # The same cell, framed in both maps.
     expect(page.locator(".ci-heading").first).to_contain_text(recipient)
-    expect(page.locator("[data-linked] > div[aria-hidden] > div:not(.ci-cell-said)")).to_have_count(2)
+    expect(page.locator("[data-linked] > div[aria-hidden] > div:not(.ci-cell-tooltip)")).to_have_count(2)
     assert parse_qs(urlparse(page.url).query)["domain"] == [domain]
     page.context.close()
 
@@ -161,7 +161,7 @@ def test_a_decision_in_the_browser_is_in_the_record(app: str, browser: Browser, 
 
 def test_a_simulated_run_is_started_watched_and_finished(app: str, browser: Browser, record: Store) -> None:
     page = serving.open_page(browser, f"{app}/runs")
-    expect(page.get_by_text("735 of 735 responses")).to_be_visible()  # the newest run is the chosen one
+    expect(page.get_by_text("735 of 735 messages written")).to_be_visible()  # the newest run is the chosen one
     before = page.url
     page.get_by_text("New run").click()
     page.get_by_text("Simulator", exact=True).click()
@@ -174,7 +174,7 @@ def test_a_simulated_run_is_started_watched_and_finished(app: str, browser: Brow
     page.get_by_role("button", name="Start the run").click()
     page.wait_for_url(lambda address: "run=run-" in address and "tab=" not in address and address != before)
     run_id = parse_qs(urlparse(page.url).query)["run"][0]
-    expect(page.get_by_text("10 of 10 responses")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("10 of 10 messages written")).to_be_visible(timeout=60_000)
     expect(page.get_by_text(re.compile("finished: "))).to_be_visible(timeout=60_000)
     with record.read() as connection:
         row = runs.named(connection, run_id)
