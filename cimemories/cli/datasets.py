@@ -16,6 +16,7 @@ from cimemories.cli.options import (
     Dataset,
     DatasetName,
     KeyEnv,
+    NewDataset,
     Replace,
     Temperature,
     Timeout,
@@ -248,11 +249,12 @@ class GenerationOptions:
 @cli.command()
 @grouped
 def generate(
-    dataset: DatasetName, options: GenerationOptions, work: WorkOptions, workspace: Workspace = DEFAULT_WORKSPACE
+    dataset: NewDataset, options: GenerationOptions, work: WorkOptions, workspace: Workspace = DEFAULT_WORKSPACE
 ) -> None:
     """Generate synthetic profiles, from templates or by a model. With a model, prints the generation's id.
 
     Example: cimemories generate -d mine --profiles 10
+
     Example: cimemories generate -d mine --profiles 10 -m gpt-oss-120b --base-url http://localhost:8000/v1
     """
     if options.offline and options.model:

@@ -34,6 +34,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Id of a run; `cimemories runs` lists them.")]
 Work = Annotated[str, typer.Argument(metavar="ID", help="Id of a run, sweep, labelling or generation.")]
 Dataset = Annotated[str, typer.Argument(help="Dataset; `cimemories datasets` lists them.")]
+NewDataset = Annotated[str, typer.Option("--dataset", "-d", help="Name of the new dataset.")]
 DatasetName = Annotated[str, typer.Option("--dataset", "-d", help="Dataset; `cimemories datasets` lists them.")]
 LabellingOption = Annotated[
     str | None, typer.Option("--labelling", "-L", help="Id of a labelling; default: the newest finished one.")

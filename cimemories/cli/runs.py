@@ -54,13 +54,16 @@ class JudgeOptions:
     judge: Annotated[
         list[str] | None,
         typer.Option(
-            "--judge", help="`matcher` judges by rule. Default: the matcher and the model under test; see docs/runs.md."
+            "--judge", help="`matcher` judges by rule. For `run` the default is the matcher and the model under test."
         ),
     ] = None
     judge_model: Annotated[list[str] | None, typer.Option("--judge-model", help="Judge model; repeatable.")] = None
     judge_base_url: Annotated[
         list[str] | None,
-        typer.Option("--judge-base-url", help="Server of the judges, once for all or once each. Default: --base-url."),
+        typer.Option(
+            "--judge-base-url",
+            help="Server of the judges, once for all or once each. For `run` the default is --base-url.",
+        ),
     ] = None
     judge_api_key_env: Annotated[
         list[str] | None,

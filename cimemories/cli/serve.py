@@ -127,6 +127,7 @@ def serve(
     """Serve a model with your own vLLM. It runs until Ctrl-C (docs/models.md).
 
     Example: cimemories serve --preset qwen3-8b
+
     Example: cimemories serve Qwen/Qwen3-8B --port 8000 --max-model-len 32768 --reasoning-parser qwen3 --keep
     """
     from cimemories.llm import vllm_server

@@ -158,7 +158,7 @@ def difference_text(apart: Interval, who: str, whom: str, does: str, of: str, wh
     how = "as much" if size == "0.0" else f"{size} points {'less' if sign < 0 else 'more'}"
     than = "as" if size == "0.0" else "than"
     if apart.low == apart.high and apart.value:
-        ending = "all that they have in common says the same, so the interval has no width and tells nothing"
+        ending = "all that they have in common says the same, so the interval has no width and says nothing"
     else:
         ending = (
             "the interval includes 0, so they may be alike" if apart.has_zero else "the interval does not include 0"

@@ -439,7 +439,7 @@ def _deviation(values: Sequence[float]) -> float:
 # The leaderboard as text: cells to read, and whole tables in Markdown and LaTeX for papers.
 
 
-SPREAD = "± is the standard deviation over profiles, brackets are 95 % intervals (profiles drawn, then what they hold)."
+SPREAD = "± is the standard deviation over profiles; brackets are 95 % intervals by hierarchical bootstrap."
 
 
 @dataclass(frozen=True)

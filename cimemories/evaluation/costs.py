@@ -158,7 +158,7 @@ class Cost:
             return ""
         return (
             f"paid {money(self.paid, self.currency)}, {money(self.above_cap, self.currency)} above the cap of "
-            f"{money(self.cap, self.currency)}: requests that are under way when a cap is reached are paid too"
+            f"{money(self.cap, self.currency)}: requests already sent when a cap is reached are paid too"
         )
 
     def words(self) -> str:
@@ -253,8 +253,8 @@ def raise_cap(store: Store, work_id: str, cap: float) -> None:
     cost = cost_of(store, work_id)
     if cost.unpriced:
         raise StoreError(
-            f"{work_id} was planned without the prices of {', '.join(cost.unpriced)}, so a cap cannot be watched. Plan "
-            "it anew with prices: what was answered is taken from the record and costs nothing."
+            f"{work_id} was planned without the prices of {', '.join(cost.unpriced)}, so it cannot have a cap. Plan "
+            "it again with prices: recorded answers cost nothing."
         )
     if cap <= cost.paid:
         raise StoreError(
@@ -312,8 +312,8 @@ class CapWatch:
             return None
         paid, cap = money(self.paid, self.currency), money(self.cap, self.currency)
         return (
-            f"the cap on cost is reached ({paid} of {cap}). Raise it to go on: on the Runs page, or with `cimemories "
-            f"resume {self.work_id} --cap AMOUNT`"
+            f"the cap on cost is reached ({paid} of {cap}). Raise it to continue: on the Runs page, or with "
+            f"`cimemories resume {self.work_id} --cap AMOUNT`"
         )
 
     def _bound(self, progress: Progress) -> float:

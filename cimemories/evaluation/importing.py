@@ -77,7 +77,7 @@ def import_file(
     if importing.recognise(path) != "results":
         if model or judge:
             raise FormatError(
-                f"{shown(path.name)}: a model and a judge are told of results, and this holds none; leave them out"
+                f"{shown(path.name)}: --model and --judge-model are for results, and this file has none; leave them out"
             )
         return importing.import_file(store, path, name, kind)
     if kind not in (None, "results"):

@@ -42,7 +42,7 @@ class Server:
     """n: takes several samples a request. schema: the form of response_format that it holds to. seed: takes one; None:
     nobody asked. token_limit: its name of the token limit. notes: what is worked around, in words. root, revision: of
     the model, as it reports them. identity: which server it is, as in the keys of its calls; None where it has not been
-    told yet, and in work from before servers were told apart."""
+    told yet, and in work from before servers were distinguished."""
 
     simulated: bool
     n: bool = True

@@ -134,8 +134,8 @@ def _refuse_what_nobody_answers(store: Store, row: RunRow, judges: Sequence[Judg
     # A judge with a server reads what batches brought.
     if messages or _has_unread(store, row, [judge for judge in judges if addresses.judge(judge) == BATCH]):
         raise StoreError(
-            f"{row.id} has no server: its calls go by batch files. `cimemories batch export {row.id} --out owed.jsonl` "
-            f"writes what is left; `cimemories resume {row.id} --base-url URL` asks a server instead."
+            f"{row.id} has no server: it runs by batch file. `cimemories batch export {row.id} --out requests.jsonl` "
+            f"writes the remaining requests; `cimemories resume {row.id} --base-url URL` uses a server instead."
         )
 
 

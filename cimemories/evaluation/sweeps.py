@@ -375,7 +375,7 @@ def _below(path: Path, folder: Path, name: str) -> Path:
     except (OSError, ValueError, RuntimeError):
         raise SeedError(f"{path}: prompt_file: this is no path that can be used") from None
     if not target.is_relative_to(base):
-        raise SeedError(f"{path}: prompt_file: must stand in the folder of the sweep's file or below it; copy it there")
+        raise SeedError(f"{path}: prompt_file: must be in the folder of the sweep's file or below it; copy it there")
     return target
 
 

@@ -457,8 +457,8 @@ def _notes(store: Store, run: RunRow, judge: JudgeRow) -> list[str]:
         notes.append(f"left out: the judgements of {', '.join(others)}")
     missing = run.expected - run.responses.get(ResponseStatus.OK, 0)
     if missing:
-        notes.append(f"{missing:,} responses are missing: they stand in the file with an empty text")
+        notes.append(f"{missing:,} messages are missing; they have an empty text in the file")
     unjudged = run.responses.get(ResponseStatus.OK, 0) - run.judged
     if judge.ordinal == 0 and unjudged > 0:
-        notes.append(f"{unjudged:,} responses have no judgement: they stand in the file without one")
+        notes.append(f"{unjudged:,} messages have no judgement in the file")
     return notes

@@ -87,7 +87,7 @@ def problem_of(row: Any) -> str:
     if decides and decides not in row:
         return f"{decides} is missing; null takes back the one before"
     fields = FIELDS[str(kind)]
-    # A row in which a field stands twice is kept as it is: the check of its fields says so.
+    # A row in which a field appears twice is kept as it is: the check of its fields says so.
     nulls = {} if hasattr(row, "repeated") else {column.name: None for column in fields if column.null}
     if problem := complaint_of(fields, {**nulls, **row} if nulls else row):
         return problem

@@ -265,7 +265,7 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
         "out of memory",
         r"Free memory on device.{0,200}?less than desired|reduce GPU memory used by other processes|"
         r"is less than requested memory for kv",
-        "less memory is free than vLLM was told to use. Stop the programs that hold it, or lower the share of memory.",
+        "less memory is free than vLLM was given. Stop the programs that hold it, or lower the share of memory.",
     ),
     (
         "out of memory",
@@ -326,7 +326,7 @@ def explain(log: str, exit_code: int | None, *, was_ready: bool = False) -> Fail
     if exit_code is not None and exit_code < 0:
         return Failure("killed", f"{when}: signal {signal.Signals(-exit_code).name} ended it.", lines)
     root = f" ({_root(log)})" if _root(log) else ""
-    return Failure("ended", f"{when}, with exit code {exit_code}{root}. Its last lines and its log tell more.", lines)
+    return Failure("ended", f"{when}, with exit code {exit_code}{root}. See its last lines and its log.", lines)
 
 
 def last_lines(log: str, count: int = LAST_LINES) -> tuple[str, ...]:

@@ -557,7 +557,7 @@ def wait(
         if state.phase == Phase.STOPPED:
             raise VllmError(f"{state.served_name} on port {state.port} was stopped {state.error}.", "stopped")
         if end is not None and time.monotonic() > end:
-            raise VllmError(f"{state.id} is not ready after {timeout:g} s and goes on starting.", "not ready")
+            raise VllmError(f"{state.id} is not ready after {timeout:g} s and is still starting.", "not ready")
         time.sleep(LOOK_SECONDS)
 
 

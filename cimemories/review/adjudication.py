@@ -118,7 +118,7 @@ def settle(
     with store.write() as connection:
         history = decisions.history(connection, dataset_id, [item.attribute], item.context)
         if {d.id for d in history} - {d.id for d in item.history}:
-            raise StoreError("somebody has just decided this pair. Look at it again before you settle it.")
+            raise StoreError("somebody has just decided this pair. Look at it again before you resolve it.")
         adjudication = NewDecision(
             *item.pair,
             label,

@@ -230,7 +230,7 @@ def allocation(sizes: npt.ArrayLike, size: int) -> Ints:
     """
     whole = np.asarray(sizes, np.int64)
     if not 1 <= size <= whole.sum():
-        raise ValueError(f"{size} pairs cannot be drawn from {int(whole.sum())}")
+        raise ValueError(f"{size} pairs cannot be sampled from {int(whole.sum())}")
     fixed = np.zeros(len(whole), np.int64)
     free = np.ones(len(whole), np.bool_)
     # Strata too small for a whole pair get one; the quota of the others shrinks, so further ones may then be too small.
@@ -251,7 +251,7 @@ def allocation(sizes: npt.ArrayLike, size: int) -> Ints:
 def plan(labelled: Population, size: int) -> Plan:
     """How a slice would be drawn. Raises StoreError for a size below 1 or above all pairs."""
     if not 1 <= size <= len(labelled):
-        raise StoreError(f"{size:,} pairs cannot be drawn: the labelling has {len(labelled):,} labelled pairs.")
+        raise StoreError(f"{size:,} pairs cannot be sampled: the labelling has {len(labelled):,} labelled pairs.")
     level = labelled.level(size)
     names, code = labelled.strata[level]
     sizes = np.bincount(code, minlength=len(names)).astype(np.int64)
@@ -290,8 +290,8 @@ def drawn_items(labelled: Population, size: int, seed: int) -> list[SliceItem]:
 
 
 def draw_slice(store: Store, labelling_id: str, *, size: int, seed: int, name: str, annotator: str) -> int:
-    """Draw a slice of labels and keep it; returns its id. Raises StoreError for a size, name or annotator that will not
-    do, or an unknown labelling."""
+    """Sample a slice of labels and save it; returns its id. Raises StoreError for a size, name or annotator that will
+    not do, or an unknown labelling."""
     labelled = population(store, labelling_id)
     planned = plan(labelled, size)
     items = drawn_items(labelled, size, seed)
@@ -490,7 +490,7 @@ def draw(flows: Flows, scope: Scope, size: int, seed: int, claimed: float = CLAI
 def draw_audit_slice(
     flows: Flows, scope: Scope, *, size: int, seed: int, claimed: float, name: str, annotator: str
 ) -> int:
-    """Draw a slice and keep it (kind judgements); returns its id. Its manifest holds run, judge, prompt hash, the
+    """Sample a slice and keep it (kind judgements); returns its id. Its manifest holds run, judge, prompt hash, the
     settings, and the strata with their sizes. Raises StoreError as audit_plan and audits.add_slice do."""
     items = draw(flows, scope, size, seed, claimed)
     judged = audit_population(flows, scope)

@@ -175,9 +175,9 @@ def _refuse_size(path: Path, text: str) -> None:
             elif event.anchor:
                 sizes[event.anchor] = 1
         if len(open_) > DEEPEST:
-            raise SeedError(f"{path}: lists and mappings stand more than {DEEPEST} deep in one another")
+            raise SeedError(f"{path}: lists and mappings are nested more than {DEEPEST} deep")
         if total > MOST_VALUES:
-            raise SeedError(f"{path}: more than {MOST_VALUES:,} values, what aliases stand for among them")
+            raise SeedError(f"{path}: more than {MOST_VALUES:,} values, counting those of aliases")
 
 
 def read(path: Path, schema: type[S]) -> S:

@@ -6,7 +6,7 @@ The same request to the same server for the same draw is the same call, whoever 
 the record after that. Changing one byte of a prompt or a parameter misses. Whether a simulator answered and which
 server did (see servers below) are parts of the key, so that a simulated answer can never stand in for a real one of the
 same model name, nor one build of a model for another. Work that draws anew has its id in the key as well. Keys from
-before servers were told apart have none; work that was begun with such keys goes on with them.
+before servers were distinguished have none; work that was begun with such keys goes on with them.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def characters_a_token(connection: sa.Connection, run_ids: Sequence[str], model:
 # finds nothing of its own in the record, it looks for the other's. Nothing is rewritten, so a tie can be taken back.
 
 
-NOT_KNOWN = "server not known"  # whose answers were recorded before servers were told apart
+NOT_KNOWN = "server not known"  # whose answers were recorded before servers were distinguished
 BATCH = "batch files"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -368,7 +368,7 @@ def request_body(item: ChatRequest) -> dict[str, object]:
 class Origin:
     """Whose answers a call is served.
 
-    server: who is asked (the text of a ServerId); None for work that was begun before servers were told apart. fresh:
+    server: who is asked (the text of a ServerId); None for work begun before servers were distinguished. fresh:
     the run or sweep that draws anew and is served its own answers alone. same: further servers that a person says are
     the same one, in the order in which they are looked up. before: addresses at which answers of servers that are not
     known count as this one's.
@@ -694,12 +694,12 @@ class Source:
     recorded: int
 
     def words(self) -> str:
-        """For people: '360 of 480 messages come from http://gpu1:8000/v1 (120 of them were in the record)'."""
+        """For people: '360 of 480 messages come from http://gpu1:8000/v1 (120 of them were recorded before)'."""
         name = ANSWERS.get(self.kind, f"{self.kind} answers")
         known = (
             "are of a server not known" if self.server == NOT_KNOWN else f"come from {ServerId.read(self.server).shown}"
         )
-        before = f" ({self.recorded:,} of them were in the record)" if self.recorded else ""
+        before = f" ({self.recorded:,} of them were recorded before)" if self.recorded else ""
         return f"{self.answers:,} of {self.of:,} {name} {known}{before}"
 
     def as_json(self) -> dict[str, object]:

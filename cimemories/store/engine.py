@@ -640,7 +640,7 @@ def _engine(address: str, *, read_only: bool = False) -> sa.Engine:
         if url.drivername in ("postgresql", "postgres"):
             url = url.set(drivername="postgresql+psycopg")
         if "@" in (url.host or ""):
-            raise ValueError("the password holds an @ that is not written as %40, so a part of it stands in the host")
+            raise ValueError("the password holds an @ that is not written as %40, so a part of it is read as the host")
         if url.get_backend_name() == "sqlite":
             if read_only:
                 file = Path(str(url.database))

@@ -183,7 +183,7 @@ call = Table(
     Column("seconds", Float, nullable=False),
     Column("started", Text, nullable=False),
     Column("attempts", Integer, nullable=False, default=1, server_default="1"),
-    Column("server", Text),  # who answered (store/calls.py); null: recorded before servers were told apart
+    Column("server", Text),  # who answered (store/calls.py); null: recorded before servers were distinguished
     Column("fresh", Text),  # the run or sweep that drew it anew, and alone uses it
 )
 

@@ -86,7 +86,7 @@ class Claim:
             )
         raise ClaimLost(
             f"{self.work_id} was taken over by process {row.pid} on {row.host}, because this one gave no sign of life. "
-            "Nothing more is written here; the other one goes on."
+            "Nothing more is written here; the other one continues."
         )
 
 

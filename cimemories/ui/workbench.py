@@ -215,7 +215,7 @@ def draw(
     flags: bool = True,
     comments: bool = True,
     watch: bool = False,
-    empty: str = "Nothing is left here. Change the filters to go on.",
+    empty: str = "Nothing is left here. Change the filters to continue.",
     hiding: str = "Votes are hidden until you answer.",
 ) -> None:
     """Draw the queue. `cards` are those that come next: the browser adds those that it does not hold yet. A new

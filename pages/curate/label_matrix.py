@@ -323,7 +323,7 @@ def _form(store: Store, dataset: DatasetRow) -> None:
         )
         key_env = third.text_input("API key variable", value=DEFAULT_KEY_ENV, disabled=simulator, key="start.key")
         a, b, c, d, e, f = st.columns(6)
-        draws = a.number_input("Draws per persona", 1, 100, 10, key="start.draws")
+        draws = a.number_input("Votes per persona", 1, 100, 10, key="start.draws")
         most = max(1, dataset.profiles)
         profiles = b.number_input("Profiles", 1, most, most, key=f"start.profiles.{dataset.id}")
         most = max(1, dataset.contexts)

@@ -143,7 +143,7 @@ def _one_context(
     if not shown:
         page.notice("No pair of this context matches the filters.")
     elif views[0].votes and not (labelling and labelling.imported):
-        safe.inline("Votes, one character per draw: N necessary, X inappropriate, ? abstain, - missing.", muted=True)
+        safe.inline("Votes, one character per vote: N necessary, X inappropriate, ? abstain, - missing.", muted=True)
     if clicked is not None and clicked != attribute:
         url.put(attribute=clicked)
         attribute = clicked

@@ -88,7 +88,7 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> s
         _nothing(result, dataset)
     if labelling is not None:
         page.fold(
-            "The model with itself: draws and personas, apart from people",
+            "The model with itself: repeated votes and personas, apart from people",
             ":material/smart_toy:",
             "agreement.box.models",
             lambda: _models(store, labelling),
@@ -224,10 +224,10 @@ def _notes(result: PeopleAgreement) -> None:
     if (sampled := result.sampled) is None:
         return
     safe.inline(
-        f"Slice '{sampled.row.name}': {count(sampled.answered)} of {count(sampled.row.items)} drawn pairs are "
-        "answered. Each pair is weighted by the pairs of its stratum that it stands for (Horvitz-Thompson): shares, "
-        f"kappa and AC1 against the consensus speak for {count(sampled.reached)} of the "
-        f"{count(sampled.population)} pairs that the slice was drawn from. Alpha among people is not weighted."
+        f"Slice '{sampled.row.name}': {count(sampled.answered)} of {count(sampled.row.items)} sampled pairs are "
+        "answered. Each pair has the weight of the pairs of its stratum that it represents (Horvitz-Thompson): shares, "
+        f"kappa and AC1 against the consensus cover {count(sampled.reached)} of the {count(sampled.population)} pairs "
+        "that were sampled from. Alpha among people is not weighted."
     )
     if sampled.covered < sampled.strata:
         missing = sampled.strata - sampled.covered
@@ -405,11 +405,11 @@ def _models(store: Store, labelling: LabellingRow) -> None:
         "these numbers, and none of them is in the statistics of people."
     )
     if result.draws:
-        safe.heading("Draws of one persona")
+        safe.heading("Votes of one persona")
         heads = [
             tag("th", "Persona"),
             _number_head("Pairs", "with two counted votes or more"),
-            _number_head("All draws the same"),
+            _number_head("All votes the same"),
             _head("alpha"),
         ]
         _grid(
@@ -418,14 +418,14 @@ def _models(store: Store, labelling: LabellingRow) -> None:
                 [
                     tag("td", item.persona),
                     _number(item.pairs),
-                    _number(percent(item.share) if item.pairs else "no pair has two draws"),
+                    _number(percent(item.share) if item.pairs else "no pair has two votes"),
                     _cell(item.alpha, "alpha"),
                 ]
                 for item in result.draws
             ],
         )
     else:
-        page.notice("These labels were imported as shares: there are no draws to compare.")
+        page.notice("These labels were imported as shares: there are no votes to compare.")
     safe.heading("Personas with each other")
     share = percent(result.share) if result.pairs else "no pair has two"
     safe.show(
@@ -464,29 +464,29 @@ def _slices(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, s
     for row in slices:
         _slice(store, dataset, labelling, row)
     if labelling is None:
-        page.notice("A slice is drawn from labelled pairs. Label the dataset first.")
+        page.notice("A slice is a sample of labelled pairs. Label the dataset first.")
         return
-    page.fold("Draw a slice", ":material/casino:", "agreement.box.draw", lambda: _slice_form(store, labelling))
+    page.fold("Sample a slice", ":material/casino:", "agreement.box.draw", lambda: _slice_form(store, labelling))
 
 
 def _slice_form(store: Store, labelling: LabellingRow) -> None:
     labelled = population(store, labelling.id)
     if not len(labelled):
-        page.notice("No pair of this labelling has a counted vote yet, so there is nothing to draw from.")
+        page.notice("No pair of this labelling has a counted vote yet, so there is nothing to sample.")
         return
     left, right, _ = st.columns([2, 2, 8])
     with left:
         size = st.number_input(
-            "Pairs to draw", 1, len(labelled), min(USUAL_SIZE, len(labelled)), key="agreement.slice.size"
+            "Pairs to sample", 1, len(labelled), min(USUAL_SIZE, len(labelled)), key="agreement.slice.size"
         )
     with right:
         seed = st.number_input(
-            "Seed", 0, MOST_SEED, 0, key="agreement.slice.seed", help="The same seed draws the same pairs again."
+            "Seed", 0, MOST_SEED, 0, key="agreement.slice.seed", help="The same seed samples the same pairs."
         )
     try:
         page.notice(expected_interval(labelled, int(size)))
     except StoreError as problem:
-        page.error("This slice cannot be drawn.", str(problem))
+        page.error("This slice cannot be sampled.", str(problem))
     first, second, third, _ = st.columns([3, 3, 2, 4], vertical_alignment="bottom")
     with first:
         name = st.text_input(
@@ -498,13 +498,13 @@ def _slice_form(store: Store, labelling: LabellingRow) -> None:
     with second:
         who = annotator.ask()
     with third:
-        pressed = st.button("Draw the slice", type="primary", icon=":material/casino:", key="agreement.slice.draw")
+        pressed = st.button("Sample the slice", type="primary", icon=":material/casino:", key="agreement.slice.draw")
     if not pressed:
         return
     try:
         draw_slice(store, labelling.id, size=int(size), seed=int(seed), name=name, annotator=who)
     except StoreError as problem:
-        page.error("The slice was not drawn.", str(problem))
+        page.error("The slice was not saved.", str(problem))
         return
     st.session_state[_NOTICE] = f"Drew {count(int(size), 'pair')} as '{' '.join(name.split())}'."
     st.rerun()
@@ -517,7 +517,7 @@ def _slice(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, ro
         half = row.manifest.get("half_width_at_80")
         expected = f"; expected ± {100 * half:.1f} points at 80 %" if isinstance(half, float) else ""
         total = count(row.items)
-        detail = f"{total} pairs, seed {row.seed}, drawn by {row.annotator} on {row.created[:10]}{expected}"
+        detail = f"{total} pairs, seed {row.seed}, sampled by {row.annotator} on {row.created[:10]}{expected}"
         people = [
             f"{who}: {count(done)} of {total} ({count(blind)} blind)"
             for who, (done, blind) in progress(store, dataset.id, items).items()

@@ -188,7 +188,7 @@ def _undo(store: Store, dataset: DatasetRow, person: str, row: Batch) -> None:
         return
     kept = row.pairs - row.taken_back - undone
     later = f" {count(kept)} keep your later decisions." if kept else ""
-    _rerun(f"{count(undone)} decisions undone; your earlier decisions stand again.{later}")
+    _rerun(f"{count(undone)} decisions undone; your earlier decisions count again.{later}")
 
 
 def _spread(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, index: PairIndex, person: str) -> None:

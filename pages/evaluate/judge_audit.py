@@ -89,11 +89,11 @@ def main() -> None:
 def _body(store: Store, scope: Scope, chosen: SliceRow | None, me: str) -> str:
     """Everything below the scope bar; returns the page's takeaway."""
     if chosen is None:
-        safe.heading("Draw a slice of the judge's answers")
+        safe.heading("Sample a slice of the judge's answers")
         judge_audit_work.draw_slice_form(store, scope, me)
-        return f"{scope.run.name}: nobody has audited {judge_text(scope.judge)} yet. Draw a slice to begin."
+        return f"{scope.run.name}: nobody has audited {judge_text(scope.judge)} yet. Sample a slice to begin."
     page.fold(
-        "Draw another slice",
+        "Sample another slice",
         ":material/casino:",
         "judge_audit.box.draw",
         lambda: judge_audit_work.draw_slice_form(store, scope, me),

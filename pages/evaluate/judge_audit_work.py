@@ -76,7 +76,7 @@ def draw_slice_form(store: Store, scope: Scope, me: str) -> None:
             url.put(slice=new)
 
     with button:
-        st.button("Draw the slice", key="judge_audit.make", type="primary", disabled=not me, on_click=make)
+        st.button("Sample the slice", key="judge_audit.make", type="primary", disabled=not me, on_click=make)
     if not me:
         safe.inline("Enter your name first. It is recorded with the slice.", muted=True)
     if problem := st.session_state.pop(_PROBLEM, None):
@@ -124,7 +124,7 @@ def _strata(scope: Scope, population: AuditPopulation, spread: AuditPlan) -> Non
             "weight": ("count", "Each stands for"),
         },
         height="content",
-        alt="Strata of the sample: how many places of the run each has and how many are drawn",
+        alt="Strata of the sample: how many items of the run each has, and how many are sampled",
     )
     safe.inline(
         "Within a stratum, domains are sampled in proportion to their size. Biographical attributes are left out: a "

@@ -475,7 +475,7 @@ def _money(cost: Cost, *, active: bool, may_go_on: bool) -> str:
     was exceeded."""
     if not cost.known and cost.unpriced:
         return ""
-    paid = f" This run paid {money(cost.paid, cost.currency)}; the rest was in the record."
+    paid = f" This run paid {money(cost.paid, cost.currency)}; the rest was recorded before."
     total = f"Cost{' so far' if active else ''}: {cost.words()}.{paid if cost.paid < cost.known else ''}"
     if cost.above_cap:
         return f"{total} It {cost.above_cap_words()}."

@@ -46,7 +46,7 @@ def draw(store: Store) -> None:
             accept_new_options=True,
             format_func=safe.option,
             placeholder="another address",
-            help=f"'{NOT_KNOWN}': answers recorded at this address before servers were told apart",
+            help=f"'{NOT_KNOWN}': answers recorded at this address before servers were distinguished",
         )
     with act:
         pressed = st.button("Link", key="run_servers.same.say", disabled=not (first and second), width="stretch")

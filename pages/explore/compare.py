@@ -32,7 +32,7 @@ def draw() -> None:
     store = shared_store()
     _restore()
     if not catalogue.all_runs(store):
-        page.no_runs(TITLE, "Nothing to compare yet", "A comparison sets runs of one dataset beside each other.")
+        page.no_runs(TITLE, "Nothing to compare yet", "Compare runs of one dataset side by side.")
         return
     rows = judged_runs(store)
     if not rows:

@@ -14,7 +14,7 @@ from cimemories.ui import page, safe, url
 from pages.explore.compare_scope import Columns, Compared, SetTakeaway, show
 
 NEEDS = {
-    Axis.SIZE: "models of one family whose sizes stand in their names or presets",
+    Axis.SIZE: "models of one family whose sizes are in their names or presets",
     Axis.REASONING: "the same model with thinking on and off, or its thinking and its instruct variant",
     Axis.PROMPT: "the same model at several prompt levels",
     Axis.MEMORY: "the same model with memories of several sizes: necessary+K, inappropriate+K or random-K",

@@ -264,5 +264,5 @@ def test_a_finished_run_from_the_record_says_what_it_paid_and_not_where_it_stops
     again = planning.plan(sqlite_store, priced(name="again", cap=0.5))
     runs.execute(sqlite_store, again)
     shown = str(run_detail.calls_table(run_progress(sqlite_store, again)))
-    assert "This run paid 0.00 EUR; the rest was in the record." in shown
+    assert "This run paid 0.00 EUR; the rest was recorded before." in shown
     assert "so far" not in shown and "It stops" not in shown and "above" not in shown

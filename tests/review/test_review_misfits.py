@@ -85,7 +85,7 @@ def test_what_does_not_match_is_told_in_one_line_and_nothing_comes_in(
     ("content", "said"),
     [
         (b'{"event": "decision"', "line 1: not valid JSON"),
-        (b'{"event": "decision", "event": "mark"}', "stands twice"),
+        (b'{"event": "decision", "event": "mark"}', "appears twice"),
         (b"event,label\ndecision\n", "line 2: has 1 cells"),
         (b"label\nx\n", "one of them 'event'"),
         (b'event,profile\ndecision,"one"\n', "line 2: profile must be a whole number"),

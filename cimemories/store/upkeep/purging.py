@@ -222,7 +222,7 @@ def _give_back(store: Store) -> None:
     file = sqlite_path(str(store.engine.url))
     if file is not None and shutil.disk_usage(file.parent).free < file.stat().st_size * 1.1:
         raise StoreError(
-            f"the calls were removed, but the disk has no room for writing {file} anew, so it keeps its size. Free "
+            f"the calls were removed, but the disk has no room to write {file} anew, so it keeps its size. Free "
             f"{file.stat().st_size / 1e6:,.0f} MB and run `cimemories purge` again."
         )
     if not store.is_sqlite:

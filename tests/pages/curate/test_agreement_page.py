@@ -125,12 +125,12 @@ def test_a_slice_is_drawn_with_its_width_said_before_and_leads_to_the_queue(stor
     page = agreement("agreement.box.draw")
     page.number_input(key="agreement.slice.size").set_value(12).run()
     assert expected_interval(population(store, labelling), 12) in said(page)
-    button(page, "Draw the slice").click().run()
+    button(page, "Sample the slice").click().run()
     assert "a slice needs a name" in said(page)
     page.text_input(key="agreement.slice.name").set_value(" first  audit ")
     page.text_input(key="annotator.field").set_value("Ada")
     page.number_input(key="agreement.slice.seed").set_value(5)
-    button(page, "Draw the slice").click().run()
+    button(page, "Sample the slice").click().run()
     assert not page.exception and "Drew 12 pairs as &#x27;first audit&#x27;." in said(page)
     with store.read() as connection:
         (row,) = audits.all_slices(connection, data)
@@ -144,7 +144,7 @@ def test_a_slice_is_drawn_with_its_width_said_before_and_leads_to_the_queue(stor
     assert f"slice={row.id}" in link.proto.query_string and "blind=1" in link.proto.query_string
     button(page, "Show its agreement").click().run()
     shown = people_agreement(store, data, labelling, slice_id=row.id)
-    assert f"{shown.answered} of 12 drawn pairs are answered" in said(page) and "Horvitz-Thompson" in said(page)
+    assert f"{shown.answered} of 12 sampled pairs are answered" in said(page) and "Horvitz-Thompson" in said(page)
     page.button(key=f"agreement.slice.delete.{row.id}").click().run()
     assert "Deleted" in said(page) and "slice" not in page.query_params
     with store.read() as connection:
@@ -177,7 +177,7 @@ def test_what_the_decisions_do_to_a_run(store: Store) -> None:
 def test_the_model_with_itself_stands_apart(store: Store) -> None:
     world(store)
     markup = said(agreement("agreement.box.models"))
-    assert "No person&#x27;s answer is in these numbers" in markup and "no pair has two draws" in markup
+    assert "No person&#x27;s answer is in these numbers" in markup and "no pair has two votes" in markup
 
 
 def test_hostile_names_stay_text(store: Store) -> None:

@@ -369,7 +369,7 @@ def test_a_judge_is_audited_blind_and_each_verdict_is_in_the_record_once(
     page = serving.open_page(browser, f"{app}/judge_audit?run={run_id}")
     page.get_by_label("Your name", exact=True).fill("Ada")
     page.keyboard.press("Enter")
-    page.get_by_role("button", name="Draw the slice").click()
+    page.get_by_role("button", name="Sample the slice").click()
     ready(page)
     assert page.locator(".bench mark").count() == 0
     seen = []
@@ -411,7 +411,7 @@ def test_no_verdict_is_lost_by_leaving_the_audit_and_coming_back(
             page.keyboard.press("Enter")
 
         named()
-        page.get_by_role("button", name="Draw the slice").click()
+        page.get_by_role("button", name="Sample the slice").click()
         ready(page)
         pressed: dict[str, str] = {}
         for keys in ("ypm", "npym", "yy", "nnnpp"):

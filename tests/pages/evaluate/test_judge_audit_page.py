@@ -73,14 +73,14 @@ def test_drawing_needs_a_name_and_keeps_what_it_drew(store: Store, bench: dict[s
     data, run_id = world(store)
     page = opened(PAGE, run=run_id)
     assert "nobody has audited test-judge yet" in said(page)
-    assert button(page, "Draw the slice").disabled
+    assert button(page, "Sample the slice").disabled
     named(page)
     # 5 x 9 places; claims: 1 + 4 + 2 + 5 + 5 + 3 = 20 of 45.
     page.number_input(key=f"judge_audit.size.{run_id}").set_value(30)
     page.slider(key="judge_audit.share").set_value(50).run()
     assert "The judge decided 45 times" in said(page) and "claims a reveal 20 times (44.4 %)" in said(page)
     assert "30 items would be 15 claims and 15 non-claims" in said(page)
-    button(page, "Draw the slice").click().run()
+    button(page, "Sample the slice").click().run()
     assert not page.exception
     with store.read() as connection:
         (row,) = audits.all_slices(connection, data)

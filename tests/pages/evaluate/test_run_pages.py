@@ -155,7 +155,7 @@ def test_a_cap_that_is_reached_is_raised_on_the_page(store: Store, at_once: None
     whole = estimate(store, spec).cost_least
     assert whole is not None
     run_id = planning.plan(store, replace(spec, cap=whole / 2))
-    with pytest.raises(WorkError, match="Raise it to go on"):
+    with pytest.raises(WorkError, match="Raise it to continue"):
         runs.execute(store, run_id, concurrency=1)
     app = opened(RUNS, run=run_id)
     assert "Resume" not in [item.label for item in app.button], "it would stop at once"
@@ -184,7 +184,7 @@ def test_the_cap_of_a_sweep_is_raised_on_its_page_and_holds_for_its_runs(store: 
     assert whole is not None
     capped = check_sweep({**content, "cap": whole / 2}, Path("sweep.yaml"))
     sweep_id = sweeps.plan(store, capped)
-    with pytest.raises(WorkError, match="Raise it to go on"):
+    with pytest.raises(WorkError, match="Raise it to continue"):
         sweeps.execute(store, sweep_id, concurrency=1)
     owing = next(row for row in rows(store) if row.responses.get("owed"))
     with pytest.raises(WorkError, match=f"resume {sweep_id} --cap"):
