@@ -390,7 +390,7 @@ def test_a_run_says_where_its_answers_come_from(small: Store) -> None:
     assert [source.words() for source in found[first]] == ["2 of 2 messages are of a server not known"]
     assert [source.words() for source in found[second]] == [
         f"2 of 4 messages come from {address_of(server.url)}, root maker/m",
-        "2 of 4 messages are of a server not known (2 of them were in the record)",
+        "2 of 4 messages are of a server not known (2 of them were recorded before)",
     ]
     assert found["run-imported"] == []
 
