@@ -17,7 +17,9 @@ from typing import Any
 CONTROL = "\r(?!\n)|[\x00-\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
 _CONTROL = re.compile(CONTROL)
 _LAYOUT = frozenset("\n\t")
+# A password may itself hold an @, so up to the last one; %40 is an @ that somebody has quoted.
 _USER = re.compile(r"(?<=://)(?:[^\s'\"<>]*@|[^\s'\"<>/]*%40)")
+# Names by what they contain, since servers invent their own; `options` of a database's URL can hold any setting.
 _SECRET_FIELD = re.compile(
     r"((?:[;?&]|%3B|%3F|%26)(?:[\w.%-]*(?:key|token|secret|passw|passfile|pwd|credential|auth|signature)[\w.%-]*"
     r"|options)(?:=|%3D))[^\s;&#'\"<>]+",
@@ -74,6 +76,7 @@ def markdown_escaped(text: object) -> str:
 
 def _one_line(text: object) -> str:
     """Without line breaks, control characters visible; halves of surrogate pairs, which cannot be sent, as '?'."""
+    # Half a surrogate pair cannot be encoded: to print it or send it would raise.
     return visible(" ".join(str(text).encode("utf-8", "replace").decode("utf-8").split()))
 
 
@@ -101,6 +104,7 @@ def _picture(found: re.Match[str]) -> str:
     code = ord(character)
     if code < 0x20:
         return chr(0x2400 + code)  # Unicode's pictures of the control characters
+    # DELETE has a picture of its own; the others of C1 and of the writing direction share one.
     return "\u2421" if code == 0x7F else "\u2426"
 
 

@@ -32,8 +32,9 @@ from cimemories.store.engine import Store, StoreError, canonical_json, content_h
 from cimemories.store.runs import RunRow
 from cimemories.store.tables import call
 
+# Jobs of one look-up and of one transaction; between two of them others can write.
 AT_ONCE = 64
-NAMED = 5
+NAMED = 5  # custom_ids named in a message; the others are counted
 OWED = "answers of a batch are awaited"
 Fresh = Callable[[Job, Mapping[int, str]], list[Answer]]
 
@@ -75,6 +76,7 @@ def export_batch(
         raise StoreError(f"{path}: something of that name is there. Choose another --out, or for a file say --replace.")
     result = BatchExported()
     written: set[str] = set()
+    # In the same folder: a rename is atomic only within a file system, and nobody sees half a file.
     draft = path.with_name(f".{path.name}.part")
     with _at_work(store, run_id) as (store, row):
         try:
@@ -82,6 +84,7 @@ def export_batch(
             with draft.open("w", encoding="ascii", newline="\n") as stream:
                 for job, owed in _walk(store, row, lambda job, owed: []):
                     for draw, key in owed.items():
+                        # Two jobs may ask for the same call; a batch would answer and charge it twice.
                         if key in written:
                             continue
                         written.add(key)
@@ -131,6 +134,7 @@ def import_batch(store: Store, run_id: str, path: Path) -> BatchImported:
             return taken
 
         left = {key for _, owed in _walk(store, row, fresh) for key in owed.values()}
+        # What failed in the file is taken, so it is not in `left`, and is owed all the same.
         result.owed = len(left) + sum(result.failed.values())
         _sort_out(store, answers, used, result)
         _finish(store, run_id, result.owed)
@@ -155,6 +159,7 @@ class _FileClient(Client):
 
     def answer(self, line: BatchAnswer, draw: int, key: str) -> Answer:
         """A line as the outcome of a draw. Its exchange is made of the line, so that the same line is known again."""
+        # Made of the content, where a live exchange is drawn at random: importing the file again gives the same one.
         exchange = content_hash(["batch", key, line.id, line.status_code, line.failure])
         if line.failure:
             cause = _cause(line.status_code)
@@ -206,6 +211,7 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
     source = jobs_of(store, row, judges, client, lambda judge: planned.planned(judge) if judge else planned.model)
     following: deque[Job] = deque()
     while True:
+        # What follows goes before new jobs: else a run's judgements would all wait in memory.
         jobs = [following.popleft() for _ in range(min(AT_ONCE, len(following)))] or list(islice(source, AT_ONCE))
         if not jobs:
             return
@@ -228,6 +234,7 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
             following.extend(_commit(store, row.id, outcomes))
         else:
             with store.write(relaxed=True) as connection:
+                # No outcome, no write: without a beat a long walk would look dead from another host.
                 work.beat(connection, row.id)
 
 
@@ -260,6 +267,7 @@ def _commit(store: Store, run_id: str, outcomes: list[tuple[Job, dict[int, Answe
         settled = calls.record_all(connection, exchanges)
         for (job, held, _), answers in zip(outcomes, settled, strict=True):
             all_of_it = {**held, **answers}
+            # `asked` tells what this run paid for from what it found: a cap counts only the former.
             calls.link(connection, [(run_id, answer.key) for answer in answers.values()], asked=True)
             calls.link(connection, [(run_id, answer.key) for answer in held.values()], asked=False)
             after.extend(job.settle(connection, all_of_it))
@@ -278,8 +286,10 @@ def _at_work(store: Store, run_id: str) -> Iterator[tuple[Store, RunRow]]:
         own = store.fenced(work.claim(connection, run_id).hold)
     try:
         yield own, row
+    # Somebody else's run by now: its status is not ours to set.
     except work.ClaimLost:
         raise
+    # BaseException, since Ctrl-C must not leave the run claimed either.
     except BaseException as error:
         with own.write() as connection:
             work.finish(connection, run_id, WorkStatus.INTERRUPTED, f"{type(error).__name__}: {error}")

@@ -55,7 +55,8 @@ class Prices:
 
     @classmethod
     def read(cls, text: str) -> Prices:
-        """Prices as an option gives them; with two numbers cached tokens cost as much as others."""
+        """Prices as an option gives them; with two numbers cached tokens cost as much as others. Raises StoreError for
+        any other text."""
         numbers, _, currency = text.strip().partition(" ")
         parts = numbers.split("/")
         try:
@@ -91,7 +92,8 @@ class Prices:
         return f"{numbers} {self.currency}".strip()
 
     def cost(self, prompt: float, cached: float, completion: float) -> float:
-        """What so many tokens cost. cached: those of `prompt` that are paid at the cached price."""
+        """What so many tokens cost, in `currency`. cached: those of `prompt` that are paid at the cached price."""
+        # What servers report need not add up: more cached tokens than the prompt has would be a price below nothing.
         fresh = max(0.0, prompt - cached)
         return (fresh * self.prompt + min(cached, prompt) * self.cached + completion * self.completion) / MILLION
 
@@ -100,6 +102,7 @@ def money(amount: float | None, currency: str = "") -> str:
     """An amount for people: two digits after the point, or as many as show something of a small one."""
     if amount is None:
         return "not known"
+    # Two digits that are not zero: 0.0042, not 0.00; never more than eight after the point.
     digits = 2 if amount >= 0.1 or amount == 0 else min(8, 1 - math.floor(math.log10(amount)))
     return f"{amount:,.{digits}f} {currency}".strip()
 
@@ -213,7 +216,7 @@ def models_in(manifest: RunManifest, role: str) -> list[tuple[str, ModelPart | J
 
 
 def amount(used: ModelCalls, prices: PriceList) -> float | None:
-    """What the tokens of these calls cost; None where the price of their model is not known."""
+    """What the tokens of these calls cost, in the currency of the prices; None where their model has no known price."""
     price = prices.get((role_of(used.kind), used.model))
     return None if price is None else price.cost(used.prompt_tokens, used.cached_tokens, used.completion_tokens)
 
@@ -227,6 +230,7 @@ def _cost(
 ) -> Cost:
     prices, unpriced = price_list(manifests)
     stages = tuple(StageCost(u, amount(u, prices)) for u in calls.calls_by_model(connection, run_ids))
+    # A cap counts what was asked since the plan: answers that the record had are behind the numbers, but cost nothing.
     new = calls.calls_by_model(connection, run_ids, since)
     known = sum(stage.amount or 0.0 for stage in stages)
     missing = [s.used.model for s in stages if s.amount is None]
@@ -248,6 +252,7 @@ def raise_cap(store: Store, work_id: str, cap: float) -> None:
     that miss, and for other work, which has no cap."""
     if work.kind_of(work_id) not in (WorkKind.RUN, WorkKind.SWEEP):
         raise StoreError(f"{work_id} cannot have a cap on cost: only runs and sweeps can. Resume it without --cap.")
+    # Not `cap <= 0`, which nan would pass.
     if not cap > 0:
         raise StoreError(f"a cap on cost is more than 0, not {cap:g}.")
     cost = cost_of(store, work_id)
@@ -261,6 +266,7 @@ def raise_cap(store: Store, work_id: str, cap: float) -> None:
             f"{work_id} has paid {money(cost.paid, cost.currency)} already, so a cap of {money(cap, cost.currency)} "
             "would not let anything start: give a higher one."
         )
+    # What is paid between the look and this write only brings the new cap nearer.
     with store.write() as connection:
         calls.set_cap(connection, work_id, cap)
 
@@ -301,6 +307,7 @@ class CapWatch:
         if self.cap is None:
             return None
         bound = self._bound(progress)
+        # The bound grows with this execution alone: what it was at the last look is in `paid` already.
         if self.paid + bound - self.counted < self.cap:
             return None
         self.paid, self.counted = self._look(), bound
@@ -319,6 +326,7 @@ class CapWatch:
     def _bound(self, progress: Progress) -> float:
         total = 0.0
         for kind, tally in progress.by_kind.items():
+            # Progress is counted by kind, not by model: of several judges the dearest price bounds them all.
             prices = [price for (role, _), price in self.prices.items() if role == role_of(kind)]
             tokens = tally.prompt_tokens, tally.cached_tokens, tally.completion_tokens
             total += max((price.cost(*tokens) for price in prices), default=0.0)

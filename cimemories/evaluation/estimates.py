@@ -101,6 +101,7 @@ class Counted:
         shared = common(self.last, bare)
         self.characters += len(bare) * times
         self.least += len(shortest.replace(MESSAGE, "")) * times
+        # The first shares what the prompt before began with; the same prompt again shares all of itself.
         self.shared += shared + len(bare) * (times - 1)
         self.last = bare
 
@@ -152,6 +153,7 @@ class Counter:
             for job in jobs
         ]
         looked_up = list(self._look_up(wanted, [bool(_step(job).made_up(MESSAGE)) for job in jobs]))
+        # Asked under the keys of servers that are not known: what a person could declare to be this server's answers.
         unnamed = [
             Wanted(item.body, list(keys), Origin(item.origin.simulated))
             for item, (_, keys) in zip(wanted, looked_up, strict=True)
@@ -191,6 +193,7 @@ class Counter:
     def _ask(self, item: _Planned, draws: int) -> None:
         """Count the requests for so many draws."""
         counted, n = self._counted(item.job), item.job.client.endpoint.n_at_once
+        # One request can carry all samples of one prompt; behind made-up answers each may lead to another prompt.
         requests = 1 if n and item.times == 1 else draws
         counted.owed += draws
         counted.requests += requests
@@ -202,6 +205,7 @@ class Counter:
     def _after(self, item: _Planned, answers: Mapping[int, Answer | None]) -> Iterator[_Planned]:
         """What follows from the recorded answers of a job, and from made-up ones where there are none."""
         job, step = item.job, _step(item.job)
+        # Made up, so nothing of it can be in the record: counted here, where the others were counted when looked up.
         if item.shortest is not None:
             counted = self._counted(job)
             counted.draws += item.times
@@ -214,6 +218,7 @@ class Counter:
         missing = [draw for draw in job.draws if draw not in answers]
         if missing:
             longest, *shorter = (
+                # One made-up answer stands for all that are missing: alike, they lead to the same jobs (`times`).
                 step.following({missing[0]: Answer("", missing[0], calls.OK, "", 0.0, "", content=t, reasoning=t)})
                 for t in texts
             )
@@ -249,6 +254,7 @@ def slots_of(
 # ---- estimates
 
 
+# A rule of thumb for English, used until a recorded call has told the model's own ratio.
 CHARACTERS_A_TOKEN = 4.0
 Manifests = Sequence[tuple[str, RunManifest]]  # of runs by their ids, the newest first
 TITLES = {GATE: "gate", RESPOND: "messages", REWRITE: "rewrites", "judge": "judgements", "check": "task checks"}
@@ -294,6 +300,7 @@ class StageEstimate:
         if not self.requests:
             return 0.0
         completion = self.completion_tokens if self.completion_known else 0
+        # The cacheable part is of the longest prompts; the shortest may have less than that.
         cached = min(self.cacheable, self.prompt_tokens_least)
         return self.prices.cost(self.prompt_tokens_least, cached, completion) if self.prices else None
 
@@ -367,6 +374,7 @@ class Estimate:
         """Of waiting, with `concurrency` requests at once; None where a stage has no recorded calls to go by."""
         if any(stage.requests and stage.seconds is None for stage in self.stages):
             return None
+        # Fewer requests than places leave places empty, so the smaller number divides.
         return sum((s.seconds or 0.0) / max(1, min(self.concurrency, s.requests)) for s in self.stages)
 
     @property
@@ -509,6 +517,7 @@ class _Experience:
 
     def _runs(self, kind: str, model: str) -> list[str]:
         role = role_of(kind)
+        # The newest five: enough for a mean, where a query over all runs would grow with the workspace.
         return [i for i, manifest in self.manifests if model in (name for name, _ in models_in(manifest, role))][:5]
 
     def _simulated(self, kind: str, model: str) -> bool:
@@ -576,6 +585,7 @@ def _stages(known: _Experience, counter: Counter) -> tuple[tuple[StageEstimate, 
             requests=counted.requests,
             requests_least=counted.least_requests,
             prompt_tokens=round((counted.characters + unknown) / ratio),
+            # Where nothing tells how long a message is, the least is none.
             prompt_tokens_least=round((counted.least + (unknown if message else 0)) / ratio),
             cacheable=round(counted.shared / ratio),
             completion_tokens=round(counted.owed * (learned.completion_tokens if learned else limit)),

@@ -37,6 +37,7 @@ from cimemories.store.runs import IMPORTED, ImportedResponse
 IN_MEMORY = 32 << 20  # bytes of what was read; more goes to a temporary file
 UNKNOWN = "unknown"
 NOT_IN_THE_FILE = "not in the file"
+# Shares of another file may have been rounded; votes differ by far more (one of a thousand is 1e-3).
 SAME_SHARE = 1e-6
 
 
@@ -97,6 +98,7 @@ def import_results(
     if known is not None:
         return known
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as spool:
+        # Read and grounded before the transaction, which nobody else can write during.
         read = _read(path, spool)
         with store.write() as connection:
             row, records, new = _dataset(connection, read, name, path)
@@ -145,6 +147,7 @@ def _grounded(item: ProfileResults) -> list[tuple[Result, list[Reveal]]]:
 
 def _spooled(spool: IO[bytes], profiles: int) -> Iterator[list[tuple[Result, list[Reveal]]]]:
     for _ in range(profiles):
+        # Safe: the spool is our own temporary file, written a moment ago; nothing of the user's is unpickled.
         yield pickle.load(spool)
 
 
@@ -217,6 +220,7 @@ def _same(connection: sa.Connection, labelling_id: str, record: ProfileRecord, w
             shares = (row.necessary / total, row.inappropriate / total, row.abstain / total)
             there[row.attribute, row.context, row.persona] = shares
     attribute_ids = set(record.attribute_ids)
+    # An attribute's id belongs to one profile: these are the shares of this profile.
     own = {key: shares for key, shares in wanted.items() if key[0] in attribute_ids}
     return own.keys() == there.keys() and all(
         abs(a - b) <= SAME_SHARE for key in own for a, b in zip(own[key], there[key], strict=True)
@@ -246,6 +250,7 @@ def _runs(
     )
     model = model or (own.model if own else path.stem)
     ids = {}
+    # full first; by length before the alphabet, so that necessary+5 stands before necessary+10.
     for label in sorted(read.levels, key=lambda label: (label != FULL, len(label), label)):
         ids[label] = _add_run(connection, read, row, label, model, shown(path.name, 200))
         judgements.assign(connection, ids[label], [judge_id], {judge_id: {"base_url": ""}})
@@ -318,6 +323,7 @@ def _responses(
                 profile=record.id,
                 context=record.context_ids[result.context],
                 level=result.level,
+                # Files count trials from 0 or from 1; samples of a run begin at 0.
                 sample=result.trial - levels[result.level].first,
                 status=result.status,
                 cause=result.cause,
@@ -333,6 +339,7 @@ def _responses(
         )
     for (name, context), trials in there.items():
         level = levels[name]
+        # What is left out counts as missing, as in a run of our own: every context has as many samples.
         for trial in sorted(set(range(level.first, level.last + 1)) - trials.keys()):
             responses.append(
                 ImportedResponse(

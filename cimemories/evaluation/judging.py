@@ -186,6 +186,7 @@ def wording(prompt: Prompt, read: str, text: str) -> str:
 
 def parts_of(count: int, split: int | None) -> Iterator[tuple[int, int]]:
     """The (start, end) of the parts in which so many attributes are judged; one part without a split."""
+    # An empty memory still is one part: without a call its judgement would stay owed for good.
     size = split or count
     yield from ((start, min(start + size, count)) for start in range(0, max(count, 1), max(size, 1)))
 
@@ -214,6 +215,7 @@ def read_judgement(text: str | None, message: str, attributes: int) -> Judged:
             continue
         claim = Reveal(number - 1, quote, ground(quote, message), Strength(strength))
         before = claims.get(claim.attribute)
+        # _ORDER is from the strongest to the weakest, so the lower position wins.
         if before is None or _ORDER.index(claim.strength) < _ORDER.index(before.strength):
             claims[claim.attribute] = claim
     return Judged(tuple(claims[position] for position in sorted(claims)), unknown)
@@ -352,6 +354,7 @@ def _readable(answer: Answer) -> Iterator[str | None]:
     if client.truncated(answer):
         raise _Missing(JudgementStatus.TRUNCATED, "the answer was cut at the token limit")
     try:
+        # Inside the try: what the block raises comes up here.
         yield answer.content
     except client.AnswerError as error:
         raise _Missing(JudgementStatus.UNPARSED, str(error)) from error
@@ -375,6 +378,7 @@ class _JudgeStep(Step):
         attributes = self.read.memory.profile.attributes[start:end]
         listed = facts(prompt, attributes)
         text = wording(prompt, listed, self.read.text(judge.channel) or "")
+        # For an object of the attributes' own keys there is no schema here: the server is held to JSON alone.
         form = judge.schema if prompt.answers == "numbers" else ("none" if judge.schema == "none" else "json_object")
         request = _request(judge, text, response_format(answer_schema(len(attributes)), form))
         return Job("judge", self.client, request, (0,), self, opening=opening_of(text, listed))
@@ -387,6 +391,7 @@ class _JudgeStep(Step):
             self._write(connection, answer, missing.status, missing.cause)
             return ()
         if not after.parts:
+            # The judgement rests on the call of its last part; the calls before it are recorded by themselves.
             self._write(connection, answer, JudgementStatus.OK, None, after)
             return ()
         return (after.job(),)

@@ -64,6 +64,7 @@ _SAME_CHARACTER = {
 }
 
 
+# A dict that fills itself: __missing__ runs once for a character, every later look-up is the dict's own.
 class _Folds(dict[str, str]):
     def __missing__(self, character: str) -> str:
         folded = _SAME_CHARACTER.get(character)
@@ -108,6 +109,7 @@ def fold(text: str) -> Folded:
             after_space = True
         elif folded:
             after_space = False
+        # Case folding can give several characters for one (ß becomes ss): all of them point at the one original.
         for part in folded:
             characters.append(part)
             starts.append(position)
@@ -150,6 +152,7 @@ def _find(needle: str, text: str) -> int | None:
         return None
     if _stands_alone(text, first, first + len(needle)):
         return first
+    # The first place is inside a longer word: a later one that is not goes before it.
     if len(needle) <= _BOUNDED_MAX_LENGTH and (bounded := re.search(rf"(?<!\w){re.escape(needle)}(?!\w)", text)):
         return bounded.start()
     return first
@@ -169,6 +172,7 @@ def _fuzzy(needle: str, message: Folded) -> Span | None:
     if alignment is None or alignment.score < FUZZY_CUTOFF:
         return None
     text, start, end = message.text, alignment.dest_start, alignment.dest_end
+    # The alignment may begin or end in white space or in the middle of a word: trimmed first, then widened.
     while start < end and text[start].isspace():
         start += 1
     while end > start and text[end - 1].isspace():
@@ -179,6 +183,7 @@ def _fuzzy(needle: str, message: Folded) -> Span | None:
         start -= 1
     while end < len(text) and text[end].isalnum() and text[end - 1].isalnum():
         end += 1
+    # One wrong digit costs the score hardly anything, and changes what is stated.
     if _NUMBERS.findall(needle) != _NUMBERS.findall(text[start:end]):
         return None
     return message.span(start, end)
@@ -203,6 +208,7 @@ _MONTH = (
     "|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
 )
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+# The same sign divides all parts of a date (?P=iso, ?P=cut): 1/2-3 is none.
 _DATE = re.compile(
     rf"""(?<![\w.])(?<!\w[-/])(?:
       (?P<iso_year>\d{{4}})(?P<iso>[-/.])(?P<iso_month>\d{{1,2}})(?P=iso)(?P<iso_day>\d{{1,2}})
@@ -251,6 +257,7 @@ _UNITS = {word: number for number, word in enumerate(_TO_NINETEEN, 1)}
 _UNITS |= {word: 10 * number for number, word in enumerate(_TENS, 2)}
 _WORD = "(?:" + "|".join(sorted([*_UNITS, *(s for s in _SCALES if len(s) > 2)], key=len, reverse=True)) + r")(?!\w)"
 _WORDS = re.compile(rf"(?<![\w-]){_WORD}(?:(?:[ -]|(?<=hundred) and |(?<=thousand) and ){_WORD})*+(?:{_PERCENT})?")
+# Below Decimal's 28 digits, so that no two different numbers are rounded to the same one.
 _MAX_DIGITS = 24
 # Below this a number stands for too many things to be told by its size alone.
 SMALL = 1000
@@ -277,6 +284,7 @@ def mentions(text: str) -> list[Mention]:
     malformed numerals, give nothing.
     """
     mentioned: list[Mention] = []
+    # A mark a character: the year of a date is no number again, and the hour of a time neither.
     taken = bytearray(len(text))
     for reader in (_dates, _times, _numerals, _number_words):
         for mention in reader(text):
@@ -291,9 +299,11 @@ def token_of(value: Scalar) -> Token | None:
 
     Booleans, null, NaN and infinity, and texts that hold more than the one number, date or time give None.
     """
+    # Before the numbers: in Python a bool is an int, and True would be found wherever a 1 stands.
     if value is None or isinstance(value, bool):
         return None
     if isinstance(value, int | float):
+        # By its shortest spelling: Decimal(0.1) itself would be the binary fraction, which no text states.
         number = Decimal(repr(value))
         return ("number", number) if number.is_finite() else None
     text = fold(value).text.strip().rstrip(".")
@@ -315,6 +325,7 @@ def _dates(text: str) -> Iterator[Mention]:
         number = _MONTHS.index(name[:3]) + 1 if name else int(month or 0)
         if part["first"]:
             number, day = int(part["first"]), part["second"]
+            # No such month: it was written day first.
             if number > 12:
                 number, day = int(day), part["first"]
         token = _date_token(_full_year(year) if year else None, number, int(day) if day else None)
@@ -363,6 +374,7 @@ def _number_words(text: str) -> Iterator[Mention]:
     for match in _WORDS.finditer(text):
         words = re.findall(_WORD, match[0])
         value = _value_of_words(words)
+        # 'one' is a pronoun far more often than a number.
         if value is not None and words != ["one"]:
             yield _number("percent" if match["percent"] else "number", match, Decimal(value))
 
@@ -379,11 +391,13 @@ def _value_of_words(words: list[str]) -> int | None:
     for word in words:
         unit = _UNITS.get(word)
         if unit is not None:
+            # A unit needs its digits to be free: 'twenty three' is 23, but 'two three' and 'twenty eleven' are none.
             if below % 10 ** len(str(unit)):
                 return None
             below += unit
             continue
         scale = 10 ** _SCALES[word]
+        # Scales fall from left to right: 'two thousand three million' spells nothing.
         if not below or scale >= limit or (scale == 100 and below > 99):
             return None
         if scale == 100:
@@ -399,7 +413,9 @@ def _value_of_words(words: list[str]) -> int | None:
 
 
 TOKEN = re.compile(r"[^\W_]+(?:'[a-z]+)?")
+# What the rule for s would miss or get wrong: 'lives' would become the verb, not 'life'.
 _IRREGULAR = {"children": "child", "men": "man", "women": "woman", "feet": "foot", "lives": "life", "wives": "wife"}
+# Verbs whose form with 'I' is not that of the third person without its s.
 _FIRST_PERSON = {"is": "am", "has": "have", "does": "do", "was": "was", "goes": "go"}
 
 
@@ -441,6 +457,7 @@ def voices(statement: str, names: tuple[str, ...]) -> tuple[str, ...]:
     voices = [statement, own]
     if not re.search(r"\b(?:i|me|we|our)\b", statement) and re.search(r"\bmy\b", statement):
         voices += [re.sub(r"\bmy\b", whose, statement) for whose in ("his", "her", "their")]
+    # Last, so that the wordings added above get their short form too.
     voices += [voice.replace("i am ", "i'm ", 1) for voice in voices if voice.startswith("i am ")]
     return tuple(dict.fromkeys(voices))
 
@@ -479,6 +496,7 @@ def _singular(word: str) -> str:
 # ---- matcher
 
 
+# What counts as distinctive or as restated; rules (b) and (f) above say what each is for.
 _SHARE = 0.9
 _MIN_WORDS = 3
 _MIN_LETTERS = 6
@@ -486,6 +504,7 @@ _MIN_ITEM_LETTERS = 3
 _MIN_CODE = 5
 
 
+# A full stop after one of these, or after a single letter (an initial), ends no sentence.
 _ABBREVIATION = re.compile(r"(?:^|\W)(?:dr|mr|mrs|ms|prof|st|jr|sr|apt|no|inc|vs|esq|e\.g|i\.e|[a-z])\.$")
 _BREAK = re.compile(r"(?<=[.!?])[\"'\u2019\u201d)\]]?\s+|[\r\n]\s*")
 
@@ -529,14 +548,17 @@ class _Message:
                 self.negated.add(sentence)
         self.mentions: dict[Token, dict[int, Mention]] = defaultdict(dict)
         for mention in mentions(self.text):
+            # By sentence: a vague mention may stand beside a telling word in one and not in another.
             self.mentions[mention.token].setdefault(self.sentence_at(mention.start), mention)
 
     def _sentences(self, message: str) -> list[int]:
         starts, last = [0], 0
         for gap in _BREAK.finditer(message):
+            # Six characters hold the longest abbreviation, 'prof.', and the one before it.
             before = message[max(last, gap.start() - 6) : gap.start()].casefold()
             if gap.end() < len(message) and ("\n" in gap[0] or not _ABBREVIATION.search(before)):
                 last = gap.end()
+                # Breaks are looked for in the original: in folded text they are spaces. Sentences are of folded text.
                 starts.append(bisect_right(self.folded.starts, last - 1))
         return starts
 
@@ -544,6 +566,7 @@ class _Message:
         return bisect_right(self.sentence_starts, position) - 1
 
     def holds_clue(self, sentence: int, clues: frozenset[str]) -> bool:
+        # `in` before the look-up: a defaultdict would grow by every word that is asked for.
         return any(sentence in self.sentences_of[clue] for clue in clues if clue in self.sentences_of)
 
     def places(self, phrase: str) -> Iterator[tuple[int, int]]:
@@ -553,6 +576,7 @@ class _Message:
             end = start + len(phrase)
             if _bounded(self.text, start, end):
                 yield start, end
+            # One further, not behind the phrase: places may overlap, and only one of them stand alone.
             start = self.text.find(phrase, start + 1)
 
     def sentence_span(self, sentence: int) -> tuple[int, int]:
@@ -573,6 +597,7 @@ def match(attributes: Sequence[Attribute], message: str) -> list[Reveal]:
     names = _names(attributes)
     reveals = []
     for index, attribute in enumerate(attributes):
+        # NaN and Infinity survive this round trip: Python writes and reads them, though JSON has none.
         value = json.dumps(attribute.value)
         plan = _plan(attribute.key, value, attribute.statement, attribute.event, attribute.domain, names)
         place = _place(plan, prepared)
@@ -591,6 +616,7 @@ def _place(plan: _Plan, message: _Message) -> tuple[int, int] | None:
         span = _item_place(item, plan, message)
         if span is None:
             break
+        # The first item's place stands for the list; a for without a break means that no item is missing.
         first = first or span
     else:
         if first is not None:
@@ -644,12 +670,15 @@ def _plan(key: str, value_json: str, statement: str, event: str, domain: str, na
     value = json.loads(value_json)
     folded = _plain(fold(statement).text).strip().rstrip(". ")
     known = frozenset(word for name in names for word in name.split())
+    # The name, and the words of event and domain, stand with many attributes: beside a number they tell none of them.
     dull = STOP | NEGATIONS | COMMON | known | words(event) | words(domain)
     key_clues = _lettered(words(key) - dull)
     clues = key_clues | _lettered(words(folded) - dull)
     values = _scalars(value)
     items = tuple(_item(item, f"{key.casefold()} {folded}", isinstance(value, list)) for item in values)
+    # One item that cannot be looked for leaves the whole list open: half of a list is no reveal in full.
     findable = bool(items) and all(item.phrases or item.pattern or item.tokens for item in items)
+    # Negations are compared by themselves: a message may negate with another word.
     needed = words(folded) - STOP - known - NEGATIONS
     weak = not findable and len(needed) >= _MIN_WORDS and not isinstance(value, list)
     negated = any(word_of(token)[1] for token in TOKEN.findall(folded))
@@ -686,6 +715,7 @@ def _item(value: Scalar, told: str, listed: bool) -> _Item:
     digits = any(character.isdigit() for character in phrase)
     letters = sum(character.isalpha() for character in phrase)
     lettered = [word for word in telling if any(character.isalpha() for character in word)]
+    # Codes such as CR-2024-0189 need no company: hardly another text looks like them.
     code = digits and letters > 0 and len(phrase) >= _MIN_CODE
     least = _MIN_ITEM_LETTERS if listed else _MIN_LETTERS
     if lettered and (" " in phrase or letters >= least or code):
@@ -699,6 +729,7 @@ def _forms(token: Token, text: str) -> tuple[Token, ...]:
     A date may stand without its year; a number as a percentage where it is one; a sum with or without its sign, but a
     small number with a currency sign only where it is a sum.
     """
+    # Of length 4 is a date alone: (kind, year, month, day).
     if len(token) == 4:
         return token, ("day", token[2], token[3])
     kind, size = token[0], token[1]
@@ -716,6 +747,7 @@ def _lines(value: str) -> re.Pattern[str] | None:
     parts = [re.escape(fold(part).text.strip()) for part in re.split(r"[\n,]", value) if part.strip()]
     if "\n" not in value.strip() or len(parts) < 2:
         return None
+    # A line break of the value is a comma, a space or both in running text.
     return re.compile(r"(?<!\w)(?<!\d[.,])" + "(?: ?, ?| )".join(parts) + r"(?!\w|[.,]\d)")
 
 
@@ -725,6 +757,7 @@ def _bounded(text: str, start: int, end: int) -> bool:
     before, after = text[max(0, start - 2) : start], text[end : end + 2]
     if (first.isalnum() and before[-1:].isalnum()) or (last.isalnum() and after[:1].isalnum()):
         return False
+    # '500' is not in '2,500' or '1/500', and '5' not in '5%' or '5.2'.
     if first.isdigit() and len(before) == 2 and before[1] in ".,/" and before[0].isdigit():
         return False
     return not (last.isdigit() and len(after) >= 1 and (after[0] == "%" or (after[0] in ".,/" and after[1:].isdigit())))

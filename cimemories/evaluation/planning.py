@@ -219,6 +219,7 @@ class RunSpec:
         _one_of("mitigation", self.mitigation, tuple(Mitigation))
         _one_of("check", self.check, CHECKS)
         for settings in (self.sampling, *(judge.fields for judge in self.judges)):
+            # Set by hand they would contradict what the manifest and the keys of the calls say was asked.
             reserved = sorted(RESERVED & set(settings))
             if reserved:
                 raise StoreError(f"the tool itself sets {', '.join(reserved)} in a request; it cannot be set by hand.")
@@ -250,6 +251,7 @@ class RunSpec:
                 )
         if self.cap is None:
             return
+        # Not `cap <= 0`, which nan would pass.
         if not self.cap > 0:
             raise StoreError(f"a cap on cost is more than 0: --cap {self.cap:g} would not let anything start.")
         unpriced = [self.model] * (self.prices is None) + [j.model for j in models if j.model not in by_model]
@@ -353,6 +355,7 @@ class PlannedJudge:
         if self.server is None:
             return {}
         limit = judge_limit(self.spec, self.server)
+        # The judge's own fields last: they may set another temperature.
         return {**({} if limit is None else {self.server.token_limit: limit}), "temperature": 0.0, **self.spec.fields}
 
     def as_json(self) -> dict[str, object]:
@@ -380,6 +383,7 @@ def judge_limit(judge: JudgeSpec, server: Server) -> int | None:
     """The limit on tokens of a judge's answer as sent; None: none is. The default has to leave room for the prompt, so
     it takes half of the server's context at most."""
     if judge.max_tokens == JUDGE_TOKENS and server.max_model_len:
+        # A server refuses a request whose prompt and limit together exceed its context.
         return min(JUDGE_TOKENS, max(1, server.max_model_len // 2))
     return judge.max_tokens
 
@@ -477,6 +481,7 @@ def plan(
     find_labels: gives the labels of a dataset for a memory that goes by them. sweep, cell: what the run is a part of.
     Raises EndpointError, StoreError, SeedError or CompositionError before anything is written.
     """
+    # Before the transaction: servers are asked here, and nobody else could write while one is slow to answer.
     prepared = prepare(store, spec)
     with store.write() as connection:
         return write(connection, store, prepared, find_labels=find_labels, sweep=sweep, cell=cell)
@@ -524,11 +529,13 @@ def write(
         manifest=_manifest(prepared, dataset, data_hash, source),
     )
     ids = [add_judge(connection, run_id, judge, spec.timeout) for judge in judges]
+    # The same judge has one id. Raising takes back the whole run, which has been written by now.
     if len(set(ids)) < len(ids):
         raise StoreError("two of the judges are the same (model, wording and parameters): leave one out.")
     if prepared.checker is not None:
         add_judge(connection, run_id, prepared.checker, spec.timeout)
     memories = None if what.is_plain else _memories(connection, what, profile_ids, context_ids, source)
+    # Nothing to run is known only now; raising takes back what was written.
     if not runs.plan(connection, run_id, profile_ids, context_ids, spec.samples, what.label, memories):
         raise StoreError(_nothing(spec, what))
     work.queue(connection, run_id)

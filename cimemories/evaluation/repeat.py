@@ -45,6 +45,7 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
             planned.append(planned_judge(judge, with_identity(store, judge.base_url, server)))
         else:
             planned.append(PlannedJudge(judge.kind, judge))
+    # Servers are asked before this: a slow one must not hold the lock on writing.
     with store.write() as connection:
         row = runs.named(connection, run_id)
         if work.is_alive(work.load(connection, run_id)):
@@ -59,6 +60,7 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
         calls.keep_servers(connection, [judge.server.identity for judge in planned if judge.server])
         before = _judges(connection, run_id)
         ids = [add_judge(connection, run_id, judge) for judge in planned]
+        # A judge that is there keeps its id. Raising takes back what add_judge has written for the others.
         already = [judge.model for judge, i in zip(judges, ids, strict=True) if i in before]
         if already:
             raise StoreError(f"{', '.join(already)} judges {run_id} already, with this wording and these parameters.")
@@ -133,6 +135,7 @@ def _judge(connection: sa.Connection, run_id: str, judge: JudgePart) -> JudgeSpe
     named = judge.prompt
     if named is None and judge.prompt_sha256:
         named = PromptPart(kind="judge", level="base", sha256=judge.prompt_sha256)
+    # The token limit has a field of its own, whatever the server calls it (max_tokens, max_completion_tokens).
     sent = {name: value for name, value in judge.parameters.items() if not name.startswith("max_")}
     return JudgeSpec(
         kind=judge.kind,
@@ -143,6 +146,7 @@ def _judge(connection: sa.Connection, run_id: str, judge: JudgePart) -> JudgeSpe
         channel=judge.channel,
         split=judge.split,
         schema=judge.json_schema,
+        # 0 is what a judge is asked with anyway; given as a field it would show as somebody's choice.
         fields={name: value for name, value in sent.items() if (name, value) != ("temperature", 0.0)},
         prompt=recorded_prompt(connection, run_id, named) if named else None,
         prices=Prices.of(judge.prices),

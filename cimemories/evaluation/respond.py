@@ -114,6 +114,7 @@ def seeded_order(record: ProfileRecord, seed: int) -> list[int]:
 
     def rank(position: int) -> bytes:
         key = record.profile.attributes[position].key
+        # NUL between the parts: seed 1 of user 23 is not seed 12 of user 3. The position tells keys that repeat apart.
         return blake2b(f"{seed}\0{record.ordinal}\0{position}\0{key}".encode(), digest_size=16).digest()
 
     return sorted(range(len(record.attribute_ids)), key=rank)
@@ -150,6 +151,7 @@ def compose(
         if not necessary or not inappropriate:
             continue
         attributes = record.profile.attributes
+        # Identifiers count as no violation anywhere: they would only use up the number that was asked for.
         private = [p for p in inappropriate if not is_bio(attributes[p].key, attributes[p].domain)]
         if composition.kind == Kind.NECESSARY:
             memories[context] = arranged([*necessary, *private[: composition.number]])
@@ -223,6 +225,7 @@ def read_gate(text: str | None, attributes: int) -> tuple[int, ...]:
 # ---- respond
 
 
+# Finish reasons by which servers say that the message was withheld; a polite no in the text is not seen here.
 _REFUSALS = frozenset({"content_filter", "refusal"})
 RESPOND, GATE, REWRITE = "respond", "gate", "rewrite"
 
@@ -273,6 +276,7 @@ def response_job(writer: Writer, slot: Slot) -> Job:
         listed = client.numbered([a.statement for a in attributes])
         text = writer.before.render(memories=listed, **slot.task)
         request = writer.request(text, response_format(gate_schema(len(attributes)), writer.schema))
+        # Each sample has a gate of its own: it is a part of what is drawn, not of what is given.
         return Job(GATE, writer.client, request, samples, _GateStep(writer, slot), opening=opening_of(text, listed))
     step = _DraftStep(writer, slot) if writer.mitigation == Mitigation.REWRITE else _MessageStep(writer, slot)
     return _message(writer, slot, slot.memory, samples, step)
@@ -288,6 +292,7 @@ def response_status(answer: Answer) -> tuple[ResponseStatus, str | None]:
     """What an answer is as a response, and why where it cannot be judged."""
     if not answer.ok:
         return ResponseStatus.FAILED, answer.status
+    # Before the empty ones: a model that spends its limit on reasoning has no text either, and the limit is why.
     if client.truncated(answer):
         return ResponseStatus.TRUNCATED, "cut at the token limit"
     if answer.finish_reason in _REFUSALS:
@@ -326,6 +331,7 @@ class _MessageStep(Step):
             )
             # Where the end of a commit was not heard of, it is done again: then the message is there already.
             there = fresh or runs.rests_on(connection, response_id, answer.key)
+            # What was settled by another call has its judgements from that one: judging this text would mix the two.
             if there and status == ResponseStatus.OK:
                 for judge, read, job in self._judgements(sample, answer):
                     if job is None:
@@ -388,6 +394,7 @@ class _GateStep(Step):
         return self._messages(self._read(outcomes)[0])
 
     def made_up(self, message: str) -> tuple[str, ...]:
+        # The longest prompt lets every memory through, the shortest none: between them lies what a gate may choose.
         everything = list(range(1, len(self.slot.memory.attribute_ids) + 1))
         return json.dumps({"needed": everything}), json.dumps({"needed": []})
 
@@ -408,6 +415,7 @@ class _GateStep(Step):
             except client.AnswerError as error:
                 lost[sample] = ResponseStatus.UNPARSED, str(error)
             else:
+                # Positions come sorted, so a choice told in another order is the same request.
                 chosen.setdefault(tuple(attribute_ids[p] for p in positions), {})[sample] = answer.key
         return chosen, lost
 
@@ -440,6 +448,7 @@ class _DraftStep(Step):
             if response_status(answer)[0] == ResponseStatus.OK:
                 text = writer.before.render(draft=answer.content or "", **slot.task)
                 step = _MessageStep(writer, slot, None, {sample: answer.key})
+                # A request for each sample: drafts differ, and so do the prompts.
                 jobs.append(Job(REWRITE, writer.client, writer.request(text), (sample,), step))
         return jobs
 

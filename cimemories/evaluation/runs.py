@@ -99,6 +99,7 @@ def execute(
 
     served = {addresses.model, *(addresses.judge(judge) for judge in judges if addresses.planned(judge))}
     with ExitStack() as stack:
+        # Entered once each, so that model and judges at the word simulator share one simulator.
         urls = {a: stack.enter_context(worker.reachable(a)) for a in served - {IMPORTED, BATCH}}
 
         def jobs(own: Store, client: MakeClient) -> Iterator[Job]:
@@ -141,6 +142,7 @@ def _refuse_what_nobody_answers(store: Store, row: RunRow, judges: Sequence[Judg
 
 def _has_unread(store: Store, row: RunRow, judges: Sequence[JudgeRow]) -> bool:
     """Whether any of these judges has still to read a response. One that came with an imported run never will."""
+    # A model judge without a prompt came with a file: nobody knows how to ask it.
     able = [judge for judge in judges if judge.prompt_hash is not None or judge.kind != LLM]
     with store.read() as connection:
         profiles = runs.profile_ids(connection, row.id) if able else []
@@ -160,6 +162,7 @@ def _refuse_simulators(row: RunRow, judges: Sequence[JudgeRow], addresses: Addre
         if address not in (addresses.moved_to, addresses.judges_moved_to) or address == BATCH:
             continue
         try:
+            # The word needs no question; any other address may be a simulator too, and says so when it is asked.
             is_simulator = address == worker.SIMULATOR or probe(Endpoint(str(address), key_env), model).simulated
         except EndpointError:
             continue  # whoever asks it next says what is wrong
@@ -198,6 +201,7 @@ def jobs_of(
         writer = None if row.endpoint == IMPORTED else _writer(connection, row, client, endpoint, readers)
         profile_ids = runs.profile_ids(connection, row.id)
     for profile_id in profile_ids:
+        # Read to its end before the first job goes out: a transaction open across a yield would last as long as calls.
         owed = store.retry(partial(_owed_by_profile, store, row.id, profile_id, readers, writes=writer is not None))
         for judge, item in owed.unjudged:
             text = item.text or ""

@@ -63,6 +63,7 @@ from cimemories.store.runs import RunRow
 # read_sweep(Path("small-models.yaml")).runs # one RunSpec a cell, in the order in which they are worked off
 
 
+# Every cell is a run with all its responses, and one transaction writes them all.
 CELLS_AT_MOST = 500
 NUMBERS_AT_MOST = 200
 AT_MOST = Field(max_length=CELLS_AT_MOST)  # of each list: what follows compares every item with every other
@@ -130,6 +131,7 @@ Limit = Annotated[
 ]
 PriceText = Annotated[str | None, BeforeValidator(_prices)]
 Thinking = Annotated[Literal["default", "on", "off", "low", "medium", "high"], BeforeValidator(_thinking)]
+# A Literal cannot be built from a tuple: this keeps the two lists the same.
 assert set(THINKING) == {"default", "on", "off", "low", "medium", "high"}
 Composed = Annotated[str, AfterValidator(_composition)]
 Count = Annotated[int, Field(ge=0, le=999_999)]
@@ -371,6 +373,7 @@ def _below(path: Path, folder: Path, name: str) -> Path:
     """The file of that name in the folder or below it, wherever links lead. Raises SeedError for any other place."""
     try:
         base = folder.resolve()
+        # Resolved before it is compared: '..' and links inside the folder may lead out of it.
         target = (base / name).resolve()
     except (OSError, ValueError, RuntimeError):
         raise SeedError(f"{path}: prompt_file: this is no path that can be used") from None
@@ -491,6 +494,7 @@ def estimate_sweep(
     store: Store, spec: SweepSpec, *, find_labels: FindLabels | None = None, concurrency: int = 32
 ) -> SweepEstimate:
     """What a sweep would come to. Raises StoreError, SeedError or CompositionError where it could not be planned."""
+    # `counted` goes from cell to cell: a call that an earlier cell makes is in the record when the later one comes.
     find, counted, ask = _once(find_labels), set[str](), _look_up_once(partial(look_up, retries=1))
     cells = tuple(
         estimate(store, run, find_labels=find, concurrency=concurrency, counted=counted, look_up=ask)
@@ -507,6 +511,7 @@ def plan(
     estimated: what it was said to come to, to be kept with it. Raises EndpointError, StoreError, SeedError or
     CompositionError before anything is written.
     """
+    # All servers are asked before the transaction: none of them may hold the lock on writing.
     ask, find = _look_up_once(look_up), _once(find_labels)
     prepared = [prepare(store, run, ask) for run in spec.runs]
     with store.write() as connection:
@@ -575,6 +580,7 @@ def execute(
     pause returns, and its status is `paused`.
     """
     own, _ = worker.begin(store, sweep_id, queued=queued)
+    # The sweep is claimed by `own`; each of its runs claims itself, so that a run can be looked at and paused alone.
     heart = _Heart(own, sweep_id)
     try:
         with heart.beating():
@@ -587,10 +593,12 @@ def execute(
             return
         raise WorkError(stopped_message(sweep_id, end.reason)) from end
     except KeyboardInterrupt as error:
+        # Without patience: who pressed Ctrl-C does not wait for a database that went away.
         _finish(own.patient(0), sweep_id, WorkStatus.CANCELLED, "stopped by the keyboard")
         raise WorkError(f"{sweep_id}: stopped. Continue with `cimemories resume {sweep_id}`.") from error
     except (sa.exc.DBAPIError, DatabaseLost) as error:
         reason = worker.why_not_written(error)
+        # Without patience: a database that has just failed is not waited for once more.
         _finish(own.patient(0), sweep_id, WorkStatus.INTERRUPTED, reason)
         raise WorkError(f"{sweep_id}: {reason}. Free some space or fix the database, then resume it.") from error
     if failed:
@@ -619,6 +627,7 @@ class _Heart:
         self.run_id: str | None = None
         self.asked: WorkStatus | None = None
         self.lost: str | None = None
+        # An event, not a sleep: the thread ends at once when the sweep does.
         self._over = threading.Event()
 
     @contextmanager
@@ -655,6 +664,7 @@ class _Heart:
 
     def check(self) -> None:
         """Raises _End where somebody asked the sweep to stop."""
+        # Beats itself, so that a request made since the last beat is seen before the next run begins.
         self.store.retry(self.look)
         if self.asked == WorkStatus.CANCELLING:
             raise _End(WorkStatus.CANCELLED, CANCELLED)
@@ -675,6 +685,7 @@ def _work_off(store: Store, sweep_id: str, heart: _Heart, concurrency: int, begi
         if (row.model, row.endpoint) in gone:
             failed.append(f"{row.id} ({row.name}) was not begun, for the same reason")
             continue
+        # Anew for each run: what the one before has paid counts, and the cap may have been raised.
         watch = CapWatch(store, sweep_id)
         if reason := watch.reached():
             raise _End(WorkStatus.INTERRUPTED, reason)
@@ -687,6 +698,7 @@ def _work_off(store: Store, sweep_id: str, heart: _Heart, concurrency: int, begi
             heart.check()
             reason = _why(store, row, error, watch)
             failed.append(reason)
+            # Cancelled by somebody says nothing of the server: its other cells may go well.
             if _status(store, row.id)[0] != WorkStatus.CANCELLED:
                 gone.add((row.model, row.endpoint))
         except (sa.exc.DBAPIError, DatabaseLost, work.ClaimLost):
@@ -695,6 +707,7 @@ def _work_off(store: Store, sweep_id: str, heart: _Heart, concurrency: int, begi
             heart.check()
             failed.append(f"{row.id} ({row.name}): {error}")
         finally:
+            # The heart must not hand a request down to a run that has ended.
             heart.run_id = None
         heart.check()
         if _status(store, row.id)[0] == WorkStatus.PAUSED:
@@ -709,6 +722,7 @@ def _stop_when(heart: _Heart, watch: CapWatch, done: Progress) -> str | None:
 def _why(store: Store, row: RunRow, error: WorkError, watch: CapWatch) -> str:
     """Why a run ended early, where the sweep can go on without it. Raises _End where it cannot."""
     status, reason = _status(store, row.id)
+    # worker.perform turns Ctrl-C into a WorkError; what was pressed is in its cause.
     if isinstance(error.__cause__, KeyboardInterrupt):
         raise _End(WorkStatus.CANCELLED, "stopped by the keyboard") from error
     if watch.reached():
