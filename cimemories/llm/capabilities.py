@@ -76,6 +76,8 @@ class _Request:
     tokens: int = FEW_TOKENS
 
     def body(self, model: str) -> dict[str, object]:
+        # json_object says nothing of the fields, so the prompt has to; OpenAI also refuses it without the word JSON
+        # there.
         text = load_prompt("probe", "json" if self.schema == "json_object" else "base").render(thing=THING)
         body: dict[str, object] = {"model": model, "messages": [{"role": "user", "content": text}]}
         body[self.limit] = self.tokens
@@ -100,6 +102,7 @@ class _Refused:
         """The field of the request that the server's error names, with what to send instead; None where it names none.
         Servers word their errors differently, so a field is recognised by its name anywhere in the text."""
         text = f"{self.about} {self.text}".lower()
+        # OpenAI's error on max_tokens names the field that it wants instead.
         if request.limit == LIMITS[0] and (LIMITS[1] in text or self.about == LIMITS[0]):
             return {"limit": LIMITS[1]}
         if request.schema != "none" and re.search(r"response_format|json_schema|json_object|structured|guided", text):
@@ -118,6 +121,7 @@ def find_out(
     for CPUs dies of it. Raises EndpointError where the server does not answer, refuses the key, does not serve the
     model, or gives no usable answer to the plainest request.
     """
+    # Two choices show whether n is obeyed; more would only cost tokens.
     wanted = _Request(min(samples, 2), "json_schema" if schema_wanted else "none", seed_wanted)
     return asyncio.run(_find_out(endpoint, model, wanted, retries))
 
@@ -157,6 +161,7 @@ class _Probe:
     async def run(self, version: str | None) -> Capabilities:
         request, answers = await self._accepted()
         n = request.n > 1 or self.wanted.n == 1
+        # Accepted is not obeyed: some servers ignore n and give one choice.
         if request.n > 1 and len(answers) < request.n:
             n = False
             self.notes.append(
@@ -201,13 +206,15 @@ class _Probe:
         request = _Request(limit=limit)
         outcome = await self._ask(request)
         if isinstance(outcome, _Refused) and limit == LIMITS[0]:
+            # The one field without which nothing is sent, so it alone is tried in both spellings before giving up.
             other = replace(request, limit=LIMITS[1])
             second = await self._ask(other)
             request, outcome = (request, outcome) if isinstance(second, _Refused) else (other, second)
-        if isinstance(outcome, _Refused):
+        if isinstance(outcome, _Refused):  # not even the plainest request: there is nothing left to leave out
             raise EndpointError(self._unusable(outcome))
         answers: Sequence[_Answer] = outcome
         for feature in ("n", "schema", "seed"):
+            # On top of what was accepted so far, since requests will carry all of it together.
             step = replace(request, **{feature: getattr(self.wanted, feature)})
             if step == request:
                 continue
@@ -219,6 +226,7 @@ class _Probe:
     async def _schema(self, request: _Request, answers: Sequence[_Answer]) -> Schema:
         """The strictest form that the answers really have; requested again where the model was still thinking."""
         if request.schema == "json_schema":
+            # Cut while it was thinking, an answer shows nothing of the form that would have followed.
             if any(answer.thinking for answer in answers):
                 outcome = await self._ask(replace(request, tokens=MANY_TOKENS))
                 answers = answers if isinstance(outcome, _Refused) else outcome
@@ -258,7 +266,7 @@ class _Probe:
             ) from None
         except (openai.AuthenticationError, openai.PermissionDeniedError):
             raise EndpointError(self.endpoint.refused) from None
-        except openai.RateLimitError as error:
+        except openai.RateLimitError as error:  # retries are the SDK's part, and over
             raise EndpointError(
                 f"{url} reports too many requests: {self.endpoint.short(error.message)}. Wait, or check the limits "
                 "and the credit of this key, then try again."
@@ -268,6 +276,7 @@ class _Probe:
             return _Refused(
                 error.status_code, self.endpoint.short(error.message), about if isinstance(about, str) else ""
             )
+        # Before the SDK's own errors, since it is one of them: what our bounds ended would end the same way again.
         except AnswerRefused as error:
             raise EndpointError(f"{url}: {self.endpoint.short(error.message)}.") from None
         except (openai.OpenAIError, ValueError, RecursionError) as error:

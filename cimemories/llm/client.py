@@ -53,12 +53,13 @@ def read_object(text: str | None) -> dict[str, Any]:
     Raises AnswerError for anything else, a truncated object included.
     """
     body = (text or "").strip()
+    # Models put JSON into a code fence even where they are told not to.
     fenced = re.match(r"```(?:json)?\s*(.*?)\s*```\s*$", body, re.DOTALL)
     if fenced:
         body = fenced.group(1)
     try:
         value = json.loads(body)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # RecursionError: brackets nested thousands deep
         raise AnswerError(f"no JSON object: {str(error)[:120]}") from error
     if not isinstance(value, dict):
         raise AnswerError(f"expected a JSON object, got {type(value).__name__}")
@@ -75,12 +76,13 @@ def read_list(value: dict[str, Any], field: str) -> list[Any]:
 
 def read_number(value: object) -> int | None:
     """A whole number, also when it was written as text or as 3.0; None for anything else."""
-    if isinstance(value, bool):
+    if isinstance(value, bool):  # a bool is an int in Python: `true` would be number 1
         return None
     if isinstance(value, int):
         return value
     if isinstance(value, float) and value.is_integer():
         return int(value)
+    # Nine digits are more than any list needs, and far below where int() refuses a text (4,300 digits).
     if isinstance(value, str) and re.fullmatch(r"\d{1,9}", value.strip()):
         return int(value)
     return None
@@ -131,6 +133,8 @@ class Client:
         self._planned = origin or Origin(simulated, endpoint.server, endpoint.fresh)
         self._confirm = confirm if self._planned.server is not None else None
         self._confirmed: dict[str, asyncio.Future[Origin]] = {}
+        # The executor counts jobs. Where each draw is a request of its own, a job of n draws would be n at once without
+        # this.
         bounded = at_most is not None and not endpoint.n_at_once
         self._room = asyncio.Semaphore(at_most or 1) if bounded else contextlib.nullcontext()
         self._redactor = endpoint.redactor()
@@ -149,6 +153,7 @@ class Client:
 
     def origin(self, model: str) -> Origin:
         """Whose recorded answers may serve calls for a model, as far as is known by now."""
+        # `done` and `exception` before `result`, which would raise for a look-up that is under way or has failed.
         known = self._confirmed.get(model)
         return known.result() if known is not None and known.done() and not known.exception() else self._planned
 
@@ -159,6 +164,7 @@ class Client:
         """
         if self._confirm is None:
             return self._planned
+        # No await between the test and the assignment, so that a model is looked up once. A failure stays, too.
         if model not in self._confirmed:
             self._confirmed[model] = asyncio.ensure_future(self._confirm(self.endpoint, model, self._planned))
         # Many calls wait for one look-up: shielded, it outlives a call that is cancelled meanwhile.
@@ -205,6 +211,8 @@ class Client:
     ) -> dict[int, Answer] | _Failure:
         body = request_body(request)
         if request.seed is not None:
+            # Servers give choice i the seed plus i: by the first draw's seed each neighbour gets its own, see
+            # _neighbours.
             body["seed"] = request.seed + draws[0]
         if len(draws) > 1:
             body["n"] = len(draws)
@@ -220,6 +228,7 @@ class Client:
             reason = self.endpoint.short(error)
             return _Failure("malformed", f"the answer is not JSON: {reason}", time.perf_counter() - clock)
         seconds = time.perf_counter() - clock
+        # The body is bounded in bytes; these bound what one answer can put into the database.
         if len(_field(completion, "choices", list) or []) > MOST_CHOICES:
             return _Failure("too large", f"the answer has more than {MOST_CHOICES:,} choices", seconds)
         if _longest_text(completion) > LONGEST_TEXT:
@@ -242,6 +251,7 @@ class Client:
         answers: dict[int, Answer] = {}
         for index, choice in sorted(zip(indices, choices, strict=True), key=lambda pair: pair[0] or 0):
             message = _field(choice, "message", dict)
+            # An index beyond the draws: the server gave more choices than were requested.
             if message is None or not isinstance(message.get("content") or "", str) or (index or 0) >= len(draws):
                 continue
             draw = draws[index or 0]
@@ -274,6 +284,8 @@ class Client:
         match error:
             case AnswerRefused():
                 return _Failure(error.cause, text)
+            # The SDK makes one error of all time-outs. One while connecting means that the server was not reached,
+            # which counts towards UNREACHABLE_IN_A_ROW (executor.py); a slow answer does not.
             case openai.APITimeoutError() if isinstance(error.__cause__, httpx2.ConnectTimeout):
                 cause = self.endpoint.short(error.__cause__.__cause__ or "")
                 return _Failure("connection", f"no connection to the server{f': {cause}' if cause else ''}")
@@ -284,6 +296,7 @@ class Client:
                 return _Failure("connection", f"{cause or 'the connection was cut'}")
             case openai.AuthenticationError() | openai.PermissionDeniedError():
                 return _Failure("unauthorised", f"{text}{f' ({why})' if (why := self.endpoint.held_back) else ''}")
+            # vLLM and OpenAI answer 404 for a model that they do not have, and for a wrong path.
             case openai.NotFoundError():
                 return _Failure("unknown model", text)
             case openai.RateLimitError():
@@ -324,11 +337,13 @@ def _longest_text(completion: object) -> int:
 
 def _wire(body: Mapping[str, object]) -> bytes:
     """A body as it is sent. Keys keep their order: servers write the fields of a JSON schema in the order given."""
+    # "replace": half of a surrogate pair, which UTF-8 cannot hold, is sent as a question mark instead of raising.
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def _neighbours(draws: Sequence[int]) -> list[list[int]]:
     """Runs of consecutive draws: with a seed, servers give choice i the seed of the request plus i."""
+    # Within a run of consecutive draws the difference of draw and position is constant.
     groups = groupby(enumerate(draws), key=lambda pair: pair[1] - pair[0])
     return [[draw for _, draw in group] for _, group in groups]
 

@@ -80,6 +80,7 @@ def checked_address(address: str) -> None:
 
 def _decoded(address: str) -> str:
     """The address without percent-encoding, however often it was applied: a server or a proxy may decode it again."""
+    # Bounded: each round that changes anything shortens the text.
     for _ in range(len(address)):
         plain = unquote(address)
         if plain == address:
@@ -90,6 +91,7 @@ def _decoded(address: str) -> str:
 
 def _bare(address: str) -> str:
     """What of a refused address may be shown: scheme, host and path, and a port only where it is a number."""
+    # What stands before the last @ is a user and a password.
     scheme = re.match(r"https?://", address)
     kept = re.split(r"[;?&=#\s\\]", address.removeprefix(scheme[0] if scheme else "").rpartition("@")[2], maxsplit=1)[0]
     kept = re.sub(r"^(\[[^\]]*\]|[^/:\[]*):(?!\d{1,5}(?:/|$))[^/]*", r"\1", kept)
@@ -144,6 +146,8 @@ def allow_pair(text: str) -> None:
 def may_send(variable: str, address: str) -> bool:
     """Whether the key in this variable may be sent to this server. Raises EndpointError for settings that cannot be
     read: what they allow is then not known."""
+    # Compared with scheme and port: a key for https://host is not sent to http://host, in the clear, nor to whatever
+    # listens at another port of that host.
     there = origin(address)
     return there is not None and any((variable, there) == pair for pair in _allowed())
 
@@ -163,6 +167,7 @@ def _allowed() -> Iterator[tuple[str, str | None]]:
         yield variable, origin(address)
     for preset in load_presets():
         if preset.api_key_env and preset.base_url:
+            # The file ships with the project; CIMEMORIES_SEEDS is set by whoever starts the app, never by a workspace.
             yield preset.api_key_env, origin(preset.base_url)
     yield from _of_settings()
 
@@ -198,8 +203,10 @@ def _of_settings() -> Iterator[tuple[str, str | None]]:
 
 
 PLACEHOLDER = "[key]"
+# Characters of a key in a row that are taken out of a text.
 IN_ERRORS = 6
 IN_ANSWERS = 12  # a model's own words stay what they are: only what no text shares with a key by chance is taken out
+# Each by its own name: a filter at a logger does not see what its children log.
 LOGGERS = (
     "openai",
     "openai._base_client",
@@ -224,6 +231,8 @@ class Redactor:
 
     def __init__(self, key: str | None) -> None:
         spellings = {key, json.dumps(key)[1:-1], quote(key, safe=""), repr(key)[1:-1]} if key else set()
+        # The longest first, so that an escaped spelling goes as a whole; sorted, because the order of a set of texts
+        # differs from process to process.
         self._spellings = sorted(spellings, key=lambda text: (-len(text), text))
 
     def error(self, text: str) -> str:
@@ -268,6 +277,7 @@ class _LogFilter(logging.Filter):
         text = record.getMessage()
         for redactor in self.redactors.values():
             text = redactor.error(text)
+        # Already formatted: with its arguments, which hold the key, a handler would format it again.
         record.msg, record.args = text, ()
         return True
 
@@ -311,11 +321,14 @@ class BoundedClient(DefaultAioHttpClient):
     """
 
     def __init__(self, timeout: float) -> None:
+        # What is in flight is bounded by the executor already.
         super().__init__(limits=httpx2.Limits(max_connections=None))
         self._first_try = timeout
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        # Streamed, so that the body can be cut off at its bound; redirects are followed below, within the origin only.
         options |= {"stream": True, "follow_redirects": False}
+        # Never shorter than the silence that this try is allowed anyway.
         seconds = max(WHOLE_FACTOR * self._first_try, _patience(request))
         try:
             async with asyncio.timeout(seconds):
@@ -361,8 +374,10 @@ async def _read(response: httpx2.Response) -> httpx2.Response:
     if encoding not in ("", "identity"):
         raise AnswerRefused("malformed", f"the answer is compressed ({encoding[:40]}) although that was not requested")
     body = bytearray()
+    # A body that is announced as too large is not read at all. What is announced is only believed where it is bad news:
+    # the bytes are counted as well.
     announced = response.headers.get("content-length", "")
-    if not announced.isdigit() or int(announced[:20]) <= LARGEST_BODY:
+    if not announced.isdigit() or int(announced[:20]) <= LARGEST_BODY:  # int() refuses very long texts
         async for piece in response.aiter_raw():
             body += piece
             if len(body) > LARGEST_BODY:
@@ -390,11 +405,11 @@ def retry_after(headers: httpx2.Headers) -> float | None:
             seconds = float(headers[name]) / unit
         except (KeyError, ValueError):
             continue
-        return seconds if seconds > 0 and not math.isnan(seconds) else None
+        return seconds if seconds > 0 and not math.isnan(seconds) else None  # float() reads "nan"
     try:
         date = parsedate_tz(headers.get("retry-after", ""))
         return None if date is None else max(0.0, mktime_tz(date) - time.time()) or None
-    except (ValueError, OverflowError, OSError):
+    except (ValueError, OverflowError, OSError):  # a date that is none, or beyond what the clock can hold
         return None
 
 
@@ -469,6 +484,7 @@ class Endpoint:
         """An error as one line for the record, without the key: taken out before the cut, which could go through it."""
         return storable(" ".join(without_credentials(self._redactor.error(str(error))).split())[:500])
 
+    # A cached_property writes to __dict__ directly, which a frozen dataclass lets pass.
     @cached_property
     def _redactor(self) -> Redactor:
         return self.redactor()
@@ -501,6 +517,7 @@ def sdk(endpoint: Endpoint) -> AsyncOpenAI:
         return AsyncOpenAI(
             base_url=endpoint.base_url,
             api_key=key,
+            # A server that is gone is noticed in seconds, however long its answers may take.
             timeout=httpx2.Timeout(endpoint.timeout, connect=min(CONNECT_SECONDS, endpoint.timeout)),
             max_retries=endpoint.max_retries,
             http_client=BoundedClient(endpoint.timeout),
@@ -534,6 +551,7 @@ async def look_up(endpoint: Endpoint, model: str, retries: int = 3) -> ServerInf
     except (openai.AuthenticationError, openai.PermissionDeniedError):
         raise EndpointError(endpoint.refused) from None
     except openai.APIStatusError as error:
+        # Gateways without a list of models still answer requests, so nothing is known rather than wrong.
         if error.status_code in (404, 405, 501):
             return ServerInfo((), False, None)
         raise EndpointError(
@@ -557,7 +575,9 @@ def _server_info(endpoint: Endpoint, model: str, cards: Sequence[Any]) -> Server
     own = next((card for card in cards if card.id == model), None)
     extra = (own.model_extra or {}) if own is not None else {}
     length = extra.get("max_model_len")
+    # The simulator marks itself, so that no flag or model name decides whether results count as simulated.
     simulated = any(card.owned_by == SIMULATOR_OWNER for card in cards)
+    # A server may list anything as a name, its caller's key included.
     names = tuple(name if name == model else endpoint.short(name) for name in names)
     root, revision = (_reported(endpoint, extra.get(name)) for name in ("root", "revision"))
     return ServerInfo(names, simulated, length if isinstance(length, int) else None, root, revision)
