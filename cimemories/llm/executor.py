@@ -265,13 +265,18 @@ class Executor:
                     raise self._broken
                 if self._stop is not None:
                     raise Stopped(self._stop)
+                # Requests that wait for an opening need no test of their own: the one that reads it is under way.
                 if not self._under_way:
                     if self._drain is not None and (self._following or self._openings.ready or not self._exhausted):
                         raise Stopped(self._drain)
                     return
                 await self._moved.wait()
+                # Cleared before the next look, not after it: what moves during the look sets it again, and no wake-up
+                # is lost.
                 self._moved.clear()
         finally:
+            # A thread cannot be cancelled, and would wait out a lost database. The writer goes last, after the tasks
+            # that feed it.
             self._over.set()
             for task in self._tasks:
                 task.cancel()
@@ -282,10 +287,13 @@ class Executor:
     async def _fill(self, source: Iterator[Job]) -> None:
         """Take as many jobs as may start now, and look all of them up in the record at once."""
         while self._under_way < self.concurrency and not self._is_ending():
+            # Only this method takes jobs, and a commit during the await below only lowers `_under_way`: the room
+            # computed here is never too large by then.
             room = self.concurrency - self._under_way
             room -= self._openings.start_ready(room, self._start)
             if not room or self._openings.full:
                 return
+            # What follows goes first: a response is judged before another one is begun, which keeps that queue short.
             jobs = [self._following.popleft() for _ in range(min(room, len(self._following)))]
             wanted = 0 if self._exhausted else room - len(jobs)
             if not jobs and not wanted:
@@ -306,6 +314,7 @@ class Executor:
 
     def _look_up(self, jobs: Sequence[Job], source: Iterator[Job], more: int) -> list[_LookedUp]:
         """These jobs and at most `more` of the source, each with what the record has of it. Runs in a thread."""
+        # The source may be a generator, which two threads must not advance: `_fill` waits for this one.
         jobs = [*jobs, *islice(source, more)]
         wanted = [
             Wanted(canonical_json(calls.request_body(job.request)), job.draws, job.client.origin(job.request.model))
@@ -325,6 +334,7 @@ class Executor:
         return self.store.retry(read)
 
     def _begin(self, item: _LookedUp) -> None:
+        # Everything is in the record. It still goes through a commit: what follows from it may not have been written.
         if not item.remaining:
             self._under_way += 1
             self._arrive(_Outcome(item.job, item.recorded, (), item.body, item.origin))
@@ -343,7 +353,8 @@ class Executor:
             origin = await job.client.confirmed(job.request.model)
         except EndpointError as error:
             self.stop(str(error))
-            return
+            return  # its job stays under way, since there is nothing to record; the run ends without it
+        # The look-up in the record went by the planned server; the answers of this one stand under other keys.
         if origin != item.origin:
             item = await asyncio.to_thread(self._looked_up_again, origin, item)
         fresh = await job.client.complete(job.request, item.remaining) if item.remaining else []
@@ -371,6 +382,8 @@ class Executor:
     def _watch(self, answer: Answer) -> None:
         if answer.status in FATAL:
             self.stop(f"the server answered: {answer.error} ({answer.status})")
+        # In a row, and each after the SDK's own retries: single cut connections happen, a server that is gone answers
+        # none.
         self._unreachable = self._unreachable + 1 if answer.status == "connection" else 0
         if self._unreachable >= UNREACHABLE_IN_A_ROW:
             self.stop(
@@ -435,6 +448,8 @@ class Executor:
         ]
         # Relaxed: what a power cut loses are calls that are sent again.
         with self.store.write(relaxed=True) as connection:
+            # By identity: an outcome holds dicts and cannot be hashed. The record's answers, not ours: where another
+            # process has asked the same, all go on with the text that came first.
             settled = dict(zip(map(id, fresh), calls.record_all(connection, exchanges), strict=True))
             calls.link(connection, self._used((o, o.fresh) for o in outcomes), asked=True)
             calls.link(connection, self._used((o, o.recorded.values()) for o in outcomes), asked=False)

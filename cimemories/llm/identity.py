@@ -45,6 +45,7 @@ def server_id(base_url: str, info: ServerInfo, store: Store) -> ServerId:
         managed = _managed(address, store)
         if managed is not None:
             return managed
+        # Each machine has its own 127.0.0.1, and other machines write to this record as well.
         if store.engine.dialect.name != "sqlite":
             address = f"{address} on {socket.gethostname()}"
     return ServerId(address, info.root, info.revision)
@@ -53,6 +54,7 @@ def server_id(base_url: str, info: ServerInfo, store: Store) -> ServerId:
 def _managed(address: str, store: Store) -> ServerId | None:
     """The managed vLLM that listens at an address of this machine, by its command; None where there is none."""
     port = urlsplit(address).port
+    # `here`: the same port on another machine is another server.
     for state in vllm_server.servers(store.workspace):
         if state.live and state.here and state.port == port:
             return ServerId(" ".join(["vllm serve", state.model, *flags_of(state.command, state.model)]))
@@ -66,6 +68,7 @@ def flags_of(command: Sequence[str], model: str) -> list[str]:
     for argument in arguments:
         if argument.startswith("--"):
             name, sign, value = argument.partition("=")
+            # One spelling, as argparse takes several: --max_model_len=8 and --max-model-len 8 are the same flag.
             groups.append([f"--{name[2:].replace('_', '-').lower()}", *([value] if sign else [])])
         elif groups:
             groups[-1].append(argument)
@@ -92,6 +95,7 @@ async def confirmed(store: Store, endpoint: Endpoint, model: str, planned: Origi
     assert planned.server is not None
     was = ServerId.read(planned.server)
     try:
+        # Without retries: the calls that follow have their own.
         info = await look_up(endpoint, model, retries=0)
     except EndpointError:
         # The calls will show what is wrong with it. At another address, nothing recorded for the planned one may serve.

@@ -26,7 +26,7 @@ from cimemories.store.work import Claim, ClaimLost
 from cimemories.text import without_credentials
 
 SIMULATOR = "simulator"
-HEARTBEAT_SECONDS = 1.0
+HEARTBEAT_SECONDS = 1.0  # also how soon a request to pause or cancel is seen; store.work.STALE_SECONDS is far longer
 CANCELLED = "cancelled on request"
 PAUSED = "paused on request"
 
@@ -97,10 +97,12 @@ def perform(
         _finish(own, work_id, WorkStatus.CANCELLED if cancelled else WorkStatus.INTERRUPTED, str(stop))
         raise WorkError(stopped_message(work_id, str(stop))) from stop
     except (KeyboardInterrupt, asyncio.CancelledError) as error:
+        # Without patience: whoever pressed Ctrl-C is not kept waiting for a database.
         _finish(own.patient(0), work_id, WorkStatus.CANCELLED, "stopped by the keyboard")
         raise WorkError(f"{work_id}: stopped. Continue with `cimemories resume {work_id}`.") from error
     except (sa.exc.DBAPIError, DatabaseLost) as error:
         reason = why_not_written(error)
+        # Without patience: what could be waited for has been.
         _finish(own.patient(0), work_id, WorkStatus.INTERRUPTED, reason)
         raise WorkError(
             f"{work_id}: {reason}. Everything before that is kept. Free some space or fix the database, then "
@@ -157,6 +159,7 @@ async def _perform(store: Store, work_id: str, make_jobs: MakeJobs, executor: Ex
     clients: dict[tuple[Endpoint, bool], Client] = {}
 
     def client(endpoint: Endpoint, simulated: bool) -> Client:
+        # One client an endpoint: they share its connections, its bound on requests and its look-up of the server.
         if (endpoint, simulated) not in clients:
             clients[endpoint, simulated] = Client(
                 endpoint,
@@ -183,6 +186,7 @@ async def _beat(store: Store, work_id: str, executor: Executor) -> None:
         try:
             status = await asyncio.to_thread(_beat_once, store, work_id)
         except ClaimLost as lost:
+            # Another process has the work now: what is in flight here could not be recorded any more.
             executor.fail(lost)
             return
         except (sa.exc.DBAPIError, StoreError):
