@@ -89,7 +89,7 @@ _SECRET_WORDS = frozenset(("KEY", "KEYS", "APIKEY", "TOKEN", "TOKENS", "SECRET",
 _SECRET_VALUE = re.compile(r"(?:sk-|hf_|gsk_|xai-|AIza|ghp_)\S{8,}|\w+://[^/\s:@]*:[^/\s@]+@")
 # What fetching a model's weights may need.
 _FOR_WEIGHTS = re.compile(r"(?:HF_|HUGGING_FACE_|AWS_).*|.*_PROXY", re.IGNORECASE)
-_SHORTEST_SECRET = 6
+_SHORTEST_SECRET = 6  # characters; shorter values stand in ordinary words, which would vanish from the log
 
 
 class VllmError(Exception):
@@ -200,6 +200,7 @@ def server_command(program: Path, spec: ServerSpec, port: int) -> list[str]:
         ("served name", spec.name),
         ("reasoning parser", spec.reasoning_parser),
         ("quantisation", spec.quantisation),
+        # Extra arguments begin with dashes by nature; _flags looks at those.
         *(("extra argument", argument) for argument in spec.extra),
     ):
         if has_control(text) or (name != "extra argument" and text.startswith("-")):
@@ -242,6 +243,7 @@ def _flags(arguments: Sequence[str], *, trusted: bool) -> list[str]:
     names: list[str] = []
     room: float = 0  # values that the flag before may still take
     for argument in arguments:
+        # argparse takes -1 for a value, not for a flag.
         if not argument.startswith("-") or _NUMBER.fullmatch(argument):
             if room < 1:
                 raise VllmError(f"'{argument}' among the extra arguments belongs to no flag.", "bad setting")
@@ -252,6 +254,7 @@ def _flags(arguments: Sequence[str], *, trusted: bool) -> list[str]:
         _refuse(argument, name, trusted=trusted)
         names.append(name)
         takes = name in VALUES or name in TRUSTED_VALUES
+        # `--flag=value` takes no further word; a switch takes none at all.
         room = 0 if sign or not takes else math.inf if name in _MANY else 1
     return names
 
@@ -273,6 +276,7 @@ def _refuse(word: str, name: str, *, trusted: bool) -> None:
             "bad setting",
         )
     for ours, reason in _OURS.items():
+        # An abbreviation is refused in any case; here it gets the reason of the flag that argparse would take it for.
         if ours.startswith(name):
             raise VllmError(f"{bare} cannot be an extra argument: {reason}.", "bad setting")
     raise VllmError(
@@ -318,6 +322,8 @@ def server_environment(program: Path, environ: Mapping[str, str], ours: Path) ->
 def secrets(environ: Mapping[str, str]) -> tuple[bytes, ...]:
     """The values that must not reach a log, the longest first."""
     values = {value for name, value in environ.items() if is_secret(name, value) and len(value) >= _SHORTEST_SECRET}
+    # The longest first: where one secret is a part of another, replaced first, it would leave the rest standing.
+    # surrogateescape: bytes that are no UTF-8 come back as they stand in the environment.
     return tuple(sorted((value.encode(errors="surrogateescape") for value in values), key=len, reverse=True))
 
 

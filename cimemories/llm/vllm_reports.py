@@ -123,12 +123,13 @@ def parsed(text: str, at: float) -> ServerFigures | None:
             value = float(number)
         except ValueError:
             continue
-        if math.isfinite(value):
+        if math.isfinite(value):  # Prometheus writes NaN and +Inf as well
             samples.setdefault(name, []).append(value)
     if not any(name in samples for name in (*_RUNNING, *_GENERATED)):
         return None
 
     def values(names: tuple[str, ...]) -> list[float]:
+        # The first name that there is, not both: a server that reports old and new names would be counted twice.
         return next((samples[name] for name in names if name in samples), [])
 
     use = values(_KV_USE)
@@ -140,7 +141,7 @@ def parsed(text: str, at: float) -> ServerFigures | None:
         prompt_tokens=sum(values(_PROMPT)),
         cache_queries=sum(values(_QUERIES)),
         cache_hits=sum(values(_HITS)),
-        kv_use=sum(use) / len(use) if use else None,
+        kv_use=sum(use) / len(use) if use else None,  # a share: averaged where counts are added
     )
 
 
@@ -309,6 +310,7 @@ def explain(log: str, exit_code: int | None, *, was_ready: bool = False) -> Fail
     text = _flat(log)
     lines = last_lines(log)
     when = "vLLM ended" if was_ready else "vLLM ended while it started"
+    # Once it was ready the log also holds what requests brought about, which need not be why it ended.
     if not was_ready:
         for cause, pattern, message in _KNOWN:
             match = re.search(pattern, text)
@@ -317,6 +319,7 @@ def explain(log: str, exit_code: int | None, *, was_ready: bool = False) -> Fail
                 return Failure(cause, message.format(*groups), lines)
     elif re.search(r"OutOfMemoryError|CUDA out of memory", text):
         return Failure("out of memory", f"{when}: the GPU ran out of memory. Lower the share of memory.", lines)
+    # 128 + n is how a shell between us and vLLM reports signal n.
     if exit_code in (-signal.SIGKILL, 128 + signal.SIGKILL):
         return Failure(
             "killed",
@@ -342,6 +345,7 @@ def last_lines(log: str, count: int = LAST_LINES) -> tuple[str, ...]:
 
 def start_step(log: str) -> str:
     """What vLLM does while it starts, by the last of its lines that tells; '' before there is one."""
+    # The last line that tells, not the furthest step: with several processes, steps come back.
     position, step = max((log.rfind(pattern), step) for pattern, step in _STEPS)
     if position < 0:
         return ""
@@ -378,7 +382,7 @@ def _flat(log: str) -> str:
 
 
 def _root(log: str) -> str:
-    """The first error of the log's last part that is more than an echo of another; '' where there is none."""
+    """The last error of the log that is more than an echo of another; '' where there is none."""
     for line in reversed(log.splitlines()):
         plain = _plain(line)
         if _ERROR.search(plain) and not _ECHO.search(plain) and not _TRACE.match(plain):

@@ -92,11 +92,13 @@ class Process(BaseModel):
     def alive(self) -> bool:
         try:
             process = psutil.Process(self.pid)
+            # The kernel counts start times from the boot, whose own time moves when the clock is set. A zombie has
+            # ended.
             return abs(process.create_time() - self.started) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return False
         except psutil.AccessDenied:
-            return True
+            return True  # it is there, and cannot be looked at
 
     def holds(self, lock: Path) -> bool:
         """Whether it is alive and has this file open, which proves a process to be ours, whoever wrote its number down.
@@ -185,6 +187,7 @@ def open_lock(path: Path) -> int:
 def save_state(path: Path, state: ServerState) -> None:
     """Replace the file as a whole, so that no reader sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    # In the same folder: os.replace is one step only within a file system.
     handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     with open(handle, "w", encoding="utf-8") as stream:
         stream.write(state.model_dump_json(indent=1))
@@ -259,7 +262,7 @@ def reserving(workspace: Path) -> Iterator[None]:
     except OSError as error:
         raise VllmError(f"{path} cannot be used ({error.strerror}). Remove it, then try again.", "no folder") from error
     with open(handle, "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel frees it with the file, after a crash too
         yield
 
 
@@ -287,8 +290,9 @@ class Supervisor:
     def run(self) -> None:
         """Start vLLM and stay until it has ended. Whatever goes wrong is in the state file."""
         for number in (signal.SIGTERM, signal.SIGINT):
+            # The handler only takes a note, and the watching loop acts: a handler may run in the middle of anything.
             signal.signal(number, lambda _number, _frame: self._stop_because("on request"))
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the terminal of whoever started it may close
         lock = open_lock(self.lock)  # until this process ends
         self._record(supervisor=process_of(os.getpid()))
         program = Path(self.state.command[0])
@@ -329,6 +333,7 @@ class Supervisor:
                 checked = time.monotonic()
                 if healthy(self.state.port):
                     self._record(phase=Phase.READY, ready=time.time(), step="")
+                # Written on a change only: each write replaces a file that pages read.
                 elif (step := start_step(tail(self.log))) != self.state.step:
                     self._record(step=step)
             time.sleep(LOOK_SECONDS)
@@ -365,6 +370,7 @@ def end(server: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> None:
     """End a server and all that it started: told to terminate first, killed after `grace` seconds."""
     children: list[psutil.Process] = []
     with contextlib.suppress(psutil.Error):
+        # Listed before it ends: after that they belong to init, and nothing tells that they were its own.
         children = psutil.Process(server.pid).children(recursive=True)
     if server.poll() is None:
         server.terminate()
@@ -395,6 +401,7 @@ def _pump(source: IO[bytes], log: Path, hidden: tuple[bytes, ...]) -> None:
         rest += piece
         # Progress bars end their lines with a carriage return.
         cut = max(rest.rfind(b"\n"), rest.rfind(b"\r")) + 1
+        # The end, or a line without one: it is written as far as it goes, so that memory stays bounded.
         if not piece or len(rest) > 4 * LONGEST_PIECE:
             cut = len(rest)
         clean = without_secrets(rest[:cut], hidden)
@@ -415,6 +422,7 @@ def _pump(source: IO[bytes], log: Path, hidden: tuple[bytes, ...]) -> None:
 def _die_with_parent() -> None:
     """Runs in vLLM's process before vLLM does: have the kernel end it when the supervisor dies, even of SIGKILL."""
     if sys.platform == "linux":
+        # Sent when the thread that started vLLM ends, which is the supervisor's main one.
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGTERM)
 
 
@@ -443,6 +451,7 @@ def start(
     if is_path(spec.model) and not Path(spec.model).expanduser().exists():
         raise VllmError(f"there is no model at {spec.model}. Check the path.", "missing model")
     workspace = workspace.absolute()
+    # Held until the state file is written: by it, the next start sees that the port is taken.
     with reserving(workspace):
         port = _port(spec.port, _taken(workspace))
         server_id = new_id("server")
@@ -495,6 +504,8 @@ def _launch(path: Path, state: ServerState, environ: Mapping[str, str]) -> None:
 def _port(requested: int | None, taken: Mapping[int, ServerState]) -> int:
     if requested is None:
         for port in range(FIRST_PORT, LAST_PORT + 1):
+            # Neither alone is enough: a server that is starting has not opened its port, and other programs have no
+            # state file.
             if port not in taken and _is_free(port):
                 return port
         raise VllmError(f"no port from {FIRST_PORT} to {LAST_PORT} is free. Name another.", "port in use")
@@ -575,6 +586,7 @@ def stop(workspace: Path, name: str) -> ServerState:
             f"{state.id} runs on {state.host}. Stop it there: cimemories stop-server {state.id}", "elsewhere"
         )
     lock = lock_of(state_path(workspace, state.id))
+    # The supervisor itself gives vLLM GRACE_SECONDS to terminate.
     patience = time.monotonic() + GRACE_SECONDS + 10
     signalled = False
     while time.monotonic() < patience:
@@ -584,7 +596,7 @@ def stop(workspace: Path, name: str) -> ServerState:
                     os.kill(state.supervisor.pid, signal.SIGTERM)
             signalled = True
         elif state.supervisor is not None:
-            break
+            break  # None: it has not written its first word, so there is nobody to tell yet
         time.sleep(LOOK_SECONDS / 2)
         state = state_named(workspace, state.id)
         if not state.live:
@@ -593,7 +605,7 @@ def stop(workspace: Path, name: str) -> ServerState:
     for left in filter(None, (state.supervisor, state.server)):
         if left.holds(lock):
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(left.pid, signal.SIGKILL)
+                os.killpg(left.pid, signal.SIGKILL)  # both lead a group of their own (start_new_session)
     last = state.model_copy(update={"phase": Phase.STOPPED, "error": "by force", "ended": time.time(), "step": ""})
     save_state(state_path(workspace, state.id), last)
     return last
