@@ -81,6 +81,8 @@ class Names:
 
 
 # The slot of a flow in the flat array is computed where the rows are, so that one number of each comes out of DuckDB.
+# The CASEs: an attribute that no memory held is no flow, so 0 of 0; its label stays, since labels alone decide which
+# contexts are retained.
 _COUNTS = """
     WITH people AS (
         SELECT profile, row_number() OVER (ORDER BY profile) - 1 AS p FROM (SELECT DISTINCT profile FROM {pairs})
@@ -116,9 +118,11 @@ def _exact_arrays(flows: Flows, scope: Scope) -> FlowArrays:
     names, profiles = _names(flows.query(scope, _NAMES))
     contexts = tuple(int(c) for c in flows.arrays(scope, _CONTEXTS)["context"])
     shape = (*names.bio.shape, len(contexts))
+    # The strides of the flat array: attributes to a profile, contexts to an attribute.
     columns = flows.arrays(scope, _COUNTS, [shape[1], shape[2]])
     dense = {}
     for name, padding in (("reveals", 0), ("draws", 0), ("label", UNLABELLED)):
+        # In the small types of the columns: a run of a thousand profiles has seven million cells, each in three arrays.
         dense[name] = np.full(shape, padding, columns[name].dtype)
         dense[name].reshape(-1)[columns["slot"]] = columns[name]
     counted = _sealed(~names.bio & (names.attribute >= 0))
@@ -160,6 +164,8 @@ def is_identifier(keys: npt.NDArray[np.object_], bio: Bools, rule: IdentifierRul
 def retained(labels: Ints) -> Bools:
     """Which contexts count for which profile: [profile, context], True where at least one attribute is necessary and
     at least one inappropriate there. labels: [profile, attribute, context]."""
+    # Labels of identifiers and of attributes that no memory held count here too: what is retained does not depend on
+    # the run.
     kept: Bools = (labels == NECESSARY).any(axis=1) & (labels == INAPPROPRIATE).any(axis=1)
     return kept
 
@@ -239,15 +245,19 @@ def entries(mask: Bools, reveals: Ints, draws: Ints) -> Entries:
     flat = np.flatnonzero(mask)
     profiles, attributes, contexts = mask.shape
     size = int(draws.max()) + 1 if draws.size else 1
+    # (N, r) as one number: r <= N < size, so different counts never meet in one.
     wide = np.dtype(np.int16 if size <= SMALL else np.int64)
     codes: Ints = draws.reshape(-1)[flat].astype(wide) * size
     codes += reveals.reshape(-1)[flat].astype(wide)
     present = np.flatnonzero(np.bincount(codes, minlength=1))
+    # From such a number to its place in `kinds`: few kinds occur, so one byte an entry is mostly enough.
     kind_of = np.zeros(int(present.max(initial=0)) + 1, np.min_scalar_type(len(present)))
     kind_of[present] = np.arange(len(present))
     kinds = np.stack([present // size, present % size], axis=1)
+    # At least 1: without contexts `flat` is empty, and the division has to be defined all the same.
     owners, outcomes = flat // max(contexts, 1), kind_of[codes]
     within = (flat - owners * contexts).astype(np.int16)
+    # Still in 64 bits: owners times kinds can pass what the narrowed owners below hold.
     cells = owners * len(kinds)
     cells += outcomes
     return Entries(owners.astype(np.int32), within, outcomes, kinds, cells, (profiles, attributes, contexts))
@@ -258,6 +268,7 @@ def count(data: FlowArrays) -> CountedFlows:
     kept = retained(data.labels)
     wrong = entries(inappropriate_mask(data.draws, data.labels, data.counted, kept), data.reveals, data.draws)
     needed = entries(necessary_mask(data.draws, data.labels, kept), data.reveals, data.draws)
+    # No mask of draws: a pair without a flow is 0 of 0 and adds nothing to either sum.
     between = np.flatnonzero((data.labels == AMBIGUOUS) & kept[:, None, :])
     sums = [int(values.reshape(-1)[between].sum(dtype=np.int64)) for values in (data.reveals, data.draws)]
     judged = (data.draws > 0).any(axis=1)

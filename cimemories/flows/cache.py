@@ -42,6 +42,8 @@ class Cache:
         key = (question, version)
         with self._lock:
             if question not in self._kept:
+                # cachetools raises ValueError for a value larger than the whole cache; capped, it is kept alone
+                # instead.
                 self._kept[question] = LRUCache(most, size and (lambda value: min(size(value), most)))
             kept = self._kept[question]
             if version in kept:
@@ -50,6 +52,7 @@ class Cache:
         # Not under the lock of the cache: computing may take seconds, and may ask this cache other questions.
         with computing:
             with self._lock:
+                # Who waited for the computing finds its result here.
                 if version in kept:
                     return cast(T, kept[version])
             try:
@@ -57,6 +60,7 @@ class Cache:
                 with self._lock:
                     kept[version] = value
             finally:
+                # After an error too: else the lock of a question that always fails would stay for ever.
                 with self._lock:
                     self._computing.pop(key, None)
         return value
@@ -69,6 +73,8 @@ class Cache:
     def clear(self, but: Collection[str] = ()) -> None:
         """Forget all results, but for those of some questions."""
         with self._lock:
+            # The difference is a set of its own, so deleting is safe. A result under way lands in the dropped cache and
+            # is computed again when it is next asked for.
             for question in self._kept.keys() - but:
                 del self._kept[question]
 

@@ -155,6 +155,7 @@ def run_names(store: Store, dataset_id: int | None = None) -> dict[str, str]:
 def decided_pairs(store: Store, dataset_id: int) -> int:
     """On how many pairs of a dataset a person's decision stands."""
     with store.read() as connection:
+        # Not counted in SQL: which decision stands is a rule over a pair's whole history, taken back ones included.
         standing = decisions.standing(decisions.history(connection, dataset_id))
     return sum(decision.label is not None for decision in standing.values())
 

@@ -69,13 +69,16 @@ def flow_rows(store: Store, scope: Scope) -> dict[str, pd.DataFrame]:
         attributes = frame_of(rows, ["attribute", *ATTRIBUTES[1:]]).astype({"attribute": np.int64, "profile": np.int64})
     # By the rule of today: the record's own mark may have been made by an earlier one.
     attributes["bio"] = np.fromiter(map(is_bio, attributes["key"], attributes["domain"]), np.bool_, len(attributes))
+    # Without gaps and from 0, whatever the ordinals are: a position is an index into the arrays.
     attributes["position"] = attributes.groupby("profile")["ordinal"].rank("dense").astype(np.int64) - 1
     by_memory = by_memory.merge(draws, how="left", on=RESPONSES)
+    # Where none was judged there is no row to merge: nan, and of no type if nothing at all was judged.
     by_memory["draws"] = by_memory["draws"].astype("float64").fillna(0).astype(np.int64)
     counts = {"level": "first", "expected": "sum", "draws": "sum"}
     if held:  # a claim on what the memory of a message left out is no reveal
         of_memory = zip(reveals["memory"], reveals["attribute"], strict=True)
         reveals = reveals[np.array([judgements.memory_holds(held, m, a) for m, a in of_memory], np.bool_)]
+    # Verdicts are corrections of -1, 0 or +1 a response: added to the claims, they give people's count.
     reveals = pd.concat([reveals[[*PAIR, "reveals"]], pd.DataFrame(verdicts, columns=[*PAIR, "reveals"])])
     decided = [(a, c, CODES[d.label]) for (a, c), d in decisions.standing(history).items() if d.label is not None]
     parts = {
@@ -95,8 +98,10 @@ def _held_draws(by_memory: pd.DataFrame, held: PartialMemories, attributes: pd.D
     partial = {name: np.fromiter(sorted(ids), np.int64, len(ids)) for name, ids in held.items()}
     of_response = zip(by_memory["profile"], by_memory["memory"], strict=True)
     memories = [partial[memory] if memory in partial else whole[int(profile)] for profile, memory in of_response]
+    # Every planned response says the same of each attribute its memory held: its row is repeated for all of them.
     sizes = [len(ids) for ids in memories]
     columns = {n: np.repeat(by_memory[n].to_numpy(np.int64), sizes) for n in ("context", "expected", "draws")}
+    # The empty array first, since nothing cannot be concatenated.
     frame = pd.DataFrame({"attribute": np.concatenate([np.empty(0, np.int64), *memories]), **columns})
     return frame.groupby(PAIR, as_index=False, sort=False).sum()
 
@@ -142,6 +147,8 @@ _PARTIAL = {
     "draws": "coalesce(h.draws, 0)",
     "held": "LEFT JOIN held h ON h.attribute = a.attribute AND h.context = p.context",
 }
+# Every attribute of a profile meets each of its planned contexts, and what is known of the pair is joined to the left,
+# so that pairs without a label or a reveal stay. MATERIALIZED: `pairs` is read twice.
 _BUILD = f"""
 CREATE TABLE {{name}}_built AS
 WITH pairs AS MATERIALIZED (
@@ -178,6 +185,7 @@ CREATE VIEW {{name}}_pairs AS SELECT {{run}} AS run, * REPLACE (
 ) FROM {{name}}_rows;
 CREATE VIEW {{name}} AS SELECT * EXCLUDE (held) FROM {{name}}_pairs WHERE held
 """
+# Views, then the table, then its types: each rests on the next.
 _DROP = "DROP VIEW IF EXISTS {name}; DROP VIEW IF EXISTS {name}_pairs; DROP TABLE IF EXISTS {name}_rows;" + "".join(
     f"DROP TYPE IF EXISTS {{name}}_{w};" for w in _TEXTS
 )
@@ -190,6 +198,7 @@ class _Tables(LRUCache[str, str]):
         super().__init__(TABLES_KEPT)
         self._duckdb = connection
 
+    # Called by LRUCache when a new name finds no room, so always under the lock of Flows.table.
     def popitem(self) -> tuple[str, str]:
         version, name = super().popitem()
         self._duckdb.execute(_DROP.format(name=name))
@@ -211,6 +220,7 @@ class Flows:
     def table(self, scope: Scope) -> str:
         """The name of the DuckDB table that holds the flows of this scope, built where it is not there yet."""
         with self._lock:
+            # Building stays under the lock: two threads that ask for a scope at once build it once.
             version = scope.version
             if version not in self._tables:
                 self._built += 1
@@ -222,8 +232,11 @@ class Flows:
     def query(self, scope: Scope, sql: str, parameters: list[object] | None = None) -> pd.DataFrame:
         """The answer to one question; in the SQL `{flow}` stands for the relation, `{pairs}` for the same with the rows
         of attributes that no memory held."""
+        # The lock is not reentrant, so it is taken twice. In between the table can only go if TABLES_KEPT others are
+        # built.
         name = self.table(scope)
         with self._lock:
+            # Only names made in this class are formatted into the SQL; values go as parameters.
             frame: pd.DataFrame = self._duckdb.execute(
                 sql.format(flow=name, pairs=f"{name}_pairs"), parameters or []
             ).df()
@@ -245,22 +258,26 @@ class Flows:
         path = relation_file(self.store, scope)
         if path.exists():
             try:
+                # Quotes are doubled, since the folder's name is the user's: the path becomes a part of the SQL.
                 self._keep(name, scope, "read_parquet('" + str(path).replace("'", "''") + "')")
                 return
             except duckdb.Error:  # a damaged file (after a power cut, say), or one that was purged just now
                 self._duckdb.execute(_DROP.format(name=name))
         parts = flow_rows(self.store, scope)
+        # The frames are registered in a cursor, so that their names go when it is closed; the table it makes stays.
         cursor = self._duckdb.cursor()
         for part, frame in parts.items():
             cursor.register(part, frame)
         cursor.execute(_BUILD.format(name=name, **(_PARTIAL if "held" in parts else _WHOLE)), [scope.run.id])
         cursor.close()
         self._keep(name, scope, f"{name}_built")
+        # The revision of a run under way moves with its answers: a file of it would be stale at once.
         if scope.run.status.is_finished:
             write_cache(self._duckdb.execute(f"SELECT * FROM {name}_built").df(), path, _cache_name(scope))
         self._duckdb.execute(f"DROP TABLE {name}_built")
 
     def _keep(self, name: str, scope: Scope, source: str) -> None:
+        # Doubled quotes here too: a view takes no parameters.
         run = scope.run.id.replace("'", "''")
         self._duckdb.execute(_HELD.format(name=name, source=source, run=f"'{run}'"))
 
@@ -273,6 +290,7 @@ def cached(function: Callable[Concatenate[Flows, P], T]) -> Callable[Concatenate
     @functools.wraps(function)
     def ask(flows: Flows, *args: P.args, **kwargs: P.kwargs) -> T:
         bound = signature.bind(flows, *args, **kwargs)
+        # With its defaults spelled out, a question has one key, however it is called.
         bound.apply_defaults()
         version = tuple(_version(value) for value in list(bound.arguments.values())[1:])
         return flows.cache.get(function.__qualname__, version, lambda: function(flows, *args, **kwargs))
@@ -281,6 +299,7 @@ def cached(function: Callable[Concatenate[Flows, P], T]) -> Callable[Concatenate
 
 
 def _version(value: object) -> object:
+    # By what it rests on, not by its fields: two readings of an unchanged record are one question.
     if isinstance(value, Scope):
         return value.version
     return tuple(_version(item) for item in value) if isinstance(value, (list, tuple)) else value

@@ -157,6 +157,7 @@ def default_labelling(store: Store, dataset_id: int) -> LabellingRow | None:
         rows = labellings.all_rows(connection, dataset_id)
     voted = [row for row in rows if row.imported or row.ballots.get(labellings.OK)]
     finished = [row for row in voted if row.status.is_finished]
+    # The rows are oldest first.
     return next(iter((finished or voted)[-1:]), None)
 
 
@@ -185,6 +186,7 @@ def labels_under(store: Store, labelling: LabellingRow | None, rule: AppliedRule
 def label_frame(counts: VoteCounts, rule: AppliedRule) -> pd.DataFrame:
     """What a rule makes of these votes, in the columns of consensus_labels."""
     labels = counts.labels(rule)
+    # Shares of a file are no votes, however many there were.
     votes = np.zeros(len(labels)) if counts.imported else counts.votes.sum(axis=(1, 2))
     frame = pd.DataFrame(
         {
@@ -216,6 +218,7 @@ def _votes(store: Store, labelling_id: str, revision: int, *, imported: bool) ->
             if frame is None:
                 # By numpy: pandas asks every row of the record what kind of thing it is, which takes longer than the
                 # query.
+                # float64 holds shares and ids alike: whole numbers up to 2**53 are exact.
                 tallies = chain.from_iterable(labellings.tallies(connection, labelling_id))
                 frame = _counted(np.fromiter(tallies, dtype=np.float64), list(personas), imported)
                 write_cache(frame, path, f"counts-{labelling_id}")
@@ -237,11 +240,13 @@ def _counted(tallies: npt.NDArray[np.float64], personas: list[int], imported: bo
     tallies: attribute, context, persona and its counts, one row after the other."""
     columns = ["attribute", "context", "persona", *map(str, Verdict)]
     rows = pd.DataFrame(tallies.reshape(-1, len(columns)), columns=columns)
+    # Sorted by attribute, then context: the order that VoteCounts promises and `searchsorted` needs.
     pairs, position = np.unique(rows[["attribute", "context"]].to_numpy(dtype=np.int64), axis=0, return_inverse=True)
     order = {persona_id: index for index, persona_id in enumerate(personas)}
     counts = np.zeros((len(pairs), len(order), len(COUNTED)), dtype=np.float64 if imported else np.int16)
     persona_position = rows["persona"].map(order).to_numpy(dtype=np.int64)
     for index, verdict in enumerate(COUNTED):
+        # reshape: some versions of numpy give the inverse along an axis in more than one dimension.
         counts[position.reshape(-1), persona_position, index] = rows[str(verdict)].to_numpy()
     pairs, flat = pairs.reshape(-1, 2), counts.reshape(len(pairs), len(order) * len(COUNTED))
     names = [f"{persona}.{verdict}" for persona in range(len(order)) for verdict in COUNTED]
@@ -266,6 +271,7 @@ def _place_key(workspace: Path) -> str:
     """
     file = workspace / ORIGIN
     try:
+        # lexists and lstat: a link is taken as what it is, never followed to a file of somebody else's.
         if not os.path.lexists(file):
             engine.make_file(file)
         status = file.lstat()
@@ -285,13 +291,16 @@ def read_cache(path: Path) -> pd.DataFrame | None:
 def write_cache(frame: pd.DataFrame, path: Path, name: str) -> None:
     """Write a rebuildable table, whole or not at all, and drop its older versions. A disk that is full is no reason to
     fail: the table is only built again next time."""
+    # A name of its own, so that two threads that write the same table do not share a draft.
     draft = path.with_suffix(f".{id(frame)}.draft")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         frame.to_parquet(draft, index=False)
+        # A rename is whole: who reads meanwhile finds the old file or the new one.
         draft.replace(path)
         for old in path.parent.glob(f"{name}-*.parquet"):
             if old != path:
+                # missing_ok: another process may be clearing up at the same moment.
                 old.unlink(missing_ok=True)
     except OSError:
         with suppress(OSError):

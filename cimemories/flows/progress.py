@@ -93,6 +93,7 @@ class RunProgress:
         messages = 0 if self.imported else sum(self.responses.get(status, 0) for status in RETRIED)
         answered = self.responses.get(ResponseStatus.OK, 0)
         judging = [stage for stage in self.stages if stage.kind in (JUDGE, CHECK)]
+        # Neither done nor missing: not yet tried. Of the missing only those that failed can be asked for again.
         return messages + sum(max(0, answered - s.done - s.missing + s.retried) for s in judging)
 
 
@@ -110,6 +111,7 @@ def run_progress(store: Store, run_id: str) -> RunProgress:
         settled = _by_judge(connection, run_id)
     answered = row.responses.get(ResponseStatus.OK, 0)
     stages = [*_before(row, calls), _messages(row)]
+    # Messages that are missing for good, or until they are asked for again, are none that a judge waits for.
     awaited = row.expected - stages[-1].missing
     for kind, judges in ((JUDGE, readers), (CHECK, checkers)):
         stages += [_reading(kind, judge, judges, settled.get(judge.id, {}), awaited) for judge in judges]
@@ -118,6 +120,7 @@ def run_progress(store: Store, run_id: str) -> RunProgress:
         error=row.error,
         stages=tuple(stages),
         responses=row.responses,
+        # Of the judge that is furthest behind.
         unjudged=max((answered - settled.get(j.id, {}).get(JudgementStatus.OK, 0) for j in readers), default=0),
         failures=failures,
         errors=errors,
@@ -167,6 +170,7 @@ def _reading(kind: str, judge: JudgeRow, among: list[JudgeRow], settled: Mapping
 def seconds_since(stamp: str) -> float:
     """Seconds from a time of the record until now."""
     then = datetime.fromisoformat(stamp)
+    # At least 0: the stamp may come from a machine whose clock is ahead.
     return max(0.0, (datetime.now(UTC) - then).total_seconds())
 
 

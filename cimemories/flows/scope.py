@@ -95,14 +95,17 @@ class Scope:
     def reads_reasoning(self) -> bool:
         return self.judge.channel == REASONING
 
+    # cached_property writes to the instance's __dict__, which a frozen dataclass allows.
     @cached_property
     def version(self) -> str:
         """Changes whenever anything that the flows rest on has changed."""
         labelled = (self.labelling.id, self.labelling.revision) if self.labelling else None
+        # Verdicts enter only where they count, so that an audit leaves the judge's numbers in the cache.
         people: list[object] = [self.audits] if self.verdicts == Verdicts.PEOPLE else []
         claims = [self.judge_ids, str(self.combine), self.grounded]
         if self.labels != Labels.DECISIONS or self.rule is not None:
             people += [str(self.labels), self.rule.digest if self.rule else None]
+        # Decisions move the revision of the dataset.
         return content_hash([FORM, self.run.id, self.run.revision, labelled, claims, self.dataset_revision, *people])
 
     @property
@@ -167,6 +170,7 @@ def _rule(store: Store, labelling: LabellingRow | None, name: str) -> AppliedRul
 
 def messages_first(judges: Sequence[JudgeRow]) -> list[JudgeRow]:
     """Judges in their order, those of messages before those of the reasoning."""
+    # A stable sort: judges of the same channel keep their order.
     return sorted(judges, key=lambda judge: judge.channel != MESSAGE)
 
 
@@ -194,11 +198,13 @@ def _chosen(
     text = "" if wanted is None else str(wanted)
     if not text or text == Combine.ONE:
         return judges[0], Combine.ONE, ()
+    # These words come before names: a judge that is called 'any' is reached by its id.
     if text in set(Combine):
         panel = tuple(judge for judge in judges if judge.channel == MESSAGE)
         if not panel:
             raise StoreError(f"{run_id} has no judge of messages that could be taken together.")
         return panel[0], Combine(text), panel
+    # Ids before names, since a judge may be named like the id of another.
     named = [judge for judge in judges if str(judge.id) == text]
     named = named or [judge for judge in judges if text in (judge.name, judge_title(judge, judges))]
     if len(named) == 1:
