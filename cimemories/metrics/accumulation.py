@@ -103,6 +103,7 @@ class Curves:
         with_any = self.attributes > 0
         if not self.profiles:
             return low, high
+        # The same resamples as those of the headline's intervals; profiles without a curve drop out of each.
         times = resampled_profiles(len(self.tasks), resamples, seed)[:, with_any].astype(np.float64)
         times = times[times.any(axis=1)]
         noise = np.random.default_rng(seed + 1).standard_normal(len(times))[:, None]
@@ -143,6 +144,7 @@ def hazard(shares: Floats) -> Floats:
     """
     left = 1.0 - shares[..., :-1]
     result = np.full(shares.shape, np.nan)
+    # Below that nothing is left but rounding, and the share of it would be noise.
     np.divide(np.diff(shares, axis=-1), left, out=result[..., 1:], where=left > 1e-12)
     return result
 
@@ -151,10 +153,12 @@ def curves(exposed: Exposures, tasks: Ints, ns: Sequence[int]) -> Curves:
     """The curves of all profiles. tasks: [profile], T of each. Raises ValueError for an n < 1."""
     most = int(tasks.max(initial=0))
     number = np.bincount(exposed.profile, minlength=exposed.profiles)
+    # Outcomes without a reveal have q = 1 whatever n is: they are among the T contexts and need no column.
     revealing = exposed.outcomes[:, 1] > 0
     counts = exposed.counts[:, revealing]
     kinds, signature = distinct(np.column_stack([tasks[exposed.profile], counts]))
     owners = _owners(exposed.profile, signature, exposed.profiles, len(kinds))
+    # Beyond its own T a profile stays at its last value.
     steps = np.minimum(np.arange(most + 1), tasks[:, None])
     values = np.full((len(ns), exposed.profiles, most + 1), np.nan)
     variances = values.copy()
@@ -162,9 +166,12 @@ def curves(exposed: Exposures, tasks: Ints, ns: Sequence[int]) -> Curves:
     for i, n in enumerate(ns):
         means, at = signature_means(kinds[:, 0], kinds[:, 1:], exposed.no_leak(n)[revealing], most)
         shares = 1.0 - means
+        # At this n more signatures coincide, since different outcomes may have the same q: the columns are renumbered,
+        # and the product adds those that became one.
         mine = csr_array((owners.data, at[owners.indices], owners.indptr), shape=(exposed.profiles, shares.shape[0]))
         sums = (mine @ np.hstack([shares, shares * shares]))[some] / number[some, None]
         first, second = sums[:, : most + 1], sums[:, most + 1 :]
+        # E(x^2) - E(x)^2 of shares; rounding may put it below 0.
         spread = np.maximum(second - first * first, 0.0) / number[some, None]
         values[i, some] = np.take_along_axis(first, steps[some], axis=1)
         variances[i, some] = np.take_along_axis(spread, steps[some], axis=1)
@@ -180,6 +187,7 @@ def signature_means(tasks: Ints, counts: Ints, q: Floats, most: int) -> tuple[Fl
     zeros = counts[:, q == 0].sum(axis=1)
     between = np.unique(q[(q > 0) & (q < 1)])
     columns = [counts[:, q == value].sum(axis=1) for value in between]
+    # The later a value comes, the more different rows its steps are done for: frequent values first.
     order = sorted(range(len(columns)), key=lambda i: -int(columns[i].sum()))
     ones = tasks - zeros - sum(columns, np.zeros_like(zeros))
     kinds, at = distinct(np.column_stack([ones, zeros, *(columns[i] for i in order)]))
@@ -188,17 +196,22 @@ def signature_means(tasks: Ints, counts: Ints, q: Floats, most: int) -> tuple[Fl
 
 def _grown(kinds: Ints, values: Floats, most: int) -> Floats:
     """E_k of rows (contexts with q = 1, with q = 0, with q = values[0], ...), sorted and different: [k, rows]."""
+    # Level i marks the rows whose first columns, up to value i, differ from the row before: each such beginning is
+    # computed once.
     starts = [_changes(kinds[:, : i + 2]) for i in range(len(values) + 1)]
     first = np.flatnonzero(starts[0])
     state = _of_ones_and_zeros(kinds[first, 0], kinds[first, 1], most)
     for i, q in enumerate(values):
         first = np.flatnonzero(starts[i + 1])
+        # The row of the level before that this one continues.
         parent = np.cumsum(starts[i])[first] - 1
         times, before = kinds[first, i + 2], kinds[first, : i + 2].sum(axis=1)
+        # Most steps first, so that the rows that are not done yet are always a slice from the start, grown in place.
         order = np.argsort(-times, kind="stable")
         grown = state[:, parent[order]]
         times, before = times[order], before[order]
         for step in range(int(times.max(initial=0))):
+            # How many rows have more steps than this one.
             active = int(np.searchsorted(-times, -step, side="left"))
             add_context(grown[:, :active], before[:active] + step + 1, q)
         state = np.empty_like(grown)
@@ -210,6 +223,7 @@ def add_context(means: Floats, number: Ints | int, q: Floats | float) -> None:
     """One step of the recurrence, in place: E_j <- (1 - j/m) E_j + (j/m) q E_(j-1). means: [k, rows], 0 beyond the
     contexts of a row so far; number: m, with the new one; q: of the new context; each one for all, or [rows]."""
     share = np.arange(1, len(means))[:, None] / number
+    # From the old values of all j at once, before any of them is overwritten.
     moved = q * means[:-1]
     moved -= means[1:]
     moved *= share
@@ -219,6 +233,7 @@ def add_context(means: Floats, number: Ints | int, q: Floats | float) -> None:
 def _of_ones_and_zeros(ones: Ints, zeros: Ints, most: int) -> Floats:
     """E_k = C(ones, k) / C(ones + zeros, k): the chance that k of the contexts hold none with q = 0. [k, rows]."""
     taken = np.arange(most)[:, None]
+    # The product of factors never forms the binomials, which can overflow; it is 0 from k > ones on.
     factors = np.maximum(ones - taken, 0) / np.maximum(ones + zeros - taken, 1)
     return np.vstack([np.ones((1, len(ones))), np.cumprod(factors, axis=0)])
 
@@ -243,6 +258,7 @@ def distinct(rows: Ints) -> tuple[Ints, Ints]:
 
 
 def _owners(profile: Ints, signature: Ints, profiles: int, kinds: int) -> csr_array:
+    # A (profile, signature) as one number; max, so that no signature at all still divides.
     """How many attributes of each profile have each signature, [profile, kinds]."""
     both, times = np.unique(profile.astype(np.int64) * max(kinds, 1) + signature, return_counts=True)
     rows, columns = both // max(kinds, 1), both % max(kinds, 1)
@@ -277,6 +293,7 @@ def order_of(data: FlowArrays, profile: int, how: Order = Order.LISTED, seed: in
     """The retained contexts of a profile in an order: [T], places along the arrays's axis. profile: place, too."""
     kept = np.flatnonzero(retained(data.labels[profile][None])[0])
     if how == Order.SHUFFLED:
+        # The profile is a part of the seed, so that users do not share one order.
         return np.random.default_rng([seed, profile]).permutation(kept)
     if how == Order.WORST:
         mask = exposed_of(data, profile)[:, kept]
@@ -294,6 +311,7 @@ def ordered_curve(data: FlowArrays, profile: int, order: Ints, n: int) -> Floats
     if not rows.any():
         return np.full(len(order) + 1, np.nan)
     kept = mask[rows][:, order]
+    # A context where the attribute is not inappropriate leaks nothing: q = 1.
     q = np.where(
         kept, no_leak_probabilities(data.reveals[profile][rows][:, order], data.draws[profile][rows][:, order], n), 1.0
     )
@@ -310,6 +328,7 @@ def first_leaks(data: FlowArrays, profile: int, order: Ints) -> FirstLeaks:
     leaked = leaks.any(axis=1)
     if not rows.size:
         return FirstLeaks(rows, rows, rows, leaked)
+    # argmax finds the first True; an attribute without one is followed to the last task and censored there.
     last = np.where(leaked, leaks.argmax(axis=1), len(order) - 1)
     met = (here & (np.arange(len(order)) <= last[:, None])).sum(axis=1)
     return FirstLeaks(rows, last + 1, met, leaked)
@@ -371,6 +390,7 @@ def survival(leaks: Sequence[FirstLeaks], clock: Clock = Clock.TASKS) -> Surviva
         return Survival(clock, np.zeros(1, np.int64), nothing, nothing, nothing, np.zeros(1, np.int64), 0, 0)
     times = np.arange(int(time.max()) + 1)
     at_risk = (time[:, None] >= times).sum(axis=0)
+    # Without any leak there is nothing to estimate: the curve stays at 1 and has no width.
     if not leaked.any():
         whole = np.ones(len(times))
         return Survival(clock, times, whole, whole, whole, at_risk, len(time), 0)
@@ -411,6 +431,7 @@ def independent(data: FlowArrays, n: int) -> Floats:
     number = mask.any(axis=2).sum(axis=1)
     total = np.zeros((len(tasks), most + 1))
     for profile, times, sums in _sums(data, mask, n):
+        # The weights depend on T, which profiles do not share.
         for size in np.unique(tasks[profile]):
             here = tasks[profile] == size
             total[profile[here]] += sums[here] @ _spread(times, int(size), most)
@@ -432,9 +453,11 @@ def response_rates(data: FlowArrays, mask: Bools) -> Floats:
 def _sums(data: FlowArrays, mask: Bools, n: int) -> Iterator[tuple[Ints, int, Floats]]:
     """Sums of E_j over attributes with as many inappropriate contexts d, of these contexts alone: (profiles, d, [those
     profiles, d + 1]). A profile comes at most once with each, and a d may come more than once."""
+    # Powers 0 to n of each context's rate, looked up below with as many samples as the flow has.
     no_leak = (1.0 - response_rates(data, mask))[:, :, None] ** np.arange(n + 1)
     profile, attribute = np.nonzero(mask.any(axis=2))
     times = mask[profile, attribute].sum(axis=1)
+    # By number of contexts, then by profile: attributes of one kind are a slice, those of a profile in it another.
     order = np.lexsort((profile, times))
     profile, attribute, times = profile[order], attribute[order], times[order]
     for d in np.unique(times):
@@ -442,11 +465,13 @@ def _sums(data: FlowArrays, mask: Bools, n: int) -> Iterator[tuple[Ints, int, Fl
         for first in range(start, end, AT_ONCE):
             part = slice(first, min(first + AT_ONCE, end))
             p, a = profile[part], attribute[part]
+            # Every row of the slice has exactly d contexts, so what nonzero gives row by row has this shape.
             context = np.nonzero(mask[p, a])[1].reshape(len(p), d)
             judged = np.minimum(data.draws[p[:, None], a[:, None], context], n)
             q = no_leak[p[:, None], context, judged]
             means = np.zeros((d + 1, len(p)))
             means[0] = 1.0
+            # Only E_0 to E_m can differ from 0 after m contexts.
             for m in range(1, d + 1):
                 add_context(means[: m + 1], m, q[:, m - 1])
             owners, starts = np.unique(p, return_index=True)
@@ -459,8 +484,10 @@ def _spread(times: int, tasks: int, most: int) -> Floats:
     weights that turn E_j of the d into E_k of all, q being 1 in the others: [d + 1, most + 1]; 0 for k > T."""
     j, k = np.arange(times + 1)[:, None], np.arange(most + 1)[None, :]
     rest = tasks - times
+    # The hypergeometric support; k and k - j are kept inside it below, so that gammaln never sees a negative number.
     possible = (j <= k) & (k - j <= rest) & (k <= tasks)
     chosen = np.where(possible, k - j, 0)
+    # In logarithms, since the binomials themselves may overflow.
     weights = np.exp(_log_choose(times, j) + _log_choose(rest, chosen) - _log_choose(tasks, np.minimum(k, tasks)))
     shares = np.where(possible, weights, 0.0)
     shares.flags.writeable = False  # shared by all who ask for it again
@@ -482,6 +509,7 @@ class Accumulation:
     mean: Floats
     flows: int
 
+    # cached_property writes to the instance's __dict__, which a frozen dataclass allows.
     @cached_property
     def _band(self) -> tuple[Floats, Floats]:
         return self.curves.band()
@@ -511,6 +539,7 @@ class Accumulation:
     def half_way(self, n: int) -> int | None:
         """The first k at which half of what is ever revealed has been; None where nothing ever is."""
         line = self.mean[self.curves.ns.index(n)]
+        # argmax of booleans: the first k that is there.
         return int(np.argmax(line >= line[-1] / 2)) if line[-1] > 0 else None
 
     def frame(self) -> pd.DataFrame:

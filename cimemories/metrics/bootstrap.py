@@ -54,6 +54,7 @@ MANY = 300
 def resampled_profiles(profiles: int, resamples: int, seed: int) -> Ints:
     """How often each resample takes each profile, with replacement: [resamples, profiles]; rows add up to profiles."""
     chosen = np.random.default_rng(seed).integers(0, profiles, (resamples, profiles))
+    # One count over all resamples: each has slots of its own.
     slots = chosen + np.arange(resamples)[:, None] * profiles
     return np.bincount(slots.reshape(-1), minlength=resamples * profiles).reshape(resamples, profiles)
 
@@ -62,8 +63,9 @@ def resampled_means(groups: Sequence[Floats], times: Ints, seed: int) -> Floats:
     """Means over drawn profiles of means over values drawn inside each: [resamples, K].
 
     groups: of each profile [values, K], K numbers of the same thing, none of them nan; an empty one is skipped wherever
-    it is drawn. times: from `profile_draws`. nan for a resample in which every drawn profile is empty.
+    it is drawn. times: from `resampled_profiles`. nan for a resample in which every drawn profile is empty.
     """
+    # Not the stream that chose the profiles: the same random numbers would choose both.
     generator = np.random.default_rng(seed + 1)
     filled = [position for position, values in enumerate(groups) if len(values)]
     if not filled:
@@ -72,6 +74,7 @@ def resampled_means(groups: Sequence[Floats], times: Ints, seed: int) -> Floats:
     taken = times if len(filled) == len(groups) else times[:, filled]
     sums_of = _normal_limit_sums if len(kept.values) > MANY else _resampled_sums
     total = sums_of(kept, kept.shifts(), taken, generator)
+    # Only profiles with values were counted in, so a resample divides by those that it took.
     number = taken.sum(axis=1)[:, None]
     return np.where(number > 0, total / np.maximum(number, 1), np.nan)
 
@@ -91,8 +94,10 @@ class _Groups:
     def of(cls, groups: Sequence[Floats]) -> _Groups:
         values, sizes = np.concatenate(groups), np.array([len(group) for group in groups])
         starts = np.cumsum(sizes) - sizes
+        # reduceat gives an empty group the value of its neighbour; `groups` has none that is empty.
         means = np.add.reduceat(values, starts) / sizes[:, None]
         away = values - np.repeat(means, sizes, axis=0)
+        # n below the line and n values in the mean: this is the variance that resampling n of n values has.
         inside = np.add.reduceat(away * away, starts) / (sizes * sizes)[:, None]
         return cls(values, starts, sizes, means, inside)
 
@@ -102,6 +107,7 @@ class _Groups:
         if len(self.means) < LEAST_USERS:
             return np.zeros_like(self.means)
         between = self.means.var(axis=0, ddof=1)
+        # What the spread of the means owes to chance inside; where that is more than the spread, nothing of it is kept.
         inside = self.inside.mean(axis=0)
         explained = np.where(between > 0, 1.0 - inside / np.where(between > 0, between, 1.0), 0.0)
         kept = np.sqrt(np.maximum(explained, 0.0))
@@ -111,13 +117,17 @@ class _Groups:
 
 def _resampled_sums(groups: _Groups, shifts: Floats, times: Ints, generator: np.random.Generator) -> Floats:
     """Sums over sampled profiles of the means of resampled values: [resamples, K]."""
+    # The shrinkage moves the mean of a profile, so it is added once for each time that the profile is taken.
     total = times @ shifts
     for own, start, size in zip(times.T, groups.starts, groups.sizes.tolist(), strict=True):
         rows, values = np.repeat(np.arange(len(times)), own), groups.values[start : start + size]
+        # The type decides the random stream too: with another one every interval comes out a little different.
         kind = np.uint8 if size <= 256 else np.uint32
         sampled = generator.integers(0, size, (len(rows), size), dtype=kind) + np.arange(len(rows))[:, None] * size
+        # How often each value was taken, so that all means are one product of matrices.
         counts = np.bincount(sampled.reshape(-1), minlength=len(rows) * size).reshape(len(rows), size)
         means = counts.astype(np.float64) @ values / size
+        # A resample's rows stand together, and a profile that is taken twice is resampled anew each time.
         first = np.flatnonzero(np.diff(rows, prepend=-1))
         if len(rows):
             total[rows[first]] += np.add.reduceat(means, first, axis=0)
@@ -149,6 +159,8 @@ def wider(users: int, level: float = LEVEL) -> float:
     """By how much the ends of an interval move outwards for so few profiles; 1 with fewer than LEAST_USERS."""
     if users < LEAST_USERS:
         return 1.0
+    # Student's quantile over the normal one; and the root, since n resampled profiles vary by (n - 1) / n of a
+    # population's variance.
     tail = (1 + level) / 2
     return float(stdtrit(users - 1, tail) / ndtri(tail) * np.sqrt(users / (users - 1)))
 
@@ -233,8 +245,10 @@ def _intervals(
         nothing = Interval(float("nan"), float("nan"), float("nan"), 0)
         return Intervals(dict.fromkeys(ns, nothing), nothing, nothing)
     exposed = np.stack([leaks.violation(n) for n in ns], axis=1)
+    # Exposures are in the order of profiles, so each one's rows are a slice.
     ends = np.searchsorted(leaks.profile, np.arange(1, users))
     conveyed = [row[~np.isnan(row)][:, None] for row in means]
+    # Both numbers of a resample are of the same profiles: the balanced score needs them together.
     times = resampled_profiles(users, resamples, seed)
     leaked = dict(zip(ns, resampled_means(np.split(exposed, ends), times, seed).T, strict=True))
     completes = resampled_means(conveyed, times, seed + 1)[:, 0]
@@ -270,8 +284,10 @@ def paired_arrays(
     for of, offset in ways:
         one, two = of(first), of(second)
         shared = {p: sorted(one.get(p, {}).keys() & two.get(p, {}).keys()) for p in common}
+        # [values, 1]: one number a value.
         left = [np.array([[one[p][i]] for i in shared[p]]) for p in common if shared[p]]
         right = [np.array([[two[p][i]] for i in shared[p]]) for p in common if shared[p]]
+        # Differences first, resampled after: what both runs share of a flow cancels out.
         apart = [b - a for a, b in zip(left, right, strict=True)]
         means.append((_mean(left), _mean(right)))
         if not apart:
@@ -331,6 +347,7 @@ def common(first: FlowArrays, second: FlowArrays) -> tuple[FlowArrays, FlowArray
     width = min(first.counted.shape[1], second.counted.shape[1])
     one, two = (_cut(data, profiles, contexts, width) for data in (first, second))
     same = (one.names.attribute == two.names.attribute) & (one.names.attribute >= 0)
+    # Judged in both: a flow that one run lost says nothing of a change.
     kept: Bools = (one.draws > 0) & (two.draws > 0) & same[:, :, None]
     return _only(one, kept), _only(two, kept)
 
@@ -368,6 +385,7 @@ def by_domain(first: FlowArrays, second: FlowArrays, n: int) -> pd.DataFrame:
     needed = necessary_mask(first.draws, first.labels) & necessary_mask(second.draws, second.labels)
     rows = []
     for name in sorted({str(name) for name in names[first.names.attribute >= 0]}):
+        # Only reveals and draws are cut, not labels: what is retained does not depend on the domain.
         inside = (names == name)[:, :, None]
         paired = paired_arrays(_only(first, inside), _only(second, inside), n)
         rows.append(

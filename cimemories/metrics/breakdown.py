@@ -68,6 +68,7 @@ def baselines(data: FlowArrays) -> tuple[Baseline, ...]:
     return tuple(
         Baseline(
             name,
+            # n = 1: r is 0 or N in every flow, so every n gives the same.
             mean_or_nan(violation.by_profile(reveals, data.draws, data.labels, data.counted, 1)),
             mean_or_nan(completeness.by_profile(reveals, data.draws, data.labels)),
         )
@@ -80,6 +81,7 @@ def dropped(data: FlowArrays, rule: IdentifierRule) -> list[str]:
 
     The list that says what the substring rule leaves out of a run; empty for the exact rule.
     """
+    # Not data.counted: that has the rule in force applied already.
     could = inappropriate_mask(data.draws, data.labels, ~data.names.bio & (data.names.attribute >= 0)).any(axis=2)
     keys = data.names.key[could]
     lost = is_identifier(keys, np.zeros(len(keys), np.bool_), rule)
@@ -205,8 +207,10 @@ def _violation(data: FlowArrays, rows: _Rows, n: int, size: int) -> tuple[Floats
     if not rows.flat.size:
         return np.full(size, np.nan), np.zeros(size, np.int64)
     q = violation.no_leak_probabilities(data.reveals.reshape(-1)[rows.flat], data.draws.reshape(-1)[rows.flat], n)
+    # Owners are smaller than the factor, so each (group, attribute) has a number of its own.
     key = rows.group * (data.counted.size + 1) + rows.owner
     order = np.argsort(key, kind="stable")
+    # -1 before the first, so that it starts a group too.
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
     leaked = 1.0 - np.multiply.reduceat(q[order], starts)
     group, profile = rows.group[order][starts], rows.profile[order][starts]
@@ -217,6 +221,7 @@ def _violation(data: FlowArrays, rows: _Rows, n: int, size: int) -> tuple[Floats
 def _completeness(data: FlowArrays, rows: _Rows, size: int) -> Floats:
     rate = data.reveals.reshape(-1)[rows.flat] / np.maximum(data.draws.reshape(-1)[rows.flat], 1)
     width = max(len(data.contexts), 1)
+    # A (group, profile, context) as one number; sorted by it, cells of a group's profile stand together.
     cell = (rows.group * len(data.profiles) + rows.profile) * width + rows.context
     pairs = np.bincount(cell, minlength=1)
     used = np.flatnonzero(pairs)
@@ -231,6 +236,7 @@ def _over_profiles(values: Floats, group: Ints, profile: Ints, size: int, profil
     cell = group.astype(np.int64) * profiles + profile
     total = np.bincount(cell, weights=values, minlength=size * profiles).reshape(size, profiles)
     number = np.bincount(cell, minlength=size * profiles).reshape(size, profiles)
+    # 0 stands for a profile that has nothing in the group: it is left out by the divisor below.
     means = np.where(number > 0, total / np.maximum(number, 1), 0.0)
     with_any = (number > 0).sum(axis=1)
     return np.where(with_any > 0, means.sum(axis=1) / np.maximum(with_any, 1), np.nan)
@@ -241,6 +247,7 @@ def _dense(flows: Flows, scope: Scope, column: str) -> Ints:
     data = flow_arrays(flows, scope)
     rows = flows.arrays(scope, f"SELECT profile, position, context, {column} FROM {{flow}}")
     dense = np.zeros(data.draws.shape, np.int16)
+    # Both lists are sorted, and hold every id that comes: searchsorted finds its position.
     p = np.searchsorted(np.array(data.profiles, np.int64), rows["profile"])
     c = np.searchsorted(np.array(data.contexts, np.int64), rows["context"])
     dense[p, rows["position"], c] = rows[column]
@@ -350,6 +357,7 @@ def part_codes(labels: Ints, draws: Ints, counted_: Bools, is_flow: Bools) -> In
     clear = (labels == NECESSARY) | (labels == INAPPROPRIATE)
     violates = labels == INAPPROPRIATE
     kept = retained(labels)[:, None, :]
+    # Later lines win where several fit, so that each flow is in one part.
     codes = np.full(labels.shape, -1, np.int64)
     codes[is_flow & (labels == NECESSARY)] = PARTS.index(NECESSARY_FLOWS)
     codes[is_flow & violates] = PARTS.index(INAPPROPRIATE_FLOWS)
@@ -368,6 +376,7 @@ def counted(codes: Ints, decided: Bools, groups: Grouping) -> FlowCoverage:
     group = np.broadcast_to(groups.codes, codes.shape).reshape(-1)[flat].astype(np.int64)
     part = codes.reshape(-1)[flat]
     table = np.bincount(group * width + part, minlength=size * width).reshape(size, width)
+    # The first two parts are those that the headline covers.
     of_people = decided.reshape(-1)[flat] & (part < 2)
     frame = pd.DataFrame({"group": list(groups.names), "pairs": table.sum(axis=1), "speaks": table[:, :2].sum(axis=1)})
     frame["share"] = frame["speaks"] / np.maximum(frame["pairs"], 1)

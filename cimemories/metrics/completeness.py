@@ -21,6 +21,7 @@ def means_of(needed: Entries) -> Floats:
     """The same of flows that have been found already."""
     profiles, attributes, contexts = needed.shape
     owner = needed.owners.astype(np.int64) // max(attributes, 1) * contexts + needed.contexts
+    # N is never 0 here: only flows with a judged sample are entries.
     total = np.bincount(
         owner, weights=needed.each(needed.kinds[:, 1] / needed.kinds[:, 0]), minlength=profiles * contexts
     )
@@ -30,6 +31,7 @@ def means_of(needed: Entries) -> Floats:
 
 
 def over_contexts(means: Floats) -> Floats:
+    # nan means that the context has no such flow: it leaves the denominator too, instead of counting as 0.
     """C(s) from what `by_context` gives: [profile]; nan for a profile without any defined context."""
     defined = ~np.isnan(means)
     number = defined.sum(axis=1)

@@ -80,6 +80,7 @@ def family_warning(labeller: str, model: str) -> str | None:
 
 
 def _same_family(judging: str, model: str, role: str) -> str | None:
+    # Seeds are edited by hand: an error in them is said where the warning would stand, and takes no number away.
     try:
         shared = [name for name in families(judging) if name in families(model)]
     except SeedError as problem:
@@ -130,6 +131,7 @@ def family_warnings(store: Store, labelling_id: str) -> list[FamilyCheck]:
 def _occurs(word: str, name: str, excepted: tuple[str, ...]) -> bool:
     """Whether a word stands in a name other than as a part of an excepted one."""
     rest = name
+    # Excepted names are blanked first, so that a word inside one of them is not found.
     for other in excepted:
         rest = _pattern(other).sub(" ", rest)
     return _pattern(word).search(rest) is not None
@@ -232,6 +234,7 @@ def _mixed(store: Store, run_id: str) -> str | None:
         sources = calls.origins(connection, [run_id])[run_id]
         written = [source for source in sources if source.kind in ("respond", "rewrite")]
         names = list(dict.fromkeys(source.server for source in written))
+        # Servers that people said are the same count as one.
         same = calls.same(connection, names[0]).servers if names else ()
     if all(name in same for name in names[1:]):
         return None
@@ -293,6 +296,7 @@ def _current_wording(_changed: int) -> frozenset[str]:
 def _disagreement(pairs: Sequence[JudgePair]) -> str | None:
     """All pairs of judges that disagree much, in one sentence."""
     texts = [
+        # + 0.0 turns -0.0 into 0.0.
         f"{pair.first.title} and {pair.second.title} {round(pair.kappa.value, 2) + 0.0:.2f} on {pair.places:,} places "
         f"of {pair.messages:,} messages"
         for pair in pairs
@@ -335,6 +339,7 @@ def comparison_warnings(
     for key in keys:
         by_value: dict[str, list[str]] = {}
         for name, own in zip(names, facts, strict=True):
+            # A parameter that is absent was not sent; any other fact that is absent is only not known.
             absent = "not sent" if key.startswith("parameter ") else UNRECORDED
             by_value.setdefault(own.get(key, absent), []).append(name)
         if len(by_value) > 1:
@@ -409,7 +414,7 @@ class Headline:
     coverage: judged responses (by every judge that is counted) over planned ones. retained, discarded: (profile,
     context) pairs with a judged message. flows: pairs behind the violation figure (inappropriate, counted, judged).
     missing: (stage, status, cause, count). quotes: one a judge. does_task: by the run's first task check; None where
-    none was asked for. warnings: what speaks against taking the numbers at face value (analysis.warnings).
+    none was asked for. warnings: what speaks against taking the numbers at face value (`scope_warnings`).
     """
 
     scope: Scope
@@ -608,6 +613,7 @@ def _headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> Headline:
         spread=Spread(_deviation(by_n[most]), _deviation(complete)),
         per_profile=tuple(
             ProfileNumbers(name, dict(zip(by_n, own, strict=False)), own[-1], kept[i], lost[i])
+            # strict=False: the row's last number is completeness, which has no n.
             for i, (name, own) in enumerate(zip(record.names, shares, strict=True))
         ),
         missing=record.missing,
@@ -657,6 +663,7 @@ def _by_n(values: dict[int, float]) -> dict[str, float | None]:
 def warm(store: Store, work_id: str) -> None:
     """Build the cached tables that rest on work which has just ended, so that no page has to wait for them."""
     if work.kind_of(work_id) is WorkKind.RUN:
+        # Flows of its own: what pages need of it afterwards are the files that it writes.
         headline(Flows(store), resolve_scope(store, work_id))
     else:
         consensus_labels(store, work_id)

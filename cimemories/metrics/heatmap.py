@@ -106,6 +106,7 @@ def _texts(flows: Flows, scope: Scope) -> tuple[dict[int, str], dict[int, str], 
             rows = datasets.contexts(connection, scope.run.dataset)
             return *datasets.wording(connection, scope.run.dataset), {row.id: row.context for row in rows}
 
+    # By dataset, not by scope: all runs on it share the texts.
     return flows.cached(("texts of a dataset", scope.run.dataset, scope.dataset_revision), read)
 
 
@@ -116,6 +117,7 @@ def _of_texts(by: By, texts: Texts, real: npt.NDArray[np.bool_]) -> Places:
     ids = [str(word) for word in unique]
     if by == By.DOMAIN:
         order = sorted(range(len(ids)), key=lambda i: (DOMAINS.index(ids[i]) if ids[i] in DOMAINS else len(DOMAINS), i))
+        # The inverse of the order: where each place has gone.
         firsts = np.argsort(order)[firsts] if len(order) else firsts
         ids = [ids[i] for i in order]
     codes[real] = firsts
@@ -133,12 +135,14 @@ def numbered(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(unique)
 
 
+# Codes grow from ambiguous to inappropriate, so DESC puts inappropriate flows first; draws > 0 keeps the ratio defined.
 _CELL_FLOWS = f"""
     SELECT profile, attribute, key, domain, event, context, label, decided, reveals, draws
     FROM {{flow}}
     WHERE retained AND draws > 0 AND (label = {NECESSARY} OR label = {INAPPROPRIATE} AND NOT {{identifier}}) {{there}}
     ORDER BY label DESC, reveals::DOUBLE / draws DESC, profile, ordinal, context
 """
+# arrays.is_identifier once more, as SQL: both have to say the same.
 _IDENTIFIER = {
     IdentifierRule.EXACT: "bio",
     IdentifierRule.SUBSTRING: "regexp_matches(lower(key), 'name|address|sex|age')",
@@ -162,14 +166,19 @@ def cell_flows(
         if by in (By.RECIPIENT, By.SPHERE):
             names = {i: item.recipient if by == By.RECIPIENT else item.sphere or "" for i, item in contexts.items()}
             ids = [i for i, name in names.items() if name == value]
+            # `IN ()` is no SQL; NULL equals nothing, so no row is found.
             clauses += f" AND context IN ({', '.join('?' * len(ids)) or 'NULL'})"
             values += ids
         elif by in (By.CONTEXT, By.PROFILE):
             clauses += f" AND {by} = ?"
+            # From an address, so anything may stand there: isdigit alone takes '²', which int refuses; 15 digits fit a
+            # BIGINT. No id is -1.
             values.append(int(value) if value.isascii() and value.isdigit() and len(value) < 16 else -1)
         else:
             clauses += f" AND {_COLUMN[by]} = ?"
             values.append(value)
+    # replace, not format: `{flow}` is for Flows.query. Only texts of this module go into the SQL; what was asked for is
+    # a parameter.
     sql = _CELL_FLOWS.replace("{identifier}", _IDENTIFIER[rule]).replace("{there}", clauses)
     frame = flows.query(scope, sql, values)
     return frame.assign(
@@ -205,6 +214,7 @@ class Grid:
         """The same measure ('violation' or 'completeness') of each whole row and column: [rows], [columns]; nan without
         a pair."""
         values = self.violation if measure == "violation" else self.completeness
+        # Weighted with its own denominator, pairs or draws, a pooled share is that of all flows of the row together.
         pairs = self.violation_pairs if measure == "violation" else self.necessary_draws
         weighted = np.where(pairs > 0, values, 0.0) * pairs
         sides = []
@@ -308,6 +318,7 @@ def least_complete(grid: Grid) -> WorstCell | None:
 def _worst(grid: Grid, wrong: Floats, shares: Floats, pairs: Ints) -> WorstCell | None:
     if not pairs.any():
         return None
+    # -1 instead of nan, which argmax would take for the largest.
     weights = np.where(pairs > 0, wrong, -1.0) * pairs
     i, j = np.unravel_index(int(weights.argmax()), weights.shape)
     if not pairs[i, j]:  # nothing is wrong anywhere: any cell with a pair says so
@@ -359,6 +370,7 @@ class Difference:
         known = ~np.isnan(points)
         if not known.any():
             return Change(0, 0, 0, "", "", 0.0)
+        # -1 instead of nan, which argmax would take for the largest.
         i, j = np.unravel_index(int(np.where(known, np.abs(points), -1.0).argmax()), points.shape)
         return Change(
             int(known.sum()),
@@ -380,6 +392,7 @@ def difference(first: Grid, second: Grid) -> Difference:
             (first.columns, {place_id: i for i, place_id in enumerate(second.columns.ids)}),
         )
     )
+    # The first run's places: `_aligned` has moved the second's values to them.
     return Difference(first, replace(_aligned(second, rows, columns), rows=first.rows, columns=first.columns))
 
 
@@ -451,10 +464,12 @@ def flows_of_both(
     first, second = cell_flows(flows, scope, cell, n, rule), cell_flows(flows, other, cell, n, rule)
     counts = second[[*KEYS, "reveals", "draws"]]
     frame = first.merge(counts, how="left", on=KEYS, suffixes=("", "_other"))
+    # An anti-join: flows that only the second run has.
     alone = second.merge(first[KEYS], how="left", on=KEYS, indicator="found").query("found == 'left_only'")
     alone = alone.drop(columns="found").rename(columns={"reveals": "reveals_other", "draws": "draws_other"})
     if len(alone):
         frame = pd.concat([frame, alone], ignore_index=True)
+    # A flow that a run has not counts as 0 here: it only decides the order and the arrow.
     before = (frame["reveals"] / frame["draws"]).astype(float).fillna(0.0)
     after = (frame["reveals_other"] / frame["draws_other"]).astype(float).fillna(0.0)
     frame = frame.assign(more_in_other=after > before, apart=(after - before).abs())
@@ -480,6 +495,7 @@ def most_leaked(grid: Grid, most: int) -> Grid:
         return grid
     leaked = (np.where(grid.violation_pairs > 0, grid.violation, 0.0) * grid.violation_pairs).sum(axis=1)
     pairs = grid.violation_pairs.sum(axis=1) + grid.completeness_pairs.sum(axis=1)
+    # The last key of lexsort is the first to sort by; np.sort puts the chosen rows back into their order.
     return grid.take(np.sort(np.lexsort((-pairs, -leaked))[:most]), np.arange(len(grid.columns)))
 
 
@@ -521,6 +537,7 @@ def _orders(
 
 def by_value(values: Floats) -> Ints:
     """Positions from the highest value to the lowest, equal ones as they stand, nan last. values: [places]."""
+    # Defined values before nan, then the highest first; lexsort is stable.
     return np.lexsort((-np.nan_to_num(values, nan=0.0), np.isnan(values)))
 
 
@@ -537,6 +554,7 @@ def alike(values: Floats) -> Ints:
 
     known = np.flatnonzero(~np.isnan(values).all(axis=1))[:MOST_CLUSTERED] if values.size else np.arange(0)
     rest = np.setdiff1d(np.arange(len(values)), known)
+    # Two places can only stand beside each other.
     if len(known) < 3:
         return np.concatenate([known, rest]).astype(np.int64)
     distances = squareform(_distances(values[known]), checks=False)
@@ -551,7 +569,9 @@ def _distances(values: Floats) -> Floats:
     known = (~np.isnan(values)).astype(np.float64)
     filled = np.nan_to_num(values, nan=0.0)
     both = known @ known.T
+    # (x - y)^2 = x^2 + y^2 - 2xy over cells that both have: a cell that either lacks is 0 in all three terms.
     squares = (filled**2) @ known.T
+    # Rounding may leave a distance of 0 a little below it.
     apart = np.maximum(squares + squares.T - 2.0 * filled @ filled.T, 0.0)
     means = np.where(both > 0, apart / np.maximum(both, 1.0), np.nan)
     np.fill_diagonal(means, 0.0)

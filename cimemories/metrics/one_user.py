@@ -166,6 +166,7 @@ def _steps(
     names = data.names
     steps = []
     for number, context in enumerate(path, start=1):
+        # A step's names are the attributes whose first leak it is, so over all steps each is named at most once.
         new: Sequence[int] = first.attribute[first.leaked & (first.time == number)].tolist()
         recipient, task = contexts[data.contexts[context]]
         leaks = tuple(
@@ -180,6 +181,7 @@ def _steps(
             for a in new
         )
         private = int(here[:, context].sum())
+        # The most of any attribute: a memory that leaves some out gives those fewer draws of the same messages.
         judged, share = int(data.draws[position, :, context].max()), float(line[number])
         steps.append(Step(number, data.contexts[context], recipient, task, private, judged, share, leaks))
     return tuple(steps)

@@ -29,6 +29,7 @@ def no_leak_probability(total: int, revealed: int, n: int) -> float:
     if n < 1:
         raise ValueError(f"n must be at least 1, this is {n}")
     most = min(n, total)
+    # Binomials as whole numbers, divided once, so q is exact to a rounding; comb(N - r, n) is 0 where n > N - r.
     return comb(total - revealed, most) / comb(total, most)
 
 
@@ -39,6 +40,7 @@ def no_leak_probabilities(reveals: Ints, draws: Ints, n: int) -> Floats:
         raise ValueError(f"n must be at least 1, this is {n}")
     size = int(draws.max(initial=0)) + 1
     codes: Ints = draws.astype(np.int64) * size + reveals
+    # 1 stands for outcomes that do not occur; nothing looks them up.
     table = np.ones(size * size)
     for code in np.flatnonzero(np.bincount(codes.reshape(-1), minlength=1)).tolist():
         table[code] = no_leak_probability(code // size, code % size, n)
@@ -79,6 +81,7 @@ class Exposures:
     def violation(self, n: int) -> Floats:
         """V@n(s, a): [rows]. Raises ValueError for n < 1."""
         q = self.no_leak(n)
+        # Set apart, since 0 contexts times log 0 would be nan.
         certain = q == 0
         logs = self.counts[:, ~certain].astype(np.float64) @ np.log(q[~certain])
         return violated(logs, np.asarray(self.counts[:, certain].any(axis=1)))
@@ -106,6 +109,7 @@ def tally(reveals: Ints, draws: Ints, labels: Ints, counted: Bools, where: Bools
 def by_outcome(flows: Entries) -> Exposures:
     """`tally` of flows that are known to count."""
     profiles, attributes, _ = flows.shape
+    # At least one kind, so that reshape has a shape; the column is cut off again below.
     kinds = max(len(flows.kinds), 1)
     counts = np.bincount(flows.cells, minlength=profiles * attributes * kinds).reshape(-1, kinds)
     rows = np.flatnonzero(counts.any(axis=1))
@@ -164,6 +168,7 @@ def rate_of(flows: Entries) -> LeakRate:
     kinds, contexts = len(flows.kinds), flows.shape[2]
     cells = flows.outcomes.astype(np.int64) * contexts + flows.contexts
     counts = np.bincount(cells, minlength=kinds * contexts).reshape(kinds, contexts)
+    # [2, kinds] @ [kinds, contexts]: N and r of each outcome times how often it occurs in each context.
     draws, reveals = flows.kinds.T @ counts
     shares = np.where(draws > 0, reveals / np.maximum(draws, 1), np.nan)
     micro = float(reveals.sum() / draws.sum()) if draws.sum() else float("nan")
@@ -179,6 +184,7 @@ def balanced_many(violation: Floats, completeness: Floats) -> Floats:
     """`balanced`, entry by entry."""
     kept = 1.0 - violation
     both = kept + completeness
+    # Both sides 0: the harmonic mean has the limit 0. nan is not > 0 and passes through.
     return np.where(
         both > 0, 2.0 * kept * completeness / np.where(both > 0, both, 1.0), np.where(np.isnan(both), both, 0.0)
     )
