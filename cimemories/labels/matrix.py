@@ -27,6 +27,7 @@ Codes = npt.NDArray[np.int8]
 Flags = npt.NDArray[np.bool_]
 COUNTED = (NECESSARY, INAPPROPRIATE, AMBIGUOUS)
 GLYPHS = {NECESSARY: "N", INAPPROPRIATE: "X", AMBIGUOUS: "?", UNLABELLED: "-"}
+# By code - UNLABELLED, which is the lowest code.
 _GLYPH_BYTES = np.frombuffer("".join(GLYPHS[code] for code in range(-1, 3)).encode(), dtype=np.uint8)
 
 
@@ -118,6 +119,7 @@ def _positions(ids: Sequence[int], wanted_ids: npt.NDArray[np.int64]) -> npt.NDA
     """The position of each wanted id in ids; -1 where it is not there."""
     if not ids:
         return np.full(len(wanted_ids), -1, dtype=np.int64)
+    # Ids of the record stand in its order, not sorted. An id beyond the last is clamped, and fails the comparison.
     order = np.argsort(ids)
     known = np.asarray(ids)[order]
     at = np.minimum(np.searchsorted(known, wanted_ids), len(ids) - 1)
@@ -138,6 +140,7 @@ def dissent(store: Store, labelling_id: str, record: ProfileRecord) -> Flags:
     its shares name more than one verdict)."""
     votes = _votes(store, labelling_id, record)
     differs = np.zeros((len(record.attribute_ids), len(record.context_ids)), dtype=np.bool_)
+    # Which verdicts occur at all, then how many of them.
     _fill(differs, record, votes.attributes, votes.contexts, ((votes.votes > 0).any(axis=1)).sum(axis=1) > 1)
     return differs
 
@@ -236,6 +239,7 @@ def _groups(names: Sequence[tuple[str, str]], cells: Codes) -> tuple[Group, ...]
 
 
 def _glyphs(codes: Codes) -> str:
+    # The lowest code becomes 0, an index into the glyphs.
     return _GLYPH_BYTES[codes.reshape(-1) - UNLABELLED].tobytes().decode()
 
 

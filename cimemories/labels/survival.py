@@ -106,6 +106,7 @@ def _decided(decided: Labels, labels: Labels) -> Decided:
     """decided, labels: by the person and by the rule, [decided pairs]."""
     agree, alone = decided == labels, labels == UNLABELLED
     settled = ~agree & (labels == AMBIGUOUS)
+    # Four parts that exclude each other: what disagrees with no vote at all is `alone`, not `against`.
     against = ~agree & ~alone & ~settled
     return Decided(len(decided), *(int(part.sum()) for part in (agree, settled, against, alone)))
 
@@ -119,6 +120,7 @@ def by_group(groups: Groups, labels: Labels) -> pd.DataFrame:
     }
     pairs = parts["necessary"] + parts["ambiguous"] + parts["inappropriate"]
     frame = pd.DataFrame({"id": list(groups.ids), "name": list(groups.names), "pairs": pairs, **parts})
+    # At least 1: groups without a pair are dropped below.
     frame["survival"] = (frame["necessary"] + frame["inappropriate"]) / np.maximum(pairs, 1)
     return frame[frame["pairs"] > 0].reset_index(drop=True)
 
@@ -142,6 +144,7 @@ def dissent(votes: npt.NDArray[np.generic], rule: AppliedRule, labels: Labels) -
         mask = alone & (without[:, position] > AMBIGUOUS)
         for how, those in _how(counts[mask, persona], without[mask, position]).items():
             counted[rule.keys[persona], how] = int(those.sum())
+    # Over personas with a prior: the others have no say in the rule.
     verdicts = counts[:, with_prior].sum(axis=1)
     all_abstain = ~alone & (verdicts[:, 2] > 0) & (verdicts[:, :2].sum(axis=1) == 0)
     any_one = ~alone & ~all_abstain & ((without > AMBIGUOUS).sum(axis=1) > 1)
@@ -158,6 +161,7 @@ def _without(counts: npt.NDArray[np.float64], rule: AppliedRule, persona: int, w
     others = [n for n in with_prior if n != persona]
     if not others:
         return np.full(len(counts), AMBIGUOUS, np.int8)
+    # Scaled up to 1, so that the threshold asks the same of the others as of all.
     priors = np.array([rule.priors[n] for n in others])
     return consensus(counts[:, others], priors / priors.sum(), rule.threshold)
 
@@ -168,6 +172,7 @@ def _how(counts: npt.NDArray[np.float64], others: Labels) -> dict[str, Bools]:
     total = counts.sum(axis=1)
     other_verdict = np.where(others == NECESSARY, counts[:, 1], counts[:, 0])
     none = total == 0
+    # More than half, so that at most one of these is true of a pair.
     opposite = ~none & (2 * other_verdict > total)
     abstains = ~none & (2 * counts[:, 2] > total)
     return {OPPOSITE: opposite, ABSTAINS: abstains, NO_VOTE: none, DIVIDED: ~none & ~opposite & ~abstains}
@@ -210,12 +215,14 @@ def contexts_of(pairs: Pairs, labels: Labels) -> Contexts:
     """Necessary and inappropriate attributes counted by (profile, context). labels: [pairs]."""
     people, contexts = pairs.groups[GroupBy.PROFILE], pairs.groups[GroupBy.CONTEXT]
     spheres = pairs.groups[GroupBy.SPHERE]
+    # A (profile, context) as one number.
     cell = people.codes * len(contexts.ids) + contexts.codes
     size = len(people.ids) * len(contexts.ids)
     labelled, necessary, inappropriate = (
         np.bincount(cell[mask], minlength=size)
         for mask in (labels != UNLABELLED, labels == NECESSARY, labels == INAPPROPRIATE)
     )
+    # A context has one sphere, so any pair of it tells which.
     sphere_of = dict(zip(contexts.codes.tolist(), spheres.codes.tolist(), strict=True))
     rows = [
         {
@@ -306,6 +313,7 @@ def _over(name: str, values: Sequence[int], unit: str, published: Published | No
 
 def _by_profile(connection: sa.Connection, dataset_id: int, table: sa.Table) -> dict[int, int]:
     """How many rows of a table each profile has, none left out."""
+    # A subquery, not a join: profiles without a row would drop out of one.
     count = sa.select(sa.func.count()).select_from(table).where(table.c.profile == profile.c.id).scalar_subquery()
     rows = connection.execute(
         sa.select(profile.c.id, count).where(profile.c.dataset == dataset_id).order_by(profile.c.ordinal)

@@ -72,6 +72,7 @@ def groupings(connection: sa.Connection, dataset_id: int, counts: VoteCounts) ->
     people = connection.execute(
         sa.select(profile.c.id, profile.c.name).where(profile.c.dataset == dataset_id).order_by(profile.c.ordinal)
     ).all()
+    # Rows come ordered by id, so searchsorted finds the position of each; every counted pair is of this dataset.
     by_attribute = np.searchsorted(np.array([row.id for row in attributes], np.int64), counts.attributes)
     by_context = np.searchsorted(np.array([row.id for row in contexts], np.int64), counts.contexts)
     position = {row.id: n for n, row in enumerate(people)}
@@ -96,6 +97,7 @@ def _by_name(names: Sequence[str], position: Codes) -> Groups:
 
 
 def _coded(codes: Sequence[int], position: Codes) -> Codes:
+    # Without any code there is no pair either, and nothing to look up.
     return np.array(codes, np.int64)[position] if codes else position
 
 
@@ -163,6 +165,8 @@ def pair_runs(store: Store, attribute_id: int, context_id: int) -> list[PairRun]
         reveal.c.judgement == judgement.c.id, reveal.c.attribute == attribute_id, reveal.c.strength == Strength.FULL
     )
     profile_id = sa.select(attribute.c.profile).where(attribute.c.id == attribute_id).scalar_subquery()
+    # Inner joins to what was planned, outer ones to what came of it: a message without a judgement or a reveal still
+    # counts as expected. count leaves out the nulls of an outer join.
     query = (
         sa.select(
             run.c.id,
@@ -186,6 +190,7 @@ def pair_runs(store: Store, attribute_id: int, context_id: int) -> list[PairRun]
         )
         .outerjoin(judgement, judged)
         .outerjoin(reveal, revealed)
+        # By memory, since whether one holds the attribute is looked up after the query.
         .group_by(run.c.id, run.c.name, run.c.simulated, run.c.composition, run.c.created, response.c.memory)
         .order_by(run.c.created, run.c.id)
     )
@@ -194,6 +199,7 @@ def pair_runs(store: Store, attribute_id: int, context_id: int) -> list[PairRun]
         memories = datasets.memories_of(connection, {row.memory for row in rows if row.memory is not None})
     runs: dict[str, PairRun] = {}
     for row in rows:
+        # A memory that the record has no list of counts as whole.
         if row.memory is not None and attribute_id not in memories.get(row.memory, (attribute_id,)):
             continue
         own = runs.setdefault(row.id, PairRun(row.id, row.name, row.simulated, 0, 0, 0, row.composition))
@@ -454,6 +460,7 @@ def _votes(
     def draws(attribute_id: int, persona_id: int) -> tuple[str, ...]:
         verdicts = dict(votes.get(attribute_id, {}).get(persona_id, ()))
         return tuple(
+            # The ballot arrived but says nothing of this attribute, or it did not arrive: then its status is the cause.
             verdicts.get(draw, "no vote" if status == labellings.OK else status)
             for draw, status in statuses.get(persona_id, {}).items()
         )
@@ -468,5 +475,6 @@ def _settled(
         return [UNLABELLED] * len(ballots), [None] * len(ballots)
     counts = np.array([[v.counts for v in row] for row in ballots])
     mixed = mixture(counts, rule.priors)
+    # nan: a persona has no counted vote, so there is no mixture.
     shares = [None if np.isnan(row).any() else (float(row[0]), float(row[1]), float(row[2])) for row in mixed]
     return [int(code) for code in consensus(counts, rule.priors, rule.threshold)], shares

@@ -117,6 +117,7 @@ def labelled_pairs(store: Store, labelling_id: str) -> Pairs:
             groups = groupings(connection, dataset_id, counts)
         return Pairs(dataset_id, counts, groups, labels != UNLABELLED, labels)
 
+    # Decisions move the dataset's revision, votes the labelling's.
     version = labelling_id, votes.revision, revision
     return workspace_cached(store, "labelled pairs", version, lay_decisions, most=LABELLINGS_CACHED)
 
@@ -166,6 +167,7 @@ def compare(pairs: Pairs, before: AppliedRule, after: AppliedRule) -> WhatIf:
     states = (WIDTH * (old + 1) + new + 1).astype(np.int64)
     table = np.bincount(states, minlength=WIDTH**2).reshape(WIDTH, WIDTH)
     changes = [(str(LABELS[a]), str(LABELS[b]), int(table[a + 1, b + 1])) for a in LABELS for b in LABELS if a != b]
+    # From row 1 on: pairs that the old rule labels. Row 0 is UNLABELLED.
     total = int(table[1:].sum())
     return WhatIf(
         before=before,
@@ -185,8 +187,10 @@ def _by(groups: Groups, states: npt.NDArray[np.int64]) -> pd.DataFrame:
     size = WIDTH**2
     tables = np.bincount(groups.codes * size + states, minlength=len(groups.ids) * size).reshape(-1, WIDTH, WIDTH)
     pairs = tables[:, 1:].sum(axis=(1, 2))
+    # The diagonal: the same label before and after.
     same = tables[:, range(1, WIDTH), range(1, WIDTH)].sum(axis=1)
     kept, keeps = tables[:, KEPT].sum(axis=(1, 2)), tables[:, :, KEPT].sum(axis=(1, 2))
+    # A consensus before and after, even if another: neither gained nor lost.
     both = tables[:, KEPT][:, :, KEPT].sum(axis=(1, 2))
     frame = pd.DataFrame(
         {
