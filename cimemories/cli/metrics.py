@@ -49,7 +49,7 @@ def show_metrics(
     ] = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Show a run's violation, completeness and coverage. Each has its 95 % interval.
+    """Show a run's violation and completeness with 95 % intervals, and its coverage.
 
     --json adds constant baselines, every breakdown, and what each identifier rule leaves out.
 

@@ -144,7 +144,7 @@ class Check:
         except Misfit as misfit:
             raise Misfit(f"profile {profile}, attribute '{shown(row['key'])}': {misfit}") from None
         if row["key"] in self._keys:
-            raise Misfit(f"key '{shown(row['key'])}' stands twice in profile {profile}")
+            raise Misfit(f"key '{shown(row['key'])}' appears twice in profile {profile}")
         self._keys.add(row["key"])
         if row["domain"] not in (*DOMAINS, GENERAL) or row["domain"] != canonical_domain(row["domain"]):
             raise Misfit(f"domain '{shown(row['domain'])}' is none of {', '.join((*DOMAINS, GENERAL))}")
@@ -163,7 +163,7 @@ class Check:
         self._ascending((row["ordinal"],), strictly=False)
         pair = (row["task"], row["recipient"])
         if pair in self.contexts:
-            raise Misfit(f"task '{shown(pair[0])}' with recipient '{shown(pair[1])}' stands twice")
+            raise Misfit(f"task '{shown(pair[0])}' with recipient '{shown(pair[1])}' appears twice")
         self.contexts.add(pair)
 
     def _profile_context(self, row: Row) -> None:
@@ -176,7 +176,7 @@ class Check:
     def _persona(self, row: Row) -> None:
         content = content_hash([row[name] for name in ("pack", "key", "name", "prior", "description")])
         if content in self.personas:
-            raise Misfit("the same persona stands twice")
+            raise Misfit("the same persona appears twice")
         if not 0 <= row["prior"] <= 1:
             raise Misfit("prior must be a share from 0 to 1")
         self.personas.add(content)
@@ -222,7 +222,7 @@ class Check:
         if row["key"] != content_hash([base, row["draw"], row["simulated"], *server]):
             raise Misfit("key is not that of its request, draw, simulated mark and server")
         if row["key"] in self.calls:
-            raise Misfit("the same call stands twice")
+            raise Misfit("the same call appears twice")
         if row["model"] != model:
             raise Misfit("model is not the one of its request")
         if row["kind"] not in CALLS:
@@ -449,7 +449,7 @@ def complaint_of(columns: Sequence[Column], row: Any) -> str:
     if not isinstance(row, dict):
         return f"must be an object, not {kind(row)}"
     if hasattr(row, "repeated"):
-        return f"field '{shown(row.repeated)}' stands twice"
+        return f"field '{shown(row.repeated)}' appears twice"
     for column in columns:
         if column.name not in row:
             return f"{column.name} is missing"
@@ -629,7 +629,7 @@ class _Zip:
         self.names = [item.filename for item in archive.infolist()]
         twice = next((n for n in self.names if self.names.count(n) > 1), None) if len(self.names) < 1000 else ""
         if twice is not None:
-            raise FormatError(f"{name}: '{shown(twice)}' stands twice in the zip file; a bundle has each file once")
+            raise FormatError(f"{name}: '{shown(twice)}' appears twice in the zip file; a bundle has each file once")
         if sum(item.file_size for item in archive.infolist()) > MOST_UNPACKED:
             raise FormatError(f"{name}: more than {MOST_UNPACKED >> 30} GiB when unpacked; that is no bundle of ours")
         if any(item.flag_bits & 1 for item in archive.infolist()):

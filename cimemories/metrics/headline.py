@@ -86,7 +86,7 @@ def _same_family(judging: str, model: str, role: str) -> str | None:
     except SeedError as problem:
         return f"whether {role} and the model under test are from one family is not known ({problem})"
     if judging.casefold() == model.casefold():
-        return f"{role}, {judging}, is the very model under test"
+        return f"{role}, {judging}, is the model under test itself"
     if shared:
         return f"{role}, {judging}, is from the same family as the model under test ({' and '.join(shared)})"
     return None

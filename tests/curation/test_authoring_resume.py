@@ -83,9 +83,9 @@ def test_the_command_line(database: Database) -> None:
     for wrong, words in [
         (("--offline", "-m", "x"), "not both"),
         (("-m", "x"), "where is 'x' served"),
-        (("--base-url", "http://x/v1"), "not who"),
+        (("--base-url", "http://x/v1"), "needs --model MODEL"),
         (("--locale", "xx"), "no locale 'xx'"),
-        (("--events", 99), "99 events asked for"),
+        (("--events", 99), "99 events are too many"),
     ]:
         refused = cli_inside(database.environment, "generate", "-d", "other", *wrong, "--workspace", database.workspace)
         assert (refused.returncode, refused.stdout) == (1, "")

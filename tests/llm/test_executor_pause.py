@@ -131,7 +131,7 @@ def test_what_nobody_works_on_is_paused_at_once_and_waits_for_no_worker(sqlite_s
         work.queue(connection, run_id)
         work.request_pause(connection, run_id)
     assert status(sqlite_store, run_id)[0] == WorkStatus.PAUSED
-    with pytest.raises(StoreError, match="paused before its worker began"):
+    with pytest.raises(StoreError, match="paused before its worker started"):
         worker.perform(sqlite_store, run_id, lambda *_: [], concurrency=1, queued=True)
     worker.perform(sqlite_store, run_id, lambda *_: [], concurrency=1)
     assert status(sqlite_store, run_id)[0] == WorkStatus.FINISHED

@@ -153,7 +153,7 @@ def test_a_port_in_use_is_found_before_anything_starts(workspace: Path) -> None:
         started(workspace, port=first.port)
     with pytest.raises(VllmError, match="Stop it first"):
         vllm_server.forget(workspace, first.id)
-    with pytest.raises(VllmError, match="goes on starting"):
+    with pytest.raises(VllmError, match="is still starting"):
         vllm_server.wait(workspace, first.id, timeout=0.1)
 
 

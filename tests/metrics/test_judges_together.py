@@ -134,7 +134,7 @@ def test_what_speaks_against_a_run_is_said(sqlite_store: Store) -> None:
     assert set(run_warnings(sqlite_store, run_id)) <= set(headline(*ask(sqlite_store, run_id)).notes)
     judge_of(sqlite_store, run_id, model="Qwen/Qwen3-8B", prompt_hash=seeds.load_prompt("judge").sha256)
     [itself] = run_warnings(sqlite_store, run_id)
-    assert "very model under test" in itself
+    assert "model under test itself" in itself
     judge_of(sqlite_store, run_id, model="deepseek-r1")
     changed(sqlite_store, run_id, manifest=json.dumps({"asked": {"thinking": "on"}}))
     [hidden] = run_warnings(sqlite_store, run_id)

@@ -113,7 +113,7 @@ def test_largest_remainders() -> None:
     assert allocation([50, 30, 20], 7).tolist() == [4, 2, 1]  # 3.5, 2.1, 1.4
     assert allocation([96, 3, 1], 10).tolist() == [8, 1, 1]
     assert allocation([96, 3, 1], 2).tolist() == [2, 0, 0]
-    with pytest.raises(ValueError, match="cannot be drawn"):
+    with pytest.raises(ValueError, match="cannot be sampled"):
         allocation([3, 2], 6)
 
 
@@ -184,7 +184,7 @@ def test_the_expected_interval_is_said_before_and_holds(sqlite_store: Store) -> 
     inside = np.abs(np.array(shares) - right.mean()) <= wanted.half_width(0.8)
     assert inside.mean() > 0.9
     for size in (0, 240):
-        with pytest.raises(StoreError, match="cannot be drawn"):
+        with pytest.raises(StoreError, match="cannot be sampled"):
             expected_interval(found, size)
 
 

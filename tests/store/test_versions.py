@@ -141,7 +141,7 @@ def test_a_frozen_dataset_is_not_changed_in_place_nor_frozen_again(store: Store)
         freezing.freeze(store, data.id, labelling_id=None, annotator="Bob")
     before = make_profile(0, 2, 1).attributes[0]
     edit = editing.attribute_edit(0, before, replace(before, statement="Other."))
-    assert editing.plan(store, data.id, edit).sentences[0] == "'small world' is frozen and stays as it is."
+    assert editing.plan(store, data.id, edit).sentences[0] == "'small world' is frozen, so it stays as it is."
     saved = editing.save(store, data.id, edit, annotator="Bob")
     assert saved.name == "small world v2"
     frozen = freezing.frozen(store, data.id)

@@ -126,7 +126,7 @@ def test_kin_are_warned_of_on_every_page_that_shows_the_numbers(store: Store) ->
         connection.execute(sa.update(labelling_table).values(model="test-model"))
     for page in (opened(PAGE), opened(PAGE, part="models"), opened(HEATMAPS, run=run), opened(RUNS, run=run)):
         texts = said(page) + " ".join(str(list(d.value.get("warning", []))) for d in page.dataframe)
-        assert "the very model under test" in texts
+        assert "the model under test itself" in texts
 
 
 def test_the_slider_of_the_heatmaps_moves(store: Store) -> None:

@@ -127,7 +127,7 @@ def test_judged_again_only_judges_and_a_repetition_is_the_same(store: Store, at_
     one, two = rows(store)
     assert one.manifest.prompt == two.manifest.prompt
     assert two.responses == one.responses == {"ok": PLACES * SAMPLES}
-    count, in_record = PLACES * SAMPLES, "of them were in the record"
+    count, in_record = PLACES * SAMPLES, "of them were recorded before"
     assert f"{count} of {count} messages come from the simulator" in said(app) and in_record in said(app)
     app = opened(RUNS, "runs.box.repeat", run=run_id)
     app.toggle(key=f"runs.repeat.fresh.{run_id}").set_value(True).run()
