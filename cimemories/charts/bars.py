@@ -75,6 +75,7 @@ def share_bars(
                 "text": [f"{part.glyph} {100 * s:.0f} %".strip() if s >= WIDE_ENOUGH else "" for s in shares],
                 "textposition": "inside",
                 "insidetextanchor": "middle",
+                # Plotly would turn the text of a narrow part upright.
                 "textangle": 0,
                 "textfont": {"color": "#111", "size": 11},
             }
@@ -116,6 +117,7 @@ def count_bars(
         "showlegend": False,
     }
     most = float(frame[column].max()) if len(frame) else 0.0
+    # A quarter beyond the longest bar is room for its text; counts that are all 0 still need an axis with a length.
     xaxis = {"range": [0, (most or 1.0) * 1.25], "showgrid": False, "zeroline": False, "showticklabels": False}
     names = [str(row) for row in frame[name]]
     return _rows_figure([trace], names, title, subtitle, {"bargap": 0.3, "xaxis": xaxis}, legend=False)
@@ -130,6 +132,7 @@ def before_after(
     xs: list[float | None] = []
     ys: list[float | None] = []
     for row, old, new in zip(rows, frame[before], frame[after], strict=True):
+        # None ends a line, so that all lines are one trace.
         xs += [old, new, None]
         ys += [row, row, None]
     line = {"color": "rgba(128,128,128,.75)", "width": 3}
@@ -156,6 +159,7 @@ def before_after(
                 "hoverinfo": "text",
             }
         )
+    # Beyond 0 and 1, where marks would be cut in half.
     xaxis = {"range": [-0.02, 1.02], "tickformat": ".0%", "zeroline": False, "gridcolor": GRID}
     return _rows_figure(traces, [str(row) for row in frame[name]], title, subtitle, {"xaxis": xaxis})
 
@@ -214,6 +218,7 @@ def interval_rows(
                 "type": "scatter",
                 "mode": "markers",
                 "x": none_for_nan([scale * interval.value for interval in shown]),
+                # Centred on the row, whatever the number of series.
                 "y": [row + apart * (position - (len(series) - 1) / 2) for row in known],
                 "error_x": error_bars(shown, item.colour, scale),
                 "name": item.name,

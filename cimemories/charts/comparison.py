@@ -87,11 +87,13 @@ def sweep(figure: SweepFigure) -> Drawing | None:
                     for point, interval in zip(item.points, intervals, strict=True)
                 ],
                 hoverinfo="text",
+                # One entry for all panels: a click on it hides the measure in each of them.
                 legendgroup=str(measure),
                 showlegend=number == 0,
                 row=row,
                 col=column,
             )
+        # Sizes of models lie orders of magnitude apart; ticks are at the sizes themselves.
         scale = {"type": "log"} if figure.axis == Axis.SIZE else {}
         ticks = [html.escape(point.tick) for point in item.points]
         fig.update_xaxes(
@@ -99,6 +101,7 @@ def sweep(figure: SweepFigure) -> Drawing | None:
         )
     fig.update_xaxes(title=html.escape(figure.x_title), row=rows)
     fig.update_annotations(font={"size": 13})
+    # Above 1, so that a mark at 100 % stays whole.
     fig.update_yaxes(range=[0, 1.02], tickformat=".0%", gridcolor=GRID, zeroline=False)
     fig.update_layout(
         height=330 * rows + MARGIN["t"] + 70,
@@ -113,6 +116,7 @@ def sweep(figure: SweepFigure) -> Drawing | None:
 def domains(difference: Difference, first: str, second: str) -> Drawing | None:
     """The differences by domain in percentage points, second minus first, with intervals. None where no domain has
     any."""
+    # Domains with neither number have no row; those with one of them keep it.
     frame = difference.domains.dropna(subset=["violation", "completeness"], how="all").sort_values("violation")
     if frame.empty:
         return None
@@ -177,7 +181,9 @@ def plane(board: Leaderboard, names_by_run: Mapping[str, str] | None = None) -> 
     by_run = names_by_run or names(board.lines)
     run_names = [by_run[line.run.id] for line in lines]
     points = [(line.violation.value, line.completeness.value) for line in lines]
+    # Over all points at once: whether one is on the front depends on every other.
     on_front = front(points)
+    # By violation, which is the x of the stairs.
     traces = [_front(sorted(point for point, on in zip(points, on_front, strict=True) if on))]
     marks: list[PlaneMark] = []
     numbered = len(lines) > MOST_NAMED
@@ -262,6 +268,7 @@ def _references(board: Leaderboard, lines: Sequence[Line]) -> tuple[list[Trace],
             name = f"{line.published.name}, published"
             references.append((violation.value, completeness.value, name, "diamond-open"))
     by_point: dict[tuple[float, float, str], list[str]] = {}
+    # Two runs of one model share their published numbers, and marks a tenth of a point apart would lie on each other.
     for x, y, name, symbol in dict.fromkeys(references):
         if not (math.isnan(x) or math.isnan(y)):
             by_point.setdefault((round(x, 3), round(y, 3), symbol), []).append(name)
@@ -284,6 +291,7 @@ def _references(board: Leaderboard, lines: Sequence[Line]) -> tuple[list[Trace],
 def _labels(marks: Sequence[PlaneMark]) -> list[dict[str, object]]:
     """Names beside their marks, joined by a thin line where there was no room close by."""
     span = LAST - FIRST
+    # In pixels y counts from the top, in the plane from the bottom.
     anchors = [((x - FIRST) / span * PLANE_WIDTH, (LAST - y) / span * PLANE_HEIGHT) for x, y, _ in marks]
     widths = [LABEL_CHARACTER * len(name) + 4 for _, _, name in marks]
     middles = beside_marks(anchors, widths, LABEL_HEIGHT, (PLANE_WIDTH, PLANE_HEIGHT))
@@ -291,6 +299,7 @@ def _labels(marks: Sequence[PlaneMark]) -> list[dict[str, object]]:
         {
             "x": x,
             "y": y,
+            # ax, ay: from the mark to its label in pixels. Plotly draws the line, and leaves out what the label covers.
             "ax": middle[0] - anchor[0],
             "ay": middle[1] - anchor[1],
             "text": html.escape(name),
@@ -348,6 +357,7 @@ def coverage(rows: Sequence[tuple[str, FlowCoverage]], by_group: bool) -> Drawin
         frame = pd.DataFrame(
             [{"group": n, "pairs": s.pairs, "speaks": s.speaks, "share": s.share, **s.whole} for n, s in rows]
         )
+    # Stable, so that equal shares keep the order in which they were asked for.
     frame = frame[frame["pairs"] > 0].sort_values("share", ascending=False, kind="stable").reset_index(drop=True)
     if frame.empty:
         return None
@@ -372,6 +382,7 @@ def _coverage_title(rows: Sequence[tuple[str, FlowCoverage]], frame: pd.DataFram
             f"({shortened(str(first['group']).replace('_', ' '), LONGEST_NAME)})"
         )
     shares = frame["share"]
+    # Less than what percent() shows, a tenth of a point: a range would have the same number at both ends.
     if shares.max() - shares.min() < 0.0005:
         whose = "the run's flows" if len(frame) == 1 else "the flows of every run"
         return f"The headline covers {percent(float(shares.max()))} of {whose}"

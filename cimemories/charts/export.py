@@ -49,6 +49,7 @@ def browser() -> str | None:
     # Asked for every chart of a page: what knows all the other places takes a third of a second to import.
     usual = os.environ.get("BROWSER_PATH") or shutil.which("chromium") or shutil.which("google-chrome")
     if usual is not None:
+        # A BROWSER_PATH that names nothing is not passed over in favour of another browser: the error says what to set.
         return usual if Path(usual).is_file() else None
     from choreographer.browsers.chromium import Chromium
 
@@ -87,9 +88,11 @@ def as_images(figs: Sequence[go.Figure], form: Form, scale: float = SCALE) -> li
     if path is None:
         raise ImageError(NO_BROWSER)
     # A thread of its own: whoever asks may have an event loop of theirs running.
+    # One at a time, since sessions share this process and each call would start a Chromium of its own.
     with _one_at_a_time, ThreadPoolExecutor(1, "image") as pool:
         try:
             return pool.submit(asyncio.run, _draw(figs, form, scale, path)).result()
+        # kaleido, choreographer and asyncio each raise errors of their own, and all mean that there is no image.
         except Exception as problem:
             reason = str(problem) or type(problem).__name__
             raise ImageError(f"{path} could not draw the image: {reason}. Try again, or export the table.") from problem
@@ -118,6 +121,7 @@ def on_paper(
     as many lines as they need, and under them whether it is simulated and the source."""
     import plotly.graph_objects as go
 
+    # A copy: the figure itself stays on the page.
     figure = go.Figure(fig)
     layout = figure.layout
     title = _wrapped(layout.title.text, width, TITLE_SIZE)
@@ -128,6 +132,7 @@ def on_paper(
         last += [f'<span style="{size}">{line}</span>' for line in _wrapped(html.escape(source), width, SOURCE_SIZE)]
     below = [*subtitle, *last]
     head = TOP + TITLE_SIZE + max(0, len(title) - 1) * LINE * TITLE_SIZE + len(below) * LINE * SUBTITLE_SIZE + 30
+    # What a figure keeps free beyond APP_HEAD holds names above its plot and stays as it is.
     own_top = layout.margin.t if layout.margin.t is not None else APP_HEAD
     above = head + max(0, own_top - APP_HEAD)
     tall = height or layout.height or HEIGHT
@@ -163,5 +168,6 @@ def _wrapped(text: str | None, width: int, size: int) -> list[str]:
     """A title of escaped text in lines that fit beside each other in `width` pixels."""
     room = max(20, int((width - 40) / (size * CHARACTER)))
     parts = re.split(r"<br\s*/?>", text or "")
+    # Unescaped first: an entity such as &amp; counts as one character and is not cut in two.
     lines = [line for part in parts for line in textwrap.wrap(html.unescape(part), room)]
     return [html.escape(line) for line in lines]

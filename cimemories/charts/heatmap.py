@@ -92,9 +92,11 @@ def heatmap_figure(
     names: list[dict[str, Any]] = []
     images: list[dict[str, Any]] = []
     layout: dict[str, Any] = {"yaxis": axes[1], "annotations": names, "images": images}
+    # Cells are centred at whole numbers, so the map begins half a cell before 0.
     corner = {"x": -0.5, "y": -0.5, "xanchor": "left", "yanchor": "top", "layer": "above"}
     whole = {**corner, "sizex": len(columns.names), "sizey": len(rows.names), "sizing": "stretch"}
     for position, (item, (start, end)) in enumerate(zip(maps, _spans(len(maps)), strict=True)):
+        # Plotly calls its axes x, x2, x3; all maps have the one y axis.
         number = "" if position == 0 else str(position + 1)
         on = {"xaxis": f"x{number}", "yaxis": "y"}
         cells = _cells(item, end)
@@ -126,6 +128,7 @@ def heatmap_figure(
         "height": height * max(1, len(rows.names)) + head + room["b"],
         "dragmode": False,
         "hovermode": "closest",
+        # However far the pointer is from a cell's middle.
         "spikedistance": -1,
     }
     return go.Figure({"data": data, "layout": layout})
@@ -143,6 +146,7 @@ def _cells(item: Map, end: float) -> dict[str, Any]:
     highest = max(LEAST_SCALE, float(np.abs(known).max()) if known.size else 0.0)
     scale: dict[str, Any] = {"colorscale": "Cividis", "zmin": 0, "zmax": item.maximum or highest}
     if item.before is not None:
+        # As far below 0 as above, so that the colour of the middle always means no change.
         scale = {"colorscale": [list(stop) for stop in DIVERGING], "zmin": -highest, "zmax": highest}
     sign = "" if item.before is None else "+"
     bar = {"tickformat": f"{sign}.0%", "thickness": 10, "outlinewidth": 0, "len": 1, "x": end + 0.004, "xpad": 0}
@@ -165,6 +169,7 @@ def _numbers(item: Map, cells: dict[str, Any]) -> dict[str, Any]:
     itself writes on a heatmap is grey on the colours of the middle."""
     from plotly.colors import sample_colorscale
 
+    # One trace for all texts; the colours are looked up in one call.
     there = np.argwhere(~np.isnan(item.values))
     shares = item.values[there[:, 0], there[:, 1]]
     places = np.clip((shares - cells["zmin"]) / (cells["zmax"] - cells["zmin"]), 0, 1).tolist()
@@ -230,6 +235,7 @@ def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any
         "showspikes": True,
         "spikemode": "across",
         "spikesnap": "data",
+        # Below 0 the white border that Plotly draws around a spike is gone.
         "spikethickness": -2,
         "spikedash": "solid",
     }
@@ -252,6 +258,7 @@ def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any
         limit = LONGEST_TICK if angle == -40 else NARROW
         ticks = [html_escaped(name, limit) for name in columns.names]
         longest = max((len(html.unescape(text)) for text in ticks), default=0) * CHARACTER_WIDTH
+        # Of a text at 40 degrees: its height is sin 40 = 0.64 of its length, its width (below) cos 40 = 0.77.
         bottom = round(longest * (0.65 if angle == -40 else 0.85)) + 18
     size = 11 if width >= SLANTED else 10
     xaxis = {
@@ -265,6 +272,7 @@ def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any
     left = [html_escaped(name, LONGEST_TICK) for name in rows.names]
     yaxis = {
         **axis,
+        # From the last to the first: row 0 is on top.
         "range": [len(rows.names) - 0.5, -0.5],
         "tickvals": list(range(len(rows.names))),
         "ticktext": left,
@@ -284,6 +292,7 @@ def _hatch(empty: Bools, size: tuple[float, float]) -> str | None:
     if not len(cells):
         return None
     width, height = max(4.0, size[0]), size[1]
+    # Two pixels of air on each side, so that neighbouring cells stay apart.
     boxes = "".join(
         f"M{column * width + 2:.1f} {row * height + 2:.1f}h{width - 4:.1f}v{height - 4:.1f}h{4 - width:.1f}z"
         for row, column in cells.tolist()

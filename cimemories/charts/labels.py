@@ -26,6 +26,7 @@ def spread(wanted: Sequence[float], apart: float, low: float, high: float) -> li
     limit = high
     for i in reversed(order):
         positions[i] = min(positions[i], limit)
+        # Into the room that is left below; with too many of them the lowest end below `low`.
         limit = positions[i] - apart
     return positions
 
@@ -41,6 +42,7 @@ def beside_marks(anchors: Sequence[Point], widths: Sequence[float], height: floa
     placed: list[Box] = []
     for anchor, width in zip(anchors, widths, strict=True):
         taken = [*marks, *placed]
+        # Where no position is inside the plane: right beside the mark all the same.
         best, least = _box(anchor, width, height, 0, 0), math.inf
         for ring, angle in product(RINGS, DIRECTIONS):
             box = _box(anchor, width, height, ring, angle)
@@ -58,6 +60,8 @@ def beside_marks(anchors: Sequence[Point], widths: Sequence[float], height: floa
 def _box(anchor: Point, width: float, height: float, ring: float, angle: float) -> Box:
     """The box of a label in this direction, `ring` pixels farther than where it would touch the mark."""
     cosine, sine = abs(math.cos(angle)), abs(math.sin(angle))
+    # Boxes that are apart along one axis do not overlap, so the shorter way counts; a direction along one axis
+    # never parts them along the other.
     touching = min((MARK + half) / part for half, part in ((width / 2, cosine), (height / 2, sine)) if part > STEEP)
     x = anchor[0] + math.cos(angle) * (touching + ring)
     y = anchor[1] + math.sin(angle) * (touching + ring)

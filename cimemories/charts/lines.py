@@ -63,6 +63,7 @@ def line_figure(
     """Shares over x. most: where the share axis ends; None: above the highest line. mark: an x with words to it."""
     import plotly.graph_objects as go
 
+    # v == v is false of nan alone.
     highest = max([v for line in lines for v in (*line.y, *line.high) if v is not None and v == v], default=0.0)
     top = most or max(0.01, min(1.0, highest) * 1.06)
     longest = max((len(line.end) for line in lines), default=0)
@@ -120,6 +121,7 @@ def _band(line: Line) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines",
+        # Forth along the upper side and back along the lower one, which closes the area.
         "x": x + x[::-1],
         "y": high + low[::-1],
         "fill": "toself",
@@ -143,6 +145,7 @@ def _ends(lines: Sequence[Line], top: float, height: int) -> list[dict[str, Any]
     named = sorted(
         ((line, float(line.y[-1] or 0.0)) for line in lines if line.end and line.y), key=lambda pair: pair[1]
     )
+    # END_GAP pixels as a share, on an axis that ends near `top`.
     heights = spread([value for _, value in named], top * END_GAP / room, 0.0, top)
     look = {"x": 1, "xref": "paper", "showarrow": False, "xanchor": "left", "xshift": 6, "font": {"size": 12}}
     return [{**look, "y": y, "text": html_escaped(line.end)} for (line, _), y in zip(named, heights, strict=True)]

@@ -48,6 +48,7 @@ def order(study: Study, trial: Trial, names: Sequence[str], measure: Measure) ->
     if len(names) == 1:
         return _one_run(study, trial, names[0], measure, changed)
     places = ranks(trial.over, measure)
+    # By the place at the last threshold; ties in the order of the runs (lexsort goes by its last key first).
     last = np.nan_to_num(places[:, -1], nan=np.inf)
     shown = [n for n in np.lexsort([np.arange(len(names)), last]).tolist() if defined[n]]
     moving = [n for n in shown if len(np.unique(places[n][~np.isnan(places[n])])) > 1]
@@ -93,6 +94,7 @@ def order(study: Study, trial: Trial, names: Sequence[str], measure: Measure) ->
                 *annotations,
             ],
             "shapes": shapes,
+            # Turned around: place 1 is on top.
             "yaxis": {"range": [most + 0.6, 0.4], "showgrid": False, "zeroline": False, "showticklabels": False},
             "xaxis": {**_threshold_axis(), "zeroline": False, "range": [xs[0] - 0.5, xs[-1] + 0.5]},
             "height": max(ROW * most, 90) + MARGIN["t"] + 66,
@@ -251,6 +253,7 @@ def choices(ranges: Sequence[Range], names: Sequence[str], measure: Measure) -> 
 def _choices_title(ranges: Sequence[Range], measure: Measure) -> str:
     widest = ranges[0]
     most = max(-widest.low, widest.high)
+    # Less than the title could show.
     if most < 0.0005:
         return f"No choice moves {measure.named} of any run by a tenth of a point"
     turned = [item for item in ranges if item.least_tau < 1]
@@ -292,6 +295,7 @@ def profiles(subsets: ByProfiles, names: Sequence[str], measure: Measure, k: int
         points = [Bounded(item.mean[row], item.low[row], item.high[row]) for item in subsets.by_k]
         colour, name = RUN_COLOURS[row % len(RUN_COLOURS)], html_escaped(names[run], LONGEST_NAME)
         # A little beside each other, so that the bars of several runs can be told apart.
+        # All together at most half the way to the next size, so that no bar seems to be of that one.
         aside = (row - (len(subsets.runs) - 1) / 2) * min(0.08, 0.5 / len(subsets.runs))
         traces.append(
             {

@@ -75,6 +75,7 @@ STYLE = f"""
 
 def as_file(svg: Element) -> str:
     """The drawing as a file of its own, with its style; light or dark as its reader's theme."""
+    # The first ">" ends the svg tag: ElementTree escapes it in attributes.
     head, sep, rest = ElementTree.tostring(svg, encoding="unicode").partition(">")
     return f"{head}{sep}<style>{STYLE}</style>{rest}\n"
 
@@ -123,12 +124,14 @@ class _Axis:
         least_step = max(span / 7, 1.0 if self.spec.get("tickformat") == "d" else 0.0)
         magnitude = 10.0 ** math.floor(math.log10(least_step))
         step = next(magnitude * size for size in (1, 2, 5, 10) if magnitude * size >= least_step - 1e-12)
+        # 0.1 and the like are no exact binary numbers: the slack keeps a tick that lies on an end of the axis.
         first = math.ceil(min(self.low, self.high) / step - 1e-9)
         values = [step * (first + i) for i in range(int(span / step) + 2)]
         return [(v, self._format(v, step)) for v in values if v <= max(self.low, self.high) + 1e-9]
 
     def _format(self, value: float, step: float) -> str:
         if str(self.spec.get("tickformat", "")).endswith("%"):
+            # + 0.0 turns a negative zero into 0; the slack is for steps that are a rounding error below a percent.
             return f"{100 * value + 0.0:.{0 if step >= 0.01 - 1e-12 else 1}f} %"
         return f"{value + 0.0:.6g}{self.spec.get('ticksuffix') or ''}"
 
@@ -141,6 +144,7 @@ class _Drawing:
         height = self.layout["height"] - margin["t"] + top
         legend = self._legend_entries()
         self.legend_below = self.layout.get("legend", {}).get("orientation") == "h"
+        # 40 pixels for symbol and air. Without a legend -6 characters take them back to about 0.
         beside = 0.0 if self.legend_below else max((len(item["name"]) for item in legend), default=-6) * CHARACTER + 40
         self.left, self.right = float(margin["l"]), width - margin["r"] - beside
         self.top, self.bottom, self.height = float(top), height - margin["b"], height
@@ -213,6 +217,7 @@ class _Drawing:
                 numbers = [float("nan") if v is None else float(v) for v in trace[letter]]
                 error = trace.get(f"error_{letter}") or {}
                 values += numbers
+                # Error bars lengthen the axis. strict=False: a trace without them has an empty list.
                 values += [v + e for v, e in zip(numbers, error.get("array", ()), strict=False)]
                 values += [v - e for v, e in zip(numbers, error.get("arrayminus", ()), strict=False)]
         lines = all(trace.get("mode") == "lines" for trace in self.traces)  # Plotly gives marks air, and lines none
@@ -264,6 +269,7 @@ class _Drawing:
         lift = {"bottom": -4, "top": 12}.get(item.get("yanchor") or "", 4)
         if item.get("showarrow"):
             middle = (x + item["ax"], y + item["ay"])
+            # Only to a label that stands apart: close by, the line would lie under its letters.
             if math.hypot(item["ax"], item["ay"]) > len(item["text"]) * CHARACTER / 2 + 24:
                 self.line((x, y), middle, "s-rule")
             x, y, lift = *middle, 4
@@ -283,6 +289,7 @@ class _Drawing:
         ]
         line, marker = trace.get("line") or {}, trace.get("marker") or {}
         corners = [point for _, point in known]
+        # hv: level until the next x, then up or down.
         if line.get("shape") == "hv":
             corners = [
                 at for a, b in zip(corners, [*corners[1:], None], strict=True) for at in (a, (b[0], a[1]) if b else a)
@@ -341,6 +348,7 @@ class _Drawing:
             return [_hex(colour) for colour in sample_colorscale(trace["colorscale"], inside)]
 
         cells = [(i, j, share) for i, row in enumerate(trace["z"]) for j, share in enumerate(row)]
+        # All known cells in one call, taken in the same order below.
         fills = iter(colours([share for _, _, share in cells if share is not None]))
         for i, j, share in cells:
             x, y = x_axis(j) - width / 2, y_axis(i) - height / 2
@@ -351,6 +359,7 @@ class _Drawing:
         left, steps = x_axis.end + 5, 26
         each = (self.bottom - self.top) / steps
         for i, colour in enumerate(colours([high - (high - low) * i / (steps - 1) for i in range(steps)])):
+            # Half a pixel over the next one, or hairlines of the paper show between them.
             self.rect(left, self.top + i * each, 8, each + 0.5, fill=colour)
         for share, y in ((high, self.top + 8), (low, self.bottom)):
             self.text(left + 11, y, f"{100 * share:.0f}%", "quiet small")

@@ -80,6 +80,7 @@ def named_rows(names: Sequence[str]) -> tuple[dict[str, Any], int]:
         "tickmode": "array",
         "tickvals": list(range(len(names))),
         "ticktext": ticks,
+        # From the last to the first: row 0 is on top.
         "range": [len(names) - 0.5, -0.5],
         "showgrid": False,
         "zeroline": False,

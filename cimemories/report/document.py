@@ -1,4 +1,4 @@
-"""What a report consists of: sections of blocks, without any markup. html.py and markdown.py turn them into files.
+"""What a report consists of: sections of blocks, without any markup. render.py turns them into files.
 
 Every text in a block is plain, whoever wrote it: it is escaped where it is turned into markup, and nowhere before.
 """
@@ -209,7 +209,7 @@ def table(
     folded: bool = False,
     text_columns: Sequence[int] = (0,),
 ) -> Table:
-    """A table; words: positions of the columns that hold words, all others hold numbers."""
+    """A table; text_columns: positions of the columns that hold words, all others hold numbers."""
     made = tuple(row if isinstance(row, Row) else Row(tuple(row)) for row in rows)
     titles = tuple((title, position not in text_columns) for position, title in enumerate(columns))
     return Table(caption, titles, made, simulated, folded)
@@ -300,5 +300,6 @@ def all_label_facts(flows: Flows, scopes: tuple[Scope, ...]) -> list[LabelFacts]
     for scope in scopes:
         facts = label_facts(flows, scope)
         if facts is not None:
+            # Two runs may read one labelling by different rules: other labels, so another entry.
             by_rule.setdefault((facts.row.id, facts.rule.digest), facts)
     return list(by_rule.values())

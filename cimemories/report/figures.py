@@ -78,6 +78,7 @@ def _order(grid: Grid) -> list[int]:
     defined = np.flatnonzero((grid.violation_pairs + grid.completeness_pairs).sum(axis=1) > 0)
     return sorted(
         (int(i) for i in defined),
+        # 2.0 is above every completeness: among equals, rows without a necessary pair come last.
         key=lambda i: (
             math.isnan(violation[i]),
             -np.nan_to_num(violation[i]),
@@ -91,6 +92,7 @@ def curves_of_run(accumulated: Accumulation, independent: Floats) -> list[Curve]
     """The curves of one run: the least, the middle and the most samples n, the last with its band, and what it would be
     if every response leaked on its own."""
     ns = accumulated.curves.ns
+    # Of equal keys the last wins: with one or two samples the last is still drawn as the last.
     looks = {ns[len(ns) // 2]: (GREY, "solid"), ns[0]: (RUN, "dot"), ns[-1]: (RUN, "solid")}
     lines = [_curve(f"n = {n}", accumulated, i, *looks[n], band=n == ns[-1]) for i, n in enumerate(ns) if n in looks]
     name = f"n = {ns[-1]}, if independent"
@@ -141,6 +143,7 @@ def violations(line: Line, violation_at: Mapping[int, Interval], name: str) -> F
     rows |= {"Completeness": line.completeness, "Balanced score": line.balanced}
     if all(math.isnan(interval.value) for interval in rows.values()):
         return None
+    # Each series has an entry in every row; undefined ones are left out, so that a row has its own mark alone.
     undefined: list[HasBounds] = [Bounded(math.nan)] * len(violation_at)
     series = [
         IntervalSeries("Violation", [*violation_at.values(), Bounded(math.nan), Bounded(math.nan)], VIOLATION, "x"),

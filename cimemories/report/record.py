@@ -152,5 +152,6 @@ def card(basis: Basis) -> Section:
     labelling = scope.labelling.id if scope.labelling else None
     text = dataset_card(basis.flows.store, scope.dataset_name, labelling_id=labelling)
     name, _, rest = text.partition("\n")
+    # The card's own title is the section's, so its sections come one level lower.
     moved = re.sub(r"(?m)^## ", "### ", rest).strip()
     return Section("card", f"Dataset card: {scope.dataset_name}", (Markdown(moved),) if name.startswith("# ") else ())

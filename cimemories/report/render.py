@@ -81,6 +81,7 @@ def _markdown(text: str) -> Markup:
     for position, token in enumerate(tokens):
         if token.type == "th_open":
             token.attrSet("scope", "col")
+        # A Markdown table must have a head; an empty one (a table of facts) is left out, since HTML needs none.
         if token.type == "thead_open":
             end = next(i for i in range(position, len(tokens)) if tokens[i].type == "thead_close")
             empty = not any(inside.content for inside in tokens[position:end] if inside.type == "inline")
@@ -130,6 +131,7 @@ def _block(block: Block, folder: str) -> str:
         case Figure():
             return _figure(block, folder)
         case Code(text, title):
+            # A fence longer than any run of backticks inside, so that no text can end its own block.
             longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
             fence = "`" * max(3, longest + 1)
             head = f"**{markdown_escaped(title)}**\n\n" if title else ""
@@ -195,8 +197,8 @@ def check_report(path: Path, *, force: bool) -> None:
 
 
 def write_report(report: Report, path: Path, *, force: bool = False) -> list[Path]:
-    """Write the report; returns what was written, the report first. Raises StoreError as `check` does, and OSError; the
-    file and its figures are then as they were before."""
+    """Write the report; returns what was written, the report first. Raises StoreError as `check_report` does, before
+    anything is written, and OSError. File and folder are written under other names and put in place whole."""
     check_report(path, force=force)
     if path.suffix.casefold() in HTML:
         _place(path, as_html(report).encode())
@@ -204,6 +206,7 @@ def write_report(report: Report, path: Path, *, force: bool = False) -> list[Pat
     folder = figures_folder(path)
     text, pictures = as_markdown(report, folder.name)
     if pictures:
+        # Figures first: a text that is there never names one that is not.
         _place_folder(folder, {name: picture.encode() for name, picture in pictures.items()})
     elif folder.exists():
         shutil.rmtree(folder)
@@ -221,7 +224,9 @@ def _place(path: Path, content: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
         _readable(Path(draft), 0o666)
+        # In one step, within one folder: whoever reads it sees the old file or the new one.
         os.replace(draft, path)
+    # Ctrl-C too leaves no draft behind.
     except BaseException:
         Path(draft).unlink(missing_ok=True)
         raise
@@ -243,6 +248,7 @@ def _place_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
 def _readable(path: Path, mode: int) -> None:
     """As readable as any new file; a draft is private to its owner."""
+    # The mask can only be read by setting it.
     mask = os.umask(0)
     os.umask(mask)
     path.chmod(mode & ~mask)

@@ -360,6 +360,7 @@ def comparison(basis: Basis) -> Section | None:
 
 
 def _signed(value: float) -> str:
+    # No sign on what rounds to 0: '-0.0' would say that something became less.
     return "–" if math.isnan(value) else f"{100 * value + 0.0:+.1f}".replace("-0.0", "0.0").replace("+0.0", "0.0")
 
 
@@ -373,6 +374,7 @@ def breakdowns(basis: Basis) -> Section:
             frame = breakdown(basis.flows, line.scope, by, n, basis.rule)
             if frame.empty or (by == By.SPHERE and set(frame["group"]) <= {""}):
                 continue
+            # Names of users are texts too.
             if by == By.PROFILE and not basis.texts:
                 frame = frame.assign(group=[f"profile {i + 1}" for i in range(len(frame))])
             if by != By.PROFILE:
@@ -415,6 +417,7 @@ def heatmaps(basis: Basis) -> Section | None:
             continue
         blocks += [Heading(name)] if basis.several else []
         frame = as_frame(cells)
+        # A cell without a pair of either kind is hatched in the figure and left out here: it has no number.
         frame = frame[(frame["violation_pairs"] + frame["completeness_pairs"]) > 0]
         rows = [
             (
@@ -511,6 +514,7 @@ def examples(basis: Basis) -> Section | None:
     if not basis.texts:
         blocks.append(Text("The texts of messages and memories are left out of this report."))
         return Section("examples", "Examples of leaks", tuple(blocks))
+    # Leaks come with the severest first, so the first of each domain is the one to show.
     chosen = leaks.drop_duplicates("domain").head(EXAMPLES)
     if len(chosen) < EXAMPLES:
         more = leaks.drop(chosen.index).drop_duplicates("context").head(EXAMPLES - len(chosen))
