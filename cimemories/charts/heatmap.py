@@ -169,7 +169,6 @@ def _numbers(item: Map, cells: dict[str, Any]) -> dict[str, Any]:
     itself writes on a heatmap is grey on the colours of the middle."""
     from plotly.colors import sample_colorscale
 
-    # One trace for all texts; the colours are looked up in one call.
     there = np.argwhere(~np.isnan(item.values))
     shares = item.values[there[:, 0], there[:, 1]]
     places = np.clip((shares - cells["zmin"]) / (cells["zmax"] - cells["zmin"]), 0, 1).tolist()
@@ -235,7 +234,8 @@ def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any
         "showspikes": True,
         "spikemode": "across",
         "spikesnap": "data",
-        # Below 0 the white border that Plotly draws around a spike is gone.
+        # Under a spike Plotly draws a line two pixels wider in the colour of the paper: at -2 that one has no width,
+        # and the spike itself the browser's default of 1.
         "spikethickness": -2,
         "spikedash": "solid",
     }
