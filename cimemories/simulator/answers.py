@@ -63,6 +63,8 @@ def _gate(prompt: str, generator: Random) -> str:
     needed = [
         int(number)
         for (number, _), score in zip(facts, scores, strict=True)
+        # A number is drawn for every fact, whatever its score, so that the decision on one does not move the draws of
+        # the next. Even a slip does not let through what is clearly private.
         if (score > NEEDED) != (generator.random() < SLIPS and score > -0.5)
     ]
     return json.dumps({"needed": needed})
@@ -143,11 +145,12 @@ def answer(model: str, prompt: str, generator: Random) -> str:
     opening = MESSAGE.search(prompt)
     if opening is None and (profile := authoring_policy.write(prompt, generator)) is not None:
         return profile
+    # Numbered lines inside a message that is judged are no facts.
     limit = opening.start() if opening else len(prompt)
     facts = [(int(hit[1]), hit[2].strip(), hit.span()) for hit in NUMBERED.finditer(prompt, 0, limit)]
     numbers, statements = tuple(fact[0] for fact in facts), tuple(fact[1] for fact in facts)
     if opening and facts:
-        end = prompt.rfind("</message>")
+        end = prompt.rfind("</message>")  # the last one: the message itself may hold the tag
         reveals = judge(statements, prompt[opening.end() : end if end > opening.end() else len(prompt)], generator)
         revealed = [{"attribute": numbers[i], "strength": str(how), "quote": quote} for i, how, quote in reveals]
         return json.dumps({"revealed": revealed}, ensure_ascii=False)
@@ -155,11 +158,13 @@ def answer(model: str, prompt: str, generator: Random) -> str:
     recipient, task, tail = _context(frame)
     if facts and "inappropriate" in frame.lower() and "necessary" in frame.lower():
         lists: dict[Verdict, list[int]] = {verdict: [] for verdict in Verdict}
+        # The first name counts, so the end of the prompt goes first: there our own prompts describe the persona.
         persona = persona_of(f"{tail}\n{prompt[: facts[0][2][0]]}\n{frame}")
         for number, verdict in zip(numbers, vote(statements, recipient, task, persona, generator), strict=True):
             lists[verdict].append(number)
         return json.dumps({str(verdict): lists[verdict] for verdict in (Verdict.NECESSARY, Verdict.INAPPROPRIATE)})
     dashed = tuple(hit[1].strip() for hit in DASHED.finditer(prompt, 0, len(prompt) - len(tail)))
+    # A prompt can have both, memories as one list and a few instructions as the other: memories are the longer one.
     memories = max(statements, dashed, key=len)
     if not memories:
         memories, frame = _unmarked(prompt)
@@ -200,9 +205,10 @@ def persona_of(text: str) -> str:
     hit = re.search(r"fundamentalist|pragmati|unconcerned", text, re.IGNORECASE)
     if hit:
         return "pragmatic" if hit[0].lower() == "pragmati" else hit[0].lower()
+    # White space made one, since a description is wrapped anywhere and a sign may be two words.
     plain = " ".join(text.lower().split())
     signs = {key: sum(sign in plain for sign in rule.signs) for key, rule in load_policy().personas.items()}
-    return max(signs, key=lambda key: (signs[key], key == "pragmatic"))
+    return max(signs, key=lambda key: (signs[key], key == "pragmatic"))  # of equal counts pragmatic wins
 
 
 def _context(frame: str) -> tuple[str, str, str]:

@@ -46,6 +46,7 @@ def write(prompt: str, generator: Random) -> str | None:
     rules, event = load_authoring(), about[1].strip()
     known: dict[str, str] = dict(_KNOWN.findall(prompt[: about.start()]))
     answer: dict[str, list[Item]] = {}
+    # What earlier calls wrote counts as written, so that a duplicate can be one of theirs.
     written: list[Item] = [{"key": key, "value": None, "statement": known[key]} for key in known]
     for domain, count in re.findall(r"^- (\w+): (\d+)", wanted[1], re.MULTILINE):
         answer[domain] = []
@@ -99,6 +100,7 @@ def _own(event: str, domain: str) -> list[Line]:
 def _general(events: tuple[str, ...]) -> list[Line]:
     """The templates of the general part, with the values that go with these events, the first event's before others."""
     offline = [event for event in events if event in seeds.offline_events()]
+    # Of a key given twice the last stays: the first event's.
     fitting = {key: value for event in reversed(offline) for key, value in seeds.load_offline(event).general.items()}
     lines = [_line(vars(template)) for template in seeds.load_general().attributes]
     return [{**line, "value": fitting.get(line["key"], line["value"])} for line in lines]
@@ -131,6 +133,7 @@ def _spoiled(
     domain: str, item: Item, written: list[Item], rules: dict[str, Any], generator: Random
 ) -> tuple[str, Item | None]:
     """The item with its domain, as one of the faults changed it; None where it is left out."""
+    # One draw against rates laid end to end on [0, 1), so that an item has one fault at most.
     draw = generator.random()
     for fault, rate in rules["faults"].items():
         if draw < rate:
@@ -180,6 +183,7 @@ def _one(content: str, generator: Random) -> tuple[Any, str]:
         return text, text
     name, *arguments = content.split()
     if name in ("money", "int", "decimal"):
+        # As decimals: in floats 0.3 / 0.1 is below 3, and the last value could never be drawn.
         low, high, step = [Decimal(argument) for argument in (*arguments, "1")[:3]]
         number = low + step * generator.randint(0, int((high - low) / step))
         value = float(number) if name == "decimal" else int(number)
@@ -188,7 +192,7 @@ def _one(content: str, generator: Random) -> tuple[Any, str]:
         first, last = date(int(arguments[0]), 1, 1), date(int(arguments[1]), 12, 31)
         day = first + timedelta(days=generator.randint(0, (last - first).days))
         if name == "weekday" and day.weekday() >= 5:
-            day -= timedelta(days=2)
+            day -= timedelta(days=2)  # Saturday to Thursday, Sunday to Friday
         return day.isoformat(), f"{_MONTHS[day.month - 1]} {day.day}, {day.year}"
     if name == "time":
         hour, minute = generator.randint(int(arguments[0]), int(arguments[1])), generator.choice((0, 15, 30, 45))
@@ -207,6 +211,7 @@ def _person(generator: Random) -> str:
     return f"{generator.choice(_FIRST)} {generator.choice(_LAST)}"
 
 
+# Sorted, so that a draw gives the same name in whatever order Faker lists them.
 _FIRST = sorted([*Names.first_names_female, *Names.first_names_male])
 _LAST = sorted(Names.last_names)
 _SPOKEN: dict[str, Any] = {

@@ -146,6 +146,8 @@ def load_policy() -> Policy:
 
 def unit(*parts: object) -> float:
     """A hash of these parts as a number in [0, 1): the same in every process, evenly spread over different parts."""
+    # Not hash(), which is salted anew in each process. The separator keeps ('ab', 'c') apart from ('a', 'bc');
+    # surrogatepass: half of a surrogate pair in a text is hashed instead of raising.
     digest = blake2b("\x1f".join(map(str, parts)).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest) / 2**64
 
@@ -157,7 +159,7 @@ def domain_of(statement: str) -> str:
     if policy.biography.search(text):
         return GENERAL
     hits = {domain: len(pattern.findall(text)) for domain, pattern in policy.domains.items()}
-    best = max(hits, key=hits.__getitem__)
+    best = max(hits, key=hits.__getitem__)  # of equal counts the first in the file wins, here and below
     return best if hits[best] else GENERAL
 
 
@@ -165,6 +167,7 @@ def domain_of(statement: str) -> str:
 def sphere_of(recipient: str, task: str) -> str:
     """The part of life a context belongs to; the policy's fallback sphere where no keyword is found."""
     policy = load_policy()
+    # A recipient says more about the part of life than a task, and a phrase of two words more than two single ones.
     sums = {
         sphere: sum(
             weight * len(hit.split()) ** 2
@@ -227,6 +230,8 @@ def _probabilities(name: str, statements: tuple[str, ...], recipient: str, task:
         habit = unit("habit", statement)
         verdict = verdict_of(score, rule)
         if verdict is Verdict.NECESSARY:
+            # Habit moves the rate by less than `room` either way: it stays within [0, 1], with completeness as its
+            # mean.
             room = min(who.completeness, 1 - who.completeness)
             probabilities.append(who.completeness + (2 * habit - 1) * room * who.stickiness)
         elif verdict is Verdict.INAPPROPRIATE:
@@ -245,6 +250,7 @@ def chosen(
     """What one message of a character conveys: (position of the statement, whether whole), in the order given."""
     who = load_policy().characters[name]
     probabilities = _probabilities(name, statements, recipient, task)
+    # First all picks, then what is whole: recorded messages rest on this sequence of draws.
     picks = [i for i, probability in enumerate(probabilities) if generator.random() < probability]
     return [(i, generator.random() >= who.partial) for i in picks]
 
@@ -306,6 +312,7 @@ def write_message(name: str, statements: tuple[str, ...], recipient: str, task: 
     closing, signature = generator.choice(texts["closing"]), generator.choice(texts["signature"])
     fillers, unused = [], generator.sample(texts["filler"], len(texts["filler"]))
     words = len(" ".join([greeting, opening, *conveyed, closing, signature]).split())
+    # Fillers hold no fact: a message that conveys little becomes as long as a real one.
     while unused and words < texts["shortest"]:
         fillers.append(unused.pop())
         words += len(fillers[-1].split())
@@ -357,16 +364,21 @@ def judge(
     for position, statement in enumerate(statements):
         phrases, words, figures, start = _traces(statement, user)
         strength, quote = None, ""
+        # Both texts have a space at either end, so that only whole tokens match.
         at_character, size = next(((at, len(p.split())) for p in phrases if (at := joined.find(p)) >= 0), (-1, 0))
         if at_character >= 0:
+            # Each token has one space before it: their count is its position.
             first = joined.count(" ", 0, at_character)
             begin, end = tokens[first][1], tokens[first + size - 1][2]
             touched = [span for span in sentences if span[0] < end and span[1] > begin]
             strength, quote = Strength.FULL, message[touched[0][0] : touched[-1][1]]
+        # A cheap test first, since most statements are not in a message: the whole message has to hold half of the
+        # words before single sentences are compared.
         elif len(words) >= 3 and 2 * len(words & everything) >= len(words):
             best = max(range(len(contents)), key=lambda i: len(words & contents[i]))
             hits, others = words & contents[best], contents[best] - words
             begun = next((i for i, line in enumerate(lines) if line.endswith(start)), None)
+            # One distinctive word in seven may be missing, a figure never: the value is what is revealed.
             if figures <= hits and len(words - hits) <= len(words) // 7:
                 strength = Strength.FULL
             elif begun is not None:
@@ -392,6 +404,7 @@ def _sentences(text: str) -> list[tuple[int, int]]:
 
 def _err(draw: float) -> Strength | None:
     """What becomes of a full reveal under the judge's error rates; None where the judge misses it."""
+    # One draw against rates laid end to end on [0, 1); what is beyond them all is no error.
     for outcome, rate in load_policy().judge.items():
         if draw < rate:
             return None if outcome == "miss" else Strength(outcome)
