@@ -34,7 +34,7 @@ from cimemories.seeds.reading import (
     refuse_repeats,
 )
 
-PRIOR_TOLERANCE = 1e-6
+PRIOR_TOLERANCE = 1e-6  # absolute: decimals such as 0.1 are not exact in floats, and need not add to 1 exactly
 BIO_FIELDS = ("name", "sex", "address", "age")
 __all__ = [
     "SEEDS",
@@ -226,6 +226,8 @@ def seeds_hash(folder: Path | None = None) -> str:
     """One SHA-256 (hex) over the paths and bytes of all YAML files of the seeds folder; other files do not count."""
     folder = folder or SEEDS
     digest = hashlib.sha256()
+    # With / on every system, and each content after its path and length: no other division into files gives the same
+    # bytes.
     for path in sorted(folder.rglob("*.yaml"), key=lambda file: file.relative_to(folder).as_posix()):
         content = path.read_bytes()
         digest.update(f"{path.relative_to(folder).as_posix()}\0{len(content)}\0".encode())

@@ -146,6 +146,7 @@ def read_prompt_file(path: Path) -> PromptFile:
         raise SeedError(f"{path}: this is not a prompt file: it has no prompt under {', '.join(_SECTIONS)}")
     file = checked(path, content, _UserFile)
     given: dict[str, dict[Any, str]] = {section: getattr(file, section) for section in _SECTIONS}
+    # YAML reads a level written as 1 as a number, and everywhere else a level is a text.
     sections = {name: {str(level): text for level, text in templates.items()} for name, templates in given.items()}
     if not any(sections.values()):
         raise SeedError(f"{path}: it has no prompt. Add one under task_solving, adversary_reveal or memory")

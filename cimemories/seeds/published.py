@@ -22,6 +22,7 @@ FILE = "published.yaml"
 ROUNDED = 0.0005  # a figure is printed with one decimal of a percent at most
 Share = Annotated[float, Field(ge=0, le=1, strict=True)]
 Samples = Annotated[int, Field(ge=1, le=100, strict=True)]
+# The date of a build, as makers append it: -2025-08-07, -20250807.
 _DATE = re.compile(r"[-_@]?20\d\d[-_]?\d\d[-_]?\d\d$")
 _PRINTED = re.compile(r"(\d+(?:\.\d+)?) ?%")
 

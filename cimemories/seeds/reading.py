@@ -82,6 +82,8 @@ class _Loader(_SafeLoader):  # type: ignore[misc]
     """YAML lets a later value replace an earlier one of the same key in silence; here that is an error."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, list[Any]]] = {
+        # PyYAML looks a plain scalar's patterns up by its first character. A copy: the table belongs to the class it
+        # derives from.
         first: [(tag, pattern) for tag, pattern in resolvers if tag not in _NUMBERS]
         for first, resolvers in _SafeLoader.yaml_implicit_resolvers.items()
     }
@@ -124,11 +126,13 @@ def load(path: Path, *, quoting: bool = True) -> object:
     try:
         with open_regular(path) as stream:
             size = os.fstat(stream.fileno()).st_size
+            # One byte more than allowed shows that there is more: the size that a file reports may be 0 (/proc) or out
+            # of date.
             data = stream.read(LARGEST_FILE + 1)
         if len(data) > LARGEST_FILE:
             size = max(size, len(data))
             raise SeedError(f"{path}: has {size:,} bytes, more than the {LARGEST_FILE:,} that such a file may have")
-        text = data.decode("utf-8-sig")
+        text = data.decode("utf-8-sig")  # editors on Windows put a byte order mark in front
         _refuse_size(path, text)
         return yaml.load(text, Loader=_Loader)
     except FileNotFoundError:
@@ -163,6 +167,8 @@ def _refuse_size(path: Path, text: str) -> None:
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in sizes:
                 raise SeedError(f"{path}: not valid YAML (an alias without an anchor before it)")
+            # An anchor's size is known only once its collection has ended, so an alias to a collection around it is
+            # refused here too, which would be without end.
             total += sizes[event.anchor]
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, before = open_.pop()
