@@ -86,6 +86,8 @@ def owner(client: Address | None, server: Address | None) -> int | None:
         return None
     if not (source.is_loopback and target.is_loopback):
         return None
+    # The client's own socket, which has its address first. The row of the app's end has them the other way round, and
+    # would name whoever runs the app.
     tables = {"tcp" if source.version == 4 else "tcp6": _row_start(source, client[1], target, server[1])}
     if isinstance(source, ipaddress.IPv4Address) and isinstance(target, ipaddress.IPv4Address):
         # A client may reach an IPv4 address with an IPv6 socket; its row is then in the other table.
@@ -94,7 +96,7 @@ def owner(client: Address | None, server: Address | None) -> int | None:
         for table, row_start in tables.items():
             uids = _owners(table, row_start)
             if uids:
-                return uids.pop() if len(uids) == 1 else None
+                return uids.pop() if len(uids) == 1 else None  # two users at one pair of addresses: neither is believed
     return None
 
 
