@@ -28,6 +28,7 @@ class Draft:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        # Under a key of no widget, so that Streamlit keeps it when none of the form's widgets is drawn.
         self._values: dict[str, Any] = st.session_state.setdefault(f"{name}.draft", {})
         self._drawn: list[str] = []
 
@@ -38,7 +39,10 @@ class Draft:
         """
         key = f"{self.name}.{field}"
         if key not in st.session_state:
+            # Set before the widget is drawn, in place of its `value`: Streamlit takes one of the two, and warns of
+            # both.
             st.session_state[key] = self._values.get(field, default)
+        # Options change (a dataset is deleted, say), and a value that is no longer among them cannot be shown.
         if options is not None and st.session_state[key] not in options:
             st.session_state[key] = default
         self._drawn.append(field)
@@ -84,6 +88,7 @@ LONGEST = 80
 
 def account() -> str:
     """The name of the account that is logged in; empty where there is none."""
+    # Where no login is set up, st.user has no such attribute at all.
     if not getattr(st.user, "is_logged_in", False):
         return ""
     return _clean(str(st.user.get("name") or st.user.get("email") or ""))

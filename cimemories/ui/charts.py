@@ -50,6 +50,7 @@ class Dressed(BaseFigure):  # type: ignore[misc]
     """A figure as the browser gets it. Streamlit asks it for `to_dict` alone; a plain dict it would check once more."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
+        # Past Plotly's own __setattr__, which refuses names that it does not know.
         object.__setattr__(self, "spec", spec)
 
     def to_dict(self) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def dressed(fig: go.Figure) -> Dressed:
     away. What it would give is set here, but for the colours of texts: they get INK, which stands for the text colour
     of the page and which safe.STYLE replaces by it, in the light and in the dark.
     """
-    spec = fig.to_dict()
+    spec = fig.to_dict()  # a copy, so the figure itself stays as it is
     layout = spec.setdefault("layout", {})
     layout.pop("template", None)
     # Taken away, since Plotly takes any copy of `meta` for another layout.
@@ -101,6 +102,8 @@ def show(fig: go.Figure, *, key: str, alt: str) -> None:
 def show_heatmap(fig: go.Figure, tooltips: Tooltips, *, key: str, alt: str, selected: Cell | None) -> None:
     """Draw a `heatmap_figure` with one cell framed, and its tooltips. In the next run of the page `clicked_cell` tells
     which cell was clicked."""
+    # The key becomes a CSS class (st-key-...), by which grids.js finds the chart: in its selector a full stop would end
+    # the name.
     box = f"{key.replace('.', '-')}-maps"
     with st.container(key=box):
         st.plotly_chart(dressed(fig), key=f"{key}.chart", alt=alt, config=CONFIG, theme=None)
@@ -112,4 +115,5 @@ def clicked_cell(key: str, rows: int, columns: int) -> Cell | None:
     cell = (st.session_state.get(key) or {}).get("cell")
     if not isinstance(cell, list) or len(cell) != 2 or not all(isinstance(i, int) and i >= 0 for i in cell):
         return None
+    # A click on a chart that has become smaller since counts for nothing.
     return (cell[0], cell[1]) if cell[0] < rows and cell[1] < columns else None

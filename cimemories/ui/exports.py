@@ -74,6 +74,7 @@ def buttons(
 def as_csv(frame: pd.DataFrame, *, simulated: bool, about: Mapping[str, object]) -> bytes:
     """The table as CSV, in UTF-8. Cells that a spreadsheet would run as a formula are quoted."""
     marked = _marked(frame, simulated, about).map(without_formula)
+    # "replace": half of a surrogate pair, which UTF-8 cannot hold, does not end the export.
     return marked.to_csv(index=False).encode("utf-8", "replace")
 
 

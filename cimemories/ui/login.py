@@ -29,6 +29,7 @@ def logged_in(headers: Headers) -> bool:
         value = cookies.get(name)
         return None if value is None else decode_signed_value(secret, name, value.encode("latin-1", "replace"))
 
+    # Without a secret anybody could sign: then nobody counts as logged in.
     if not secret:
         return False
     try:
@@ -36,6 +37,7 @@ def logged_in(headers: Headers) -> bool:
         account = json.loads(get_cookie_with_chunks(signed, AUTH_COOKIE_NAME) or b"{}")
     except ValueError:
         return False
+    # A cookie that was issued for another origin does not count, as in Streamlit.
     return bool(account.get("is_logged_in")) and account.get("origin") == headers.get("origin")
 
 

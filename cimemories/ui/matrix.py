@@ -87,10 +87,12 @@ def distribution(counts: Mapping[str, int]) -> Html:
 
 
 def _apportioned(counts: Sequence[int], cells: int) -> list[int]:
-    """Cells in proportion to counts, at least one each, adding up to `cells` (largest remainders)."""
+    """Cells in proportion to counts by largest remainders, adding up to `cells`, or to a few more where small
+    counts get the one that each has at least. `counts` are above 0."""
     total = sum(counts)
     exact = [max(1.0, cells * n / total) for n in counts]
     whole = [int(share) for share in exact]
+    # Those with the largest remainders get one more, until all cells are given away.
     for i in sorted(range(len(counts)), key=lambda i: whole[i] - exact[i])[: max(0, cells - sum(whole))]:
         whole[i] += 1
     return whole
@@ -197,7 +199,7 @@ def matrix(drawing: Drawing, *, key: str, cursor: tuple[int, int] | None) -> Cho
     if chosen:
         # The browser counts its moves and gets the number back: by it, the browser tells its own last move, which it
         # already shows, from a cursor that the page puts elsewhere.
-        st.session_state[moves] = int(chosen["moves"])
+        st.session_state[moves] = int(chosen["moves"])  # kept: a run without a new move has to send the last number too
         cursor = (int(chosen["attribute"]), int(chosen["context"]))
     _component(
         key=key,

@@ -44,11 +44,13 @@ def rule_sliders(page: str, threshold: float, keys: Sequence[str], priors: Seque
     shown = weights or [round(100 * prior) for prior in priors]
     for number, (key, weight) in enumerate(zip(keys, shown, strict=True)):
         _weight(f"{page}.weight", number, key, weight, len(shown))
+    # Weights that are all 0 have no proportions; the caller says so instead of dividing by 0.
     all_zero = weights is not None and not any(weights)
     return Moved(moved, tuple(weights) if weights and not all_zero else None, all_zero)
 
 
 def _threshold(key: str, now: float) -> float | None:
+    # A link may hold any number; what the slider cannot show is as good as none.
     percent = url.get_int("threshold")
     moved = percent if percent is not None and LEAST <= percent <= MOST else None
     # Set through the state, not by `value`: Streamlit ignores `value` once the widget exists, and the URL may change.
@@ -225,6 +227,7 @@ def head(title: str, takeaway: str, *, simulated: bool = False) -> None:
 
 def session_check() -> Callable[[], bool]:
     """A function that tells whether this script's browser window is still open, from any thread and without drawing."""
+    # Taken now: the context belongs to the script's thread, and other threads have none.
     context = get_script_run_ctx()
     if context is None or not runtime.exists():
         return lambda: True
@@ -307,13 +310,16 @@ def select(
 
     if not options:
         return None
+    # As text, since the URL knows only texts while ids may be numbers.
     by_text = {str(item): item for item in options}
     linked = url.get(param)
     if linked is not None and linked not in by_text:
         notice(f"{label} '{safe.option(linked, 40)}' from the link does not exist (any longer). Showing another one.")
         linked = None
     value = by_text.get(linked or url.remembered(param) or "", options[0])
+    # Also where it is the default: the address alone has to reproduce the view, and defaults change as data comes.
     url.put(**{param: value})
+    # Through the state, not by `index`, which Streamlit ignores once the widget exists.
     st.session_state[key] = value
     st.selectbox(
         label,

@@ -73,4 +73,5 @@ def presenter(show: Show, *, key: str, open_at: int | None) -> bool | None:
     moved = (st.session_state.get(key) or {}).get("moved")
     # The empty callback registers "moved": Streamlit drops what the browser sets under a name without one.
     _component(key=key, data=visible_in({**_plain(show), "open": open_at}), on_moved_change=lambda: None)
+    # What a browser sends may be anything.
     return bool(moved["open"]) if isinstance(moved, dict) and "open" in moved else None

@@ -70,6 +70,7 @@ def taken(key: str) -> Iterator[Taken]:
     tab, sent = str(log.get("tab")), (log.get("tab"), log.get("sent"))
     with state.lock:
         buttons = len(state.buttons)
+        # Compared under the lock: a run that overlaps with this one may just have done some of them.
         new = [press for press in _presses(log) if press["seq"] > state.acked.get(tab, 0)]
         numbered = [*((press["seq"], str(press["key"])) for press in new), *state.buttons]
         keys = [name for _, name in sorted(numbered, key=itemgetter(0))]  # a key comes before the click that followed
@@ -83,9 +84,10 @@ def taken(key: str) -> Iterator[Taken]:
 
 
 def _done(state: _State, tab: str, sent: tuple[object, object], new: Sequence[dict[str, Any]], buttons: int) -> None:
+    # By tab, since each numbers its presses on its own.
     state.acked[tab] = max([state.acked.get(tab, 0), *(press["seq"] for press in new)])
     state.sent = sent
-    del state.buttons[:buttons]
+    del state.buttons[:buttons]  # those clicked meanwhile stay
 
 
 def press(key: str, name: str) -> None:

@@ -148,6 +148,8 @@ class Marked:
 def escape(text: object) -> str:
     """Any text as markup that reads the same: one line, quotes escaped, characters that cannot be sent replaced,
     control characters visible; cut after LONGEST characters, with a note."""
+    # Half of a surrogate pair cannot be sent. Line ends and tabs as references: st.html dedents its text, and would
+    # change the lines of a message.
     clean = clip(text, LONGEST).encode("utf-8", "replace").decode("utf-8")
     return html.escape(clean, quote=True).replace("\r", "&#13;").replace("\n", "&#10;").replace("\t", "&#9;")
 
@@ -170,6 +172,7 @@ def folded(text: object, limit: int = FOLD) -> Html:
 
 def tag(name: str, *parts: Html | str | int, cls: str = "", title: str = "") -> Html:
     """One element. Strings in `parts` are escaped, Html is kept. Raises ValueError for a tag or class not of ours."""
+    # Checked although callers are ours: a name or class that came from data would be markup.
     if name not in TAGS or (cls and not _CLASS.fullmatch(cls)):
         raise ValueError(f"<{name} class='{cls}'> is not among the tags and classes that the app shows")
     attributes = f' class="{cls}"' if cls else ""
@@ -185,7 +188,7 @@ def join(parts: Iterable[Html | str | int]) -> Html:
 
 def show(content: Html) -> None:
     """Draw markup that `tag` or `join` made."""
-    if content.source:
+    if content.source:  # st.html raises for an empty text
         st.html(content.source)
 
 
@@ -200,6 +203,7 @@ def message_html(text: str, spans: Sequence[Marked] = ()) -> Html:
     line says so."""
     whole, text = text, text[:LONGEST]
     kept = [s for s in spans if max(s.start, 0) < min(s.end, len(text))]
+    # Every border of a mark cuts the text, so that within a piece the same marks hold from end to end.
     cuts = sorted({0, len(text), *(max(s.start, 0) for s in kept), *(min(s.end, len(text)) for s in kept)})
     pieces: list[Html | str] = []
     before: Kind | None = None
@@ -210,6 +214,7 @@ def message_html(text: str, spans: Sequence[Marked] = ()) -> Html:
             before = None
             continue
         kind = next(k for k in KINDS if any(s.kind == k for s in here))
+        # The glyph stands once, where a mark begins, and not again where another one that overlaps cuts it.
         opens = kind != before or any(s.kind == kind and s.start == start for s in here)
         before = kind
         notes = "; ".join(dict.fromkeys(s.note or s.kind for s in here))
@@ -238,6 +243,7 @@ def document(text: str) -> Html:
     for line in text.splitlines():
         heading, point = line.startswith("#"), line.startswith("- ")
         content = line.lstrip("#").strip() if heading else line[2:] if point else line
+        # Of what ** divides, every second part is bold.
         parts = [tag("b", part) if n % 2 else part for n, part in enumerate(content.split("**"))]
         name, cls = ("h3", "ci-heading") if heading else ("div", "ci-point" if point else "ci-line")
         if content:

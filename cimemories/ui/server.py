@@ -51,6 +51,7 @@ def spare_libraries() -> None:
     first time.
     """
     global _modules
+    # Modules are hardly ever unloaded: their number tells whether a library has come since.
     if len(sys.modules) > _modules:
         _modules = len(sys.modules)
         gc.collect()
@@ -98,6 +99,7 @@ def announcement(gate: Gate, site: Site, port: int) -> str:
             f"CIMemories Studio: {address} {note}\n--no-token: everybody who can reach port {port}, including every "
             "user of this machine, can read and change everything in this workspace."
         )
+    # Where the system tells who connects, whoever runs the app needs no token, and none is shown.
     query = f"/?token={gate.token}" if gate.asks_everybody else ""
     return f"CIMemories Studio: {address}{query} {note}"
 
@@ -127,6 +129,7 @@ def _hold_ipv6(port: int) -> ExitStack:
 def _inline_scripts() -> list[str]:
     """The hashes of the scripts in Streamlit's own page, for the policy that forbids all others."""
     page = (Path(file_util.get_static_dir()) / "index.html").read_text(encoding="utf-8")
+    # Read from the installed page, so that an upgrade of Streamlit does not lock its own scripts out.
     bodies = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     return ["sha256-" + base64.b64encode(hashlib.sha256(body.encode()).digest()).decode() for body in bodies]
 

@@ -52,10 +52,12 @@ def table(
     # A dataframe's selection belongs to its key and cannot be set from outside. So a new version of the key makes a new
     # widget wherever the selection has to change without a click: other rows, or another row in the URL.
     memory = st.session_state.setdefault(f"{key}.memory", {"version": 0, "rows": None, "seen": None})
+    # By the index, not by the content: figures that change while a run goes on keep the selection.
     rows = hash(tuple(frame.index)) ^ len(frame)
     if memory["rows"] != rows:
         memory.update(rows=rows, seen=None, version=memory["version"] + 1)
     event = _row(st.session_state.get(f"{key}.{memory['version']}"))
+    # The widget reports its selection in every run; only one that differs from the last is a click.
     clicked = event if event != memory["seen"] and event is not None and event < len(frame) else None
     current = clicked if clicked is not None else selected
     if event is not None and event != current:  # the URL went elsewhere: a new widget starts from there
@@ -92,6 +94,7 @@ def csv_button(frame: pd.DataFrame, name: str, *, label: str = "Download as CSV"
 
 def without_formula(cell: object) -> object:
     """A cell as a spreadsheet may have it: text that begins like a formula gets an apostrophe in front."""
+    # Spreadsheets run such a cell when the file is opened, and its text may come from a model.
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 

@@ -53,6 +53,7 @@ def get(name: str) -> str | None:
 def get_int(name: str) -> int | None:
     """The parameter as a number; None where it is missing or no number."""
     value = get(name)
+    # isascii too: isdigit alone takes '²', for which int() raises.
     return int(value) if value and value.isascii() and value.isdigit() and len(value) < 16 else None
 
 
@@ -67,7 +68,7 @@ def put(**values: Value) -> None:
     before = st.query_params.to_dict()
     after = {name: value for name, value in before.items() if name not in values}
     after |= {name: str(value) for name, value in values.items() if value is not None}
-    if after != before:
+    if after != before:  # writing the same again would be one more step for Back
         st.query_params.from_dict(after)
 
 
@@ -79,7 +80,7 @@ def remembered(name: str) -> str | None:
 
 def link(page: str, **params: Value) -> str:
     """The address of a page with these parameters, relative to the app: '/labels?dataset=1'."""
-    PAGES[page]
+    PAGES[page]  # KeyError for a page that there is not
     query = urlencode({_known(name): str(value) for name, value in params.items() if value is not None})
     path = "/" if page == "home" else f"/{page}"
     return f"{path}?{query}" if query else path

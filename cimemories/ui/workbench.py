@@ -139,7 +139,7 @@ def _event(raw: dict[str, Any]) -> Event | None:
             kind=raw["kind"],
             card=str(raw["card"]),
             says=None if raw["says"] is None else str(raw["says"]),
-            seconds=max(0.0, float(raw["seconds"])),
+            seconds=max(0.0, float(raw["seconds"])),  # in this order nan gives 0.0 too
             blind=bool(raw["blind"]),
             text=str(raw["text"])[:LONGEST_TEXT],
             of=None if raw["of"] is None else str(raw["of"])[:64],
@@ -147,6 +147,7 @@ def _event(raw: dict[str, Any]) -> Event | None:
         )
     except (KeyError, TypeError, ValueError):
         return None
+    # What a browser sends may be anything: what is no event is dropped, and texts are cut to what the record takes.
     return event if event.kind in KINDS else None
 
 
@@ -223,6 +224,7 @@ def draw(
     every event, so that what was left unsaved is never taken for somebody else's; `start` puts the person at that card,
     once. done of total: progress of the whole work, unconfirmed events not counted. watch: start a run of the page
     every second, to show what others answer meanwhile; else every 20 seconds."""
+    # Kept, so that `redraw` can show the same queue while the record cannot be read.
     st.session_state[f"{key}.drawn"] = {
         "key": key,
         "session": session,
