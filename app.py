@@ -67,14 +67,17 @@ def show() -> None:
             chosen.run()
         except DatabaseLost as problem:  # it went away while the page ran
             database_lost.draw(problem)
+        # Streamlit stops and restarts a script by BaseExceptions, which pass here.
         except Exception as error:
             if not failure.draw(error):
                 raise
+        # After the page, when the modules that it needs have been imported.
         server.spare_libraries()
 
 
 if __name__ == "__main__":  # Streamlit runs this file as a script, anew for each run of a page ...
     show()
 else:  # ... and its server, which finds the next line by its syntax, imports it once
+    # Before anything is written, so that every file and process of the app is private.
     engine.adopt_umask()
     app = st.App(__file__, on_script_error=failure.draw, **server.protected(chosen_workspace()))
