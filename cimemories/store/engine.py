@@ -80,11 +80,13 @@ class database_started(sa.sql.functions.FunctionElement[float]):
 
 @compiles(database_clock, "sqlite")
 def _sqlite_clock(_element: Any, _compiler: Any, **_options: Any) -> str:
+    # 2440587.5 is the Julian day on which 1970 began; a day has 86,400 seconds.
     return "((julianday('now') - 2440587.5) * 86400.0)"
 
 
 @compiles(database_clock, "postgresql")
 def _postgres_clock(_element: Any, _compiler: Any, **_options: Any) -> str:
+    # Not now(), which stands still from the start of the transaction on.
     return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"
 
 
@@ -110,6 +112,7 @@ def content_hash(value: object) -> str:
 
 def text_hash(text: str) -> str:
     """The same of a text that is canonical JSON already."""
+    # JSON may hold half of a surrogate pair, which strict UTF-8 refuses to encode.
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -121,6 +124,7 @@ def text_hash(text: str) -> str:
 MIGRATIONS = Path(__file__).parent / "migrations"
 HEAD = "0008"
 VERSION_TABLE = "alembic_version"
+# An arbitrary number that must never change: processes of two versions must wait for each other too.
 _ADVISORY_LOCK = 7_023_511_493
 
 
@@ -141,6 +145,8 @@ def upgrade_schema(engine: sa.Engine) -> None:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     with engine.connect() as connection:
+        # With this option SQLite takes its write lock at BEGIN; PostgreSQL waits at the advisory lock below. Alembic
+        # reads the schema after that: whoever comes second finds it at HEAD and does nothing.
         connection = connection.execution_options(cimemories_write=True)
         with connection.begin():
             if connection.dialect.name == "postgresql":
@@ -234,6 +240,7 @@ def users_umask() -> int:
     try:
         return int(os.environ[USERS_UMASK], 8) & 0o777
     except (KeyError, ValueError):
+        # A umask can only be read by setting another one.
         current = os.umask(UMASK)
         os.umask(current)
         return current
@@ -273,11 +280,13 @@ def make_folder(folder: Path) -> None:
 def make_file(path: Path) -> None:
     """Make an empty private file where there is none. Whoever opens it next says what hinders it."""
     with suppress(OSError):
+        # O_EXCL leaves alone what is there, and makes nothing at the end of a link that leads nowhere yet.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def _close(path: Path) -> None:
     with suppress(OSError):
+        # lstat: chmod follows a link, which may lead out of the workspace.
         mode = path.lstat().st_mode
         if mode & OTHERS and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             path.chmod(stat.S_IMODE(mode) & ~OTHERS)
@@ -286,6 +295,7 @@ def _close(path: Path) -> None:
 def _below(folder: Path) -> Iterator[Path]:
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
+            # A folder is closed before what is in it: nobody else can put anything there meanwhile.
             yield Path(entry.path)
             if entry.is_dir(follow_symlinks=False):
                 yield from _below(Path(entry.path))
@@ -330,6 +340,7 @@ _SQLITE = {
     ),
 }
 # Prefixes of SQLSTATE, see https://www.postgresql.org/docs/current/errcodes-appendix.html
+# The first prefix that fits counts, so a code of one error stands before the class that it belongs to.
 _POSTGRES = {
     "53100": Problem("the disk of the database server is full", FREE_SPACE),
     "25006": Problem("the database is read-only", "Use an address that may write, or the server's primary."),
@@ -405,7 +416,7 @@ DATABASE_URL = "CIMEMORIES_DATABASE_URL"
 WORKSPACE = "CIMEMORIES_WORKSPACE"
 DEFAULT_WORKSPACE = Path("data/workspace")
 SQLITE_FILE = "cimemories.sqlite"
-LOCK_TIMEOUT_SECONDS = 30
+LOCK_TIMEOUT_SECONDS = 30  # how long a write waits for SQLite's one write lock
 PATIENCE_SECONDS = 60.0  # how long a worker waits for a database that went away
 LOOK_AGAIN_SECONDS = 0.5
 # A server that is cut off without a word is noticed within so many seconds; libpq itself would wait for minutes.
@@ -444,9 +455,11 @@ class Store:
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
-        """A connection for reading: one consistent snapshot, never blocked by writers on either engine.
+        """A connection for reading, never blocked by writers on either engine.
 
-        Raises DatabaseLost where the database does not answer."""
+        On SQLite the whole block sees one snapshot. On PostgreSQL each statement sees what is committed when it starts,
+        unless the server's default isolation is a stricter one. Raises DatabaseLost where the database does not answer.
+        """
         with self._transaction({}) as connection:
             yield connection
 
@@ -472,7 +485,9 @@ class Store:
     @contextmanager
     def _transaction(self, options: dict[str, bool]) -> Iterator[sa.Connection]:
         try:
+            # Only the beginning is repeated: nothing has been done yet. What breaks off later is for `retry`.
             connection, transaction = self._begin(options)
+            # The transaction ends first, then the connection goes back to the pool.
             with connection, transaction:
                 yield connection
         except sa.exc.DBAPIError as error:
@@ -491,6 +506,7 @@ class Store:
                     connection = self.engine.connect().execution_options(**options)
                     try:
                         transaction = connection.begin()
+                    # Whatever stops it: a connection that is not closed would be missing from the pool for good.
                     except BaseException:
                         connection.close()
                         raise
@@ -528,6 +544,7 @@ class Store:
         deadline = time.monotonic() + self.patience_s
         while True:
             try:
+                # No pause between two rounds: the next one waits in `_begin` until the database answers.
                 return task()
             except DatabaseLost:
                 if time.monotonic() >= deadline or (self.give_up and self.give_up.is_set()):
@@ -652,6 +669,7 @@ def _engine(address: str, *, read_only: bool = False) -> sa.Engine:
                 )
             _prepare_sqlite(engine, read_only=read_only)
             return engine
+        # pre_ping: a connection that died in the pool is replaced before it is used.
         engine = sa.create_engine(url, pool_pre_ping=True, connect_args=_patience_of(url))
         _prepare_postgres(engine)
         return engine
@@ -675,6 +693,7 @@ def connect_read_only(file: Path) -> sqlite3.Connection:
     address = f"file:{quote(str(file.absolute()))}?mode=ro"
     connection = sqlite3.connect(address, uri=True, timeout=LOCK_TIMEOUT_SECONDS, check_same_thread=False)
     try:
+        # SQLite opens a file at its first use, so only a query shows whether it can be read.
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
     except sqlite3.OperationalError as error:
         connection.close()
@@ -689,6 +708,8 @@ def _patience_of(url: sa.URL) -> dict[str, int]:
     """What notices a server that is cut off; the address may say otherwise."""
     if url.get_backend_name() != "postgresql":
         return {}
+    # After a third of the time without a word two probes are sent, a third apart: together SILENT_SECONDS. Probes are
+    # not sent while data of ours waits to be acknowledged; tcp_user_timeout, in milliseconds, ends that wait.
     wanted = {
         "connect_timeout": CONNECT_SECONDS,
         "keepalives_idle": SILENT_SECONDS // 3,
@@ -720,6 +741,7 @@ def _prepare_sqlite(engine: sa.Engine, *, read_only: bool = False) -> None:
         cursor = connection.cursor()
         cursor.execute("PRAGMA journal_mode = WAL")
         cursor.execute("PRAGMA fullfsync = ON")  # on macOS a plain fsync leaves the data in the drive's own cache
+        # Off by default, and for each connection anew: without it nothing is deleted by cascade.
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.close()
 
@@ -735,6 +757,8 @@ def _prepare_sqlite(engine: sa.Engine, *, read_only: bool = False) -> None:
         if connection.info.get("synchronous") != wanted:
             connection.exec_driver_sql(f"PRAGMA synchronous = {wanted}")
             connection.info["synchronous"] = wanted
+        # Waits for the write lock here. After a plain BEGIN, which takes none, the first write fails at once where
+        # somebody else has written since the snapshot, however long the timeout is.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
@@ -750,6 +774,7 @@ def _prepare_postgres(engine: sa.Engine) -> None:
         if "synchronous_commit" not in connection.info:
             connection.info["synchronous_commit"] = connection.exec_driver_sql("SHOW synchronous_commit").scalar()
         if connection.info["synchronous_commit"] == "off" and not options.get("cimemories_relaxed"):
+            # LOCAL: the next transaction of this pooled connection has the server's setting again.
             connection.exec_driver_sql("SET LOCAL synchronous_commit TO on")
 
 
@@ -781,7 +806,7 @@ def insert_rows(
 
 
 def in_chunks(items: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:
-    """The items in lists of at most `size`, for statements with a list of values."""
+    """The items in lists of at most `size`, for statements with a list of values; no list where there are none."""
     waiting = iter(items)
     while chunk := list(islice(waiting, size)):
         yield chunk
@@ -794,6 +819,7 @@ def values_of(row: sa.RowMapping, kind: type[Any], *but: str) -> dict[str, Any]:
 
 def storable(text: str) -> str:
     """Text of a model as every engine can hold it: NUL and halves of surrogate pairs become U+FFFD, one for one."""
+    # One for one: the positions of quotes in the text stay true.
     return re.sub("[\0\ud800-\udfff]", "\ufffd", text)
 
 
@@ -822,6 +848,7 @@ def shared_store(workspace: Path | str | None = None) -> Store:
     threads share its connection pool."""
     workspace = workspace or chosen_workspace()
     key = (str(Path(workspace).absolute()), os.environ.get(DATABASE_URL, ""))
+    # Held while it opens too: two threads would make two pools, and one of them would never be closed.
     with _open_lock:
         if key not in _open:
             _open[key] = open_store(workspace)

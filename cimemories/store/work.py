@@ -38,7 +38,7 @@ from cimemories.store.tables import (
     sweep,
 )
 
-STALE_SECONDS = 30.0
+STALE_SECONDS = 30.0  # a living worker says so about every second (llm.worker)
 ACTIVE = (WorkStatus.QUEUED, WorkStatus.RUNNING, WorkStatus.PAUSING, WorkStatus.CANCELLING)
 FINISHED = (WorkStatus.FINISHED, WorkStatus.FINISHED_WITH_FAILURES)
 ENDED = (
@@ -128,6 +128,7 @@ def _started(process: psutil.Process) -> float:
 
 def _is_same(process: psutil.Process, started: float) -> bool:
     """Whether this is the process that was started then; older records give the time since 1970."""
+    # Neither clock can be mistaken for the other: they differ by the time at which the machine was started.
     return abs(_started(process) - started) < 1.0 or abs(process.create_time() - started) < 1.0
 
 
@@ -182,11 +183,12 @@ def is_alive(row: Row) -> bool:
         return fresh
     try:
         process = psutil.Process(row["pid"])
+        # A zombie has ended; its parent has only not asked how.
         return _is_same(process, row["process_started"] or 0.0) and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:
-        return fresh
+        return fresh  # a process that this user may not look at: only its heartbeat can tell
 
 
 def active(connection: sa.Connection) -> list[Row]:
@@ -220,6 +222,7 @@ def claim(connection: sa.Connection, work_id: str, *, queued: bool = False) -> C
     if queued and row["status"] != WorkStatus.QUEUED:
         raise StoreError(f"{work_id} was {row['status']} before its worker started, so nothing was done.")
     owner = me()
+    # Work of this very process may be claimed again, by a later attempt of its own.
     mine = row["pid"] == owner.pid and row["host"] == owner.host and row["machine"] in (None, owner.machine)
     if row["pid"] is not None and not mine and is_alive(row):
         raise StoreError(
@@ -258,7 +261,9 @@ def beat(connection: sa.Connection, work_id: str) -> WorkStatus:
 
 
 def queue(connection: sa.Connection, work_id: str) -> None:
-    """Mark work as about to be started, before its process is launched, so that a dead launch can be seen."""
+    """Mark work as about to be started, before its process is launched, so that a dead launch can be seen.
+
+    Raises StoreError where a living process works on it already."""
     table = table_of(work_id)
     row = load(connection, work_id)
     if is_alive(row) and row["pid"] is not None:
@@ -266,6 +271,7 @@ def queue(connection: sa.Connection, work_id: str) -> None:
     connection.execute(
         sa.update(table)
         .where(table.c.id == work_id)
+        # Its claim goes as well: a former worker that still lives after all writes nothing more.
         .values(status=WorkStatus.QUEUED, error=None, heartbeat=database_clock(), **NOBODY)
     )
 
@@ -314,6 +320,7 @@ def finish(connection: sa.Connection, work_id: str, status: WorkStatus, error: s
 def bump(connection: sa.Connection, work_id: str) -> None:
     """Count a change of content, so that nothing computed before it is shown as current."""
     table = table_of(work_id)
+    # Added by the database: of two that read the number first, one change would not count.
     connection.execute(sa.update(table).where(table.c.id == work_id).values(revision=table.c.revision + 1))
 
 
@@ -346,12 +353,14 @@ def counts_by_work(
     rows: Sequence[sa.RowMapping],
     count: Callable[[Sequence[str]], Mapping[str, Counts]],
 ) -> dict[str, Counts]:
-    """Counts by status of each of these runs or labellings. count: makes those of some ids; who has none is left out.
+    """Counts by status of each of these runs or labellings. count: makes those of some ids; who has none is left out
+    by it, and has an empty mapping in what is returned.
 
     What has ended is counted once for each of its revisions, which every write of content raises. kind: what is
     counted.
     """
     address = connection.engine.url
+    # created and finished beside the revision: a restored record may count on from an older number.
     keys = {
         row["id"]: (address, kind, row["id"], row["revision"], row["created"], row["finished"])
         for row in rows
@@ -362,7 +371,9 @@ def counts_by_work(
     missing = [row["id"] for row in rows if row["id"] not in cached]
     if not missing:
         return cached
+    # Outside the lock, since it may take seconds. Two threads that count the same at once come to the same.
     counted = count(missing)
+    # Work without any rows is kept as empty, or it would be counted at every look.
     fresh = {name: counted.get(name, {}) for name in missing}
     with _lock:
         _counts.update({keys[name]: counts for name, counts in fresh.items() if name in keys})
@@ -372,7 +383,8 @@ def counts_by_work(
 def counts_by_status(
     connection: sa.Connection, of: sa.Column[str], status: sa.Column[str], ids: Sequence[str]
 ) -> dict[str, dict[str, int]]:
-    """Rows counted by status, of each of these ids. of: the column that says whose a row is."""
+    """Rows counted by status, of each of these ids; an id without rows is left out. of: the column that says whose a
+    row is."""
     counts: dict[str, dict[str, int]] = {}
     for name, state, count in connection.execute(
         sa.select(of, status, sa.func.count()).where(of.in_(ids)).group_by(of, status)
@@ -450,6 +462,7 @@ def _of_run(connection: sa.Connection, run_id: str) -> Outcome:
         return Outcome(planned, planned - whole, failed)
     # Counted over judgements rather than by a subquery for each response: a run may have a million of them. A response
     # is whole where as many of its judgements are good as the run has judges.
+    # A response that no judge has come to has no row here at all, and so is not whole either.
     judged = (
         sa.select(
             sa.func.sum(sa.case((judgement.c.status == JudgementStatus.OK, 1), else_=0)).label("good"),
@@ -462,6 +475,7 @@ def _of_run(connection: sa.Connection, run_id: str) -> Outcome:
         .group_by(judgement.c.response)
         .subquery()
     )
+    # A response counts once as spoiled, however many of its judges have failed.
     whole, spoiled = connection.execute(
         sa.select(
             sa.func.coalesce(sa.func.sum(sa.case((judged.c.good == len(judges), 1), else_=0)), 0),
