@@ -62,7 +62,7 @@ class Learned:
 
 
 def manifests(connection: sa.Connection, limit: int = 40) -> list[tuple[str, RunManifest]]:
-    """The newest runs as (id, manifest), the newest first."""
+    """The newest `limit` runs as (id, manifest), the newest first."""
     rows = connection.execute(sa.select(run.c.id, run.c.manifest).order_by(run.c.created.desc()).limit(limit))
     return [(row.id, read_manifest(row.manifest)) for row in rows]
 
@@ -70,7 +70,8 @@ def manifests(connection: sa.Connection, limit: int = 40) -> list[tuple[str, Run
 def learned(
     connection: sa.Connection, run_ids: Sequence[str], kind: str, model: str, simulated: bool
 ) -> Learned | None:
-    """What the answers of this kind and model in these runs teach; None where there is none."""
+    """What the answers of this kind and model in these runs teach, read from CALLS_AT_MOST of them at most; None where
+    there is none, or none whose tokens were counted."""
     # The limit stands inside, so that no more than so many calls are read however many there are.
     some = (
         sa.select(call.c.completion_tokens, call.c.seconds, sa.func.length(call.c.response).label("characters"))
@@ -85,6 +86,7 @@ def learned(
         .limit(CALLS_AT_MOST)
         .subquery()
     )
+    # A case without else is null, which avg leaves out: seconds are a mean over exchanges, the rest over draws.
     exchange = some.c.completion_tokens.is_not(None)  # what an exchange used stands on its first draw
     row = connection.execute(
         sa.select(
@@ -109,6 +111,7 @@ def characters_a_token(connection: sa.Connection, run_ids: Sequence[str], model:
             run_call.c.run.in_(run_ids),
             call.c.model == model,
             call.c.simulated == simulated,
+            # Only the first draw of an exchange has a count, so a prompt counts once for each time it was sent.
             call.c.prompt_tokens > 0,
         )
         .limit(TEXTS_AT_MOST)
@@ -180,6 +183,7 @@ def address_of(base_url: str) -> str:
     """A base URL in one spelling: lower case, no default port, no slash at the end, one name for this machine."""
     try:
         parts = urlsplit(base_url.strip())
+        # .port raises ValueError where it is no number; .hostname is in lower case already.
         host, port = (parts.hostname or "").rstrip("."), parts.port
     except ValueError:
         return base_url.strip()
@@ -195,6 +199,7 @@ def _host(host: str) -> str:
         address = ipaddress.ip_address(host)
     except ValueError:
         return "localhost" if host.endswith(".localhost") else host
+    # 0.0.0.0 and :: are what a server listens on, and lead a client to its own machine.
     if address.is_loopback or address.is_unspecified:
         return "localhost"
     return f"[{address}]" if address.version == 6 else str(address)
@@ -207,6 +212,7 @@ def is_loopback(address: str) -> bool:
 
 def keep_servers(connection: sa.Connection, texts: Iterable[str | None]) -> None:
     """Note servers that work was planned on or answered by; those that are noted stay."""
+    # In one order in every process: two that note the same servers at once cannot block each other.
     rows = [{"id": text, "created": now()} for text in sorted({text for text in texts if text})]
     if rows:
         connection.execute(insert_ignore(connection, server), rows)
@@ -267,6 +273,7 @@ def untie(connection: sa.Connection, one: str, other: str) -> None:
 
 def _pair(connection: sa.Connection, one: str, other: str) -> tuple[str, str]:
     """Both normalised, in an order of their own; NOT_KNOWN is always the second."""
+    # Only what the record knows or what looks like a URL: a slip of the pen would tie nothing, and nobody would see it.
     there = {item.address for item in known(connection)}
     addresses = []
     for text in (one, other):
@@ -283,8 +290,8 @@ def _pair(connection: sa.Connection, one: str, other: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Same:
-    """Who else may answer for a server. servers: their texts; before: addresses at which answers of servers that are
-    not known count as its own."""
+    """Who else may answer for a server; both empty where nobody says so. servers: their texts; before: addresses at
+    which answers of servers that are not known count as its own."""
 
     servers: tuple[str, ...] = ()
     before: frozenset[str] = frozenset()
@@ -526,6 +533,7 @@ def record_all(connection: sa.Connection, exchanges: Sequence[Exchange]) -> list
     # In the order of the keys, as every process does it: two that write the same calls at once cannot block each other.
     rows.sort(key=itemgetter("key"))
     keys = [str(row["key"]) for row in rows]
+    # rowcount leaves out rows that were there already: in the common case nothing has to be read again.
     written = connection.execute(insert_ignore(connection, call), rows).rowcount
     if written == len(rows):
         return [{answer.draw: answer for answer in e.answers} for e in exchanges]
@@ -605,10 +613,12 @@ def _settled(connection: sa.Connection, answer: Answer, endpoint: str, there: di
     """What stands for a draw now: this answer, or the one that was recorded before it. `there` (key -> status and
     exchange) is kept true."""
     status, exchange = there[answer.key]
+    # The row is of this very exchange: it was inserted a moment ago.
     if exchange == answer.exchange:
         return answer
     if status == OK:
         return _answer(connection.execute(sa.select(call).where(call.c.key == answer.key)).mappings().one())
+    # `attempts` is added up by the database, over every time the call was tried.
     values = {**_columns(answer), "endpoint": endpoint, "attempts": call.c.attempts + answer.attempts}
     connection.execute(sa.update(call).where(call.c.key == answer.key).values(values))
     there[answer.key] = (answer.status, answer.exchange)
@@ -716,8 +726,10 @@ class Source:
 def origins(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, list[Source]]:
     """By run, who gave its answers: kinds in the order of ANSWERS, within each the server of the most answers first.
     Failed calls are no answers. Empty for a run without calls, as one that was imported."""
+    # Both are ISO 8601 texts in UTC, so their order as texts is that of the times.
     before = sa.case((call.c.started < run.c.created, 1), else_=0)
     columns = (run_call.c.run, call.c.kind, call.c.model, call.c.server)
+    # run_call has a run and a call once, so a call counts once for a run however many of its rows name it.
     query = (
         sa.select(*columns, sa.func.count().label("answers"), sa.func.sum(before).label("recorded"))
         .join(call, call.c.key == run_call.c.call)
@@ -805,9 +817,11 @@ def cap_of(connection: sa.Connection, work_id: str) -> float | None:
 
 
 def set_cap(connection: sa.Connection, work_id: str, cap: float) -> None:
-    """Give a run or a sweep another cap; what it was asked with stays in its manifest."""
+    """Give a run or a sweep another cap; what it was asked with stays in its manifest. Raises StoreError for work that
+    is not there."""
     row = work.load(connection, work_id)
     if work.kind_of(work_id) is WorkKind.RUN:
+        # A new object: what read_manifest returns is shared by everybody who reads this manifest.
         manifest = canonical_json({**read_manifest(row["manifest"]).recorded, "cap": cap})
         connection.execute(sa.update(run).where(run.c.id == work_id).values(manifest=manifest))
     else:

@@ -166,11 +166,13 @@ def merge_events(connection: sa.Connection, dataset_id: int, kind: str, events: 
     `response_id`; a comment that resolves another names that one's uid in `resolves`.
 
     Decisions and audits are linked anew where any came in: each supersedes what the same person had said before. The
-    dataset's revision moves by one where a decision is new. Comments that are resolved must be here or among `found`.
+    dataset's revision moves by one where a decision is new. Comments that are resolved must be here or among
+    `events`: KeyError otherwise.
     """
     table = _TABLES[kind]
     if kind == "decision":
         _name_old(connection, dataset_id)
+    # Backwards, so that of two events with one uid in the same file the first one counts.
     by_uid = {event["uid"]: event for event in reversed(events)}
     known = _known_events(connection, dataset_id, kind, list(by_uid))
     other = sum(known[uid] != _core(kind, by_uid[uid]) for uid in known)
@@ -182,6 +184,7 @@ def merge_events(connection: sa.Connection, dataset_id: int, kind: str, events: 
     if fresh and kind in ("decision", "audit"):
         _link(connection, dataset_id, table, fresh)
     if fresh and kind == "decision":
+        # In the same transaction: labels computed without these decisions are never taken for current.
         connection.execute(sa.update(dataset).where(dataset.c.id == dataset_id).values(revision=dataset.c.revision + 1))
     return Merged(len(fresh), len(events) - len(fresh) - other, other)
 
@@ -232,7 +235,7 @@ def comment_uids(connection: sa.Connection, dataset_id: int) -> set[str]:
 
 
 def _name_old(connection: sa.Connection, dataset_id: int) -> None:
-    """Decisions of before there were uids get theirs, the one under which `events` gives them out."""
+    """Decisions of before there were uids get theirs, the one under which `review_events` gives them out."""
     without = sa.and_(decision.c.dataset == dataset_id, decision.c.uid.is_(None))
     ids = list(connection.execute(sa.select(decision.c.id).where(without)).scalars())
     if not ids:
@@ -258,6 +261,7 @@ def _link(connection: sa.Connection, dataset_id: int, table: sa.Table, fresh: Se
     touched = {(event["annotator"], event["attribute_id"], event[of]) for event in fresh}
     groups: dict[tuple[str, int, int], list[sa.RowMapping]] = {}
     columns = (table.c.id, table.c.annotator, table.c.attribute, second.label("at"), table.c.supersedes)
+    # Asked by people, who are few, and sorted out here: a list of pairs could be longer than one statement takes.
     for people in in_chunks(sorted({who for who, _, _ in touched})):
         query = sa.select(*columns, table.c.created, table.c.uid)
         of_people = query.where(table.c.dataset == dataset_id, table.c.annotator.in_(people))
@@ -400,6 +404,7 @@ def _undo(
 ) -> int:
     row = decision.alias("row")
     pairs = sa.select(decision.c.attribute, decision.c.context, decision.c.uid).where(where).subquery("to_undo")
+    # All that the annotator said of these pairs, undone or not: only a whole stack tells what lies beneath its top.
     rows = connection.execute(
         sa.select(row.c.attribute, row.c.context, row.c.uid, row.c.label, row.c.source, pairs.c.uid.label("to_undo"))
         .join(pairs, sa.and_(pairs.c.attribute == row.c.attribute, pairs.c.context == row.c.context))
@@ -409,6 +414,7 @@ def _undo(
     to_undo = {(row.attribute, row.context): row.to_undo for row in rows}
     undos = []
     for (of, into), stack in _stacks(rows).items():
+        # Something else has been said since, or this has been undone already.
         if not stack or stack[-1].uid != to_undo[of, into]:
             continue
         before = stack[-2].label if len(stack) > 1 else None
@@ -439,6 +445,7 @@ def still_there(connection: sa.Connection, dataset_id: int, pairs: Collection[tu
         .where(profile.c.dataset == dataset_id)
         .where(attribute.c.id.in_({a for a, _ in pairs}), profile_context.c.context.in_({c for _, c in pairs}))
     )
+    # Two lists let through every combination of them; of these only the pairs in question count.
     return set(pairs) & {(int(a), int(c)) for a, c in connection.execute(query)}
 
 
@@ -467,6 +474,7 @@ def newest(connection: sa.Connection, annotator: str | None = None) -> Newest | 
         sa.select(decision, attribute.c.statement, context.c.recipient)
         .join(attribute, attribute.c.id == decision.c.attribute)
         .join(context, context.c.id == decision.c.context)
+        # By id and not by time: the primary key can be read from its end, where times would have to be sorted.
         .order_by(decision.c.id.desc())
         .limit(1)
     )
@@ -497,6 +505,7 @@ def _last(
     query = sa.select(*columns, decision.c.created).where(decision.c.dataset == dataset_id)
     pairs = {(item.attribute, item.context) for item in new}
     attributes = {item.attribute for item in new}
+    # For more the whole dataset is read: one statement has room for only so many values.
     if len(attributes) <= CHUNK:
         query = query.where(decision.c.attribute.in_(attributes))
     rows = [row for row in connection.execute(query) if (row.attribute, row.context) in pairs]
@@ -541,7 +550,7 @@ def history(
 
 
 def standing(decisions: Sequence[Decision]) -> dict[tuple[int, int], Decision]:
-    """The newest decision that stands on each pair: superseded and taken-back ones do not.
+    """The newest decision that stands on each pair (attribute id, context id): superseded and taken-back ones do not.
 
     Newest by the time it was made, then by uid: ids tell in which order decisions came into this record, which is
     another one where workspaces were merged."""

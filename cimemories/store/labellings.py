@@ -117,7 +117,8 @@ def personas_of(connection: sa.Connection, pack: str, personas: Sequence[Persona
 
 
 def personas(connection: sa.Connection, labelling_id: str) -> dict[int, Persona]:
-    """The personas that vote in a labelling, by id, in the order of their pack."""
+    """The personas that vote in a labelling, by id, in the order of their pack. Raises sqlalchemy's NoResultFound for
+    an id that is not there."""
     manifest = json.loads(
         connection.execute(sa.select(labelling.c.manifest).where(labelling.c.id == labelling_id)).scalar_one()
     )
@@ -140,6 +141,7 @@ def add(
 ) -> str:
     """The labelling of that identity: the one that is there, asked now for `draws` draws, or a new one."""
     plain_name(model, "model")
+    # Written first and read afterwards: two processes that plan the same labelling at once go on with one row.
     fresh = new_id("labelling")
     connection.execute(
         insert_ignore(connection, labelling).values(
@@ -161,6 +163,7 @@ def add(
         connection.execute(
             sa.update(labelling)
             .where(labelling.c.id == row["id"])
+            # Draws are only ever added: votes that are there stay votes of this labelling.
             .values(draws=max(draws, row["draws"]), endpoint=endpoint)
         )
     return str(row["id"])
@@ -296,6 +299,7 @@ def tallies(connection: sa.Connection, labelling_id: str, profile_id: int | None
         return _shares(connection, labelling_id, profile_id)
 
     def count(verdict: Verdict) -> sa.ColumnElement[int]:
+        # A sum for each verdict, so that one row holds all of them, zeros included.
         return sa.func.sum(sa.case((vote.c.verdict == str(verdict), 1), else_=0)).label(str(verdict))
 
     query = (
@@ -354,7 +358,7 @@ def failures(connection: sa.Connection, labelling_id: str) -> list[tuple[str, st
 
 
 def tokens(connection: sa.Connection, labelling_id: str) -> tuple[int, int, int]:
-    """Prompt, cached and completion tokens of all calls of a labelling."""
+    """Prompt, cached and completion tokens of all calls of a labelling; 0 where the server counted none."""
     query = sa.select(*TOKEN_SUMS).join(ballot, ballot.c.call == call.c.key).where(ballot.c.labelling == labelling_id)
     prompt, cached, completion = connection.execute(query).one()
     return int(prompt), int(cached), int(completion)
@@ -502,6 +506,7 @@ def check_rule(threshold: float, priors: Mapping[str, float]) -> None:
     for key, prior in priors.items():
         if not (math.isfinite(prior) and prior >= 0):
             raise StoreError(f"the prior of '{key}' must be a share from 0 to 1, not {prior:g}.")
+    # fsum rounds once: the order in which personas are named must not decide whether their priors add up.
     total = math.fsum(priors.values())
     if abs(total - 1) > PRIOR_TOLERANCE:
         raise StoreError(
@@ -521,7 +526,7 @@ def add_rule(
 ) -> int:
     """Write a new rule, and make it current where `use` says so; returns its id.
 
-    Raises StoreError for an empty, too long or taken name, a missing annotator, or numbers that `check` refuses.
+    Raises StoreError for an empty, too long or taken name, a missing annotator, or numbers that `check_rule` refuses.
     """
     wanted, who = plain_name(_line(name), "rule"), plain_name(_line(annotator), "annotator")
     if not wanted or len(wanted) > LONGEST_NAME:
@@ -540,6 +545,7 @@ def add_rule(
         "annotator": who[:LONGEST_NAME],
         "created": now(),
     }
+    # The unique name decides: no row comes back where somebody has taken it, be it a moment ago.
     row = connection.execute(insert_ignore(connection, rule).values(**values).returning(rule.c.id)).first()
     if row is None:
         raise StoreError(f"a rule named '{wanted}' exists already. Choose another name, or delete that one first.")
@@ -557,7 +563,8 @@ def make_current_rule(connection: sa.Connection, dataset_id: int, name: str) -> 
 
 
 def delete_rule(connection: sa.Connection, dataset_id: int, name: str) -> None:
-    """Remove a rule; where it was current, the paper's rule holds again. Raises StoreError as make_current does."""
+    """Remove a rule; where it was current, the paper's rule holds again. Raises StoreError as
+    `make_current_rule` does."""
     row = rule_named(connection, dataset_id, name)
     if row.current:
         _make_current(connection, dataset_id, None)
