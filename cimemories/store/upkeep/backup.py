@@ -62,6 +62,7 @@ def copy_rows(source: sa.Connection, target: sa.Connection) -> None:
     """
     for table in metadata.sorted_tables:
         query = sa.select(table).order_by(*table.primary_key.columns)
+        # Streamed: no table is ever in memory as a whole.
         result = source.execution_options(stream_results=True, yield_per=_ROWS_AT_ONCE).execute(query)
         for rows in result.mappings().partitions(_ROWS_AT_ONCE):
             target.execute(sa.insert(table), [dict(row) for row in rows])
@@ -73,6 +74,7 @@ def _continue_ids(connection: sa.Connection, table: sa.Table) -> None:
     """Let PostgreSQL number new rows after those that came with their ids."""
     sequence = sa.func.pg_get_serial_sequence(connection.dialect.identifier_preparer.quote(table.name), "id")
     highest = sa.select(sa.func.coalesce(sa.func.max(table.c.id), 0) + 1).scalar_subquery()
+    # False: the next row gets this very number, not the one after it.
     connection.execute(sa.select(sa.func.setval(sequence, highest, False)))
 
 
@@ -92,7 +94,7 @@ def clear(connection: sa.Connection) -> None:
 
 
 def is_empty(connection: sa.Connection) -> bool:
-    """Whether no table holds a row."""
+    """Whether no table of the newest schema holds a row; they must all be there."""
     return not any(
         connection.execute(sa.select(sa.literal(1)).select_from(t).limit(1)).first() for t in metadata.sorted_tables
     )
@@ -109,6 +111,7 @@ def is_empty(connection: sa.Connection) -> bool:
 LOCK_TIMEOUT = "20s"
 _INSTALL = "On Debian: apt-get install postgresql-client."
 # A line of `pg_restore --list`: 215; 1259 16389 TABLE public dataset owner
+# TABLE DATA and TABLE ATTACH are entries of their own, about a table that has its line anyway.
 _TABLE = re.compile(r"\d+; \d+ \d+ (?:FOREIGN )?TABLE (?!DATA |ATTACH )\S+ (.+?) \S*$")
 
 
@@ -120,6 +123,7 @@ def why_no_dump(engine: sa.Engine) -> str:
     version = next((word for word in output if word[:1].isdigit()), "0")
     with engine.connect() as connection:
         server = int(connection.exec_driver_sql("SHOW server_version_num").scalar_one()) // 10000
+    # pg_dump refuses servers of a newer major version than its own; server_version_num of 16.4 is 160004.
     if int(version.split(".")[0]) < server:
         return f"pg_dump {version} is older than the server ({server})"
     return ""
@@ -127,6 +131,8 @@ def why_no_dump(engine: sa.Engine) -> str:
 
 def dump(engine: sa.Engine, path: Path) -> dict[str, int]:
     """Write our tables with pg_dump; returns their rows, counted in the same snapshot. Raises StoreError."""
+    # An exported snapshot ends with the transaction that exported it, which therefore stays open while pg_dump runs.
+    # REPEATABLE READ, so that the rows counted here are those that pg_dump sees.
     connection = engine.connect().execution_options(isolation_level="REPEATABLE READ")
     with connection, connection.begin():
         snapshot = str(connection.exec_driver_sql("SELECT pg_export_snapshot()").scalar_one())
@@ -165,6 +171,7 @@ def restore_postgres(engine: sa.Engine, path: Path, counts: Mapping[str, int], a
     script = path.with_suffix(".sql")
     environment = _environment(engine.url)
     _run("pg_restore", "--no-owner", "--no-privileges", f"--file={script}", str(path), environment=environment)
+    # Over before psql begins: DROP TABLE would wait for a transaction of ours that has read the tables.
     with engine.connect() as connection, connection.begin():
         schema = connection.exec_driver_sql("SELECT current_schema()").scalar_one()
         quote = connection.dialect.identifier_preparer.quote_identifier
@@ -172,15 +179,19 @@ def restore_postgres(engine: sa.Engine, path: Path, counts: Mapping[str, int], a
     ours = sorted(there & {*metadata.tables, "alembic_version"})
     before, after = path.with_suffix(".before.sql"), path.with_suffix(".after.sql")
     drops = [f"DROP TABLE {quote(schema)}.{quote(name)} CASCADE;" for name in ours]
+    # Whoever has the tables open is waited for so long and no longer; then psql fails, and nothing is changed.
     before.write_text("\n".join([f"SET lock_timeout = '{LOCK_TIMEOUT}';", *drops]), encoding="utf-8")
     checks = [
         f"IF (SELECT count(*) FROM {quote(name)}) <> {int(count)} THEN "
         f"RAISE EXCEPTION 'table {name} does not hold the rows that were backed up'; END IF;"
         for name, count in counts.items()
+        # Names and counts come from the backup file: only names of ours get into the SQL.
         if name in metadata.tables
     ]
+    # A dump leaves an empty search_path behind, for the safety of what it restores.
     lines = [f"SET search_path = {quote(schema)};", "DO $check$ BEGIN", *checks, "END $check$;", afterwards]
     after.write_text("\n".join(lines), encoding="utf-8")
+    # One psql for all three files: drops, dump and checks are a single transaction.
     files = [f"--file={file}" for file in (before, script, after)]
     _run(
         *("psql", "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--single-transaction", "--output=/dev/null"),
@@ -302,6 +313,7 @@ def back_up(store: Store, target: Path, *, overwrite: bool = False, portable: bo
                     notes = (f"{why_not}: the record was copied row by row into a form that either engine restores",)
             path = folder / "backup.zip"
             backup = _pack(store.workspace, folder, path, engine, schema, counts)
+            # Private before it has its name, which it takes in one step: until then an older backup stands there.
             path.chmod(0o600)
             path.replace(target)
     except sqlite3.Error as error:
@@ -353,6 +365,7 @@ def _if_abandoned(folder: Path, action: Callable[[Path], None] | None = None) ->
     """Whether nobody uses this folder of a draft; `action` is then called with it while it is locked. False for a link,
     for the folder of another user, and where it cannot be locked."""
     try:
+        # O_NOFOLLOW: a link of this name would have what it leads to removed.
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return False
@@ -395,6 +408,7 @@ def _copy_portable(store: Store, folder: Path) -> dict[str, int]:
     finally:
         copy.close()
     with closing(sqlite3.connect(folder / SQLITE_MEMBER)) as written:
+        # open_store has made it a WAL database; the file is packed alone, so no log beside it may hold a part of it.
         written.execute("PRAGMA journal_mode = DELETE")
     return counts
 
@@ -406,6 +420,7 @@ def _pack(workspace: Path, folder: Path, path: Path, engine: str, schema: str, c
         members = {name: _add(archive, name, file) for name, file in files.items()}
         backup = Backup(FORMAT, now(), schema, engine, dict(counts), members)
         archive.writestr(MANIFEST, json.dumps(backup.as_json(), indent=1))
+    # On the disk before it takes its name, in the place of an older backup it may be.
     with path.open("rb") as stream:
         os.fsync(stream.fileno())
     return backup
@@ -424,6 +439,7 @@ def _own_files(workspace: Path) -> dict[str, Path]:
 
 def _add(archive: zipfile.ZipFile, name: str, file: Path) -> Member:
     digest, size = hashlib.sha256(), 0
+    # Without the times and modes of this machine's files.
     info = zipfile.ZipInfo(name)
     info.compress_type = zipfile.ZIP_DEFLATED
     with file.open("rb") as source, archive.open(info, "w", force_zip64=True) as target:
@@ -441,6 +457,7 @@ def read_backup(path: Path) -> Backup:
 
 
 def _manifest(path: Path, archive: zipfile.ZipFile) -> Backup:
+    # It is read whole, so its size is bounded first: zipfile reads no more than the archive says that it is.
     if MANIFEST not in archive.namelist() or archive.getinfo(MANIFEST).file_size > MOST_MANIFEST_BYTES:
         raise StoreError(f"{path} is no backup of CIMemories Studio: it holds no {MANIFEST}.")
     try:
@@ -464,6 +481,7 @@ def _manifest(path: Path, archive: zipfile.ZipFile) -> Backup:
             f"{path} was written by a newer version of CIMemories Studio (schema {backup.schema}; this one knows up to "
             f"{store_engine.HEAD}). Update this installation."
         )
+    # Names become paths in the workspace: any other could lead out of it, or hide among its caches and locks.
     strange = [n for n in members if n not in (backup.record, *MARKS) and not _OWN_FILE.fullmatch(n)]
     missing = [n for n in (backup.record, *members) if n not in archive.namelist() or n not in members]
     if strange or missing:
@@ -503,7 +521,9 @@ def _extract(path: Path, archive: zipfile.ZipFile, name: str, member: Member, ta
     target.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
     try:
+        # x: what is there already, a link too, is never written through.
         with archive.open(name) as source, target.open("xb") as out:
+            # One piece more than was promised is enough to know: what unpacks to far more is not unpacked to its end.
             while size <= member.size and (chunk := source.read(_CHUNK)):
                 digest.update(chunk)
                 size += len(chunk)
@@ -515,7 +535,7 @@ def _extract(path: Path, archive: zipfile.ZipFile, name: str, member: Member, ta
 
 
 def sqlite_counts(connection: sqlite3.Connection) -> dict[str, int]:
-    """Rows of every table of a SQLite database."""
+    """Rows of every table of a SQLite database, whoever made them; SQLite's own are left out."""
     names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     quoted = {name: '"' + name.replace('"', '""') + '"' for name in names if not name.startswith("sqlite_")}
     return {n: int(connection.execute(f"SELECT count(*) FROM {q}").fetchone()[0]) for n, q in sorted(quoted.items())}
@@ -576,6 +596,7 @@ def _restore(
             raise _not_empty(f"the workspace {workspace}")
         unpack(path, folder)
         _make_ready(path, folder / SQLITE_MEMBER, backup)
+        # From here on nobody else has the old database open, or they would go on writing to it under its other name.
         with _alone(file):
             _put_files(folder, backup, workspace, replace=replace)
             return _put_in_place(folder / SQLITE_MEMBER, file, keep=full)
@@ -624,6 +645,7 @@ def _has_content(file: Path) -> bool:
 def _make_ready(path: Path, file: Path, backup: Backup) -> None:
     """Verify the record of a backup, and bring it to the newest schema. Raises StoreError."""
     with closing(sqlite3.connect(file)) as connection:
+        # The file may come from anybody: no function that its schema names (in an index, a trigger, a view) is to run.
         connection.execute("PRAGMA trusted_schema = OFF")
         strange = connection.execute(
             "SELECT name FROM sqlite_master WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%'"
@@ -635,6 +657,7 @@ def _make_ready(path: Path, file: Path, backup: Backup) -> None:
         if counts != backup.counts:
             raise StoreError(f"{path} is damaged: its tables do not hold the rows that were backed up.")
         _require_tables(path, counts, backup.schema)
+    # The record's own schema decides which migrations run: it must be the one whose tables were looked for.
     if (schema := _schema(file)) != backup.schema:
         raise StoreError(f"{path} is damaged: it says schema {backup.schema}, and its record says {schema!a}.")
     store = open_store(file.parent, f"sqlite:///{file}")
@@ -649,6 +672,7 @@ def _make_ready(path: Path, file: Path, backup: Backup) -> None:
     finally:
         store.close()
     with closing(sqlite3.connect(file)) as connection:
+        # It is moved alone: what open_store's WAL mode has left in a log beside it comes into the file here.
         connection.execute("PRAGMA journal_mode = DELETE")
 
 
@@ -740,11 +764,13 @@ def _put_in_place(new: Path, file: Path, *, keep: bool) -> Path | None:
     if keep:
         moment = now().translate(str.maketrans("", "", "-:."))
         kept = file.with_name(f"{file.stem}-before-restore-{moment}{file.suffix}")
+        # A second name first and then one rename: at no moment is there no database under its name.
         os.link(file, kept)
     for ending in ("-wal", "-shm"):
         beside = file.with_name(f"{file.name}{ending}")
         if beside.exists():
             beside.replace((kept or new).with_name(f"{(kept or new).name}{ending}"))
+    # The content is on the disk before the name is: after a power cut the name must not lead to an empty file.
     with new.open("rb") as stream:
         os.fsync(stream.fileno())
     new.replace(file)

@@ -64,7 +64,8 @@ class Soundness:
 
 
 def check(workspace: Path, url: str | None = None) -> Soundness:
-    """Look through a whole record. Raises StoreError where there is none, or where it cannot be opened at all."""
+    """Look through a whole record. Raises StoreError where there is none, and sqlalchemy's DBAPIError where it cannot be
+    opened or read for another reason than damage."""
     address = record_address(workspace, url)
     file = sqlite_path(address)
     if file is not None and not file.exists():
@@ -83,9 +84,11 @@ def check(workspace: Path, url: str | None = None) -> Soundness:
                 schema = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
             if file is not None:
                 faults += _of_sqlite(connection)
+            # Where pages are damaged, queries over them say nothing more, and may fail half way.
             if not faults or all(fault.kind != "damage" for fault in faults):
                 faults += _of_references(connection, tables, foreign_keys=file is None)
             counts = _counts(connection, tables, faults)
+        # An older schema lacks tables by right.
         missing = sorted(metadata.tables.keys() - tables) if schema == store_engine.HEAD else []
         faults += [Fault("table", name, "the table is missing", 1) for name in missing]
     except sa.exc.DBAPIError as error:
@@ -132,6 +135,7 @@ def _of_references(connection: sa.Connection, tables: set[str], *, foreign_keys:
         if not {own, other} <= tables or not _has_column(connection, own, column):
             continue
         child, parent = metadata.tables[own], metadata.tables[other].alias("parent")
+        # Rows that name something and find no row of it: the outer join leaves null there.
         gone = sa.select(sa.func.count()).select_from(child.outerjoin(parent, child.c[column] == parent.c[target]))
         rows = connection.execute(gone.where(child.c[column].is_not(None), parent.c[target].is_(None))).scalar_one()
         if rows:
@@ -143,6 +147,7 @@ def _of_references(connection: sa.Connection, tables: set[str], *, foreign_keys:
 
 
 def _has_column(connection: sa.Connection, table: str, column: str) -> bool:
+    # An older schema may lack the column.
     return any(own["name"] == column for own in sa.inspect(connection).get_columns(table))
 
 

@@ -139,6 +139,7 @@ def delete(store: Store, planned: Deletion) -> None:
     """
     with store.write() as connection:
         ids = _delete(connection, planned)
+    # After the commit: a file cannot be brought back by a rollback.
     remove_files(store.workspace, ids)
 
 
@@ -155,6 +156,7 @@ def _delete(connection: sa.Connection, planned: Deletion) -> list[str]:
     if kind is WorkKind.RUN:
         runs.delete(connection, work_id)
     elif kind is WorkKind.SWEEP:
+        # Runs name their sweep by text without a foreign key, so they are deleted one by one and not by cascade.
         members = connection.execute(work.select(run).where(run.c.sweep == work_id)).mappings().all()
         work.require_idle([row, *members])
         ids += [member["id"] for member in members]
@@ -167,6 +169,7 @@ def _delete(connection: sa.Connection, planned: Deletion) -> list[str]:
         connection.execute(sa.delete(labelling).where(labelling.c.id == work_id))
     else:
         work.require_idle([row])
+        # As for a labelling: it may have become a dataset since.
         of_work(connection, work_id)
         generations.delete(connection, work_id)
     return ids

@@ -68,7 +68,7 @@ class Purge:
 
 
 def plan(store: Store) -> Purge:
-    """What `purge` would remove. Writes nothing."""
+    """What `purge` would remove, also while work is under way. Writes nothing."""
     with store.read() as connection:
         return _plan(connection, store.workspace)
 
@@ -84,10 +84,13 @@ def purge(store: Store) -> Purge:
             names = ", ".join(table.name for table in (labelling, run, generation, sweep))
             connection.exec_driver_sql(f"LOCK TABLE {names} IN SHARE MODE")
         work.require_idle(work.active(connection))
+        # Inside the transaction: what is reported is what goes, and nothing comes to need it meanwhile.
         planned = _plan(connection, store.workspace)
         connection.execute(sa.delete(call).where(call.c.key.in_(_removable(connection))))
+        # After the calls, of which none may refer to a request that goes.
         connection.execute(sa.delete(request).where(request.c.hash.in_(_unused_requests())))
         files = list(_leftover_files(connection, store.workspace))
+    # Once the transaction is committed: a file cannot be brought back by a rollback.
     for file in files:
         file.unlink(missing_ok=True)
     for prefix in DRAFTS:
@@ -155,6 +158,7 @@ def _removable(connection: sa.Connection) -> sa.Select[Any]:
         query = query.where(call.c.kind != LABEL)
     if unfinished["generation"]:
         query = query.where(call.c.kind != GENERATE)
+    # Runs ask for all other kinds: messages, judgements, gates, rewrites, checks.
     if unfinished["run"]:
         query = query.where(call.c.kind.in_((LABEL, GENERATE)))
     return query
@@ -180,6 +184,7 @@ def _unfinished(connection: sa.Connection) -> dict[str, list[str]]:
         .where(response.c.run == run.c.id, judgement.c.status.not_in((JudgementStatus.FAILED, JudgementStatus.OWED)))
     )
     owed = sa.exists().where(response.c.run == run.c.id, response.c.status.in_(runs.RETRIABLE))
+    # A judge that was added later has no rows of what it owes, so what is there is compared with what there must be.
     unjudged = settled.scalar_subquery() < answered.scalar_subquery() * judges.scalar_subquery()
     ballots = sa.exists().where(ballot.c.labelling == labelling.c.id, ballot.c.status.in_(labellings.RETRIABLE))
     parts = sa.exists().where(
@@ -188,6 +193,7 @@ def _unfinished(connection: sa.Connection) -> dict[str, list[str]]:
     return {
         "labelling": ids(labelling, ballots),
         "generation": ids(generation, parts),
+        # A sweep owes nothing by itself: its runs are looked at, of itself only its status counts.
         "run": ids(run, sa.or_(owed, unjudged)) + ids(sweep, sa.false()),
     }
 
@@ -203,6 +209,7 @@ def _leftover_files(connection: sa.Connection, workspace: Path) -> Iterator[Path
         if file.stem.split("-")[0] in ("run", "labelling", "generation", "sweep") and file.stem not in there:
             yield file
     for file in _own_files(workspace / "cache", "*"):
+        # The name of a cached file holds the id of what it was computed from.
         if not any(name in file.name for name in there):
             yield file
     for prefix in DRAFTS:
@@ -234,6 +241,7 @@ def _give_back(store: Store) -> None:
         assert raw.driver_connection is not None
         # On the driver's own connection: SQLAlchemy would begin a transaction, and VACUUM refuses to run in one.
         raw.driver_connection.execute("VACUUM")
+        # VACUUM wrote the new content into the log as well: this empties it into the file, and cuts it to nothing.
         raw.driver_connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     except sqlite3.Error as error:
         raise StoreError(f"the calls were removed, but their space was not given back: {explained(error)}") from error
