@@ -70,6 +70,7 @@ class Rests:
 
 def family(connection: sa.Connection, dataset_id: int) -> list[Version]:
     """All versions of the dataset that this one belongs to, in the order of their numbers; itself alone at first."""
+    # All rows of a table that has one for each version made: a tree of unknown depth takes no query a step.
     parents = {row.dataset: row for row in connection.execute(sa.select(dataset_version))}
     root = dataset_id  # up to the oldest that is still here, then down through all of its children
     while root in parents and parents[root].parent is not None:
@@ -107,7 +108,7 @@ def lineage(connection: sa.Connection, dataset_id: int) -> list[int]:
 
 
 def rests_on(connection: sa.Connection, dataset_id: int) -> Rests:
-    """What rests on a dataset."""
+    """What rests on a dataset, counted; all 0 for an id that is not there."""
 
     def count(column: sa.Column[int]) -> int:
         return int(connection.execute(sa.select(sa.func.count()).where(column == dataset_id)).scalar_one())
@@ -146,6 +147,7 @@ def copy(connection: sa.Connection, source: int, name: str, number: int) -> int:
     Labellings, runs and decisions stay where they are; `carry_decisions` brings the latter over after the edit.
     """
     created = now()
+    # Copied inside the database, which never hands a dataset's texts to this process and back.
     origin = sa.select(
         sa.literal(name), dataset.c.origin, dataset.c.source_name, dataset.c.source_hash, sa.literal(created)
     ).where(dataset.c.id == source)
@@ -170,6 +172,7 @@ def copy(connection: sa.Connection, source: int, name: str, number: int) -> int:
             sa.select(new_profile.c.id, *columns)
             .join(old_profile, attribute.c.profile == old_profile.c.id)
             .join(new_profile, same_person)
+            # New ids are given out in the order of the old ones.
             .order_by(attribute.c.id),
         )
     )
@@ -228,6 +231,7 @@ def carry_decisions(connection: sa.Connection, source: int, target: int) -> tupl
     old_attribute, new_attribute = attribute.alias("old_attribute"), attribute.alias("new_attribute")
     old_profile, new_profile = profile.alias("old_profile"), profile.alias("new_profile")
     old_context, new_context = context.alias("old_context"), context.alias("new_context")
+    # What a person saw when they decided. Domain and event may have changed: they are not what is revealed.
     same_columns = [old_attribute.c[n] == new_attribute.c[n] for n in ("key", "statement", "value")]
     rows = connection.execute(
         sa.select(decision, new_attribute.c.id.label("to_attribute"), new_context.c.id.label("to_context"))
@@ -245,6 +249,7 @@ def carry_decisions(connection: sa.Connection, source: int, target: int) -> tupl
             ),
         )
         .join(
+            # The new version may have taken this context from the profile.
             profile_context,
             sa.and_(profile_context.c.profile == new_profile.c.id, profile_context.c.context == new_context.c.id),
         )
@@ -335,7 +340,7 @@ class EditRow:
 
 
 def add(connection: sa.Connection, dataset_id: int, item: Edit, *, annotator: str, reason: str) -> int:
-    """Append a change to the history of a dataset; returns its id."""
+    """Append a change to the history of a dataset; returns its id. Makes no change: `apply_edit` does."""
     return int(
         connection.execute(
             sa.insert(edit)
@@ -363,6 +368,7 @@ def history(connection: sa.Connection, dataset_id: int, profile: int | None = No
     query = sa.select(edit).where(edit.c.dataset.in_(lineage(connection, dataset_id)))
     if profile is not None:
         query = query.where(sa.or_(edit.c.profile == profile, edit.c.profile.is_(None)))
+    # By time: edits of a version that is deleted are copied to its children, under later ids.
     rows = connection.execute(query.order_by(edit.c.created, edit.c.id)).mappings()
     return [_row(row) for row in rows]
 
@@ -391,6 +397,7 @@ def _side(text: str | None) -> Side | None:
     side: dict[str, object] = json.loads(text)
     places = side.get("places")
     if isinstance(places, dict):
+        # Keys of JSON objects are texts.
         side["places"] = {int(ordinal): position for ordinal, position in places.items()}
     return side
 
@@ -466,6 +473,7 @@ def _attribute(connection: sa.Connection, dataset_id: int, item: Edit) -> Edit:
         taken = {int(row["ordinal"]) for row in rows}
         ordinal = int(str((item.after or {}).get("ordinal", -1)))
         if ordinal < 0 or ordinal in taken:
+            # New, or taken back after something else was put in its old place: at the end.
             ordinal = max(taken, default=-1) + 1
         connection.execute(sa.insert(attribute).values(profile=person["id"], ordinal=ordinal, **(wanted or {})))
     else:
@@ -506,6 +514,8 @@ def _context(connection: sa.Connection, dataset_id: int, item: Edit) -> Edit:
     if there is None or there["sphere"] != item.before.get("sphere"):
         raise _changed(_context_text(item.before))
     using = _places(connection, int(there["id"]))
+    # Of the profiles that use it now, those that the change is about; one that it names and that no longer uses it
+    # means that somebody was faster.
     places = {o: p for o, p in using.items() if o in _wanted(item.before, using if item.profile is None else people)}
     if not places or set(_wanted(item.before, places)) - set(places):
         raise _changed(_context_text(item.before))
@@ -521,6 +531,7 @@ def _add_context(connection: sa.Connection, dataset_id: int, item: Edit, people:
     using = _places(connection, int(there["id"])) if there else {}
     wanted = _wanted(side, people)
     missing = [ordinal for ordinal in wanted if ordinal not in using]
+    # Where profiles are named, all of them must be without it; else it is added to those that lack it.
     if not missing or (isinstance(side.get("places"), dict) and len(missing) < len(wanted)):
         raise StoreError(f"{_context_text(side)} exists already. Change its task or its recipient.")
     if there is None:
@@ -554,12 +565,14 @@ def _change_context(
     same_wording = (after["task"], after["recipient"]) == (there["task"], there["recipient"])
     values = {name: after.get(name) for name in ("task", "recipient", "sphere")}
     known = None if same_wording else _find(connection, dataset_id, after)
+    # All who use it change together, so the row itself changes: its id and its place stay.
     if known is None and set(places) == set(using):
         connection.execute(sa.update(context).where(context.c.id == there["id"]).values(values))
         return _with(item, ordinal=there["ordinal"], places=places)
     if same_wording:
         raise StoreError("the sphere of a context is the same in all profiles. Change it for all of them.")
     if known is None:
+        # Others keep the old wording, so the new one is a context of its own, behind all others.
         target, _ = _insert(connection, dataset_id, {**after, "ordinal": -1})
     else:
         target = int(known["id"])
@@ -695,6 +708,7 @@ def add_freeze(
     annotator: str,
 ) -> None:
     """Freeze a dataset, once and for all. Raises StoreError where it is frozen already."""
+    # The primary key decides between two who freeze at once: nothing is returned to the second.
     written = connection.execute(
         insert_ignore(connection, freeze)
         .values(
@@ -728,7 +742,7 @@ class Positions:
 
 
 def positions(connection: sa.Connection, dataset_id: int) -> Positions:
-    """The positions of everything in a dataset, by id; contexts by their wording, personas by their hash."""
+    """The positions of everything in a dataset, by id, from 0; contexts by their wording, personas by their hash."""
     profiles: dict[int, int] = {}
     attributes: dict[int, tuple[int, int]] = {}
     for number, (profile_id, own) in enumerate(datasets.attribute_ids(connection, dataset_id).items()):
@@ -753,6 +767,7 @@ def votes_hash(connection: sa.Connection, labelling_id: str, places: Positions) 
         if endpoint == labellings.IMPORTED
         else (_ballots(connection, labelling_id, i, places) for i in places.profiles)
     )
+    # Ballots profile by profile, so that memory holds those of one; sorted, because engines give rows in any order.
     for chunk in lines:
         for text, votes in sorted(chunk):
             digest.update(f"{text}\n".encode("utf-8", "surrogatepass"))
@@ -769,6 +784,7 @@ def _ballots(
         .join(ballot, vote.c.ballot == ballot.c.id)
         .where(ballot.c.labelling == labelling_id, ballot.c.profile == profile_id)
     )
+    # A letter for every attribute, voted on or not: the place of a letter says which attribute it is about.
     width = sum(1 for number, _ in places.attributes.values() if number == places.profiles[profile_id])
     ballots: dict[tuple[int, int, int], list[str]] = {}
     for context_id, persona_id, draw, attribute_id, verdict in rows:
