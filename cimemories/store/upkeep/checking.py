@@ -64,8 +64,8 @@ class Soundness:
 
 
 def check(workspace: Path, url: str | None = None) -> Soundness:
-    """Look through a whole record. Raises StoreError where there is none, and sqlalchemy's DBAPIError where it cannot be
-    opened or read for another reason than damage."""
+    """Look through a whole record. Raises StoreError where there is none or its address cannot be read, and
+    sqlalchemy's DBAPIError where it cannot be opened for another reason than damage (a lock, a server out of reach)."""
     address = record_address(workspace, url)
     file = sqlite_path(address)
     if file is not None and not file.exists():
