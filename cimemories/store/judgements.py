@@ -38,6 +38,7 @@ PartialMemories = Mapping[str, frozenset[int]]
 def partial_memories(connection: sa.Connection, run_id: str) -> dict[str, frozenset[int]]:
     """The memories of a run that leave out an attribute of their profile, by hash; empty for the common run, whose
     responses all hold everything. Raises StoreError where a memory is named that the record does not have."""
+    # Distinct: many samples share one memory.
     named = connection.execute(
         sa.select(response.c.memory, response.c.profile)
         .where(response.c.run == run_id, response.c.memory.is_not(None))
@@ -56,6 +57,7 @@ def partial_memories(connection: sa.Connection, run_id: str) -> dict[str, frozen
         of = attribute.c.profile
         counts = connection.execute(sa.select(of, sa.func.count()).where(of.in_(chunk)).group_by(of))
         sizes.update((int(profile), int(count)) for profile, count in counts)
+    # A memory names attributes of its own profile, each once: as many as the profile has are all of them.
     partial = (row for row in named if len(memories[row.memory]) < sizes[row.profile])
     return {row.memory: frozenset(memories[row.memory]) for row in partial}
 
@@ -66,7 +68,7 @@ def memory_holds(held: PartialMemories, memory: str | None, attribute_id: int) -
 
 
 def planned_responses(connection: sa.Connection, run_id: str) -> sa.CursorResult[tuple]:
-    """Planned responses: columns profile, context, level, memory, expected."""
+    """Planned responses counted, answered or not: columns profile, context, level, memory, expected."""
     group = response.c.profile, response.c.context, response.c.level, response.c.memory
     return connection.execute(
         sa.select(*group, sa.func.count().label("expected")).where(response.c.run == run_id).group_by(*group)
@@ -74,7 +76,8 @@ def planned_responses(connection: sa.Connection, run_id: str) -> sa.CursorResult
 
 
 def judged_draws(connection: sa.Connection, run_id: str, judge_ids: Sequence[int]) -> sa.CursorResult[tuple]:
-    """Responses that every one of these judges has judged: columns profile, context, level, memory, draws."""
+    """Responses that every one of these judges has judged, counted: columns profile, context, level, memory, draws.
+    `reveal_counts` looks for claims in these responses."""
     group = response.c.profile, response.c.context, response.c.level, response.c.memory
     return connection.execute(
         sa.select(*group, sa.func.count().label("draws"))
@@ -104,6 +107,7 @@ def reveal_counts(
     counted = [response.c.run == run_id, reveal.c.strength == Strength.FULL]
     if grounded:
         counted.append(reveal.c.grounded)
+    # One judge has one judgement a response, so its claims are counted as they are, without the grouping below.
     if len(judge_ids) == 1:
         source = response.join(judgement, own).join(reveal, reveal.c.judgement == judgement.c.id)
         query = sa.select(*group, sa.func.count().label("reveals")).select_from(source)
@@ -193,6 +197,7 @@ def responses_judged_by(
             .join(judgement, judgement.c.response == response.c.id)
             .where(
                 *_judged_by(run_id, [judge_id]),
+                # Pairs, and not two lists, which would let through every combination of them.
                 sa.tuple_(response.c.profile, response.c.context).in_(chunk),
             )
             .order_by(response.c.profile, response.c.context, response.c.level, response.c.sample)
@@ -237,6 +242,7 @@ def task_verdict_of(connection: sa.Connection, checker_id: int, response_ids: It
 
 def reasoning_counts(connection: sa.Connection, run_id: str) -> tuple[int, int]:
     """Answered responses of a run, and how many of them came without any reasoning text."""
+    # Servers that keep the reasoning to themselves send null or an empty text.
     hidden = sa.case((sa.func.coalesce(response.c.reasoning, "") == "", 1), else_=0)
     row = connection.execute(
         sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(hidden), 0)).where(
@@ -324,6 +330,7 @@ def judge_id(
 
     options: what else of how it is asked makes it another judge (a split list of attributes, no JSON schema).
     """
+    # What came later is a part of the identity only where it is set: judges of older runs stay the same judges.
     more = [] if channel == MESSAGE and not options else [channel, options or {}]
     plain_name(model, "judge")
     identity = content_hash([kind, model, simulated, prompt_hash, parameters, *more])
@@ -352,6 +359,7 @@ def assign(
     settings: by judge, where it is served and how it is asked; a judge that is there gets new ones."""
     there = connection.execute(sa.select(run_judge.c.judge).where(run_judge.c.run == run_id)).scalars().all()
     new = [i for i in dict.fromkeys(judge_ids) if i not in there]
+    # Judges are never taken from a run, so their number is the next ordinal.
     for ordinal, i in enumerate(new, start=len(there)):
         connection.execute(sa.insert(run_judge).values(run=run_id, judge=i, ordinal=ordinal))
     for i, own in (settings or {}).items():
@@ -390,6 +398,7 @@ def counts_by_run(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str
         sa.select(response.c.run, judgement.c.status, sa.func.count())
         .join(judgement, judgement.c.response == response.c.id)
         .join(
+            # A judgement names its judge and no run: which judge is the first is said by the run of its response.
             run_judge,
             sa.and_(
                 run_judge.c.run == response.c.run, run_judge.c.judge == judgement.c.judge, run_judge.c.ordinal == 0
@@ -453,7 +462,8 @@ def settle(
 
 
 def add_reveals(connection: sa.Connection, new: Iterable[tuple[int, Reveal]]) -> None:
-    """Write what judgements found: (judgement, reveal) pairs."""
+    """Write what judgements found: (judgement id, reveal) pairs, an attribute at most once a judgement. Raises
+    sqlalchemy's IntegrityError for one that is there already."""
     rows = [
         {
             "judgement": judgement_id,
@@ -482,6 +492,7 @@ def claims(
         judged = judgement.c.judge == judge_id_, judgement.c.status == JudgementStatus.OK
         query = (
             sa.select(judgement.c.response, reveal)
+            # Outer: a judgement that claims nothing has one row, with nulls, and so its empty entry.
             .outerjoin(reveal, reveal.c.judgement == judgement.c.id)
             .where(*judged, judgement.c.response.in_(chunk))
         )
@@ -508,6 +519,7 @@ def judged_responses(
             judgement.c.status.label("judgement"),
             judgement.c.cause.label("judgement_cause"),
         )
+        # The judge stands in the join and not in the where, which would drop responses that it has not judged.
         .outerjoin(judgement, sa.and_(judgement.c.response == response.c.id, judgement.c.judge == judge_id_))
         .where(response.c.run == run_id, response.c.profile == profile_id, response.c.context == context_id)
         .order_by(response.c.level, response.c.sample)

@@ -112,6 +112,7 @@ def _inserted(connection: sa.Connection, table: sa.Table, rows: Sequence[dict[st
     """Ids of new rows, in the order given."""
     if not rows:
         return []
+    # Engines may return the ids in any order; judgements are matched to responses by theirs.
     statement = sa.insert(table).returning(table.c.id, sort_by_parameter_order=True)
     return [int(i) for i in connection.execute(statement, list(rows)).scalars()]
 
@@ -329,7 +330,9 @@ class OwedResponses:
 
 
 def add(connection: sa.Connection, values: Mapping[str, object], manifest: Mapping[str, object]) -> str:
-    """Write a new run; returns its id. `values` are the columns that say what it is."""
+    """Write a new run, queued and without responses; returns its id. `values` are the columns that say what it is.
+
+    Raises StoreError for a name or model with control characters."""
     for column, what in (("name", "run"), ("model", "model")):
         plain_name(str(values.get(column) or ""), what)
     run_id = new_id("run")
@@ -377,7 +380,7 @@ def plan(
 
 
 def all_rows(connection: sa.Connection, dataset_id: int | None = None) -> list[RunRow]:
-    """Runs with their counts, oldest first; of one dataset where given."""
+    """Runs with their counts, oldest first; of one dataset where given. Counts of runs that have ended are cached."""
     query = work.select(run).order_by(run.c.created, run.c.id)
     if dataset_id is not None:
         query = query.where(run.c.dataset == dataset_id)
@@ -392,7 +395,7 @@ def names(connection: sa.Connection, dataset_id: int | None = None) -> dict[str,
 
 
 def of_sweep(connection: sa.Connection, sweep_id: str) -> list[RunRow]:
-    """The runs of a sweep, by cell."""
+    """The runs of a sweep, by cell; empty for an unknown sweep."""
     return _rows(connection, work.select(run).where(run.c.sweep == sweep_id).order_by(run.c.cell))
 
 
@@ -429,6 +432,7 @@ def _rows(connection: sa.Connection, query: sa.Select) -> list[RunRow]:
 def _missing(responses: Mapping[str, int], judgements: Mapping[str, int]) -> int:
     """Planned responses without a message or without a judgement by the first judge."""
     judged = sum(judgements.values()) > 0
+    # A run without any judgement may have no judge: then an answer is all there is to miss.
     return sum(responses.values()) - (judgements if judged else responses).get(ResponseStatus.OK, 0)
 
 
@@ -447,10 +451,11 @@ def owed(connection: sa.Connection, run_id: str, profile_id: int) -> list[OwedRe
 
 
 def profile_ids(connection: sa.Connection, run_id: str) -> list[int]:
-    """The profiles that a run covers, in their order."""
+    """The ids of the profiles that a run has responses of, in their order."""
     return list(
         connection.execute(
             sa.select(profile.c.id)
+            # exists stops at a profile's first response, where a join would go through all of them.
             .where(sa.exists().where(response.c.run == run_id, response.c.profile == profile.c.id))
             .order_by(profile.c.ordinal)
         ).scalars()
@@ -485,6 +490,7 @@ def settle(
         "shown": shown,
     }
     bound = {f"new_{name}": value for name, value in values.items()}
+    # The statement looks at the status itself: of two that settle a response at once, the second changes no row.
     return bool(connection.execute(_SETTLE, {"of": response_id, **bound}).rowcount)
 
 
@@ -507,6 +513,7 @@ def failures(connection: sa.Connection, run_id: str) -> list[tuple[str, str, str
         .where(response.c.run == run_id, judgement.c.status != JudgementStatus.OK)
         .group_by(judgement.c.status, judgement.c.cause)
     )
+    # Of all judges: a response counts once for each of them that failed on it.
     missing = [("response", *row) for row in responses] + [("judgement", *row) for row in unjudged]
     return sorted(((a, b, c, d) for a, b, c, d in missing), key=lambda item: -item[3])
 
@@ -514,6 +521,7 @@ def failures(connection: sa.Connection, run_id: str) -> list[tuple[str, str, str
 def call_errors(connection: sa.Connection, run_id: str) -> dict[str, str]:
     """What the server or the network said of failed calls of a run: by cause, the error of one of them."""
     rows = connection.execute(
+        # min: any one will do, and the same one at every look.
         sa.select(call.c.status, sa.func.min(call.c.error))
         .join(run_call, run_call.c.call == call.c.key)
         .where(run_call.c.run == run_id, call.c.status != calls.OK, call.c.error.is_not(None))
@@ -524,7 +532,7 @@ def call_errors(connection: sa.Connection, run_id: str) -> dict[str, str]:
 
 
 def tokens(connection: sa.Connection, run_id: str) -> tuple[int, int, int]:
-    """Prompt, cached and completion tokens of all calls behind a run, whatever their kind."""
+    """Prompt, cached and completion tokens of all calls behind a run, whatever their kind; 0 where none was counted."""
     stages = calls_by_kind(connection, run_id).values()
     return (
         sum(stage.prompt_tokens for stage in stages),
@@ -558,7 +566,8 @@ def calls_by_kind(connection: sa.Connection, run_id: str) -> dict[str, StageCall
 
 
 def delete(connection: sa.Connection, run_id: str) -> None:
-    """Remove a run with its responses and judgements. Recorded calls stay: they cost money and may serve again."""
+    """Remove a run with its responses and judgements. Recorded calls stay: they cost money and may serve again. Raises
+    StoreError where it is not there, or a living process works on it."""
     row = work.load(connection, run_id)
     if work.is_alive(row) and row["pid"] is not None:
         raise StoreError(f"{run_id} is running as process {row['pid']}. Cancel it first.")
