@@ -74,6 +74,7 @@ def content_tables(
     """The rows of each table of a dataset, in one snapshot; each can be asked for once or again."""
     numbers = _numbers(connection, dataset_id)
     keys = _call_keys(connection, numbers) if with_calls else []
+    # dict.fromkeys keeps each request once, in the order of the calls: a reader goes through both files side by side.
     bodies = {digest: number for number, digest in enumerate(dict.fromkeys(row[1] for row in keys))}
     return {
         "profiles": lambda: _profiles(connection, dataset_id),
@@ -258,6 +259,7 @@ def _requests(connection: sa.Connection, bodies: Mapping[str, int]) -> Rows:
 
 
 def _calls(connection: sa.Connection, keys: list[tuple[str, str]], bodies: Mapping[str, int]) -> Rows:
+    # Texts of calls are long: a few hundred at a time take little memory.
     for start in range(0, len(keys), 500):
         chunk = keys[start : start + 500]
         rows = connection.execute(sa.select(call).where(call.c.key.in_([key for key, _ in chunk]))).mappings()
@@ -359,6 +361,7 @@ def _rules(connection: sa.Connection, dataset_id: int) -> Rows:
 def _edits(connection: sa.Connection, dataset_id: int) -> Rows:
     """Those of the versions before it are the dataset's history too."""
     query = sa.select(edit).where(edit.c.dataset.in_(versions.lineage(connection, dataset_id)))
+    # By time: edits of a version that is deleted are copied to its children, under later ids.
     for row in connection.execute(query.order_by(edit.c.created, edit.c.id)).mappings():
         yield {name: row[name] for name in _EDIT}
 
@@ -514,6 +517,7 @@ def _restore_calls(
 
     waiting = iter(requests)
     request_row = next(waiting, None)
+    # Calls come in the order of their requests, so each request is read once and none is held.
     for (number, kind, endpoint, simulated, server), group in groupby(rows, key=alike):
         while request_row is not None and request_row["number"] != number:
             request_row = next(waiting, None)
@@ -622,6 +626,7 @@ def _restore_decisions(
     ahead: list[tuple[int, int]] = []
     for row in rows:
         superseded: int | None = row["supersedes"]
+        # It is not written yet: noted, and linked once all are there.
         if superseded is not None and superseded >= len(ids):
             ahead.append((len(ids), superseded))
             superseded = None
@@ -636,4 +641,5 @@ def _restore_decisions(
     for number, superseded in ahead:
         statement = sa.update(decision).where(decision.c.id == ids[number])
         connection.execute(statement.values(supersedes=ids[superseded]))
+    # One for each decision, as if they had been made here one by one.
     connection.execute(sa.update(dataset).where(dataset.c.id == dataset_id).values(revision=len(ids)))

@@ -139,6 +139,7 @@ def delete_slice(connection: sa.Connection, slice_id: int) -> None:
 
 
 def _rows(connection: sa.Connection, where: sa.ColumnElement[bool]) -> list[SliceRow]:
+    # Counted apart and joined: slices then have one row each, and manifests are no part of a grouping.
     sizes = sa.select(slice_item.c.slice, sa.func.count().label("size")).group_by(slice_item.c.slice).subquery("sizes")
     query = (
         sa.select(slice_table, sa.func.coalesce(sizes.c.size, 0).label("items"))
@@ -257,6 +258,7 @@ def add_all(connection: sa.Connection, dataset_id: int, annotator: str, new: Seq
         if row is not None:
             last[item.response, item.attribute] = int(row.id)
             before = times.get((item.response, item.attribute), "")
+            # An event may bring an older time of its own; what follows must still be later than all.
             times[item.response, item.attribute] = max(values["created"], before)
             written += 1
     return written
@@ -353,6 +355,7 @@ def _check(connection: sa.Connection, dataset_id: int, flows: set[Flow]) -> None
         attribute, attribute.c.profile == response.c.profile
     )
     query = query.join(profile, profile.c.id == response.c.profile).where(profile.c.dataset == dataset_id)
+    # Without the list the rows are all attributes of each response, which a set of flows picks from below.
     query = query.where(attribute.c.id.in_({a for _, a in flows})) if len(flows) <= CHUNK else query
     known = {(int(r), int(a)) for r, a in _in_chunks(connection, query, response.c.id, {r for r, _ in flows})}
     wrong = flows - known

@@ -101,6 +101,7 @@ def profile_summaries(connection: sa.Connection, dataset_id: int) -> list[Summar
         .join(profile, attribute.c.profile == profile.c.id)
         .where(profile.c.dataset == dataset_id)
         .group_by(attribute.c.profile, attribute.c.event)
+        # Of each event its first attribute: groups come in the order in which a profile first mentions them.
         .order_by(attribute.c.profile, sa.func.min(attribute.c.ordinal))
     ):
         counts[profile_id] = counts.get(profile_id, 0) + count
@@ -116,7 +117,7 @@ def profile_summaries(connection: sa.Connection, dataset_id: int) -> list[Summar
 
 
 def domains_of(connection: sa.Connection, dataset_id: int) -> dict[str, int]:
-    """How many attributes each domain of a dataset has."""
+    """How many attributes each domain of a dataset has, over all profiles; domains without any are left out."""
     rows = connection.execute(
         sa.select(attribute.c.domain, sa.func.count())
         .join(profile, attribute.c.profile == profile.c.id)
@@ -131,6 +132,7 @@ def domains_of(connection: sa.Connection, dataset_id: int) -> dict[str, int]:
 def _cases() -> dict[str, str]:
     """All letters beyond ASCII that are one and the same when case is folded, by what they fold to."""
     letters: dict[str, str] = {}
+    # No letter above folds to another one.
     for letter in map(chr, range(128, 0x1F000)):
         letters[letter.casefold()] = letters.get(letter.casefold(), "") + letter
     return letters
@@ -178,6 +180,7 @@ def search_profiles(
         rows = connection.execute(ordered.limit(limit)).all()
         total = len(rows)
         if total == limit:
+            # Counted only where the limit may have cut something off.
             total = int(connection.execute(sa.select(sa.func.count()).select_from(query.subquery())).scalar_one())
     else:
         rows = [
@@ -351,6 +354,7 @@ def _count(table: sa.Table, column: sa.Column[int]) -> sa.ScalarSelect[int]:
 
 def all_rows(connection: sa.Connection) -> list[DatasetRow]:
     """Every dataset with its counts, oldest first."""
+    # Subqueries and no joins: two of these tables joined to a dataset would multiply each other's rows.
     attributes = (
         sa.select(sa.func.count())
         .select_from(attribute.join(profile, attribute.c.profile == profile.c.id))
@@ -424,7 +428,7 @@ def with_source(connection: sa.Connection, source_hash: str) -> DatasetRow | Non
 
 
 def contexts(connection: sa.Connection, dataset_id: int) -> list[ContextRow]:
-    """The contexts of a dataset in their order."""
+    """The contexts of a dataset in their order, whether or not any profile is tested in them."""
     rows = connection.execute(
         sa.select(context).where(context.c.dataset == dataset_id).order_by(context.c.ordinal)
     ).mappings()
@@ -486,7 +490,7 @@ def profile_record(connection: sa.Connection, profile_id: int) -> ProfileRecord:
 
 
 def profile_records(connection: sa.Connection, dataset_id: int) -> list[ProfileRecord]:
-    """All profiles of a dataset, whole, in their order."""
+    """All profiles of a dataset, whole, in their order: all in memory at once."""
     return [profile_record(connection, i) for i in profile_ids(connection, dataset_id)]
 
 
@@ -531,7 +535,8 @@ def wording(connection: sa.Connection, dataset_id: int) -> tuple[dict[int, str],
 
 
 def dataset_hash(connection: sa.Connection, dataset_id: int) -> str:
-    """A hash over all profiles, attributes and contexts: what a run names as the data it ran on."""
+    """A hash over all profiles, attributes and contexts: what a run names as the data it ran on. Ids and spheres are no
+    part of it, so that the same content in two workspaces has the same hash."""
     queries = (
         sa.select(profile.c.ordinal, profile.c.name, profile.c.sex, profile.c.address, profile.c.age)
         .where(profile.c.dataset == dataset_id)
@@ -573,6 +578,7 @@ def delete(connection: sa.Connection, dataset_id: int) -> None:
     """
     work.require_idle(work_of(connection, dataset_id))
     # Foreign keys take everything else along; what its versions need to know of it is copied to them first.
+    # Before the row goes: afterwards nothing says any more who its children were.
     children = connection.execute(
         sa.select(dataset_version.c.dataset).where(dataset_version.c.parent == dataset_id)
     ).scalars()
@@ -590,6 +596,7 @@ def _bequeath(connection: sa.Connection, table: sa.Table, source: int, child: in
     for row in connection.execute(sa.select(table).where(table.c.dataset == source)).mappings().all():
         values = {**row, "dataset": child}
         del values["id"]
+        # Its id is text that we give out; the others are numbered by the database.
         if table is generation:
             values["id"] = new_id("generation")
         connection.execute(sa.insert(table).values(values))
@@ -621,6 +628,7 @@ def dataset_with(
     wanted = [profile_hash(item) for item in profiles]
     if len(set(wanted)) < len(wanted):
         return None
+    # Names first, and only then whole profiles, whose reading takes long.
     names = {item.name for item in profiles}
     rows = [row for row in all_rows(connection) if row.profiles >= len(wanted)]
     for row in sorted(rows, key=lambda row: (row.name != name, row.profiles, row.id)):

@@ -152,7 +152,7 @@ def named(connection: sa.Connection, generation_id: str) -> GenerationRow:
 
 
 def progress(connection: sa.Connection, generation_id: str) -> tuple[int, int]:
-    """(parts settled, parts in all)."""
+    """(parts settled, parts in all); (0, 0) for an unknown generation."""
     settled = sa.case((generation_part.c.status.in_(RETRIABLE), 0), else_=1)
     row = connection.execute(
         sa.select(sa.func.coalesce(sa.func.sum(settled), 0), sa.func.count()).where(
@@ -230,6 +230,7 @@ def fail(connection: sa.Connection, part_id: int, cause: str, call_key: str) -> 
 
 def delete(connection: sa.Connection, generation_id: str) -> None:
     """Forget a generation with what was written for it. Its dataset, if there is one, and the recorded calls stay."""
+    # Its parts go by cascade.
     connection.execute(sa.delete(generation).where(generation.c.id == generation_id))
 
 
@@ -267,8 +268,10 @@ def _refused(connection: sa.Connection, generation_id: str) -> list[tuple[str | 
 
 
 def tokens(connection: sa.Connection, generation_id: str) -> tuple[int, int, int]:
-    """Prompt, cached and completion tokens of all calls of a generation, those of earlier attempts among them."""
+    """Prompt, cached and completion tokens of all calls of a generation, those of earlier attempts among them; 0 where
+    the server counted none."""
     refused = _refused(connection, generation_id)
+    # A set: one call is named by each thing that was turned down of it.
     keys = {key for key, _ in refused if key} | {str(item["call"]) for _, rejected in refused for item in rejected}
     prompt, cached, completion = 0, 0, 0
     for chunk in in_chunks(keys):
@@ -281,6 +284,7 @@ def of_dataset(connection: sa.Connection, dataset_id: int) -> GenerationRow | No
     """The generation that a dataset, or the first version of it, was made by; None where no model wrote it."""
     rows = {row.dataset: row for row in all_rows(connection) if row.dataset is not None}
     parents = _parents(connection)  # from version to version, back to the one that was written
+    # A damaged record may hold a circle of versions.
     seen: set[int] = set()
     current: int | None = dataset_id
     while current is not None and current not in seen:

@@ -140,6 +140,7 @@ def _comments(connection: sa.Connection, where: sa.ColumnElement[bool]) -> list[
         if row["resolves"] is None:
             comments.append(row)
         else:
+            # setdefault: rows come oldest first, and the earliest word counts.
             settled.setdefault(row["resolves"], (str(row["annotator"]), str(row["text"])))
     plain = ("id", "uid", "attribute", "context", "annotator", "text", "created")
     listed = []
@@ -197,12 +198,14 @@ def save_guideline(connection: sa.Connection, text: str, annotator: str) -> Guid
         raise StoreError("the guideline cannot be empty: annotators need one. Write some text and save again.")
     if len(text) > LONGEST_GUIDELINE:
         raise StoreError(f"the guideline has {len(text):,} characters, more than {LONGEST_GUIDELINE:,}. Shorten it.")
+    # The shipped one is written down first: decisions may have been made by it.
     before = keep_guideline(connection)
     if before.text == text:
         return before
     versions = guideline_versions(connection)
     number = len(versions) + 1
     digest = text_hash(text)
+    # Hashes are unique, and a decision must say by which of two versions of one text it was made.
     if any(item.hash == digest for item in versions):
         digest = content_hash([text, number])
     _write(connection, Guideline(digest, text, annotator, now(), number))
@@ -278,6 +281,7 @@ def add_marks(connection: sa.Connection, dataset_id: int, annotator: str, marks:
     """
     own = mark.c.dataset == dataset_id, mark.c.annotator == annotator
     attributes = {item.attribute for item in marks if item.created is None}
+    # Times are ISO 8601 texts in UTC: the greatest text is the latest.
     query = sa.select(mark.c.attribute, mark.c.context, sa.func.max(mark.c.created).label("created"))
     query = query.where(*own, mark.c.attribute.in_(attributes)).group_by(mark.c.attribute, mark.c.context)
     times = {(row.attribute, row.context): row.created for row in connection.execute(query)} if attributes else {}
@@ -296,7 +300,8 @@ def add_marks(connection: sa.Connection, dataset_id: int, annotator: str, marks:
 
 
 def take_back_mark(connection: sa.Connection, dataset_id: int, annotator: str, uid: str, new_uid: str) -> bool:
-    """Clear a mark of this annotator that is still their newest on its pair. False where there is none."""
+    """Clear a mark of this annotator that is still their newest on its pair. False, and nothing is written, where there
+    is none or they have said something else since."""
     pair = connection.execute(
         sa.select(mark.c.attribute, mark.c.context, mark.c.id).where(
             mark.c.dataset == dataset_id, mark.c.uid == uid, mark.c.annotator == annotator
@@ -323,6 +328,7 @@ def standing_marks(
 def _newest(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> dict[tuple[int, int, str], sa.Row]:
     """Of each pair and annotator the mark that holds: the newest by time and uid, in whatever order they arrived."""
     rows = connection.execute(sa.select(mark).where(*where).order_by(mark.c.created, mark.c.uid))
+    # Oldest first, so the newest of a key is the one that stays in the mapping.
     return {(int(row.attribute), int(row.context), str(row.annotator)): row for row in rows}
 
 
@@ -357,7 +363,7 @@ def save_view(connection: sa.Connection, name: str, page: str, query: Mapping[st
 
 
 def drop(connection: sa.Connection, name: str) -> None:
-    """Forget a view."""
+    """Forget a view; nothing for a name that is not there."""
     connection.execute(sa.delete(saved_view).where(saved_view.c.name == name))
 
 
@@ -378,7 +384,7 @@ def views_of_page(connection: sa.Connection, page: str) -> list[SavedView]:
 # that one process at a time may be in, so that two people are never given what only one of them is to have.
 
 
-LEASE_SECONDS = 300.0
+LEASE_SECONDS = 300.0  # of a claim that nobody renews; then others are given the pair
 LOCK = 0x7265  # tells this advisory lock of PostgreSQL from any other that may come
 HELPINGS = (200, 800)  # pairs asked for one by one; after these the decisions of the dataset are read as a whole
 MOST_PEOPLE = 100
@@ -398,6 +404,7 @@ class Plan:
         """How many people this pair (attribute id, context id) is given to."""
         if self.share <= 0:
             return 1
+        # Drawn by a hash of the pair and not by a generator: each pair is decided by itself, whatever else is listed.
         digest = hashlib.blake2b(f"{self.seed} {pair[0]} {pair[1]}".encode(), digest_size=8).digest()
         return self.people if int.from_bytes(digest, "big") < self.share * 2**64 else 1
 
@@ -440,6 +447,7 @@ def hand_out_pairs(
     """
     _lock(connection, dataset_id)
     clock = float(connection.execute(sa.select(database_clock())).scalar_one())
+    # Removed here and not by a timer: claims matter only to whoever is handed pairs.
     lapsed = sa.or_(claim.c.until <= clock, claim.c.until > clock + max(lease_s, LEASE_SECONDS))
     connection.execute(sa.delete(claim).where(claim.c.dataset == dataset_id, lapsed))
     claims = _Claims(connection, dataset_id, annotator, session)
@@ -453,6 +461,7 @@ def hand_out_pairs(
             continue
         (elsewhere if pair in claims.elsewhere and pair not in claims.own else given).append(pair)
     given = given or elsewhere[:count]
+    # What the session holds already is renewed with what is new, or it would lapse under somebody who works on it.
     kept = list(dict.fromkeys([*given, *claims.undecided(claims.own)]))
     own = claim.c.dataset == dataset_id, claim.c.annotator == annotator, claim.c.session == session
     connection.execute(sa.delete(claim).where(*own))
@@ -482,6 +491,7 @@ def release_pairs(connection: sa.Connection, session: str) -> None:
 def _lock(connection: sa.Connection, dataset_id: int) -> None:
     """Wait until nobody else hands out pairs of this dataset. SQLite has taken its write lock at BEGIN."""
     if connection.dialect.name == "postgresql":
+        # Both numbers of this lock are of 32 bits. Two datasets on one number only wait for each other.
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK, dataset_id % 2**31)))
 
 
@@ -520,6 +530,7 @@ class _Claims:
             yield from (pair for pair in pairs if self.annotator not in self.decided.get(pair, ()))
         if (pair := next(remaining, None)) is None:
             return
+        # Whoever comes this far has passed a thousand pairs: one query for all, and not many more for a few each.
         self._look_up(None)
         if self.annotator not in self.decided.get(pair, ()):
             yield pair
@@ -541,6 +552,7 @@ class _Claims:
         for attribute, context, annotator, label in self.connection.execute(query.order_by(decision.c.id)):
             people = self.decided.setdefault((attribute, context), set())
             if label is None:
+                # Rows come by id, so the last word of an annotator is the last one here.
                 people.discard(annotator)
             else:
                 people.add(annotator)
