@@ -72,6 +72,7 @@ def draw_versions(store: Store, dataset: DatasetRow) -> None:
             {
                 "version": item.version,
                 "name": item.name,
+                # -1 is no id: the first version has no parent.
                 "from": names.get(item.parent or -1, ""),
                 "changes": versions.changes[item.dataset],
                 "made": item.created[:10],
@@ -237,10 +238,12 @@ def import_form(store: Store) -> None:
         with st.spinner("Checking and importing the file", show_time=True):
             imported = uploads.import_upload(
                 store,
+                # A view of the bytes, not another copy of a large file.
                 upload.getbuffer(),
                 upload.name,
                 name.strip() or None,
                 model=model.strip() or None,
+                # Whoever closes the window while the file is read ends the reading.
                 wanted=page.session_check(),
             )
     except FormatError as problem:
@@ -302,6 +305,7 @@ def export_form(store: Store, dataset: DatasetRow) -> None:
         "key of its call.",
     )
     request = (
+        # created: SQLite gives the id of a deleted dataset out again. revision: a later change is not in the file.
         *(dataset.id, dataset.created, dataset.revision, form, with_calls),
         *((labelling.id, labelling.revision) if labelling else ()),
     )
@@ -347,6 +351,7 @@ def delete_form(store: Store, dataset: DatasetRow) -> None:
     deletion = catalogue.deletion_of(store, dataset.name)
     parts = deletion.words((*deletion.goes, *deletion.rests))
     page.notice(f"This deletes '{dataset.name}' with {parts or 'nothing in it'}. It cannot be undone.")
+    # created in the key: a dataset that is given a deleted one's id must not find the box ticked.
     sure = st.checkbox("Yes, delete all of it", key=f"profiles.sure.{dataset.id}.{dataset.created}")
     if st.button("Delete", disabled=not sure, icon=":material/delete:"):
         try:
@@ -376,6 +381,7 @@ def draw_new(store: Store) -> None:
         dataset_id, sentence = made
         page.notice(sentence)
         url.page_link("profiles", "Show the new profiles", icon=":material/group:", dataset=dataset_id)
+    # Only what this session saw running is reported as done; what ended earlier is no news.
     watched = st.session_state.setdefault(_WATCHED, set())
     for row in reversed(authoring.all_generations(store)):
         if row.status in work.ACTIVE:
@@ -389,6 +395,7 @@ def draw_new(store: Store) -> None:
 
 
 def _watch(store: Store, row: GenerationRow) -> None:
+    # Only this fragment runs each second; st.rerun() in it draws the page again once the work has ended.
     def look() -> None:
         now = authoring.live(store, row.id)
         if now.status not in work.ACTIVE:
@@ -480,6 +487,7 @@ def _form(store: Store) -> None:
     with st.container(horizontal=True):
         name = st.text_input("Dataset name", key="new.name", placeholder="my profiles", width=WIDE)
         most = AT_ONCE if how == TEMPLATES else 1000
+        # `how` in the key, since each way has its own limit and with it its own value.
         profiles = st.number_input("Profiles", 1, most, 10, key=f"new.count.{how}", width=NARROW)
         locale = st.selectbox(
             "Locale",
@@ -555,6 +563,7 @@ def _by_model(store: Store, request: _Request, *, simulator: bool) -> None:
             "General", 1, 50, 10, key="new.general", width=NARROW,
             help="Attributes that belong to no event: employer, income, marital status and the like.",
         )  # fmt: skip
+        # Through the session and not as value=: a field that somebody empties stays empty.
         st.session_state.setdefault("new.max_tokens", 8192)
         max_tokens = st.number_input(
             "Token limit", 256, 131072, value=None, step=1024, key="new.max_tokens", width=NARROW,

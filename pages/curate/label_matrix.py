@@ -236,6 +236,7 @@ def watch(store: Store, row: LabellingRow | None) -> None:
 
         database_lost.fragment(live, run_every="1s")()
         return
+    # When it is resumed the pace is measured anew: the pause is no work.
     st.session_state.pop(f"pace.{row.id}", None)
     if row.status in RESUMABLE:
         _stopped(store, row)
@@ -307,6 +308,7 @@ def _form(store: Store, dataset: DatasetRow) -> None:
     with right:
         personas = _personas(store)
     simulator = voter is not None and voter.startswith("The simulator")
+    # Keys below name what a default depends on: under one key Streamlit keeps the first default.
     with st.form("start", enter_to_submit=False, border=False):
         first, second, third = st.columns([2, 3, 2])
         model = first.text_input(
@@ -321,6 +323,7 @@ def _form(store: Store, dataset: DatasetRow) -> None:
             disabled=simulator,
             key=f"start.url.{simulator}",
         )
+        # The name of a variable: no key passes through the page or the record.
         key_env = third.text_input("API key variable", value=DEFAULT_KEY_ENV, disabled=simulator, key="start.key")
         a, b, c, d, e, f = st.columns(6)
         draws = a.number_input("Votes per persona", 1, 100, 10, key="start.draws")
@@ -407,6 +410,7 @@ def draw(labels: Matrix, seen: MatrixView, filters: Filters) -> tuple[int, int] 
         context if context in contexts else contexts[0],
     )
     moved = matrix.matrix(shown, key="labels.matrix", cursor=cursor)
+    # The browser may still name a pair that the filters have hidden since.
     if moved and moved.attribute in attributes and moved.context in contexts:
         url.put(attribute=moved.attribute, context=moved.context)
         return moved.attribute, moved.context

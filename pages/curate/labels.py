@@ -200,6 +200,7 @@ def _profile(store: Store, labelling: LabellingRow | None, labels: Matrix, shown
         totals = labels.totals if context is None else labels.context_totals(context)
         counts = {word(label): number for label, number in totals.items()}
         filters = label_matrix.draw_filters(labels.record.profile, counts, spheres=context is None)
+    # Only where it is filtered by: dissent takes the votes of every pair of the profile.
     flags = differing(store, labels, labelling.id if labelling else None, filters.differs) if filters.differs else None
     with left:
         if views is None:

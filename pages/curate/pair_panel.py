@@ -191,6 +191,7 @@ def _form(store: Store, dataset_id: int, view: PairView) -> None:
             return
         st.session_state[_ANNOTATOR] = name
         _write(store, dataset_id, view, name, label, reason.strip())
+    # Decisions are only ever added: to withdraw one is another without a label, so the last of mine says what stands.
     mine = [d for d in view.history if d.annotator == known]
     if (
         mine

@@ -64,6 +64,7 @@ def show_saved() -> None:
 def draw(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
     """The change under review: both sides, what it makes stale, and the buttons."""
     pending: _Pending | None = st.session_state.get(_PENDING)
+    # A change of something that all profiles share has no profile of its own and is shown beside each.
     if pending is None or pending.dataset != dataset.id or pending.edit.profile not in (None, record.ordinal):
         return
     with st.container(border=True, key="review"):
@@ -106,6 +107,7 @@ def _save(store: Store, dataset: DatasetRow, record: ProfileRecord, pending: _Pe
     st.session_state[_SAVED] = [" ".join(sentences)]
     attribute = None
     if row.edit.kind == "attribute" and row.edit.after is not None:
+        # In a new version every attribute has another id, so it is found again by its key.
         ids = dict(zip((a.key for a in there.profile.attributes), there.attribute_ids, strict=True))
         attribute = ids.get(str(row.edit.after["key"]))
     url.put(dataset=saved.dataset, profile=there.id, attribute=attribute, context=None, labelling=None)
@@ -146,6 +148,7 @@ def history(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
             "Change something under Edit attributes, Edit contexts or Edit biography.",
         )
         return
+    # The button below leaves it behind; here, in the run that its click causes, the change is put up for review.
     undo = st.session_state.pop(_UNDO, None)
     for row, _ in changes:
         if row.id == undo:
@@ -325,6 +328,7 @@ def biography(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         with middle:
             sex = st.text_input("Sex", value=profile.sex, key=f"{key}.sex")
         with right:
+            # An imported age may be above what can be typed, and the field has to hold it all the same.
             age = st.number_input("Age", 0, max(OLDEST, profile.age), profile.age, key=f"{key}.age")
         address = st.text_area("Address", value=profile.address, height=80, key=f"{key}.address")
         safe.inline(

@@ -170,7 +170,7 @@ def _domain(
 
 
 HITS = 200
-_BETWEEN = "|"
+_BETWEEN = "|"  # of names in the URL: a comma may be part of one
 
 
 def chosen(param: str, options: Sequence[str]) -> list[str]:
@@ -282,6 +282,7 @@ def browse(
     if not shown:
         page.notice("No profile has these events." if rows else "This dataset has no profiles.")
     elif text:
+        # None searches all: there is no list of every id in the query then.
         within = [row.id for row in shown] if chosen_events else None
         hits, total = catalogue.search_profiles(
             store, dataset_id, text, domains=chosen_domains, profiles=within, limit=HITS

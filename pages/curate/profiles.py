@@ -28,6 +28,8 @@ VIEWS = {
 READ = "read"
 
 
+# Streamlit leaves a parameter that begins with _ out of the key; the workspace stands for the store. As a resource the
+# result is handed out as it is, without a copy at each run of the page.
 # `created` is a part of these keys because SQLite gives the id of a deleted dataset out again.
 @st.cache_resource(max_entries=4, show_spinner="Counting the profiles")
 def _summaries(

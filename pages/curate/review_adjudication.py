@@ -90,6 +90,7 @@ def _open(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, dis
             "labels": ("text", "Labels"),
         },
         on_select="row",
+        # By the pair, not its row: once one is settled the others move up.
         selected=list(frame.index).index(chosen) if chosen in frame.index else 0,
         height=min(38 + 35 * len(frame), 250),
         alt="Pairs on which people differ, those decided by most people first",
@@ -145,6 +146,7 @@ def _history(made: Sequence[Decision], names: Names) -> None:
     rows = [
         tag(
             "tr",
+            # Never the name itself in place of a missing letter: names may be hidden.
             tag("td", tag("b", names.get(d.annotator, "?"))),
             tag("td", safe.label_chip(d.label) if d.label else "taken back"),
             tag("td", d.created[:16].replace("T", " ")),
@@ -168,6 +170,7 @@ def _votes(store: Store, labelling: LabellingRow, item: Disputed) -> None:
 
 def _form(store: Store, dataset: DatasetRow, item: Disputed) -> None:
     safe.heading("Settle")
+    # The number of decisions in the key: after another one the form is empty again, since it answered fewer.
     key = f"review.settle.{item.attribute}.{item.context}.{len(item.history)}"
     who = annotator.ask()
     with st.form(key, enter_to_submit=False, border=False):

@@ -319,6 +319,7 @@ def _confusion_buttons(item: Against) -> tuple[int, int] | None:
     for column, name in zip(st.columns(widths)[1:4], names, strict=True):
         with column:
             safe.inline(name, strong=True)
+    # Within a slice the table has weights, so that its shares are those of all pairs; counts are of what was answered.
     weighted = item.comparison.table.sum()
     for i, name in enumerate(names):
         row = st.columns(widths, vertical_alignment="center")
@@ -333,6 +334,7 @@ def _confusion_buttons(item: Against) -> tuple[int, int] | None:
                 type="primary" if chosen == cell else "secondary",
                 disabled=number == 0,
                 width="stretch",
+                # cell=cell: the loop's last cell would be that of every button otherwise.
                 on_click=lambda cell=cell: url.put(cell=None if chosen == cell else cell),
             )
     return cells.get(chosen)

@@ -100,6 +100,7 @@ def _record(
     written = 0
     bar = st.progress(0.0)
     try:
+        # Piece by piece, each a transaction of its own: where one fails, those before it stay and are counted.
         for written in decide_all(store, dataset.id, person, pairs, label, reason=reason, source=source):
             bar.progress(written / len(pairs))
     except StoreError as problem:
@@ -123,6 +124,7 @@ def _preview(store: Store, labelling: LabellingRow | None, index: PairIndex, pos
         safe.heading(f"{shown} of {count(len(positions))} pairs, a random sample")
     with again:
         if st.button("Show others", icon=":material/shuffle:", key="bulk.shuffle", disabled=len(positions) <= shown):
+            # The seed of the sample: a number that only this button changes, so that no other rerun shows other pairs.
             st.session_state[_SHUFFLES] = st.session_state.get(_SHUFFLES, 0) + 1
     sampled = items(store, index, sample(positions, PREVIEWED, seed=st.session_state.get(_SHUFFLES, 0)))
     frame = pd.DataFrame([_row(item, labelling) for item in sampled])
@@ -186,6 +188,7 @@ def _undo(store: Store, dataset: DatasetRow, person: str, row: Batch) -> None:
     except StoreError as problem:
         page.error("The batch was not undone.", str(problem))
         return
+    # Of the batch, what was decided anew since: that decision is another one and stays.
     kept = row.pairs - row.taken_back - undone
     later = f" {count(kept)} keep your later decisions." if kept else ""
     _rerun(f"{count(undone)} decisions undone; your earlier decisions count again.{later}")

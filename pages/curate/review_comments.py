@@ -80,6 +80,7 @@ def _export(store: Store, dataset: DatasetRow) -> None:
 
 def _written(store: Store, dataset: DatasetRow, form: Form, filters: Filters) -> tuple[str, bytes, Exported]:
     """The file's name and content; tables, which are several files, as one zip."""
+    # The dataset's name may hold anything, separators of paths among it.
     name = "".join(c if c.isalnum() or c in "-_" else "-" for c in dataset.name)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / (f"{name}-review.jsonl" if form == "jsonl" else f"{name}-review")
@@ -103,6 +104,7 @@ def _import(store: Store, dataset: DatasetRow) -> None:
             done = uploads.review_upload(
                 store,
                 upload.getbuffer(),
+                # A name of our own: what the browser says the file is called could be anything.
                 "events.jsonl",
                 dataset.name,
                 skip_unknown=skip,
@@ -142,6 +144,7 @@ def _version(item: Guideline) -> str:
 
 
 def _form(store: Store, now: Guideline) -> None:
+    # A new version makes a new form, which starts from its text.
     key = f"review.guideline.{now.version}"
     who = annotator.ask()
     with st.form(key, enter_to_submit=False, border=False):
@@ -156,6 +159,7 @@ def _form(store: Store, now: Guideline) -> None:
         page.error("Nothing was saved.", "A version needs its author.", "Enter your name and save again.")
         return
     try:
+        # `now` is the version that was edited: where somebody has saved another meanwhile, theirs is not overwritten.
         saved_version = save_guideline(store, text, who, now).version
     except StoreError as problem:
         page.error("Nothing was saved.", str(problem))
@@ -177,6 +181,7 @@ def _versions(versions: Sequence[Guideline]) -> None:
 
 def _diff(old: str, new: str) -> Html:
     """Lines added and removed, with one line around them."""
+    # Without the two lines that name the files.
     changes = list(difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=1))[2:]
     rows = []
     for line in changes[:MOST_DIFF_LINES]:

@@ -195,6 +195,7 @@ def _queue(work: Work) -> None:
     pairs = _next_pairs(work, index, positions)
     blind = _blind()
     shown = items(store, index, index.shape.locate([a for a, _ in pairs], [c for _, c in pairs])) if pairs else []
+    # Pairs are reserved under the name of the browser's tab, which its first message brings.
     waiting = workbench.place(KEY) is None
     workbench.draw(
         [_card(item) for item in shown],
@@ -251,7 +252,9 @@ def _record(store: Store) -> None:
         st.session_state.pop(_START)
     recorded: set[str] = set()
     gone: set[str] = set()
+    # Not sorted by owner: groupby joins neighbours only, so events are recorded in the order in which they were made.
     for owner, group in groupby(workbench.pending(KEY), key=lambda event: workbench.owner(KEY, event)):
+        # Decided under a name that this session does not know: it waits in the browser for its owner.
         if owner is None:
             continue
         dataset_id, annotator = owner
@@ -285,6 +288,7 @@ def _next_pairs(work: Work, index: PairIndex, positions: Positions) -> list[Pair
     start = pair_of(str(st.session_state.get(_START) or ""))
     if start is not None and index.shape.locate([start[0]], [start[1]])[0] < 0:
         start = None
+    # release: with another filter the pairs of the queue before are free for others.
     reserved = queue.reserve(work.store, index, positions, work.me, session, release=changed)
     st.session_state[_QUEUE] = work.name
     return list(dict.fromkeys([*([start] if start else []), *reserved]))

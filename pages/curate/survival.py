@@ -295,6 +295,7 @@ def _choose_rule(store: Store, dataset: DatasetRow, names: Sequence[str], curren
             names,
             index=names.index(current),
             format_func=lambda item: "the paper's rule" if item == labellings.PAPER_RULE else safe.option(item),
+            # The current rule in the key: once it is another, the list starts at that one.
             key=f"survival.rule.{dataset.id}.{current}",
         )
     try:

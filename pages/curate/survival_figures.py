@@ -174,6 +174,7 @@ def _dissent(result: Survival, labelling: LabellingRow) -> None:
         return
     by_who = frame.groupby("who", sort=False)["pairs"].sum().sort_values(ascending=False)
     shown = pd.DataFrame({"name": [_who(who) for who in by_who.index], "pairs": by_who.to_numpy()})
+    # WHO has the cases in which no single persona is the reason.
     alone = by_who[[who not in WHO for who in by_who.index]]
     if len(alone):
         share = percent(alone.iloc[0] / result.ambiguous)
@@ -256,6 +257,7 @@ def draw_agreement(
             lambda: url.page_link("labels", "Label it again", icon=":material/label:", dataset=dataset.id),
         )
         return
+    # A link may name the labelling itself or one of another dataset; the first of the others then stands for it.
     if url.get("second") not in others:
         url.put(second=None)
     with st.columns([3, 6])[0]:
@@ -483,6 +485,7 @@ def _context_bars(contexts: Contexts, labelling: LabellingRow) -> None:
     names = dict(zip(contexts.frame["profile"], contexts.frame["user"], strict=True))
     frame = pd.DataFrame({"name": [names[i] for i in table.index]}, index=table.index)
     for part in CONTEXT_PARTS:
+        # A reason that no context has is no column of the crosstab.
         frame[part.column] = table.get(part.column, 0)
     frame = frame.sort_values("retained", ascending=False, kind="stable")
     least = frame.iloc[-1]
