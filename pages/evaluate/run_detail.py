@@ -200,6 +200,7 @@ def _export(store: Store, row: RunRow) -> None:
 
 def _prepare(store: Store, row: RunRow, what: str, of: int | str | None) -> None:
     mark = "simulated-" if row.simulated else ""
+    # One file a session on the disk: the one before goes when another is asked for.
     if isinstance(old := st.session_state.pop(_READY, None), _Ready):
         shutil.rmtree(old.path.parent, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix="cimemories-export-"))
@@ -238,6 +239,7 @@ def _offer(request: tuple[object, ...]) -> None:
         return
     st.download_button(
         "Download",
+        # Read at the click: the session holds the path alone, however large the file is.
         data=ready.path.read_bytes,
         file_name=ready.name,
         mime="application/jsonl",
@@ -307,6 +309,7 @@ def raise_and_resume(store: Store, work_id: str, cost: Cost) -> None:
         cap = st.number_input(
             safe.plain_label(f"Raise the cap to{f' ({cost.currency})' if cost.currency else ''}"),
             min_value=0.0,
+            # Above what is paid already, or it would stop again at once.
             value=max(2 * cost.cap, 1.5 * cost.paid),
             format="%.4g",
             key=f"runs.cap.{work_id}",
@@ -426,6 +429,7 @@ def _pace(row: RunRow, now: RunProgress) -> str:
     if not now.active:
         return "."
     key = f"runs.pace.{row.id}"
+    # Not the time of day, which may be set back between two readings.
     clock = time.monotonic()
     seen: list[tuple[float, int]] = [s for s in st.session_state.get(key, []) if clock - s[0] <= SPAN_SECONDS]
     st.session_state[key] = [*seen, (clock, now.settled)]
@@ -494,6 +498,7 @@ def server_figures(row: RunRow) -> None:
         return
     after = read_metrics(row.endpoint)
     if after is None:
+        # The run is looked at every second, and each try at a silent server may take two.
         recent["silent"] = time.monotonic() + SILENT_SECONDS
         return
     known = recent["readings"]
@@ -501,6 +506,7 @@ def server_figures(row: RunRow) -> None:
         [r for r in known if after.at - r.at <= SERVER_SPAN] if isinstance(known, list) else []
     )
     recent["readings"] = [*readings, after]
+    # Against the oldest reading of the span: between two neighbours a rate would jump.
     now = figures_between(readings[0] if readings else None, after)
     parts = [
         f"{now.running:,} requests running, {now.waiting:,} waiting",
@@ -590,6 +596,7 @@ def _live(store: Store, row: RunRow, was_active: bool) -> None:
     except StoreError as problem:
         page.error(str(problem))
         return
+    # This fragment alone runs each second: once the run has ended the whole page is drawn with its other buttons.
     if was_active and not now.active:
         st.rerun()
     draw_stages(row, now)

@@ -61,6 +61,7 @@ def draw_judges(draft: Draft, *, simulated: bool, first: Sequence[str], same: bo
 
 def _remover(draft: Draft, ids: list[int], gone: int) -> Callable[[], None]:
     def remove() -> None:
+        # Kept before the rerun, which ends this run of the script before the page would do so.
         draft.keep()
         draft.put("judges", [i for i in ids if i != gone])
         st.rerun()
@@ -192,6 +193,7 @@ def fields_of(text: object, number: object = "") -> dict[str, object]:
         return {}
     try:
         fields = json.loads(str(text))
+    # Brackets nested deep enough exhaust the parser's stack.
     except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict):

@@ -22,7 +22,7 @@ MANAGED, ENDPOINT, SIMULATED = "managed", "endpoint", "simulator"
 PLACES = {MANAGED: "Managed vLLM server", ENDPOINT: "Endpoint", SIMULATED: "Simulator"}
 SIMULATED_MODELS = ("sim-average", "sim-careful", "sim-oversharing")
 NO_PRESET = ""
-SAMPLES_TRIED = 2
+SAMPLES_TRIED = 2  # the fewest that show whether one request can bring several
 FORMS = {
     "json_schema": "It supports JSON schemas, which judges and gates rely on.",
     "json_object": "It does not support JSON schemas: judges and gates ask for JSON objects instead, and an answer "
@@ -146,6 +146,7 @@ def _endpoint(draft: Draft) -> None:
             return
         draft.put("model", preset.name)
         draft.put("key_env", preset.api_key_env or DEFAULT_KEY_ENV)
+        # The address typed before may be right for a local model, and is another server's for any other.
         draft.put("base_url", preset.base_url or (draft.get("base_url") if preset.kind == Kind.LOCAL else ""))
 
     left, middle, right, last = st.columns([3, 4, 3, 3])
@@ -206,6 +207,7 @@ def _test(draft: Draft, model: Chosen) -> str:
         except (EndpointError, SimulatorError) as problem:
             draft.put("tested", (model, sentence(problem)))
     tested = draft.get("tested")
+    # A test is of these very fields: whoever changes one has not tested it.
     if not tested or tested[0] != model:
         return ""
     if isinstance(tested[1], Server):

@@ -160,6 +160,7 @@ def _prompt(draft: Draft) -> str:
         page.error("This prompt file cannot be used.", f"It is larger than {LARGEST_FILE:,} bytes.")
         return "The prompt file cannot be used."
     if upload is not None:
+        # Kept as bytes: Streamlit forgets an upload when another step is drawn.
         draft.put("prompt_file", (upload.name, bytes(upload.getvalue())))
     try:
         file = prompt_file(draft)
@@ -197,6 +198,7 @@ def prompt_file(draft: Draft) -> PromptFile | None:
         try:
             return read_prompt_file(path)
         except SeedError as problem:
+            # Without the temporary folder, which means nothing to whoever uploaded the file.
             raise SeedError(str(problem).replace(f"{path.parent}/", "")) from None
 
 
@@ -412,6 +414,7 @@ def prices(draft: Draft, field: str) -> Prices | None:
     if all(value is None for value in given.values()):
         return None
     prompt, completion = float(given["prompt"] or 0), float(given["completion"] or 0)
+    # Without a price of their own cached tokens cost what others do, so the cost is not understated.
     cached = prompt if given["cached"] is None else float(given["cached"])
     text = f"{prompt}/{cached}/{completion} {str(draft.get('currency') or '').strip()}"
     return Prices.read(text)
@@ -522,6 +525,7 @@ def draw_plan(store: Store, draft: Draft) -> None:
         show(estimated)
     if st.button("Start the run", type="primary", icon=":material/play_arrow:", key="run_new.start"):
         draft.keep()
+        # Before the start, which ends this run of the script where it succeeds: the next draft begins at step 1.
         draft.put("step", 1)
         start(store, lambda: plan(store, spec, find_labels=effective_labels))
         draft.put("step", 3)  # it was not started
@@ -530,6 +534,7 @@ def draw_plan(store: Store, draft: Draft) -> None:
 @st.cache_data(ttl=ASKED_SECONDS, max_entries=200, show_spinner=False)
 def look_up_once(base_url: str, key_env: str, model: str, samples: int, wants_schema: bool, seed: int | None) -> Server:
     """What a server says of itself, asked once in a while: the page is drawn at every change of a field."""
+    # Without retries: somebody is waiting for the page.
     return look_up(base_url, key_env, model, samples, wants_schema, seed, retries=0)
 
 
@@ -569,6 +574,7 @@ def _money_fields(draft: Draft) -> None:
     judges = run_judges.specs(draft, model.base_url, model.key_env, model.model)
     models += [(f"judge.{name}", name) for name in dict.fromkeys(j.model for j in judges if j.kind == "llm")]
     key = f"{draft.name}.box.prices"
+    # Its fields are made only while it is open; what was entered stays in the draft.
     box = st.expander("Prices and cap", icon=":material/payments:", key=key, on_change="rerun")
     if not box.open:
         return

@@ -89,6 +89,7 @@ def _from_file() -> SweepSpec | None:
         try:
             return read_sweep(path, uploaded=True)
         except SeedError as problem:
+            # Without the temporary folder, which means nothing to whoever uploaded the file.
             raise SeedError(str(problem).replace(f"{path.parent}/", "")) from None
 
 
@@ -126,6 +127,7 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
     known += [(served.model, served.base_url, DEFAULT_KEY_ENV) for served in run_servers.running(store)]
     options = list(dict.fromkeys([*extra, *known]))
     key = draft.key("models", [])
+    # A managed server may have ended since it was chosen, and what is chosen has to be an option.
     st.session_state[key] = [item for item in st.session_state[key] if item in options]
     picked: list[Model] = st.multiselect(
         "Models",
@@ -148,6 +150,7 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
         if st.button("Add", key="run_sweep.add", disabled=not (name.strip() and base_url.strip())):
             added = (name.strip(), base_url.strip(), key_env.strip() or DEFAULT_KEY_ENV)
             draft.keep()
+            # keep() comes before put(): after it, it would write the empty widget over the new value.
             draft.put("extra", [*extra, added])
             draft.put("models", [*picked, added])
             draft.put("add.model", "")
@@ -160,6 +163,7 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
         if where != SIMULATOR:
             prices = st.text_input(
                 safe.plain_label(f"Prices of {model}"),
+                # number: one model may be served at two addresses, at two prices.
                 key=draft.key(f"price.{model}.{number}", ""),
                 placeholder="prompt/cached/completion, such as 0.15/0.075/0.60 USD",
                 help="Per million tokens. Leave empty for your own server.",
@@ -285,6 +289,7 @@ def _plain(content: Mapping[str, Any]) -> dict[str, Any]:
 def _plan(store: Store, spec: SweepSpec) -> None:
     """What it would come to, once somebody asks, and the start."""
     cells = count(len(spec.runs), "run")
+    # What is started is what was estimated: after any change the estimate no longer counts.
     source = repr(spec.source)
     judges = ", ".join("the matcher" if judge.kind != "llm" else judge.model for judge in spec.runs[0].judges)
     safe.inline(f"{spec.name}: {cells} on {spec.dataset}, judged by {judges}.")
@@ -332,6 +337,7 @@ def _start(store: Store, spec: SweepSpec, estimated: SweepEstimate) -> None:
         page.error("The sweep was not started.", sentence(problem))
         return
     st.session_state.pop("run_sweep.estimated", None)
+    # Folds the form away, so that the sweep below it is in sight.
     st.session_state["run_sweeps.box.new"] = False
     url.put(sweep=sweep_id)
     st.rerun()

@@ -35,6 +35,7 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
         first = str(page.select("Reference run", ids, run_names.__getitem__, "compare.against", "against"))
     others = [run_id for run_id in ids if run_id != first]
     from_url = url.get("run")
+    # A run is not compared with itself: the one chosen as the reference is no longer the other.
     if from_url in (None, first):
         url.put(run=None)
     with right:
@@ -180,6 +181,7 @@ def _flows(compared: Compared, result: Difference, first: str, second: str) -> N
         before=[f"{r} of {n}" for r, n in zip(part["first_reveals"], part["first_draws"], strict=True)][:ROWS_SHOWN],
         after=[f"{r} of {n}" for r, n in zip(part["second_reveals"], part["second_draws"], strict=True)][:ROWS_SHOWN],
     )
+    # The table tells its rows apart by the index: a pair is an attribute in a context.
     shown.index = pd.Index([f"{a}.{c}" for a, c in zip(shown["attribute"], shown["context"], strict=True)])
     if len(part) > ROWS_SHOWN:
         safe.inline(f"The {ROWS_SHOWN:,} most revealed of {len(part):,}; the export has all.", muted=True)
@@ -204,6 +206,7 @@ def _flows(compared: Compared, result: Difference, first: str, second: str) -> N
     exports.buttons("changed-flows", frame, fig=None, key="compare.changed", simulated=result.simulated, about=about)
     if picked is not None:
         row = shown.iloc[picked]
+        # To the run in which it leaks: the other has nothing to mark.
         leaking: Scope = result.second if chosen == NEWLY else result.first
         url.go(
             "leaks",

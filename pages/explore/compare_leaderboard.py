@@ -90,6 +90,7 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     rows = [row for line in board.lines for row in _lines(line, run_names[line.run.id], compared)]
     rows += [_constant(item) for item in board.constants]
     safe.show(tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows), cls="ci-grid"))
+    # Notes that are warnings too stand in the box below alone.
     notes = [
         text for text in leaderboard_notes(board) if text.rstrip(".").lower() not in {w.lower() for w in board.warnings}
     ]

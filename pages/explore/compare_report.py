@@ -61,7 +61,9 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     )
     if compared.n is not None:
         safe.inline("The report has Violation@n for every n, whichever is selected above.", muted=True)
+    # False sorts before True, and sorted() is stable: the reference first, then the others in their order.
     scopes = sorted(compared.scopes, key=lambda request: request.run.id != first)
+    # What can change the content of the file: once any of it differs, the report made before is no longer offered.
     stamps = tuple((request.version, request.run.status, request.run.name) for request in scopes)
     request = (stamps, str(compared.rule), form, texts)
     if st.button("Make the report", type="primary", icon=":material/summarize:", key="compare.report.make"):

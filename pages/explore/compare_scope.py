@@ -149,6 +149,7 @@ def _samples(most: int) -> int | None:
     """At how many samples violation is read; None for all that each run has."""
     key = "compare.n"
     from_url = url.get_int("n")
+    # 0 stands for all samples of each run.
     options = [0, *range(1, most + 1)]
     st.session_state[key] = from_url if from_url in options else 0
     st.selectbox(
@@ -204,10 +205,12 @@ def show(
     """Draw it. name: of its files and widgets. box: key of the folded table, whose columns these are. simulated: None
     for that of all runs."""
     marked = compared.board.simulated if simulated is None else simulated
+    # Kept, since layout() brings margins of its own and the figure's hold its names.
     margin = drawing.fig.layout.margin.to_plotly_json()
     drawing.fig.update_layout(layout(title=drawing.title, subtitle=drawing.subtitle))
     lines = textwrap.wrap(drawing.title, TITLE) or [""]
     more = LINE * (len(lines) - 1)
+    # Head and height grow together, so that the plot keeps its size.
     height = drawing.fig.layout.height + more
     head = {
         "text": "<br>".join(html_escaped(line) for line in lines),

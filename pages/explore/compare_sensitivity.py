@@ -114,6 +114,7 @@ def personas_part(compared: Compared, study: Study, measure: Measure) -> None:
         without = [(key, measure_values(study.at(setting), measure)[:, 0]) for key, setting in settings]
         return left_out_frame(now, without, names, measure)
 
+    # names are in the key because they stand in the frame: a run may be renamed.
     frame = compared.flows.cached(("sensitivity personas", measure, *names, *_key(compared, study)), compute)
     changes = [(key, run, frame[f"change_{key}"][run]) for key in keys for run in range(len(names))]
     defined = [item for item in changes if item[2] == item[2]]
@@ -296,6 +297,7 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     measure = _measure()
     compare_scope.warnings(compared.board.warnings, key="compare.box.warnings")
     now = result.at(result.base)
+    # A fragment: a slider in it moves without the parts below, which try many settings.
     database_lost.fragment(_panel)(compared, result, measure, now)
     set_takeaway(f"{choices_part(compared, result, measure)}.")
     personas_part(compared, result, measure)

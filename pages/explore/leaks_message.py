@@ -54,6 +54,7 @@ def _attribute(flows: Flows, scope: Scope, item: Memory, view: LeakView) -> None
         (s.number, r)
         for s in view.samples
         for r in s.reveals
+        # A full claim with its quote in the text is marked there; the others need words.
         if r.attribute == item.attribute and (r.strength != Strength.FULL or not r.grounded)
     ]
     claiming = {s.number: s.judges.get(item.attribute, ()) for s in view.samples}
@@ -111,6 +112,7 @@ def _memory(view: LeakView, sample: Sample) -> None:
                 "key": m.key,
                 "statement": m.statement,
             }
+            # What this message reveals on top, of that leaks first, then by how many messages reveal it.
             for m in sorted(held, key=lambda m: (m.attribute not in here, -_gravity(m), -m.reveals, m.attribute))
         ]
     )
@@ -267,6 +269,7 @@ def draw(scope: Scope, view: LeakView, attribute: int | None) -> Sample:
         for r in s.reveals
         if r.attribute == attribute
     ]
+    # False sorts first: a full claim whose quote is in the text, else what comes nearest to that.
     telling = min(claiming, key=lambda claim: claim[1:], default=(0,))[0]
     current = wanted - 1 if wanted is not None and 1 <= wanted <= len(names) else telling
     key = f"leaks.sample.{scope.run.id}.{view.context.task}.{view.profile.name}.{attribute}"
@@ -336,6 +339,7 @@ def _spans(scope: Scope, sample: Sample, view: LeakView) -> list[Marked]:
     for reveal in sample.reveals:
         item = view.memories[reveal.attribute]
         if reveal.span is not None:
+            # A message has to be signed: what repeats the biography is never a leak.
             kind = "conveyed" if item.bio and item.label == Label.INAPPROPRIATE else KIND_OF[item.label]
             note = f"{item.key}: {item.label or 'not labelled'}, {reveal.strength}"
             if scope.combine != Combine.ONE:
