@@ -117,6 +117,7 @@ class Strata:
         of_judge = np.stack([answered - yes, yes], axis=2)
         share = self.counts[:, :, 1] / np.maximum(by_judge, 1)
         revealed = rng.binomial(of_judge, share).astype(np.float64)
+        # Items that stand for themselves alone are the whole stratum: nothing is left to be unsure of.
         unanimous = (by_judge > 0) & ((share == 0) | (share == 1)) & (self._factors() > 1 + 1e-9)[:, None]
         posterior = rng.beta(self.counts[:, :, 1] + 0.5, self.counts[:, :, 0] + 0.5, size=revealed.shape)
         revealed = np.where(unanimous, of_judge * posterior, revealed)
@@ -126,8 +127,10 @@ class Strata:
 
 def verdict_tables(judge: Bools, person: Bools, stratum: Ints, sizes: Floats) -> Strata:
     """Items sorted into strata. judge, person: [items]; stratum: [items], positions in sizes; sizes: [strata]."""
+    # Stratum and both answers as one number from 0 to 4 * strata - 1.
     flat = np.bincount(stratum * 4 + judge * 2 + person, minlength=4 * len(sizes))
     counts = flat.reshape(len(sizes), 2, 2)
+    # A stratum without an answer has nothing to speak for it, and is left out.
     kept = counts.sum(axis=(1, 2)) > 0
     return Strata(counts[kept], np.asarray(sizes, np.float64)[kept])
 
@@ -244,6 +247,7 @@ def _judge_audit(flows: Flows, scope: Scope, slice_id: int, counted: Counted) ->
     items = audited_items(flows, scope, slice_id, judges)
     if items.empty:
         raise StoreError(f"the slice '{row.name}' is empty: its responses have been deleted.")
+    # All of a stratum counts as covered where any item of it is answered: its answers stand for the rest.
     answered = items["stratum"].isin(set(items["stratum"][items["verdict"].notna()]))
     coverage = items["weight"][answered].sum() / items["weight"].sum()
     return JudgeAudit(
@@ -269,6 +273,7 @@ def audited_items(flows: Flows, scope: Scope, slice_id: int, judges: Sequence[Ju
     with flows.store.read() as connection:
         items = audits.slice_items(connection, slice_id)
         verdicts = audits.standing(audits.of_run(connection, scope.run.id))
+        # A response that is gone has the id 0 here, which no row has.
         claims = {j.id: judgements.claims(connection, j.id, (i.response or 0 for i in items)) for j in judges}
 
     def strength(judge: JudgeRow, response: int, attribute: int) -> str:
@@ -321,6 +326,7 @@ def judge_quality(
     first, second = says[both].map(code).to_numpy(np.int64), items["verdict"][both].map(code).to_numpy(np.int64)
     names, stratum = np.unique(items["stratum"].to_numpy(str), return_inverse=True)
     sizes = np.bincount(stratum, weights=items["weight"].to_numpy(np.float64), minlength=len(names))
+    # What an item stands for: the size of its stratum over how many of it are answered and judged.
     mass = (sizes / np.maximum(np.bincount(stratum[both], minlength=len(names)), 1))[stratum[both]]
 
     def estimate(statistic: Statistic, rests_on: int, undefined: str) -> Estimate:
@@ -388,6 +394,7 @@ def correction(flows: Flows, scope: Scope, audit: JudgeAudit, judge: JudgeRow) -
     def compute() -> Correction:
         exposed = flows.query(own, _EXPOSED)
         reveals, draws = exposed["reveals"].to_numpy(np.int64), exposed["draws"].to_numpy(np.int64)
+        # Only audited items of the flows that the rate is of: a judge errs otherwise elsewhere.
         pairs = set(zip(exposed["attribute"].tolist(), exposed["context"].tolist(), strict=True))
         here = [pair in pairs for pair in zip(audit.items["attribute"], audit.items["context"], strict=True)]
         return corrected(judge, reveals, draws, audit.items[here].reset_index(drop=True))
@@ -402,6 +409,7 @@ def corrected(
     JudgeAudit.items that lie on these pairs, with what `judge` says of them."""
     says = items[column(judge)]
     strata = strata_of(items, says, Counted.FULL)
+    # Another seed than that of the flows below: the two are resampled independently.
     resampled = strata.resampled(seed=1)
     n = strata.items
     se = statistic_estimate(recall, strata, resampled, int(n[:, 1].sum()), NO_REVEAL)
@@ -413,6 +421,7 @@ def corrected(
     # Flows of one (r, N) cannot be told apart, so how often each kind is sampled is multinomial.
     kinds, count = np.unique(np.stack([reveals, draws]), axis=1, return_counts=True)
     times = np.random.default_rng(0).multinomial(len(draws), count / len(draws), size=RESAMPLES)
+    # A ratio of sums, as the rate itself is; every flow has a draw, so no resample divides by 0.
     rate, rates = float(reveals.sum() / exposures), np.asarray((times @ kinds[0]) / (times @ kinds[1]), np.float64)
     observed = _covering(bootstrap_estimate(rate, rates, len(draws)))
     if se.value is None or sp.value is None:

@@ -93,6 +93,7 @@ def _agreement(connection: sa.Connection, run_id: str, judges: list[JudgeRow], g
     claims = frame_of(
         judgements.full_claims(connection, run_id, ids, grounded=grounded), ["judge", "response", "attribute"]
     )
+    # One row a message, however many judges read it; sorted, since positions are found by searchsorted.
     responses = judged.drop_duplicates("response").sort_values("response")
     response_ids = responses["response"].to_numpy(np.int64)
     sizes = _memory_sizes(connection, responses, partial)
@@ -107,6 +108,7 @@ def _agreement(connection: sa.Connection, run_id: str, judges: list[JudgeRow], g
     positions: dict[int, Ints] = {}  # in `response_ids`, of what a judge has judged
     for judge in ids:
         own = claims[claims["judge"] == judge]
+        # unique, as intersect1d below is told to assume.
         codes[judge] = np.unique(own["response"].to_numpy(np.int64) * width + own["attribute"].to_numpy(np.int64))
         read = judged.loc[judged["judge"] == judge, "response"].to_numpy(np.int64)
         positions[judge] = np.searchsorted(response_ids, np.sort(read))
@@ -121,10 +123,12 @@ def _agreement(connection: sa.Connection, run_id: str, judges: list[JudgeRow], g
         if one.channel != two.channel:
             continue
         both = np.intersect1d(positions[one.id], positions[two.id], assume_unique=True)
+        # codes // width is the message of a claim: those on messages that both have judged are kept.
         first, second = (codes[judge.id][np.isin(codes[judge.id] // width, response_ids[both])] for judge in (one, two))
         shared = len(np.intersect1d(first, second, assume_unique=True))
         places = int(sizes[both].sum())
         only_first, only_second = len(first) - shared, len(second) - shared
+        # Nobody claims the rest: nearly all of the places, never listed.
         table = ((places - only_first - only_second - shared, only_second), (only_first, shared))
         cells = np.array(table, np.float64)
         estimates = (_estimate(float(f(cells)), places) for f in (raw_agreement, cohen_kappa, gwet_ac1))

@@ -80,6 +80,7 @@ def majorities(votes: npt.ArrayLike) -> Codes:
     abstain, NO_MAJORITY where it is divided or has no counted vote. votes: [pairs, personas, 3], counts or shares."""
     counts = np.asarray(votes, np.float64)
     most = counts.argmax(axis=-1)
+    # More than half, so that there is at most one; without a vote 0 > 0 is false.
     enough = 2 * counts.max(axis=-1) > counts.sum(axis=-1)
     return np.where(enough, most, NO_MAJORITY).astype(np.int64)
 
@@ -131,6 +132,7 @@ def agreement(store: Store, first_id: str, second_id: str) -> Agreement:
     first, second = rows[first_id], rows[second_id]
     if first.dataset != second.dataset:
         raise StoreError(f"{first_id} and {second_id} label different datasets, so no pair is in both.")
+    # Outer, so that pairs which only one labelling has can be counted.
     both = consensus_labels(store, first_id).merge(
         consensus_labels(store, second_id), on=["attribute", "context"], how="outer", suffixes=("_first", "_second")
     )

@@ -95,6 +95,7 @@ class Answers:
         last = np.stack(
             [np.where(self.labels == code, self.order, -1).max(axis=0) for code in range(CATEGORIES)], axis=1
         )
+        # Labels that nobody of the most gave are out, then the newest of what is left wins.
         most = counts == counts.max(axis=1, keepdims=True)
         best = np.where(most, last, -1).argmax(axis=1)
         return np.where(counts.sum(axis=1) > 0, best, UNLABELLED).astype(np.int8)
@@ -123,6 +124,7 @@ def of_events(events: pd.DataFrame) -> Answers:
     codes = events["label"].map({str(label): CODES[label] for label in Label}).fillna(UNLABELLED).to_numpy(np.int64)
     source = events["source"].to_numpy(object)
     kept = _standing(cell, source == UNDO)
+    # An adjudication of a pair counts once, however many people made or repeated it.
     adjudicated = len(np.unique(pair.reshape(-1)[kept & (source == ADJUDICATED) & (codes != UNLABELLED)]))
     own = np.flatnonzero(kept & (source != ADJUDICATED))
     # Events are in the order of time, and of several values for one cell numpy keeps the last.
@@ -130,6 +132,7 @@ def of_events(events: pd.DataFrame) -> Answers:
     flat[cell[own]] = own
     newest = flat.reshape(len(people), len(pairs))
     if len(events):
+        # -1 means no answer and is no index; what is read there instead is not used.
         at = np.maximum(newest, 0)
         labels = np.where(newest >= 0, codes[at], UNLABELLED).astype(np.int8)
         blind = (newest >= 0) & events["blind"].to_numpy(np.bool_)[at]
@@ -145,6 +148,7 @@ def _standing(cell: Ints, undone: Bools) -> Bools:
     """
     kept = np.ones(len(cell), np.bool_)
     stacks: dict[int, list[int]] = {}
+    # Only where somebody undid something is the stack gone through: everything else stands.
     touched = np.isin(cell, cell[undone])
     for position in np.flatnonzero(touched).tolist():
         stack = stacks.setdefault(int(cell[position]), [])
@@ -238,6 +242,7 @@ class Answered:
         (Horvitz and Thompson 1952, JASA 47, 663-685, where what was answered is taken as sampled at random from what
         was drawn). Shares are then of the strata with a counted pair; the others count nowhere. counted: [pairs]."""
         mine = self.strata[counted]
+        # Strata without a counted pair are in no quotient: `mine` names only those that have one.
         return self.sizes[mine] / np.bincount(mine, minlength=len(self.sizes))[mine]
 
 
@@ -284,6 +289,7 @@ def _in_slice(given: Answers, row: SliceRow, items: Sequence[SliceItem]) -> tupl
     names, code = np.unique(frame["stratum"].to_numpy(str), return_inverse=True)
     sizes = np.bincount(code, weights=frame["weight"].to_numpy(np.float64), minlength=len(names)).astype(np.float64)
     pairs = pd.DataFrame({"attribute": given.attributes, "context": given.contexts})
+    # A left merge keeps the order of the pairs; nan: the pair is not in the slice.
     matched = pairs.merge(frame.assign(code=code), on=["attribute", "context"], how="left")["code"]
     keep = matched.notna().to_numpy(np.bool_)
     strata = matched[keep].to_numpy(np.int64)
@@ -303,6 +309,7 @@ def people_agreement(
     """
     data = answered(store, dataset_id, labelling_id, blind_only=blind_only, slice_id=slice_id)
     given = data.answers
+    # Groupings need ids alone, so these counts have no personas.
     without_votes = VoteCounts(
         "", 0, given.attributes, given.contexts, np.zeros((len(given.attributes), 0, CATEGORIES)), (), False
     )

@@ -128,8 +128,10 @@ def krippendorff_alpha(counts: npt.ArrayLike, *, resamples: int = RESAMPLES, see
         return Estimate.undefined(len(usable), ONE_ANSWER)
     # np.unique(axis=0) sorts rows; one whole number a row tells rows apart as well and sorts many times faster.
     shape = tuple(int(most) + 1 for most in usable.max(axis=0))
+    # Items with the same counts cannot be told apart: patterns and how often each comes say all there is.
     kinds, number = np.unique(np.ravel_multi_index(tuple(usable.T), shape), return_counts=True)
     patterns = np.stack(np.unravel_index(kinds, shape), axis=1)
+    # So often each pattern comes in a resample of as many items: multinomial, instead of sampling item by item.
     times = np.random.default_rng(seed).multinomial(len(usable), number / len(usable), size=resamples)
     value = float(krippendorff.alpha(value_counts=usable, level_of_measurement="nominal"))
     return bootstrap_estimate(value, _alphas(patterns, times), len(usable))
@@ -165,6 +167,7 @@ def gwet_ac1(table: Tables) -> Floats:
 def _chance_corrected(observed: Floats, expected: Floats) -> Floats:
     room = 1 - expected
     with np.errstate(invalid="ignore", divide="ignore"):
+        # A difference of floats is seldom exactly 0: without the margin rounding alone would make a kappa.
         return np.where(room > SAME, (observed - expected) / room, np.nan)
 
 
@@ -174,6 +177,7 @@ def bootstrap_estimate(value: float, resampled: Floats, items: int) -> Estimate:
     defined = resampled[~np.isnan(resampled)]
     if len(defined) < LEAST_DEFINED * len(resampled):
         return Estimate(value, None, None, items, OFTEN_UNDEFINED)
+    # A sample that never varies has an interval of no width, which would look like certainty.
     if defined.max() - defined.min() <= SAME:
         return Estimate(value, None, None, items, NO_SPREAD)
     low, high = np.quantile(defined, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
@@ -199,6 +203,7 @@ def _alphas(patterns: Codes, times: Codes) -> Floats:
     """Nominal alpha of each resample, nan where undefined: 1 - observed over expected disagreement. patterns: [kinds,
     categories]; times: how often each kind, [resamples, kinds]."""
     size = patterns.sum(axis=1)
+    # Of each item the ordered pairs of answers that differ, each answer paired with size - 1 others.
     differing = (size**2 - (patterns**2).sum(axis=1)) / (size - 1)
     by_answer = (times @ patterns).astype(np.float64)
     total = by_answer.sum(axis=1)
