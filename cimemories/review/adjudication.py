@@ -94,6 +94,7 @@ def disputes(store: Store, dataset_id: int) -> Disputes:
             *pair,
             **texts,
             decisions=own[pair],
+            # reversed: of several adjudications the newest.
             adjudication=next((item for item in reversed(histories[pair]) if item.source == SOURCE), None),
             history=tuple(histories[pair]),
         )
@@ -116,6 +117,7 @@ def settle(
     if not annotator.strip():
         raise StoreError("an adjudication needs your name. Enter it and settle the pair again.")
     with store.write() as connection:
+        # Read in the transaction that writes: a decision that came since `item` was read is seen.
         history = decisions.history(connection, dataset_id, [item.attribute], item.context)
         if {d.id for d in history} - {d.id for d in item.history}:
             raise StoreError("somebody has just decided this pair. Look at it again before you resolve it.")
@@ -153,6 +155,7 @@ def letters(number: int) -> str:
 
 def _histories(connection: sa.Connection, dataset_id: int) -> dict[Pair, list[Decision]]:
     """The decisions on pairs that two people or more decided, or that were adjudicated, oldest first."""
+    # max over 1 and 0: whether any decision of the pair is an adjudication.
     several = sa.or_(
         sa.func.count(sa.distinct(decision.c.annotator)) > 1,
         sa.func.max(sa.case((decision.c.source == SOURCE, 1), else_=0)) == 1,
@@ -175,12 +178,14 @@ def _histories(connection: sa.Connection, dataset_id: int) -> dict[Pair, list[De
 
 
 def _age(item: Decision) -> tuple[str, str, int]:
+    # By time before id: ids tell the order of arrival, which is another one where records were merged.
     return item.created, item.uid or "", item.id
 
 
 def _own_decisions(history: Sequence[Decision]) -> tuple[Decision, ...]:
     """Each person's last decision that is no adjudication, where it gives a label, oldest first."""
     by_id: dict[int | None, Decision] = {item.id: item for item in history}
+    # Each decision names the one that it replaces: what nobody names is its author's newest.
     superseded = {item.supersedes for item in history}
     newest = {item.annotator: item for item in history if item.id not in superseded}
     own = []

@@ -51,6 +51,7 @@ def audit_state(store: Store, run_id: str, flows: Mapping[Flow, SliceItem], anno
     """How far these items have come, for this reviewer and in all."""
     with store.read() as connection:
         of_run = audits.of_run(connection, run_id)
+    # Theirs are taken before standing: another person's newer verdict must not hide them.
     mine = audits.standing(item for item in of_run if item.annotator == annotator)
     audited = len(flows.keys() & audits.standing(of_run).keys())
     return AuditState([flow for flow in flows if flow not in mine], audited, len(flows))
@@ -73,6 +74,7 @@ def record_audit(
             flow = flow_of(event.card)
             owner = owners.get(flow[0])  # none: the run has been deleted meanwhile, and its messages with it
             if event.kind == "undo" and event.of is None:
+                # Sent again, it must not take back one verdict more.
                 if not audits.is_known(connection, dataset_id, event.uid):
                     last = audits.last_verdict(connection, dataset_id, annotator, flows)
                     if last is not None and audits.undo(connection, dataset_id, annotator, last.uid, event.uid):

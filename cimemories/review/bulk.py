@@ -69,6 +69,7 @@ def batches(store: Store, dataset_id: int, annotator: str, limit: int = 10) -> l
             decision.c.batch,
             sa.func.min(decision.c.source).label("source"),
             sa.func.count().label("pairs"),
+            # The lowest and the highest name of a label: the same where the batch has one label.
             sa.func.min(decision.c.label).label("lowest"),
             sa.func.max(decision.c.label).label("highest"),
             sa.func.min(decision.c.reason).label("reason"),
@@ -81,6 +82,7 @@ def batches(store: Store, dataset_id: int, annotator: str, limit: int = 10) -> l
     )
     with store.read() as connection:
         rows = connection.execute(grouped).all()
+        # An undo of a batch is a batch of its own, named after it.
         undone: dict[str, int] = {
             str(row[0]): int(row[1])
             for row in connection.execute(
@@ -114,6 +116,7 @@ def last_single(store: Store, dataset_id: int, annotator: str) -> LastDecision |
     )
     seen: set[tuple[int, int]] = set()
     with store.read() as connection:
+        # Newest first: only what comes first of a pair can stand, so an older one is passed over.
         for attribute, context, label, source in connection.execute(query):
             if (attribute, context) not in seen and label is not None and source == "single":
                 return LastDecision(attribute, context, Label(label))
@@ -141,6 +144,7 @@ def decide_all(
             NewDecision(a, c, label, reason=reason, source=source, batch=batch, guideline=guideline)
             for a, c in pairs[start : start + PIECE]
         ]
+        # A transaction a piece: other people's presses are written between two of them.
         with store.write() as connection:
             written += decisions.add_all(connection, dataset_id, annotator, piece)
         yield written
@@ -191,6 +195,7 @@ def proposals(store: Store, index: PairIndex, annotator: str, attribute_id: int,
     (origin,) = shape.locate([attribute_id], [context_id])
     if origin < 0:
         raise StoreError("the pair you decided is no longer in the dataset. Decide another one first.")
+    # The pair itself counts as decided, so that it is never proposed.
     decided = set(standing(store, shape).of(annotator)[0].tolist()) | {int(origin)}
     with store.read() as connection:
         contexts = _similar_contexts(connection, shape, context_id)
@@ -224,6 +229,7 @@ def proposals(store: Store, index: PairIndex, annotator: str, attribute_id: int,
         pairs: list[SimilarPair] = []
         for position, similarity in sorted(candidates, key=lambda c: (-c[1], c[0])):
             if position >= 0 and position not in decided and len(pairs) < MOST_PAIRS:
+                # On this axis it is taken, so that no later axis proposes it again.
                 decided.add(position)
                 ((a, c),) = shape.ids(np.array([position]))
                 pairs.append(SimilarPair(a, c, round(min(similarity, 1.0), 4)))
@@ -254,6 +260,7 @@ def _other_profiles(
     ids = shape.attribute_ids[statements.rows[near]]
     best = np.full(len(near), -1, np.int64)
     similarity = np.zeros(len(near))
+    # From the most similar context down, so the first that a profile has is its best.
     for context_id, cosine in [(int(shape.contexts[origin]), 1.0), *contexts]:
         at = shape.locate(ids, [context_id] * len(ids))
         new = (best < 0) & (at >= 0)
@@ -272,6 +279,7 @@ def _similar_contexts(connection: sa.Connection, shape: PairShape, context_id: i
     if own is None:
         return []
     vectors = _vectors([f"{row.task} {row.recipient}" for row in rows], pairs_of_words=False)
+    # Vectors have length 1, so their product is the cosine.
     cosines = (vectors @ vectors[own].T).toarray().ravel()
     near = [n for n in np.argsort(-cosines, kind="stable") if n != own and cosines[n] >= CONTEXT_COSINE]
     return [(int(rows[n].id), float(cosines[n])) for n in near[:MOST_CONTEXTS]]
@@ -317,6 +325,7 @@ def _vectors(texts: Sequence[str], *, pairs_of_words: bool) -> Any:
 
     vectorizer = TfidfVectorizer(
         preprocessor=lambda text: _DIGITS.sub("0", text.casefold()),
+        # Words of one letter too, which the default leaves out.
         token_pattern=r"(?u)\b\w+\b",
         stop_words=None if pairs_of_words else "english",
         ngram_range=(1, 2) if pairs_of_words else (1, 1),

@@ -91,6 +91,7 @@ def _effect(flows: Flows, scope: Scope, n: int, rule: IdentifierRule) -> Decisio
     c = np.searchsorted(np.array(data.contexts, np.int64), frame["context"].to_numpy(np.int64))
     a = frame["position"].to_numpy(np.int64)
     alone = data.labels.copy()
+    # The same labels with every decision taken away.
     alone[p, a, c] = frame["consensus"].to_numpy(np.int64)
     differs = (frame["consensus"] != frame["label"]).to_numpy(np.bool_)
     changed = frame[differs]
@@ -110,6 +111,7 @@ def _effect(flows: Flows, scope: Scope, n: int, rule: IdentifierRule) -> Decisio
         columns=list(COLUMNS),
     )
     size = moved[["violation", "completeness"]].abs().fillna(np.inf)  # undefined without it: the largest effect
+    # The last key of lexsort is the first to sort by.
     order = np.lexsort([-size["completeness"], -size["violation"]])
     return DecisionEffect(consensus, decided, n, len(frame), len(changed), moved.iloc[order].reset_index(drop=True))
 
@@ -136,11 +138,13 @@ def without_each(data: FlowArrays, at: tuple[Ints, Ints, Ints], labels: Ints, n:
     # A context is retained while it has a necessary and an inappropriate attribute.
     has_both = np.ones(len(p), np.bool_)
     for code in (NECESSARY, INAPPROPRIATE):
+        # Attributes with this label in the context, less the pair's own label, plus its other one.
         number = (data.labels == code).sum(axis=1)[p, c]
         has_both &= number - (data.labels[at] == code) + (labels == code) > 0
     turns = has_both != kept
     new_violation = _local_violation(data, at, labels, kept, n)
     new_completeness = _local_completeness(data, at, labels, kept)
+    # A context that turns moves all its attributes, so the whole profile is computed.
     for i in np.flatnonzero(turns).tolist():
         own = slice(int(p[i]), int(p[i]) + 1)
         changed = data.labels[own].copy()
@@ -165,6 +169,7 @@ def _local_violation(data: FlowArrays, at: tuple[Ints, Ints, Ints], labels: Ints
     # The rows of the pairs' attributes, [pairs, contexts], with the pair itself under its other label.
     row_no_leak, row_mask = no_leak[p, a], mask[p, a]
     row = np.arange(len(p))
+    # The other label makes the flow count, or not, by the same conditions as inappropriate_mask.
     row_mask[row, c] = kept & (labels == INAPPROPRIATE) & data.counted[p, a] & (data.draws[at] > 0)
     own = violation.no_leak_probabilities(data.reveals[at], data.draws[at], n)
     row_no_leak[row, c] = np.where(row_mask[row, c], own, 1.0)
@@ -185,6 +190,7 @@ def _local_completeness(data: FlowArrays, at: tuple[Ints, Ints, Ints], labels: I
     rates, number = np.where(mask, rate, 0.0).sum(axis=1), mask.sum(axis=1)
     terms = rates / np.maximum(number, 1)
     counts = kept & (labels == NECESSARY) & (data.draws[at] > 0)
+    # The pair's own rate is taken out where it is in, and added where it then is.
     new_rates = rates[p, c] - np.where(mask[at], rate[at], 0.0) + np.where(counts, rate[at], 0.0)
     new_number = number[p, c] - mask[at] + counts
     new_term = np.where(new_number > 0, new_rates / np.maximum(new_number, 1), 0.0)
@@ -200,5 +206,6 @@ def _mean(total: Floats, number: Ints) -> Floats:
 def _replaced(values: Floats, p: Ints, new: Floats) -> Floats:
     """The mean over the defined profiles with the value of one of them replaced: [pairs]."""
     defined = ~np.isnan(values)
+    # A profile without a number adds 0 here, and is not counted below.
     total = np.nansum(values) - np.nan_to_num(values[p]) + np.nan_to_num(new)
     return _mean(total, int(defined.sum()) - defined[p].astype(np.int64) + ~np.isnan(new))

@@ -105,6 +105,7 @@ class PairShape:
         sorted_ids, order = self._contexts_by_id
         at = _search(sorted_ids, np.asarray(contexts, np.int64))
         column = np.where(at >= 0, order[at], -1)
+        # -1 reads the last row or column here; such pairs are left out in the next line.
         rank = self.context_rank[self.row_codes[Facet.PROFILE][row], column]
         return np.where((row >= 0) & (column >= 0) & (rank >= 0), self.first_pair[row] + rank, -1)
 
@@ -166,6 +167,7 @@ def read_shape(connection: sa.Connection, key: ShapeKey) -> PairShape:
     width = np.array([len(own) for own in columns_of], np.int64)[owner]
     rows = np.repeat(np.arange(len(attributes), dtype=np.int32), width)
     blocks = [np.array(own, np.int32) for own in columns_of]
+    # The empty array first, since nothing cannot be concatenated.
     columns = np.concatenate([np.zeros(0, np.int32), *(blocks[p] for p in owner.tolist())])
     # Tables of attributes are sorted by id, for look-ups: `rank` leads from the record's order there.
     in_order = np.array([row.id for row in attributes], np.int64)
@@ -193,6 +195,7 @@ def read_shape(connection: sa.Connection, key: ShapeKey) -> PairShape:
             Facet.EVENT: event_codes[by_id],
             Facet.SPHERE: sphere_codes,
         },
+        # A running sum in the record's order, then brought into the order of the ids.
         first_pair=(np.cumsum(width) - width)[by_id],
         context_rank=context_rank,
     )
@@ -272,6 +275,7 @@ class PairIndex:
         """A cached permutation of the pairs, made where it is not there; the oldest goes where there are too many."""
         if name not in self._permutations:
             while len(self._permutations) >= most:
+                # None: another thread may have dropped it a moment ago.
                 self._permutations.pop(next(iter(self._permutations)), None)
             self._permutations[name] = make()
         return self._permutations[name]
@@ -376,17 +380,21 @@ def divided(votes: npt.NDArray[np.generic], priors: tuple[float, ...]) -> tuple[
     counted = np.ascontiguousarray(votes.transpose(1, 2, 0), np.float64)
     totals = counted.sum(axis=1)
     heard = totals > 0
+    # 1 where nobody voted: 0 / 1 leaves the share at 0.
     counted /= np.where(heard, totals, 1)[:, None]
     weights = np.asarray(priors)[:, None] * heard
     weighted = weights[:, None] * counted
     mixed, weight = weighted.sum(axis=0), weights.sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         parts = mixed / weight
+        # 0 log 0 counts as 0; abs turns the sign and leaves no -0.0.
         entropies = np.abs(np.where(parts > 0, parts * np.log2(parts), 0).sum(axis=0)).round(DIGITS)
     entropies[weight == 0] = np.nan
     dissents = np.zeros(heard.shape, np.bool_)
     for persona in range(len(priors)):
+        # Somebody else has a say: without others there is nobody to differ from.
         others = weight - weights[persona] > SAME
+        # mixed - weighted is what the others say; ties agree, so one verdict in common is enough.
         agrees = (_leading(counted[persona]) & _leading(mixed - weighted[persona])).any(axis=0)
         dissents[persona] = heard[persona] & others & ~agrees
     return entropies.astype(np.float32), dissents
@@ -410,8 +418,10 @@ def _revealed(
             if row.profile in profiles and row.context in contexts:
                 judged[profiles[row.profile], contexts[row.context]] += row.draws
         result = judgements.reveal_counts(connection, run_id, [judge_id])
+        # In pieces, which bounds the memory: a run of a thousand profiles has many rows.
         while rows := list(result.fetchmany(CHUNK)):
             at = shape.locate([r.attribute for r in rows], [r.context for r in rows])
             counts = np.array([r.reveals for r in rows], np.int32)
+            # add.at, since a pair may come in several rows: += would count only one of them.
             np.add.at(reveals, at[at >= 0], counts[at >= 0])
     return reveals, judged[shape.codes(Facet.PROFILE), shape.context_row]

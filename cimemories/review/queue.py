@@ -80,6 +80,7 @@ def select(store: Store, index: PairIndex, filters: Filters, order: Order, seed:
     name = (order, seed) if order is Order.RANDOM else order
     permutation = index.permutation(name, lambda: _permutation(index, order, seed))
     mask = _mask(store, index, filters)
+    # The mask is read in the order of the permutation, so what is left stays in it.
     return permutation if mask is None else np.asarray(permutation[mask[permutation]])
 
 
@@ -104,6 +105,7 @@ def _permutation(index: PairIndex, order: Order, seed: int) -> Positions:
 def _hashed(seed: int, attributes: Ints, contexts: Ints) -> npt.NDArray[np.uint64]:
     """A number a pair that looks random (the finalizer of splitmix64, Steele et al. 2014)."""
     start = np.uint64((seed * 0x9E3779B97F4A7C15) % 2**64)
+    # Arithmetic modulo 2**64 is what the hash is made of.
     with np.errstate(over="ignore"):
         mixed = _mixed(attributes.astype(np.uint64) ^ _mixed(np.atleast_1d(start)))
         return _mixed(mixed + contexts.astype(np.uint64))
@@ -231,9 +233,11 @@ def reserve(
             connection, index.dataset_id, MarkKind.SKIP, MarkKind.FLAG, annotator=annotator
         )
         plan = reviews.overlap_plan(connection, index.dataset_id)
+    # A quarter of what matches, so that a small rest is shared by those who work on it.
     count = max(LEAST_RESERVED, min(MOST_RESERVED, len(positions) // 4))
     free = open_to(store, index, positions, annotator, plan.people if plan.share else 1)
     wanted = (pair for pair in index.each(free) if pair not in set_aside)
+    # relaxed: a reservation that a power cut loses is only made anew.
     with store.write(relaxed=True) as connection:
         if release:
             reviews.release_pairs(connection, session)
@@ -351,6 +355,7 @@ def _votes(
     personas = list(labellings.personas(connection, index.labelling_id))
     columns = [sa.column(name, sa.BigInteger) for name in ("attribute", "profile", "context")]
     rows = sorted({(a, p, c) for (a, c), p in zip(pairs, profiles, strict=True)})
+    # The pairs as a table of values: one query for the whole screen.
     wanted = sa.values(*columns, name="wanted").data(rows).cte()
     own = (
         ballot.c.labelling == index.labelling_id,
@@ -361,6 +366,7 @@ def _votes(
         sa.select(wanted.c.attribute, wanted.c.context, ballot.c.persona, vote.c.verdict)
         .select_from(wanted)
         .join(ballot, sa.and_(*own))
+        # Outer: a ballot that says nothing of the attribute is a missing vote, and gets its letter.
         .outerjoin(vote, sa.and_(vote.c.ballot == ballot.c.id, vote.c.attribute == wanted.c.attribute))
         .order_by(ballot.c.draw)
     )

@@ -60,6 +60,7 @@ def card_id(pair: Pair) -> str:
 def pair_of(card: str) -> Pair | None:
     """The (attribute id, context id) that a card is about; None where its id names none."""
     ids = card.split(".")
+    # From a browser, so anything may come: isdigit alone takes '²', which int refuses, and 15 digits fit any id.
     valid = len(ids) == 2 and all(text.isascii() and text.isdigit() and len(text) < 16 for text in ids)
     return (int(ids[0]), int(ids[1])) if valid else None
 
@@ -76,6 +77,7 @@ def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event
         there = decisions.still_there(
             connection, dataset_id, {pair for event in events if (pair := pair_of(event.card)) is not None}
         )
+        # Decisions one after the other are gathered and written together.
         waiting: list[NewDecision] = []
         # Kept with the first decision that names it, so that a later release cannot change what people went by.
         guideline = reviews.keep_guideline(connection).hash
@@ -116,9 +118,11 @@ def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event
 def _undo(connection: Connection, dataset_id: int, annotator: str, event: Event) -> Pair | None:
     """Take back what the event names; without a name the annotator's last decision, whose pair is returned."""
     if event.of is not None:
+        # The name may be that of a mark: decisions and marks are undone with the same key.
         if not decisions.undo(connection, dataset_id, annotator, event.of, event.uid):
             reviews.take_back_mark(connection, dataset_id, annotator, event.of, event.uid)
         return None
+    # Sent again, it must not take back one decision more.
     if decisions.is_known(connection, dataset_id, event.uid):
         return None
     last = decisions.last_decision(connection, dataset_id, annotator)

@@ -179,9 +179,11 @@ class Plan:
         population and drawn, W its share of the population (W. G. Cochran 1977, Sampling Techniques, section 5.6).
         Drawn in proportion this is the interval of a simple sample with the correction for a finite population."""
         total = self.sizes.sum()
+        # A stratum of which nothing is drawn could be anything: no interval covers it.
         if not total or (self.drawn == 0).any():
             return float("nan")
         weights = self.sizes / total
+        # 1 - n / N: what is drawn of a finite stratum leaves so much less to be unsure of.
         spread = weights**2 * (1 - self.drawn / self.sizes) * share * (1 - share) / self.drawn
         return NORMAL_95 * sqrt(float(spread.sum()))
 
@@ -197,6 +199,8 @@ def population(store: Store, labelling_id: str) -> Population:
     keep = labels != UNLABELLED
     verdicts = majorities(counts.votes[keep])
     base = len(LETTERS)
+    # A pattern as one number with a digit a persona, the first persona's the highest, so that names read in their
+    # order.
     pattern = verdicts @ base ** np.arange(verdicts.shape[1])[::-1]
     label, domain = labels[keep].astype(np.int64), domains.codes[keep]
 
@@ -205,6 +209,7 @@ def population(store: Store, labelling_id: str) -> Population:
         return f"{domains.ids[domain_code]} / {LABELS[label_code]} / {''.join(letters)}"
 
     width, letters = len(LABELS), base ** verdicts.shape[1]
+    # Domain, label and pattern as one number: its different values are the finest strata.
     fine, code = np.unique((domain * width + label) * letters + pattern, return_inverse=True)
     middle, middle_code = np.unique(domain * width + label, return_inverse=True)
     coarse, coarse_code = np.unique(label, return_inverse=True)
@@ -242,6 +247,7 @@ def allocation(sizes: npt.ArrayLike, size: int) -> Ints:
         fixed[small], free[small] = 1, False
     left = size - int(fixed.sum())
     quota = np.where(free, left * whole / max(int(whole[free].sum()), 1), 0)
+    # A margin, since a whole quota may come out a hair below itself.
     floor = np.floor(quota + 1e-9).astype(np.int64)
     order = np.argsort(-(quota - floor), kind="stable")
     floor[order[: left - int(floor.sum())]] += 1
@@ -379,6 +385,7 @@ class AuditPlan:
 
 def audit_population(flows: Flows, scope: Scope) -> AuditPopulation:
     """All that can be drawn of a run and judge; cached as long as nothing behind it changes."""
+    # One judge's claims alone: people's verdicts are what the audit holds against them.
     scope = scope.by_judge(scope.judge)
     return flows.cached(("audit population", scope.version), lambda: _population(flows, scope))
 
@@ -400,6 +407,7 @@ def _population(flows: Flows, scope: Scope) -> AuditPopulation:
     claims = claims.merge(frame[["attribute", "context", "domain", "label"]], on=["attribute", "context"])
     per_flow = claims.groupby(["attribute", "context"]).size().rename("claims").reset_index()
     frame = frame.merge(per_flow, how="left", on=["attribute", "context"])
+    # A judge claims an attribute once a message at most, so the rest of the draws are unclaimed.
     frame["unclaimed"] = frame["draws"].to_numpy(np.int64) - frame["claims"].fillna(0).to_numpy(np.int64)
     unclaimed = frame.groupby("label")["unclaimed"].sum()
     sizes = dict(Counter(zip(claims["claim"].map(str), claims["label"], strict=True)))
@@ -424,6 +432,7 @@ def audit_plan(judged: AuditPopulation, size: int, claimed: float = CLAIMED) -> 
         for claims in (True, False)
     ]
     room = [sum(side.values()) for side in sides]
+    # Claims first, then the rest with what is left, then claims again where the rest had too few.
     first = min(round(size * claimed), room[0])
     second = min(size - first, room[1])
     first = min(size - second, room[0])
@@ -436,6 +445,7 @@ def audit_plan(judged: AuditPopulation, size: int, claimed: float = CLAIMED) -> 
 def _spread(sizes: Mapping[Stratum, int], count: int) -> dict[Stratum, int]:
     """`count` items over strata in proportion to the roots of their sizes; none gets more than it has."""
     drawn = dict.fromkeys(sizes, 0)
+    # One to each stratum while there are enough, the largest first: what is left out can never speak.
     for stratum in sorted(sizes, key=lambda s: -sizes[s])[:count]:
         drawn[stratum] = 1
     while sum(drawn.values()) < count:
@@ -463,8 +473,10 @@ def _half_widths(judged: AuditPopulation, drawn: Mapping[Stratum, int]) -> tuple
     of_precision = sum((n / claims) ** 2 * error / drawn[s] for s, n in full.items())
     if not unclaimed or any(not drawn[s] for s in rest):
         return 1.96 * math.sqrt(of_precision), None
+    # As many missed reveals as make recall ASSUMED, as a share of what the judge passed over.
     missed = min(claims * ASSUMED * (1 / ASSUMED - 1) / unclaimed, 1.0)
     of_missed = sum((n / unclaimed) ** 2 * missed * (1 - missed) / drawn[s] for s, n in rest.items())
+    # The relative variances of T and M add up; recall (1 - recall) is what they are multiplied by.
     relative = of_precision / ASSUMED**2 + of_missed / missed**2
     return 1.96 * math.sqrt(of_precision), 1.96 * ASSUMED * (1 - ASSUMED) * math.sqrt(relative)
 
@@ -484,6 +496,7 @@ def draw(flows: Flows, scope: Scope, size: int, seed: int, claimed: float = CLAI
             sampled = _sample_claims(judged, claim, label, number, generator)
         weight = judged.sizes[claim, label] / number
         items += [SliceItem(a, c, response_id, f"{claim} / {label}", weight) for response_id, a, c in sampled]
+    # In random order, so that any first part of the slice is a sample too.
     return [items[n] for n in generator.permutation(len(items))]
 
 
@@ -516,7 +529,9 @@ def draw_audit_slice(
 
 def _systematic(generator: np.random.Generator, total: int, number: int) -> Ints:
     """`number` different positions of 0..total-1 at equal steps from a random start: each as likely as every other."""
+    # One random start for all, then equal steps.
     steps = (generator.random() + np.arange(number)) * (total / number)
+    # Rounding may put the last position one past the end.
     return np.minimum(steps.astype(np.int64), total - 1)
 
 
@@ -543,8 +558,10 @@ def _sample_unclaimed(
     looked up afterwards."""
     own = judged.flows[(judged.flows["label"] == label) & (judged.flows["unclaimed"] > 0)]
     own = _by_domain(own, generator)
+    # Unclaimed items numbered through all flows, without making a row of each.
     ends = own["unclaimed"].to_numpy(np.int64).cumsum()
     positions = _systematic(generator, int(ends[-1]), number)
+    # right: a position equal to an end belongs to the next flow.
     rows = np.searchsorted(ends, positions, side="right")
     offsets = positions - (ends[rows] - own["unclaimed"].to_numpy(np.int64)[rows])
     picked = own.iloc[rows][["profile", "attribute", "context"]].to_numpy(np.int64)
@@ -556,6 +573,7 @@ def _sample_unclaimed(
             connection, scope.run.id, scope.judge.id, wanted
         ):
             responses.setdefault((profile_id, context_id), []).append((response_id, memory))
+    # Narrowed by attribute and by context before the set is made: claims are many, picked items few.
     near = judged.claims["attribute"].isin(picked[:, 1]) & judged.claims["context"].isin(picked[:, 2])
     claimed = set(zip(judged.claims["response"][near].tolist(), judged.claims["attribute"][near].tolist(), strict=True))
     items = []

@@ -49,6 +49,7 @@ class Standing:
         if annotator not in self.people:
             return np.zeros(0, np.int64), np.zeros(0, np.int8)
         person = self.people.index(annotator)
+        # Keys are sorted by person first, so one person's are a slice.
         first, last = np.searchsorted(self.keys, [person * self.pairs, (person + 1) * self.pairs])
         labels = self.labels[first:last]
         stand = labels != UNLABELLED
@@ -93,6 +94,7 @@ class _Reader:
         self.standing = Standing(shape.pairs, (), nothing, nothing, np.zeros(0, np.int8), undecided)
 
     def refresh(self, store: Store) -> Standing:
+        # Under the lock, so that two threads do not lay the same rows over the arrays at once.
         with self.lock, store.read() as connection:
             revision = connection.execute(
                 sa.select(dataset.c.revision).where(dataset.c.id == self.shape.dataset_id)
@@ -104,6 +106,7 @@ class _Reader:
 
     def _read(self, connection: sa.Connection, *, is_sqlite: bool) -> None:
         now = time.monotonic()
+        # What remains at the front is the newest state that is surely settled.
         while len(self.seen) > 1 and self.seen[1][0] < now - SETTLED_SECONDS:
             self.seen.pop(0)
         # SQLite has one writer at a time, so its ids are seen in their order.
@@ -129,13 +132,16 @@ def _with(before: Standing, people: tuple[str, ...], keys: Ints, ids: Ints, labe
     """The standing decisions after further rows, in the order of their ids; some may be known already."""
     order = np.lexsort((ids, keys))
     keys, ids, labels = keys[order], ids[order], labels[order]
+    # Of each key the last one, which has the highest id.
     newest = np.append(keys[1:] != keys[:-1], True)[: len(keys)]
     keys, ids, labels = keys[newest], ids[newest], labels[newest]
     all_ids, all_labels = before.ids.copy(), before.labels.copy()
     at, there = _search(before.keys, keys) if len(before.keys) else (keys, np.zeros(len(keys), np.bool_))
     later = there.copy()
+    # What is read again must not go before what is newer.
     later[there] = ids[there] > before.ids[at[there]]
     all_ids[at[later]], all_labels[at[later]] = ids[later], labels[later]
+    # Inserted where they belong, so that keys stay sorted.
     where = np.searchsorted(before.keys, keys[~there])
     after = Standing(
         before.pairs,
@@ -145,9 +151,11 @@ def _with(before: Standing, people: tuple[str, ...], keys: Ints, ids: Ints, labe
         np.insert(all_labels, where, labels[~there]),
         before.decided.copy(),
     )
+    # Only pairs with a new row can have another newest decision.
     touched = np.unique(keys % max(before.pairs, 1))
     best = np.full(len(touched), -1, np.int64)
     label = np.full(len(touched), UNLABELLED, np.int8)
+    # Of everybody's decisions on a pair the one with the highest id stands for it.
     for person in range(len(people) if len(after.keys) else 0):
         at, there = _search(after.keys, touched + person * before.pairs)
         newer = there & (after.labels[at] != UNLABELLED) & (after.ids[at] > best)

@@ -115,6 +115,7 @@ def sitting(store: Store, index: PairIndex, annotator: str, newest: int) -> Sitt
     """What the last `newest` standing decisions of an annotator do to the consensus."""
     with store.read() as connection:
         own = [d for d in decisions.history(connection, index.dataset_id) if d.annotator == annotator]
+    # By time, since ids tell only the order of arrival.
     last = sorted(decisions.standing(own).values(), key=lambda d: d.created)[-newest:]
     positions = index.shape.locate([d.attribute for d in last], [d.context for d in last])
     before = [LABELS.get(code) for code in index.consensus[positions].tolist()]
