@@ -60,6 +60,7 @@ class _File(pydantic.BaseModel):
 
 def path_of(store: Store, name: str) -> Path:
     """Where the basket of this name is kept: apart for every record that the workspace folder is used with."""
+    # By a hash, so that no name can be a path; the record's address tells records of one folder apart.
     own = content_hash([str(store.engine.url), _clean(name)])[:16]
     return store.workspace / "baskets" / f"{own}.json"
 
@@ -84,13 +85,16 @@ def change(store: Store, name: str, how: Callable[[Items], Items]) -> Items:
     path = path_of(store, name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # A lock file apart: the basket's own file is replaced, and a lock on it would stay with the old one.
         with (path.parent / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            # Read under the lock: what another tab has just added is in it.
             changed = how(items(store, name))
             if len(changed) > MOST_ITEMS:
                 raise StoreError(f"a basket holds at most {MOST_ITEMS} examples. Remove some, or start another basket.")
             draft = path.with_suffix(f".{os.getpid()}.draft")
             draft.write_text(_File(name=_clean(name), items=changed).model_dump_json(indent=1), encoding="utf-8")
+            # Whole or not at all, also for a reader, who takes no lock.
             os.replace(draft, path)
     except OSError as error:
         raise StoreError(
@@ -134,6 +138,7 @@ def _in(there: Sequence[Item], wanted: str) -> bool:
 
 
 def _clean(name: str) -> str:
+    # A lone surrogate, as a browser can send one, has no UTF-8.
     return " ".join(name.encode("utf-8", "replace").decode("utf-8").split())[:LONGEST_NAME]
 
 
@@ -166,6 +171,7 @@ def basket_rows(flows: Flows, items: Sequence[Item]) -> list[BasketRow]:
     scopes: dict[tuple[object, ...], Scope | str] = {}
     rows = []
     for item in items:
+        # Examples that were read in one way share their scope, and so the cached gallery.
         way = item.run, item.judge, item.verdicts, item.labels, item.grounded
         if way not in scopes:
             scopes[way] = _scope(flows, item)

@@ -54,8 +54,10 @@ def judge_claims(connection: sa.Connection, scope: Scope) -> pd.DataFrame:
     counted = _counted(scope, scope.judge_ids)
     if scope.combine != Combine.ONE:
         counted.append(reveal.c.strength == Strength.FULL)
+    # A sum of booleans is no SQL on PostgreSQL.
     grounded = sa.func.sum(sa.case((reveal.c.grounded, 1), else_=0))
     query = (
+        # distinct: of several judges each has a row for the same message.
         sa.select(*pair, sa.func.count(response.c.id.distinct()), grounded)
         .select_from(_CLAIMS)
         .where(*counted)
@@ -74,6 +76,8 @@ def label_agreement(connection: sa.Connection, scope: Scope) -> tuple[int, pd.Da
     if len(judges) < 2 or scope.reads_reasoning:
         return len(judges), pd.DataFrame(columns=[*PAIR, "judges"])
     pair = reveal.c.attribute, response.c.context, response.c.memory
+    # Inside, how many judges claim the pair in each message; outside, the most of any message: judges that claim it in
+    # different messages do not agree.
     by_message = (
         sa.select(*pair, sa.func.count().label("judges"))
         .select_from(_CLAIMS)
@@ -136,6 +140,7 @@ def _unanimous(store: Store, scope: Scope, pairs: pd.DataFrame) -> list[bool]:
     at = pd.MultiIndex.from_arrays([counts.attributes, counts.contexts]).get_indexer(
         pd.MultiIndex.from_frame(pairs[PAIR])
     )
+    # -1 is no index: where a pair has no votes the first row is read, and not used.
     unanimous: list[bool] = ((at >= 0) & agreed[np.maximum(at, 0)]).tolist() if len(agreed) else [False] * len(pairs)
     return unanimous
 
@@ -239,6 +244,7 @@ def scopes_of(flows: Flows, judge: str | None = None) -> list[Scope]:
     return flows.cached(("scopes", judge, *versions), resolve)
 
 
+# Names and statuses too: a scope holds them, though no number rests on them.
 _VERSIONS = (
     sa.select(run.c.id, run.c.name, run.c.status, run.c.revision).order_by(run.c.id),
     sa.select(labelling.c.id, labelling.c.status, labelling.c.revision).order_by(labelling.c.id),
@@ -268,12 +274,14 @@ def _examples(flows: Flows, scope: Scope) -> pd.DataFrame:
         contexts = {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}
         users, statements = datasets.wording(connection, scope.run.dataset)
     less = claims[claims["strength"] != Strength.FULL]
+    # Without weaker claims only revealed flows can be examples, far fewer than all inappropriate ones.
     pairs = flows.query(scope, _FLOWS.replace("{which}", "" if len(less) else "AND reveals > 0"))
     for strength in Strength:
         of = claims[claims["strength"] == strength].drop(columns="strength")
         named = of.rename(columns={"messages": f"{strength}_messages", "grounded": f"{strength}_grounded"})
         pairs = pairs.merge(named, how="left", on=PAIR)
     numbers = [f"{strength}_{name}" for strength in Strength for name in ("messages", "grounded")]
+    # No row to merge: nan, which means that nobody claims it.
     pairs[numbers] = pairs[numbers].astype("float64").fillna(0).astype(np.int64)
     pairs["full_messages"] = pairs["reveals"]  # as the scope counts them: judges together, people before the judge
     pairs = pairs[(pairs[[f"{strength}_messages" for strength in Strength]] > 0).any(axis=1)].reset_index(drop=True)
@@ -282,6 +290,7 @@ def _examples(flows: Flows, scope: Scope) -> pd.DataFrame:
     pairs = pairs.merge(agreed, how="left", on=PAIR) if len(agreed) else pairs.assign(judges=0)
     claimed = pairs[[f"{strength}_messages" for strength in Strength]].to_numpy(np.int64)
     grounded = pairs[[f"{strength}_grounded" for strength in Strength]].to_numpy(np.int64)
+    # Strengths stand from the strongest on, and argmax takes the first True.
     row, strongest = np.arange(len(pairs)), (claimed > 0).argmax(axis=1)
     by_judges = pairs["judges"].astype("float64").fillna(0).astype(np.int64)
     together = [Agreement.ALL if n == judges else Agreement.SOME for n in by_judges]
@@ -332,6 +341,7 @@ def ordered(examples: pd.DataFrame) -> pd.DataFrame:
 
     share = examples["claimed"].to_numpy(np.float64) / examples["draws"].to_numpy(np.float64)
     by = [rank(Facet.STRENGTH), -share, rank(Facet.QUOTE), rank(Facet.CERTAINTY), rank(Facet.AGREEMENT)]
+    # The last key of lexsort is the first to sort by, and it is stable: what ties keeps the order given.
     return examples.iloc[np.lexsort(by[::-1])].reset_index(drop=True)
 
 
@@ -342,6 +352,7 @@ def narrowed(examples: pd.DataFrame, wanted: Wanted) -> Narrowed:
         return Narrowed(np.zeros(0, np.int64), nothing, nothing)
     codes = {facet: examples[facet].cat.codes.to_numpy() for facet in Facet}
     names = {facet: [str(name) for name in examples[facet].cat.categories] for facet in Facet}
+    # Names are compared, of which there are few; examples only look up their code.
     fits = {facet: np.isin(names[facet], list(values))[codes[facet]] for facet, values in wanted.items() if len(values)}
     everything = np.ones(len(examples), np.bool_)
 

@@ -118,6 +118,7 @@ def _samples(connection: sa.Connection, scope: Scope, profile_id: int, context_i
     checkers = judgements.checkers_of_run(connection, scope.run.id)
     tasks = judgements.task_verdict_of(connection, checkers[0].id, ids) if checkers else {}
     samples = []
+    # Every judge's list holds all messages of the place, in one order; strict says so.
     for own in zip(*by_judge, strict=True):
         response = own[0]
         memory, reasoning = texts[response.id]
@@ -158,6 +159,7 @@ def judge_answers(flows: Flows, scope: Scope, response_id: int) -> list[JudgeAns
     columns = (judgement.c.judge, judgement.c.status, judgement.c.cause, judgement.c.call)
     query = (
         sa.select(*columns, call.c.response, call.c.reasoning)
+        # Outer: a judgement of the matcher, or one that was imported, has no call.
         .outerjoin(call, call.c.key == judgement.c.call)
         .where(judgement.c.response == response_id, judgement.c.judge.in_(scope.judge_ids))
     )
@@ -190,6 +192,7 @@ def _counted(scope: Scope, claims: Sequence[Sequence[Reveal]]) -> tuple[tuple[Re
         for reveal in own:
             if reveal.strength != Strength.FULL or (scope.grounded and not reveal.grounded):
                 continue
+            # In the order of the judges, so the quote shown is that of the first.
             first.setdefault(reveal.attribute, reveal)
             by[reveal.attribute] = (*by.get(reveal.attribute, ()), judge_title(judge, scope.judges))
     if scope.combine == Combine.ONE:

@@ -99,9 +99,10 @@ _JOINED = re.compile(r"([-,'])(?=\1)")  # two in a row become one sign: a dash, 
 
 def latex_escaped(text: object) -> str:
     """A text for the inside of a paragraph or table cell: one line, white space and what cannot be seen as one space.
-    OTHER has to stand before it; LaTeX of before 2020 also needs the package textcomp."""
+    LATEX_OTHER has to stand before it; LaTeX of before 2020 also needs the package textcomp."""
     # A line break of any kind would end a paragraph, a control character the compilation.
     line = re.sub(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]+", _space, unicodedata.normalize("NFC", str(text))).strip(" ")
+    # \0 marks the places while characters are escaped: none can be in the line, which has lost its control characters.
     return "".join(_escaped(character) for character in _JOINED.sub("\\1\0", line)).replace("\0", "{}")
 
 
@@ -114,8 +115,10 @@ def _escaped(character: str) -> str:
         return character
     if character in _COMMANDS:
         return _COMMANDS[character]
+    # Decomposed into a letter and its accents; more than one accent has no simple command.
     base, *accents = list(unicodedata.normalize("NFD", character))
     if len(accents) == 1 and accents[0] in _ACCENTS and base in string.ascii_letters:
+        # An accent on i or j replaces the dot.
         letter = {"i": r"\i", "j": r"\j"}.get(base, base)
         return rf"\{_ACCENTS[accents[0]]}{{{letter}}}"
     return rf"\ciother{{{ord(character):04X}}}"
@@ -206,6 +209,7 @@ def excerpt(text: str, start: int, end: int, around: int = AROUND) -> tuple[Piec
     alone = not before[breaks[-1] :].strip() and len(breaks) > 1
     before = before[breaks[-2 if alone else -1] :]
     # A stretch that ends its own sentence needs nothing behind it.
+    # With the last leaked character in front, for the look-behind of the pattern; the 1 below takes it off again.
     stop = _SENTENCE.search(leaked[-1:] + after)
     after = after[: max(stop.start() - 1, 0)] if stop else after
     if len(before) > around:
@@ -286,6 +290,7 @@ def best(view: LeakView, attribute: int, strength: str) -> tuple[Sample, Reveal]
         for reveal in sample.reveals
         if reveal.attribute == attribute and reveal.strength == strength
     ]
+    # min takes the first of equals: the earliest message of those whose quote is in it.
     return min(claims, key=lambda pair: not pair[1].grounded, default=None)
 
 
@@ -370,6 +375,7 @@ def _marked(pieces: Sequence[Piece], escape: Callable[[object], str], leaked: st
     parts = []
     for piece in pieces:
         inside = escape(piece.text)
+        # From the piece itself: the escaped text may have lost the spaces at its ends.
         before, after = piece.text[:1].isspace(), piece.text[-1:].isspace()
         if not inside:
             parts.append(" ")
