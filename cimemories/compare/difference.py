@@ -111,6 +111,7 @@ def difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule =
     """The second run minus the first. Violation is read at the smaller number of samples of the two. Cached until
     something behind it changes. Raises StoreError for runs of two datasets, and for one run read twice in one way."""
     same_dataset([first, second])
+    # By version, not by run: one run by two judges is two ways of reading it.
     if first.version == second.version:
         raise StoreError(f"{first.run.id} cannot be compared with itself. Choose another run.")
     key = ("difference", first.version, second.version, rule)
@@ -153,10 +154,12 @@ def difference_text(apart: Interval, who: str, whom: str, does: str, of: str, wh
     if math.isnan(apart.value):
         return f"{who} and {whom} have no common flow on which {of} could be compared."
     sign = -1 if apart.value < 0 else 1
+    # Turned with the sign, the bounds change places; + 0.0 turns -0.0 into 0.0.
     low, high = sorted((100 * sign * apart.low + 0.0, 100 * sign * apart.high + 0.0))
     size = f"{100 * abs(apart.value):.1f}"
     how = "as much" if size == "0.0" else f"{size} points {'less' if sign < 0 else 'more'}"
     than = "as" if size == "0.0" else "than"
+    # Bounds that meet come of values that are all the same: no sign of certainty.
     if apart.low == apart.high and apart.value:
         ending = "all that they have in common says the same, so the interval has no width and says nothing"
     else:
@@ -186,6 +189,7 @@ def _named(flows: Flows, scope: Scope, changed: dict[str, Ints]) -> pd.DataFrame
         data.names.attribute.reshape(-1), data.names.key.reshape(-1), data.names.domain.reshape(-1), strict=True
     )
     known = {int(a): (str(key), str(domain)) for a, key, domain in attributes}
+    # The larger share of the two sides: how much the flow leaks where it leaks.
     most = np.maximum(frame["first_reveals"] / frame["first_draws"], frame["second_reveals"] / frame["second_draws"])
     frame = frame.assign(
         change=[NEWLY if new else STOPPED for new in frame["newly"]],

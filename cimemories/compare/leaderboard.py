@@ -287,6 +287,7 @@ def busiest_dataset(store: Store) -> int | None:
     judged."""
     rows = judged_runs(store)
     most = {row.dataset: sum(other.dataset == row.dataset for other in rows) for row in rows}
+    # Where datasets have as many, the one with the highest id is the newest.
     return max(most, key=lambda i: (most[i], i), default=None)
 
 
@@ -315,6 +316,7 @@ def scopes_of_rows(store: Store, rows: Sequence[RunRow], judge: str | None = Non
     first, scopes = resolve_scope(store, rows[0].id), []
     with store.read() as connection:
         for row in rows:
+            # In one connection: a scope resolved from scratch reads dataset and labelling once more for each run.
             judges = messages_first(judgements.of_run(connection, row.id))
             if judges:
                 audited = audits.version(connection, row.id)
@@ -346,6 +348,7 @@ def leaderboard(
         raise ValueError(f"n must be at least 1, this is {n}")
     same_dataset(scopes)
     lines = [line(flows, scope, rule, n, warned=warned) for scope in scopes]
+    # Undefined ones count as the lowest, and the order is turned round below.
     ranked = sorted(lines, key=lambda item: -math.inf if math.isnan(item.balanced.value) else item.balanced.value)
     widest = max(lines, key=lambda item: item.numbers.flows, default=None)
     return Leaderboard(
@@ -510,6 +513,7 @@ def leaderboard_latex(board: Leaderboard) -> str:
     frame = pd.DataFrame([row.cells for row in leaderboard_rows(board)], columns=list(header_row(board)))
     plain = frame.map(lambda cell: " ".join(str(cell).split()))
     table = plain.to_latex(index=False, escape=True, column_format="lrrrrrrlllll")
+    # The notes go through to_latex as well, for its escaping: of each line only the text is kept.
     notes = pd.Series(leaderboard_notes(board)).to_frame().to_latex(index=False, header=False, escape=True).splitlines()
     kept = [line.removesuffix(r"\\").strip() for line in notes if line.endswith(r"\\")]
     return f"{_in_math(table)}\n" + "".join(f"% {_in_math(line)}\n" for line in kept)

@@ -53,6 +53,7 @@ def ranks(values: Floats, measure: Measure) -> Floats:
     from scipy.stats import rankdata  # takes a second to import
 
     good = np.round(values if measure.less_is_better else -values, DECIMALS)
+    # inf puts undefined numbers behind all others; their rank is taken away again below.
     places = rankdata(np.where(np.isnan(good), np.inf, good), method="min", axis=0)
     return np.where(np.isnan(values), np.nan, places)
 
@@ -66,6 +67,7 @@ def tau(first: Floats, second: Floats) -> float:
     one, other = first[both], second[both]
     if len(one) < 2 or (one == one[0]).all() or (other == other[0]).all():
         return math.nan
+    # Exactly 1, which tau_text asks for; rounding might put it beside.
     if (one == other).all():
         return 1.0
     return float(kendalltau(one, other).statistic)
@@ -76,6 +78,7 @@ def turned(before: Floats, after: Floats, measure: Measure) -> list[tuple[int, i
     side is no change of places. before, after: [runs]."""
     sign = -1.0 if measure.less_is_better else 1.0
     old, new = np.round(sign * before, DECIMALS), np.round(sign * after, DECIMALS)
+    # [a, b]: a stood behind b, and stands before it now.
     passes = (old[:, None] < old) & (new[:, None] > new)
     return [(int(a), int(b)) for a, b in np.argwhere(passes)]
 

@@ -50,6 +50,7 @@ def levels(votes: Shares, priors: Sequence[float], thresholds: Sequence[float]) 
     weights, at = np.asarray(priors, np.float64), np.asarray(thresholds, np.float64)
     if not len(at) or not (at[0] > 0.5 and at[-1] <= 1.0) or (np.diff(at) <= 0).any():
         raise ValueError("the thresholds must ascend, lie above 0.5 and not above 1")
+    # Written so that nan is refused too.
     if not abs(weights.sum() - 1.0) <= 1e-6 or (weights < 0).any():
         raise ValueError("the priors of the personas must not be below 0 and must add up to 1")
     personas = np.flatnonzero(weights > 0)
@@ -60,6 +61,7 @@ def levels(votes: Shares, priors: Sequence[float], thresholds: Sequence[float]) 
     reached = np.searchsorted(at - 1e-12, mixed.reshape(-1), side="right").reshape(mixed.shape).astype(np.int16)
     if at[-1] == EXACTLY:
         agreed = votes.whole[personas].all(axis=0)
+        # At 1 whole counts decide: the sum of the priors may come out below 1.
         reached = np.where(agreed, len(at), np.minimum(reached, len(at) - 1)).astype(np.int16)
     reached[~votes.voted[personas].all(axis=0)] = 0
     return reached[:, 0], reached[:, 1]
@@ -148,6 +150,7 @@ def numbers(
     pairs = needed.sums(context, profiles * contexts)
     means = needed.sums(context, profiles * contexts, rate) / np.maximum(pairs, 1)
     conveyed = np.where(pairs > 0, means, np.nan).reshape(profiles, contexts, steps)
+    # A context without a judged message is retained in no number.
     levels_of_contexts = np.bincount(retained[judged.any(axis=1)], minlength=steps + 1)
     return Numbers(
         violation=np.where(attribute_counts > 0, total / np.maximum(attribute_counts, 1), np.nan),
@@ -165,6 +168,7 @@ class _Levels:
     def __init__(self, reached: Ints, mask: Bools, steps: int) -> None:
         self.steps = steps
         self.cells = np.flatnonzero((reached > 0) & mask)
+        # The highest threshold that the flow reaches, as a column from 0.
         self._level = reached.reshape(-1)[self.cells].astype(np.int64) - 1
 
     def sums(self, group: Ints, size: int, weights: Floats | None = None) -> Floats:

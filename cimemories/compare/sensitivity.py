@@ -32,6 +32,7 @@ from cimemories.metrics.violation import balanced_many
 from cimemories.store import judgements
 from cimemories.store.engine import StoreError
 
+# In whole percents; 50 is no threshold, since two labels could reach it.
 GRID = tuple(percent / 100 for percent in range(51, 101))
 
 
@@ -73,6 +74,7 @@ class Votes:
             if setting.labels == Labels.DECISIONS:
                 by_decision = np.where(self.decided == code, len(thresholds), 0).astype(np.int16)
                 by_votes = np.where(self.decided == UNLABELLED, by_votes, by_decision)
+            # One past the last pair: cells without a label point there.
             return np.append(by_votes, np.int16(0))
 
         necessary, inappropriate = levels(self.shares, setting.priors, thresholds)
@@ -116,6 +118,7 @@ class Study:
         cells: dict[int, tuple[Ints, Ints]] = {}
         result = []
         for subject in self.subjects:
+            # By identity: the subjects keep their arrays alive, so no id is given out twice.
             at = id(subject.rows)
             if at not in cells:
                 cells[at] = necessary[subject.rows], inappropriate[subject.rows]
@@ -184,6 +187,7 @@ def subject(flows: Flows, scope: Scope, counts: VoteCounts, n: int | None = None
     counts: the votes of its labelling, with a row for each pair that was only decided (whatif.labelled_pairs).
     Cached until something that it rests on changes.
     """
+    # With decisions, so that every cell is there that some setting can label.
     whole = replace(scope, labels=Labels.DECISIONS, rule=None)
 
     def compute() -> Subject:
@@ -206,6 +210,7 @@ def _rows(flows: Flows, whole: Scope, counts: VoteCounts, data: FlowArrays) -> I
     """The pair of each cell that has a label; runs on the same pairs share one array."""
     labelled = data.labels != UNLABELLED
     version = (counts.labelling_id, counts.revision, whole.dataset_revision)
+    # The hash of bytes differs from process to process; the cache does not outlive one.
     key = ("sensitivity rows", *version, data.profiles, data.contexts, hash(np.packbits(labelled).tobytes()))
     return flows.cached(key, lambda: pair_rows(counts, data, labelled))
 
@@ -396,6 +401,7 @@ def ranges(study: Study, tried: Sequence[Tried], measure: Measure) -> list[Range
             change = np.nan_to_num(values - now)
             low, high = (np.unravel_index(at, change.shape) for at in (change.argmin(), change.argmax()))
             taus = [tau(places_now, row) for row in ranks(values.T, measure).T]
+            # An undefined tau counts as the highest, so that it is chosen only where there is no other.
             least = min(range(len(settings)), key=lambda n: math.inf if math.isnan(taus[n]) else taus[n])
             result.append(
                 Range(
@@ -505,6 +511,7 @@ def trial(
     """Try a setting on all runs. names, pairs (flows of each, the denominator of `speaks`): [runs]. now: the
     numbers by the current settings where they are at hand. Raises ValueError for a setting that is no rule."""
     numbers_now = tuple(now) if now is not None else study.at(study.base)
+    # The tried threshold is one of them, so its numbers are a column of the same table.
     thresholds = tuple(sorted({*study.thresholds, setting.threshold}))
     over = study.over(setting, thresholds)
     index = thresholds.index(setting.threshold)
@@ -608,6 +615,7 @@ def by_profiles(study: Study, measure: Measure) -> ByProfiles:
     no single one, have two profiles."""
     people = [set(item.profiles) for item in study.subjects]
     widest = max(people, key=len)
+    # Runs with next to nothing in common with the widest one would leave no common profiles.
     runs = tuple(n for n, profiles in enumerate(people) if len(profiles & widest) > 1)
     common = sorted(set.intersection(*(people[n] for n in runs))) if runs else []
     left_out = tuple(n for n in range(len(people)) if n not in runs)
@@ -631,8 +639,10 @@ def subsets(violation: Floats, complete: Floats, k: int, measure: Measure) -> Su
     values = _values(violation, complete, chosen, measure)
     with_all = _values(violation, complete, np.ones((1, many), np.bool_), measure)
     order, whole = ranks(values, measure), ranks(with_all, measure)
+    # nan equals nothing, itself included: a run without the number on both sides is the same.
     same = (order == whole) | (np.isnan(order) & np.isnan(whole))
     best = ((order == 1) == (whole == 1)).all(axis=0)
+    # nanpercentile warns of rows that are wholly nan; they get 0 here and nan after it.
     defined = np.where(np.isnan(values).all(axis=1, keepdims=True), 0.0, values)
     low, high = (
         np.where(np.isnan(values).all(axis=1), np.nan, np.nanpercentile(defined, side, axis=1)) for side in BAND
@@ -665,5 +675,6 @@ def _chosen(many: int, k: int) -> Bools:
         np.put_along_axis(chosen, picked, True, axis=1)
         return chosen
     chance = np.random.default_rng(SEED)
+    # permuted shuffles each row by itself: every subset of k is as likely.
     first = np.broadcast_to(np.arange(many) < k, (MOST, many))
     return chance.permuted(first, axis=1)

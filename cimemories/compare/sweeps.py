@@ -149,11 +149,13 @@ def sweep_table(store: Store, sweep_id: str) -> SweepTable:
             numbers = headline(flows, scope)
         cells.append(_cell(store, item, row, numbers))
     warnings = comparison_warnings(store, scopes) if len(scopes) > 1 else ()
+    # What the sweep varies on purpose is no warning.
     kept = tuple(text for text in warnings if not any(f"differ in {axis}:" in text for axis in AXES))
     return SweepTable(row, tuple(cells), sweep_cost(store, sweep_id), kept)
 
 
 def _cell(store: Store, row: RunRow, of: SweepRow, numbers: Headline | None) -> Cell:
+    # Paused with every response still owed: its turn has not come yet.
     untouched = set(row.responses) <= {"owed"} and row.status == WorkStatus.PAUSED
     return Cell(
         run=row,
@@ -329,6 +331,7 @@ def _figure(axis: Axis, lines: Sequence[Line]) -> SweepFigure:
         grouped.setdefault(_fixed(axis, line), []).append(Point(line, *position))
     series_points = []
     for key, points in grouped.items():
+        # Sorted by age, so of runs at one place the newest stays.
         newest = {point.x: point for point in sorted(points, key=lambda p: p.line.run.created)}
         if len(newest) < 2:
             continue
@@ -388,6 +391,7 @@ def _fixed(axis: Axis, line: Line) -> Hashable:
         Axis.PROMPT: run.prompt_level,
         Axis.MEMORY: memory_text(run),
     }
+    # The axis itself may differ; of memory only the number may, not the kind.
     settings[axis] = _memory(run)[0] if axis == Axis.MEMORY else None
     counted = (line.scope.judge_text, line.scope.grounded, line.n, line.numbers.profiles, run.simulated)
     memory_order = run.manifest.memory.order, run.manifest.memory.seed
@@ -399,6 +403,7 @@ def _stem(axis: Axis, model: str) -> str:
     """A model's name without what the axis varies in it."""
     bare = model.rsplit("/", 1)[-1]
     if axis == Axis.SIZE:
+        # A22B in a name are the active parameters of a mixture: they vary with the size.
         bare = re.sub(r"-?A\d+(\.\d+)?B\b", "", _SIZE.sub("", bare))
     elif axis == Axis.REASONING:
         bare = _VARIANT.sub("", _VARIANT.sub("", bare))
