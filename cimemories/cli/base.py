@@ -41,6 +41,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as of a shell's background job: it stays so
             signal.signal(number, _interrupter())
+    # Before any command makes a file: what it writes is the user's alone.
     engine.adopt_umask()
     try:
         cli()
@@ -92,6 +93,7 @@ def _explained(error: Exception) -> str:
 
 
 def _fail(message: str) -> NoReturn:
+    # An error may quote an address with a password, or a name out of a file; it is to be one line in any case.
     line = without_credentials(visible(" ".join(message.split())))
     print(f"error: {line}", file=sys.stderr)  # noqa: T201
     sys.exit(1)

@@ -42,6 +42,7 @@ def export_batch(
     store = open_store(workspace)
     with engine.written_for_user(out, workspace):
         result = batches.export_batch(store, run, out, model=model, replace=replace)
+    # Where nothing is owed there is no file, and one of that name may be of another run.
     size = out.stat().st_size if result.lines else 0
     if as_json:
         output.as_json(

@@ -192,6 +192,7 @@ def _print_difference(result: Difference) -> None:
 
 
 def _print_side_by_side(numbers: Sequence[Headline]) -> None:
+    # Runs may have different n: Violation@n beyond a run's own samples is a dash, not a number of another n.
     most = max(item.scope.run.samples for item in numbers)
     ids = [item.scope.run.id for item in numbers]
     rows: list[tuple[object, ...]] = [

@@ -376,6 +376,7 @@ def _effect(
     try:
         row = _labelling(store, dataset, labelling_id)
     except StoreError:
+        # Without votes there is no effect to show; a rule with priors of its own can be saved all the same.
         if labelling_id is not None or priors is None:
             raise
         return None, None

@@ -109,6 +109,7 @@ def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
 
 def _bounds(interval: Interval | None) -> str:
     """'[10.1, 14.9]', in percent; empty where there is none."""
+    # nan: nothing was defined that could be resampled.
     if interval is None or interval.low != interval.low:
         return ""
     return f"[{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
@@ -207,6 +208,7 @@ def _profile_id(store: Store, scope: Scope, ordinal: int) -> int:
 
 def _print_curves(result: Accumulation, ns: Iterable[int], independent: dict[int, list[float]]) -> None:
     points = {(int(row["n"]), int(row["tasks"])): row for row in result.frame().to_dict("records")}
+    # Band, baseline and hazard are those of the largest n: one of each is what a line can hold.
     last = max(ns)
     users = result.curves.growing()
     tasks = sorted({k for k in TASKS if k < result.most} | {result.most})

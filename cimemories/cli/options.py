@@ -111,6 +111,7 @@ class LabelOptions:
         """The scope of a run under these options. Raises StoreError as flows.scope.resolve_scope does."""
         from cimemories.flows.scope import Labels, resolve_scope
 
+        # Anything but the two words is an id of a labelling; resolve_scope says where there is none.
         kind = Labels(self.labels) if self.labels in set(Labels) else Labels.DECISIONS
         labelling = None if self.labels in set(Labels) else self.labels
         return resolve_scope(store, run_id, labelling, self.judge, grounded=self.grounded, labels=kind, rule=self.rule)
@@ -138,6 +139,7 @@ class NumberOptions(LabelOptions):
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Lets a command take dataclasses of options: Typer sees every field as an option of its own, and the command gets
     the dataclass. Keyword-only, as Typer calls, so that a group may stand anywhere among the parameters."""
+    # Resolved here: annotations are texts (from __future__), and Typer needs what Annotated holds.
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {}
     parameters: dict[str, inspect.Parameter] = {}
@@ -157,6 +159,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         command(**values, **made)
 
     expanded.__name__, expanded.__doc__, expanded.__module__ = command.__name__, command.__doc__, command.__module__
+    # Typer asks inspect for the parameters, and get_type_hints for their types: both are told of the single options.
     expanded.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     expanded.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
     return expanded
@@ -176,6 +179,7 @@ def token_limit(text: str, option: str = "--max-tokens") -> int | None:
     """A number of tokens, or None for `server`. Raises StoreError for anything else."""
     if text == "server":
         return None
+    # isdigit alone takes digits of all scripts, superscripts among them, which int refuses.
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise StoreError(f"{option} takes a number of tokens, 1 or more, or `server` to leave the limit to the server.")
     return int(text)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 WIDEST = 500  # characters of a table that is shown whole
 
+# soft_wrap: a long line is the terminal's to break, so that a copied command or address stays whole.
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -44,6 +45,8 @@ def notes(texts: Iterable[str], kind: str = "note") -> None:
 def as_json_text(value: object) -> str:
     """JSON with control characters escaped: a program reads what was meant."""
     text = json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
+    # json escapes C0 controls itself; left to do are C1 and the marks of writing direction, which it writes as they
+    # are.
     return re.sub(CONTROL, lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)
 
 
@@ -61,6 +64,7 @@ def table(
     for title in titles:
         shown.add_column(title, justify="right" if title in right else "left", no_wrap=title in right)
     for row in rows:
+        # escape: rich reads [bold] and [link=...] in a cell as markup, and names come from files.
         shown.add_row(*(escape(visible(str(cell))) for cell in row))
     Console(highlight=False, width=WIDEST if whole else None).print(shown)
 

@@ -130,7 +130,9 @@ class JudgeOptions:
         if self.judge_reasoning:
             if not judges:
                 raise StoreError("--judge-reasoning needs a judge model: --judge-model MODEL.")
+            # The first judge once more: reasoning is read beside the message, and reported apart from it.
             judges.append(replace(judges[0], channel="reasoning"))
+        # The matcher where it is named, and where nobody is: a run without any judge would have no numbers.
         return judges + [JudgeSpec()] * bool(self.judge or not judges)
 
     def _token_limit(self, base_url: str) -> int | None:
@@ -231,8 +233,10 @@ def run(
     from cimemories.llm.endpoint import allow_key
     from cimemories.model import WorkStatus
 
+    # Who types the command names key and server together; files and pages may not.
     allow_key(messages.api_key_env, base_url)
     if not judge_options.judge and not judge_options.judge_model and _is_real(model, base_url, messages.api_key_env):
+        # The model judges its own messages at its own price, unless the judge is served elsewhere.
         own = [messages.price] if messages.price and not judge_options.judge_base_url else None
         judge_options = replace(
             judge_options, judge=["matcher"], judge_model=[model], judge_price=judge_options.judge_price or own
@@ -247,6 +251,7 @@ def run(
         work_on(store, run_id, work)
         return
     with store.write() as connection:
+        # No worker comes for it: left queued, it would soon be shown as interrupted.
         store_work.finish(connection, run_id, WorkStatus.PAUSED)
     output.note(f"planned; write its requests with `cimemories batch export {run_id} --out requests.jsonl`")
     output.line(run_id)
@@ -364,6 +369,7 @@ def resume(
 
     Example: cimemories resume run-3f9a1c2e
     """
+    # A worker that the app starts may come before the database answers; a person is told at once.
     store = open_patiently(workspace) if queued else open_store(workspace)
     if cap is not None:
         from cimemories.evaluation.costs import raise_cap
@@ -459,6 +465,7 @@ def _judge_prompt(text: str) -> Prompt:
     """The prompt that FILE:LEVEL names; level 1 where only a file is given."""
     from cimemories.seeds.prompts import read_prompt_file
 
+    # From the right: a path may hold a colon itself.
     path, _, level = text.rpartition(":")
     if not path:
         path, level = level, "1"

@@ -198,8 +198,10 @@ def _watch(workspace: Path, state: ServerState) -> None:
     from cimemories.llm.vllm import VllmError
     from cimemories.llm.vllm_reports import read_metrics
 
+    # Rates are differences of counters: the first line has the figures since this look.
     before, was_busy, looked = read_metrics(state.base_url), True, time.monotonic()
     while True:
+        # Short sleeps, so that a server that died is told of at once; figures are printed far less often.
         time.sleep(LOOK_SECONDS)
         now = vllm_server.state_named(workspace, state.id)
         if now.phase == vllm_server.Phase.FAILED:

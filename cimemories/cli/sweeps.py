@@ -51,6 +51,7 @@ def sweep(
         return
     assert file is not None
     spec = evaluation_sweeps.read_sweep(file)
+    # Also without --plan: it is kept with the sweep, and its warning about the cap comes before money is spent.
     estimate = evaluation_sweeps.estimate_sweep(store, spec, find_labels=effective_labels, concurrency=work.concurrency)
     if plan:
         _print_estimate(estimate, as_json)

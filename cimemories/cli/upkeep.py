@@ -174,6 +174,7 @@ def _confirm(question: str, yes: bool) -> None:
     """Ask on a terminal. Raises StoreError for a no, and where nobody can be asked."""
     if yes:
         return
+    # In a script a question would wait for ever, or take whatever comes next on standard input for the answer.
     if not (sys.stdin and sys.stdin.isatty()):
         raise StoreError("nothing was changed: there is no terminal to ask on. Use --yes.")
     if not typer.confirm(question, err=True):

@@ -54,6 +54,7 @@ def work_on(
     from cimemories.evaluation import runs
     from cimemories.metrics.headline import warm
 
+    # A database that goes away for a moment must not end a run of many hours.
     store = store.patient()
     kind = store_work.kind_of(work_id)
     with store.read() as connection:
@@ -131,6 +132,7 @@ def progress(store: Store, work_id: str) -> Iterator[Callable[[Done], None]]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[extra]}"),
     )
+    # On standard error, so that a script which reads the id from standard output gets nothing else.
     with Progress(*columns, console=output.err) as bar:
         task = bar.add_task(work_id, total=_remaining(store, work_id), extra="")
 
@@ -163,6 +165,7 @@ def _remaining(store: Store, work_id: str) -> int:
             row = store_runs.named(connection, work_id)
             judges = sum(judge.kind == "llm" for judge in judgements.of_run(connection, work_id))
             open_responses = sum(row.responses.get(status, 0) for status in store_runs.RETRIABLE)
+            # An estimate: a gate or a draft is one more call, and a message that fails needs no judge.
             unjudged = row.responses.get("ok", 0) - row.judged
             return open_responses * (1 + judges) + unjudged * judges
         labelling = next(row for row in store_labellings.all_rows(connection) if row.id == work_id)
@@ -180,6 +183,7 @@ class _Parts:
         self.prices = float(prices.get("price_in", 0)), float(prices.get("price_out", 0))
 
     def settled(self, *, at_once: bool = False) -> int:
+        # Reports come with each batch of outcomes, far more often than parts are settled.
         if at_once or time.monotonic() - self.looked > LOOK_SECONDS:
             with self.store.read() as connection:
                 self.count = store_generations.progress(connection, self.work_id)[0]

@@ -219,6 +219,7 @@ def estimate(spec: AuthoringSpec) -> Estimate:
     sizes = [spec.general, *[spec.per_domain * len(DOMAINS)] * spec.events]
     texts = authoring_prompts()
     fixed = [len(texts[GENERAL if not i else "event"].template) // CHARACTERS_A_TOKEN for i in range(len(sizes))]
+    # Each prompt repeats what the parts before it wrote.
     known = [sum(sizes[:i]) * TOKENS_A_MEMORY for i in range(len(sizes))]
     return Estimate(
         calls=spec.profiles * len(sizes),
@@ -399,6 +400,7 @@ def plan(store: Store, spec: AuthoringSpec) -> str:
         "per_domain": spec.per_domain,
         "general": spec.general,
     }
+    # Without the address: a server of the same model elsewhere goes on with what is there.
     identity = content_hash([content, spec.model, server.simulated])
     manifest = {
         **content,

@@ -265,7 +265,7 @@ def review(
 ) -> Review:
     """Sort what an answer holds into what is kept and what is not, in the order in which it was written.
 
-    wanted: how many attributes each domain still lacks; what goes beyond is surplus. held: all that the profile has,
+    missing: how many attributes each domain still lacks; what goes beyond is surplus. existing: all of the profile,
     its biography among it; an attribute must also differ from those accepted before it in the same answer. Domains
     that got fewer than were wanted, and of which nothing was rejected, are a rejection of their own (too few).
     """
@@ -312,9 +312,11 @@ def _checked(
     if "value" not in fields or not _typed(value):
         return no(Reason.WRONG_TYPE, "value must be a text, a number, true or false, or a list of these")
     attribute = Attribute(snake_case(name), _clean(value), domain, event, " ".join(storable(statement).split()))
+    # One reason is enough for the model to try again.
     broken = next(broken_rules(attribute, existing), None)
     if broken is not None:
         return no(broken)
+    # Last, so that surplus is only what could have been kept.
     return no(Reason.SURPLUS) if left[domain] < 1 else attribute
 
 

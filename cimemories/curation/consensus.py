@@ -31,6 +31,7 @@ def mixture(votes: npt.ArrayLike, priors: npt.ArrayLike) -> npt.NDArray[np.float
     weights = np.asarray(priors, dtype=np.float64)
     total = counts.sum(axis=-1, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
+        # 0 / 0 where a persona has no counted vote: nan, which is what it is to be.
         shares = counts / total
     # A persona without a prior may lack votes: 0 x nan would be nan.
     shares = np.where((weights == 0)[:, None], 0.0, shares)
@@ -49,6 +50,7 @@ def consensus(votes: npt.ArrayLike, priors: npt.ArrayLike, threshold: float = 1.
     """
     counts = np.asarray(votes)
     weights = np.asarray(priors, dtype=np.float64)
+    # Above one half at most one verdict can reach it.
     if not 0.5 < threshold <= 1.0:
         raise ValueError(f"the threshold must lie above 0.5 and not above 1, this is {threshold}")
     if not abs(weights.sum() - 1.0) <= 1e-6:  # written so that nan is refused too
@@ -63,6 +65,7 @@ def consensus(votes: npt.ArrayLike, priors: npt.ArrayLike, threshold: float = 1.
         # Whole counts: the mixture of unanimous votes is the sum of the priors, which floating point can put below 1.
         reached = (counts[..., with_prior, :] == totals[..., with_prior, None]).all(axis=-2)
     else:
+        # Shares summed in floating point may fall short of a threshold that they reach. nan (no votes) reaches none.
         reached = np.nan_to_num(mixture(counts, weights)) >= threshold - 1e-12
     result[complete & reached[..., 0]] = NECESSARY
     result[complete & reached[..., 1]] = INAPPROPRIATE

@@ -151,6 +151,7 @@ def parse_value(text: str) -> Value:
     """
     written = storable(text.strip())
     try:
+        # NaN and Infinity, which Python reads as numbers, are text here: JSON has none.
         value = json.loads(written, parse_constant=_no_number)
         json.dumps(value, allow_nan=False)  # 1e999 is read as infinity
     except (ValueError, RecursionError):
@@ -373,6 +374,7 @@ def new_version(store: Store, dataset_id: int) -> tuple[int, str]:
 def _save(
     connection: sa.Connection, dataset_id: int, edit: Edit, who: str, reason: str, expected: Plan | None
 ) -> Saved:
+    # Planned again under the lock: what was shown may have gone out of date since.
     now = _plan(connection, dataset_id, edit)
     if expected is not None and expected.target != now.target:
         raise StoreError(

@@ -53,7 +53,7 @@ def read_ballot(text: str | None, attributes: int) -> Ballot:
     """Votes on `attributes` attributes, numbered from 1. An entry is a number or a range 'FIRST-LAST', both included;
     of a range that leaves 1..attributes the numbers that exist are named, and the entry counts as unknown too.
 
-    Raises answers.AnswerError where the answer is no ballot.
+    Raises client.AnswerError where the answer is no ballot.
     """
     value = llm_client.read_object(text)
     named: dict[Verdict, set[int]] = {}
@@ -61,6 +61,7 @@ def read_ballot(text: str | None, attributes: int) -> Ballot:
     for verdict in LISTS:
         entries = [_span(item) for item in llm_client.read_list(value, verdict)]
         unknown += sum(1 for span in entries if span is None or span[0] < 1 or span[1] > attributes)
+        # Cut to the attributes before it is counted out: '1-999999999' must not become so many numbers.
         named[verdict] = {
             n for span in entries if span is not None for n in range(max(span[0], 1), min(span[1], attributes) + 1)
         }
@@ -70,6 +71,7 @@ def read_ballot(text: str | None, attributes: int) -> Ballot:
         for number in named[verdict]:
             verdicts[number - 1] = verdict
     conflicts = necessary & inappropriate
+    # After both lists: the second would otherwise overwrite the first's verdict in silence.
     for number in conflicts:
         verdicts[number - 1] = Verdict.CONFLICT
     return Ballot(tuple(verdicts), len(conflicts), unknown)
@@ -134,6 +136,7 @@ def plan(store: Store, spec: LabellingSpec) -> str:
         raise StoreError("a labelling needs at least one draw for each persona: --draws 1 or more.")
     pack = packs.persona_pack(spec.personas, store.workspace)
     prompt = seeds.load_prompt("label")
+    # Before the transaction: a slow server must not hold the lock on writing.
     with worker.reachable(spec.base_url) as url:
         server = probe(Endpoint(url, spec.api_key_env), spec.model)
     answering = server_id(url, server, store).text
@@ -147,6 +150,7 @@ def plan(store: Store, spec: LabellingSpec) -> str:
         context_ids = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
         persona_ids = labellings.personas_of(connection, pack.name, pack.personas)
         calls.keep_servers(connection, [answering])
+        # What makes votes comparable. Draws, profiles and contexts are not in it: more of them extend a labelling.
         identity = [dataset.id, spec.model, server.simulated, prompt.sha256, persona_ids, parameters, seed]
         labelling_id = labellings.add(
             connection,

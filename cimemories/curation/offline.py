@@ -220,6 +220,7 @@ def _decimal(arguments: list[str]) -> Sampler:
         raise ExpressionError("expected {decimal LOW HIGH STEP}, STEP above 0")
 
     def sample(source: Source) -> Sampled:
+        # On the grid in Decimal: 0.1 added up in binary would be spoken as 0.30000000000000004.
         number = float(low + step * source.random.randint(0, int((high - low) / step)))
         return Sampled(number, str(number))
 
@@ -237,6 +238,7 @@ def _day(only_weekdays: bool) -> Callable[[list[str]], Sampler]:
 
         def sample(source: Source) -> Sampled:
             day = start + timedelta(days=source.random.randint(0, days))
+            # Drawn again, not moved: Mondays and Fridays would come more often.
             while only_weekdays and day.weekday() >= _SATURDAY:
                 day = start + timedelta(days=source.random.randint(0, days))
             return Sampled(day.isoformat(), spoken_date(day))
@@ -264,6 +266,7 @@ def _bool(source: Source) -> Sampled:
 
 
 def _phone(source: Source) -> str:
+    # 555-0100 to 555-0199 belong to nobody in any area.
     return f"({source.random.randint(201, 989)}) 555-01{source.random.randint(0, 99):02}"
 
 
@@ -355,6 +358,7 @@ class Biography:
 
 def seeded_source(faker: Faker, locale: str, seed: str) -> Source:
     """Generators whose state depends on `seed` alone: a profile has one of its own, so the first k of n are the k."""
+    # Not hash(), which differs from process to process; each generator has half of the digest.
     digest = hashlib.sha256(seed.encode()).digest()
     faker.seed_instance(int.from_bytes(digest[:16]))
     return Source(random.Random(int.from_bytes(digest[16:])), faker, locale)
@@ -454,6 +458,7 @@ def _profile(source: Source, library: _Library, events: int, per_domain: int, na
     attributes = person.attributes(library.bio)
     statements = {attribute.statement for attribute in attributes}
     for line in library.general:
+        # An event may bring an expression of its own for a general attribute, one that fits that life.
         fitting = next((e.general[line.template.key] for e in chosen if line.template.key in e.general), None)
         fitted = _Line(line.template, fitting) if fitting else line
         attributes.append(_new_attribute(fitted, GENERAL, GENERAL, source, statements))
@@ -486,6 +491,7 @@ def _load_library(per_domain: int) -> _Library:
             if len(entries) < per_domain:
                 raise SeedError(f"{path}: domains.{domain}: {per_domain} templates are needed, it has {len(entries)}")
             for template in entries:
+                # Keys name attributes in a profile, and events are mixed in one: no two templates may share a key.
                 other = keys.setdefault(template.key, path)
                 if other != path:
                     raise SeedError(f"{path}: key '{template.key}' is also in {other.name}; keys must differ")

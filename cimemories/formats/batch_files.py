@@ -66,6 +66,7 @@ def read_calls(store: Store, path: Path, *, server: str | None = None) -> int:
     count = 0
     with store.write() as connection:
         groups = _groups(path, server)
+        # One transaction, many statements: nothing is added where a late line is bad, and memory stays flat.
         while chunk := list(islice(groups, _AT_ONCE)):
             calls.keep_servers(connection, {exchange.server for exchange in chunk})
             calls.restore(connection, chunk)
@@ -178,6 +179,7 @@ def batch_answers(path: Path) -> Iterator[BatchAnswers]:
             if not line.strip():
                 continue
             answer = _answer(loads(line, f"{name}: line {number}"), f"{name}: line {number}")
+            # The first good answer of an id counts, else the first failure: a batch may be sent again for what failed.
             answers.repeated += answer.custom_id in answers.offsets
             if answer.custom_id not in answers.offsets or (answer.custom_id not in good and not answer.failure):
                 answers.offsets[answer.custom_id] = offset

@@ -219,6 +219,7 @@ class Check:
         self._ascending((number,), strictly=False)
         base, model = self.requests[number]
         server = [] if row["server"] is None else [row["server"]]
+        # Recorded answers are served by key: a forged one would put an answer under somebody's future request.
         if row["key"] != content_hash([base, row["draw"], row["simulated"], *server]):
             raise Misfit("key is not that of its request, draw, simulated mark and server")
         if row["key"] in self.calls:
@@ -284,6 +285,7 @@ class Check:
         this = (profile, row["attribute"], row["context"], row["annotator"])
         number, other = len(self.decisions), row["supersedes"]
         if other is not None:
+            # A decision may supersede one further down: what it must be is noted, and checked when it comes.
             known = self.decisions[other] if 0 <= other < number else self._awaited.setdefault(other, this)
             if other < 0 or other == number or known != this:
                 raise Misfit(_SUPERSEDES)
@@ -330,6 +332,7 @@ class Check:
         return value
 
     def _ascending(self, position: tuple[int, ...], *, strictly: bool) -> None:
+        # In order, repetitions are neighbours: nothing of the rows before has to be kept to see one.
         if position < self._before or (strictly and position == self._before):
             raise Misfit("rows must stand in the order of what they refer to, each once")
         self._before = position
@@ -356,7 +359,7 @@ def _written(row: Row, name: str, longest: int = LONGEST_NAME) -> None:
 
 
 Kind = Literal["text", "integer", "real", "truth", "json"]
-MOST = 2**31 - 1
+MOST = 2**31 - 1  # PostgreSQL's INTEGER
 _UNKEPT = re.compile("[\0\ud800-\udfff]")
 
 
@@ -484,6 +487,7 @@ def _cell(column: Column, value: Any) -> str:
 
 def _text(value: str) -> str:
     """No engine keeps NUL, and none but JSON keeps half of a surrogate pair."""
+    # An ASCII text, the usual case, can only hold NUL, and that is found faster than by a pattern.
     if not value.isascii() or "\0" in value:
         return "holds NUL or half of a surrogate pair; remove it" if _UNKEPT.search(value) else ""
     return ""
@@ -574,6 +578,7 @@ def pack_bundle(folder: Path, path: Path) -> None:
         for file in sorted(folder.iterdir(), key=lambda item: (item.name != MANIFEST, item.name)):
             entry = zipfile.ZipInfo(file.name, _OLD)
             entry.compress_type = zipfile.ZIP_STORED if file.suffix == ".parquet" else zipfile.ZIP_DEFLATED
+            # Readable by all, in the upper half as Unix has it; without it Python writes 0600, for the owner alone.
             entry.external_attr = 0o644 << 16
             with file.open("rb") as source, archive.open(entry, "w", force_zip64=True) as target:
                 shutil.copyfileobj(source, target, 1 << 20)
@@ -627,6 +632,7 @@ class _Zip:
     def __init__(self, archive: zipfile.ZipFile, name: str, scratch: Path) -> None:
         self.archive, self.name, self.scratch = archive, name, scratch
         self.names = [item.filename for item in archive.infolist()]
+        # Comparing all with all is quadratic; a bundle has a few files, and a zip of a thousand is none.
         twice = next((n for n in self.names if self.names.count(n) > 1), None) if len(self.names) < 1000 else ""
         if twice is not None:
             raise FormatError(f"{name}: '{shown(twice)}' appears twice in the zip file; a bundle has each file once")
@@ -645,6 +651,7 @@ class _Zip:
         # Parquet is read from its end, so it needs a file of its own.
         copy = self.scratch / file
         if not copy.exists():
+            # The directory of a zip may lie: bytes are counted as they come out.
             left = entry.file_size
             with self.archive.open(entry) as source, copy.open("wb") as target:
                 while data := source.read(1 << 20):
@@ -694,6 +701,7 @@ class Bundle:
         with self._place.open(f"{table}.{encoding}") as stream:
             for row in _lines(stream, where) if encoding == "jsonl" else _parquet(stream, columns, where):
                 count += 1
+                # At once and not at the end: a table that goes on for ever must not be read for ever.
                 if count > written.rows:
                     raise FormatError(f"{where}: there are more rows than the {written.rows} that {MANIFEST} tells")
                 problem = complaint(table, row, self.version)
@@ -738,6 +746,7 @@ def _parquet(stream: BinaryIO, columns: Sequence[Column], where: str) -> Iterato
 
 def _parsed(texts: list[str | None], where: str) -> list[Any]:
     """JSON values from their texts, each text read once."""
+    # Parquet gives equal texts as one object: thousands of rows share a few requests and manifests.
     values = {text: loads(text.encode(), where) for text in set(texts) if text is not None}
     return [None if text is None else values[text] for text in texts]
 
@@ -815,7 +824,7 @@ def write_bundle(
 ) -> dict[str, Any]:
     """Write a bundle as a new folder or zip file, whole or not at all; returns its manifest.
 
-    told: the parts of the manifest that are not counted here (dataset, simulated, licence, ...).
+    about: the parts of the manifest that are not counted here (dataset, simulated, licence, ...).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{path.name[:40]}-", dir=path.parent))
@@ -835,6 +844,7 @@ def write_bundle(
         (folder / MANIFEST).write_text(text, encoding="utf-8")
         if zipped:
             pack_bundle(folder, draft / "bundle.zip")
+            # From a folder beside it, so that the rename is atomic and nobody sees half a bundle.
             (draft / "bundle.zip").replace(path)
         else:
             folder.rename(path)
@@ -866,6 +876,7 @@ def check(bundle: Bundle) -> Checked:
         raise FormatError(f"{bundle.name}: decisions.{manifest.encoding} {problem}")
     if not checker.profiles:
         raise FormatError(f"{bundle.name}: there are no profiles in it")
+    # Simulated votes must not arrive as real ones by an edited manifest.
     if any(row["simulated"] for row in checker.labellings) and not manifest.simulated:
         raise FormatError(f"{bundle.name}: manifest.json: simulated is false, and a simulator voted")
     return Checked(manifest.dataset.name, manifest.content, manifest.encoding, manifest.simulated, written)
@@ -890,5 +901,6 @@ def _manifest(bundle: Bundle) -> _Manifest:
     return manifest
 
 
+# `labels` follows from the other tables, so it does not make another dataset.
 def _content(tables: Mapping[str, Written]) -> str:
     return content_hash([[t, tables[t].rows, tables[t].sha256] for t in TABLES if t not in DERIVED])

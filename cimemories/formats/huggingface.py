@@ -126,6 +126,7 @@ def columns(
     with a file that is not whole. Raises FormatError that begins with `name`.
     """
     try:
+        # Extensions off: a column declared as JSON or UUID comes as the plain type that it is stored in.
         file = pq.ParquetFile(stream, arrow_extensions_enabled=False)
         schema = file.schema_arrow
         chosen = list(choose(schema))
@@ -139,6 +140,7 @@ def columns(
         size = _rows_at_once(file.metadata, chosen, rows, name)
         stream.seek(0)
         texts = [field for field in chosen if _is_text(schema.field(field).type)]
+        # Opened again: dictionaries are asked for on opening, and only the schema tells which columns are texts.
         file = pq.ParquetFile(stream, read_dictionary=texts, arrow_extensions_enabled=False)
         number = 0
         for batch in file.iter_batches(batch_size=size, columns=chosen, use_threads=False):
@@ -173,6 +175,7 @@ def _rows_at_once(metadata: pq.FileMetaData, chosen: Sequence[str], rows: int, n
                 )
             group_bytes += size
         total += group_bytes
+        # Bytes of an average row: where rows are alike, a batch has BATCH_BYTES at most.
         widest = max(widest, group_bytes // max(group.num_rows, 1))
     if total > LARGEST_FILE:
         raise FormatError(f"{name}: {total >> 30:,} GiB when unpacked, more than the {LARGEST_FILE >> 30} allowed")
@@ -277,6 +280,7 @@ def _csv(path: Path, name: str) -> Iterator[dict[str, list[Any]]]:
     try:
         with opened(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
             chosen = _chosen(next(csv.reader(text), []), name)
+        # All columns as text: guessed types would depend on the first block of the file.
         reader = pa_csv.open_csv(
             path,
             read_options=pa_csv.ReadOptions(block_size=_CSV_BLOCK),
@@ -304,6 +308,7 @@ def _check_whole(path: Path, name: str) -> None:
             except UnicodeDecodeError:
                 raise FormatError(f"{name}: not UTF-8 after byte {position}; save the file as UTF-8") from None
             position += len(data)
+    # A quotation mark inside a field is written twice, so a whole file has an even number of them.
     if marks % 2 or decoder.getstate()[0]:
         raise FormatError(f"{name}: a quoted field has no end; the file was cut off, download it again")
 
@@ -320,6 +325,7 @@ class _Rows:
         if "".join(key.splitlines()) != key:
             raise FormatError(f"{where}: attribute has a line break; it is a key, remove it")
         if prompt not in self._prompts:
+            # Emptied, not pruned: a prompt that comes again is only hashed once more.
             if len(self._prompts) > _KEPT:
                 self._prompts.clear()
             self._prompts[prompt] = hashlib.sha256(prompt.encode()).digest(), prompt[-PROMPT_END:]
@@ -543,6 +549,7 @@ def _by_lines(tails: Sequence[str]) -> list[Pair]:
     pairs: list[Pair] = []
     for tail in tails:
         recipient, task = _RECIPIENT.search(tail), _TASK.search(tail)
+        # One line that fits both patterns tells neither.
         if recipient and task and recipient.start() != task.start():
             pairs.append(_pair(recipient[1], task[1]))
         else:
@@ -581,6 +588,7 @@ def _agreeing(lines: Sequence[Sequence[str]]) -> int:
 def _shared(middles: Sequence[Sequence[str]]) -> list[str]:
     """The longest run of words in every middle, neither at its beginning nor at its end."""
     shortest = min(middles, key=len)
+    # Every run of the shortest is looked for in all others; above _MOST_WORDS that takes too long.
     best: list[str] = []
     if len(shortest) > _MOST_WORDS:
         return best
@@ -661,6 +669,7 @@ class _Reader:
             raise FormatError(
                 f"{where}: recipient, task or sphere differs from earlier rows with the same prompt; use one"
             )
+        # Value None: the columns have none, and a guess out of the statement would be one of ours.
         attribute = Attribute(row.attribute, None, row.domain, row.event, row.statement, row.event_spelling)
         if person.attributes.setdefault(row.attribute, attribute) != attribute:
             hint = "" if row.profile is not None else "; two profiles of one name need a column 'profile' with numbers"
@@ -725,7 +734,7 @@ class _Reader:
                 attribute=rows[:, 1],
                 context=rows[:, 2],
                 persona=np.zeros(len(rows), dtype=np.int32),
-                shares=np.eye(3)[rows[:, 3]],
+                shares=np.eye(3)[rows[:, 3]],  # the settled verdict has the whole share
                 simulated=self.counts["simulated"] > 0,
                 told=origin,
             ),

@@ -79,6 +79,7 @@ def recognise(path: Path) -> Literal["json", "parquet", "csv", "bundle", "result
     for magic, packed in _OTHER.items():
         if head.startswith(magic):
             raise FormatError(f"{name}: this is packed with {packed}; unpack it first")
+    # `replace`: the head may end in the middle of a character.
     text = head.decode("utf-8", "replace").removeprefix("\ufeff")
     first = text.strip(" \t\r\n").split("\n", 1)
     if _PROFILE_A_LINE.match(first[0]):
@@ -136,6 +137,7 @@ def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | 
 def _import(store: Store, file: LabelledFile, name: str, source_name: str, kind: Kind) -> Imported:
     file = with_one_sphere(file, shown(source_name))
     with store.write() as connection:
+        # Asked again: another process may have imported the same file while this one was read.
         known = datasets.with_source(connection, file.sha256)
         if known is not None:
             return Imported(known, False, (), kind)
@@ -178,6 +180,8 @@ def add_labels(connection: sa.Connection, dataset_id: int, file: LabelledFile) -
 
 
 def _import_bundle(store: Store, path: Path, name: str | None) -> Imported:
+    # Rows are read twice: checked as a whole before the transaction, and written in it. Each reading checks the hash,
+    # so a file that was changed between the two is refused.
     with opened_bundle(path) as opened:
         checked = bundle.check(opened)
         with store.write() as connection:

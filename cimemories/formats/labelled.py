@@ -35,6 +35,7 @@ from cimemories.store.labellings import STAND_IN, SharedLabels
 SHARES = ("necessary", "private", "unlabeled")
 COMBINED = "labels_combined"
 TOLERANCE = 2e-3  # shares may be rounded to three places
+# More than two roundings to two places can make of one share.
 DIFFERS = 0.01
 NO_VOTES = "the file gives shares by persona; the votes behind them are not in it"
 # Two underscores or three before the persona: the authors' script makes the key from the first line of the persona's
@@ -103,6 +104,7 @@ class _Shares:
     ) -> SharedLabels:
         positions = np.frombuffer(self.positions, dtype=np.int32).reshape(-1, 4)
         shares = np.frombuffer(self.shares, dtype=np.float64).reshape(-1, 3)
+        # Views of the arrays that were filled, no copies: a row a vote share, they are the largest thing here.
         profile, attribute, context, persona = positions.T
         return SharedLabels(
             model, pack, tuple(personas), profile, attribute, context, persona, shares, simulated, origin
@@ -156,6 +158,7 @@ class LabelReader:
                 raise self._problem((number,), "labelling: a text has control characters; remove them")
             if any(len(text) > LONGEST_STATEMENT for text in texts):
                 raise self._problem((number,), f"labelling: a text is longer than {LONGEST_STATEMENT:,} characters")
+            # `not <=` and `not >=`, so that nan is refused too.
             if not self.personas or not abs(total - 1) <= 1e-6 or any(not p.prior >= 0 for p in self.personas):
                 raise self._problem((number,), "labelling: the priors of the personas must add up to 1")
             if len({_slug(p.name) for p in self.personas}) < len(self.personas):
@@ -183,6 +186,7 @@ class LabelReader:
                 raise self._problem(position, f"'{shown(key)}': the labels of this model and persona appear twice")
             else:
                 by_model.setdefault(match[1], {})[slugs[match[2]]] = triples
+        # In the order of the personas, whatever order the keys of the file have.
         by_model = {model: dict(sorted(by_persona.items())) for model, by_persona in by_model.items()}
         self._keep(position, by_model, combined, positions)
         if not by_model and not combined:
@@ -342,6 +346,7 @@ def write_labelled(
         for number, person in enumerate(people):
             record = record_of(person.profile) | {"labelling": dict(labelling)}
             shared += add_labels(record, person, model, personas)
+            # The list is written by hand, so that one profile at a time is in memory.
             stream.write("[\n" if number == 0 else ",\n")
             stream.write(json.dumps(record, allow_nan=False))
         stream.write("\n]\n")
@@ -355,6 +360,7 @@ def write_labelled(
 
 def add_labels(record: dict[str, Any], person: Labelled, model: str, personas: Sequence[Persona]) -> int:
     """Labels into the contexts of a record; returns on how many pairs a repeated statement has other shares."""
+    # The file is keyed by statement: of attributes with the same one only the first can keep its labels.
     first: dict[str, int] = {}
     repeats: list[tuple[int, int]] = []
     for position, attribute in enumerate(person.profile.attributes):
@@ -379,7 +385,7 @@ def _by_statement(first: Mapping[str, int], shares: Shares) -> dict[str, dict[st
     return {
         statement: {"necessary": rows[at][0], "private": rows[at][1], "unlabeled": rows[at][2]}
         for statement, at in first.items()
-        if rows[at][0] == rows[at][0]
+        if rows[at][0] == rows[at][0]  # nan, where nobody voted, equals nothing
     }
 
 

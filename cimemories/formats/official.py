@@ -216,6 +216,7 @@ def _checked_attributes(value: object) -> object:
         for key in value:
             if len(key) > LONGEST_NAME:
                 raise _refuse(f"attribute key '{shown(key)}' {too_long(len(key), LONGEST_NAME)}", "keys")
+            # splitlines breaks at more than line feeds (U+2028, form feed): what it would cut is no one-line key.
             if not key.strip() or forbidden(key) or "".join(key.splitlines()) != key:
                 raise _refuse(f"attribute key '{shown(key)}' is blank or has control characters; rename it", "keys")
     return value
@@ -300,6 +301,7 @@ _FILE = TypeAdapter(list[_ProfileRecord])
 def checked_profile(raw: Any, number: int, name: str) -> Profile:
     """One record of the file called `name` as a profile; `number` counts from 0. Raises FormatError."""
     try:
+        # In a list of one: complaints then begin with a position, as those of a whole file would.
         (record,) = _FILE.validate_python([raw])
     except ValidationError as problem:
         first, *others = problem.errors(include_url=False)
@@ -490,6 +492,7 @@ class _JsonText:
         return FormatError(f"{self.name}: not valid JSON at line {line + 1}, column {column + 1}: {shown(what)}")
 
     def _constant(self, name: str) -> float:
+        # Kept for later: only who reads the element can name its profile in the error.
         self._constants.append(name)
         return math.nan
 
@@ -512,6 +515,7 @@ class _JsonText:
             try:
                 piece = self._decoder.decode(data, final=not data)
             except UnicodeDecodeError as error:
+                # The decoder was given what the chunk before left over, so the position counts from there.
                 left_over = len(error.object) - len(data)  # the start of a character whose rest came now
                 at = self._bytes - left_over + error.start
                 raise FormatError(
@@ -524,6 +528,7 @@ class _JsonText:
         text = "".join(pieces)
         if self._start and text:
             self._start = False
+            # A first chunk of the mark alone must not look like the end of the file.
             text = text.removeprefix("\ufeff")
             if not text:
                 return self._more(size)
@@ -544,6 +549,7 @@ def loads(data: bytes, where: str) -> Any:
     def constant(name: str) -> float:
         raise FormatError(f"{where}: {name} is not JSON; write null instead")
 
+    # Before decoding: afterwards the memory is taken. Commas in texts count too, so the bound is a rough one.
     if data.count(b",") > MOST_COMMAS:
         raise FormatError(f"{where}: more than {MOST_COMMAS:,} values")
     try:
@@ -613,6 +619,7 @@ def each_profile(
     for element in elements(chunks(), name):
         if count == MOST_PROFILES:
             raise FormatError(f"{name}: more than {MOST_PROFILES:,} profiles; split the file")
+        # Before the constants: NaN in a value has a complaint of its own, which names the attribute.
         profile = checked_profile(element.value, count, name)
         if element.constants:
             raise FormatError(f"{name}: profile {count + 1}: {element.constants[0]} is not JSON; write null instead")
@@ -635,6 +642,7 @@ def write_profiles(profiles: Iterable[Profile]) -> str:
         if times > 1:
             raise FormatError(f"export: profile {number}, attribute key '{shown(key)}' appears twice; rename one")
     text = json.dumps([record_of(profile) for profile in profiles], indent=4) + "\n"
+    # Read back before anybody else has to: what the reader refuses must not leave as a file.
     if parse_profiles(text.encode("ascii"), "export").profiles != profiles:
         raise FormatError("export: the profiles would change on the way; give events and domains their one spelling")
     return text

@@ -139,6 +139,7 @@ class ResultReader:
                 self.problem(f"profile {number + 1}", f"{RUN}: a name is longer than {LONGEST_NAME:,} characters")
             if not 1 <= run.samples <= MOST_TRIALS:
                 self.problem(f"profile {number + 1}", f"{RUN}: samples must be from 1 to {MOST_TRIALS:,}")
+        # What the file says of its run becomes one run's manifest; two would contradict each other.
         if number and run != self.run:
             self.problem(f"profile {number + 1}", f"{RUN} differs from that of profile 1; a file has one run")
         self.run = run
@@ -179,6 +180,7 @@ class _Response:
         if len(set(memory := (*to_share, *not_to_share))) < len(memory):
             self._problem("an attribute is in its lists twice")
         self._count(raw, to_share, not_to_share)
+        # The layout has no name for a memory: it follows from the lists.
         level = FULL if len(memory) == len(positions) and not not_to_share else f"{NECESSARY_AND}{len(not_to_share)}"
         memory, level = self._own_memory(own, memory, level, positions)
         solution = self._object(raw.get("model_solution"), "model_solution ")
@@ -194,6 +196,7 @@ class _Response:
             level=level,
             memory=memory,
             trial=self._trial(raw.get("trial_idx"), int(match[3])),
+            # White space alone is no message, and is not kept as one.
             text=text or "" if status is ResponseStatus.OK else "",
             status=status,
             cause=cause,
@@ -233,6 +236,7 @@ class _Response:
             self._problem(f"{RUN}: composition must be a short text")
         if "memory" in own:
             ordered = self._attributes(own, "memory", positions)
+            # The lists part the memory by label and so lose its order; the order shapes the prompt.
             if sorted(ordered) != sorted(memory):
                 self._problem(f"{RUN}: memory has other attributes than the two lists")
             memory = ordered
@@ -278,6 +282,7 @@ class _Response:
         if status is not ResponseStatus.OK:
             return JudgementStatus.OWED, None, ()
         counts = self.reader.counts
+        # In this layout a judgement names every attribute, 0 or 1: no key at all means that nobody judged.
         if not revealed and memory:
             counts["unjudged"] += 1
             return self._own_judgement(own)
@@ -470,6 +475,7 @@ class ResultsFile:
 
     def _lines(self, stream: BinaryIO) -> Iterator[bytes]:
         number = 0
+        # With a limit: without one a file without line breaks would be read whole.
         while line := stream.readline(LONGEST_LINE):
             number += 1
             self._digest.update(line)

@@ -73,6 +73,7 @@ LONGEST_EVENT = 1 << 20  # bytes of a line, or of a text in Parquet
 Form = Literal["jsonl", "csv", "parquet"]
 FORMS: tuple[Form, ...] = get_args(Form)
 NAMES = {kind: f"{kind}s" for kind in EVENT_KINDS}
+# What makes a spreadsheet run a cell. The apostrophe is among them, so that a text's own is not taken off.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 Event = dict[str, Any]
@@ -277,7 +278,9 @@ class Filters:
     def keeps(self, event: Mapping[str, Any]) -> bool:
         """Whether an event goes out."""
         names = ("annotator", "source", "domain", "profile")
+        # A field that the kind lacks is None in the event, and so no wanted value.
         matches = all(getattr(self, name) in (None, event.get(name)) for name in names)
+        # Times of one form and one zone: as texts they sort as in time.
         since = moment(self.since) if self.since else ""
         return matches and event["created"] >= since and (not self.blind or bool(event.get("blind")))
 
@@ -333,6 +336,7 @@ def export_events(
     draft = Path(tempfile.mkdtemp(prefix=".export-", dir=path.parent))
     try:
         write(draft / "export", form, events)
+        # From a folder beside it: the rename is atomic, and an export that broke off leaves nothing.
         (draft / "export").replace(path)
     except OSError as error:
         raise StoreError(f"{path} cannot be written ({error.strerror or error}). Nothing was exported.") from error
@@ -382,6 +386,7 @@ def import_events(store: Store, path: Path, dataset: str | None = None, *, skip_
         if problem := problem_of(raw):
             raise FormatError(f"{location}: {problem}")
         event = {**completed(raw), "location": location}
+        # Made of the content: importing the same file again gives the same uid, and adds nothing.
         event["uid"] = event["uid"] or nameless[event["event"]].uid(event)
         checked.append(event)
     with store.write() as connection:
@@ -419,6 +424,7 @@ def _matched(
     changed: dict[int, int] = {}
     known: dict[tuple[str | None, str | None], DatasetRow | None] = {}
     for event in checked:
+        # Looked up once for a file, whose thousands of events name the same dataset.
         named = (event["dataset"], event["dataset_hash"])
         if named not in known:
             known[named] = rows[0] if dataset else _dataset(connection, rows, digests, *named)
@@ -473,6 +479,7 @@ def _resolve_ids(connection: sa.Connection, target: _Incoming, event: Event) -> 
     attribute = here.attributes.get((number, event["attribute"]))
     if attribute is None:
         return f"attribute '{shown(event['attribute'])}' is not in profile {number} of {of}"
+    # A decision is about a statement: under another one of the same key it would mean something else.
     if event["statement"] not in (None, here.statements[attribute]):
         return f"statement of attribute '{shown(event['attribute'])}' is a different one in profile {number} of {of}"
     context = here.contexts.get((event["task"], event["recipient"]))
