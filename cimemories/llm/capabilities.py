@@ -33,6 +33,7 @@ FORM: dict[str, object] = {
         "schema": {
             "type": "object",
             "properties": {"colour": {"type": "string", "enum": list(COLOURS)}},
+            # OpenAI's strict mode wants every field in `required`, and no others allowed.
             "required": ["colour"],
             "additionalProperties": False,
         },
@@ -40,7 +41,7 @@ FORM: dict[str, object] = {
 }
 FEW_TOKENS, MANY_TOKENS = 64, 2048  # the second for models that think first
 LIMITS = ("max_tokens", "max_completion_tokens")
-RETRIES = 2
+RETRIES = 2  # fewer than a run's calls have: a person waits for the answer
 _VERSION_SECONDS = 5.0
 
 
@@ -109,6 +110,7 @@ class _Refused:
             return {"schema": "none"}
         if request.seed and re.search(r"\bseed", text):
             return {"seed": False}
+        # n last: a single letter also stands in texts about other fields.
         return {"n": 1} if request.n > 1 and (self.about == "n" or re.search(r"(?:^|[\s'\"`(])n\b", text)) else None
 
 
@@ -137,7 +139,7 @@ async def _find_out(endpoint: Endpoint, model: str, wanted: _Request, retries: i
 
 
 async def _version(client: AsyncOpenAI, endpoint: Endpoint) -> str | None:
-    root = endpoint.base_url.rstrip("/").removesuffix("/v1")
+    root = endpoint.base_url.rstrip("/").removesuffix("/v1")  # vLLM has /version beside /v1, not under it
     try:
         raw = await client.get(
             f"{root}/version", cast_to=httpx2.Response, options={"timeout": _VERSION_SECONDS, "max_retries": 0}
@@ -237,6 +239,7 @@ class _Probe:
                     return "json_schema"
             if all(answer.fits for answer in answers):
                 return "json_schema"
+        # With room to think: an answer cut before its end is no object, and would count against the server.
         outcome = await self._ask(replace(request, schema="json_object", tokens=MANY_TOKENS))
         ignored = request.schema == "json_schema"
         problem = "accepts a JSON schema but does not follow it" if ignored else "refuses JSON schemas"
@@ -324,6 +327,8 @@ def _read(completion: Any) -> list[_Answer]:
         content = (message.get("content") or "") if isinstance(message, dict) else None
         if isinstance(content, str):
             text, _ = split_thought(content)
+            # Servers with a reasoning parser leave the text empty until the thinking ends; others leave an open tag in
+            # it.
             cut = choice.get("finish_reason") == "length"
             answers.append(_Answer(text.strip(), cut and (not text.strip() or text.lstrip().startswith("<think>"))))
     return answers

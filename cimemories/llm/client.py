@@ -222,6 +222,7 @@ class Client:
             # which checks and converts the body and the answer (prompts of 16,000 characters, instant server).
             raw = await self._sdk.post("/chat/completions", cast_to=httpx2.Response, content=_wire(body))
             completion = json.loads(raw.content)
+        # An outcome, not an exception: a failed call is recorded with its cause and counts as missing.
         except openai.OpenAIError as error:
             return replace(self._explain(error), seconds=time.perf_counter() - clock)
         except (ValueError, RecursionError) as error:

@@ -257,6 +257,7 @@ def _without_parts(text: str, parts: Collection[str], least: int) -> str:
     """Text without every stretch that is made of these parts of a key, each of `least` characters."""
     # Looked ahead for, so that parts which overlap are all found, and their stretch goes as one.
     pattern = re.compile("|".join(f"(?=({re.escape(part)}))" for part in sorted(parts)))
+    # Stretches that touch or overlap are one, so that no piece of the key stays between two placeholders.
     kept: list[str] = []
     end = 0
     for hit in pattern.finditer(text):
@@ -363,6 +364,7 @@ def _patience(request: httpx2.Request) -> float:
     """Set the longest silence of this try, and return it; 0 where there is no limit."""
     retry = int(request.headers.get("x-stainless-retry-count", 0))  # the SDK's own header; it gives no other hint
     limits: dict[str, float | None] = request.extensions["timeout"]
+    # From the second try on: the first has the time-out as it was set. The dict is the one that the transport reads.
     if retry and limits.get("read") is not None:
         limits["read"] = min(float(limits["read"] or 0) * PATIENCE**retry, PATIENCE_SECONDS)
     return limits.get("read") or 0.0

@@ -89,6 +89,7 @@ class Openings(Generic[T]):
     def has_read(self, opening: str | None) -> None:
         """A request with this opening has come back, answered or not: those that waited for it can start."""
         if opening is not None and (waited := self._waiting.pop(opening, None)) is not None:
+            # After a failure too: else its followers would wait for one request after another of a server that is gone.
             self._read.add(opening)
             self._count -= len(waited)
             self._ready.extend(waited)

@@ -233,7 +233,7 @@ def server_command(program: Path, spec: ServerSpec, port: int) -> list[str]:
         line += ["--structured-outputs-config", STRUCTURED]
     if not any(name.startswith(("disable-uvicorn-access-log", "disable-access-log")) for name in given):
         line.append("--disable-uvicorn-access-log")  # a line a request would bury what matters in the log
-    line += spec.extra
+    line += spec.extra  # after our options: of a flag given twice vLLM takes the last
     return [*line, "--port", str(port), "--served-model-name", spec.name, "--host", HOST]
 
 

@@ -26,7 +26,7 @@ from cimemories.llm.vllm import INSTALL
 
 # ---- figures
 
-PATIENCE_SECONDS = 2.0
+PATIENCE_SECONDS = 2.0  # short, since a person watches the figures come
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LARGEST_ANSWER = 8_000_000  # bytes
 _SAMPLE = re.compile(r"^(vllm:\w+)(?:\{[^}\n]*\})? +(\S+)", re.MULTILINE)
@@ -191,6 +191,8 @@ class Failure:
 
 
 # (cause, pattern, message). The first pattern that matches counts; {0}, {1} are its groups.
+# The particular stands before the general: of the errors of memory, say, first the one that gives figures. Most gaps
+# have a bound, since the log is searched as one line.
 _KNOWN: tuple[tuple[str, str, str], ...] = (
     (
         "unknown flag",
@@ -316,6 +318,7 @@ def explain(log: str, exit_code: int | None, *, was_ready: bool = False) -> Fail
             match = re.search(pattern, text)
             if match:
                 groups = [group or "it" for group in match.groups()]
+                # The message is ours and the groups are only put into it: braces in a log do no harm.
                 return Failure(cause, message.format(*groups), lines)
     elif re.search(r"OutOfMemoryError|CUDA out of memory", text):
         return Failure("out of memory", f"{when}: the GPU ran out of memory. Lower the share of memory.", lines)

@@ -330,7 +330,7 @@ class Supervisor:
             if self.stopping:
                 break
             if self.state.phase == Phase.STARTING and time.monotonic() - checked > HEALTH_SECONDS:
-                checked = time.monotonic()
+                checked = time.monotonic()  # not time.time(), which jumps where the clock is set
                 if healthy(self.state.port):
                     self._record(phase=Phase.READY, ready=time.time(), step="")
                 # Written on a change only: each write replaces a file that pages read.
@@ -356,6 +356,7 @@ class Supervisor:
 
 def healthy(port: int) -> bool:
     """Whether the server on this port reports that it can answer."""
+    # http.client follows no proxy of the environment, and 127.0.0.1 is never behind one.
     connection = http.client.HTTPConnection(HOST, port, timeout=2)
     try:
         connection.request("GET", "/health")
@@ -427,6 +428,7 @@ def _die_with_parent() -> None:
 
 
 def main(path: str) -> None:
+    # Refuses a path whose name is no server's id, since all other paths follow from that name.
     state = load_state(Path(path))
     if state is not None:
         Supervisor(Path(path), state).run()

@@ -177,6 +177,7 @@ async def _perform(store: Store, work_id: str, make_jobs: MakeJobs, executor: Ex
     finally:
         heart.cancel()
         await asyncio.gather(heart, return_exceptions=True)
+        # After the run: its tasks have ended by now, and none uses a closed client.
         for item in clients.values():
             await item.close()
 
@@ -194,10 +195,11 @@ async def _beat(store: Store, work_id: str, executor: Executor) -> None:
         if status == WorkStatus.CANCELLING:
             executor.stop(CANCELLED)
         elif status == WorkStatus.PAUSING:
-            executor.drain(PAUSED)
+            executor.drain(PAUSED)  # calls in flight end and are kept, where cancelling drops them
         await asyncio.sleep(HEARTBEAT_SECONDS)
 
 
 def _beat_once(store: Store, work_id: str) -> WorkStatus:
+    # Relaxed: after a power cut nobody needs the last beat.
     with store.write(relaxed=True) as connection:
         return work.beat(connection, work_id)
