@@ -205,6 +205,7 @@ def load_offline(event: str) -> EventTemplates:
         raise SeedError(f"{path}: event: says '{templates.event}', but its name belongs to '{canonical_event(event)}'")
     if sorted(templates.domains) != sorted(DOMAINS):
         raise SeedError(f"{path}: domains: must be exactly {', '.join(DOMAINS)}")
+    # Over all domains: a profile has one attribute of a key, whatever its domain.
     refuse_repeats(path, "key", [template.key for entries in templates.domains.values() for template in entries])
     return templates
 

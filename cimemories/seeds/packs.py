@@ -94,6 +94,7 @@ def load_pack(file: PackFile, workspace: Path | None = None) -> ContextPack | Pe
     """Read a pack and check it. Raises SeedError for a file that does not fit, a pack whose name is not that of its
     file, and a name that another pack of the workspace or of the project has."""
     same = [other.path for other in pack_files(file.kind, workspace) if other.name == file.name]
+    # A pack of the workspace must not stand in for one that ships: results name packs, and would mean another.
     if len(same) > 1:
         raise SeedError(f"{same[-1]}: there already is a pack named '{file.name}' ({same[0]}). Rename this one")
     pack = read_contexts(file.path) if file.kind == "contexts" else read_personas(file.path)

@@ -155,6 +155,7 @@ def unit(*parts: object) -> float:
 @lru_cache(maxsize=65_536)  # ballots 0.70 s without, messages 1.1 s
 def domain_of(statement: str) -> str:
     """The information domain of a memory statement, one of model.DOMAINS or `general` where no stem is found."""
+    # Biography first: a name or an address may hold words of a domain, and belongs to none.
     policy, text = load_policy(), statement.lower()
     if policy.biography.search(text):
         return GENERAL
