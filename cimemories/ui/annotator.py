@@ -129,4 +129,5 @@ def ask() -> str:
 
 def _clean(text: str) -> str:
     """A name as the record takes it: an account's may hold anything."""
+    # Spaces twice: taking out a control character can leave two in a row.
     return " ".join("".join(c for c in " ".join(text.split()) if not has_control(c)).split())[:LONGEST]

@@ -35,6 +35,7 @@ def buttons(
 ) -> None:
     """A popover with the exports of one chart. name: of the files, without an ending. frame: the chart as a table.
     fig: the chart; None for a table alone. about: what it rests on (run, labels, judge, n, rule)."""
+    # Names hold data, such as a model's maker/name: no part of one becomes a path or a hidden file.
     stem = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "export"
 
     def download(label: str, content: Callable[[], bytes], ending: str, mime: str) -> None:

@@ -60,6 +60,7 @@ def _threshold(key: str, now: float) -> float | None:
         LEAST,
         MOST,
         key=key,
+        # A callback runs before the page does, which then reads the new value from the URL like any other.
         on_change=lambda: url.put(threshold=st.session_state[key]),
         help="A verdict becomes the label where its share in the mixture of personas reaches this value. At 100 every "
         "counted vote has to agree, as in the paper; priors then matter only where one of them is 0.",
@@ -164,13 +165,14 @@ def mark(draw: str, number: int) -> Html:
 
 
 def vote_rows(rows: Iterable[tuple[str, float, Sequence[str]]]) -> None:
-    """Rows of (persona, prior, draws in order), each with its marks."""
+    """Rows of (persona, prior from 0 to 1, draws in order), each with its marks."""
     shown = [_row(persona, prior, [mark(draw, n) for n, draw in enumerate(draws, 1)]) for persona, prior, draws in rows]
     show(tag("table", tag("tbody", *shown), cls="ci-votes"))
 
 
 def vote_shares(rows: Iterable[tuple[str, float, tuple[float, float, float]]]) -> None:
-    """Rows of (persona, prior, shares of necessary, inappropriate and abstain), for labels that came without votes."""
+    """Rows of (persona, prior, shares of necessary, inappropriate and abstain), all from 0 to 1, for labels that came
+    without votes."""
     shown = []
     for persona, prior, parts in rows:
         named = [

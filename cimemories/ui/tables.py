@@ -33,7 +33,7 @@ def table(
 
     With on_select="row" returns the position in `frame` of the chosen row: the one clicked in this run, else `selected`
     (the one of the URL), whose first cell is then highlighted. The frame's index must tell its rows apart (ids): where
-    it changes, an old click is dropped.
+    it changes, an old click is dropped. A `percent` column holds shares, 0 to 1, nan where there is none.
     """
     columns = columns or dict.fromkeys(frame.columns, "text")
     kinds = {name: column if isinstance(column, str) else column[0] for name, column in columns.items()}

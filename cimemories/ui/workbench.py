@@ -171,6 +171,7 @@ def confirm(key: str, recorded: Collection[str], refused: Collection[str] = ()) 
     """Tell the browser, when the queue is next drawn, what became of events, by their uids. recorded: they are in the
     record. refused: they cannot be recorded, since their item is gone. All others stay with the browser, which shows
     them as not saved and sends them again."""
+    # Recorded or refused, both are settled: the browser drops them from its log, and shows the refused ones as such.
     handled = {**_handled(key), **dict.fromkeys(recorded, True), **dict.fromkeys(refused, False)}
     # The browser sends all that it has not seen confirmed, so what is not in its last message need not be kept.
     sent = {event.uid for event in _events(key)}
