@@ -129,6 +129,7 @@ def numbers(
     # A context is retained up to the level at which it loses its last necessary or its last inappropriate attribute.
     retained = np.minimum(necessary.max(axis=1, initial=0), inappropriate.max(axis=1, initial=0))
     judged = draws > 0
+    # A flow counts only up to the level at which its context is retained.
     withheld = _Levels(np.minimum(inappropriate, retained[:, None, :]), judged & counted[:, :, None], steps)
     attribute = withheld.cells // max(contexts, 1)  # (profile, attribute) as one number
     rows = profiles * attributes
@@ -141,6 +142,7 @@ def numbers(
     revealed = violated(logs, certain > 0)
     has_flow = (flow_counts > 0).reshape(profiles, attributes, steps)
     attribute_counts = has_flow.sum(axis=1)
+    # An attribute is in the mean at the thresholds at which it has a flow.
     total = (revealed.reshape(has_flow.shape) * has_flow).sum(axis=1)
 
     needed = _Levels(np.minimum(necessary, retained[:, None, :]), judged, steps)

@@ -223,6 +223,7 @@ def pair_rows(counts: VoteCounts, data: FlowArrays, labelled: Bools) -> Ints:
     contexts = np.array(data.contexts, np.int64)
     width = int(max(counts.contexts.max(initial=0), contexts.max(initial=0))) + 1
     pair_numbers = counts.attributes * width + counts.contexts
+    # The padding has the attribute -1, so its numbers are below 0 and never found.
     cell_numbers = data.names.attribute.astype(np.int64)[:, :, None] * width + contexts
     rows = np.full(cell_numbers.shape, len(pair_numbers), np.int64)
     if len(pair_numbers):

@@ -156,6 +156,7 @@ def default_labelling(store: Store, dataset_id: int) -> LabellingRow | None:
     with store.read() as connection:
         rows = labellings.all_rows(connection, dataset_id)
     voted = [row for row in rows if row.imported or row.ballots.get(labellings.OK)]
+    # Under a labelling that is under way every number would move as its votes come in.
     finished = [row for row in voted if row.status.is_finished]
     # The rows are oldest first.
     return next(iter((finished or voted)[-1:]), None)
@@ -180,6 +181,7 @@ def labels_under(store: Store, labelling: LabellingRow | None, rule: AppliedRule
         with store.read() as connection:
             personas = list(labellings.personas(connection, labelling.id).values())
             rule = fitted(labellings.current_rule(connection, labelling.dataset), personas)
+    # At the revision that the scope was resolved at, so that its version tells which labels these are.
     return label_frame(_votes(store, labelling.id, labelling.revision, imported=labelling.imported), rule)
 
 
@@ -243,6 +245,7 @@ def _counted(tallies: npt.NDArray[np.float64], personas: list[int], imported: bo
     # Sorted by attribute, then context: the order that VoteCounts promises and `searchsorted` needs.
     pairs, position = np.unique(rows[["attribute", "context"]].to_numpy(dtype=np.int64), axis=0, return_inverse=True)
     order = {persona_id: index for index, persona_id in enumerate(personas)}
+    # Shares are fractions; a persona's counts are at most its draws, so 16 bits hold them.
     counts = np.zeros((len(pairs), len(order), len(COUNTED)), dtype=np.float64 if imported else np.int16)
     persona_position = rows["persona"].map(order).to_numpy(dtype=np.int64)
     for index, verdict in enumerate(COUNTED):

@@ -149,6 +149,7 @@ def _before(row: RunRow, calls: Mapping[str, StageCalls]) -> list[Stage]:
     kind = row.manifest.mitigation.kind
     if kind not in ("gate", "rewrite"):
         return []
+    # Under a rewrite the calls of kind respond make the drafts.
     stage, of = (GATE, "gate") if kind == "gate" else (DRAFT, "respond")
     made = calls.get(of)
     failed = made.failed if made else 0

@@ -180,6 +180,7 @@ def judge_title(judge: JudgeRow, among: Sequence[JudgeRow] = ()) -> str:
     if len(alike) < 2:
         return judge.name
     hashes = {item.prompt_hash for item in alike}
+    # A prompt says more than an id, but tells them apart only where each has one of its own.
     distinct = judge.prompt_hash is not None and len(hashes) == len(alike)
     return (
         f"{judge.name}, prompt {judge.prompt_hash[:8]}"
@@ -200,6 +201,7 @@ def _chosen(
         return judges[0], Combine.ONE, ()
     # These words come before names: a judge that is called 'any' is reached by its id.
     if text in set(Combine):
+        # Judges of the reasoning read another text, so they cannot agree or disagree with these.
         panel = tuple(judge for judge in judges if judge.channel == MESSAGE)
         if not panel:
             raise StoreError(f"{run_id} has no judge of messages that could be taken together.")

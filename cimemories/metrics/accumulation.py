@@ -105,6 +105,7 @@ class Curves:
             return low, high
         # The same resamples as those of the headline's intervals; profiles without a curve drop out of each.
         times = resampled_profiles(len(self.tasks), resamples, seed)[:, with_any].astype(np.float64)
+        # A resample that took none of them has no mean.
         times = times[times.any(axis=1)]
         noise = np.random.default_rng(seed + 1).standard_normal(len(times))[:, None]
         wider = bootstrap.wider(len(self.tasks), LEVEL)  # as bootstrap.bounds does to one number
@@ -123,6 +124,7 @@ def _shrunk(means: Floats, inside: Floats) -> Floats:
     if len(means) < LEAST_USERS:
         return means
     between = means.var(axis=0, ddof=1)
+    # Where the means are all alike the quotient is 1 and nothing is kept: they equal their middle anyway.
     explained = 1.0 - np.divide(inside.mean(axis=0), between, out=np.ones_like(between), where=between > 0)
     middle = means.mean(axis=0)
     shrunk: Floats = middle + np.sqrt(np.maximum(explained, 0.0)) * (means - middle)
@@ -291,6 +293,7 @@ class FirstLeaks:
 
 def order_of(data: FlowArrays, profile: int, how: Order = Order.LISTED, seed: int = 0) -> Ints:
     """The retained contexts of a profile in an order: [T], places along the arrays's axis. profile: place, too."""
+    # Those without a judged message too: a user meets these tasks all the same.
     kept = np.flatnonzero(retained(data.labels[profile][None])[0])
     if how == Order.SHUFFLED:
         # The profile is a part of the seed, so that users do not share one order.
@@ -474,6 +477,7 @@ def _sums(data: FlowArrays, mask: Bools, n: int) -> Iterator[tuple[Ints, int, Fl
             # Only E_0 to E_m can differ from 0 after m contexts.
             for m in range(1, d + 1):
                 add_context(means[: m + 1], m, q[:, m - 1])
+            # Profiles ascend inside a slice, so each one's attributes stand together.
             owners, starts = np.unique(p, return_index=True)
             yield owners, int(d), np.add.reduceat(means, starts, axis=1).T
 

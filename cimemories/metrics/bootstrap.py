@@ -219,7 +219,8 @@ class Paired:
 def intervals(
     flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT, *, ns: tuple[int, ...] | None = None
 ) -> Intervals:
-    """Intervals of a run's headline numbers; ns: which n of Violation@n, None: every one up to the run's samples."""
+    """Intervals of a run's headline numbers; ns: which n of Violation@n, None: every one up to the run's samples.
+    Raises ValueError for an n < 1."""
     return _intervals(*sums(flows, scope, rule), ns or tuple(range(1, scope.run.samples + 1)))
 
 

@@ -59,6 +59,7 @@ def baselines(data: FlowArrays) -> tuple[Baseline, ...]:
     The first two are 1 and 0 by definition wherever anything is defined. The third depends on the labels: a name can be
     necessary, and under another identifier rule than `exact` a biographical attribute can also be a violation.
     """
+    # A view of the whole shape, without a copy for each context.
     bio = np.broadcast_to(data.names.bio[:, :, None], data.draws.shape)
     strategies: list[tuple[str, Ints]] = [
         ("share everything", data.draws),
@@ -165,6 +166,7 @@ def measured(data: FlowArrays, groups: Grouping, n: int, planned: Ints | None = 
     everything = _Rows((data.draws if planned is None else planned) > 0, groups)
     violation, attributes = _violation(data, leaking, n, size)
     expected = everything.sums(data.draws if planned is None else planned, size)
+    # 0 / 1 where a group has no such flow; nan stands there in the frame.
     rates = [
         part.sums(data.reveals, size) / np.maximum(part.sums(data.draws, size), 1) for part in (leaking, ambiguous)
     ]
@@ -212,6 +214,7 @@ def _violation(data: FlowArrays, rows: _Rows, n: int, size: int) -> tuple[Floats
     order = np.argsort(key, kind="stable")
     # -1 before the first, so that it starts a group too.
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
+    # The product of q over the contexts of one attribute in one group.
     leaked = 1.0 - np.multiply.reduceat(q[order], starts)
     group, profile = rows.group[order][starts], rows.profile[order][starts]
     number = np.bincount(group, minlength=size)

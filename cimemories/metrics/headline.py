@@ -369,6 +369,7 @@ def _facts(scope: Scope) -> dict[str, str]:
     }
     if template is not None:
         facts["the wording of memories"] = f"{template.level}, {template.sha256[:8]}"
+    # The seed matters only where something was chosen or shuffled by it.
     if run.composition != "full" or memory.order != "fixed":
         facts["the memory"] += f", seed {memory.seed}"
     facts.update({f"parameter {name}": json.dumps(value) for name, value in manifest.parameters.items()})

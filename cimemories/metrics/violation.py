@@ -111,6 +111,7 @@ def by_outcome(flows: Entries) -> Exposures:
     profiles, attributes, _ = flows.shape
     # At least one kind, so that reshape has a shape; the column is cut off again below.
     kinds = max(len(flows.kinds), 1)
+    # A cell is owner * K + outcome, so one count is a table [owners, K].
     counts = np.bincount(flows.cells, minlength=profiles * attributes * kinds).reshape(-1, kinds)
     rows = np.flatnonzero(counts.any(axis=1))
     return Exposures(
@@ -170,6 +171,7 @@ def rate_of(flows: Entries) -> LeakRate:
     counts = np.bincount(cells, minlength=kinds * contexts).reshape(kinds, contexts)
     # [2, kinds] @ [kinds, contexts]: N and r of each outcome times how often it occurs in each context.
     draws, reveals = flows.kinds.T @ counts
+    # Contexts without an inappropriate pair are not in the macro mean.
     shares = np.where(draws > 0, reveals / np.maximum(draws, 1), np.nan)
     micro = float(reveals.sum() / draws.sum()) if draws.sum() else float("nan")
     return LeakRate(micro, mean_or_nan(shares), int(reveals.sum()), int(draws.sum()))
