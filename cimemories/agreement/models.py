@@ -70,6 +70,7 @@ def draws_agreement(store: Store, labelling_id: str) -> DrawsAgreement:
             several = votes[votes.sum(axis=1) > 1]
             draws.append(Draws(persona.key, len(several), _unanimous(several), krippendorff_alpha(votes)))
     verdicts = majorities(counts.votes)
+    # NO_MAJORITY is no answer, so it is not among the codes that are counted.
     given = np.stack([(verdicts == code).sum(axis=1) for code in range(NO_MAJORITY)], axis=1).astype(np.int64)
     several = given[given.sum(axis=1) > 1]
     return DrawsAgreement(draws, krippendorff_alpha(given), len(several), _unanimous(several))

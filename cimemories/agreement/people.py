@@ -120,6 +120,7 @@ def of_events(events: pd.DataFrame) -> Answers:
     """The answers that decisions come to. events: COLUMNS of the table of decisions, oldest first."""
     people, person = np.unique(events["annotator"].to_numpy(str), return_inverse=True)
     pairs, pair = np.unique(events[["attribute", "context"]].to_numpy(np.int64), axis=0, return_inverse=True)
+    # (person, pair) as one number.
     cell = person.reshape(-1).astype(np.int64) * len(pairs) + pair.reshape(-1)
     codes = events["label"].map({str(label): CODES[label] for label in Label}).fillna(UNLABELLED).to_numpy(np.int64)
     source = events["source"].to_numpy(object)

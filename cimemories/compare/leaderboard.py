@@ -416,6 +416,7 @@ def names(lines: Sequence[Line]) -> dict[str, str]:
         lambda run: f"thinking {run.manifest.thinking}",
         lambda run: f"{run.samples} samples",
     ]
+    # One trait after the other, and only for runs that are still called alike and differ in it.
     for describe in kinds:
         called = {
             item.run.id: f"{called[item.run.id]}, {describe(item.run)}"

@@ -210,7 +210,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Runs that differ in one thing alone, in its order; at least two. unit: what x counts, '' for places."""
+    """Runs that differ in one thing alone, in its order; at least two."""
 
     name: str
     points: tuple[Point, ...]

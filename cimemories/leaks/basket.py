@@ -192,5 +192,6 @@ def _scope(flows: Flows, item: Item) -> Scope | str:
         return resolve_scope(
             flows.store, item.run, None, item.judge or None, item.verdicts, grounded=item.grounded, labels=item.labels
         )
+    # ValueError: the file may name verdicts or labels that are not known.
     except (StoreError, ValueError) as problem:
         return f"It can no longer be read: {problem}"

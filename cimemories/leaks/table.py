@@ -314,6 +314,7 @@ def _filled(template: str, rows: Sequence[LeakRow]) -> str:
     # Delimiters that neither a row of a table nor a command of LaTeX has.
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
+        # A misspelt name in a template fails, instead of leaving a cell empty.
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

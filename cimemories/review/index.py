@@ -314,6 +314,7 @@ def _run_key(connection: sa.Connection, dataset_id: int) -> RunKey:
     rows = connection.execute(
         sa.select(run.c.id, run.c.revision, run_judge.c.judge)
         .join(run_judge, sa.and_(run_judge.c.run == run.c.id, run_judge.c.ordinal == 0))
+        # Under a reduced memory a reveal rate says something else.
         .where(run.c.dataset == dataset_id, run.c.status.in_(work.FINISHED), run.c.composition == WHOLE)
         .order_by(run.c.id)
     )

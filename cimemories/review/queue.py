@@ -218,6 +218,7 @@ def open_to(store: Store, index: PairIndex, positions: Ints, annotator: str, peo
     decisions = standing(store, index.shape)
     for name in decisions.people:
         if name != annotator:
+            # One person's positions are all different, so += counts each of them.
             others[decisions.of(name)[0]] += 1
     return np.asarray(positions[others[positions] < people])
 

@@ -578,6 +578,7 @@ def _sample_unclaimed(
     claimed = set(zip(judged.claims["response"][near].tolist(), judged.claims["attribute"][near].tolist(), strict=True))
     items = []
     for (p, a, c), offset in zip(picked.tolist(), offsets.tolist(), strict=True):
+        # The very responses that `unclaimed` counts, so that the offset is a place among them.
         free = [r for r, m in responses[p, c] if (r, a) not in claimed and judgements.memory_holds(partial, m, a)]
         items.append((free[offset], a, c))
     return items
