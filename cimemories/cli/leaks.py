@@ -197,6 +197,7 @@ def report(
     from cimemories.report.collect import collect
 
     rule = options.identifier_rule()
+    # Before the numbers are computed: a name that is taken is told at once.
     render.check_report(to, force=force)
     store = open_store(workspace)
     scopes = options.scopes(store, run_ids)

@@ -303,6 +303,7 @@ def report(store: Store, generation_id: str) -> Report:
         names = {item.id: item.name for item in datasets.all_rows(connection)}
     per_domain, general = int(str(row.manifest["per_domain"])), int(str(row.manifest["general"]))
     sizes = [attributes_of(part.event, per_domain=per_domain, general=general) for part in parts]
+    # People with nothing but a biography, which is none of the model's work.
     empty = {part.profile for part in parts} - {part.profile for part in parts if part.attributes}
     return Report(
         id=row.id,
@@ -478,6 +479,7 @@ def _conclude(store: Store, generation_id: str) -> None:
         row = generations.named(connection, generation_id)
         if row.dataset is not None or work.is_claimed(connection, generation_id):
             return  # it has its dataset, or somebody has resumed it since
+        # Asked in the transaction that sets the status, after perform has let go of its claim.
         open_parts = row.expected - row.settled
         why = "; ".join(
             f"{n} {status} ({cause})" for status, cause, n in generations.failures(connection, generation_id)
@@ -590,6 +592,7 @@ class Author:
             for i, p in enumerate(self.people)
             if written.get(i)
         ]
+        # Another worker may have made it, or a resume come here twice.
         if row.dataset is not None or not profiles:
             return
         taken = any(other.name == row.name for other in datasets.all_rows(connection))
@@ -616,10 +619,12 @@ class _Settle:
 
     def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         answer = outcomes[self.part.attempt]
+        # A server that failed may succeed at a resume; a request that it refuses never will, so that part is settled.
         if not answer.ok and answer.status != FOR_GOOD:
             generations.fail(connection, self.part.id, answer.status, answer.key)
             return ()
         self._write(connection, answer)
+        # In the same transaction: the next prompt must hold what this answer has just added.
         following = self.author.next_jobs(connection, self.client, self.part.profile)
         if not following:
             self.author.finish_if_settled(connection)
@@ -630,6 +635,7 @@ class _Settle:
         if answer.ok:
             review = self._review(answer)
             lacking = sum(self.missing.values()) - len(review.accepted)
+            # Without a rejection the model was given no reason to answer otherwise.
             again = bool(review.rejected) and part.attempt + 1 < ATTEMPTS and lacking > 0
             status, cause = (generations.SHORT, "attributes are missing") if lacking else (generations.OK, None)
         else:

@@ -85,6 +85,7 @@ def numbers(folded: str) -> set[Decimal]:
     A percentage stands for itself and for its hundredth.
     """
     values = set(_figures(folded))
+    # Signs and hyphens dropped: 'twenty-three' and 'twenty three' are the same pair of words.
     words = re.findall(r"[a-z]+", folded)
     values |= {Decimal(_SPELLED[word]) for word in words if word in _SPELLED}
     for tens, unit in pairwise(words):
@@ -98,6 +99,7 @@ def _figures(folded: str) -> Iterator[Decimal]:
         number = Decimal(match["body"].replace(",", "") + (match["part"] or ""))
         scale = match["scale"] or ""
         if scale in ("%", "percent"):
+            # 12 % may be kept as 12 or as 0.12.
             yield number / 100
         yield number.scaleb(_SCALES.get(scale, 0))
 
@@ -108,6 +110,7 @@ def _carries(folded: str, value: Scalar) -> bool:
     if isinstance(value, bool):
         return True
     if isinstance(value, int | float):
+        # Without sign: 'a loss of $300' states -300. By repr, since Decimal of a float is its binary fraction.
         return abs(Decimal(repr(value))) in numbers(folded)
     value_text = fold(value).strip(" .!")
     return bool(value_text) and (_is_whole_word(folded, value_text) or _all_words_in(folded, value_text))
@@ -126,6 +129,7 @@ def _all_words_in(folded: str, text: str) -> bool:
                 return False
     rest = _TIME.sub(" ", _DATE.sub(" ", text))
     words, figures = [w for w in _WORD.findall(rest) if w not in _SMALL], re.findall(r"\d[\d.,]*", rest)
+    # Only dates and times, all of which were found above; a text of signs alone is not carried by anything.
     if not words and not figures:
         return rest != text
     sums, stems = numbers(folded), {_stem(word) for word in _WORD.findall(folded)}
@@ -282,6 +286,7 @@ def review(
                 accepted.append(outcome)
                 left[domain] -= 1
     for domain, count in left.items():
+        # What was rejected is asked for again by its own line; only what never came is told as missing.
         refused = sum(1 for r in rejected if r.domain == domain)
         if count > refused:
             detail = f"{count - refused} of {missing[domain]} are missing"
@@ -301,6 +306,7 @@ def _checked(
 
     if domain not in (*DOMAINS, GENERAL):
         return no(Reason.UNKNOWN_DOMAIN, f"there is no domain '{storable(domain)[:40]}'")
+    # Known, but complete or not a part of this call.
     if domain not in left:
         return no(Reason.OFF_DOMAIN, f"nothing is wanted in '{domain}' here")
     own = fields.get("domain")

@@ -140,6 +140,7 @@ def value_text(value: Value) -> str:
     (a number, a word like true) in quotes. `parse_value` reads it back to the same value."""
     if not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
+    # Only what parse_value gives back unchanged may stand without quotes.
     as_written = value == value.strip() and value and parse_value(value) == value
     return value if as_written else json.dumps(value, ensure_ascii=False)
 
@@ -205,6 +206,7 @@ def _attribute(side: Side, before: Side) -> dict[str, object]:
     if not _fits(side["value"]):
         raise StoreError("value: it can be text, a number, true, false, null or a list of those.")
     size = len(value_text(cast(Value, side["value"])))
+    # What was imported longer may stay as it is; it only cannot be made so by hand.
     if size > LONGEST_TEXT and not _same(side["value"], before.get("value")):
         raise StoreError(f"value: this has {size:,} characters, the most is {LONGEST_TEXT:,}. Shorten it.")
     event = _kept(side, before, "event", lambda text: canonical_event(storable(text)) or GENERAL)
@@ -389,6 +391,7 @@ def _save(
     new = versions.copy(connection, dataset_id, now.target, number)
     done = versions.apply_edit(connection, new, edit)
     row = versions.add(connection, new, done, annotator=who, reason=reason)
+    # After the edit: only then is it known which pairs are still the same.
     carried, left_behind = versions.carry_decisions(connection, dataset_id, new)
     return Saved(new, now.target, row, False, carried, left_behind)
 
@@ -398,6 +401,7 @@ def _plan(connection: sa.Connection, dataset_id: int, edit: Edit) -> Plan:
     this = next((item for item in members if item.dataset == dataset_id), None)
     if this is None:
         raise StoreError(f"the dataset {dataset_id} is not here any more. Look at the list of datasets again.")
+    # What rests on a dataset decides where a change goes: a number that was shown must stay computable.
     rests = versions.rests_on(connection, dataset_id)
     target = versions.next_name(connection, dataset_id)[0] if rests.anything else this.name
     rows = labellings.all_rows(connection, dataset_id)
@@ -424,6 +428,7 @@ def _needs(edit: Edit, sizes: dict[int, datasets.Size]) -> Needs:
     """Which pairs a change leaves without votes: all of a profile whose statements change, or those of one context."""
     before, after = edit.before or {}, edit.after or {}
     if edit.kind == "attribute" and before.get("statement") != after.get("statement"):
+        # A labelling prompt holds all statements of a profile, so one that changes leaves all its pairs without votes.
         size = sizes.get(edit.profile if edit.profile is not None else -1)
         if size is None:
             return Needs(0, 0, 0)

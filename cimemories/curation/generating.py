@@ -37,6 +37,7 @@ def add_pack(store: Store, dataset: str, pack: str, *, annotator: str) -> Added:
     contexts = packs.contexts_of([pack], store.workspace)
     with store.write() as connection:
         row = datasets.named(connection, dataset)
+        # Before the look at what rests on it: a labelling begun in between would miss the new contexts.
         versions.lock(connection, row.id)
         rests = versions.rests_on(connection, row.id)
         if rests.anything:
@@ -51,6 +52,7 @@ def add_pack(store: Store, dataset: str, pack: str, *, annotator: str) -> Added:
         known = {(item.context.task, item.context.recipient) for item in datasets.contexts(connection, row.id)}
         fresh = [context for context in contexts if (context.task, context.recipient) not in known]
         for context in fresh:
+            # As edits by hand, so that the history shows them and each can be taken back.
             edit = editing.checked_value(editing.context_edit(None, None, context))
             done = versions.apply_edit(connection, row.id, edit)
             versions.add(connection, row.id, done, annotator=who, reason=f"pack {pack}")
@@ -73,6 +75,7 @@ def generate_dataset(
     Raises StoreError where the name is taken, SeedError for bad seeds or an unknown pack.
     """
     tested_in = packs.contexts_of(contexts, store.workspace)
+    # Before the transaction: nothing else could be written while templates are filled.
     profiles = list(
         generate_profiles(count, seed=seed, locale=locale, events=events, per_domain=per_domain, contexts=tested_in)
     )

@@ -66,6 +66,7 @@ def read_ballot(text: str | None, attributes: int) -> Ballot:
             n for span in entries if span is not None for n in range(max(span[0], 1), min(span[1], attributes) + 1)
         }
     necessary, inappropriate = named[Verdict.NECESSARY], named[Verdict.INAPPROPRIATE]
+    # A number that is left out is an abstention: the prompt says so.
     verdicts = [Verdict.ABSTAIN] * attributes
     for verdict in LISTS:
         for number in named[verdict]:
@@ -189,6 +190,7 @@ def _identity(connection: sa.Connection, content: list[object], answering: str, 
         identity = content_hash([*content, server])
         if labellings.with_identity(connection, identity) is not None:
             return identity
+    # What has no server in its identity can only be told by its address.
     older = content_hash(content)
     endpoint = labellings.with_identity(connection, older)
     if endpoint is not None and address_of(endpoint) in {address_of(base_url), *same.before}:
@@ -230,6 +232,7 @@ def execute(
 def _jobs(store: Store, labelling_id: str, manifest: Mapping[str, object], model: str, client: Client) -> Iterator[Job]:
     prompt = seeds.load_prompt("label")
     recorded, parameters, seed = manifest["prompt"], manifest["parameters"], manifest["seed"]
+    # Votes under two wordings would be added up as if they were one question.
     if isinstance(recorded, dict) and recorded["sha256"] != prompt.sha256:
         raise StoreError(
             f"the labelling prompt has changed since {labelling_id} was planned. Start a new labelling with "
@@ -247,7 +250,9 @@ def _jobs(store: Store, labelling_id: str, manifest: Mapping[str, object], model
         personas = labellings.personas(connection, labelling_id)
         profile_ids = labellings.owing_profiles(connection, labelling_id)
     for profile_id in profile_ids:
+        # Read whole before jobs go out, so that no transaction is open while calls are made.
         record, groups = store.retry(partial(remaining, profile_id))
+        # Once a profile: the same text begins the prompts of all its contexts and personas.
         facts = llm_client.numbered([a.statement for a in record.profile.attributes])
         schema = answer_schema(len(record.attribute_ids))
         for group in groups:

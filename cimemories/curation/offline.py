@@ -333,8 +333,8 @@ def parse(text: str) -> Expression:
 
 YOUNGEST, OLDEST = 21, 70  # the paper (Section 4.1.1) has adults of these ages
 _SPOKEN_SEX = {"M": "male", "F": "female"}
-_NAME_TRIES = 500
-_STATEMENT_TRIES = 100
+_NAME_TRIES = 500  # random draws before a locale counts as out of names
+_STATEMENT_TRIES = 100  # draws of a value before a template counts as repeating another
 
 
 @dataclass(frozen=True)
@@ -360,6 +360,7 @@ def seeded_source(faker: Faker, locale: str, seed: str) -> Source:
     """Generators whose state depends on `seed` alone: a profile has one of its own, so the first k of n are the k."""
     # Not hash(), which differs from process to process; each generator has half of the digest.
     digest = hashlib.sha256(seed.encode()).digest()
+    # The instance's own generator: Faker.seed would seed those of all threads.
     faker.seed_instance(int.from_bytes(digest[:16]))
     return Source(random.Random(int.from_bytes(digest[16:])), faker, locale)
 
@@ -387,6 +388,7 @@ class _Line:
     def attribute(self, sampled: Sampled, domain: str, event: str) -> Attribute:
         template = self.template
         if template.statement is not None:
+            # replace and not format: a drawn text may hold braces.
             statement = template.statement.replace("{value}", sampled.spoken)
         else:
             statement = (template.statement_true if sampled.value else template.statement_false) or ""

@@ -80,6 +80,7 @@ class Prices:
         try:
             prompt, cached, completion = (float(values[name]) for name in ("prompt", "cached", "completion"))
             return cls(prompt, cached, completion, currency if re.fullmatch(_CURRENCY, currency) else "")
+        # A manifest from a file may hold anything: without readable prices there is no cost, and no error.
         except (KeyError, TypeError, ValueError, OverflowError, StoreError):
             return None
 
@@ -204,6 +205,7 @@ def price_list(manifests: Sequence[RunManifest]) -> tuple[dict[tuple[str, str], 
                 models[role, name] = None
                 prices = Prices.of(part.prices)
                 if prices is not None:
+                    # The first manifest's price: a sweep has one price a model, which its file is checked for.
                     known.setdefault((role, name), prices)
     return known, tuple(dict.fromkeys(name for role, name in models if (role, name) not in known))
 
@@ -315,6 +317,7 @@ class CapWatch:
 
     def reached(self) -> str | None:
         """What to say where the cap is reached already; None where there is none, or room below it."""
+        # Reached is enough: the next call would exceed it.
         if self.cap is None or self.paid < self.cap:
             return None
         paid, cap = money(self.paid, self.currency), money(self.cap, self.currency)

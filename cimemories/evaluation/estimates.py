@@ -162,6 +162,7 @@ class Counter:
         self.unnamed += sum(map(len, calls.recorded_draws(self.connection, unnamed)))
         for job, (answers, keys) in zip(jobs, looked_up, strict=True):
             new = sum(key not in self.known for key in keys.values())
+            # From here on they count as recorded: a run asks the same call once, whoever in it needs it.
             self.known.update(keys.values())
             counted = self._counted(job)
             counted.draws += len(job.draws)
@@ -463,6 +464,7 @@ def _last_known(manifests: Manifests, role: str, model: str, base_url: str) -> S
         for name, at in models_in(manifest, role):
             address, server = (at.base_url, at.server) if isinstance(at, JudgePart) else (at.endpoint, at)
             if name == model and address == base_url and server is not None:
+                # Manifests of other versions may have fields that a Server lacks.
                 values = {k: v for k, v in server.recorded.items() if k in Server.__dataclass_fields__}
                 return Server(**{**values, "notes": tuple(values.get("notes", ()))})
     return None
@@ -472,6 +474,7 @@ def _writer(store: Store, prepared: Prepared) -> Writer:
     """Who writes in the run, and who judges, with clients that ask nobody."""
     spec = prepared.spec
 
+    # "planned" stands for the id that the run does not have yet: fresh answers are never in the record.
     def client(base_url: str, server: Server) -> CountingClient:
         origin = origin_of(store, server.simulated, server.identity, "planned" if spec.fresh else None)
         return CountingClient(Endpoint(base_url, n_at_once=server.n), origin)
@@ -546,6 +549,7 @@ class _Experience:
         context = max((server.max_model_len or 0 for limit, server in limits if limit is None), default=0)
         if context:
             return context, f"no limit is sent: the server's context of {context:,} tokens each, as an upper bound"
+        # Some bound has to stand for a length that nobody limits.
         return JUDGE_TOKENS, f"no limit is sent, and the server's is not known: {JUDGE_TOKENS:,} completion tokens each"
 
     def prices(self, kind: str, model: str) -> Prices | None:

@@ -193,6 +193,7 @@ def _labelling_with(
     """The labelling of the dataset that has these very shares on these profiles, if any."""
     for row in labellings.all_rows(connection, dataset_id):
         voters = labellings.personas(connection, row.id)
+        # Personas in their order too: shares are held by position.
         if row.model != labels.model or list(voters.values()) != list(labels.personas):
             continue
         ids = list(voters)
@@ -239,6 +240,7 @@ def _runs(
     """Write a run for each memory composition; returns their ids by its label. model, judge: as given; '' takes what
     our own export says of the run, else the file's name and 'imported'."""
     own = read.file.run
+    # The parameters say 'imported': the same model asked by us is another judge.
     judge_id = judgements.judge_id(
         connection,
         kind="matcher" if own and not judge and own.judge.kind == "matcher" else "llm",
@@ -351,6 +353,7 @@ def _responses(
                     status=ResponseStatus.FAILED,
                     cause=NOT_IN_THE_FILE,
                     text=None,
+                    # That of a trial that is there: a run of our own has one memory a context.
                     memory=next(iter(trials.values())),
                     judgement=JudgementStatus.OWED,
                     judgement_cause=None,

@@ -73,6 +73,7 @@ class Serves(StrEnum):
 def by_rules(message: str) -> Serves:
     """`no` for fewer than 15 words beside greeting, subject line and signature, or a refusal within the first 300
     characters; else `yes`."""
+    # Folded for the refusals, whose apostrophes come in several signs; words are counted as they stand.
     text = fold(message).text.strip()
     if len(re.findall(r"\w+", _FRAME.sub("", message.lower()))) < FEWEST_WORDS or _DECLINES.search(text[:OPENING]):
         return Serves.NO
@@ -210,9 +211,11 @@ def read_judgement(text: str | None, message: str, attributes: int) -> Judged:
         entry = item if isinstance(item, dict) else {}
         number = client.read_number(entry.get("attribute"))
         strength, quote = entry.get("strength"), entry.get("quote")
+        # A schema is not always held to: some servers take the field and ignore it.
         if number is None or not 1 <= number <= attributes or strength not in _ORDER or not isinstance(quote, str):
             unknown += 1
             continue
+        # A quote that is not in the message stays a claim without a place: whether it counts is asked later.
         claim = Reveal(number - 1, quote, ground(quote, message), Strength(strength))
         before = claims.get(claim.attribute)
         # _ORDER is from the strongest to the weakest, so the lower position wins.
@@ -308,6 +311,7 @@ def judgement_job(judge: Judge, read: JudgeInput) -> Job | None:
         return None
     if judge.kind == CHECK:
         context = {name: client.one_line(getattr(read.context, name)) for name in ("recipient", "task")}
+        # Without memories: whether a message serves its purpose must not depend on what it could have revealed.
         prompt = judge.prompt.render(message=read.message, **context)
         request = _request(judge, prompt, response_format(schema(), judge.schema))
         return Job("check", judge.client, request, (0,), _CheckStep(judge, read))
@@ -319,6 +323,7 @@ def judge_at_once(connection: sa.Connection, judge: Judge, read: JudgeInput) -> 
     """Write the judgement of a response for which `judgement_job` has no call: the matcher's, that of the rules, or
     that there was nothing to read."""
     text = read.text(judge.channel) or ""
+    # Written down all the same: a response without a judgement would be owed for good.
     if not text.strip():
         cause = "no reasoning text came back" if judge.channel == REASONING else "no text"
         judgements.settle(connection, read.response, judge.id, status=JudgementStatus.EMPTY, cause=cause)
@@ -404,6 +409,7 @@ class _JudgeStep(Step):
         return (after.job(),) if after.parts else ()
 
     def made_up(self, message: str) -> tuple[str, ...]:
+        # What is revealed does not change the next prompt, so one empty answer stands for all.
         return ('{"revealed": []}',) if self.parts[1:] else ()
 
     def _after(self, answer: Answer) -> _JudgeStep:
@@ -412,6 +418,7 @@ class _JudgeStep(Step):
         memory, text = self.read.memory, self.read.text(self.judge.channel) or ""
         with _readable(answer) as content:
             judged = read_answer(self.prompt, content, text, memory.profile.attributes[start:end])
+        # Positions count from the start of the part; ids are what parts have in common.
         reveals = (*self.reveals, *_by_id(judged.reveals, memory.attribute_ids[start:end]))
         return replace(self, parts=self.parts[1:], reveals=reveals, unknown=self.unknown + judged.unknown)
 

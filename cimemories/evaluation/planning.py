@@ -238,6 +238,7 @@ class RunSpec:
     def _check_money(self) -> None:
         models = [judge for judge in self.judges if judge.kind == LLM]
         priced = [item for item in (self.prices, *(judge.prices for judge in models)) if item is not None]
+        # Amounts are added up and held against one cap.
         currencies = sorted({item.currency for item in priced})
         if len(currencies) > 1:
             raise StoreError(
@@ -245,6 +246,7 @@ class RunSpec:
             )
         by_model: dict[str, Prices] = {}
         for judge in models:
+            # Recorded calls name the model and not the judge, so a model has one price in a run.
             if judge.prices is not None and by_model.setdefault(judge.model, judge.prices) != judge.prices:
                 raise StoreError(
                     f"the judge {judge.model} has two prices: give the same one, its calls are counted by model."
@@ -276,6 +278,7 @@ class RunSpec:
 
 def thinking_fields(thinking: str, preset: Mapping[str, Any] | None = None) -> dict[str, object]:
     """Body fields that switch a model's thinking; a preset's own way where it has one."""
+    # Nothing is sent, so that a server which knows no such field does not refuse the request.
     if thinking == "default":
         return {}
     if preset and thinking in preset:
@@ -433,6 +436,7 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fa
         return with_identity(store, base_url, server)
 
     spec.checked()
+    # Wording is read before a server is asked: a missing prompt costs nothing that way.
     wording, what, gated = wording_of(spec), spec.memory.read(), spec.mitigation == Mitigation.GATE
     server = server_of(None, spec.base_url, spec.api_key_env, spec.model, spec.samples, gated, spec.seed)
     judges = tuple(
@@ -458,6 +462,7 @@ def _checker(spec: RunSpec, judges: Sequence[PlannedJudge]) -> PlannedJudge | No
         return None
     first = next(judge for judge in judges if judge.kind == LLM)
     own = first.spec
+    # Neither split nor channel: a check reads the whole message, and no list of attributes.
     plain = JudgeSpec(LLM, own.model, own.base_url, own.api_key_env, own.max_tokens, fields=own.fields)
     return PlannedJudge(CHECK, plain, first.server, spec.prompts.get("check") or seeds.load_prompt("check"))
 
@@ -502,6 +507,7 @@ def write(
     source = find_labels(store, dataset.id) if find_labels and what.needs_labels else None
     profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
     context_ids = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
+    # In the transaction that writes the responses, so that the hash is of the data they are planned for.
     data_hash = datasets.dataset_hash(connection, dataset.id)
     prompt = prepared.wording.respond
     for wording in (prompt, prepared.wording.lines, prepared.wording.before, *(judge.prompt for judge in judges)):
@@ -641,6 +647,7 @@ def _named(prompt: Prompt) -> dict[str, object]:
 def add_judge(connection: sa.Connection, run_id: str, judge: PlannedJudge, timeout: float = 120.0) -> int:
     """Make this a judge of the run; returns its id. timeout: where its spec has none."""
     spec, server = judge.spec, judge.server
+    # Only where they differ from the plain way, so that a judge asked plainly keeps its identity.
     options: dict[str, object] = {"split": spec.split} if spec.split else {}
     options |= {"schema": judge.schema} if judge.schema != "json_schema" else {}
     judge_id = judgements.judge_id(
@@ -683,6 +690,7 @@ def _memories(
         for context, positions in compose(what, record, source.labels if source else None).items():
             if context not in contexts:
                 continue
+            # A row a memory, not a context: most compositions give the same one in many contexts.
             if positions not in hashes:
                 ids = [record.attribute_ids[p] for p in positions]
                 hashes[positions] = datasets.keep_memories(connection, profile_id, ids)

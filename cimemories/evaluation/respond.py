@@ -137,6 +137,7 @@ def compose(
 
     if not composition.needs_labels:
         chosen = shuffled[: composition.number] if composition.kind == Kind.RANDOM else shuffled
+        # The same tuple for all contexts, so that the memory is restricted, hashed and written once.
         return dict.fromkeys(record.context_ids, arranged(chosen))
     if labels is None:
         raise CompositionError(
@@ -148,6 +149,7 @@ def compose(
         of = {p: labels.get((record.attribute_ids[p], context)) for p in shuffled}
         necessary = [p for p in shuffled if of[p] == Label.NECESSARY]
         inappropriate = [p for p in shuffled if of[p] == Label.INAPPROPRIATE]
+        # Without one of the two neither completeness nor a violation is defined there.
         if not necessary or not inappropriate:
             continue
         attributes = record.profile.attributes
@@ -270,6 +272,7 @@ class Slot:
 
 def response_job(writer: Writer, slot: Slot) -> Job:
     """The first call for all samples that are owed in one slot: the message itself, or what a mitigation asks."""
+    # Sorted: neighbouring draws can be asked for as one request of several samples.
     samples = tuple(sorted(slot.responses))
     if writer.mitigation == Mitigation.GATE and writer.before is not None:
         attributes = slot.memory.profile.attributes
@@ -386,6 +389,7 @@ class _GateStep(Step):
         chosen, lost = self._read(outcomes)
         for sample, (status, cause) in lost.items():
             _lose(connection, self.slot, sample, outcomes[sample], status, f"gate: {cause}")
+        # Written before the messages that name their hash, in the transaction that settles the gate.
         for attribute_ids in chosen:
             datasets.keep_memories(connection, self.slot.memory.id, attribute_ids)
         return self._messages(chosen)
@@ -413,6 +417,7 @@ class _GateStep(Step):
             try:
                 positions = read_gate(answer.content, len(attribute_ids))
             except client.AnswerError as error:
+                # No memory is guessed for a gate that cannot be read: the message would be about another memory.
                 lost[sample] = ResponseStatus.UNPARSED, str(error)
             else:
                 # Positions come sorted, so a choice told in another order is the same request.

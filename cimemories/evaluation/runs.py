@@ -90,10 +90,12 @@ def execute(
         _refuse_simulators(row, judges, addresses)
 
     watches = [CapWatch(store, run_id)]
+    # A sweep at work brings its own watch in stop_when.
     if row.sweep is not None and stop_when is None:
         watches.append(CapWatch(store, row.sweep))  # resumed by itself: what it pays counts for its sweep too
     for watch in watches:
         if reason := watch.reached():
+            # Before anything is asked: a worker would look at its cap only after the first batch of answers.
             worker.refuse(store, run_id, reason, queued=queued)
     stops: list[StopWhen] = [*([stop_when] if stop_when else []), *watches]
 
@@ -102,6 +104,7 @@ def execute(
         # Entered once each, so that model and judges at the word simulator share one simulator.
         urls = {a: stack.enter_context(worker.reachable(a)) for a in served - {IMPORTED, BATCH}}
 
+        # Called by the worker with the fenced store: what jobs write must stop when the claim is lost.
         def jobs(own: Store, client: MakeClient) -> Iterator[Job]:
             def url(judge: JudgeRow | None) -> str:
                 address = addresses.model if judge is None else addresses.judge(judge)
@@ -198,12 +201,14 @@ def jobs_of(
     )
     with store.read() as connection:
         readers = [_judge(connection, row, judge, client, address, endpoint) for judge in judges]
+        # Of an imported run only judgements can be owed to a server.
         writer = None if row.endpoint == IMPORTED else _writer(connection, row, client, endpoint, readers)
         profile_ids = runs.profile_ids(connection, row.id)
     for profile_id in profile_ids:
         # Read to its end before the first job goes out: a transaction open across a yield would last as long as calls.
         owed = store.retry(partial(_owed_by_profile, store, row.id, profile_id, readers, writes=writer is not None))
         for judge, item in owed.unjudged:
+            # What was owed to a judge of reasoning is the reasoning: `text` is of the judge's channel.
             text = item.text or ""
             reasoning = text if judge.channel == judgements.REASONING else None
             read = JudgeInput(item.response, owed.memories[item.memory], owed.context(item.context), text, reasoning)
@@ -236,6 +241,7 @@ def _owed_by_profile(store: Store, run_id: str, profile_id: int, judges: Sequenc
         record = datasets.profile_record(connection, profile_id)
         unjudged = [(j, item) for j in judges for item in judgements.owed(connection, run_id, j.id, profile_id)]
         messages = runs.owed(connection, run_id, profile_id) if writes else []
+        # Each memory once: hundreds of slots of a profile share a few.
         hashes = {item.memory for _, item in unjudged} | {group.memory for group in messages}
         attributes = datasets.memories_of(connection, [digest for digest in hashes if digest])
     memories = {h: record if h is None else restrict(record, attributes[h]) for h in hashes}

@@ -310,6 +310,7 @@ def check_sweep(content: object, path: Path, prompt_folder: Path | None = None) 
     wording = _wording(file, path, prompt_folder)
     memories = _memories(file, path)
     grid = len(memories) * len(file.prompt_levels) * len(file.mitigations)
+    # Counted before it is built: small lists multiply to millions of cells.
     cells = sum(grid * len(_thoughts(file, entry)) for entry in file.models)
     if cells > CELLS_AT_MOST:
         raise SeedError(f"{path}: the grid has {cells:,} cells, more than {CELLS_AT_MOST}: make several sweeps")
@@ -541,6 +542,7 @@ def _look_up_once(ask: LookUp) -> LookUp:
             try:
                 answers[key] = ask(*key)
             except EndpointError as error:
+                # Kept too: a server that is away would be waited for again with each cell.
                 answers[key] = error
         known = answers[key]
         if isinstance(known, EndpointError):
@@ -554,6 +556,7 @@ def _once(find_labels: FindLabels | None) -> FindLabels | None:
     """The labels of a dataset, looked up once for all cells."""
     if find_labels is None:
         return None
+    # Effective labels of a dataset are the same for all cells, and costly to put together.
     sources: dict[int, LabelSource | None] = {}
 
     def find(store: Store, dataset_id: int) -> LabelSource | None:
@@ -632,6 +635,7 @@ class _Heart:
 
     @contextmanager
     def beating(self) -> Iterator[None]:
+        # A thread of its own: the run at work has this one until it ends.
         thread = threading.Thread(target=self._beat, name=f"heart of {self.sweep_id}", daemon=True)
         thread.start()
         try:
@@ -658,6 +662,7 @@ class _Heart:
                 self.asked = status
             run_id = self.run_id
             if run_id is not None and self.asked == WorkStatus.CANCELLING:
+                # The run is claimed by this same process: it sees the request at its own next beat.
                 work.request_cancel(connection, run_id)
             elif run_id is not None and self.asked == WorkStatus.PAUSING:
                 work.request_pause(connection, run_id)
@@ -682,6 +687,7 @@ def _work_off(store: Store, sweep_id: str, heart: _Heart, concurrency: int, begi
         heart.check()
         if _is_done(store, row):
             continue
+        # A server that refused one cell would be asked, with all its retries, for every other.
         if (row.model, row.endpoint) in gone:
             failed.append(f"{row.id} ({row.name}) was not begun, for the same reason")
             continue
@@ -728,6 +734,7 @@ def _why(store: Store, row: RunRow, error: WorkError, watch: CapWatch) -> str:
     if watch.reached():
         raise _End(WorkStatus.INTERRUPTED, str(watch.reached())) from error
     sentence = f"{row.id} ({row.name}): {reason or error}"
+    # A server that is away may come back: the sweep ends as interrupted and can be resumed.
     if status == WorkStatus.INTERRUPTED and (reason or "").startswith(UNREACHABLE):
         raise _End(WorkStatus.INTERRUPTED, sentence) from error
     if isinstance(error.__cause__, (sa.exc.DBAPIError, DatabaseLost)):

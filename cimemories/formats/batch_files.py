@@ -46,6 +46,7 @@ def write_calls(store: Store, path: Path, kinds: Sequence[str] | None = None, *,
         for row in calls.answered(connection, kinds):
             if row["fresh"] is not None or (simulated is not None and row["simulated"] != simulated):
                 continue  # an answer that one piece of work wanted fresh is of no use to another
+            # Answers come in the order of their requests: a request of thousands of tokens is written once.
             if row["request"] != last:
                 file.write(f'{{"request": {row["body"]}}}\n')
                 last = row["request"]
@@ -106,6 +107,7 @@ def _request(body: dict[str, Any]) -> ChatRequest:
 def _exchanges(item: ChatRequest, lines: list[dict[str, Any]], server: str | None) -> Iterator[Exchange]:
     """The answers to one request, those of each server by themselves."""
     body = canonical_json(calls.request_body(item))
+    # Keys hold server and mark, so answers of two servers to one request are two exchanges.
     by_server: dict[tuple[str | None, bool], list[dict[str, Any]]] = {}
     for line in lines:
         by_server.setdefault((line.get("server", server), bool(line["simulated"])), []).append(line)

@@ -96,6 +96,7 @@ class Check:
         """Raises Misfit where the row does not fit to those before. `number` counts the rows of its table from 0."""
         if number == 0:
             self._before = ()
+        # Before the table's own checks, which look at texts by pattern and hash.
         for name, text in row.items():
             if isinstance(text, str) and len(text) > LONGEST_STATEMENT and name not in _LONG:
                 raise Misfit(f"{name} {too_long(len(text), LONGEST_STATEMENT)}")
@@ -197,6 +198,7 @@ class Check:
             if isinstance(voter, bool) or not isinstance(voter, int) or not 0 <= voter < len(self.priors):
                 raise Misfit(f"persona {shown(voter)} is not in the table of personas")
         total = sum(self.priors[voter] for voter in voters)
+        # Priors come as decimal fractions, whose binary sum is rarely 1 exactly.
         if abs(total - 1) > labellings.PRIOR_TOLERANCE:
             raise Misfit(f"the priors of its personas must add up to 1, and add up to {total:.6g}")
         if row["draws"] < 0:
@@ -558,6 +560,7 @@ def write_table(folder: Path, table: str, rows: Iterable[dict[str, Any]], encodi
         waiting: list[dict[str, Any]] = []
         for row in rows:
             line = f"{line_of(table, row)}\n".encode()
+            # Of the JSON lines in both encodings, so that a bundle's hash does not depend on how it is packed.
             digest.update(line)
             count += 1
             if encoding == "jsonl":
@@ -696,6 +699,7 @@ class Bundle:
         """The rows of one table, types checked; at the end their number and hash must be what the manifest tells. What
         a bundle of an earlier version does not have is None."""
         columns = columns_of(table, self.version)
+        # Left out of the hash too: it was made when the columns did not exist.
         later = {column.name: None for column in TABLES[table] if column not in columns}
         digest, count, where = hashlib.sha256(), 0, f"{self.name}: {table}.{encoding}"
         with self._place.open(f"{table}.{encoding}") as stream:
@@ -849,6 +853,7 @@ def write_bundle(
         else:
             folder.rename(path)
     finally:
+        # After success too: the folder that was packed is not needed any more.
         shutil.rmtree(draft, ignore_errors=True)
     return manifest
 

@@ -370,6 +370,7 @@ class _Rows:
 
     def _text(self, cells: dict[str, Any], column: str, where: str) -> str:
         value = cells[column]
+        # By column: what is good as a prompt is too long as a name.
         if isinstance(value, str) and (column, value) in self._good:
             return value
         if value is None or value == "":
@@ -530,6 +531,7 @@ def ends(prompts: Sequence[str], statements: Sequence[str]) -> list[str]:
     """What follows the memories in each prompt of one profile; the whole prompt where no statement is found."""
     cut = []
     for prompt in prompts:
+        # The last memory ends them: recipient and purpose stand behind it.
         last = max((prompt.rfind(s) + len(s) for s in statements if s in prompt), default=0)
         cut.append(prompt[last:])
     return cut
@@ -697,6 +699,7 @@ class _Reader:
             pairs = recipients_and_tasks(ends([end for end, *_ in recorded], statements))
         contexts = []
         for number, (pair, (*_, sphere)) in enumerate(zip(pairs, recorded, strict=True), 1):
+            # Named after the profile: two unknown tasks must not become one context.
             if pair is None:
                 self.counts["unread"] += 1
                 pair = ("unknown recipient", f"unknown task (prompt {number} of {person.name})")

@@ -151,6 +151,7 @@ def _import(store: Store, file: LabelledFile, name: str, source_name: str, kind:
 
 def with_one_sphere(file: LabelledFile, name: str) -> LabelledFile:
     """A context is one for all profiles, and so is its sphere: given by one profile, it holds for the others."""
+    # By task and recipient, which make a context the same one in several profiles.
     spheres: dict[tuple[str, str], str] = {}
     for number, profile in enumerate(file.profiles, 1):
         for position, item in enumerate(profile.contexts, 1):

@@ -255,6 +255,7 @@ class LabelReader:
                 shares.labels(model, self.pack, self.personas, self.simulated, {**origin, "model": model})
                 for model, shares in self.by_model.items()
             )
+        # Without personas the mixture itself is kept, as the vote of one stand-in who has all the weight.
         if self.combined.shares:
             origin = {**origin, "votes": "the file gives labels combined over personas, and no persona's own"}
             return (self.combined.labels("not named", "imported", [STAND_IN], self.simulated, origin),)

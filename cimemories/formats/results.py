@@ -247,6 +247,7 @@ class _Response:
         if text.strip():
             return ResponseStatus.OK, None
         self.reader.counts["missing"] += 1
+        # OK and OWED are not allowed: without a text a response is neither.
         status, cause = own.get("status"), own.get("cause")
         known = [s for s in ResponseStatus if s not in (ResponseStatus.OK, ResponseStatus.OWED)]
         if status is None:
@@ -270,6 +271,7 @@ class _Response:
         for key, value in revealed.items():
             if key not in positions:
                 self._problem(f"revealed_attributes: '{shown(key)}' is not an attribute of this profile")
+            # Also true and 1.0, which Python holds equal to 1; anything else is no verdict.
             if value not in (0, 1):
                 self._problem(f"revealed_attributes: '{shown(key)}' must be 0 or 1, this is {shown(value)}")
         for key, sentence in sentences.items():

@@ -347,6 +347,7 @@ def export_events(
 
 
 def _outgoing(connection: sa.Connection, row: DatasetRow, digest: str, kind: str, filters: Filters) -> list[Event]:
+    # Read whole: a resolution is kept by what it resolves, which may stand anywhere.
     every = list(decisions.review_events(connection, row.id, kind))
     kept = {event["uid"] for event in every if not event.get("resolves") and filters.keeps(event)}
     return [
@@ -464,6 +465,7 @@ def _dataset(
         return rows[0] if name is None and len(rows) == 1 else None
     for row in rows:
         digests.setdefault(row.id, datasets.dataset_hash(connection, row.id))
+    # Two copies have the same content: which one is meant cannot be told, so neither is taken.
     same = [row for row in rows if digests[row.id] == digest]
     return same[0] if len(same) == 1 else None
 
