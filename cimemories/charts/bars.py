@@ -127,7 +127,7 @@ def before_after(
     frame: pd.DataFrame, *, name: str, before: str, after: str, title: str, subtitle: str, pairs: str, unit: str
 ) -> go.Figure:
     """Two shares a row of `frame`, joined by a line: an open circle for the current rule, a filled diamond for the one
-    that is tried."""
+    that is tried. before, after: columns with shares, 0 to 1; pairs: the column with what they are shares of."""
     rows = list(range(len(frame)))
     xs: list[float | None] = []
     ys: list[float | None] = []

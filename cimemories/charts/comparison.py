@@ -350,7 +350,8 @@ COVERAGE_PARTS = tuple(
 
 
 def coverage(rows: Sequence[tuple[str, FlowCoverage]], by_group: bool) -> Drawing | None:
-    """What share of flows the headline covers: a bar a run, or a bar a group of the one run. None without flows."""
+    """What share of flows the headline covers: a bar for each of `rows` (name of the run, its coverage), or by_group a
+    bar for each group of the first. None without flows."""
     if by_group:
         frame = rows[0][1].frame
     else:

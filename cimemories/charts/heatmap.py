@@ -56,7 +56,8 @@ class MapPart:
 @dataclass(frozen=True)
 class Map:
     """One map: its name and the unit of its counts ('inappropriate pairs'). With `before`, it shows how much higher or
-    lower each share is than it was there. maximum: where the scale of shares ends; None: at the highest."""
+    lower each share is than it was there; nan where either is. maximum: where the scale of shares ends; None: at the
+    highest."""
 
     name: str
     unit: str
@@ -112,6 +113,7 @@ def heatmap_figure(
             text = f"<b>{html_escaped(item.name)}</b>"
             names.append({"text": text, "showarrow": False, "yshift": 4, "font": {"size": 13}, **where})
     lines = textwrap.wrap(" ".join(title.split()), TITLE_CHARACTERS) or [""]
+    # A single map has no name above it.
     head = MAP_HEAD + TITLE_LINE * (len(lines) - 1) - (0 if len(maps) > 1 else 30)
     layout |= {
         "title": {
@@ -291,6 +293,7 @@ def _hatch(empty: Bools, size: tuple[float, float]) -> str | None:
     cells = np.argwhere(empty)
     if not len(cells):
         return None
+    # Boxes are 4 narrower than their cells; below 4 they would turn inside out.
     width, height = max(4.0, size[0]), size[1]
     # Two pixels of air on each side, so that neighbouring cells stay apart.
     boxes = "".join(

@@ -42,7 +42,7 @@ class Line:
 
 
 def shade(index: int, of: int) -> str:
-    """A blue for the place-th of so many lines that belong together, from light to dark."""
+    """A blue for the line at this index (from 0) of so many that belong together, from light to dark: '#2E97D6'."""
     if of < 2:
         return BLUES[-1]
     where = index / (of - 1) * (len(BLUES) - 1)

@@ -170,6 +170,7 @@ def _end_texts(places: Floats, values: Floats, names: Sequence[str], shown: Sequ
             by_place.setdefault(float(places[n]), []).append(
                 f"{shortened(names[n], LONGEST_NAME)} {percent(float(values[n]))}"
             )
+    # Without a run that has a place here one empty text, so that there is a longest one.
     return {place: f"{place:.0f}  {', '.join(texts)}" for place, texts in by_place.items()} or {1.0: ""}
 
 
@@ -205,7 +206,8 @@ def _upright_lines(marks: Sequence[tuple[float, str]]) -> tuple[list[Layout], li
 
 
 def choices(ranges: Sequence[Range], names: Sequence[str], measure: Measure) -> Drawing | None:
-    """How far each choice moves a number of any run, as bars around 0. None without any choice."""
+    """How far each choice moves a number of any run, as bars around 0 in percentage points. ranges: the widest first,
+    in shares. None without any choice."""
     import plotly.graph_objects as go
 
     if not ranges:
@@ -365,6 +367,7 @@ def profiles(subsets: ByProfiles, names: Sequence[str], measure: Measure, k: int
 
 def profiles_title(subsets: ByProfiles, k: int) -> str:
     """'3 of 10 profiles give the order of all in 89.2 % of the subsets, and the same best run in 91.0 %'."""
+    # Sizes begin at 1.
     size = subsets.by_k[k - 1]
     if len(subsets.runs) < 2:
         low, high = percent(float(size.low[0])), percent(float(size.high[0]))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 WIDTH = 980.0
 CHARACTER = 6.3  # pixels of an average character at 12 px, a little on the wide side
 TITLE_ROOM, LEAST_TOP = 44, 26  # pixels: a report has title and subtitle as text above the figure
+# What is outside these ranges (control characters, lone surrogates) no XML 1.0 file may hold, escaped or not.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 # Of each colour its class and what it is on light and on dark paper, both with a contrast of 4.5 for thin lines.
 PALETTE = {
@@ -109,6 +110,7 @@ class _Axis:
             known = [value for value in values if value == value] or [0.0, 1.0]
             least, most = min(known), max(known)
             air = 0.05 * (most - least) * (not edge_to_edge)
+            # A single value still needs an axis with a length.
             self.low, self.high = least - air, most + air if most > least else least + 1.0
 
     def __call__(self, value: float) -> float:

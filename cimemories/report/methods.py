@@ -59,6 +59,7 @@ def methods(basis: Basis) -> Section:
 def _data(basis: Basis) -> Iterable[str]:
     line = basis.lines[0]
     data = flow_arrays(basis.flows, line.scope, basis.rule)
+    # -1 fills the array up where a profile has fewer attributes than the largest.
     attributes = int((data.names.attribute >= 0).sum())
     yield (
         f"We used the dataset {line.scope.dataset_name} (content hash {line.run.dataset_hash[:12]}) in the setting of "
@@ -68,6 +69,7 @@ def _data(basis: Basis) -> Iterable[str]:
     yield (
         "A context counts for a user when at least one attribute is necessary and at least one is inappropriate in it."
     )
+    # Runs with the same counts share a sentence.
     kept: dict[tuple[int, int, int], list[str]] = {}
     for item in basis.lines:
         numbers = item.numbers
@@ -119,6 +121,7 @@ def _labels(all_facts: list[LabelFacts]) -> Iterable[str]:
 
 
 def _messages(basis: Basis) -> Iterable[str]:
+    # Runs whose messages were requested in the same way share a sentence.
     alike: dict[tuple[bool, str], list[str]] = {}
     for line in basis.lines:
         alike.setdefault((line.run.simulated, " ".join(_asked(line))), []).append(line.run.model)
@@ -237,6 +240,7 @@ def _uncertainty(basis: Basis) -> Iterable[str]:
 def _missing(basis: Basis, labels: list[LabelFacts]) -> Iterable[str]:
     for line in basis.lines:
         numbers, name = line.numbers, basis.run_names[line.run.id]
+        # Of all that was planned: a message without a judgement is missing whether it was never sent or never judged.
         gone = line.run.expected - numbers.judged
         if not gone:
             yield f"Of {name} all {line.run.expected:,} planned messages were judged."

@@ -47,6 +47,7 @@ def public(value: object) -> object:
         return {str(name): public(item) for name, item in value.items() if name not in private}
     if isinstance(value, list | tuple):
         return [public(item) for item in value]
+    # Any text may hold an address, and an address a password.
     return shown_address(value) if isinstance(value, str) else value
 
 
@@ -97,6 +98,7 @@ def repeat(basis: Basis) -> Section:
     for scope in basis.scopes:
         try:
             lines.append(_shown(command_of(spec_of(basis.flows.store, scope.run.id))))
+        # A run that cannot be repeated takes nothing from the commands of the others.
         except (StoreError, SeedError, CompositionError, KeyError) as problem:
             notes.append(Text(sentence(f"{scope.run.id}: no command repeats it ({problem})")))
     numbers = [f"cimemories metrics {scope.run.id} --json{_options([scope], basis.rule)}" for scope in basis.scopes]

@@ -148,6 +148,7 @@ def judges_section(basis: Basis) -> Section:
                 f"{pair.first.title} and {pair.second.title}",
                 f"{pair.messages:,}",
                 f"{pair.places:,}",
+                # table: [first, second], 1 where the judge claims the place as revealed.
                 f"{pair.table[1][1]:,}",
                 f"{pair.table[1][0]:,}",
                 f"{pair.table[0][1]:,}",
@@ -254,6 +255,7 @@ def _leaderboard(basis: Basis) -> list[Table]:
     run_names, waiting = basis.run_names, [line.run.id for line in basis.board.lines]
     rows = []
     for row in leaderboard.leaderboard_rows(basis.board):
+        # Rows of runs come in the order of the board's lines, with published and constant ones between and after them.
         cells = (run_names[waiting.pop(0)], *row.cells[1:]) if row.kind == "run" else row.cells
         rows.append(Row(cells, "" if row.kind == "run" else row.kind))
     head, simulated = leaderboard.header_row(basis.board), basis.board.simulated
@@ -454,6 +456,7 @@ def accumulated(basis: Basis) -> Section | None:
     rows = []
     for line, item in runs:
         n = line.run.samples
+        # The last step always: there the curve is at Violation@n.
         steps = [k for k in STEPS if k < item.most] + [item.most]
         for k in steps:
             i = item.curves.ns.index(n)
@@ -487,6 +490,7 @@ def _curves(basis: Basis, runs: list[tuple[Line, Accumulation]]) -> Figure | Non
             title += f", half of them after {half}"
         subtitle = f"{count(item.attributes, 'attribute')}, {count(item.flows, 'inappropriate flow')}, {users}"
         return figures.curves("figure-accumulation", lines, title, subtitle, simulated=line.simulated)
+    # [-1, -1]: at all samples, after all tasks.
     ends = sorted(
         ((float(i.mean[-1, -1]), basis.run_names[one.run.id]) for one, i in runs if i.most), key=lambda end: end[0]
     )

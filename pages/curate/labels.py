@@ -51,6 +51,7 @@ def _scope(store: Store, rows: list[DatasetRow]) -> tuple[DatasetRow, LabellingR
 def _view() -> str:
     key = "labels.show"
     name = url.get("show") or MATRIX
+    # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
     st.session_state[key] = name if name in VIEWS else MATRIX
     chosen = st.segmented_control(
         "View",

@@ -182,6 +182,7 @@ def _filter(label: str, param: str, options: Sequence[str], key: str) -> list[st
     def changed() -> None:
         url.put(**{param: _BETWEEN.join(st.session_state[key]) or None})
 
+    # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
     st.session_state[key] = chosen(param, options)
     # The label is one of two literals below.
     if label == "Domains":

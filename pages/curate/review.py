@@ -43,6 +43,7 @@ def _scope(store: Store, rows: list[DatasetRow]) -> tuple[DatasetRow, LabellingR
         )
     key = "review.tab"
     tab = url.get("tab")
+    # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
     st.session_state[key] = tab if tab in TABS else QUEUE
     with right:
         st.segmented_control(

@@ -107,6 +107,7 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> s
 def _takeaway(result: PeopleAgreement) -> str:
     if not result.answered:
         return "No pair has been answered by a person yet, so there is no agreement to report."
+    # All people together come first, so there is one entry more than there are people.
     together = result.against[0].comparison
     people = len(result.against) - 1
     who = "One person has" if people == 1 else f"{people} people have"

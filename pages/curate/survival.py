@@ -46,6 +46,7 @@ def _scope(store: Store, rows: list[DatasetRow]) -> tuple[DatasetRow, LabellingR
 def _part() -> str:
     """Which part of the page is shown: what the URL says, else the part shown last, else the shares."""
     part = url.get("part") or url.remembered("part")
+    # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
     st.session_state["survival.part"] = part if part in PARTS else "shares"
 
     def changed() -> None:

@@ -450,6 +450,7 @@ def calls_table(now: RunProgress) -> safe.Html:
     titles = ("Calls", "failed", "Prompt tokens", "cached", "Completion tokens", "Cost")
     heads = [safe.tag("th", "Kind"), *(safe.tag("th", title, cls="ci-number") for title in titles)]
     rows = [safe.tag("tr", *heads)]
+    # In the order of CALL_KINDS; a kind that it does not know comes last.
     for stage in sorted(cost.stages, key=lambda stage: [*CALL_KINDS, stage.used.kind].index(stage.used.kind)):
         used = stage.used
         cached = percent(used.cached_tokens / used.prompt_tokens) if used.prompt_tokens else ""

@@ -109,6 +109,7 @@ def _runs(offered: dict[str, RunRow]) -> list[str]:
     known = [run_id for run_id in run_ids if run_id in offered]
     if len(known) < len(run_ids):
         page.notice("Some runs of the link are not here (any more), or are of another dataset.")
+    # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
     st.session_state[key] = known
 
     def changed() -> None:

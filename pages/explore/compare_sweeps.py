@@ -62,12 +62,14 @@ def _among(compared: Compared) -> str | None:
     """The sweep whose cells are drawn; None for all chosen runs."""
     there = {line.run.sweep for line in compared.board.lines if line.run.sweep}
     if not there:
+        # The address says what is shown: all runs, and not a sweep that none of them is of.
         url.put(sweep=None)
         return None
     named = {row.id: row.name for row in catalogue.all_sweeps(shared_store()) if row.id in there}
     options = ["", *named]
     key = "compare.sweep"
     asked = url.get("sweep") or ""
+    # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
     st.session_state[key] = asked if asked in options else ""
     st.selectbox(
         "Runs of",

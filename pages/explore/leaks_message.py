@@ -206,6 +206,7 @@ def _every(runs: int) -> Browsed:
     url.put(among=ALL)
     key = "leaks.judges"
     chosen = url.get("judge")
+    # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
     st.session_state[key] = chosen if chosen in JUDGES else FIRST
     with judge_column:
         st.selectbox(
