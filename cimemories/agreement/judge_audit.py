@@ -120,6 +120,7 @@ class Strata:
         # Items that stand for themselves alone are the whole stratum: nothing is left to be unsure of.
         unanimous = (by_judge > 0) & ((share == 0) | (share == 1)) & (self._factors() > 1 + 1e-9)[:, None]
         posterior = rng.beta(self.counts[:, :, 1] + 0.5, self.counts[:, :, 0] + 0.5, size=revealed.shape)
+        # Fractions of items will do: only their weighted sums are used.
         revealed = np.where(unanimous, of_judge * posterior, revealed)
         cells = np.stack([of_judge - revealed, revealed], axis=3)
         return np.asarray(np.einsum("h,rhjp->rjp", self._factors(), cells))
@@ -341,6 +342,7 @@ def judge_quality(
         weighted=confusion(first, second, len(ANSWERS), mass),
         precision=estimate(precision, int(n[1].sum()), NOTHING_CLAIMED),
         recall=estimate(recall, int(n[:, 1].sum()), NOTHING_REVEALED),
+        # What both call not revealed is in no part of F1.
         f1=estimate(f1, total - int(n[0, 0]), NOBODY),
         agreement=estimate(raw_agreement, total, NO_ITEM),
         kappa=estimate(cohen_kappa, total, ONE_ANSWER),
@@ -429,6 +431,7 @@ def corrected(
     elif np.isnan(value := float(rogan_gladen(rate, se.value, sp.value))):
         true = Estimate.undefined(audited, CHANCE)
     else:
+        # The k-th resample of flows goes with the k-th of audited items: both are independent.
         corrected_rates = rogan_gladen(rates, recall(resampled), specificity(resampled))
         true = _covering(bootstrap_estimate(value, corrected_rates, audited))
     return Correction(judge, exposures, audited, observed, se, sp, true)

@@ -92,6 +92,7 @@ class Answers:
         if not len(self.people):
             return np.full(len(self.attributes), UNLABELLED, np.int8)
         counts = self.counts
+        # When each label was given last; -1 where nobody gives it.
         last = np.stack(
             [np.where(self.labels == code, self.order, -1).max(axis=0) for code in range(CATEGORIES)], axis=1
         )

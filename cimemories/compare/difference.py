@@ -132,6 +132,7 @@ def paired_on_common(flows: Flows, first: Scope, second: Scope, rule: Identifier
 def _difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule) -> Difference:
     one, two = common(flow_arrays(flows, first, rule), flow_arrays(flows, second, rule))
     n = min(first.run.samples, second.run.samples)
+    # By the labels of both: the two may be held against different ones.
     needed = necessary_mask(one.draws, one.labels) & necessary_mask(two.draws, two.labels)
     tallied, changed = changes(one, two)
     return Difference(

@@ -311,6 +311,7 @@ def scopes_of(
 
 def scopes_of_rows(store: Store, rows: Sequence[RunRow], judge: str | None = None) -> list[Scope]:
     """The scopes of runs of one dataset whose rows are at hand: what they have in common is read once."""
+    # An id, a name or a combination has to be looked up in each run.
     if not rows or judge not in (None, Combine.ONE):
         return [resolve_scope(store, row.id, judge_id=judge) for row in rows]
     first, scopes = resolve_scope(store, rows[0].id), []
@@ -517,6 +518,7 @@ def leaderboard_latex(board: Leaderboard) -> str:
     # The notes go through to_latex as well, for its escaping: of each line only the text is kept.
     notes = pd.Series(leaderboard_notes(board)).to_frame().to_latex(index=False, header=False, escape=True).splitlines()
     kept = [line.removesuffix(r"\\").strip() for line in notes if line.endswith(r"\\")]
+    # After the escaping, which would take the dollar signs for text.
     return f"{_in_math(table)}\n" + "".join(f"% {_in_math(line)}\n" for line in kept)
 
 

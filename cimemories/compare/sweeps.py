@@ -401,6 +401,7 @@ def _fixed(axis: Axis, line: Line) -> Hashable:
 
 def _stem(axis: Axis, model: str) -> str:
     """A model's name without what the axis varies in it."""
+    # Without the publisher before the slash.
     bare = model.rsplit("/", 1)[-1]
     if axis == Axis.SIZE:
         # A22B in a name are the active parameters of a mixture: they vary with the size.

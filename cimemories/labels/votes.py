@@ -202,6 +202,7 @@ def pair_runs(store: Store, attribute_id: int, context_id: int) -> list[PairRun]
         # A memory that the record has no list of counts as whole.
         if row.memory is not None and attribute_id not in memories.get(row.memory, (attribute_id,)):
             continue
+        # The rows of a run's several memories add up.
         own = runs.setdefault(row.id, PairRun(row.id, row.name, row.simulated, 0, 0, 0, row.composition))
         runs[row.id] = replace(
             own,

@@ -51,6 +51,7 @@ def effective_labels(store: Store, dataset_id: int) -> LabelSource | None:
     origin = {
         "labelling": labelling.id if labelling else None,
         "decisions": len(decided),
+        # Sorted, so that equal labels have one hash in whatever order they were read.
         "hash": content_hash(sorted((a, c, str(label)) for (a, c), label in labels.items())),
     }
     return LabelSource(labels, origin)
@@ -145,6 +146,7 @@ def with_decisions(counts: VoteCounts, decided: npt.NDArray[np.int64]) -> tuple[
             votes=np.concatenate([counts.votes, empty])[order],
         )
     labels = np.full(len(numbers), UNLABELLED, np.int8)
+    # Every decided pair has a row by now, so searchsorted finds the pair itself.
     labels[np.searchsorted(numbers, decided_numbers)] = decided[:, 2]
     return counts, labels
 

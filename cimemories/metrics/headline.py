@@ -259,7 +259,9 @@ def scope_warnings(flows: Flows, scope: Scope) -> tuple[str, ...]:
     # A single judge has nobody to agree with: its claims need not be read.
     pairs = judges_agreement(flows, scope.run.id, grounded=scope.grounded).pairs if judges > 1 else ()
     ids = set(scope.judge_ids)
+    # Pairs without a judge that is counted say nothing of these numbers.
     warnings.append(_disagreement([pair for pair in pairs if ids & {pair.first.judge.id, pair.second.judge.id}]))
+    # Several judges may bring the same sentence: it is said once.
     return tuple(dict.fromkeys(text for text in warnings if text))
 
 
@@ -594,6 +596,7 @@ def _headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> Headline:
     leaks, means = sums(flows, scope, rule)
     by_n = {n: leaks.by_profile(leaks.violation(n)) for n in range(1, most + 1)}
     complete = completeness.over_contexts(means)
+    # Discarded: judged and labelled, but not with both a necessary and an inappropriate attribute.
     kept, lost = counted.kept.sum(axis=1).tolist(), (counted.labelled & ~counted.kept).sum(axis=1).tolist()
     shares = np.column_stack([*by_n.values(), complete]).tolist()
     reveals, draws = counted.ambiguous

@@ -113,6 +113,7 @@ def _texts(flows: Flows, scope: Scope) -> tuple[dict[int, str], dict[int, str], 
 def _of_texts(by: By, texts: Texts, real: npt.NDArray[np.bool_]) -> Places:
     """Places that are texts, in the order in which they first appear; domains in the paper's."""
     codes = np.full(len(texts), -1, dtype=np.int64)
+    # In the order of first appearance; np.unique would sort.
     firsts, unique = pd.factorize(texts[real])
     ids = [str(word) for word in unique]
     if by == By.DOMAIN:
@@ -574,6 +575,7 @@ def _distances(values: Floats) -> Floats:
     # Rounding may leave a distance of 0 a little below it.
     apart = np.maximum(squares + squares.T - 2.0 * filled @ filled.T, 0.0)
     means = np.where(both > 0, apart / np.maximum(both, 1.0), np.nan)
+    # Rounding may leave a place a little away from itself.
     np.fill_diagonal(means, 0.0)
     off = means[~np.eye(len(values), dtype=np.bool_)]
     usual = float(off[~np.isnan(off)].mean()) if (~np.isnan(off)).any() else 0.0
