@@ -65,6 +65,7 @@ def judge_claims(connection: sa.Connection, scope: Scope) -> pd.DataFrame:
     )
     columns = [*PAIR, "memory", "strength", "messages", "grounded"]
     claims = _of_held(connection, scope, frame_of(connection.execute(query), columns))
+    # Over the memories, which were needed only to tell what each held.
     return claims.groupby([*PAIR, "strength"], as_index=False, sort=False)[["messages", "grounded"]].sum()
 
 
@@ -284,6 +285,7 @@ def _examples(flows: Flows, scope: Scope) -> pd.DataFrame:
     # No row to merge: nan, which means that nobody claims it.
     pairs[numbers] = pairs[numbers].astype("float64").fillna(0).astype(np.int64)
     pairs["full_messages"] = pairs["reveals"]  # as the scope counts them: judges together, people before the judge
+    # A flow whose only claims people have overruled is no example.
     pairs = pairs[(pairs[[f"{strength}_messages" for strength in Strength]] > 0).any(axis=1)].reset_index(drop=True)
     if pairs.empty:
         return pairs

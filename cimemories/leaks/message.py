@@ -122,6 +122,7 @@ def _samples(connection: sa.Connection, scope: Scope, profile_id: int, context_i
     for own in zip(*by_judge, strict=True):
         response = own[0]
         memory, reasoning = texts[response.id]
+        # What a message's memory left out it cannot reveal, whoever claims it.
         claims = [[r for r in item.reveals if judgements.memory_holds(held, memory, r.attribute)] for item in own]
         missing = next((item for item in own if item.judgement != JudgementStatus.OK), response)
         reveals, judges = _counted(scope, claims)

@@ -213,6 +213,7 @@ def excerpt(text: str, start: int, end: int, around: int = AROUND) -> tuple[Piec
     stop = _SENTENCE.search(leaked[-1:] + after)
     after = after[: max(stop.start() - 1, 0)] if stop else after
     if len(before) > around:
+        # The cut may go through a word: what is left of its first one is dropped below.
         kept = before[-around:]
         before = (
             f"{CUT} " + (kept.split(maxsplit=1)[-1:] or [""])[0] if re.search(r"\s", kept.strip()) else f"{CUT}{kept}"

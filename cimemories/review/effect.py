@@ -173,6 +173,7 @@ def _local_violation(data: FlowArrays, at: tuple[Ints, Ints, Ints], labels: Ints
     row_mask[row, c] = kept & (labels == INAPPROPRIATE) & data.counted[p, a] & (data.draws[at] > 0)
     own = violation.no_leak_probabilities(data.reveals[at], data.draws[at], n)
     row_no_leak[row, c] = np.where(row_mask[row, c], own, 1.0)
+    # With its other label the attribute may leave the mean, or enter it.
     still_exposed = np.asarray(row_mask.any(axis=1))
     total = terms.sum(axis=1)[p] - terms[p, a] + np.where(still_exposed, 1 - row_no_leak.prod(axis=1), 0.0)
     return _mean(total, exposed.sum(axis=1)[p] - exposed[p, a].astype(np.int64) + still_exposed)

@@ -154,6 +154,7 @@ def _mask(store: Store, index: PairIndex, filters: Filters) -> Bools | None:
     if contexts:
         parts.append(np.logical_and.reduce(contexts)[shape.context_row])
     if filters.dissenter is not None:
+        # A persona that the labelling has not dissents nowhere.
         known = filters.dissenter in index.personas
         parts.append(index.dissents[index.personas.index(filters.dissenter)] if known else at(set()))
     if filters.revealed is not None:
@@ -237,6 +238,7 @@ def reserve(
     # A quarter of what matches, so that a small rest is shared by those who work on it.
     count = max(LEAST_RESERVED, min(MOST_RESERVED, len(positions) // 4))
     free = open_to(store, index, positions, annotator, plan.people if plan.share else 1)
+    # One by one: of what may be millions no more is read than it takes.
     wanted = (pair for pair in index.each(free) if pair not in set_aside)
     # relaxed: a reservation that a power cut loses is only made anew.
     with store.write(relaxed=True) as connection:

@@ -105,6 +105,7 @@ def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event
                 new += decisions.add_all(connection, dataset_id, annotator, waiting)
                 waiting = []
                 if event.kind == "undo":
+                    # Of several undos the last one that leads anywhere decides where the page goes.
                     back = _undo(connection, dataset_id, annotator, event) or back
                 elif pair is not None and event.kind == "comment":
                     reviews.add_comment(connection, dataset_id, annotator, *pair, event.text, event.uid)

@@ -119,12 +119,14 @@ class _Reader:
         if rows:
             self.seen.append((now, max(int(rows[-1][0]), self.seen[-1][1])))
             ids, attributes, contexts, names, labels = zip(*rows, strict=True)
+            # Known people keep their numbers, which are a part of the keys.
             people = tuple(dict.fromkeys([*self.standing.people, *names]))
             person = {name: n for n, name in enumerate(people)}
             at = self.shape.locate(attributes, contexts)
             keys = np.array([person[name] for name in names], np.int64) * self.shape.pairs + at
             codes = np.array([_CODES.get(label or "", UNLABELLED) for label in labels], np.int8)
             own = at >= 0
+            # A new object each time: who holds the one before goes on with a whole state.
             self.standing = _with(self.standing, people, keys[own], np.array(ids, np.int64)[own], codes[own])
 
 

@@ -70,6 +70,7 @@ def status(store: Store, dataset: str) -> Status:
         flagged = len(reviews.standing_marks(connection, row.id, reviews.MarkKind.FLAG))
         version = reviews.current_guideline(connection).version
         pairs = int(connection.execute(count.where(profile.c.dataset == row.id)).scalar_one())
+    # A transaction of its own: a decision made between the two may count in this one alone.
     disputed = disputes(store, row.id)
     by_person: dict[str, list[Decision]] = {}
     for item in history:
@@ -95,6 +96,7 @@ def _person(name: str, made: list[Decision]) -> Person:
     return Person(
         name,
         {str(label): labels[label] for label in Label},
+        # Pairs they ever decided, less those on which something of theirs stands.
         len({(item.attribute, item.context) for item in made}) - len(standing),
         len(made),
         dict(sorted(Counter(item.source for item in made).items())),
@@ -119,6 +121,7 @@ def sitting(store: Store, index: PairIndex, annotator: str, newest: int) -> Sitt
     last = sorted(decisions.standing(own).values(), key=lambda d: d.created)[-newest:]
     positions = index.shape.locate([d.attribute for d in last], [d.context for d in last])
     before = [LABELS.get(code) for code in index.consensus[positions].tolist()]
+    # Where no vote is counted there was no consensus that could be changed.
     changed = [was for was, d in zip(before, last, strict=True) if was is not None and d.label is not was]
     settled = changed.count(Label.AMBIGUOUS)
     return Sitting(len(last), settled, len(changed) - settled)
@@ -151,6 +154,7 @@ def pair_comments(store: Store, dataset_id: int) -> list[PairComment]:
         .join(attribute, comment.c.attribute == attribute.c.id)
         .join(profile, attribute.c.profile == profile.c.id)
         .join(context, comment.c.context == context.c.id)
+        # A row that resolves another one is the end of that comment, not one of its own.
         .where(comment.c.dataset == dataset_id, comment.c.resolves.is_(None))
     )
     with store.read() as connection:
