@@ -59,6 +59,7 @@ def as_html(report: Report) -> str:
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
+        # A name that the template misspells raises; Jinja's default writes nothing in its place.
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -199,6 +200,7 @@ def check_report(path: Path, *, force: bool) -> None:
 def write_report(report: Report, path: Path, *, force: bool = False) -> list[Path]:
     """Write the report; returns what was written, the report first. Raises StoreError as `check_report` does, before
     anything is written, and OSError. File and folder are written under other names and put in place whole."""
+    # Again, though a caller has checked before: making a report takes a while, and a file may be there by now.
     check_report(path, force=force)
     if path.suffix.casefold() in HTML:
         _place(path, as_html(report).encode())

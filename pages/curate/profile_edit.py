@@ -87,6 +87,7 @@ def draw(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
 def _save(store: Store, dataset: DatasetRow, record: ProfileRecord, pending: _Pending, name: str, reason: str) -> None:
     try:
         if pending.undo is not None:
+            # expected: nothing is saved where it would by now go into another version than the one that was shown.
             saved = editing.undo(store, dataset.id, pending.undo, annotator=name, expected=pending.plan)
         else:
             saved = editing.save(store, dataset.id, pending.edit, annotator=name, reason=reason, expected=pending.plan)

@@ -167,6 +167,7 @@ def specs(draft: Draft, base_url: str, key_env: str, model: str = "") -> list[Ju
         messages.append(spec)
         if spec.kind != MATCHER and draft.get(f"judge.{i}.reasoning"):
             reasoning.append(replace(spec, channel="reasoning"))
+    # The first of these is the run's own judge, whose word counts unless another is chosen: one that reads messages.
     return [*messages, *reasoning]
 
 
