@@ -279,6 +279,7 @@ def _consensus_at(counts: VoteCounts, rule: AppliedRule, attributes: Ints, conte
     # A pair as one number; votes are ordered by (attribute, context), so these numbers are sorted.
     width = int(max(counts.contexts.max(), contexts.max())) + 1
     voted, wanted = counts.attributes * width + counts.contexts, attributes * width + contexts
+    # A pair beyond the last voted one is clamped, and fails the comparison.
     at = np.minimum(np.searchsorted(voted, wanted), len(voted) - 1)
     there = voted[at] == wanted
     labels[there] = consensus(counts.votes[at[there]], rule.priors, rule.threshold)

@@ -402,6 +402,7 @@ def _line(flows: Flows, scope: Scope, rule: IdentifierRule, at: int) -> Line:
         balanced=bounds.balanced,
         violation_spread=_deviation([person.violation[at] for person in numbers.per_profile]),
         completeness_spread=_deviation([person.completeness for person in numbers.per_profile]),
+        # A simulated run says nothing of the model whose name it bears.
         published=None if scope.run.simulated else load_published().model(scope.run.model),
     )
 

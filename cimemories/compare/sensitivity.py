@@ -162,6 +162,7 @@ def study(
     labelling = _shared_labelling(scopes)
     pairs = labelled_pairs(flows.store, labelling)
     first = scopes[0]
+    # Votes and decisions alone: which rule is applied to them is a part of the setting.
     key = ("sensitivity votes", labelling, pairs.counts.revision, first.dataset_revision)
     keys = tuple(persona.key for persona in pairs.counts.personas)
     votes = flows.cached(key, lambda: Votes(labelling, keys, shares_of(pairs.counts.votes), pairs.decided_labels))

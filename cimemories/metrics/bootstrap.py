@@ -345,6 +345,7 @@ def common(first: FlowArrays, second: FlowArrays) -> tuple[FlowArrays, FlowArray
     """
     profiles = tuple(sorted(set(first.profiles) & set(second.profiles)))
     contexts = tuple(sorted(set(first.contexts) & set(second.contexts)))
+    # Beyond the narrower array one of the two has padding or nothing.
     width = min(first.counted.shape[1], second.counted.shape[1])
     one, two = (_cut(data, profiles, contexts, width) for data in (first, second))
     same = (one.names.attribute == two.names.attribute) & (one.names.attribute >= 0)

@@ -240,6 +240,7 @@ def proposals(store: Store, index: PairIndex, annotator: str, attribute_id: int,
 
 def _same_context(shape: PairShape, statements: _Statements, cosines: Floats, origin: int) -> Candidates:
     row, context_id = int(shape.attribute_row[origin]), int(shape.contexts[origin])
+    # The statements are of one domain, so profile and event are left to compare.
     same = [shape.row_codes[facet] == shape.row_codes[facet][row] for facet in (Facet.PROFILE, Facet.EVENT)]
     kept = np.flatnonzero(np.logical_and.reduce(same)[statements.rows])
     at = shape.locate(shape.attribute_ids[statements.rows[kept]], [context_id] * len(kept))

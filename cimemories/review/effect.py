@@ -87,6 +87,7 @@ def _effect(flows: Flows, scope: Scope, n: int, rule: IdentifierRule) -> Decisio
         labels = consensus_labels(flows.store, scope.labelling.id)[["attribute", "context", "label"]]
         of_pairs = frame[["attribute", "context"]].merge(labels, on=["attribute", "context"], how="left")["label"]
         frame["consensus"] = of_pairs.fillna(UNLABELLED).to_numpy(np.int64)
+    # The arrays' profiles and contexts ascend, and every decided pair is among them.
     p = np.searchsorted(np.array(data.profiles, np.int64), frame["profile"].to_numpy(np.int64))
     c = np.searchsorted(np.array(data.contexts, np.int64), frame["context"].to_numpy(np.int64))
     a = frame["position"].to_numpy(np.int64)

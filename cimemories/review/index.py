@@ -111,6 +111,7 @@ class PairShape:
 
     @cached_property
     def _contexts_by_id(self) -> tuple[Ints, Ints]:
+        # Contexts stand in the record's order; to be found by id they are sorted once.
         order = np.argsort(self.context_ids)
         return self.context_ids[order], order
 
