@@ -50,6 +50,7 @@ def dataset_card(store: Store, name: str, *, licence: str = "", labelling_id: st
         row = datasets.named(connection, name)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
+        # A fact that is missing is an error, and not an empty place in the card.
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -74,10 +75,12 @@ def _facts(store: Store, row: DatasetRow, licence: str, labelling_id: str | None
         ran = runs.all_rows(connection, row.id)
     by_id = {item.id: item for item in labelled}
     default = default_labelling(store, row.id)
+    # What is frozen goes first: the card of a frozen dataset describes what its hash covers.
     chosen_id = (frozen.row.labelling if frozen else None) or labelling_id or (default.id if default else None)
     chosen = by_id.get(chosen_id or "")
     if labelling_id is not None and labelling_id not in by_id:
         raise StoreError(f"the labelling '{labelling_id}' is none of '{row.name}'. `cimemories labellings` lists them.")
+    # -1 below is no dataset's id: a first version has no parent.
     names = {item.dataset: item.name for item in members}
     named = [
         {
@@ -173,6 +176,7 @@ def _personas(store: Store, item: LabellingRow) -> list[dict[str, object]]:
 
 def _survival(store: Store, item: LabellingRow) -> dict[str, object]:
     result = survival(store, item.id)
+    # By way of JSON, which makes Python's numbers of numpy's, and None of nan.
     rows: list[dict[str, Any]] = json.loads(result.by[GroupBy.DOMAIN].to_json(orient="records"))
     return {
         "model": item.model,

@@ -119,6 +119,7 @@ def refuse_taken(path: Path, *, replace: bool) -> None:
 def written_whole(path: Path) -> Iterator[Path]:
     """Where to write what shall stand at the path once the block has gone well; nothing is left of one that has not."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the target: only inside one file system is a rename one step.
     draft = Path(tempfile.mkdtemp(prefix=".export-", dir=path.parent))
     try:
         yield draft / "export"
@@ -219,10 +220,12 @@ def labelling_told(
 
 
 def labelled_profile(store: Store, chosen: LabellingRow, record: ProfileRecord, rule: AppliedRule) -> Labelled:
-    """One profile with the shares of one labelling, by persona and combined by the rule's priors."""
+    """One profile with the shares of one labelling, 0 to 1: by persona [personas, attributes, contexts, 3], and
+    combined by the rule's priors [attributes, contexts, 3]; nan where a persona has no counted vote."""
     counts = vote_counts(store, chosen.id)
     votes = np.zeros((len(record.attribute_ids), len(record.context_ids), len(counts.personas), 3))
     low, high = min(record.attribute_ids, default=0), max(record.attribute_ids, default=-1)
+    # Votes are sorted by attribute: this cuts out the range in which a profile's own lie. Others may lie between them.
     here = slice(np.searchsorted(counts.attributes, low), np.searchsorted(counts.attributes, high, "right"))
     rows = {id_: at for at, id_ in enumerate(record.attribute_ids)}
     columns = {id_: at for at, id_ in enumerate(record.context_ids)}
@@ -231,8 +234,10 @@ def labelled_profile(store: Store, chosen: LabellingRow, record: ProfileRecord, 
     ):
         if a in rows and c in columns:
             votes[rows[a], columns[c]] = cell
+    # 0 / 0 is nan: a persona without a counted vote has no shares, which is something else than shares of 0.
     with np.errstate(invalid="ignore"):
         shares = votes / votes.sum(axis=-1, keepdims=True) if not counts.imported else votes
+    # These are shares already; a pair that the file said nothing of is all zeros.
     if counts.imported:
         shares = np.where(votes.sum(axis=-1, keepdims=True) > 0, votes, np.nan)
     return Labelled(record.profile, np.moveaxis(shares, 2, 0), mixture(votes, rule.priors))
@@ -418,6 +423,7 @@ def _responses(
         memories = datasets.memories_of(connection, {row["memory"] for row in rows if row["memory"]})
     positions = {id_: at for at, id_ in enumerate(record.attribute_ids)}
     columns = {id_: at for at, id_ in enumerate(record.context_ids)}
+    # Labels are looked up only where a level leaves attributes out by them.
     reduced = any(row["level"] != FULL for row in rows)
     labels = matrix(store, None if chosen is None else chosen.id, record).effective if reduced else None
     responses = []
@@ -426,6 +432,7 @@ def _responses(
         memory = tuple(positions[a] for a in memories[row["memory"]]) if row["memory"] else tuple(positions.values())
         apart = [at for at in memory if labels is not None and labels[at, context] == INAPPROPRIATE]
         status, cause = ResponseStatus(row["status"]), row["cause"]
+        # Nobody goes on with a file: what is owed here is missing there.
         if status is ResponseStatus.OWED:
             status, cause = ResponseStatus.FAILED, OWED_STILL
         result = Result(
@@ -441,6 +448,7 @@ def _responses(
             reveals=tuple(
                 (positions[a], quote)
                 for a, (strength, _, quote) in claims.get(row["id"], {}).items()
+                # The layout has no strengths: in it a reveal is a reveal in full.
                 if strength is Strength.FULL
             ),
         )
@@ -459,6 +467,7 @@ def _notes(store: Store, run: RunRow, judge: JudgeRow) -> list[str]:
     if missing:
         notes.append(f"{missing:,} messages are missing; they have an empty text in the file")
     unjudged = run.responses.get(ResponseStatus.OK, 0) - run.judged
+    # run.judged counts the first judge's alone.
     if judge.ordinal == 0 and unjudged > 0:
         notes.append(f"{unjudged:,} messages have no judgement in the file")
     return notes

@@ -54,6 +54,7 @@ def freeze(store: Store, dataset_id: int, *, labelling_id: str | None, annotator
         there = versions.freeze_of(connection, dataset_id)
         if labelling_id is not None and there is None:
             _check(connection, dataset_id, labelling_id)
+        # add_freeze refuses what is frozen already: no vote has to be read for that.
         new = Content("", {}, {}) if there else content(connection, dataset_id, labelling_id)
         versions.add_freeze(
             connection,
@@ -98,6 +99,7 @@ def content(connection: sa.Connection, dataset_id: int, labelling_id: str | None
         "labellings": len(labellings.all_rows(connection, dataset_id)),
         "revision": revision,
     }
+    # Not the name of the rule: one of another name with these numbers gives the same labels.
     covered = [wording, votes, decided, {name: rule[name] for name in ("threshold", "priors")}]
     return Content(content_hash(covered), rule, counts)
 
@@ -130,6 +132,7 @@ def frozen(store: Store, dataset_id: int) -> Frozen | None:
         since.append("its labelling was deleted")
     elif row.labelling is not None and rows[row.labelling].revision != row.counts["revision"]:
         since.append("more votes")
+    # Without its labelling nobody can tell which rule would hold for it.
     if any(rule[name] != row.rule[name] for name in ("threshold", "priors")) and row.labelling in (None, *rows):
         since.append("another rule")
     return Frozen(row, tuple(since))
