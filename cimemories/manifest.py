@@ -45,6 +45,7 @@ class Part(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _keep_recorded(cls, value: Any, read: ModelWrapValidatorHandler[Part]) -> Part:
+        # wrap: once it is validated, keys that no field is named for are gone.
         part = read(value)
         if isinstance(value, Mapping):
             part._recorded = dict(value)
@@ -56,6 +57,7 @@ class Part(BaseModel):
         try:
             return read(value)
         except ValidationError:
+            # pydantic copies a default that can be changed, so that no two manifests share one.
             return cls.model_fields[str(info.field_name)].get_default(call_default_factory=True)
 
 
@@ -177,10 +179,12 @@ class RunManifest(Part):
     @field_validator("all_judges", mode="before")
     @classmethod
     def _objects(cls, value: Any) -> Any:
+        # One item that is no object must not cost the others: the field as a whole would take its default.
         return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else value
 
 
 @lru_cache(maxsize=1024)  # a list of runs is read at every click; one manifest takes 80 microseconds
 def read_manifest(text: str) -> RunManifest:
-    """The manifest in a column of the record. It is shared: do not change its `recorded`."""
+    """The manifest in a column of the record. It is shared: do not change its `recorded`. Raises ValueError for a text
+    that is no JSON object."""
     return RunManifest.model_validate(json.loads(text))

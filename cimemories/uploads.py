@@ -36,7 +36,7 @@ from cimemories.store.engine import DATABASE_URL, Store, StoreError, open_store
 MEMORY = 2 << 30  # bytes; without a file the process has 0.15 of these
 SECONDS = 900  # the largest upload (256 MB of results) takes about two minutes
 _ADDRESSES = 2 << 30  # bytes of addresses above MEMORY: libraries that are mapped, stacks of threads
-_LONGEST_ANSWER = 4 << 20
+_LONGEST_ANSWER = 4 << 20  # bytes; a longer answer counts as none
 _LOOK_SECONDS = 0.1
 _PACKAGE_ROOT = Path(__file__).resolve().parent.parent
 _BY_HAND = "import it on the command line, which has no such limit: cimemories import FILE"
@@ -78,7 +78,8 @@ def review_upload(
     skip_unknown: bool,
     wanted: Callable[[], bool] = _always,
 ) -> review_events.Imported:
-    """Add the review events of an uploaded file to a dataset. Raises like `import_upload`."""
+    """Add the review events of an uploaded file to a dataset. skip_unknown: leave out events of what is not
+    here. Raises like `import_upload`."""
     request = {"do": "review", "dataset": dataset, "skip_unknown": skip_unknown}
     answer = _read(store, data, file_name, request, wanted)
     return review_events.Imported(
@@ -99,9 +100,12 @@ def _read(
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
+    # The record of this store and no other, whatever the app's own environment names. An address may hold a password:
+    # in the environment only this user sees it, among the arguments everybody who lists processes.
     environment.pop(DATABASE_URL, None)
     if not store.is_sqlite:
         environment[DATABASE_URL] = store.engine.url.render_as_string(hide_password=False)
+    # Files and no pipes for what it writes: nobody has to empty them for it to go on.
     with uploaded(data, file_name) as path, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         whole = {**request, "file": str(path), "workspace": str(store.workspace.absolute())}
         whole |= {"memory": MEMORY, "seconds": SECONDS}
@@ -112,12 +116,14 @@ def _read(
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=errors,
+                # Ctrl-C at the terminal reaches the app alone, whose end then ends this process.
                 start_new_session=True,
             )
         except OSError as error:
             raise StoreError(f"the file cannot be read now ({error.strerror}). Try again.") from error
         code = _watched(process, whole, name, wanted)
         output.seek(0)
+        # One byte more tells an answer that is too long from one that just fits.
         text = output.read(_LONGEST_ANSWER + 1)
         errors.seek(0, os.SEEK_END)
         errors.seek(max(0, errors.tell() - 4096))
@@ -147,9 +153,11 @@ def _watched(
     """The exit status of the process, which is gone when this returns or raises."""
     assert process.stdin is not None
     try:
+        # It may have ended before it has read anything; its exit status says why.
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
+        # The process itself has a limit of processor time; this one is for a process that waits.
         last = time.monotonic() + SECONDS
         while True:
             try:
@@ -160,6 +168,7 @@ def _watched(
                 if time.monotonic() > last:
                     raise FormatError(f"{name}: not read within {SECONDS:,} seconds; {_BY_HAND}") from None
     finally:
+        # Harmless for one that has ended. wait() below takes its exit status, or a zombie would be left.
         process.kill()
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
@@ -197,8 +206,10 @@ def _review(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
 def _limit(memory: int, seconds: int) -> None:
     limits = {
         resource.RLIMIT_AS: memory + _ADDRESSES,
+        # What it allocates. Addresses are more than that: libraries are mapped, and stacks are reserved.
         resource.RLIMIT_DATA: memory,
         resource.RLIMIT_CPU: seconds,
+        # No image of a process that dies: it would hold what people uploaded.
         resource.RLIMIT_CORE: 0,
     }
     for kind, most in limits.items():
@@ -215,6 +226,7 @@ def _end_with_the_app() -> None:
     """The app holds the other end of standard input, and says nothing more: an end of it is the end of the app."""
     while os.read(0, 4096):
         pass
+    # At once, whatever the other thread is doing: a transaction that is not committed leaves nothing behind.
     os._exit(1)
 
 

@@ -71,7 +71,8 @@ class Numbers:
 def content_tables(
     connection: sa.Connection, dataset_id: int, *, with_calls: bool = True
 ) -> dict[str, Callable[[], Rows]]:
-    """The rows of each table of a dataset, in one snapshot; each can be asked for once or again."""
+    """The rows of each table of a dataset, read in the connection's transaction; each can be asked for once or again. That is
+    one snapshot on SQLite, and on PostgreSQL where the transaction is REPEATABLE READ."""
     numbers = _numbers(connection, dataset_id)
     keys = _call_keys(connection, numbers) if with_calls else []
     # dict.fromkeys keeps each request once, in the order of the calls: a reader goes through both files side by side.

@@ -26,6 +26,7 @@ from sqlalchemy import (
 from cimemories.model import canonical_event
 
 metadata = MetaData(
+    # Names made by rule: a migration can name a constraint, which engines else name each in its own way.
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
         "uq": "uq_%(table_name)s_%(column_0_N_name)s",
@@ -139,6 +140,8 @@ profile_context = Table(
     to("profile", primary_key=True),
     to("context", primary_key=True),
     Column("ordinal", Integer, nullable=False),
+    # Engines make no index for a foreign key. Where the primary key begins with another column, deleting the row that
+    # is referred to would go through the whole table; so with many of the indexes below.
     Index("ix_profile_context_context", "context"),
 )
 
@@ -217,6 +220,7 @@ ballot = Table(
     Column("conflicts", Integer, nullable=False, default=0, server_default="0"),
     Column("unknown", Integer, nullable=False, default=0, server_default="0"),
     Column("call", Text, ForeignKey("call.key")),
+    # Its index, from the left, serves all that is asked of a labelling, or of one profile in it.
     UniqueConstraint("labelling", "profile", "context", "persona", "draw"),
     Index("ix_ballot_profile", "profile"),
     Index("ix_ballot_context", "context"),
@@ -229,6 +233,7 @@ vote = Table(
     to("attribute", primary_key=True),
     Column("verdict", Text, nullable=False),
     Index("ix_vote_attribute", "attribute"),
+    # A row is little more than its key: without a rowid the key's index is the table, and no row is stored twice.
     sqlite_with_rowid=False,
 )
 
@@ -251,9 +256,11 @@ decision = Table(
     Column("uid", Text),  # given by who made the event; null in those of before there were any
     Column("guideline", Text),  # hash of the guideline that stood
     Column("cause", Text),  # of an adjudication: why people had differed
+    # Nulls are not equal to each other: any number of decisions may have no uid.
     Index("uq_decision_dataset_uid", "dataset", "uid", unique=True),
     Index("ix_decision_batch", "batch"),
     Index("ix_decision_dataset", "dataset"),
+    # For who has decided a pair, asked for whole lists of pairs when they are handed out.
     Index("ix_decision_pair", "attribute", "context"),
 )
 
@@ -299,6 +306,7 @@ response = Table(
     Column("memory", Text),  # hash of what the assistant holds here; null: all attributes in their order
     Column("shown", Text),  # hash of what a gate let into the prompt; null: all of it
     Column("before", Text),  # key of the call before this one: a gate's, or the draft that was rewritten
+    # Its index, from the left, serves all that is asked of a run, or of one profile in it.
     UniqueConstraint("run", "profile", "context", "level", "sample"),
     Index("ix_response_profile", "profile"),
     Index("ix_response_context", "context"),
@@ -338,6 +346,7 @@ judgement = Table(
     Column("unknown", Integer, nullable=False, default=0, server_default="0"),
     Column("call", Text, ForeignKey("call.key")),
     Column("verdict", Text),  # of a task check: yes | partly | no
+    # What lets a judgement be written once, and finds those of a response.
     UniqueConstraint("response", "judge"),
 )
 
@@ -445,6 +454,7 @@ generation = Table(
     Column("endpoint", Text, nullable=False),
     Column("simulated", Boolean, nullable=False),
     Column("manifest", Text, nullable=False),
+    # SET NULL: the generation stays when its dataset is deleted, and can be deleted by itself then.
     Column("dataset", RowId, ForeignKey("dataset.id", ondelete="SET NULL")),
     *work_columns(),
     Index("ix_generation_dataset", "dataset"),
@@ -533,6 +543,7 @@ claim = Table(
     Column("session", Text, primary_key=True),  # one browser tab
     to("dataset"),
     Column("until", Float, nullable=False),  # seconds since 1970
+    # For the claims that have lapsed, which are looked for at every handing out.
     Index("ix_claim_dataset", "dataset", "until"),
     sqlite_with_rowid=False,
 )
