@@ -46,8 +46,8 @@ def _refuse_other(mode: int, path: Path) -> None:
 
 @contextmanager
 def uploaded(data: bytes | memoryview, file_name: str) -> Iterator[Path]:
-    """An uploaded file under its own name in a folder that lasts as long as the block. Its name is without folders and at
-    most 200 bytes long; 'upload' where nothing is left."""
+    """An uploaded file under its own name in a folder that lasts as long as the block. Its name is
+    without folders and at most 200 bytes long; 'upload' where nothing is left."""
     # A browser may send a whole path, of either system: only its last part is a name, and no name may hold NUL.
     own = Path(file_name.replace("\\", "/")).name.replace("\0", "")
     # Bytes, of which file systems take 255 in a name; a character that is cut in two is left out.

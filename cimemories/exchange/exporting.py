@@ -314,6 +314,7 @@ def _label_rows(
         for i, attribute in enumerate(record.profile.attributes):
             for j, context_id in enumerate(record.context_ids):
                 code = int(labels.effective[i, j])
+                # No row: nobody has voted on this pair or decided it.
                 if code == UNLABELLED:
                     continue
                 person = bool(labels.decided[i, j])

@@ -71,8 +71,8 @@ class Numbers:
 def content_tables(
     connection: sa.Connection, dataset_id: int, *, with_calls: bool = True
 ) -> dict[str, Callable[[], Rows]]:
-    """The rows of each table of a dataset, read in the connection's transaction; each can be asked for once or again. That is
-    one snapshot on SQLite, and on PostgreSQL where the transaction is REPEATABLE READ."""
+    """The rows of each table of a dataset, read in the connection's transaction; each can be asked for once or again.
+    That is one snapshot on SQLite, and on PostgreSQL where the transaction is REPEATABLE READ."""
     numbers = _numbers(connection, dataset_id)
     keys = _call_keys(connection, numbers) if with_calls else []
     # dict.fromkeys keeps each request once, in the order of the calls: a reader goes through both files side by side.
@@ -102,6 +102,7 @@ def shown_manifest(manifest: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(asked, dict):
         kept["asked"] = {name: value for name, value in asked.items() if name not in PRIVATE}
         if isinstance(kept["asked"].get("base_url"), str):
+            # A password may stand in an address: a bundle is handed to others.
             kept["asked"]["base_url"] = shown_address(kept["asked"]["base_url"])
     return kept
 
@@ -273,6 +274,7 @@ def _calls(connection: sa.Connection, keys: list[tuple[str, str]], bodies: Mappi
 def _ballots(connection: sa.Connection, numbers: Numbers) -> Rows:
     for labelling_id, number in numbers.labellings.items():
         for profile_id, profile_number in numbers.profiles.items():
+            # Profile by profile: a labelling may have millions of votes.
             here = (ballot.c.labelling == labelling_id, ballot.c.profile == profile_id)
             rows = connection.execute(sa.select(ballot).where(*here)).mappings().all()
             if not rows:
@@ -410,6 +412,7 @@ def restore(
 
     `rows` gives the rows of a table, and is asked for each once. Raises StoreError where the name is taken.
     """
+    # In an order in which each table finds what it refers to.
     dataset_id = datasets.add(connection, name, (), origin=origin, source_name=source_name, source_hash=source_hash)
     contexts = _restore_contexts(connection, dataset_id, rows("contexts"))
     profiles = _restore_profiles(connection, dataset_id, rows("profiles"))
@@ -570,6 +573,7 @@ def _restore_ballots(
     for (number, person), group in groupby(rows, key=lambda row: (row["labelling"], row["profile"])):
         here = list(group)
         keys = {row["call"] for row in here if row["call"] is not None}
+        # A bundle may come without its calls: a key that is not here would break the foreign key.
         known = _known(connection, sorted(keys))
         lost += len(keys - known)
         plain = ("draw", "status", "cause", "conflicts", "unknown")
@@ -593,6 +597,7 @@ def _restore_ballots(
                 )
             )
         }
+        # Ids are read back by what makes a ballot unique: a plain insert of many rows returns none.
         numbered = [ids[v["context"], v["persona"], v["draw"]] for v in values]
         _write(connection, vote, _votes(numbered, [row["verdicts"] for row in here], attributes[person]))
     return lost
@@ -602,6 +607,7 @@ def _votes(
     ids: Sequence[int], verdicts: Sequence[str | None], attributes: Sequence[int]
 ) -> Iterator[dict[str, object]]:
     for ballot_id, letters in zip(ids, verdicts, strict=True):
+        # Not strict: a ballot without votes has no letters.
         for attribute_id, letter in zip(attributes, letters or "", strict=False):
             if letter != NO_VOTE:
                 yield {"ballot": ballot_id, "attribute": attribute_id, "verdict": VERDICTS[letter]}

@@ -231,6 +231,7 @@ def add_all(connection: sa.Connection, dataset_id: int, annotator: str, new: Seq
     what asks for people's verdicts rests on them. Raises StoreError where a response and an attribute are not of one
     profile of this dataset.
     """
+    # Foreign keys only say that both are there, not that they belong together.
     _check(connection, dataset_id, {(item.response, item.attribute) for item in new})
     times: dict[Flow, str] = {}
     last: dict[Flow, int] = {}
@@ -254,6 +255,7 @@ def add_all(connection: sa.Connection, dataset_id: int, annotator: str, new: Seq
             "supersedes": last.get((item.response, item.attribute)),
             "created": item.created or later_than(times.get((item.response, item.attribute), ""), now()),
         }
+        # One by one: the next may be on the same flow, and needs this one's id. A known uid returns no row.
         row = connection.execute(insert_ignore(connection, audit).values(**values).returning(audit.c.id)).first()
         if row is not None:
             last[item.response, item.attribute] = int(row.id)

@@ -394,6 +394,7 @@ class Origin:
     def older(self, body: str, draws: Sequence[int]) -> list[dict[int, str]]:
         """The keys of the same server's answers under its other names, one mapping a name."""
         keys = [keys_of(body, draws, simulated=self.simulated, server=s, fresh=self.fresh) for s in self.same]
+        # Last, the keys from before servers were a part of them.
         return [*keys, keys_of(body, draws, simulated=self.simulated)] if self.counts_before else keys
 
     @property
@@ -470,12 +471,14 @@ def _chosen(
     origin: Origin, own: Mapping[int, str], older: Sequence[Mapping[int, str]], addresses: Mapping[str, str]
 ) -> dict[int, str]:
     """For each draw the first key that is answered. addresses: by key of an answer, the address that gave it."""
+    # Its own answers first: another name of the server fills only the gaps.
     chosen = {draw: key for draw, key in own.items() if key in addresses}
     for number, keys in enumerate(older):
         unnamed = number == len(origin.same)  # the last ones are of servers that are not known
         for draw, key in keys.items():
             if draw in chosen or key not in addresses:
                 continue
+            # An answer of a server that is not known says only at which address it was given.
             if not unnamed or address_of(addresses[key]) in origin.before:
                 chosen[draw] = key
     return chosen
@@ -555,6 +558,7 @@ def _insertable(connection: sa.Connection, exchanges: Sequence[Exchange]) -> lis
     rows: list[dict[str, object]] = []
     for e in exchanges:
         body = e.body or canonical_json(request_body(e.item))
+        # A request is kept once, however many draws and servers answered it.
         request_hash = text_hash(body)
         requests[request_hash] = {"hash": request_hash, "body": body}
         about = {
@@ -738,6 +742,7 @@ def origins(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, list
         .group_by(*columns)
     )
     rows = connection.execute(query).all()
+    # The denominator: all servers' answers of a kind by a model in a run.
     totals: dict[tuple[str, str, str], int] = {}
     for row in rows:
         totals[row.run, row.kind, row.model] = totals.get((row.run, row.kind, row.model), 0) + row.answers
@@ -748,6 +753,7 @@ def origins(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, list
         by_run[row.run].append(source)
     order = list(ANSWERS)
     for sources in by_run.values():
+        # Kinds that have no name for people come last.
         sources.sort(key=lambda s: (order.index(s.kind) if s.kind in order else 99, s.model, -s.answers, s.server))
     return by_run
 

@@ -275,6 +275,7 @@ def add(
     if row is None:
         raise StoreError(f"a dataset named '{name}' was added by somebody else just now. Choose another name.")
     dataset_id = int(row[0])
+    # First, and once each: profiles share contexts, and name them by the ids that come back.
     context_ids = _add_contexts(connection, dataset_id, (c for p in profiles for c in p.contexts))
     for ordinal, item in enumerate(profiles):
         _add_profile(connection, dataset_id, ordinal, item, context_ids)
@@ -512,6 +513,7 @@ def sizes(connection: sa.Connection, dataset_id: int) -> dict[int, Size]:
     """The size of each profile by its ordinal, in their order."""
 
     def counted(table: sa.Table) -> sa.ScalarSelect[int]:
+        # Each counted by itself: attributes joined with contexts would be counted once for each context.
         own = sa.select(sa.func.count()).select_from(table).where(table.c.profile == profile.c.id)
         return own.scalar_subquery()
 
@@ -525,6 +527,7 @@ def sizes(connection: sa.Connection, dataset_id: int) -> dict[int, Size]:
 
 def wording(connection: sa.Connection, dataset_id: int) -> tuple[dict[int, str], dict[int, str]]:
     """Names of profiles and memory statements of attributes, by id."""
+    # Two queries: joined, every attribute would bring its profile's name along.
     names = connection.execute(sa.select(profile.c.id, profile.c.name).where(profile.c.dataset == dataset_id))
     statements = connection.execute(
         sa.select(attribute.c.id, attribute.c.statement)
@@ -586,6 +589,7 @@ def delete(connection: sa.Connection, dataset_id: int) -> None:
         _bequeath(connection, edit, dataset_id, child)
         _bequeath(connection, generation, dataset_id, child)
     parent = sa.select(dataset_version.c.parent).where(dataset_version.c.dataset == dataset_id)
+    # Its own parent, where there is one, takes its children over: the family stays in one piece.
     heir = connection.execute(parent).scalar()
     connection.execute(sa.update(dataset_version).where(dataset_version.c.parent == dataset_id).values(parent=heir))
     connection.execute(sa.delete(dataset).where(dataset.c.id == dataset_id))
@@ -626,6 +630,7 @@ def dataset_with(
     It may hold more. Of several the one of this name, else the one with the fewest profiles, else the oldest.
     """
     wanted = [profile_hash(item) for item in profiles]
+    # Two of them are the same: which record would be whose could not be told.
     if len(set(wanted)) < len(wanted):
         return None
     # Names first, and only then whole profiles, whose reading takes long.

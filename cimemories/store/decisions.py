@@ -89,6 +89,7 @@ def event_positions(connection: sa.Connection, dataset_id: int) -> Places:
     )
     return Places(
         names={r.ordinal: r.name for r in connection.execute(sa.select(profile.c.ordinal, profile.c.name).where(of))},
+        # By ordinal and key, which two workspaces share; names of profiles need not be unique.
         attributes={(r.ordinal, r.key): r.id for r in rows},
         statements={r.id: r.statement for r in rows},
         contexts={(r.task, r.recipient): r.id for r in connection.execute(contexts)},
@@ -130,6 +131,7 @@ def review_events(connection: sa.Connection, dataset_id: int, kind: str) -> Iter
     else:
         joined = joined.join(context, table.c.context == context.c.id)
     if kind == "comment":
+        # The same table once more: a row that settles a comment names it by an id, and the event by its uid.
         settled = comment.alias("settled")
         base = base.add_columns(settled.c.uid.label("resolves"))
         joined = joined.join(settled, comment.c.resolves == settled.c.id, isouter=True)
@@ -358,6 +360,7 @@ def add_all(connection: sa.Connection, dataset_id: int, annotator: str, new: Seq
     The dataset's revision moves by one where any is.
     """
     known = _known(connection, dataset_id, [item.uid for item in new])
+    # By uid: a list that names one twice writes it once.
     fresh = [item for item in {item.uid: item for item in new}.values() if item.uid not in known]
     if not fresh:
         return 0
@@ -375,6 +378,7 @@ def add_all(connection: sa.Connection, dataset_id: int, annotator: str, new: Seq
         statement = sa.insert(decision).returning(
             decision.c.id, decision.c.attribute, decision.c.context, sort_by_parameter_order=True
         )
+        # The next list may hold these pairs again: it supersedes what was written here.
         last.update({(row.attribute, row.context): row.id for row in connection.execute(statement, rows)})
     connection.execute(sa.update(dataset).where(dataset.c.id == dataset_id).values(revision=dataset.c.revision + 1))
     return len(fresh)
@@ -513,6 +517,7 @@ def _last(
     last: dict[tuple[int, int], int] = {}
     times: dict[tuple[int, int], str] = {}
     for row in sorted(rows, key=lambda row: (row.created, row.id)):
+        # Rows come by time, so what stays is the latest.
         times[row.attribute, row.context] = row.created
         if row.annotator == annotator and row.id not in superseded:
             last[row.attribute, row.context] = row.id

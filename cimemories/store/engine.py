@@ -598,6 +598,7 @@ def open_store(workspace: Path | str = DEFAULT_WORKSPACE, url: str | None = None
         engine.dispose()
         known = problem(error)
         what = f"{known.what} ({first_line(error.orig)})" if known else first_line(error.orig)
+        # A driver may quote the address in its error.
         what = without_credentials(what)
         next_step = known.next if known else "Check the address, the rights and the free disk space."
         kind = DatabaseLost if is_lost(error) else StoreError
@@ -654,6 +655,7 @@ def _shown(url: sa.URL) -> str:
 def _engine(address: str, *, read_only: bool = False) -> sa.Engine:
     try:
         url = sa.make_url(address)
+        # 'postgres' is what many servers and hosts write; SQLAlchemy needs the driver in the name.
         if url.drivername in ("postgresql", "postgres"):
             url = url.set(drivername="postgresql+psycopg")
         if "@" in (url.host or ""):
@@ -801,6 +803,7 @@ def insert_rows(
     into = f"INSERT INTO {quote(table.name)} ({', '.join(map(quote, names))}) VALUES "
     one = f"({', '.join('?' * len(names))})"
     step = MOST_PARAMETERS // len(names)
+    # Full pages have the same text, which SQLite's driver keeps compiled.
     for page in (rows[start : start + step] for start in range(0, len(rows), step)):
         connection.exec_driver_sql(into + ", ".join([one] * len(page)), tuple(chain.from_iterable(page)))
 

@@ -153,6 +153,7 @@ def named(connection: sa.Connection, generation_id: str) -> GenerationRow:
 
 def progress(connection: sa.Connection, generation_id: str) -> tuple[int, int]:
     """(parts settled, parts in all); (0, 0) for an unknown generation."""
+    # One pass for both; a sum over no rows is null.
     settled = sa.case((generation_part.c.status.in_(RETRIABLE), 0), else_=1)
     row = connection.execute(
         sa.select(sa.func.coalesce(sa.func.sum(settled), 0), sa.func.count()).where(

@@ -118,6 +118,7 @@ def reveal_counts(
         sa.select(*group, response.c.id)
         .select_from(source)
         .where(*counted)
+        # A judge names an attribute once in a response (the key of reveal), so rows here are judges.
         .group_by(*group, response.c.id)
         .having(sa.func.count() >= need)
         .subquery()
@@ -146,6 +147,7 @@ def grounding(connection: sa.Connection, run_id: str, judge_ids: Sequence[int]) 
         .where(*_judged_by(run_id, judge_ids), reveal.c.strength == Strength.FULL)
         .group_by(judgement.c.judge, reveal.c.grounded)
     )
+    # A judge that claims nothing has no row: it starts from zeros.
     counts = dict.fromkeys(judge_ids, (0, 0))
     for judge_id, grounded, count in rows:
         claims, lost = counts[judge_id]
@@ -420,6 +422,7 @@ def owed(connection: sa.Connection, run_id: str, judge_id_: int, profile_id: int
         judgement.c.status.not_in(RETRIABLE),
     )
     channel = sa.select(judge.c.channel).where(judge.c.id == judge_id_).scalar_subquery()
+    # Only the channel's text is read: the other may be many times as long.
     text = sa.case((channel == REASONING, response.c.reasoning), else_=response.c.text)
     rows = connection.execute(
         sa.select(response.c.id, response.c.context, response.c.memory, text.label("text"))
@@ -456,6 +459,7 @@ def settle(
     if there is None:
         judgement_id = connection.execute(_ADD, {"response": response_id, "judge": judge_id_, **values}).scalar_one()
     else:
+        # A failure has no reveals, so none have to go before the new ones come.
         judgement_id = there.id
         connection.execute(sa.update(judgement).where(judgement.c.id == judgement_id).values(**values))
     add_reveals(connection, [(judgement_id, item) for item in reveals])
@@ -541,6 +545,7 @@ def judged_responses(
             status=ResponseStatus(row.status),
             cause=row.cause,
             text=row.text,
+            # No row yet: the judge has still to read it.
             judgement=JudgementStatus(row.judgement or JudgementStatus.OWED),
             judgement_cause=row.judgement_cause,
             reveals=tuple(reveals.get(row.judgement_id, ())),

@@ -192,10 +192,12 @@ def plan(
             "draw": draw,
             "status": OWED,
         }
+        # Only pairs that are tested: a vote on any other would be paid for and counted nowhere.
         for profile_id, context_id in tested_pairs(connection, profile_ids, context_ids)
         for persona_id in persona_ids_
         for draw in range(draws)
     )
+    # A ballot that is there already may have been voted on: it stays as it is, whatever its status.
     statement = insert_ignore(connection, ballot)
     for chunk in in_chunks(rows):
         connection.execute(statement, chunk)
@@ -208,6 +210,7 @@ def all_rows(connection: sa.Connection, dataset_id: int | None = None) -> list[L
         query = query.where(labelling.c.dataset == dataset_id)
     rows = connection.execute(query).mappings().all()
     own = ballot.c.labelling, ballot.c.status
+    # A labelling may have millions of ballots: those of one that has ended are counted once.
     counts = work.counts_by_work(connection, "ballots", rows, lambda ids: work.counts_by_status(connection, *own, ids))
     return [
         LabellingRow(
@@ -230,6 +233,7 @@ def owed(connection: sa.Connection, labelling_id: str, profile_id: int) -> list[
     )
     groups: dict[tuple[int, int], dict[int, int]] = {}
     for row in rows:
+        # Draws of one prompt are one request, where the server takes several at once.
         groups.setdefault((row.context, row.persona), {})[row.draw] = row.id
     return [BallotGroup(profile_id, c, p, draws) for (c, p), draws in groups.items()]
 
@@ -240,6 +244,7 @@ def owing_profiles(connection: sa.Connection, labelling_id: str) -> list[int]:
         connection.execute(
             sa.select(profile.c.id)
             .where(
+                # exists stops at the first ballot that is owed.
                 sa.exists().where(
                     ballot.c.labelling == labelling_id,
                     ballot.c.profile == profile.c.id,
@@ -304,6 +309,7 @@ def tallies(connection: sa.Connection, labelling_id: str, profile_id: int | None
 
     query = (
         sa.select(vote.c.attribute, ballot.c.context, ballot.c.persona, *(count(v) for v in Verdict))
+        # A vote names its ballot alone; which context and persona it is of stands there.
         .join(ballot, vote.c.ballot == ballot.c.id)
         .where(ballot.c.labelling == labelling_id)
         .group_by(vote.c.attribute, ballot.c.context, ballot.c.persona)
@@ -322,9 +328,11 @@ def _shares(connection: sa.Connection, labelling_id: str, profile_id: int | None
         shares.necessary,
         shares.inappropriate,
         shares.abstain,
+        # The same columns as of counted votes, for one reader of both.
         sa.literal(0).label(str(Verdict.CONFLICT)),
     ).where(shares.labelling == labelling_id)
     if profile_id is not None:
+        # A share names no profile: it is of the one whose attribute it names.
         own = sa.select(attribute.c.id).where(attribute.c.profile == profile_id)
         query = query.where(shares.attribute.in_(own))
     return connection.execute(query)
@@ -531,6 +539,7 @@ def add_rule(
     wanted, who = plain_name(_line(name), "rule"), plain_name(_line(annotator), "annotator")
     if not wanted or len(wanted) > LONGEST_NAME:
         raise StoreError(f"a rule needs a name of 1 to {LONGEST_NAME} characters.")
+    # In any case of letters: no rule may pass for the paper's.
     if wanted.lower() == PAPER_RULE:
         raise StoreError(f"'{wanted}' stands for the paper's rule. Choose another name.")
     if not who:

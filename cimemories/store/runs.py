@@ -90,6 +90,7 @@ def add_responses(connection: sa.Connection, judges: dict[str, int], new: Sequen
                 for r in part
             ],
         )
+        # No row means owed.
         judged = [(i, r) for i, r in zip(ids, part, strict=True) if r.judgement is not JudgementStatus.OWED]
         judgement_ids = _inserted(
             connection,
@@ -227,6 +228,7 @@ def add_sweep(
             created=now(),
         )
     )
+    # Sets the heartbeat: a worker that never comes is noticed.
     work.queue(connection, sweep_id)
     return sweep_id
 
@@ -444,6 +446,7 @@ def owed(connection: sa.Connection, run_id: str, profile_id: int) -> list[OwedRe
         .where(response.c.run == run_id, response.c.profile == profile_id, response.c.status.in_(RETRIABLE))
         .order_by(context.c.ordinal, response.c.level, response.c.sample)
     )
+    # Samples with one memory have one prompt, and so one request.
     groups: dict[tuple[int, str, str | None], dict[int, int]] = {}
     for row in rows:
         groups.setdefault((row.context, row.level, row.memory), {})[row.sample] = row.id
@@ -557,6 +560,7 @@ class StageCalls:
 def calls_by_kind(connection: sa.Connection, run_id: str) -> dict[str, StageCalls]:
     """What each kind of call (respond, judge, gate, rewrite, check) has cost a run so far, over all models asked."""
     stages: dict[str, StageCalls] = {}
+    # Several models may have answered one kind of call: judges above all.
     for part in calls.calls_by_model(connection, [run_id]):
         before = stages.get(part.kind)
         names = (item.name for item in fields(StageCalls))

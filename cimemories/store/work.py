@@ -77,6 +77,7 @@ class Claim:
         own = sa.update(table).where(table.c.id == self.work_id, table.c.claim == self.token)
         if connection.execute(own.values(heartbeat=database_clock())).rowcount:
             return
+        # No row was changed: the rest only finds out why, for the message.
         row = connection.execute(sa.select(table).where(table.c.id == self.work_id)).first()
         if row is None:
             raise ClaimLost(f"{self.work_id} was deleted while it was being worked on.")
@@ -178,7 +179,9 @@ def is_alive(row: Row) -> bool:
         return False
     # A heartbeat from the future was written before the clock was set back; a living worker soon writes another one.
     fresh = row["heartbeat_age"] is not None and abs(row["heartbeat_age"]) < STALE_SECONDS
+    # The name alone may be that of two machines, or of two containers; without `machine` it has to do.
     here = row["host"] == socket.gethostname() and row["machine"] in (None, _machine())
+    # Queued and not claimed yet, or on a machine whose processes cannot be seen from here.
     if row["pid"] is None or not here:
         return fresh
     try:
@@ -228,6 +231,7 @@ def claim(connection: sa.Connection, work_id: str, *, queued: bool = False) -> C
         raise StoreError(
             f"{work_id} is running as process {row['pid']} on {row['host']}. Wait for it, or cancel it first."
         )
+    # Drawn anew at every claim: whoever held the work before writes nothing from here on.
     made = Claim(work_id, secrets.token_hex(16))
     connection.execute(
         sa.update(table)

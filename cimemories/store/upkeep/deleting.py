@@ -124,6 +124,7 @@ def _of_labelling(connection: sa.Connection, row: work.Row) -> Deletion:
         (_count(connection, votes, ballot.c.labelling == row["id"]), "vote"),
         (_count(connection, imported_vote, imported_vote.c.labelling == row["id"]), "imported share"),
     ]
+    # Itself aside: with another labelling there, runs keep labels to be measured by.
     others = _count(connection, labelling, labelling.c.dataset == row["dataset"]) - 1
     ran = _count(connection, run, run.c.dataset == row["dataset"])
     note = ""
