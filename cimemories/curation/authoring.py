@@ -156,6 +156,7 @@ class AuthoringSpec:
 
     seed: of the people and their events. model_seed: sent to the server; None sends none to a real server (some refuse
     it, and vLLM's CPU engine dies of it) and `seed` to the simulator. Prices are for a million tokens, 0 means unknown.
+    timeout: seconds for one request, whose answer is a whole part of a profile.
     """
 
     name: str

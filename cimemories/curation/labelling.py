@@ -109,7 +109,8 @@ class LabellingSpec:
 
     personas: the pack whose personas vote, one that ships or one of the workspace. base_url: an OpenAI-compatible
     server, or the word `simulator`. Temperature and max_tokens None mean the server's own. Seed None sends none to a
-    real server (some refuse it, and vLLM's CPU engine dies of it) and 0 to the simulator.
+    real server (some refuse it, and vLLM's CPU engine dies of it) and 0 to the simulator. draws: votes of each persona
+    on a pair. timeout: seconds for one request.
     """
 
     dataset: str

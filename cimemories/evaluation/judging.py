@@ -42,7 +42,7 @@ from cimemories.store.judgements import MESSAGE, REASONING
 
 CHECK = "check"
 CHECK_RULES = "check-rules"
-FEWEST_WORDS = 15
+FEWEST_WORDS = 15  # beside greeting, subject and signature
 OPENING = 300  # characters in which a refusal stands where there is one
 _DECLINES = re.compile(
     r"\b(?:i(?:'m| am) (?:sorry|afraid),? (?:but )?i (?:can't|cannot|can not|am unable|won't|am not able)"

@@ -40,9 +40,9 @@ BATCH = "batch"  # the word for no server at all: calls go out and come back as 
 @dataclass(frozen=True)
 class Server:
     """n: takes several samples a request. schema: the form of response_format that it holds to. seed: takes one; None:
-    nobody asked. token_limit: its name of the token limit. notes: what is worked around, in words. root, revision: of
-    the model, as it reports them. identity: which server it is, as in the keys of its calls; None where it has not been
-    told yet, and in work from before servers were distinguished."""
+    nobody asked. token_limit: its name of the token limit. max_model_len: tokens of prompt and answer together. notes:
+    what is worked around, in words. root, revision: of the model, as it reports them. identity: which server it is, as
+    in the keys of its calls; None where it is not told yet, or in work from before servers were distinguished."""
 
     simulated: bool
     n: bool = True
@@ -174,8 +174,9 @@ class RunSpec:
     nothing; on and off set the chat template's switch; low, medium, high the reasoning effort.
     check: whether a message does its task, by rules, by the first judge's model, or not at all. prompts: wording by
     kind (respond, memory, gate, rewrite, check) that goes before that of the seeds. prices: of the model's tokens;
-    None: not known. max_tokens: limit of one message; None sends none. cap: what the
-    run may cost, in the unit of the prices, which then have to be known.
+    None: not known. max_tokens: limit of one message; None sends none. timeout: seconds for one request, more with each
+    retry. cap: what the run may cost, in the unit of the prices, which then have to be known. fresh: nothing that other
+    work has recorded serves.
     """
 
     dataset: str

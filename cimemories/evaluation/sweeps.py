@@ -65,7 +65,7 @@ from cimemories.store.runs import RunRow
 
 # Every cell is a run with all its responses, and one transaction writes them all.
 CELLS_AT_MOST = 500
-NUMBERS_AT_MOST = 200
+NUMBERS_AT_MOST = 200  # of one axis, before it is multiplied with the others
 AT_MOST = Field(max_length=CELLS_AT_MOST)  # of each list: what follows compares every item with every other
 Scalar = bool | int | float | str | None
 
@@ -278,7 +278,7 @@ class SweepFile(Seed):
     sampling: dict[Line, Scalar] = Field(default_factory=dict)
     max_tokens: Limit = MESSAGE_TOKENS
     seed: int | None = None
-    timeout: float = Field(default=120.0, ge=1)
+    timeout: float = Field(default=120.0, ge=1)  # seconds
     judges: Annotated[tuple[Judging, ...], AT_MOST, AfterValidator(_some)] = ("matcher",)
     check: Literal["rules", "model", "none"] = "rules"
     cap: float | None = Field(default=None, gt=0)

@@ -62,7 +62,7 @@ CALLS = ("generate", "label", "respond", "judge")
 # What may be longer than a statement; the statement itself is looked at with the name of its attribute.
 _LONG = ("statement", "response", "reasoning", "error", "before", "after", "verdicts")
 _VERDICTS = {*LETTERS.values(), NO_VOTE}
-_OLDEST = 150
+_OLDEST = 150  # years
 _SUPERSEDES = "supersedes must be the number of another decision of the same annotator on the same pair"
 Row = dict[str, Any]
 
@@ -528,10 +528,10 @@ def _plain(column: Column, value: Any) -> Any:
 
 Encoding = Literal["jsonl", "parquet"]
 MANIFEST = "manifest.json"
-LARGEST_MANIFEST = 4 << 20
-LONGEST_LINE = 32 << 20
+LARGEST_MANIFEST = 4 << 20  # bytes; it is read whole, before anything of it is known
+LONGEST_LINE = 32 << 20  # bytes; without a limit a file without line breaks would be read whole
 LONGEST_CELL = 16 << 20  # bytes of a text in Parquet; a recorded request holds a whole prompt
-MOST_UNPACKED = 8 << 30
+MOST_UNPACKED = 8 << 30  # bytes of all entries: a small zip can unpack to more than a disk holds
 _ROWS = 2000
 _OLD = (1980, 1, 1, 0, 0, 0)  # a date for zip entries, so that the same content gives the same bytes
 _TYPES = {"text": pa.string(), "integer": pa.int64(), "real": pa.float64(), "truth": pa.bool_(), "json": pa.string()}

@@ -211,10 +211,10 @@ COLUMNS = (*NEEDED, "adv_reveal_prompt", *OWN)
 SOURCES = ("consensus", "person", "none")
 LONGEST_CELL = 1 << 20  # bytes; prompts, the longest, have some tens of thousands
 PROMPT_END = 8000  # characters of a prompt that are kept: recipient and purpose stand at its end
-_BATCH = 4096
+_BATCH = 4096  # rows
 _KEPT = 2000  # texts that are known to be good: each is in thousands of rows
 _DOMAINS = (*DOMAINS, GENERAL)
-_CSV_BLOCK = 16 << 20
+_CSV_BLOCK = 16 << 20  # bytes; a row must fit in one block
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
 
@@ -514,7 +514,7 @@ def _texts(texts: Sequence[str | None]) -> pa.DictionaryArray:
 
 
 Pair = tuple[str, str] | None  # recipient, task
-LONGEST = 300
+LONGEST = 300  # characters of a recipient or a task
 _MOST_WORDS = 200  # of recipient and purpose together, white space counted
 _FEWEST = 3  # prompts that tell what differs from what does not
 _RECIPIENT = re.compile(r"(?im)^.*\b(?:recipient|to)\b[^:\n]{0,20}:[ \t]*(\S.*?)[ \t]*$")

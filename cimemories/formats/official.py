@@ -62,7 +62,7 @@ from cimemories.model import (
 # Of a file: one transaction writes it, and nobody else writes meanwhile. The largest study planned for has 1,000.
 MOST_PROFILES = 10_000
 MOST_ATTRIBUTES = 5_000  # of a profile
-MOST_CONTEXTS = 2_000
+MOST_CONTEXTS = 2_000  # of a profile
 MOST_ITEMS = 1_000  # of a list as a value
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _KNOWN_DOMAINS = (*DOMAINS, GENERAL)

@@ -48,12 +48,12 @@ OF_RESPONSE = "combination_"
 RUN = "run"
 FULL = "full"
 NECESSARY_AND = "necessary+"
-MOST_TRIALS = 10_000
+MOST_TRIALS = 10_000  # missing trials between the first and the last become rows
 LONGEST_MESSAGE = 1_000_000  # characters
 NO_TEXT = "no text in the file"
 NO_JUDGEMENT = "no judgement in the file"
 _KEY = re.compile(r"combination_num_to_share=([^=]*)_num_not_to_share=([^=]*)_trial=(\d{1,9})")
-_LONGEST_LEVEL = 60
+_LONGEST_LEVEL = 60  # characters of a composition's label
 
 
 @dataclass(frozen=True)
