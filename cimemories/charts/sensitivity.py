@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,9 +28,6 @@ from cimemories.compare.ranking import Measure, order_text, ranks, swaps, tau_te
 from cimemories.compare.sensitivity import ByProfiles, Range, Study, Trial, changed_settings, ranges_frame
 from cimemories.flows.arrays import Bools, Floats
 from cimemories.text import count, html_escaped, percent, shortened
-
-if TYPE_CHECKING:
-    pass
 
 CHARACTER, ROW = 6.6, 34  # pixels
 Layout = dict[str, Any]

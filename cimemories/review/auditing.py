@@ -37,8 +37,10 @@ def card_id(flow: Flow) -> str:
 
 def flow_of(card: str) -> Flow:
     """The (response id, attribute id) that a card is about; (0, 0), which is none, where its id names none."""
-    first, _, second = card.partition(".")
-    return (int(first), int(second)) if first.isdigit() and second.isdigit() else (0, 0)
+    ids = card.split(".")
+    # From a browser, so anything may come: isdigit alone takes '²', which int refuses, and 15 digits fit any id.
+    valid = len(ids) == 2 and all(text.isascii() and text.isdigit() and len(text) < 16 for text in ids)
+    return (int(ids[0]), int(ids[1])) if valid else (0, 0)
 
 
 def slice_flows(store: Store, slice_id: int) -> dict[Flow, SliceItem]:

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+import numpy as np
 import sqlalchemy as sa
 
-from cimemories.curation.consensus import LABELS
+from cimemories.curation.consensus import LABELS, UNLABELLED
 from cimemories.model import Label
 from cimemories.review.adjudication import disputes
 from cimemories.review.index import PairIndex
@@ -120,7 +121,8 @@ def sitting(store: Store, index: PairIndex, annotator: str, newest: int) -> Sitt
     # By time, since ids tell only the order of arrival.
     last = sorted(decisions.standing(own).values(), key=lambda d: d.created)[-newest:]
     positions = index.shape.locate([d.attribute for d in last], [d.context for d in last])
-    before = [LABELS.get(code) for code in index.consensus[positions].tolist()]
+    # A pair that has left the dataset has position -1, and no consensus to be changed.
+    before = [LABELS.get(code) for code in np.where(positions < 0, UNLABELLED, index.consensus[positions]).tolist()]
     # Where no vote is counted there was no consensus that could be changed.
     changed = [was for was, d in zip(before, last, strict=True) if was is not None and d.label is not was]
     settled = changed.count(Label.AMBIGUOUS)

@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from worlds import add_dataset, add_labels, add_profiles, make_profile
+from worlds import add_dataset, add_labels, add_profiles, make_profile, records
 
+from cimemories.curation.consensus import NECESSARY
 from cimemories.model import Label
+from cimemories.review.auditing import flow_of
 from cimemories.review.index import pair_index
 from cimemories.review.queue import Filters, Order, items, open_to, sample, select, undecided
+from cimemories.review.status import Sitting, sitting
 from cimemories.store import audits, decisions
 from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.tables import decision
@@ -105,3 +108,23 @@ def test_a_dataset_without_pairs_has_an_empty_index(tmp_path: Path) -> None:
         assert not len(select(store, index, Filters(undecided_by="A", labels=("none",)), order))
     assert items(store, index, []) == []
     store.close()
+
+
+def test_an_id_that_no_number_could_be_names_nothing() -> None:
+    """It comes from the browser; isdigit alone takes a superscript, which int refuses."""
+    assert flow_of("3.7") == (3, 7)
+    assert {flow_of(card) for card in ("3.²", "²", "", "1.2.3", "a.1", "9" * 30 + ".1")} == {(0, 0)}
+
+
+def test_a_decided_pair_that_is_no_longer_of_the_dataset_changes_no_consensus(sqlite_store: Store) -> None:
+    """Its position is -1, which read the last pair's consensus."""
+    data = add_dataset(sqlite_store, profiles=1, attributes=1, contexts=1)
+    labelling = add_labels(sqlite_store, data.id, [[[NECESSARY]]])
+    other = add_dataset(sqlite_store, profiles=1, attributes=1, contexts=1, name="other")
+    (person,) = records(sqlite_store, other.id)
+    with sqlite_store.write() as connection:
+        gone = decisions.NewDecision(person.attribute_ids[0], person.context_ids[0], Label.INAPPROPRIATE)
+        decisions.add_all(connection, data.id, "Ada", [gone])
+    index = pair_index(sqlite_store, data.id, labelling)
+    assert index.consensus.tolist() == [NECESSARY]
+    assert sitting(sqlite_store, index, "Ada", 100) == Sitting(decisions=1, settled=0, against=0)
