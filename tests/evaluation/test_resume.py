@@ -176,7 +176,8 @@ def test_two_evaluations_an_import_and_a_reader_at_once(
 
 def test_a_run_has_one_worker_at_a_time(database: Database, opened: Store) -> None:
     """A second process is told who is at it, and changes nothing; the first one leaves in good order when told to."""
-    add(opened, [make_profile(0, 6, 20)])
+    contexts = 40  # at a second each: on a busy machine the second process alone takes twenty to start
+    add(opened, [make_profile(0, 6, contexts)])
     with hostile_server(lambda asked: replace(texts_of(asked), wait=1.0)) as server:
         run_id = planning.plan(opened, planning.RunSpec("small", "m", server.url, samples=SAMPLES))
         first = subprocess.Popen(
@@ -202,7 +203,7 @@ def test_a_run_has_one_worker_at_a_time(database: Database, opened: Store) -> No
     assert "owed" in row.responses
     with hostile_server() as server:
         runs.execute(opened, run_id, base_url=server.url)
-    assert_whole(opened, run_id, 20 * SAMPLES)
+    assert_whole(opened, run_id, contexts * SAMPLES)
 
 
 def test_no_room_on_the_disk(tmp_path: Path, slow_simulator: SlowSimulator) -> None:
