@@ -52,7 +52,7 @@ def test_kin_are_warned_of_whichever_way_round() -> None:
         assert "same family" in (metrics_headline.family_warning(two, one) or "")
     assert metrics_headline.family_warning("gpt-5", "Qwen/Qwen3-8B") is None
     assert metrics_headline.family_warning("house-model", "other-house-model") is None
-    assert "very model" in (metrics_headline.family_warning("house-model", "House-Model") or "")
+    assert "the model under test itself" in (metrics_headline.family_warning("house-model", "House-Model") or "")
 
 
 def renamed(store: Store, labeller: str, model: str) -> tuple[str, str]:

@@ -3,15 +3,32 @@
 // the new one: the browser takes that for a change back, and the page stays blank (Streamlit 1.67). So a component that
 // sends of its own accord asks here first. It stands before the script of each such component, in one module with it.
 
-const LEAVING_MS = 3000; // then the link has led nowhere else, and what waits is sent
+// Then the link has led nowhere else, and what waits is sent. As long as that, since a busy server may take many seconds
+// to answer, and nothing is lost by waiting: what is not sent is kept, and counted on screen.
+const LEAVING_MS = 30000;
 let leftAt = -Infinity;
+let leftFrom = ""; // the path of the page that is being left
+let here = location.pathname; // the path of the page whose component was put in last
+
+// The page is not left for a download, another tab, or a link to itself.
+const leads = (link) => link?.origin === location.origin && link.pathname !== location.pathname
+  && !link.hasAttribute("download") && link.target !== "_blank";
+
+const leave = (from) => {
+  leftAt = performance.now();
+  leftFrom = from;
+};
 
 document.addEventListener("click", (event) => {
   const link = event.composedPath().find((element) => element instanceof HTMLAnchorElement && element.href);
-  if (link?.origin === location.origin && !event.ctrlKey && !event.metaKey && !event.shiftKey) leftAt = performance.now();
+  if (leads(link) && !event.ctrlKey && !event.metaKey && !event.shiftKey) leave(location.pathname);
 }, true);
-window.addEventListener("popstate", () => { leftAt = performance.now(); });
+// The address has changed already when this comes.
+window.addEventListener("popstate", () => { if (location.pathname !== here) leave(here); });
 
 const leaving = () => performance.now() - leftAt < LEAVING_MS;
-const arrived = () => { leftAt = -Infinity; };
-
+// A component has been put in. The old page may still put one in anew while it is being left: then it is left still.
+const arrived = () => {
+  here = location.pathname;
+  if (here !== leftFrom) leftAt = -Infinity;
+};

@@ -184,6 +184,33 @@ def test_no_press_is_lost_by_leaving_the_queue_and_coming_back(app: str, browser
     page.context.close()
 
 
+def test_leaving_while_the_server_is_busy_leaves_no_blank_page(app: str, browser: Browser, record: World) -> None:
+    """The server answers the link only after seconds: what the queue sent meanwhile made it run a part of the old page
+    after the new one, which the browser shows as nothing at all."""
+    port = app.rpartition(":")[2]
+    children = [c for c in psutil.Process().children(recursive=True) if c.status() != psutil.STATUS_ZOMBIE]
+    servers = [child for child in children if port in child.cmdline()]
+    assert servers
+    page = begin(browser, app, record, "Ada")
+    pressed = press(page, "n", CODES)
+    saved(page)
+    for server in servers:
+        server.suspend()
+    try:
+        pressed |= press(page, "ni", CODES)
+        page.get_by_test_id("stSidebarNav").get_by_text("Home", exact=True).click()
+        page.wait_for_timeout(9_000)
+    finally:
+        for server in servers:
+            server.resume()
+    expect(page.locator(".ci-head")).to_contain_text("CIMemories")
+    page.get_by_test_id("stSidebarNav").get_by_text("Review", exact=True).click()
+    ready(page)
+    saved(page)
+    assert stands(record, "Ada") == pressed
+    page.context.close()
+
+
 def test_two_tabs_of_one_person_lose_nothing_when_one_of_them_leaves_and_closes(
     app: str, browser: Browser, record: World
 ) -> None:
