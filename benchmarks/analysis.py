@@ -33,10 +33,10 @@ import numpy as np
 import pandas as pd
 
 from cimemories import seeds
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.evaluation import planning
 from cimemories.flows.arrays import flow_arrays, mean_or_nan, retained
 from cimemories.flows.flows import Flows, relation_file
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.metrics import accumulation, completeness, heatmap
 from cimemories.metrics.bootstrap import intervals, sums

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.arrays import Floats, FlowArrays, Names
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.metrics import completeness
 from cimemories.metrics.bootstrap import intervals_of
 from cimemories.metrics.violation import balanced, exposures

@@ -16,8 +16,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
-from cimemories.flows.labels import VoteCounts, custom_rule, paper_rule
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED, VoteCounts, custom_rule, paper_rule
 from cimemories.labels.survival import by_group, dissent
 from cimemories.labels.votes import GroupBy, Groups
 from cimemories.labels.whatif import Pairs, compare

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 
 A, N, X, U = AMBIGUOUS, NECESSARY, INAPPROPRIATE, UNLABELLED
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]

@@ -8,7 +8,7 @@ import numpy as np
 import sqlalchemy as sa
 from worlds import add_call, add_dataset, add_judge, add_labels, plan_run, records, settle_response
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import JudgementStatus, Reveal, Span, Strength, WorkStatus
 from cimemories.store import datasets, judgements, runs, work
 from cimemories.store.engine import Store

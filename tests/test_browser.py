@@ -16,7 +16,7 @@ import worlds
 from playwright.sync_api import Browser, expect
 
 from cimemories import demo
-from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
+from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.model import Attribute, Context, Profile
 from cimemories.store import datasets, decisions, runs
 from cimemories.store.engine import Store, open_store

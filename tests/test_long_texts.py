@@ -9,7 +9,7 @@ from paging import nodes, opened
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_run, records
 
-from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
+from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.store.engine import Store
 from cimemories.store.tables import attribute, response
 from cimemories.ui import workbench

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from worlds import add_dataset, add_labels, add_run, records
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.model import Label
 from cimemories.store import decisions, labellings
 from cimemories.store.engine import Store

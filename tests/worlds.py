@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
-from cimemories.curation.consensus import CODES, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.flows.labels import CODES, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.model import (
     DOMAINS,
     Attribute,
@@ -124,7 +124,7 @@ def add_labels(
 ) -> str:
     """A finished labelling whose votes have this consensus; returns its id.
 
-    labels: codes of curation.consensus [profile, attribute, context], UNLABELLED for a pair without a vote; or labels
+    labels: codes of flows.labels [profile, attribute, context], UNLABELLED for a pair without a vote; or labels
     by (attribute id, context id), all other pairs without a vote. An ambiguous pair: two personas against the third.
     """
     people = records(store, dataset_id)

@@ -50,8 +50,8 @@ from cimemories.agreement.statistics import (
     confusion,
     raw_agreement,
 )
-from cimemories.curation.consensus import INAPPROPRIATE
 from cimemories.flows.flows import Flows
+from cimemories.flows.labels import INAPPROPRIATE
 from cimemories.flows.scope import Scope
 from cimemories.labels.votes import pair_words
 from cimemories.store import audits, judgements

@@ -14,8 +14,16 @@ import numpy.typing as npt
 import pandas as pd
 
 from cimemories.agreement.statistics import Estimate, cohen_kappa, confusion, krippendorff_alpha
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, LABELS, NECESSARY
-from cimemories.flows.labels import AppliedRule, consensus_labels, rule_of, vote_counts
+from cimemories.flows.labels import (
+    AMBIGUOUS,
+    INAPPROPRIATE,
+    LABELS,
+    NECESSARY,
+    AppliedRule,
+    consensus_labels,
+    rule_of,
+    vote_counts,
+)
 from cimemories.labels.votes import pair_words
 from cimemories.store import labellings
 from cimemories.store.engine import Store, StoreError

@@ -17,9 +17,17 @@ import pandas as pd
 import sqlalchemy as sa
 
 from cimemories.agreement.statistics import Comparison, Estimate, compare, confusion, krippendorff_alpha
-from cimemories.curation.consensus import CODES, LABELS, UNLABELLED, consensus
 from cimemories.flows.cache import workspace_cached
-from cimemories.flows.labels import AppliedRule, VoteCounts, applied_rule, vote_counts
+from cimemories.flows.labels import (
+    CODES,
+    LABELS,
+    UNLABELLED,
+    AppliedRule,
+    VoteCounts,
+    applied_rule,
+    consensus,
+    vote_counts,
+)
 from cimemories.labels.votes import GroupBy, Groups, groupings, pair_words
 from cimemories.model import Label
 from cimemories.store import audits

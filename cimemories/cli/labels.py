@@ -464,7 +464,7 @@ def show_agreement(dataset: DatasetName, as_json: AsJson = False, workspace: Wor
 
 def _agreement_json(item: Agreement) -> dict[str, object]:
     from cimemories.agreement.models import ORDER
-    from cimemories.curation.consensus import LABELS
+    from cimemories.flows.labels import LABELS
 
     return {
         "first": {"labelling": item.first.id, "model": item.first.model, "simulated": item.first.simulated},

@@ -43,7 +43,7 @@ def shares_of(votes: npt.ArrayLike) -> Shares:
 def levels(votes: Shares, priors: Sequence[float], thresholds: Sequence[float]) -> tuple[Ints, Ints]:
     """How many of these thresholds each pair reaches as necessary and as inappropriate: [pairs] each.
 
-    thresholds: ascending, in (0.5, 1]; at 1 every counted vote has to agree, as curation.consensus has it. A pair for
+    thresholds: ascending, in (0.5, 1]; at 1 every counted vote has to agree, as flows.labels has it. A pair for
     which a persona with a prior above 0 has no counted vote reaches none. Raises ValueError for other thresholds, and
     for priors that are negative or do not add up to 1.
     """

@@ -21,10 +21,9 @@ import pandas as pd
 from cimemories.compare.leaderboard import same_dataset
 from cimemories.compare.ranking import Measure, ranks, tau, tau_text, turned
 from cimemories.compare.relabel import Numbers, Shares, levels, mean_over, numbers, shares_of
-from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, flow_arrays
 from cimemories.flows.flows import Flows
-from cimemories.flows.labels import AppliedRule, VoteCounts, rule_of
+from cimemories.flows.labels import INAPPROPRIATE, NECESSARY, UNLABELLED, AppliedRule, VoteCounts, rule_of
 from cimemories.flows.scope import Combine, Labels, Scope, Verdicts, judge_title, messages_first, resolve_scope
 from cimemories.labels.whatif import labelled_pairs
 from cimemories.metrics.breakdown import flow_coverage

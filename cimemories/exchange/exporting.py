@@ -20,9 +20,17 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from cimemories import __version__, seeds
-from cimemories.curation.consensus import INAPPROPRIATE, LABELS, UNLABELLED, mixture
 from cimemories.evaluation.respond import memory_lines
-from cimemories.flows.labels import AppliedRule, default_labelling, rule_of, vote_counts
+from cimemories.flows.labels import (
+    INAPPROPRIATE,
+    LABELS,
+    UNLABELLED,
+    AppliedRule,
+    default_labelling,
+    mixture,
+    rule_of,
+    vote_counts,
+)
 from cimemories.formats.bundle import Encoding, write_bundle
 from cimemories.formats.huggingface import Settled, write_columns
 from cimemories.formats.labelled import Labelled, refuse_same_names, write_labelled

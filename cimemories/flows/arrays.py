@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.flows.flows import Flows, cached
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.flows.scope import Scope
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class FlowArrays:
     """Counts and labels of a run, [profile, attribute, context]; attributes beyond a profile's own are padding.
 
     reveals, draws: 0 where there is no flow (no memory held the attribute there). labels: codes of
-    curation.consensus, those of pairs without a flow among them, since they say which contexts are retained;
+    flows.labels, those of pairs without a flow among them, since they say which contexts are retained;
     UNLABELLED in the padding. counted: [profile, attribute], False for identifiers and padding. profiles, contexts:
     the record's ids along their axes. The integers are as small as they can be: sum them, do not multiply them.
     """

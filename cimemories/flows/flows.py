@@ -31,9 +31,8 @@ import pandas as pd
 import sqlalchemy as sa
 from cachetools import LRUCache
 
-from cimemories.curation.consensus import CODES, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.flows.cache import Cache, workspace_cached
-from cimemories.flows.labels import cache_file, labels_under, write_cache
+from cimemories.flows.labels import CODES, INAPPROPRIATE, NECESSARY, UNLABELLED, cache_file, labels_under, write_cache
 from cimemories.flows.scope import Combine, Labels, Scope, Verdicts
 from cimemories.model import Strength, is_bio
 from cimemories.store import audits, decisions, judgements

@@ -1,6 +1,5 @@
-"""Votes counted, the rule that holds, and the labels that it makes of the votes, for every pair of a labelling.
-
-A dataset's current named rule holds for its labellings, else the paper's.
+"""From votes to labels: the consensus rule (paper, Section 4.1.2), which rule holds, and the labels that it makes of
+the counted votes of a labelling. A dataset's current named rule holds for its labellings, else the paper's.
 
 `vote_counts` is a dense array, kept as a file that can be deleted at any time, so that any rule can be tried on it in
 milliseconds; `consensus_labels` is what the current rule makes of it: attribute, context, label code, votes counted.
@@ -16,23 +15,83 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import sqlalchemy as sa
 
-from cimemories.curation.consensus import UNLABELLED, consensus
 from cimemories.flows.cache import workspace_cached
-from cimemories.model import Persona, Verdict
+from cimemories.model import Label, Persona, Verdict
 from cimemories.store import engine, labellings, work
 from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.labellings import LabellingRow, RuleRow
 from cimemories.text import exact_percent
 
+# Codes of labels: small integers, so that they fit dense arrays.
+UNLABELLED: Final = -1
+AMBIGUOUS: Final = 0
+NECESSARY: Final = 1
+INAPPROPRIATE: Final = 2
+CODES: Final = {Label.AMBIGUOUS: AMBIGUOUS, Label.NECESSARY: NECESSARY, Label.INAPPROPRIATE: INAPPROPRIATE}
+LABELS: Final = {code: label for label, code in CODES.items()}
+
 PAPER_NAME = "the paper's rule"
 PAPER_THRESHOLD = 1.0
+
+
+def mixture(votes: npt.ArrayLike, priors: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """P(verdict | pair) = sum over personas of prior x share of votes.
+
+    votes: counts [..., personas, 3] of necessary, inappropriate, abstain; votes that could not be parsed, or that
+    contradict themselves, are not among them. priors: [personas], adding up to 1. Returns shares [..., 3]; nan where
+    a persona with a prior above 0 has no counted vote, since its share is then unknown.
+    """
+    counts = np.asarray(votes, dtype=np.float64)
+    weights = np.asarray(priors, dtype=np.float64)
+    total = counts.sum(axis=-1, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        # 0 / 0 where a persona has no counted vote: nan, which is what it is to be.
+        shares = counts / total
+    # A persona without a prior may lack votes: 0 x nan would be nan.
+    shares = np.where((weights == 0)[:, None], 0.0, shares)
+    mixed: npt.NDArray[np.float64] = (weights[:, None] * shares).sum(axis=-2)
+    return mixed
+
+
+def consensus(votes: npt.ArrayLike, priors: npt.ArrayLike, threshold: float = 1.0) -> npt.NDArray[np.int8]:
+    """The label code of each pair: the verdict whose mixture probability reaches the threshold, else AMBIGUOUS.
+
+    votes: counts [..., personas, 3] of necessary, inappropriate, abstain. threshold in (0.5, 1]; 1 is the paper's rule
+    (no entropy: every counted vote of every persona agrees), decided on whole counts and not on rounded shares. A pair
+    for which some persona with a prior above 0 has no counted vote is AMBIGUOUS where others voted, and UNLABELLED
+    where nobody did. Raises ValueError for a threshold outside its range or priors that are negative or
+    do not add up to 1.
+    """
+    counts = np.asarray(votes)
+    weights = np.asarray(priors, dtype=np.float64)
+    # Above one half at most one verdict can reach it.
+    if not 0.5 < threshold <= 1.0:
+        raise ValueError(f"the threshold must lie above 0.5 and not above 1, this is {threshold}")
+    if not abs(weights.sum() - 1.0) <= 1e-6:  # written so that nan is refused too
+        raise ValueError(f"the priors of the personas must add up to 1, these add up to {weights.sum():g}")
+    if (weights < 0).any():
+        raise ValueError(f"the priors of the personas must not be below 0, the least is {weights.min():g}")
+    with_prior = weights > 0
+    totals = counts.sum(axis=-1)
+    complete = (totals[..., with_prior] > 0).all(axis=-1)
+    result = np.full(counts.shape[:-2], AMBIGUOUS, dtype=np.int8)
+    if threshold == 1.0:
+        # Whole counts: the mixture of unanimous votes is the sum of the priors, which floating point can put below 1.
+        reached = (counts[..., with_prior, :] == totals[..., with_prior, None]).all(axis=-2)
+    else:
+        # Shares summed in floating point may fall short of a threshold that they reach. nan (no votes) reaches none.
+        reached = np.nan_to_num(mixture(counts, weights)) >= threshold - 1e-12
+    result[complete & reached[..., 0]] = NECESSARY
+    result[complete & reached[..., 1]] = INAPPROPRIATE
+    result[totals.sum(axis=-1) == 0] = UNLABELLED
+    return result
 
 
 @dataclass(frozen=True)
@@ -163,7 +222,7 @@ def default_labelling(store: Store, dataset_id: int) -> LabellingRow | None:
 
 
 def consensus_labels(store: Store, labelling_id: str) -> pd.DataFrame:
-    """Columns attribute, context (ids), label (code of curation.consensus), votes (counted ones, of all personas; 0 for
+    """Columns attribute, context (ids), label (code), votes (counted ones, of all personas; 0 for
     labels that were imported as shares).
 
     By the dataset's current rule, else the paper's with the priors that the labelling was planned with (`fitted`).

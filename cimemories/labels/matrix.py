@@ -1,6 +1,6 @@
 """The labels of one profile as a matrix, attributes by contexts: what the Labels page draws, counts and filters.
 
-matrix   attributes in the record's order down, contexts across, codes of curation.consensus in int8
+matrix   attributes in the record's order down, contexts across, codes of flows.labels in int8
 view     its rows grouped by domain and event, its columns by sphere, and which cells a filter is about
 """
 
@@ -14,8 +14,16 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from cimemories.curation.consensus import AMBIGUOUS, CODES, INAPPROPRIATE, NECESSARY, UNLABELLED
-from cimemories.flows.labels import VoteCounts, rule_of, vote_counts
+from cimemories.flows.labels import (
+    AMBIGUOUS,
+    CODES,
+    INAPPROPRIATE,
+    NECESSARY,
+    UNLABELLED,
+    VoteCounts,
+    rule_of,
+    vote_counts,
+)
 from cimemories.labels.survival import survival
 from cimemories.labels.votes import GroupBy
 from cimemories.model import DOMAINS, GENERAL, Attribute, Context, Label

@@ -16,8 +16,16 @@ import numpy.typing as npt
 import pandas as pd
 import sqlalchemy as sa
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED, consensus
-from cimemories.flows.labels import AppliedRule, applied_rule, rule_of
+from cimemories.flows.labels import (
+    AMBIGUOUS,
+    INAPPROPRIATE,
+    NECESSARY,
+    UNLABELLED,
+    AppliedRule,
+    applied_rule,
+    consensus,
+    rule_of,
+)
 from cimemories.labels.votes import GroupBy, Groups
 from cimemories.labels.whatif import Pairs, labelled_pairs
 from cimemories.store import datasets, work

@@ -17,8 +17,16 @@ import numpy.typing as npt
 import pandas as pd
 import sqlalchemy as sa
 
-from cimemories.curation.consensus import LABELS, UNLABELLED, consensus, mixture
-from cimemories.flows.labels import PAPER_THRESHOLD, AppliedRule, VoteCounts, applied_rule
+from cimemories.flows.labels import (
+    LABELS,
+    PAPER_THRESHOLD,
+    UNLABELLED,
+    AppliedRule,
+    VoteCounts,
+    applied_rule,
+    consensus,
+    mixture,
+)
 from cimemories.model import Attribute, Context, JudgementStatus, Label, Persona, Strength, Verdict
 from cimemories.store import datasets, decisions, labellings, work
 from cimemories.store.decisions import Decision

@@ -13,10 +13,14 @@ import numpy.typing as npt
 import pandas as pd
 import sqlalchemy as sa
 
-from cimemories.curation.consensus import CODES, INAPPROPRIATE, LABELS, NECESSARY, UNLABELLED
 from cimemories.evaluation.planning import LabelSource
 from cimemories.flows.cache import workspace_cached
 from cimemories.flows.labels import (
+    CODES,
+    INAPPROPRIATE,
+    LABELS,
+    NECESSARY,
+    UNLABELLED,
     AppliedRule,
     VoteCounts,
     applied_rule,

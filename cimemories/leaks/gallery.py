@@ -22,9 +22,8 @@ import numpy.typing as npt
 import pandas as pd
 import sqlalchemy as sa
 
-from cimemories.curation.consensus import INAPPROPRIATE, consensus
 from cimemories.flows.flows import Flows, cached, frame_of
-from cimemories.flows.labels import PAPER_THRESHOLD, rule_of, vote_counts
+from cimemories.flows.labels import INAPPROPRIATE, PAPER_THRESHOLD, consensus, rule_of, vote_counts
 from cimemories.flows.scope import Combine, Labels, Scope, resolve_scope
 from cimemories.model import JudgementStatus, Strength
 from cimemories.store import datasets, decisions, judgements

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
-from cimemories.curation.consensus import LABELS
 from cimemories.flows.flows import Flows, cached
+from cimemories.flows.labels import LABELS
 from cimemories.flows.scope import Combine, Scope, judge_title
 from cimemories.model import Context, JudgementStatus, Label, Profile, ResponseStatus, Reveal, Strength, is_bio
 from cimemories.store import datasets, judgements

@@ -18,7 +18,6 @@ from enum import StrEnum
 import numpy as np
 import pandas as pd
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.flows.arrays import (
     Bools,
     Floats,
@@ -34,6 +33,7 @@ from cimemories.flows.arrays import (
     retained,
 )
 from cimemories.flows.flows import Flows, cached
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.flows.scope import Scope
 from cimemories.metrics import completeness, violation
 from cimemories.store import datasets

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cimemories.curation.consensus import AMBIGUOUS
 from cimemories.flows.arrays import Bools, Entries, Floats, Ints, entries, necessary_mask, retained
+from cimemories.flows.labels import AMBIGUOUS
 
 
 def by_context(reveals: Ints, draws: Ints, labels: Ints, where: Bools | None = None) -> Floats:

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
 from cimemories.flows.arrays import Floats, IdentifierRule, Ints, Texts, counted_flows, flow_arrays
 from cimemories.flows.flows import Flows, cached
+from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.metrics.violation import no_leak_probabilities
 from cimemories.model import DOMAINS, Context

@@ -13,10 +13,9 @@ from xml.etree.ElementTree import Element
 import pandas as pd
 
 from cimemories.compare.leaderboard import Leaderboard, Line, bounds_text, leaderboard, names
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
-from cimemories.flows.labels import AppliedRule, rule_of
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED, AppliedRule, rule_of
 from cimemories.flows.scope import Labels, Scope
 from cimemories.labels.survival import by_group, dissent
 from cimemories.labels.votes import GroupBy

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from cimemories.curation.consensus import INAPPROPRIATE, LABELS, NECESSARY, UNLABELLED
 from cimemories.flows import arrays
 from cimemories.flows.arrays import (
     Bools,
@@ -22,7 +21,7 @@ from cimemories.flows.arrays import (
     retained_and_judged,
 )
 from cimemories.flows.flows import Flows
-from cimemories.flows.labels import consensus_labels
+from cimemories.flows.labels import INAPPROPRIATE, LABELS, NECESSARY, UNLABELLED, consensus_labels
 from cimemories.flows.scope import Scope
 from cimemories.labels.votes import pair_words
 from cimemories.metrics import completeness, violation

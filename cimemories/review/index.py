@@ -22,9 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
-from cimemories.curation.consensus import UNLABELLED, consensus
 from cimemories.flows.cache import shared_cache
-from cimemories.flows.labels import AppliedRule, VoteCounts, applied_rule, vote_counts
+from cimemories.flows.labels import UNLABELLED, AppliedRule, VoteCounts, applied_rule, consensus, vote_counts
 from cimemories.labels.votes import WHOLE
 from cimemories.model import GENERAL, is_bio
 from cimemories.store import judgements, work

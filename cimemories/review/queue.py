@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
-from cimemories.curation.consensus import CODES, LABELS, UNLABELLED
+from cimemories.flows.labels import CODES, LABELS, UNLABELLED
 from cimemories.labels.votes import GLYPHS, MISSING_GLYPH
 from cimemories.model import Label, Value
 from cimemories.review.index import Bools, Facet, Ints, PairIndex, Positions

@@ -28,9 +28,8 @@ import sqlalchemy as sa
 
 from cimemories.agreement.models import LETTERS, majorities
 from cimemories.agreement.people import answers
-from cimemories.curation.consensus import LABELS, UNLABELLED
 from cimemories.flows.flows import Flows
-from cimemories.flows.labels import applied_rule, vote_counts
+from cimemories.flows.labels import LABELS, UNLABELLED, applied_rule, vote_counts
 from cimemories.flows.scope import Scope
 from cimemories.labels.votes import GroupBy, groupings
 from cimemories.model import Span, Strength, Value

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
-from cimemories.curation.consensus import CODES, UNLABELLED
 from cimemories.flows.cache import shared_cache
+from cimemories.flows.labels import CODES, UNLABELLED
 from cimemories.review.index import Ints, PairShape
 from cimemories.store.engine import Store
 from cimemories.store.tables import dataset, decision

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import sqlalchemy as sa
 
-from cimemories.curation.consensus import LABELS, UNLABELLED
+from cimemories.flows.labels import LABELS, UNLABELLED
 from cimemories.model import Label
 from cimemories.review.adjudication import disputes
 from cimemories.review.index import PairIndex

@@ -10,9 +10,9 @@ import streamlit as st
 from cimemories.agreement.models import ORDER, draws_agreement
 from cimemories.agreement.people import Against, PeopleAgreement, answered, cell_pairs, people_agreement
 from cimemories.agreement.statistics import Estimate
-from cimemories.curation.consensus import LABELS
 from cimemories.flows.catalogue import all_runs
 from cimemories.flows.flows import shared_flows
+from cimemories.flows.labels import LABELS
 from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.labels.votes import GroupBy
 from cimemories.review.effect import DecisionEffect, decision_effect, moved_pairs

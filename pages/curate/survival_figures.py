@@ -10,8 +10,8 @@ import streamlit as st
 
 from cimemories.agreement.models import ORDER, Agreement, agreement, agreements
 from cimemories.charts.bars import LABEL_PARTS, BarPart, count_bars, share_bars
-from cimemories.curation.consensus import LABELS
 from cimemories.flows import catalogue
+from cimemories.flows.labels import LABELS
 from cimemories.labels.survival import (
     ALL_ABSTAIN,
     ANY_OF_SEVERAL,

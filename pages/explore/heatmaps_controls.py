@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pandas as pd
 import streamlit as st
 
-from cimemories.curation.consensus import LABELS
 from cimemories.flows.flows import Flows
+from cimemories.flows.labels import LABELS
 from cimemories.flows.scope import Scope
 from cimemories.metrics.headline import Headline
 from cimemories.metrics.heatmap import By, Change, Difference, Grid, Order, WorstCell, cell_flows, flows_of_both

@@ -16,8 +16,8 @@ from worlds import add_dataset, add_judge, add_labels, add_profiles, add_run, ma
 
 from cimemories.agreement import judge_audit
 from cimemories.agreement.judge_audit import CHANCE, NO_EXPOSURE, NO_REVEAL, Counted, column, corrected, rogan_gladen
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import Flows
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.model import JudgementStatus, Strength
 from cimemories.review.sampling import NOT_REVEALED, audit_plan, audit_population, draw, draw_audit_slice

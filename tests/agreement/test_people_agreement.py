@@ -17,7 +17,7 @@ from cimemories.agreement import people, statistics
 from cimemories.agreement.models import draws_agreement, majorities
 from cimemories.agreement.people import answered, cell_pairs, people_agreement
 from cimemories.agreement.statistics import krippendorff_alpha
-from cimemories.curation.consensus import AMBIGUOUS, CODES, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.flows.labels import AMBIGUOUS, CODES, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.labels.votes import GroupBy
 from cimemories.model import Label
 from cimemories.store import audits, decisions

@@ -10,7 +10,7 @@ from worlds import add_dataset, add_labels
 
 from cimemories.agreement.models import agreement
 from cimemories.cli import cli
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.labels.survival import survival
 from cimemories.store import labellings
 from cimemories.store.engine import Store, StoreError

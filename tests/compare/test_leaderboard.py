@@ -30,8 +30,8 @@ from cimemories.compare.leaderboard import (
     scopes_of,
 )
 from cimemories.compare.sweeps import SweepFigure, size_of, sweep_figures
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import Flows
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.manifest import RunManifest
 from cimemories.model import ResponseStatus
 from cimemories.seeds.published import Axis

@@ -14,8 +14,8 @@ from hypothesis.extra import numpy as arrays
 from cimemories.charts.labels import MARK, beside_marks
 from cimemories.compare.difference import difference_text
 from cimemories.compare.ranking import front
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.arrays import FlowArrays, Names
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.metrics.bootstrap import Interval, by_domain, changes, common, paired_arrays
 
 SHAPE = (2, 3, 3)

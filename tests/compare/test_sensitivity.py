@@ -14,9 +14,9 @@ from worlds import PERSONAS, add_dataset, add_run, records
 
 from cimemories.compare.relabel import levels, numbers, shares_of
 from cimemories.compare.sensitivity import Setting, Study, study
-from cimemories.curation.consensus import consensus
 from cimemories.flows.arrays import IdentifierRule, mean_or_nan, necessary_mask, retained_and_judged
 from cimemories.flows.flows import Flows
+from cimemories.flows.labels import consensus
 from cimemories.flows.scope import Labels, Scope, resolve_scope
 from cimemories.metrics import completeness
 from cimemories.metrics.headline import headline

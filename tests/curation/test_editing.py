@@ -19,7 +19,7 @@ from simulating import CONTEXTS
 from worlds import add_dataset, add_labels, add_profiles, make_profile, records
 
 from cimemories.curation import editing, labelling
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import Context, Label
 from cimemories.store import datasets, decisions, tables, versions
 from cimemories.store.engine import Store, StoreError

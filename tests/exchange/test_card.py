@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
 from cimemories.curation import editing
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.exchange import freezing
 from cimemories.exchange.card import dataset_card
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import Label
 from cimemories.store import datasets, decisions
 from cimemories.store.engine import Store, StoreError

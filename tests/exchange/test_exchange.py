@@ -17,9 +17,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from worlds import PERSONAS, add_dataset, add_labels, records
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED, mixture
 from cimemories.exchange import exporting
-from cimemories.flows.labels import consensus_labels, vote_counts
+from cimemories.flows.labels import (
+    AMBIGUOUS,
+    INAPPROPRIATE,
+    NECESSARY,
+    UNLABELLED,
+    consensus_labels,
+    mixture,
+    vote_counts,
+)
 from cimemories.formats.importing import import_file
 from cimemories.formats.official import write_profiles
 from cimemories.labels.matrix import matrix

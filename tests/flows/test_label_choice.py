@@ -10,8 +10,8 @@ import pytest
 from evaluating import cli_inside
 from worlds import add_labels, add_profiles, add_run, make_profile, records
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import Flows
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Labels, resolve_scope
 from cimemories.metrics.headline import headline
 from cimemories.model import Label

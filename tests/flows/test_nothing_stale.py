@@ -12,8 +12,8 @@ from worlds import add_dataset, add_labels, add_run, figure_3, records, settle_j
 
 from cimemories.compare.difference import difference
 from cimemories.compare.leaderboard import leaderboard, scopes_of
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import Flows
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.leaks.gallery import gallery
 from cimemories.leaks.gallery import scopes_of as all_scopes

@@ -17,11 +17,11 @@ from simulating import STATEMENTS
 from worlds import add_labels, add_profiles, add_run, ask, make_profile
 
 from cimemories.curation import editing
-from cimemories.curation.consensus import INAPPROPRIATE
 from cimemories.evaluation.judging import Serves, by_rules
 from cimemories.exchange import exporting
 from cimemories.exchange.exporting import Format
 from cimemories.flows.arrays import flow_arrays
+from cimemories.flows.labels import INAPPROPRIATE
 from cimemories.formats.official import FormatError
 from cimemories.model import Attribute, canonical_event, is_bio
 from cimemories.simulator.answers import answer

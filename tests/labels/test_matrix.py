@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from worlds import PERSONAS, add_call, add_dataset, add_labels, add_profiles, make_profile, records
 
-from cimemories.curation.consensus import AMBIGUOUS, CODES, INAPPROPRIATE, NECESSARY, UNLABELLED
-from cimemories.flows.labels import consensus_labels
+from cimemories.flows.labels import AMBIGUOUS, CODES, INAPPROPRIATE, NECESSARY, UNLABELLED, consensus_labels
 from cimemories.labels.matrix import Differs, Matrix, differing, matrix, row_order, view
 from cimemories.labels.votes import pairs
 from cimemories.model import Attribute, Context, Label, Profile, Verdict

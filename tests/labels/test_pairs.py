@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from worlds import PERSONAS, add_dataset, add_labels, add_run, records
 
-from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
+from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.labels.votes import PairRun, PersonaVotes, explain, pair_runs, pairs
 from cimemories.model import JudgementStatus, Label, ResponseStatus, Verdict
 from cimemories.store import labellings

@@ -9,8 +9,7 @@ import pytest
 import sqlalchemy as sa
 from worlds import add_dataset, add_labels, add_run, ask
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.flows.labels import PAPER_NAME, consensus_labels, rule_of
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, PAPER_NAME, consensus_labels, rule_of
 from cimemories.metrics.headline import headline
 from cimemories.store import labellings
 from cimemories.store.engine import Store, StoreError, now

@@ -14,8 +14,7 @@ from worlds import PERSONAS, add_dataset, add_labels, records
 
 from cimemories.agreement.models import ORDER, agreement, agreements, label_confusion
 from cimemories.agreement.statistics import cohen_kappa
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED, consensus
-from cimemories.flows.labels import custom_rule, paper_rule
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED, consensus, custom_rule, paper_rule
 from cimemories.labels import survival as labels_survival
 from cimemories.labels.survival import contexts, dissent, survival, table2
 from cimemories.labels.votes import NO_SPHERE, GroupBy

@@ -9,8 +9,19 @@ from hypothesis import strategies as st
 from vote_strategies import priors_, thresholds, votes
 from worlds import PERSONAS, add_dataset, add_labels, records
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, LABELS, NECESSARY, UNLABELLED, consensus
-from cimemories.flows.labels import VoteCounts, consensus_labels, custom_rule, paper_rule, vote_counts
+from cimemories.flows.labels import (
+    AMBIGUOUS,
+    INAPPROPRIATE,
+    LABELS,
+    NECESSARY,
+    UNLABELLED,
+    VoteCounts,
+    consensus,
+    consensus_labels,
+    custom_rule,
+    paper_rule,
+    vote_counts,
+)
 from cimemories.labels.votes import GroupBy, Groups
 from cimemories.labels.whatif import Pairs, compare, what_if, with_decisions
 from cimemories.model import Label

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from judging_worlds import judged_world
 from worlds import add_dataset, add_labels, add_run, ask, records
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import Flows
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.leaks import gallery
 from cimemories.leaks.basket import Item, basket_rows, item_of

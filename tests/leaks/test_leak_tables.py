@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, add_run, records
 
 from cimemories.cli import cli
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.leaks import basket, table
 from cimemories.leaks.basket import Item
 from cimemories.leaks.table import AROUND, CUT, LONGEST, LeakRow, Piece, excerpt

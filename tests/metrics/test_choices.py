@@ -30,9 +30,9 @@ from cimemories.compare.sensitivity import (
     trial,
     variants,
 )
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.arrays import IdentifierRule, flow_arrays, necessary_mask
 from cimemories.flows.flows import Flows
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Labels, resolve_scope
 from cimemories.metrics.breakdown import PARTS, By, flow_coverage
 from cimemories.metrics.headline import headline

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 from worlds import add_dataset, add_labels, add_run, ask
 
-from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
+from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.metrics import headline as metrics_headline
 from cimemories.metrics.headline import headline
 from cimemories.seeds import SeedError

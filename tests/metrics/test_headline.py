@@ -30,9 +30,9 @@ from worlds import (
     settle_judgement,
 )
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.flows import Flows
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.flows.scope import resolve_scope
 from cimemories.metrics import completeness, violation
 from cimemories.metrics.accumulation import accumulation

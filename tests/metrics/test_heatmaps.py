@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from worlds import add_labels, add_profiles, add_run, ask, make_profile, records
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.metrics import heatmap
 from cimemories.metrics.heatmap import (

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.flows.arrays import FlowArrays, IdentifierRule, Names, retained
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.metrics import bootstrap
 from cimemories.metrics import violation as metrics_violation
 from cimemories.metrics.bootstrap import intervals_of, paired_arrays

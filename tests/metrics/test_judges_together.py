@@ -14,8 +14,8 @@ from worlds import add_dataset, add_labels, add_run, ask, records
 
 from cimemories import seeds
 from cimemories.agreement.judges import judges_agreement
-from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import Flows
+from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.leaks.message import leak_view
 from cimemories.metrics.headline import comparison_warnings, headline, run_warnings, task_checks

@@ -7,9 +7,9 @@ import pytest
 from judging_worlds import JudgedWorld, judged_world
 from worlds import add_run, ask, figure_3
 
-from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
 from cimemories.flows.arrays import flow_arrays, retained
 from cimemories.flows.flows import Flows
+from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Combine, Scope, resolve_scope
 from cimemories.labels.votes import pair_runs
 from cimemories.leaks.message import leak_view

@@ -18,9 +18,9 @@ from worlds import add_dataset, add_judge, add_labels, add_run, ask, plan_run, r
 from cimemories.agreement.judges import judges_agreement
 from cimemories.compare.difference import difference
 from cimemories.compare.leaderboard import bounds_text
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows, shared_flows
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.metrics.bootstrap import intervals
 from cimemories.model import Label, ResponseStatus

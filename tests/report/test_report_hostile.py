@@ -21,8 +21,8 @@ from cimemories.charts import svg
 from cimemories.charts.bars import Bounded, IntervalSeries, interval_rows
 from cimemories.charts.labels import spread
 from cimemories.charts.theme import GREY
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import shared_flows
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.model import Context
 from cimemories.report import render

@@ -9,7 +9,7 @@ from paging import button, opened, said
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, records
 
-from cimemories.curation.consensus import AMBIGUOUS
+from cimemories.flows.labels import AMBIGUOUS
 from cimemories.model import Label
 from cimemories.review.adjudication import Cause, disputes, letters, pseudonyms, settle
 from cimemories.store import decisions, reviews

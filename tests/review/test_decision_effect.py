@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import add_dataset, add_labels, add_run, ask, records
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.flows.arrays import FlowArrays, Names, mean_or_nan
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.metrics import completeness, violation
 from cimemories.metrics.headline import headline
 from cimemories.model import Label

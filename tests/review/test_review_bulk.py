@@ -10,7 +10,7 @@ from paging import button, said
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_profiles, add_run, records
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import Attribute, Context, Label, Profile
 from cimemories.review.bulk import Axis, batches, last_single, proposals
 from cimemories.review.index import pair_index

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from worlds import add_dataset, add_labels, add_profiles, make_profile, records
 
-from cimemories.curation.consensus import NECESSARY
+from cimemories.flows.labels import NECESSARY
 from cimemories.model import Label
 from cimemories.review.auditing import flow_of
 from cimemories.review.index import pair_index

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import add_dataset, add_labels, records
 
-from cimemories.curation.consensus import CODES, UNLABELLED
-from cimemories.flows.labels import consensus_labels
+from cimemories.flows.labels import CODES, UNLABELLED, consensus_labels
 from cimemories.model import Label
 from cimemories.review.sampling import (
     LEVELS,

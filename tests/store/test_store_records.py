@@ -28,7 +28,7 @@ from worlds import (
     settle_response,
 )
 
-from cimemories.curation.consensus import NECESSARY
+from cimemories.flows.labels import NECESSARY
 from cimemories.model import (
     ChatRequest,
     JudgementStatus,

@@ -13,8 +13,8 @@ from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile,
 
 from cimemories.cli import cli
 from cimemories.curation import editing
-from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
 from cimemories.exchange import freezing
+from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.model import Label, Verdict
 from cimemories.store import datasets, decisions, labellings, tables, versions, work
 from cimemories.store.datasets import DatasetRow

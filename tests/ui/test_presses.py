@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from worlds import add_dataset, add_labels, add_run
 
-from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import Flows
+from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.leaks import basket, gallery
 from cimemories.store.engine import open_store

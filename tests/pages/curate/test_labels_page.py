@@ -10,7 +10,7 @@ from paging import button, nodes, opened, said
 from streamlit.testing.v1 import AppTest
 from worlds import PERSONAS, add_dataset, add_labels, add_profiles, add_run, records
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.labels.votes import pairs
 from cimemories.model import Attribute, Context, Label, Profile, WorkStatus
 from cimemories.store import decisions, labellings, work

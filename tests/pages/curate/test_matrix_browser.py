@@ -12,7 +12,7 @@ import serving
 import worlds
 from playwright.sync_api import Browser, Page, expect
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.labels.matrix import column_order, row_order
 from cimemories.model import Attribute, Context, Profile
 from cimemories.store.datasets import ProfileRecord

@@ -11,7 +11,7 @@ from paging import FOLDS, ROOT, button, nodes, opened, said
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_profiles, records
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.model import Attribute, Context, Label, Profile
 from cimemories.store import datasets, decisions
 from cimemories.store.datasets import DatasetRow

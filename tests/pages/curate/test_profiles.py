@@ -16,7 +16,7 @@ from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_profiles, make_profile, records
 
 from cimemories.curation import editing
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.labels.matrix import ambiguous_shares, profile_labels
 from cimemories.model import Attribute, Context, Label, Profile
 from cimemories.store import datasets, decisions, versions

@@ -13,7 +13,7 @@ import serving
 from playwright.sync_api import Browser, Locator, Page, expect
 from worlds import add_dataset, add_labels, add_run, records
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import Label
 from cimemories.store import audits, decisions, reviews
 from cimemories.store.decisions import NewDecision

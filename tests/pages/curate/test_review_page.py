@@ -12,7 +12,7 @@ from hostile_names import HOSTILE, SAFE
 from paging import FOLDS, button, nodes, opened, said
 from worlds import add_dataset, add_labels, add_profiles, make_profile, records
 
-from cimemories.curation.consensus import AMBIGUOUS, NECESSARY
+from cimemories.flows.labels import AMBIGUOUS, NECESSARY
 from cimemories.model import Label
 from cimemories.store import decisions, reviews
 from cimemories.store.decisions import NewDecision

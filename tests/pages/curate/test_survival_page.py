@@ -9,8 +9,7 @@ import sqlalchemy as sa
 from paging import FOLDS, button, opened, said
 from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.flows.labels import PAPER_NAME, rule_of
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, PAPER_NAME, rule_of
 from cimemories.labels.survival import survival
 from cimemories.labels.whatif import what_if
 from cimemories.store import labellings

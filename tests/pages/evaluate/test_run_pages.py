@@ -14,11 +14,11 @@ from worlds import add_dataset, add_labels, add_run, plan_run
 
 from cimemories import launch
 from cimemories.compare import leaderboard
-from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
 from cimemories.evaluation import planning, runs, sweeps
 from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.estimates import estimate
 from cimemories.evaluation.sweeps import check_sweep
+from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.progress import CHECK, GATE, JUDGE, MESSAGES, run_progress
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV
 from cimemories.llm.worker import WorkError

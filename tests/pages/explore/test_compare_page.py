@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from paging import opened, said
 from worlds import add_dataset, add_labels, add_run, plan_run, records
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import ResponseStatus
 from cimemories.store.engine import Store
 from cimemories.store.tables import run

@@ -10,8 +10,8 @@ from playwright.sync_api import Page, expect
 from serving import chromium, open_page, require_chromium, running_app
 from worlds import add_dataset, add_labels, add_run
 
-from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
 from cimemories.flows.flows import Flows
+from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.leaks import basket, gallery
 from cimemories.store.engine import open_store

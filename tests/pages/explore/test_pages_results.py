@@ -7,7 +7,7 @@ from paging import button, opened, said
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_run, ask, plan_run, records
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.metrics.headline import headline
 from cimemories.model import JudgementStatus, Label, ResponseStatus
 from cimemories.store import decisions, runs, work

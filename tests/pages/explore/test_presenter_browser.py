@@ -11,7 +11,7 @@ import serving
 import worlds
 from playwright.sync_api import Page, expect
 
-from cimemories.curation.consensus import INAPPROPRIATE, NECESSARY
+from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.model import Attribute, Context, Profile
 from cimemories.store.engine import open_store
 

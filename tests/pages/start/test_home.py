@@ -10,7 +10,7 @@ from paging import HOME, opened, said
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_run, plan_run, records
 
-from cimemories.curation.consensus import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import Label
 from cimemories.store import decisions
 from cimemories.store.engine import Store

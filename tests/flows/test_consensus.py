@@ -15,7 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from worlds import PERSONAS
 
-from cimemories.curation.consensus import (
+from cimemories.flows.labels import (
     AMBIGUOUS,
     INAPPROPRIATE,
     LABELS,
