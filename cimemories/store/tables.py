@@ -7,6 +7,8 @@ heartbeats are seconds since 1970 by the clock of the database.
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -22,6 +24,8 @@ from sqlalchemy import (
     TypeDecorator,
     UniqueConstraint,
 )
+from sqlalchemy.schema import SchemaItem
+from sqlalchemy.types import TypeEngine
 
 from cimemories.model import canonical_event
 
@@ -35,9 +39,6 @@ metadata = MetaData(
     }
 )
 
-# SQLite numbers rows by itself only for a column declared INTEGER PRIMARY KEY.
-RowId = BigInteger().with_variant(Integer, "sqlite")
-
 
 class EventName(TypeDecorator[str]):
     """A life event, kept as it was spelled and read as its one spelling."""
@@ -49,213 +50,232 @@ class EventName(TypeDecorator[str]):
         return None if value is None else canonical_event(value)
 
 
+# ---- columns
+#
+# Columns in the few forms that the record has, here and in the migrations. Migrations must go on making exactly what
+# they made: a new form is a new function, and none of these ever changes.
+
+
+# SQLite numbers rows by itself only for a column declared INTEGER PRIMARY KEY.
+RowId = BigInteger().with_variant(Integer, "sqlite")
+
+
 def id_column() -> Column[int]:
     return Column("id", RowId, primary_key=True, autoincrement=True)
 
 
-def to(target: str, name: str | None = None, *, primary_key: bool = False) -> Column[int]:
-    return Column(
-        name or target,
-        RowId,
-        ForeignKey(f"{target}.id", ondelete="CASCADE"),
-        nullable=False,
-        primary_key=primary_key,
-    )
+def key(*names: str) -> list[Column[Any]]:
+    """Texts that are the primary key, or a part of it."""
+    return [Column(name, Text, primary_key=True) for name in names]
 
 
-def work_columns() -> list[Column[object]]:
-    """What all kinds of work share: where it stands, which process does it, and when it last said so (store.work)."""
+def required(kind: type[TypeEngine[Any]], *names: str, default: str | None = None) -> list[Column[Any]]:
+    """Columns that are never null. default: what the database writes where nothing is given."""
+    return [Column(name, kind, nullable=False, server_default=default) for name in names]
+
+
+def optional(kind: type[TypeEngine[Any]], *names: str) -> list[Column[Any]]:
+    """Columns that may be null."""
+    return [Column(name, kind) for name in names]
+
+
+def to(*tables: str, primary_key: bool = False) -> list[Column[int]]:
+    """References by number that take the row along when the row they name is deleted; named like the table."""
     return [
-        Column("status", Text, nullable=False),
-        Column("error", Text),
-        Column("host", Text),
-        Column("pid", Integer),
-        Column("process_started", Float),
-        Column("heartbeat", Float),
-        Column("machine", Text),  # tells machines of one name apart; null: not known
-        Column("claim", Text),  # token of who claimed it; null: nobody, or before there were any
-        Column("revision", Integer, nullable=False, default=0, server_default="0"),
-        Column("created", Text, nullable=False),
-        Column("finished", Text),
+        Column(name, RowId, ForeignKey(f"{name}.id", ondelete="CASCADE"), nullable=False, primary_key=primary_key)
+        for name in tables
     ]
 
 
-dataset = Table(
+def to_work(table: str, *, primary_key: bool = False) -> Column[str]:
+    """The same to a run, labelling or generation, whose ids are texts."""
+    reference = ForeignKey(f"{table}.id", ondelete="CASCADE")
+    return Column(table, Text, reference, nullable=False, primary_key=primary_key)
+
+
+def optional_to(target: str, name: str | None = None, *, ondelete: str = "CASCADE") -> Column[int]:
+    """A reference by number that may be null."""
+    return Column(name or target, RowId, ForeignKey(f"{target}.id", ondelete=ondelete))
+
+
+def to_call() -> Column[str]:
+    """The recorded call behind a row. A call that anything names cannot be deleted."""
+    return Column("call", Text, ForeignKey("call.key"))
+
+
+def work_columns() -> list[Column[Any]]:
+    """What all kinds of work share: where it stands, which process does it, and when it last said so (store.work)."""
+    return [
+        *required(Text, "status"),
+        *optional(Text, "error", "host"),
+        *optional(Integer, "pid"),
+        *optional(Float, "process_started", "heartbeat"),
+        *required(Integer, "revision", default="0"),
+        *required(Text, "created"),
+        *optional(Text, "finished"),
+    ]
+
+
+# ---- tables
+
+
+def _table(name: str, *parts: SchemaItem, **options: Any) -> Table:
+    return Table(name, metadata, *parts, **options)
+
+
+def _work_columns() -> list[Column[Any]]:
+    return [
+        *work_columns(),
+        *optional(Text, "machine"),  # tells machines of one name apart; null: not known
+        *optional(Text, "claim"),  # token of who claimed it; null: nobody, or before there were any
+    ]
+
+
+dataset = _table(
     "dataset",
-    metadata,
     id_column(),
     Column("name", Text, nullable=False, unique=True),
-    Column("origin", Text, nullable=False),
-    Column("source_name", Text),
-    Column("source_hash", Text, nullable=False),
-    Column("revision", Integer, nullable=False, default=0, server_default="0"),
-    Column("created", Text, nullable=False),
+    *required(Text, "origin"),
+    *optional(Text, "source_name"),
+    *required(Text, "source_hash"),
+    *required(Integer, "revision", default="0"),
+    *required(Text, "created"),
 )
 
-profile = Table(
+profile = _table(
     "profile",
-    metadata,
     id_column(),
-    to("dataset"),
-    Column("ordinal", Integer, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("sex", Text, nullable=False),
-    Column("address", Text, nullable=False),
-    Column("age", Integer, nullable=False),
+    *to("dataset"),
+    *required(Integer, "ordinal"),
+    *required(Text, "name", "sex", "address"),
+    *required(Integer, "age"),
     UniqueConstraint("dataset", "ordinal"),
 )
 
-attribute = Table(
+attribute = _table(
     "attribute",
-    metadata,
     id_column(),
-    to("profile"),
-    Column("ordinal", Integer, nullable=False),
-    Column("key", Text, nullable=False),
-    Column("value", Text, nullable=False),  # JSON text, so that null, 1, 1.0 and true stay what they are
-    Column("domain", Text, nullable=False),
+    *to("profile"),
+    *required(Integer, "ordinal"),
+    *required(Text, "key"),
+    *required(Text, "value"),  # JSON text, so that null, 1, 1.0 and true stay what they are
+    *required(Text, "domain"),
     # As the file spelled it, for export; read as the one spelling. type_coerce(attribute.c.event, Text): as it is kept.
-    Column("event", EventName, nullable=False),
-    Column("statement", Text, nullable=False),
-    Column("bio", Boolean, nullable=False),
+    *required(EventName, "event"),
+    *required(Text, "statement"),
+    *required(Boolean, "bio"),
     UniqueConstraint("profile", "ordinal"),
     UniqueConstraint("profile", "key"),
 )
 
-context = Table(
+context = _table(
     "context",
-    metadata,
     id_column(),
-    to("dataset"),
-    Column("ordinal", Integer, nullable=False),
-    Column("task", Text, nullable=False),
-    Column("recipient", Text, nullable=False),
-    Column("sphere", Text),
+    *to("dataset"),
+    *required(Integer, "ordinal"),
+    *required(Text, "task", "recipient"),
+    *optional(Text, "sphere"),
     UniqueConstraint("dataset", "task", "recipient"),
 )
 
-profile_context = Table(
+profile_context = _table(
     "profile_context",
-    metadata,
-    to("profile", primary_key=True),
-    to("context", primary_key=True),
-    Column("ordinal", Integer, nullable=False),
+    *to("profile", "context", primary_key=True),
+    *required(Integer, "ordinal"),
     # Engines make no index for a foreign key. Where the primary key begins with another column, deleting the row that
     # is referred to would go through the whole table; so with many of the indexes below.
     Index("ix_profile_context_context", "context"),
 )
 
-persona = Table(
+persona = _table(
     "persona",
-    metadata,
     id_column(),
     Column("hash", Text, nullable=False, unique=True),
-    Column("pack", Text, nullable=False),
-    Column("key", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("prior", Float, nullable=False),
-    Column("description", Text, nullable=False),
+    *required(Text, "pack", "key", "name"),
+    *required(Float, "prior"),
+    *required(Text, "description"),
 )
 
-request = Table(
+request = _table(
     "request",
-    metadata,
-    Column("hash", Text, primary_key=True),
-    Column("body", Text, nullable=False),  # JSON of what is sent, apart from n and the draw's seed
+    *key("hash"),
+    *required(Text, "body"),  # JSON of what is sent, apart from n and the draw's seed
 )
 
-call = Table(
+call = _table(
     "call",
-    metadata,
-    Column("key", Text, primary_key=True),
-    Column("kind", Text, nullable=False),
-    Column("model", Text, nullable=False),
-    Column("endpoint", Text, nullable=False),
-    Column("simulated", Boolean, nullable=False),
+    *key("key"),
+    *required(Text, "kind", "model", "endpoint"),
+    *required(Boolean, "simulated"),
     Column("request", Text, ForeignKey("request.hash"), nullable=False, index=True),
-    Column("draw", Integer, nullable=False),
-    Column("exchange", Text, nullable=False),  # draws that were one HTTP exchange share it; its tokens stand on one
-    Column("status", Text, nullable=False),
-    Column("error", Text),
-    Column("response", Text),
-    Column("reasoning", Text),
-    Column("finish_reason", Text),
-    Column("prompt_tokens", Integer),
-    Column("cached_tokens", Integer),
-    Column("completion_tokens", Integer),
-    Column("seconds", Float, nullable=False),
-    Column("started", Text, nullable=False),
-    Column("attempts", Integer, nullable=False, default=1, server_default="1"),
-    Column("server", Text),  # who answered (store/calls.py); null: recorded before servers were distinguished
-    Column("fresh", Text),  # the run or sweep that drew it anew, and alone uses it
+    *required(Integer, "draw"),
+    *required(Text, "exchange"),  # draws that were one HTTP exchange share it; its tokens stand on one
+    *required(Text, "status"),
+    *optional(Text, "error", "response", "reasoning", "finish_reason"),
+    *optional(Integer, "prompt_tokens", "cached_tokens", "completion_tokens"),
+    *required(Float, "seconds"),
+    *required(Text, "started"),
+    *required(Integer, "attempts", default="1"),
+    *optional(Text, "server"),  # who answered (store/calls.py); null: recorded before servers were distinguished
+    *optional(Text, "fresh"),  # the run or sweep that drew it anew, and alone uses it
 )
 
-labelling = Table(
+labelling = _table(
     "labelling",
-    metadata,
-    Column("id", Text, primary_key=True),
+    *key("id"),
     Column("identity", Text, nullable=False, unique=True),
-    to("dataset"),
-    Column("model", Text, nullable=False),
-    Column("endpoint", Text, nullable=False),
-    Column("simulated", Boolean, nullable=False),
-    Column("pack", Text, nullable=False),
-    Column("draws", Integer, nullable=False),
-    Column("manifest", Text, nullable=False),
-    *work_columns(),
+    *to("dataset"),
+    *required(Text, "model", "endpoint"),
+    *required(Boolean, "simulated"),
+    *required(Text, "pack"),
+    *required(Integer, "draws"),
+    *required(Text, "manifest"),
+    *_work_columns(),
     Index("ix_labelling_dataset", "dataset"),
 )
 
-ballot = Table(
+ballot = _table(
     "ballot",
-    metadata,
     id_column(),
-    Column("labelling", Text, ForeignKey("labelling.id", ondelete="CASCADE"), nullable=False),
-    to("profile"),
-    to("context"),
-    to("persona"),
-    Column("draw", Integer, nullable=False),
-    Column("status", Text, nullable=False),
-    Column("cause", Text),
-    Column("conflicts", Integer, nullable=False, default=0, server_default="0"),
-    Column("unknown", Integer, nullable=False, default=0, server_default="0"),
-    Column("call", Text, ForeignKey("call.key")),
+    to_work("labelling"),
+    *to("profile", "context", "persona"),
+    *required(Integer, "draw"),
+    *required(Text, "status"),
+    *optional(Text, "cause"),
+    *required(Integer, "conflicts", default="0"),
+    *required(Integer, "unknown", default="0"),
+    to_call(),
     # Its index, from the left, serves all that is asked of a labelling, or of one profile in it.
     UniqueConstraint("labelling", "profile", "context", "persona", "draw"),
     Index("ix_ballot_profile", "profile"),
     Index("ix_ballot_context", "context"),
 )
 
-vote = Table(
+vote = _table(
     "vote",
-    metadata,
-    to("ballot", primary_key=True),
-    to("attribute", primary_key=True),
-    Column("verdict", Text, nullable=False),
+    *to("ballot", "attribute", primary_key=True),
+    *required(Text, "verdict"),
     Index("ix_vote_attribute", "attribute"),
     # A row is little more than its key: without a rowid the key's index is the table, and no row is stored twice.
     sqlite_with_rowid=False,
 )
 
-decision = Table(
+decision = _table(
     "decision",
-    metadata,
     id_column(),
-    to("dataset"),
-    to("attribute"),
-    to("context"),
-    Column("annotator", Text, nullable=False),
-    Column("label", Text),  # null: the annotator's earlier decision is taken back
-    Column("reason", Text, nullable=False, default="", server_default=""),
-    Column("seconds", Float),
-    Column("source", Text, nullable=False),
-    Column("batch", Text),
-    Column("blind", Boolean, nullable=False, default=False, server_default="0"),
-    Column("supersedes", RowId, ForeignKey("decision.id", ondelete="CASCADE")),
-    Column("created", Text, nullable=False),
-    Column("uid", Text),  # given by who made the event; null in those of before there were any
-    Column("guideline", Text),  # hash of the guideline that stood
-    Column("cause", Text),  # of an adjudication: why people had differed
+    *to("dataset", "attribute", "context"),
+    *required(Text, "annotator"),
+    *optional(Text, "label"),  # null: the annotator's earlier decision is taken back
+    *required(Text, "reason", default=""),
+    *optional(Float, "seconds"),
+    *required(Text, "source"),
+    *optional(Text, "batch"),
+    *required(Boolean, "blind", default="0"),
+    optional_to("decision", "supersedes"),
+    *required(Text, "created"),
+    *optional(Text, "uid"),  # given by who made the event; null in those of before there were any
+    *optional(Text, "guideline"),  # hash of the guideline that stood
+    *optional(Text, "cause"),  # of an adjudication: why people had differed
     # Nulls are not equal to each other: any number of decisions may have no uid.
     Index("uq_decision_dataset_uid", "dataset", "uid", unique=True),
     Index("ix_decision_batch", "batch"),
@@ -264,338 +284,274 @@ decision = Table(
     Index("ix_decision_pair", "attribute", "context"),
 )
 
-run = Table(
+run = _table(
     "run",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("name", Text, nullable=False),
-    to("dataset"),
-    Column("dataset_hash", Text, nullable=False),
-    Column("model", Text, nullable=False),
-    Column("endpoint", Text, nullable=False),
-    Column("simulated", Boolean, nullable=False),
-    Column("samples", SmallInteger, nullable=False),
-    Column("seed", Integer),
-    Column("prompt_level", Text, nullable=False),
-    Column("prompt_hash", Text, nullable=False),
-    Column("composition", Text, nullable=False),
-    Column("parameters", Text, nullable=False),
-    Column("manifest", Text, nullable=False),
-    Column("sweep", Text),  # the sweep that it is a cell of, and which one
-    Column("cell", Integer),
-    *work_columns(),
+    *key("id"),
+    *required(Text, "name"),
+    *to("dataset"),
+    *required(Text, "dataset_hash", "model", "endpoint"),
+    *required(Boolean, "simulated"),
+    *required(SmallInteger, "samples"),
+    *optional(Integer, "seed"),
+    *required(Text, "prompt_level", "prompt_hash", "composition", "parameters", "manifest"),
+    *optional(Text, "sweep"),  # the sweep that it is a cell of, and which one
+    *optional(Integer, "cell"),
+    *_work_columns(),
     Index("ix_run_dataset", "dataset"),
     Index("ix_run_sweep", "sweep"),
 )
 
-response = Table(
+response = _table(
     "response",
-    metadata,
     id_column(),
-    Column("run", Text, ForeignKey("run.id", ondelete="CASCADE"), nullable=False),
-    to("profile"),
-    to("context"),
-    Column("level", Text, nullable=False, default="full", server_default="full"),
-    Column("sample", SmallInteger, nullable=False),
-    Column("status", Text, nullable=False),
-    Column("cause", Text),
-    Column("text", Text),
-    Column("reasoning", Text),
-    Column("finish_reason", Text),
-    Column("call", Text, ForeignKey("call.key")),
-    Column("memory", Text),  # hash of what the assistant holds here; null: all attributes in their order
-    Column("shown", Text),  # hash of what a gate let into the prompt; null: all of it
-    Column("before", Text),  # key of the call before this one: a gate's, or the draft that was rewritten
+    to_work("run"),
+    *to("profile", "context"),
+    *required(Text, "level", default="full"),
+    *required(SmallInteger, "sample"),
+    *required(Text, "status"),
+    *optional(Text, "cause", "text", "reasoning", "finish_reason"),
+    to_call(),
+    *optional(Text, "memory"),  # hash of what the assistant holds here; null: all attributes in their order
+    *optional(Text, "shown"),  # hash of what a gate let into the prompt; null: all of it
+    *optional(Text, "before"),  # key of the call before this one: a gate's, or the draft that was rewritten
     # Its index, from the left, serves all that is asked of a run, or of one profile in it.
     UniqueConstraint("run", "profile", "context", "level", "sample"),
     Index("ix_response_profile", "profile"),
     Index("ix_response_context", "context"),
 )
 
-judge = Table(
+judge = _table(
     "judge",
-    metadata,
     id_column(),
     Column("identity", Text, nullable=False, unique=True),
-    Column("kind", Text, nullable=False),  # llm | matcher; of the task check: check | check-rules
-    Column("model", Text, nullable=False),
-    Column("endpoint", Text, nullable=False),
-    Column("simulated", Boolean, nullable=False),
-    Column("prompt_hash", Text),
-    Column("parameters", Text, nullable=False),
-    Column("channel", Text, nullable=False, default="message", server_default="message"),  # message | reasoning
+    *required(Text, "kind"),  # llm | matcher; of the task check: check | check-rules
+    *required(Text, "model", "endpoint"),
+    *required(Boolean, "simulated"),
+    *optional(Text, "prompt_hash"),
+    *required(Text, "parameters"),
+    *required(Text, "channel", default="message"),  # message | reasoning
 )
 
-run_judge = Table(
+run_judge = _table(
     "run_judge",
-    metadata,
-    Column("run", Text, ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
-    to("judge", primary_key=True),
-    Column("ordinal", SmallInteger, nullable=False),  # 0: the judge that numbers rest on unless another is asked for
-    Column("settings", Text, nullable=False, default="{}", server_default="{}"),  # JSON: where it is served, how asked
+    to_work("run", primary_key=True),
+    *to("judge", primary_key=True),
+    *required(SmallInteger, "ordinal"),  # 0: the judge that numbers rest on unless another is asked for
+    *required(Text, "settings", default="{}"),  # JSON: where it is served, how asked
 )
 
-judgement = Table(
+judgement = _table(
     "judgement",
-    metadata,
     id_column(),
-    to("response"),
-    to("judge"),
-    Column("status", Text, nullable=False),
-    Column("cause", Text),
-    Column("unknown", Integer, nullable=False, default=0, server_default="0"),
-    Column("call", Text, ForeignKey("call.key")),
-    Column("verdict", Text),  # of a task check: yes | partly | no
+    *to("response", "judge"),
+    *required(Text, "status"),
+    *optional(Text, "cause"),
+    *required(Integer, "unknown", default="0"),
+    to_call(),
+    *optional(Text, "verdict"),  # of a task check: yes | partly | no
     # What lets a judgement be written once, and finds those of a response.
     UniqueConstraint("response", "judge"),
 )
 
-reveal = Table(
+reveal = _table(
     "reveal",
-    metadata,
-    to("judgement", primary_key=True),
-    to("attribute", primary_key=True),
-    Column("quote", Text, nullable=False),
-    Column("start", Integer),
-    Column("end", Integer),
-    Column("grounded", Boolean, nullable=False),
-    Column("strength", Text, nullable=False),
+    *to("judgement", "attribute", primary_key=True),
+    *required(Text, "quote"),
+    *optional(Integer, "start", "end"),
+    *required(Boolean, "grounded"),
+    *required(Text, "strength"),
     Index("ix_reveal_attribute", "attribute"),
     sqlite_with_rowid=False,
 )
 
 
-# ---- curation tables
-#
-# The tables of curation beyond votes: versions of a dataset, their history, rules, imported labels, generation.
-#
-# They hang on the same metadata as `store.tables`, which holds what they refer to.
-
+# ---- curation: versions of a dataset, their history, rules, imported labels, generation
 
 # A dataset that labels or runs rest on is never changed: an edit makes its next version, which has a row here.
-dataset_version = Table(
+dataset_version = _table(
     "dataset_version",
-    metadata,
-    to("dataset", primary_key=True),
-    Column("parent", RowId, ForeignKey("dataset.id", ondelete="SET NULL")),
-    Column("version", Integer, nullable=False),
-    Column("created", Text, nullable=False),
+    *to("dataset", primary_key=True),
+    optional_to("dataset", "parent", ondelete="SET NULL"),
+    *required(Integer, "version"),
+    *required(Text, "created"),
     Index("ix_dataset_version_parent", "parent"),
 )
 
 # A frozen dataset cannot be changed; the hash covers profiles, contexts, votes, decisions and rule.
-freeze = Table(
+freeze = _table(
     "freeze",
-    metadata,
-    to("dataset", primary_key=True),
-    Column("hash", Text, nullable=False),
-    Column("labelling", Text),
-    Column("rule", Text, nullable=False),  # JSON: threshold and priors
-    Column("counts", Text, nullable=False),  # JSON: what the hash covers
-    Column("annotator", Text, nullable=False),
-    Column("created", Text, nullable=False),
+    *to("dataset", primary_key=True),
+    *required(Text, "hash"),
+    *optional(Text, "labelling"),
+    *required(Text, "rule"),  # JSON: threshold and priors
+    *required(Text, "counts"),  # JSON: what the hash covers
+    *required(Text, "annotator", "created"),
 )
 
 # Append-only: every change of a profile or of the contexts by hand, with what stood there before and after.
-edit = Table(
+edit = _table(
     "edit",
-    metadata,
     id_column(),
-    to("dataset"),
-    Column("profile", Integer),  # its ordinal, which all versions of a dataset share; null: the contexts of all
-    Column("kind", Text, nullable=False),  # attribute | context | bio
-    Column("action", Text, nullable=False),  # add | change | remove
-    Column("before", Text),
-    Column("after", Text),
-    Column("annotator", Text, nullable=False),
-    Column("reason", Text, nullable=False, default="", server_default=""),
-    Column("created", Text, nullable=False),
+    *to("dataset"),
+    *optional(Integer, "profile"),  # its ordinal, which all versions of a dataset share; null: the contexts of all
+    *required(Text, "kind"),  # attribute | context | bio
+    *required(Text, "action"),  # add | change | remove
+    *optional(Text, "before", "after"),
+    *required(Text, "annotator"),
+    *required(Text, "reason", default=""),
+    *required(Text, "created"),
     Index("ix_edit_dataset", "dataset"),
 )
 
 # A named rule for turning votes into labels; `current` on at most one of a dataset, else the paper's rule holds.
-rule = Table(
+rule = _table(
     "rule",
-    metadata,
     id_column(),
-    to("dataset"),
-    Column("name", Text, nullable=False),
-    Column("threshold", Float, nullable=False),
-    Column("priors", Text, nullable=False),  # JSON: persona key -> prior
-    Column("current", Boolean, nullable=False),
-    Column("annotator", Text, nullable=False),
-    Column("created", Text, nullable=False),
+    *to("dataset"),
+    *required(Text, "name"),
+    *required(Float, "threshold"),
+    *required(Text, "priors"),  # JSON: persona key -> prior
+    *required(Boolean, "current"),
+    *required(Text, "annotator", "created"),
     UniqueConstraint("dataset", "name"),
 )
 
 # Labels that came without votes: shares by persona as a file gave them; the endpoint of their labelling is `imported`.
-imported_vote = Table(
+imported_vote = _table(
     "imported_vote",
-    metadata,
-    Column("labelling", Text, ForeignKey("labelling.id", ondelete="CASCADE"), primary_key=True),
-    to("attribute", primary_key=True),
-    to("context", primary_key=True),
-    to("persona", primary_key=True),
-    Column("necessary", Float, nullable=False),
-    Column("inappropriate", Float, nullable=False),
-    Column("abstain", Float, nullable=False),
+    to_work("labelling", primary_key=True),
+    *to("attribute", "context", "persona", primary_key=True),
+    *required(Float, "necessary", "inappropriate", "abstain"),
     Index("ix_imported_vote_attribute", "attribute"),
     Index("ix_imported_vote_context", "context"),
     sqlite_with_rowid=False,
 )
 
 # Profiles being written by a model. Its dataset is made when all parts are settled; nothing is half there before.
-generation = Table(
+generation = _table(
     "generation",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("name", Text, nullable=False),  # of the dataset to be
-    Column("model", Text, nullable=False),
-    Column("endpoint", Text, nullable=False),
-    Column("simulated", Boolean, nullable=False),
-    Column("manifest", Text, nullable=False),
+    *key("id"),
+    *required(Text, "name"),  # of the dataset to be
+    *required(Text, "model", "endpoint"),
+    *required(Boolean, "simulated"),
+    *required(Text, "manifest"),
     # SET NULL: the generation stays when its dataset is deleted, and can be deleted by itself then.
-    Column("dataset", RowId, ForeignKey("dataset.id", ondelete="SET NULL")),
-    *work_columns(),
+    optional_to("dataset", ondelete="SET NULL"),
+    *_work_columns(),
     Index("ix_generation_dataset", "dataset"),
 )
 
 # One profile's one event: a call, and up to two more for what was rejected.
-generation_part = Table(
+generation_part = _table(
     "generation_part",
-    metadata,
     id_column(),
-    Column("generation", Text, ForeignKey("generation.id", ondelete="CASCADE"), nullable=False),
-    Column("profile", Integer, nullable=False),  # ordinal
-    Column("position", SmallInteger, nullable=False),  # 0 the general attributes, 1.. the events in their order
-    Column("event", Text, nullable=False),
-    Column("attempt", SmallInteger, nullable=False, default=0, server_default="0"),
-    Column("status", Text, nullable=False),
-    Column("cause", Text),
-    Column("attributes", Text, nullable=False, default="[]", server_default="[]"),  # JSON: accepted so far
-    Column("rejected", Text, nullable=False, default="[]", server_default="[]"),  # JSON: attribute, reason, attempt
-    Column("call", Text, ForeignKey("call.key")),
+    to_work("generation"),
+    *required(Integer, "profile"),  # ordinal
+    *required(SmallInteger, "position"),  # 0 the general attributes, 1.. the events in their order
+    *required(Text, "event"),
+    *required(SmallInteger, "attempt", default="0"),
+    *required(Text, "status"),
+    *optional(Text, "cause"),
+    *required(Text, "attributes", default="[]"),  # JSON: accepted so far
+    *required(Text, "rejected", default="[]"),  # JSON: attribute, reason, attempt
+    to_call(),
     UniqueConstraint("generation", "profile", "position"),
 )
 
 
-# ---- review tables
+# ---- review: guidelines, comments, marks, who works on what, slices for audits, and verdicts on judgements
 #
-# The tables of review: guidelines, comments, marks, who works on what, slices for audits, and verdicts on judgements.
-#
-# They hang on the same metadata as `store.tables`. What people say is append-only; `uid` is given by whoever made the
-# event (a browser, a file), so that the same event sent twice, or merged from another workspace, is one event.
-
+# What people say is append-only; `uid` is given by whoever made the event (a browser, a file), so that the same event
+# sent twice, or merged from another workspace, is one event.
 
 # What annotators go by. A decision names the hash of the text that stood when it was made.
-guideline = Table(
+guideline = _table(
     "guideline",
-    metadata,
     id_column(),
     Column("hash", Text, nullable=False, unique=True),
-    Column("text", Text, nullable=False),
-    Column("annotator", Text, nullable=False),
-    Column("created", Text, nullable=False),
+    *required(Text, "text", "annotator", "created"),
 )
 
 # Append-only. A row with `resolves` says that the comment it names is settled, and why.
-comment = Table(
+comment = _table(
     "comment",
-    metadata,
     id_column(),
-    Column("uid", Text, nullable=False),
-    to("dataset"),
-    to("attribute"),
-    to("context"),
-    Column("annotator", Text, nullable=False),
-    Column("text", Text, nullable=False),
-    Column("resolves", RowId, ForeignKey("comment.id", ondelete="CASCADE")),
-    Column("created", Text, nullable=False),
+    *required(Text, "uid"),
+    *to("dataset", "attribute", "context"),
+    *required(Text, "annotator", "text"),
+    optional_to("comment", "resolves"),
+    *required(Text, "created"),
     UniqueConstraint("dataset", "uid"),
     Index("ix_comment_pair", "attribute", "context"),
 )
 
 # Append-only: what is said of a pair that is no label. The newest row of an annotator on a pair holds.
-mark = Table(
+mark = _table(
     "mark",
-    metadata,
     id_column(),
-    Column("uid", Text, nullable=False),
-    to("dataset"),
-    to("attribute"),
-    to("context"),
-    Column("annotator", Text, nullable=False),
-    Column("kind", Text, nullable=False),  # skip | flag | clear
-    Column("reason", Text, nullable=False, default="", server_default=""),
-    Column("seconds", Float),
-    Column("created", Text, nullable=False),
+    *required(Text, "uid"),
+    *to("dataset", "attribute", "context"),
+    *required(Text, "annotator"),
+    *required(Text, "kind"),  # skip | flag | clear
+    *required(Text, "reason", default=""),
+    *optional(Float, "seconds"),
+    *required(Text, "created"),
     UniqueConstraint("dataset", "uid"),
     Index("ix_mark_pair", "attribute", "context"),
 )
 
 # Who has a pair on the screen or next in line; it lapses by itself, so that nobody who left blocks the others.
-claim = Table(
+claim = _table(
     "claim",
-    metadata,
-    to("attribute", primary_key=True),
-    to("context", primary_key=True),
-    Column("annotator", Text, primary_key=True),
-    Column("session", Text, primary_key=True),  # one browser tab
-    to("dataset"),
-    Column("until", Float, nullable=False),  # seconds since 1970
+    *to("attribute", "context", primary_key=True),
+    *key("annotator"),
+    *key("session"),  # one browser tab
+    *to("dataset"),
+    *required(Float, "until"),  # seconds since 1970
     # For the claims that have lapsed, which are looked for at every handing out.
     Index("ix_claim_dataset", "dataset", "until"),
     sqlite_with_rowid=False,
 )
 
 # How many people see a pair: one, but a `share` of the pairs, drawn by `seed`, is given to `people`.
-review_plan = Table(
+review_plan = _table(
     "review_plan",
-    metadata,
-    to("dataset", primary_key=True),
-    Column("share", Float, nullable=False),
-    Column("people", Integer, nullable=False),
-    Column("seed", Integer, nullable=False),
-    Column("annotator", Text, nullable=False),
-    Column("created", Text, nullable=False),
+    *to("dataset", primary_key=True),
+    *required(Float, "share"),
+    *required(Integer, "people", "seed"),
+    *required(Text, "annotator", "created"),
 )
 
-saved_view = Table(
+saved_view = _table(
     "saved_view",
-    metadata,
     id_column(),
     Column("name", Text, nullable=False, unique=True),
-    Column("page", Text, nullable=False),
-    Column("query", Text, nullable=False),  # JSON: parameter -> value
-    Column("annotator", Text, nullable=False),
-    Column("created", Text, nullable=False),
+    *required(Text, "page"),
+    *required(Text, "query"),  # JSON: parameter -> value
+    *required(Text, "annotator", "created"),
 )
 
 # A stratified random sample, drawn once and kept: of pairs (kind labels) or of responses' attributes (judgements).
-slice = Table(
+slice = _table(
     "slice",
-    metadata,
     id_column(),
-    to("dataset"),
-    Column("kind", Text, nullable=False),  # labels | judgements
-    Column("name", Text, nullable=False),
-    Column("seed", Integer, nullable=False),
-    Column("manifest", Text, nullable=False),  # JSON: strata with their sizes, and what it was drawn from
-    Column("annotator", Text, nullable=False),
-    Column("created", Text, nullable=False),
+    *to("dataset"),
+    *required(Text, "kind"),  # labels | judgements
+    *required(Text, "name"),
+    *required(Integer, "seed"),
+    *required(Text, "manifest"),  # JSON: strata with their sizes, and what it was drawn from
+    *required(Text, "annotator", "created"),
     UniqueConstraint("dataset", "name"),
 )
 
-slice_item = Table(
+slice_item = _table(
     "slice_item",
-    metadata,
-    to("slice", primary_key=True),
+    *to("slice", primary_key=True),
     Column("ordinal", Integer, primary_key=True),
-    to("attribute"),
-    to("context"),
-    Column("response", RowId, ForeignKey("response.id", ondelete="CASCADE")),  # null in a slice of labels
-    Column("stratum", Text, nullable=False),
-    Column("weight", Float, nullable=False),  # how many of the population this item stands for
+    *to("attribute", "context"),
+    optional_to("response"),  # null in a slice of labels
+    *required(Text, "stratum"),
+    *required(Float, "weight"),  # how many of the population this item stands for
     Index("ix_slice_item_attribute", "attribute"),
     Index("ix_slice_item_context", "context"),
     Index("ix_slice_item_response", "response"),
@@ -603,94 +559,77 @@ slice_item = Table(
 )
 
 # Append-only: a person's verdict on whether a response reveals an attribute. It stands beside the judges', never over.
-audit = Table(
+audit = _table(
     "audit",
-    metadata,
     id_column(),
-    Column("uid", Text, nullable=False),
-    to("dataset"),
-    to("response"),
-    to("attribute"),
-    Column("annotator", Text, nullable=False),
-    Column("verdict", Text),  # full | partial | implied | none; null: taken back
-    Column("reason", Text, nullable=False, default="", server_default=""),
-    Column("seconds", Float),
-    Column("blind", Boolean, nullable=False, default=False, server_default="0"),
-    Column("supersedes", RowId, ForeignKey("audit.id", ondelete="CASCADE")),
-    Column("created", Text, nullable=False),
+    *required(Text, "uid"),
+    *to("dataset", "response", "attribute"),
+    *required(Text, "annotator"),
+    *optional(Text, "verdict"),  # full | partial | implied | none; null: taken back
+    *required(Text, "reason", default=""),
+    *optional(Float, "seconds"),
+    *required(Boolean, "blind", default="0"),
+    optional_to("audit", "supersedes"),
+    *required(Text, "created"),
     UniqueConstraint("dataset", "uid"),
     Index("ix_audit_flow", "response", "attribute"),
     Index("ix_audit_attribute", "attribute"),
 )
 
 
-# ---- run tables
-#
-# The tables of runs beyond their responses: wording, memories, the calls behind a run, and sweeps of runs.
-#
-# They hang on the same metadata as `store.tables`, which holds what they refer to.
-
+# ---- runs beyond their responses: wording, memories, the calls behind a run, and sweeps of runs
 
 # The wording that runs were planned with, so that resuming one never depends on a file that may have changed.
-prompt = Table(
+prompt = _table(
     "prompt",
-    metadata,
-    Column("hash", Text, primary_key=True),  # SHA-256 of the template
-    Column("kind", Text, nullable=False),  # respond | judge | memory | gate | rewrite | check
-    Column("level", Text, nullable=False),
-    Column("template", Text, nullable=False),
-    Column("answers", Text, nullable=False),  # the form of the answer: text | numbers | keys
-    Column("source", Text, nullable=False),  # 'seeds', or the name of a file of prompts
-    Column("created", Text, nullable=False),
+    *key("hash"),  # SHA-256 of the template
+    *required(Text, "kind"),  # respond | judge | memory | gate | rewrite | check
+    *required(Text, "level", "template"),
+    *required(Text, "answers"),  # the form of the answer: text | numbers | keys
+    *required(Text, "source"),  # 'seeds', or the name of a file of prompts
+    *required(Text, "created"),
 )
 
 # What an assistant holds, or was shown, in one context; a response names it by its hash.
-memory = Table(
+memory = _table(
     "memory",
-    metadata,
-    Column("hash", Text, primary_key=True),
-    to("profile"),
-    Column("attributes", Text, nullable=False),  # JSON list of attribute ids, in the order of the prompt
+    *key("hash"),
+    *to("profile"),
+    *required(Text, "attributes"),  # JSON list of attribute ids, in the order of the prompt
     Index("ix_memory_profile", "profile"),
 )
 
 # Every call that a run asked or took from the record, of whatever kind: what its tokens and failures are counted from.
-run_call = Table(
+run_call = _table(
     "run_call",
-    metadata,
-    Column("run", Text, ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
+    to_work("run", primary_key=True),
     Column("call", Text, ForeignKey("call.key"), primary_key=True),
-    Column("asked", Boolean),  # by this run itself, and so paid for it; false: the record had it; null: not known
+    *optional(Boolean, "asked"),  # by this run itself, and so paid for it; false: the record had it; null: not known
     sqlite_with_rowid=False,
 )
 
-sweep = Table(
+sweep = _table(
     "sweep",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("name", Text, nullable=False),
-    to("dataset"),
-    Column("spec", Text, nullable=False),  # JSON of the file of format docs/sweeps.md
-    Column("plan", Text, nullable=False),  # JSON: calls, tokens, cost and time as estimated before the start
-    Column("cap", Float),  # of the cost, in the unit of the prices; null: none
-    *work_columns(),
+    *key("id"),
+    *required(Text, "name"),
+    *to("dataset"),
+    *required(Text, "spec"),  # JSON of the file of format docs/sweeps.md
+    *required(Text, "plan"),  # JSON: calls, tokens, cost and time as estimated before the start
+    *optional(Float, "cap"),  # of the cost, in the unit of the prices; null: none
+    *_work_columns(),
     Index("ix_sweep_dataset", "dataset"),
 )
 
 # A server that work was planned on, or that answered (store/calls.py). A call names it by its id, which is text.
-server = Table(
+server = _table(
     "server",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("created", Text, nullable=False),
+    *key("id"),
+    *required(Text, "created"),
 )
 
 # Two addresses that a person says are the same server.
-same_server = Table(
+same_server = _table(
     "same_server",
-    metadata,
-    Column("first", Text, primary_key=True),
-    Column("second", Text, primary_key=True),
-    Column("author", Text, nullable=False),
-    Column("created", Text, nullable=False),
+    *key("first", "second"),
+    *required(Text, "author", "created"),
 )

@@ -1,8 +1,7 @@
-"""Alembic's entry: runs inside the connection and transaction that `migrate.upgrade` hands over."""
+"""Alembic's entry: runs inside the connection and transaction that `engine.upgrade_schema` hands over."""
 
 from alembic import context
 
-from cimemories.store import tables  # noqa: F401  their tables hang on the same metadata
 from cimemories.store.tables import metadata
 
 connection = context.config.attributes["connection"]

@@ -3,67 +3,37 @@
 import sqlalchemy as sa
 from alembic import op
 
+from cimemories.store.tables import key, optional, required, to, to_work, work_columns
+
 revision = "0005"
 down_revision = "0004"
 
 
 def upgrade() -> None:
-    row_id = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
     op.create_table(
-        "prompt",
-        sa.Column("hash", sa.Text(), nullable=False),
-        sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("level", sa.Text(), nullable=False),
-        sa.Column("template", sa.Text(), nullable=False),
-        sa.Column("answers", sa.Text(), nullable=False),
-        sa.Column("source", sa.Text(), nullable=False),
-        sa.Column("created", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("hash", name=op.f("pk_prompt")),
+        "prompt", *key("hash"), *required(sa.Text, "kind", "level", "template", "answers", "source", "created")
     )
-    op.create_table(
-        "memory",
-        sa.Column("hash", sa.Text(), nullable=False),
-        sa.Column("profile", row_id, nullable=False),
-        sa.Column("attributes", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["profile"], ["profile.id"], name=op.f("fk_memory_profile_profile"), ondelete="CASCADE"
-        ),
-        sa.PrimaryKeyConstraint("hash", name=op.f("pk_memory")),
-    )
-    op.create_index("ix_memory_profile", "memory", ["profile"], unique=False)
+    op.create_table("memory", *key("hash"), *to("profile"), *required(sa.Text, "attributes"))
+    op.create_index("ix_memory_profile", "memory", ["profile"])
     op.create_table(
         "run_call",
-        sa.Column("run", sa.Text(), nullable=False),
-        sa.Column("call", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["call"], ["call.key"], name=op.f("fk_run_call_call_call")),
-        sa.ForeignKeyConstraint(["run"], ["run.id"], name=op.f("fk_run_call_run_run"), ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("run", "call", name=op.f("pk_run_call")),
+        to_work("run", primary_key=True),
+        sa.Column("call", sa.Text, sa.ForeignKey("call.key"), primary_key=True),
         sqlite_with_rowid=False,
     )
     op.create_table(
         "sweep",
-        sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("dataset", row_id, nullable=False),
-        sa.Column("spec", sa.Text(), nullable=False),
-        sa.Column("plan", sa.Text(), nullable=False),
-        sa.Column("cap", sa.Float(), nullable=True),
-        sa.Column("status", sa.Text(), nullable=False),
-        sa.Column("error", sa.Text(), nullable=True),
-        sa.Column("host", sa.Text(), nullable=True),
-        sa.Column("pid", sa.Integer(), nullable=True),
-        sa.Column("process_started", sa.Float(), nullable=True),
-        sa.Column("heartbeat", sa.Float(), nullable=True),
-        sa.Column("revision", sa.Integer(), server_default="0", nullable=False),
-        sa.Column("created", sa.Text(), nullable=False),
-        sa.Column("finished", sa.Text(), nullable=True),
-        sa.ForeignKeyConstraint(["dataset"], ["dataset.id"], name=op.f("fk_sweep_dataset_dataset"), ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_sweep")),
+        *key("id"),
+        *required(sa.Text, "name"),
+        *to("dataset"),
+        *required(sa.Text, "spec", "plan"),
+        *optional(sa.Float, "cap"),
+        *work_columns(),
     )
-    op.create_index("ix_sweep_dataset", "sweep", ["dataset"], unique=False)
+    op.create_index("ix_sweep_dataset", "sweep", ["dataset"])
     op.add_column("run", sa.Column("sweep", sa.Text(), nullable=True))
     op.add_column("run", sa.Column("cell", sa.Integer(), nullable=True))
-    op.create_index("ix_run_sweep", "run", ["sweep"], unique=False)
+    op.create_index("ix_run_sweep", "run", ["sweep"])
     op.add_column("response", sa.Column("memory", sa.Text(), nullable=True))
     op.add_column("response", sa.Column("shown", sa.Text(), nullable=True))
     op.add_column("response", sa.Column("before", sa.Text(), nullable=True))

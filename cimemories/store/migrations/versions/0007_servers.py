@@ -3,24 +3,14 @@
 import sqlalchemy as sa
 from alembic import op
 
+from cimemories.store.tables import key, required
+
 revision = "0007"
 down_revision = "0006"
 
 
 def upgrade() -> None:
-    op.create_table(
-        "server",
-        sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("created", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_server")),
-    )
-    op.create_table(
-        "same_server",
-        sa.Column("first", sa.Text(), nullable=False),
-        sa.Column("second", sa.Text(), nullable=False),
-        sa.Column("author", sa.Text(), nullable=False),
-        sa.Column("created", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("first", "second", name=op.f("pk_same_server")),
-    )
+    op.create_table("server", *key("id"), *required(sa.Text, "created"))
+    op.create_table("same_server", *key("first", "second"), *required(sa.Text, "author", "created"))
     op.add_column("call", sa.Column("server", sa.Text(), nullable=True))
     op.add_column("call", sa.Column("fresh", sa.Text(), nullable=True))
