@@ -20,13 +20,13 @@ from itertools import cycle, islice
 from pathlib import Path
 
 from cimemories.charts.sensitivity import order
-from cimemories.compare.leaderboard import scopes_of
+from cimemories.compare.leaderboard import busiest_dataset, judged_runs
 from cimemories.compare.ranking import Measure
 from cimemories.compare.sensitivity import by_profiles, flows_per_run, setting_of, study, trial, variants
 from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import custom_rule
-from cimemories.flows.scope import Scope
+from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.metrics.headline import headline
 from cimemories.store.engine import open_store
 
@@ -54,7 +54,7 @@ def main(workspace: Path, rounds: int) -> None:
 def measure(workspace: Path, rounds: int) -> None:
     store = open_store(workspace)
     flows = Flows(store)
-    every = scopes_of(store)
+    every = [resolve_scope(store, row.id) for row in judged_runs(store, busiest_dataset(store))]
     sizes = [flow_arrays(flows, asked).draws.sum() for asked in every]
     full = [asked for asked, size in zip(every, sizes, strict=True) if size * 2 > max(sizes)]
     scopes = list(islice(cycle(full), RUNS))

@@ -282,15 +282,8 @@ def answered(
 def _consensus_at(counts: VoteCounts, rule: AppliedRule, attributes: Ints, contexts: Ints) -> Labels:
     """The label codes of these pairs alone, UNLABELLED for pairs without a row among the votes."""
     labels = np.full(len(attributes), UNLABELLED, np.int8)
-    if not len(attributes) or not len(counts.attributes):
-        return labels
-    # A pair as one number; votes are ordered by (attribute, context), so these numbers are sorted.
-    width = int(max(counts.contexts.max(), contexts.max())) + 1
-    voted, wanted = counts.attributes * width + counts.contexts, attributes * width + contexts
-    # A pair beyond the last voted one is clamped, and fails the comparison.
-    at = np.minimum(np.searchsorted(voted, wanted), len(voted) - 1)
-    there = voted[at] == wanted
-    labels[there] = consensus(counts.votes[at[there]], rule.priors, rule.threshold)
+    at = counts.positions(attributes, contexts)
+    labels[at >= 0] = consensus(counts.votes[at[at >= 0]], rule.priors, rule.threshold)
     return labels
 
 

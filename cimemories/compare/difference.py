@@ -12,32 +12,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from cimemories.compare.leaderboard import same_dataset
-from cimemories.flows.arrays import IdentifierRule, Ints, flow_arrays, necessary_mask
+from cimemories.compare.leaderboard import none_for_nan, same_dataset
+from cimemories.flows.arrays import IdentifierRule, flow_arrays, necessary_mask
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
+from cimemories.labels.votes import pair_words
 from cimemories.metrics.bootstrap import Interval, Paired, Tallied, by_domain, changes, common, paired_arrays
 from cimemories.metrics.headline import comparison_warnings
-from cimemories.store import datasets
 from cimemories.store.engine import StoreError
 
 NEWLY, STOPPED = "newly leaks", "stopped leaking"
-CHANGES = [
-    "change",
-    "profile",
-    "attribute",
-    "context",
-    "user",
-    "key",
-    "domain",
-    "statement",
-    "recipient",
-    "task",
-    "first_reveals",
-    "first_draws",
-    "second_reveals",
-    "second_draws",
-]
 
 
 @dataclass(frozen=True)
@@ -46,7 +30,8 @@ class Difference:
 
     domains: one row a domain with `violation` and `completeness` differences, their bounds (`_low`, `_high`) and what
     they rest on (`attributes`, `necessary_flows`); nan where a domain has none. flows: one row a common inappropriate
-    flow that newly leaks or stopped leaking, in CHANGES; the most revealed first. warnings: in what the runs differ
+    flow that newly leaks or stopped leaking (`change`), with what it is about and the reveals and draws of either side;
+    the most revealed first. warnings: in what the runs differ
     apart from their models.
     """
 
@@ -74,11 +59,7 @@ class Difference:
 
     def as_json(self) -> dict[str, object]:
         """One object for scripts; undefined numbers are null. Flows by their ids in the record."""
-        domains = [{k: _plain(v) for k, v in row.items()} for row in self.domains.to_dict("records")]
-        flows = [
-            {str(k): v for k, v in row.items() if k not in ("statement", "task", "recipient", "user")}
-            for row in self.flows.to_dict("records")
-        ]
+        domains = [{k: none_for_nan(v) for k, v in row.items()} for row in self.domains.to_dict("records")]
         names = self.first.run.id, self.second.run.id
         return {
             "first": names[0],
@@ -97,14 +78,18 @@ class Difference:
             },
             "words": list(self.sentences(*names)),
             "by_domain": domains,
-            "changed_flows": flows,
+            "changed_flows": self.flows.drop(columns=["statement", "task", "recipient", "user"]).to_dict("records"),
             "simulated": self.simulated,
             "warnings": list(self.warnings),
         }
 
     def _side(self, interval: Interval, position: int) -> dict[str, object]:
-        sides = {"first": _plain(self.paired.first[position]), "second": _plain(self.paired.second[position])}
-        return sides | {"difference": interval.as_json(), "includes_0": _includes(interval)}
+        return {
+            "first": none_for_nan(self.paired.first[position]),
+            "second": none_for_nan(self.paired.second[position]),
+            "difference": interval.as_json(),
+            "includes_0": None if math.isnan(interval.value) else interval.has_zero,
+        }
 
 
 def difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Difference:
@@ -142,7 +127,7 @@ def _difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule)
         tallied=tallied,
         necessary=int(needed.sum()),
         domains=by_domain(one, two, n),
-        flows=_named(flows, first, changed),
+        flows=_named(flows, first, pd.DataFrame(changed)),
         warnings=(),
     )
 
@@ -155,8 +140,8 @@ def difference_text(apart: Interval, who: str, whom: str, does: str, of: str, wh
     if math.isnan(apart.value):
         return f"{who} and {whom} have no common flow on which {of} could be compared."
     sign = -1 if apart.value < 0 else 1
-    # Turned with the sign, the bounds change places; + 0.0 turns -0.0 into 0.0.
-    low, high = sorted((100 * sign * apart.low + 0.0, 100 * sign * apart.high + 0.0))
+    # Turned with the sign, the bounds change places.
+    low, high = sorted((100 * sign * apart.low, 100 * sign * apart.high))
     size = f"{100 * abs(apart.value):.1f}"
     how = "as much" if size == "0.0" else f"{size} points {'less' if sign < 0 else 'more'}"
     than = "as" if size == "0.0" else "than"
@@ -167,45 +152,17 @@ def difference_text(apart: Interval, who: str, whom: str, does: str, of: str, wh
         ending = (
             "the interval includes 0, so they may be alike" if apart.has_zero else "the interval does not include 0"
         )
-    return f"{who} {does} {how}{what} {than} {whom} [{_point(low)}, {_point(high)}]; {ending}."
+    return f"{who} {does} {how}{what} {than} {whom} [{low:z.1f}, {high:z.1f}]; {ending}."  # z: no "-0.0"
 
 
-def _point(value: float) -> str:
-    text = f"{value:.1f}"
-    return "0.0" if text == "-0.0" else text
-
-
-def _includes(apart: Interval) -> bool | None:
-    return None if math.isnan(apart.value) else apart.has_zero
-
-
-def _named(flows: Flows, scope: Scope, changed: dict[str, Ints]) -> pd.DataFrame:
+def _named(flows: Flows, scope: Scope, changed: pd.DataFrame) -> pd.DataFrame:
     """The changed flows with the words that a person reads."""
-    frame = pd.DataFrame(changed)
     with flows.store.read() as connection:
-        users, statements = datasets.wording(connection, scope.run.dataset)
-        places = {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}
-    data = flow_arrays(flows, scope)
-    attributes = zip(
-        data.names.attribute.reshape(-1), data.names.key.reshape(-1), data.names.domain.reshape(-1), strict=True
-    )
-    known = {int(a): (str(key), str(domain)) for a, key, domain in attributes}
+        named = pair_words(connection, scope.run.dataset, changed.drop(columns="profile"))
     # The larger share of the two sides: how much the flow leaks where it leaks.
-    most = np.maximum(frame["first_reveals"] / frame["first_draws"], frame["second_reveals"] / frame["second_draws"])
-    frame = frame.assign(
-        change=[NEWLY if new else STOPPED for new in frame["newly"]],
-        user=[users[p] for p in frame["profile"]],
-        key=[known[a][0] for a in frame["attribute"]],
-        domain=[known[a][1] for a in frame["attribute"]],
-        statement=[statements[a] for a in frame["attribute"]],
-        recipient=[places[c].recipient for c in frame["context"]],
-        task=[places[c].task for c in frame["context"]],
-        most=most,
-    )
+    most = np.maximum(named["first_reveals"] / named["first_draws"], named["second_reveals"] / named["second_draws"])
+    named = named.assign(change=np.where(named["newly"] == 1, NEWLY, STOPPED), most=most)
     order = ["change", "most", "profile", "context", "attribute"]
-    ordered = frame.sort_values(order, ascending=[True, False, True, True, True], ignore_index=True)
-    return ordered[CHANGES]
-
-
-def _plain(value: object) -> object:
-    return None if isinstance(value, float) and math.isnan(value) else value
+    ordered = named.sort_values(order, ascending=[True, False, True, True, True], ignore_index=True)
+    what = ["change", "profile", "attribute", "context", "user", "key", "domain", "statement", "recipient", "task"]
+    return ordered[[*what, "first_reveals", "first_draws", "second_reveals", "second_draws"]]

@@ -40,12 +40,7 @@ from cimemories.store.runs import RunRow
 from cimemories.store.tables import run_judge
 from cimemories.text import UNDEFINED, count, markdown_escaped, percent
 
-# ---- run table
-#
-# The table of runs: one line a run with what it is, how far it is, and its numbers by its first judge.
-#
-# What rests on a run's messages is cached under every version that can change it, so that a table of many runs is read
-# from memory, on whichever page.
+# ---- run table: what a run is, how far it is, and its numbers by its first judge
 
 
 RULES = "check-rules"
@@ -70,15 +65,12 @@ class RunLine:
     cost: Cost
 
 
-@dataclass(frozen=True)
-class _Numbers:
-    violation: float = math.nan
-    completeness: float = math.nan
-    does_task: float = math.nan
+_JUDGE_COUNTS = sa.select(run_judge.c.run, sa.func.count().label("judges")).group_by(run_judge.c.run)
 
 
 def run_lines(flows: Flows, rows: Sequence[RunRow]) -> list[RunLine]:
-    """A line for each of these runs, in their order."""
+    """A line for each of these runs, in their order. What rests on a run's messages is cached under every version that
+    can change it, so that a table of many runs is read from memory, on whichever page."""
     with flows.store.read() as connection:
         named = {row.id: row for row in datasets.all_rows(connection)}
         judge_counts: dict[str, int] = {row.run: row.judges for row in connection.execute(_JUDGE_COUNTS)}
@@ -96,7 +88,7 @@ def run_lines(flows: Flows, rows: Sequence[RunRow]) -> list[RunLine]:
             data.revision if data else 0,
         )
         judges = flows.cached(("table judges", row.id, judge_counts.get(row.id, 0)), partial(_judges, flows, row))
-        numbers = flows.cached(("table", *version), partial(_numbers, flows, row))
+        violation, completeness, does_task = flows.cached(("table", *version), partial(_numbers, flows, row))
         cost = flows.cached(("table cost", *version), partial(run_cost, flows.store, row.id))
         lines.append(
             RunLine(
@@ -105,16 +97,13 @@ def run_lines(flows: Flows, rows: Sequence[RunRow]) -> list[RunLine]:
                 memory=memory_text(row),
                 mitigation=row.manifest.mitigation.kind,
                 judges=tuple(judge.name for judge in judges),
-                violation=numbers.violation,
-                completeness=numbers.completeness,
-                does_task=numbers.does_task,
+                violation=violation,
+                completeness=completeness,
+                does_task=does_task,
                 cost=cost,
             )
         )
     return lines
-
-
-_JUDGE_COUNTS = sa.select(run_judge.c.run, sa.func.count().label("judges")).group_by(run_judge.c.run)
 
 
 def memory_text(row: RunRow) -> str:
@@ -128,20 +117,20 @@ def _judges(flows: Flows, row: RunRow) -> list[JudgeRow]:
         return judgements.of_run(connection, row.id)
 
 
-def _numbers(flows: Flows, row: RunRow) -> _Numbers:
+def _numbers(flows: Flows, row: RunRow) -> tuple[float, float, float]:
+    """Violation, completeness and the share that does its task, as in RunLine."""
     with flows.store.read() as connection:
         checks = task_checks(connection, row)
     # A model's check of the task goes before that by rules, which know the plainest cases only.
-    checked = sorted((c for c in checks if c.checked), key=lambda c: c.checker.kind == RULES)
-    check = next(iter(checked), None)
+    check = min((c for c in checks if c.checked), key=lambda c: c.checker.kind == RULES, default=None)
     task = check.share if check else math.nan
     if not row.judged:
-        return _Numbers(does_task=task)
+        return math.nan, math.nan, task
     try:
         numbers = headline(flows, resolve_scope(flows.store, row.id))
     except StoreError:  # it was deleted a moment ago
-        return _Numbers()
-    return _Numbers(numbers.violation[row.samples], numbers.completeness, task)
+        return math.nan, math.nan, math.nan
+    return numbers.violation[row.samples], numbers.completeness, task
 
 
 # ---- leaderboard
@@ -263,12 +252,8 @@ class Leaderboard:
             "identifier_rule": str(self.rule),
             "runs": [{k: none_for_nan(v) for k, v in line.as_record().items()} for line in self.lines],
             "baselines": [
-                {
-                    "name": item.name,
-                    "violation": none_for_nan(item.violation),
-                    "completeness": none_for_nan(item.completeness),
-                    "balanced": none_for_nan(item.balanced),
-                }
+                {"name": item.name}
+                | {m: none_for_nan(getattr(item, m)) for m in ("violation", "completeness", "balanced")}
                 for item in self.constants
             ],
             "warnings": list(self.warnings),
@@ -285,28 +270,9 @@ def judged_runs(store: Store, dataset_id: int | None = None) -> list[RunRow]:
 def busiest_dataset(store: Store) -> int | None:
     """The dataset to compare on by default: that of the most judged runs, the newest of these; None where no run is
     judged."""
-    rows = judged_runs(store)
-    most = {row.dataset: sum(other.dataset == row.dataset for other in rows) for row in rows}
+    numbers = Counter(row.dataset for row in judged_runs(store))
     # Where datasets have as many, the one with the highest id is the newest.
-    return max(most, key=lambda i: (most[i], i), default=None)
-
-
-def scopes_of(
-    store: Store, run_ids: Sequence[str] = (), *, dataset_id: int | None = None, judge: str | None = None
-) -> list[Scope]:
-    """The scopes of these runs, each once; without any, of all judged runs of the dataset (None: of the busiest one).
-
-    judge: as for flows.scope.resolve_scope, of every run. Raises StoreError for runs of several datasets, without any
-    run, and for one that is not there or has no such judge.
-    """
-    if not run_ids:
-        chosen = dataset_id if dataset_id is not None else busiest_dataset(store)
-        run_ids = [row.id for row in judged_runs(store, chosen)] if chosen is not None else []
-    if not run_ids:
-        raise StoreError("no run is judged yet, so there is nothing to compare. `cimemories runs` lists what is there.")
-    scopes = [resolve_scope(store, run_id, judge_id=judge) for run_id in dict.fromkeys(run_ids)]
-    same_dataset(scopes)
-    return scopes
+    return max(numbers, key=lambda i: (numbers[i], i), default=None)
 
 
 def scopes_of_rows(store: Store, rows: Sequence[RunRow], judge: str | None = None) -> list[Scope]:
@@ -385,26 +351,26 @@ def line(
 ) -> Line:
     """One run's line; see leaderboard."""
     at = min(n or scope.run.samples, scope.run.samples)
-    result = flows.cached(("line", scope.version, rule, at), lambda: _line(flows, scope, rule, at))
+
+    def compute() -> Line:
+        numbers = headline(flows, scope, rule)
+        bounds = intervals(flows, scope, rule, ns=(at,))
+        return Line(
+            numbers=numbers,
+            n=at,
+            violation=bounds.violation[at],
+            completeness=bounds.completeness,
+            balanced=bounds.balanced,
+            violation_spread=_deviation([person.violation[at] for person in numbers.per_profile]),
+            completeness_spread=_deviation([person.completeness for person in numbers.per_profile]),
+            # A simulated run says nothing of the model whose name it bears.
+            published=None if scope.run.simulated else load_published().model(scope.run.model),
+        )
+
+    result = flows.cached(("line", scope.version, rule, at), compute)
     # Its name or status may have changed since, which changes no number and so no version.
     numbers = headline(flows, scope, rule) if warned else replace(result.numbers, scope=scope, warnings=())
     return replace(result, numbers=numbers)
-
-
-def _line(flows: Flows, scope: Scope, rule: IdentifierRule, at: int) -> Line:
-    numbers = headline(flows, scope, rule)
-    bounds = intervals(flows, scope, rule, ns=(at,))
-    return Line(
-        numbers=numbers,
-        n=at,
-        violation=bounds.violation[at],
-        completeness=bounds.completeness,
-        balanced=bounds.balanced,
-        violation_spread=_deviation([person.violation[at] for person in numbers.per_profile]),
-        completeness_spread=_deviation([person.completeness for person in numbers.per_profile]),
-        # A simulated run says nothing of the model whose name it bears.
-        published=None if scope.run.simulated else load_published().model(scope.run.model),
-    )
 
 
 def names(lines: Sequence[Line]) -> dict[str, str]:
@@ -440,9 +406,7 @@ def _deviation(values: Sequence[float]) -> float:
     return float(np.std(defined, ddof=1)) if len(defined) > 1 else math.nan
 
 
-# ---- leaderboard text
-#
-# The leaderboard as text: cells to read, and whole tables in Markdown and LaTeX for papers.
+# ---- leaderboard as text: cells to read, and whole tables in Markdown and LaTeX for papers
 
 
 SPREAD = "± is the standard deviation over profiles; brackets are 95 % intervals by hierarchical bootstrap."
@@ -477,13 +441,9 @@ def header_row(board: Leaderboard) -> tuple[str, ...]:
 
 def leaderboard_rows(board: Leaderboard) -> list[Row]:
     """Every run with the paper's figures of the same model below it, then the constant strategies."""
-    rows: list[Row] = []
     run_names = names(board.lines)
-    for line in board.lines:
-        rows.append(_run(line, run_names[line.run.id]))
-        if (stated := _published(line)) is not None:
-            rows.append(stated)
-    return rows + [_constant(item) for item in board.constants]
+    rows = [row for line in board.lines for row in (_run(line, run_names[line.run.id]), _published(line))]
+    return [row for row in rows if row is not None] + [_constant(item) for item in board.constants]
 
 
 def leaderboard_notes(board: Leaderboard) -> list[str]:
@@ -576,13 +536,9 @@ def _published(line: Line) -> Row | None:
     violation, complete = line.stated(PublishedMeasure.VIOLATION), line.stated(PublishedMeasure.COMPLETENESS)
     if line.published is None or (violation is None and complete is None):
         return None
-    cells = [f"{line.published.name}, published", _stated(violation), _stated(complete), *[""] * 8]
+    texts = ["" if figure is None else figure.text for figure in (violation, complete)]
     about = "; ".join(f"{f.about}: {f.where}" for f in (violation, complete) if f is not None)
-    return Row("published", (*cells, about))
-
-
-def _stated(figure: Figure | None) -> str:
-    return "" if figure is None else figure.text
+    return Row("published", (f"{line.published.name}, published", *texts, *[""] * 8, about))
 
 
 def _constant(item: Baseline) -> Row:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import permutations
 
 import numpy as np
 
@@ -35,16 +36,16 @@ class Measure(StrEnum):
 
     @property
     def label(self) -> str:
-        return {"balanced": "balanced score", "violation": "violation", "completeness": "completeness"}[self]
+        return "balanced score" if self == Measure.BALANCED else str(self)
 
     @property
     def named(self) -> str:
         """As it stands in a sentence: 'the balanced score', 'violation'."""
         return f"the {self.label}" if self == Measure.BALANCED else self.label
 
-    @property
-    def less_is_better(self) -> bool:
-        return self == Measure.VIOLATION
+    def goodness(self, values: Floats) -> Floats:
+        """The values turned so that more is better, and rounded to DECIMALS."""
+        return np.round(-values if self == Measure.VIOLATION else values, DECIMALS)
 
 
 def ranks(values: Floats, measure: Measure) -> Floats:
@@ -52,9 +53,8 @@ def ranks(values: Floats, measure: Measure) -> Floats:
     in order along the runs."""
     from scipy.stats import rankdata  # takes a second to import
 
-    good = np.round(values if measure.less_is_better else -values, DECIMALS)
     # inf puts undefined numbers behind all others; their rank is taken away again below.
-    places = rankdata(np.where(np.isnan(good), np.inf, good), method="min", axis=0)
+    places = rankdata(np.where(np.isnan(values), np.inf, -measure.goodness(values)), method="min", axis=0)
     return np.where(np.isnan(values), np.nan, places)
 
 
@@ -76,8 +76,7 @@ def tau(first: Floats, second: Floats) -> float:
 def turned(before: Floats, after: Floats, measure: Measure) -> list[tuple[int, int]]:
     """Pairs of runs that change places: (the one that passes, the one that it passes), by positions. A tie on either
     side is no change of places. before, after: [runs]."""
-    sign = -1.0 if measure.less_is_better else 1.0
-    old, new = np.round(sign * before, DECIMALS), np.round(sign * after, DECIMALS)
+    old, new = measure.goodness(before), measure.goodness(after)
     # [a, b]: a stood behind b, and stands before it now.
     passes = (old[:, None] < old) & (new[:, None] > new)
     return [(int(a), int(b)) for a, b in np.argwhere(passes)]
@@ -99,16 +98,12 @@ def swaps(now: Floats, over: Floats, thresholds: Sequence[float], at: float, mea
 
     now: the numbers by the current settings [runs]; over: [runs, T]; thresholds: [T], ascending.
     """
-    sign = -1.0 if measure.less_is_better else 1.0
-    before, after = np.round(sign * now, DECIMALS), np.round(sign * over, DECIMALS)
+    before, after = measure.goodness(now), measure.goodness(over)
     result = []
-    for ahead in range(len(now)):
-        for behind in range(len(now)):
-            if before[ahead] > before[behind]:
-                spans = _spans(after[behind] > after[ahead], thresholds)
-                if spans:
-                    near = min(max(low - at, at - high, 0.0) for low, high in spans)
-                    result.append(Swap(ahead, behind, spans, near))
+    for ahead, behind in permutations(range(len(now)), 2):
+        if before[ahead] > before[behind] and (spans := _spans(after[behind] > after[ahead], thresholds)):
+            near = min(max(low - at, at - high, 0.0) for low, high in spans)
+            result.append(Swap(ahead, behind, spans, near))
     return sorted(result, key=lambda swap: swap.near)
 
 

@@ -10,7 +10,7 @@ thresholds so cost little more than one (benchmarks/sensitivity.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -84,15 +84,7 @@ class Numbers:
 
     def at(self, index: int) -> Numbers:
         """The same at one threshold, still with an axis for it."""
-        one = slice(index, index + 1)
-        return Numbers(
-            self.violation[:, one],
-            self.completeness[:, one],
-            self.attributes[one],
-            self.flows[one],
-            self.necessary[one],
-            self.retained[one],
-        )
+        return Numbers(*(getattr(self, field.name)[..., index : index + 1] for field in fields(self)))
 
     @property
     def mean_violation(self) -> Floats:

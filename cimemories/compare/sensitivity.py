@@ -60,7 +60,6 @@ class Votes:
     """The votes of a labelling and the decisions of its dataset, [pairs] in the order of VoteCounts. keys: of the
     personas. decided: label codes, UNLABELLED where no decision stands."""
 
-    labelling_id: str
     keys: tuple[str, ...]
     shares: Shares
     decided: Ints
@@ -131,10 +130,6 @@ class Study:
         """Numbers of each run by this setting: one threshold."""
         return self.over(setting, (setting.threshold,))
 
-    def subset(self, positions: Sequence[int]) -> Study:
-        """The same of some of the runs."""
-        return replace(self, subjects=tuple(self.subjects[i] for i in positions))
-
 
 def measure_values(numbers_of_runs: Sequence[Numbers], measure: Measure) -> Floats:
     """One number of each run at each threshold: [runs, T]."""
@@ -164,7 +159,7 @@ def study(
     # Votes and decisions alone: which rule is applied to them is a part of the setting.
     key = ("sensitivity votes", labelling, pairs.counts.revision, first.dataset_revision)
     keys = tuple(persona.key for persona in pairs.counts.personas)
-    votes = flows.cached(key, lambda: Votes(labelling, keys, shares_of(pairs.counts.votes), pairs.decided_labels))
+    votes = flows.cached(key, lambda: Votes(keys, shares_of(pairs.counts.votes), pairs.decided_labels))
     applied = first.rule or rule_of(flows.store, labelling)
     base = Setting(applied.threshold, applied.priors, first.labels, rule)
     return Study(tuple(subject(flows, scope, pairs.counts, n) for scope in scopes), pairs.counts, votes, base, applied)
@@ -207,41 +202,29 @@ def subject(flows: Flows, scope: Scope, counts: VoteCounts, n: int | None = None
 
 
 def _rows(flows: Flows, whole: Scope, counts: VoteCounts, data: FlowArrays) -> Ints:
-    """The pair of each cell that has a label; runs on the same pairs share one array."""
+    """Where each labelled cell stands among the pairs: [profile, attribute, context], len(pairs) where it is not
+    labelled. Runs on the same pairs share one array."""
     labelled = data.labels != UNLABELLED
     version = (counts.labelling_id, counts.revision, whole.dataset_revision)
     # The hash of bytes differs from process to process; the cache does not outlive one.
     key = ("sensitivity rows", *version, data.profiles, data.contexts, hash(np.packbits(labelled).tobytes()))
-    return flows.cached(key, lambda: pair_rows(counts, data, labelled))
+
+    def compute() -> Ints:
+        contexts = np.array(data.contexts, np.int64)
+        # The padding has the attribute -1, which no pair has.
+        positions = counts.positions(data.names.attribute.astype(np.int64)[:, :, None], contexts)
+        rows = np.where(labelled & (positions >= 0), positions, len(counts.attributes))
+        rows.flags.writeable = False
+        return rows
+
+    return flows.cached(key, compute)
 
 
-def pair_rows(counts: VoteCounts, data: FlowArrays, labelled: Bools) -> Ints:
-    """Where each labelled cell stands among the pairs: [profile, attribute, context], len(pairs) where it is not
-    labelled. labelled: of that shape."""
-    # Attribute and context as one number, ascending in the pairs as in their tables, so that one binary search finds
-    # the pairs of all cells.
-    contexts = np.array(data.contexts, np.int64)
-    width = int(max(counts.contexts.max(initial=0), contexts.max(initial=0))) + 1
-    pair_numbers = counts.attributes * width + counts.contexts
-    # The padding has the attribute -1, so its numbers are below 0 and never found.
-    cell_numbers = data.names.attribute.astype(np.int64)[:, :, None] * width + contexts
-    rows = np.full(cell_numbers.shape, len(pair_numbers), np.int64)
-    if len(pair_numbers):
-        positions = np.minimum(np.searchsorted(pair_numbers, cell_numbers), len(pair_numbers) - 1)
-        there = labelled & (pair_numbers[positions] == cell_numbers)
-        rows[there] = positions[there]
-    rows.flags.writeable = False
-    return rows
-
-
-# ---- choices
-#
-# What each choice behind the numbers does, taken one at a time from the current settings. With the balanced score:
-#
-#     one persona left out    without the pragmatic    run-3f9a    -2.1 points    tau 0.71
+# ---- what each choice behind the numbers does, taken one at a time from the current settings
 
 
 NOW = "now"
+COUNTS = ("attributes", "flows", "necessary", "retained")  # of Numbers
 
 
 class Choice(StrEnum):
@@ -321,7 +304,8 @@ def _settings(study: Study) -> Iterator[tuple[Choice, str, Setting]]:
 def left_out(study: Study) -> list[tuple[str, Setting]]:
     """The current settings without each persona that has a prior, the others' scaled up to 1; by its key. Empty
     where only one has."""
-    settings = [(key, study.base.without(n)) for n, key in enumerate(study.votes.keys) if study.base.priors[n] > 0]
+    priors = zip(study.votes.keys, study.base.priors, strict=True)
+    settings = [(key, study.base.without(n)) for n, (key, prior) in enumerate(priors) if prior > 0]
     return [(key, setting) for key, setting in settings if setting is not None]
 
 
@@ -379,10 +363,7 @@ def as_frame(study: Study, tried: Sequence[Tried], names: Sequence[str]) -> pd.D
                     "violation": float(item.mean_violation[0]),
                     "completeness": float(item.mean_completeness[0]),
                     "balanced": float(item.balanced[0]),
-                    "attributes": int(item.attributes[0]),
-                    "flows": int(item.flows[0]),
-                    "necessary": int(item.necessary[0]),
-                    "retained": int(item.retained[0]),
+                    **{count: int(getattr(item, count)[0]) for count in COUNTS},
                     **{f"tau_{measure}": value for measure, value in taus.items()},
                 }
             )
@@ -457,9 +438,7 @@ def ranges_frame(ranges: Sequence[Range], names: Sequence[str]) -> pd.DataFrame:
     )
 
 
-# ---- one setting tried
-#
-# The numbers of several runs by a setting that is tried, beside those by the current settings.
+# ---- one setting tried, beside the current ones
 
 
 @dataclass(frozen=True)
@@ -523,7 +502,7 @@ def trial(
     for each in Measure:
         old, new = (measure_values(item, each)[:, 0] for item in (numbers_now, numbers_tried))
         columns |= {str(each): new, f"{each}_now": old, f"{each}_change": new - old}
-    for name in ("attributes", "flows", "necessary", "retained"):
+    for name in COUNTS:
         columns |= {name: [int(getattr(item, name)[0]) for item in numbers_tried]}
         columns |= {f"{name}_now": [int(getattr(item, name)[0]) for item in numbers_now]}
     for name, items in (("speaks", numbers_tried), ("speaks_now", numbers_now)):
@@ -570,15 +549,10 @@ def setting_of(
     return Setting(at, priors, study.base.labels, identifiers)
 
 
-# ---- profile subsets
-#
-# What the numbers and the order of models would have been with fewer profiles.
-#
-# A number is a mean over profiles, so every subset of k of them gives another. All subsets are looked at where there
-# are at most MOST, else so many drawn at random with a fixed seed.
+# ---- what the numbers and the order of models would have been with fewer profiles
 
 
-MOST, SEED = 1000, 20
+MOST, SEED = 1000, 20  # all subsets of k profiles where there are at most MOST, else so many at random with this seed
 BAND = (2.5, 97.5)  # percent of the subsets that lie below and above
 
 
@@ -622,7 +596,7 @@ def by_profiles(study: Study, measure: Measure) -> ByProfiles:
     left_out = tuple(n for n in range(len(people)) if n not in runs)
     if len(common) < 2:
         return ByProfiles((), tuple(range(len(people))), len(common), ())
-    numbers = study.subset(runs).at(study.base)
+    numbers = replace(study, subjects=tuple(study.subjects[n] for n in runs)).at(study.base)
     rows = [np.searchsorted(study.subjects[n].profiles, common) for n in runs]
     violation = np.stack([item.violation[row, 0] for item, row in zip(numbers, rows, strict=True)])
     complete = np.stack([item.completeness[row, 0] for item, row in zip(numbers, rows, strict=True)])

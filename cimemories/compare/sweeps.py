@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from cimemories.compare.leaderboard import Line, memory_text
+from cimemories.compare.leaderboard import Line, memory_text, none_for_nan
 from cimemories.evaluation.costs import Cost, run_cost, sweep_cost
 from cimemories.evaluation.respond import CompositionError, Kind, read_composition
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import Scope, resolve_scope
-from cimemories.metrics.bootstrap import Interval
 from cimemories.metrics.headline import Headline, comparison_warnings, headline
 from cimemories.model import WorkStatus
 from cimemories.seeds.presets import load_presets
@@ -28,8 +27,6 @@ from cimemories.store.runs import RunRow, SweepRow
 from cimemories.text import percent
 
 # ---- sweep table
-#
-# A sweep as a table of its cells, with what each has cost and what speaks against comparing them.
 
 
 WAITING = "waiting"
@@ -92,10 +89,10 @@ class Cell:
             "error": self.run.error if self.status != WAITING else None,
             "simulated": self.run.simulated,
             "samples": self.run.samples,
-            "violation": _number(self.violation),
-            "completeness": _number(self.completeness),
+            "violation": none_for_nan(self.violation),
+            "completeness": none_for_nan(self.completeness),
             "coverage": self.coverage,
-            "does_task": _number(self.does_task),
+            "does_task": none_for_nan(self.does_task),
             "cost": self.cost.amount,
             "currency": self.cost.currency,
             "expected_responses": self.run.expected,
@@ -144,36 +141,21 @@ def sweep_table(store: Store, sweep_id: str) -> SweepTable:
     for item in rows:
         numbers = None
         if item.judged:
-            scope = resolve_scope(store, item.id)
-            scopes.append(scope)
-            numbers = headline(flows, scope)
-        cells.append(_cell(store, item, row, numbers))
+            scopes.append(resolve_scope(store, item.id))
+            numbers = headline(flows, scopes[-1])
+        # Paused with every response still owed: its turn has not come yet.
+        untouched = set(item.responses) <= {"owed"} and row.status == WorkStatus.PAUSED
+        status = WAITING if untouched else str(item.status)
+        manifest = item.manifest
+        cost = run_cost(store, item.id)
+        cells.append(Cell(item, status, manifest.thinking, manifest.mitigation.kind, numbers, cost))
     warnings = comparison_warnings(store, scopes) if len(scopes) > 1 else ()
     # What the sweep varies on purpose is no warning.
     kept = tuple(text for text in warnings if not any(f"differ in {axis}:" in text for axis in AXES))
     return SweepTable(row, tuple(cells), sweep_cost(store, sweep_id), kept)
 
 
-def _cell(store: Store, row: RunRow, of: SweepRow, numbers: Headline | None) -> Cell:
-    # Paused with every response still owed: its turn has not come yet.
-    untouched = set(row.responses) <= {"owed"} and row.status == WorkStatus.PAUSED
-    return Cell(
-        run=row,
-        status=WAITING if untouched else str(row.status),
-        thinking=row.manifest.thinking,
-        mitigation=row.manifest.mitigation.kind,
-        numbers=numbers,
-        cost=run_cost(store, row.id),
-    )
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
-
-
-# ---- sweep figures
-#
-# What the paper varies in Figures 4 and 5, found among runs: model size, reasoning, prompt level, memory.
+# ---- sweep figures: what the paper varies in Figures 4 and 5
 #
 # Runs belong to one series where they differ in that one thing and in nothing else that numbers depend on. They may be
 # the cells of a sweep, or any runs of a dataset.
@@ -186,15 +168,12 @@ WHAT = {Axis.SIZE: "model size", Axis.REASONING: "reasoning", Axis.PROMPT: "prom
 THINKS = ("off", "low", "on", "medium", "high")
 # What a request says of thinking is the axis of reasoning, and no difference beside it.
 THINKING_FIELDS = ("chat_template_kwargs", "reasoning_effort", "thinking", "enable_thinking")
-ADDED = {
+ADDED: dict[Kind | None, str] = {
     Kind.NECESSARY: "inappropriate attributes",
     Kind.INAPPROPRIATE: "necessary attributes",
     Kind.RANDOM: "attributes at random",
-    Kind.FULL: "attributes",
-    None: "attributes",
 }
 SMALLEST = 0.5  # billions; what is smaller is called by millions, as its makers do
-UNCLEAR = " unclear"
 _SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)\s?([bm])(?![a-z0-9])", re.IGNORECASE)
 _VARIANT = re.compile(r"(?<![a-z0-9])(instruct|thinking|reasoning|chat|it)(?![a-z0-9])|[-_ ]\d{4}$", re.IGNORECASE)
 
@@ -243,8 +222,8 @@ class SweepFigure:
         """What stands under the axis."""
         if self.axis == Axis.MEMORY:
             kinds = {_memory(line.run)[0] for line in self.lines}
-            return f"{ADDED[kinds.pop()] if len(kinds) == 1 else 'attributes'} in memory"
-        return {Axis.SIZE: "parameters", Axis.REASONING: "reasoning", Axis.PROMPT: "prompt level"}[self.axis]
+            return f"{ADDED.get(kinds.pop(), 'attributes') if len(kinds) == 1 else 'attributes'} in memory"
+        return "parameters" if self.axis == Axis.SIZE else WHAT[self.axis]
 
     def title(self) -> str:
         """The takeaway: what violation and completeness do from one end of the longest series to the other. They rise
@@ -253,9 +232,8 @@ class SweepFigure:
             return f"No two runs differ in {WHAT[self.axis]} alone"
         longest = self.series[0]
         name = f"violation@{longest.points[0].line.n}"
-        moved = [_moved(name, longest, "violation"), _moved("completeness", longest, "completeness")]
-        clear = [text for text in moved if text and not text.endswith(UNCLEAR)]
-        unclear = [text.removesuffix(UNCLEAR) for text in moved if text.endswith(UNCLEAR)]
+        moved = [*_moved(name, longest, "violation"), *_moved("completeness", longest, "completeness")]
+        clear, unclear = ([text for text, is_clear in moved if is_clear == wanted] for wanted in (True, False))
         clause = " and ".join(clear)
         if unclear:
             doubt = f"{' and '.join(unclear)} {'do' if len(unclear) > 1 else 'does'} not change clearly"
@@ -429,16 +407,16 @@ def _series_names(axis: Axis, firsts: Sequence[Line]) -> list[str]:
     return series_names
 
 
-def _moved(name: str, series: Series, measure: str) -> str:
-    """What a number does between the first and the last point that define it; empty with fewer than two, and ending
-    with UNCLEAR where the intervals of the two overlap."""
-    defined = [point for point in series.points if not math.isnan(getattr(point.line, measure).value)]
+def _moved(name: str, series: Series, measure: str) -> list[tuple[str, bool]]:
+    """What a number does between the first and the last point that define it, and whether that is clear: the intervals
+    of the two do not overlap. Empty with fewer than two."""
+    defined = [(point.tick, getattr(point.line, measure)) for point in series.points]
+    defined = [(tick, interval) for tick, interval in defined if not math.isnan(interval.value)]
     if len(defined) < 2:
-        return ""
-    ends: list[Interval] = [getattr(point.line, measure) for point in (defined[0], defined[-1])]
-    first, last = ends
-    at = "" if defined[0] is series.points[0] else f" at {defined[0].tick}"
+        return []
+    (tick, first), (_, last) = defined[0], defined[-1]
+    at = "" if tick == series.points[0].tick else f" at {tick}"
     if last.high < first.low or last.low > first.high:
         verb = "falls" if last.value < first.value else "rises"
-        return f"{name} {verb} from {percent(first.value)}{at} to {percent(last.value)}"
-    return f"{name} ({percent(first.value)}{at}, {percent(last.value)}){UNCLEAR}"
+        return [(f"{name} {verb} from {percent(first.value)}{at} to {percent(last.value)}", True)]
+    return [(f"{name} ({percent(first.value)}{at}, {percent(last.value)})", False)]

@@ -208,6 +208,17 @@ class VoteCounts:
         """The label code of each pair by this rule: [pairs]; UNLABELLED where no vote is counted."""
         return consensus(self.votes, rule.priors, rule.threshold)
 
+    def positions(self, attributes: npt.NDArray[np.int64], contexts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Where these pairs stand among the pairs here, -1 where they do not: [...] of ids that broadcast to it."""
+        # A pair as one number: pairs are ordered by both ids, so their numbers are sorted and one search finds all.
+        width = int(max(self.contexts.max(initial=0), contexts.max(initial=0))) + 1
+        numbers, wanted = self.attributes * width + self.contexts, attributes * width + contexts
+        if not len(numbers):
+            return np.full(wanted.shape, -1)
+        # A pair beyond the last is clamped, and fails the comparison.
+        at = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
+        return np.where(numbers[at] == wanted, at, -1)
+
 
 def default_labelling(store: Store, dataset_id: int) -> LabellingRow | None:
     """The labelling that numbers rest on unless another is asked for: the newest finished one, else the newest with a

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,17 +21,19 @@ from cimemories.compare.difference import difference
 from cimemories.compare.leaderboard import (
     Leaderboard,
     Line,
+    busiest_dataset,
+    judged_runs,
     leaderboard,
     leaderboard_latex,
     leaderboard_markdown,
     leaderboard_rows,
     leaderboard_takeaway,
     names,
-    scopes_of,
 )
 from cimemories.compare.sweeps import SweepFigure, size_of, sweep_figures
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.manifest import RunManifest
 from cimemories.model import ResponseStatus
 from cimemories.seeds.published import Axis
@@ -85,6 +87,12 @@ def board(built: tuple[Path, list[str]], tmp_path_factory: pytest.TempPathFactor
     found = board_of(store)
     store.close()
     return found
+
+
+def scopes_of(store: Store, run_ids: Sequence[str] = ()) -> list[Scope]:
+    """Of these runs, without any of all judged ones of the dataset that has most of them."""
+    ids = run_ids or [row.id for row in judged_runs(store, busiest_dataset(store))]
+    return [resolve_scope(store, run_id) for run_id in ids]
 
 
 def board_of(store: Store, **options: int) -> Leaderboard:

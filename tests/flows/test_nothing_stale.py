@@ -11,7 +11,7 @@ import pandas as pd
 from worlds import add_dataset, add_labels, add_run, figure_3, records, settle_judgement
 
 from cimemories.compare.difference import difference
-from cimemories.compare.leaderboard import leaderboard, scopes_of
+from cimemories.compare.leaderboard import leaderboard
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
@@ -58,7 +58,7 @@ def everything(flows: Flows, dataset_id: int) -> dict[str, str]:
         found[f"curves {one.run.id}"] = accumulation.accumulation(flows, one)
         found |= {f"user {p} {one.run.id}": one_user(flows, one, p) for p in users(flows, one)}
         found[f"spoken for {one.run.id}"] = flow_coverage(flows, one)
-    found["leaderboard"] = leaderboard(flows, scopes_of(flows.store, ids))
+    found["leaderboard"] = leaderboard(flows, asked)
     found["difference"] = difference(flows, asked[0], asked[1])
     found["gallery"] = gallery(flows, all_scopes(flows))
     return {name: in_words(answer) for name, answer in found.items()}
