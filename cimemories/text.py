@@ -56,6 +56,13 @@ def listed(parts: Sequence[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
+def sentence(text: object) -> str:
+    """A remark or an error as a sentence begins and ends; '' for nothing."""
+    stripped = str(text).strip()
+    end = "" if not stripped or stripped.endswith((".", "!", "?")) else "."
+    return f"{stripped[:1].upper()}{stripped[1:]}{end}"
+
+
 def shortened(text: object, limit: int) -> str:
     """The text in one line of at most `limit` characters, the last of them … where something was cut."""
     line = _one_line(text)

@@ -224,16 +224,6 @@ def points(value: float) -> str:
     return "–" if math.isnan(value) else f"{100 * value:.1f}"
 
 
-def sentence(text: str) -> str:
-    """A remark as a sentence begins and ends."""
-    stripped = text.strip()
-    return (
-        f"{stripped[:1].upper()}{stripped[1:]}" + ("" if stripped.endswith((".", "!", "?")) else ".")
-        if stripped
-        else ""
-    )
-
-
 # ---- label facts
 #
 # What the labels of a run rest on, counted once for the section on labels and for the words of the methods.

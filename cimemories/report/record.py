@@ -15,12 +15,13 @@ from cimemories.exchange.card import dataset_card
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.scope import Combine, Labels, Scope
 from cimemories.manifest import PromptPart
-from cimemories.report.document import SIMULATED, Basis, Block, Code, Facts, Heading, Markdown, Section, Text, sentence
+from cimemories.report.document import SIMULATED, Basis, Block, Code, Facts, Heading, Markdown, Section, Text
 from cimemories.seeds import SeedError
 from cimemories.store import calls
 from cimemories.store.archive import PRIVATE, shown_address
 from cimemories.store.calls import Source
 from cimemories.store.engine import StoreError
+from cimemories.text import sentence
 
 NOT_RECORDED = "not recorded"
 # Of what a labelling was asked with, each also the name of an option of `cimemories label`.

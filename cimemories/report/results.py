@@ -36,10 +36,9 @@ from cimemories.report.document import (
     Text,
     all_label_facts,
     points,
-    sentence,
     table,
 )
-from cimemories.text import count, listed, percent
+from cimemories.text import count, listed, percent, sentence
 
 # ---- ground
 #

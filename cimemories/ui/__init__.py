@@ -1,1 +1,25 @@
 """What pages are drawn with: safe text, the URL, the head of a page, charts and tables. Knows nothing but `model`."""
+
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+_ASSETS = Path(__file__).parent / "assets"
+
+
+def component(name: str, *scripts: str) -> Any:
+    """The component made of assets/NAME.html, .css and .js, the first two where there are such. scripts: others that
+    its script needs, all in one, since an inline script cannot import another."""
+
+    def asset(file: str) -> str | None:
+        path = _ASSETS / file
+        # Streamlit takes a text without a line break for a path to a file, so the last line break stays.
+        return path.read_text(encoding="utf-8") if path.exists() else None
+
+    return st.components.v2.component(
+        f"cimemories_{name}",
+        html=asset(f"{name}.html") or "<div></div>\n",
+        css=asset(f"{name}.css"),
+        js="".join(asset(f"{script}.js") or "" for script in (*scripts, name)),
+    )

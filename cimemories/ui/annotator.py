@@ -6,25 +6,26 @@ A draft keeps a form over several steps. Streamlit forgets the value of a widget
 keeps it under a name of its own and gives it back to the widget when that comes again:
 
     draft = Draft("new_run")
-    st.text_input("Model", key=draft.key("model", ""))
+    draft.text("Model", "model")
     draft.keep()                       # at the end of each step, before any rerun
     draft.get("model")
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
 
 from cimemories.text import has_control
+from cimemories.ui import safe
 
 # ---- drafts
 
 
 class Draft:
-    """The values of one form by field. Every script run declares its fields anew, by `key` or `number`."""
+    """The values of one form by field. Every script run declares its fields anew: by `key`, or by drawing them."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -48,12 +49,60 @@ class Draft:
         self._drawn.append(field)
         return key
 
-    def number(self, field: str, default: int, least: int, most: int) -> str:
-        """The same for a number that has bounds, which may have changed since it was chosen."""
+    def select(
+        self,
+        label: str,
+        field: str,
+        options: Mapping[str, str] | Sequence[str],
+        default: str | None = None,
+        *,
+        help: str | None = None,
+    ) -> str:
+        """Draw a selectbox of options, with the texts to show them by where these are given. default: None for the
+        first. `label` and `help` must be literals, here and below."""
+        texts = options if isinstance(options, Mapping) else {}
+        return st.selectbox(
+            label,
+            list(options),
+            format_func=lambda item: safe.option(texts.get(item, item)),
+            key=self.key(field, next(iter(options)) if default is None else default, list(options)),
+            help=help,
+        )
+
+    def integer(self, label: str, field: str, default: int, least: int, most: int, *, step: int = 1, help: str) -> int:
+        """Draw a field for a whole number that must be given. Its bounds may have changed since it was chosen."""
         key = self.key(field, default)
         chosen = st.session_state[key]
         st.session_state[key] = default if chosen is None else max(least, min(most, int(chosen)))
-        return key
+        return st.number_input(safe.plain_label(label), least, most, step=step, key=key, help=help)
+
+    def optional(
+        self,
+        label: str,
+        field: str,
+        default: float | None,
+        least: float,
+        most: float | None = None,
+        *,
+        placeholder: str,
+        help: str,
+        step: float | None = None,
+        format: str | None = None,
+    ) -> float | None:
+        """Draw a field for a number that may be left empty: a whole one where `least` is whole."""
+        key = self.key(field, default)
+        return st.number_input(
+            safe.plain_label(label), least, most, None, step, format, key, help, placeholder=placeholder
+        )
+
+    def text(self, label: str, field: str, default: str = "", *, placeholder: str = "", help: str | None = None) -> str:
+        """Draw a field for a text."""
+        key = self.key(field, default)
+        return st.text_input(safe.plain_label(label), key=key, placeholder=placeholder, help=help)
+
+    def toggle(self, label: str, field: str, *, help: str) -> bool:
+        """Draw a switch, off at first."""
+        return st.toggle(safe.plain_label(label), key=self.key(field, default=False), help=help)
 
     def get(self, field: str, default: Any = None) -> Any:
         """The value of a field: of its widget in this run, else the kept one."""

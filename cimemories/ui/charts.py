@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -17,6 +16,7 @@ from plotly.io import to_json
 
 from cimemories.charts.heatmap import Cell, Tooltips
 from cimemories.charts.theme import GRID, MARGINS_FIT, MODEL
+from cimemories.ui import component
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -41,9 +41,7 @@ LOOK: Mapping[str, Any] = {
 AXIS: Mapping[str, Any] = {"gridcolor": GRID, "zerolinecolor": GRID}
 X_AXIS: Mapping[str, Any] = {"showgrid": False, "zeroline": False}
 AXIS_TITLE: Mapping[str, Any] = {"title": {"standoff": 20, "font": {"size": 13}}}
-# Streamlit takes a text without a line break for a path, so the last one stays.
-_SCRIPT = (Path(__file__).parent / "assets" / "grids.js").read_text(encoding="utf-8")
-_component = st.components.v2.component("cimemories_grids", html="<div></div>\n", js=_SCRIPT)
+_component = component("grids")
 
 
 class Dressed(BaseFigure):  # type: ignore[misc]

@@ -13,19 +13,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 
 import streamlit as st
 
 from cimemories.text import visible_in
+from cimemories.ui import component
 from cimemories.ui.safe import Html, tag
 
 # ---- strips
 
 
-# Streamlit takes a text without a line break for a path to a file, so the last line break stays.
-_SCRIPT = (Path(__file__).parent / "assets" / "strips.js").read_text(encoding="utf-8")
-_strips_component = st.components.v2.component("cimemories_strips", html="<div></div>\n", js=_SCRIPT)
+_strips_component = component("strips")
 KINDS = {"N": "necessary", "X": "inappropriate", "?": "ambiguous", "-": "none"}
 WORDS = {**KINDS, "-": "not labelled"}
 BAR = 48
@@ -111,20 +109,7 @@ def timeline(moments: Sequence[tuple[str, str]]) -> Html:
 
 
 Counts = tuple[int, int, int]  # necessary, inappropriate, ambiguous
-_ASSETS = Path(__file__).parent / "assets"
-
-
-def _asset(name: str) -> str:
-    return (_ASSETS / name).read_text(encoding="utf-8")  # the last line break stays, as above
-
-
-_component = st.components.v2.component(
-    "cimemories_matrix",
-    html=_asset("matrix.html"),
-    css=_asset("matrix.css"),
-    # One module: an inline script cannot import another.
-    js=_asset("leaving.js") + _asset("matrix_drawing.js") + _asset("matrix.js"),
-)
+_component = component("matrix", "leaving", "matrix_drawing")
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import streamlit as st
 from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from cimemories.model import Verdict
-from cimemories.text import without_credentials
-from cimemories.ui import safe, url
+from cimemories.text import sentence, without_credentials
+from cimemories.ui import component, safe, url
 from cimemories.ui.safe import Html, join, show, tag
 
 # ---- rule sliders
@@ -205,10 +204,7 @@ DEPENDENTS = {
     "profile": ("attribute", "sample"),
     "context": ("sample",),
 }
-_ASSETS = Path(__file__).parent / "assets"
-# Streamlit takes a text without a line break for a path to a file, so the last line break stays.
-_html, _css, _js = ((_ASSETS / f"link.{form}").read_text(encoding="utf-8") for form in ("html", "css", "js"))
-_link = st.components.v2.component("cimemories_link", html=_html, css=_css, js=_js)
+_link = component("link")
 SIMULATED = safe.tag("span", "simulated", cls="ci-chip ci-simulated", title="answered by the simulator, not by a model")
 LINK_HELP = "The address of this view"
 
@@ -235,6 +231,12 @@ def session_check() -> Callable[[], bool]:
         return lambda: True
     app, session = runtime.get_instance(), context.session_id
     return lambda: bool(app.is_active_session(session))
+
+
+def notices(texts: Iterable[str]) -> None:
+    """Remarks as sentences in one box; nothing where there is none."""
+    if sentences := [sentence(text) for text in texts]:
+        safe.show(safe.lines(sentences, "ci-line", box="ci-notice"))
 
 
 def badge_simulated() -> None:
@@ -331,4 +333,46 @@ def select(
         on_change=changed,
         help=help,
     )
+    return value
+
+
+def choice(
+    label: str,
+    options: Mapping[str, str],
+    key: str,
+    param: str,
+    *,
+    default: str = "",
+    boxed: bool = False,
+    remembered: bool = False,
+    help: str | None = None,
+    visible: bool = True,
+) -> str:
+    """Buttons for a choice of this view, of which the URL says nothing while it is `default`. options: texts by value.
+
+    boxed: as a selectbox. remembered: where the URL says nothing, what the session chose last, on whatever page. A
+    value that is not among the options gives way to the default.
+    """
+
+    def address(value: str) -> str | None:
+        return None if value == default else value
+
+    linked = url.get(param) or (url.remembered(param) if remembered else None)
+    # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
+    st.session_state[key] = linked if linked in options else default
+    shared: dict[str, Any] = {
+        "key": key,
+        "on_change": lambda: url.put(**{param: address(st.session_state[key])}),
+        "help": help,
+        "label_visibility": "visible" if visible else "collapsed",
+    }
+    # Plain texts: of an enumeration's members Streamlit would compare the classes.
+    values = [str(option) for option in options]
+    if boxed:
+        st.selectbox(label, values, format_func=lambda item: safe.option(options[item]), **shared)
+    else:
+        st.segmented_control(safe.plain_label(label), values, format_func=options.__getitem__, required=True, **shared)
+    value = str(st.session_state[key])
+    if remembered:
+        url.put(**{param: address(value)})
     return value

@@ -9,21 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import streamlit as st
 
 from cimemories.text import visible_in
+from cimemories.ui import component
 
-_ASSETS = Path(__file__).parent / "assets"
-
-
-def _asset(name: str) -> str:
-    # Streamlit takes a text without a line break for a path to a file, so the last line break stays.
-    return (_ASSETS / f"presenter.{name}").read_text(encoding="utf-8")
-
-
-_component = st.components.v2.component("cimemories_presenter", html=_asset("html"), css=_asset("css"), js=_asset("js"))
+_component = component("presenter")
 
 
 @dataclass(frozen=True)
@@ -61,17 +53,14 @@ class Show:
     mark: str = ""
 
 
-def _plain(show: Show) -> dict[str, object]:
-    slides = [{**vars(slide), "dropped": [vars(item) for item in slide.dropped]} for slide in show.slides]
-    return {**vars(show), "slides": slides}
-
-
 def presenter(show: Show, *, key: str, open_at: int | None) -> bool | None:
     """Draw the button that starts the show. open_at: start at once, after so many tasks, where the page is first drawn.
     Returns whether it was started (True) or left (False) since the last run; None where neither: write it into the
     URL."""
     moved = (st.session_state.get(key) or {}).get("moved")
     # The empty callback registers "moved": Streamlit drops what the browser sets under a name without one.
-    _component(key=key, data=visible_in({**_plain(show), "open": open_at}), on_moved_change=lambda: None)
+    slides = [{**vars(slide), "dropped": [vars(item) for item in slide.dropped]} for slide in show.slides]
+    data = visible_in({**vars(show), "slides": slides, "open": open_at})
+    _component(key=key, data=data, on_moved_change=lambda: None)
     # What a browser sends may be anything.
     return bool(moved["open"]) if isinstance(moved, dict) and "open" in moved else None

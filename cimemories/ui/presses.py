@@ -19,25 +19,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-_ASSETS = Path(__file__).parent / "assets"
+from cimemories.ui import component
 
-
-def _asset(name: str) -> str:
-    # Streamlit takes a text without a line break for a path to a file, so the last line break stays.
-    return (_ASSETS / name).read_text(encoding="utf-8")
-
-
-_component = st.components.v2.component(
-    "cimemories_presses",
-    html=_asset("presses.html"),
-    css=_asset("presses.css"),
-    js=_asset("leaving.js") + _asset("presses.js"),
-)
+_component = component("presses", "leaving")
 
 
 @dataclass(frozen=True)

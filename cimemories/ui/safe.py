@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -270,6 +270,28 @@ def facts(pairs: Iterable[tuple[str, Html | str]]) -> Html:
         join([tag("dt", name), tag("dd", value if isinstance(value, Html) else folded(value))]) for name, value in pairs
     ]
     return tag("dl", *rows, cls="ci-facts")
+
+
+def grid(
+    titles: Sequence[str], rows: Iterable[Html], *, texts: Container[int] = (0,), hints: Mapping[str, str] | None = None
+) -> Html:
+    """A table of rows under these titles, numbers at the right. texts: positions of the columns that hold none. hints:
+    tooltips by title."""
+    heads = [
+        tag("th", title, cls="" if i in texts else "ci-number", title=(hints or {}).get(title, ""))
+        for i, title in enumerate(titles)
+    ]
+    return tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), cls="ci-grid")
+
+
+def number(value: Html | str, small: str = "", *, title: str = "") -> Html:
+    """A cell of a `grid` with a number, and in smaller type below it what goes with it."""
+    return tag("td", value, tag("div", small, cls="ci-muted") if small else "", cls="ci-number", title=title)
+
+
+def lines(texts: Iterable[str], cls: str = "ci-muted", *, box: str = "") -> Html:
+    """Texts one below the other. cls: of each; box: of the whole."""
+    return tag("div", *(tag("div", text, cls=cls) for text in texts), cls=box)
 
 
 def label_chip(label: Label | None) -> Html:

@@ -5,8 +5,8 @@ Cells may hold text of the data: a dataframe is drawn on a canvas, as it is. Col
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import streamlit as st
 
@@ -15,6 +15,7 @@ from cimemories.ui.safe import CELL_LIMIT, clip
 if TYPE_CHECKING:
     import pandas as pd
 
+T = TypeVar("T")
 Column = Literal["text", "wide", "small", "number", "count", "percent", "date"]
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the beginning of a formula
 
@@ -79,6 +80,27 @@ def table(
     return current
 
 
+def listing(
+    items: Sequence[T],
+    ids: Sequence[int] | Sequence[str],
+    columns: Mapping[str, tuple[Column, str, Callable[[T], object]]],
+    *,
+    key: str,
+    alt: str,
+    on_select: Literal["row"] | None = None,
+    selected: int | None = None,
+    height: int | Literal["auto", "content"] = "content",
+) -> int | None:
+    """A `table` of one row an item, whose columns say as what, under which title, and how they come from the item."""
+    import pandas as pd
+
+    frame = pd.DataFrame(
+        [{name: value(item) for name, (_, _, value) in columns.items()} for item in items], index=pd.Index([*ids])
+    )
+    shown: dict[str, tuple[Column, str]] = {name: (kind, title) for name, (kind, title, _) in columns.items()}
+    return table(frame, key=key, columns=shown, on_select=on_select, selected=selected, height=height, alt=alt)
+
+
 def csv_button(frame: pd.DataFrame, name: str, *, label: str = "Download as CSV", key: str | None = None) -> None:
     """A download of the frame, made when it is clicked. Cells that a spreadsheet would run as a formula are quoted."""
     st.download_button(
@@ -130,8 +152,6 @@ def _config(columns: Mapping[str, Column | tuple[Column, str]]) -> dict[str, Any
         elif kind == "date":
             made[name] = config.DatetimeColumn(title, format="YYYY-MM-DD HH:mm")
         else:
-            width: Literal["small", "large"] | None = (
-                "large" if kind == "wide" else "small" if kind == "small" else None
-            )
-            made[name] = config.TextColumn(title, width=width)
+            widths: dict[str, Literal["small", "large"]] = {"wide": "large", "small": "small"}
+            made[name] = config.TextColumn(title, width=widths.get(kind))
     return made

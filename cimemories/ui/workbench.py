@@ -16,32 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
 from cimemories.text import visible_in
-from cimemories.ui import page, safe
+from cimemories.ui import component, page, safe
 
 T = TypeVar("T")
 Kind = Literal["say", "skip", "flag", "comment", "undo"]
 KINDS = ("say", "skip", "flag", "comment", "undo")
 LONGEST_TEXT = 2000
-_ASSETS = Path(__file__).parent / "assets"
-
-
-def _asset(name: str) -> str:
-    # Streamlit takes a text without a line break for a path to a file, so the last line break stays.
-    return (_ASSETS / name).read_text(encoding="utf-8")
-
-
-_component = st.components.v2.component(
-    "cimemories_workbench",
-    html=_asset("workbench.html"),
-    css=_asset("workbench.css"),
-    js=_asset("leaving.js") + _asset("workbench.js"),
-)
+_component = component("workbench", "leaving")
 
 
 @dataclass(frozen=True)

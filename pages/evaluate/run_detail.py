@@ -30,7 +30,6 @@ from cimemories.flows.progress import (
     MESSAGES,
     RESUMABLE,
     RunProgress,
-    Stage,
     in_words,
     run_progress,
 )
@@ -47,7 +46,7 @@ from cimemories.simulator.policy import SimulatorError
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import IMPORTED, RunRow
 from cimemories.store.upkeep import deleting
-from cimemories.text import count, percent, visible, visible_in
+from cimemories.text import count, percent, sentence, visible, visible_in
 from cimemories.ui import page, safe, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate.run_judges import MATCHER, any_model, draw_judges, specs
@@ -88,9 +87,9 @@ def _judge_again(store: Store, row: RunRow) -> None:
     draw_judges(draft, simulated=messages_simulated(row), first=(MATCHER,), same=served, model=row.model)
     check = False
     if any_model(draft):
-        check = st.toggle(
+        check = draft.toggle(
             "Also check by the first model whether each message does its task",
-            key=draft.key("with_check", default=False),
+            "with_check",
             help="Adds one short call per message",
         )
     key_env = row.manifest.request.api_key_env if row.manifest.request else ""
@@ -134,24 +133,17 @@ def _repeat(store: Store, row: RunRow) -> None:
         start(store, lambda: plan(store, replace(spec, fresh=anew), find_labels=effective_labels))
 
 
-def start(store: Store, planned: object) -> None:
-    """Plan a run, start its worker, and show it; a problem is said and nothing is left half done."""
-    assert callable(planned)
+def start(store: Store, planned: Callable[[], str]) -> None:
+    """Plan a run, start its worker, and show it; a problem is shown and nothing is left half done."""
     try:
         with st.spinner("Contacting the servers and writing the plan"):
-            run_id = str(planned())
+            run_id = planned()
             launch.launch(store, run_id)
     except PROBLEMS as problem:
         page.error("The run was not started.", sentence(problem))
         return
     url.put(run=run_id, tab=None, beside=None)
     st.rerun()
-
-
-def sentence(problem: Exception) -> str:
-    """An error as a sentence begins and ends."""
-    text = str(problem).strip()
-    return f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 # ---- files
@@ -217,7 +209,7 @@ def _prepare(store: Store, row: RunRow, what: str, of: int | str | None) -> None
                         f"{row.name} has no calls left{f' to {of}' if of else ''}, so there is no file to write."
                     )
                     return
-                kinds = ", ".join(f"{count:,} {kind}" for kind, count in written.kinds.items())
+                kinds = ", ".join(f"{number:,} {kind}" for kind, number in written.kinds.items())
                 notes = (f"{written.lines:,} calls: {kinds}",)
                 if len(written.models) > 1:
                     notes += (
@@ -252,7 +244,7 @@ def _offer(request: tuple[object, ...]) -> None:
     if ready.name.startswith("simulated-"):
         page.badge_simulated()
     for note in ready.notes:
-        safe.inline(f"{note[:1].upper()}{note[1:]}.", muted=True)
+        safe.inline(sentence(note), muted=True)
 
 
 def _delete(store: Store, row: RunRow) -> None:
@@ -382,18 +374,15 @@ def draw_stages(row: RunRow, now: RunProgress) -> None:
     """One bar a stage, and under them status, rate and time left in a sentence."""
     messages = next(stage for stage in now.stages if stage.kind == MESSAGES)
     frame = pd.DataFrame(
-        [
-            {
-                "stage": TITLES[stage.kind],
-                "by": stage.name or row.model,
-                "share": stage.share * 100,
-                "done": stage.done,
-                "expected": stage.expected,
-                "missing": stage.missing,
-            }
-            for stage in now.stages
-        ],
-        index=pd.Index(range(len(now.stages))),
+        {
+            "stage": TITLES[stage.kind],
+            "by": stage.name or row.model,
+            "share": stage.share * 100,
+            "done": stage.done,
+            "expected": stage.expected,
+            "missing": stage.missing,
+        }
+        for stage in now.stages
     )
     config = st.column_config
     st.dataframe(
@@ -413,13 +402,11 @@ def draw_stages(row: RunRow, now: RunProgress) -> None:
         alt="Stages of the run, with what is done, planned and missing",
     )
     parts = [f"{messages.done:,} of {messages.expected:,} messages written"]
-    parts += [f"{_judged(stage)} by {stage.name}" for stage in now.stages if stage.kind == JUDGE]
+    for stage in now.stages:
+        if stage.kind == JUDGE:
+            missing = f" ({stage.missing:,} missing)" if stage.missing else ""
+            parts.append(f"{stage.done:,} judged{missing} by {stage.name}")
     safe.inline(f"{now.status}: {'; '.join(parts)}{_pace(row, now)}")
-
-
-def _judged(stage: Stage) -> str:
-    missing = f" ({stage.missing:,} missing)" if stage.missing else ""
-    return f"{stage.done:,} judged{missing}"
 
 
 def _pace(row: RunRow, now: RunProgress) -> str:
@@ -447,9 +434,8 @@ def calls_table(now: RunProgress) -> safe.Html:
         text = "Imported runs have no calls." if now.imported else "No calls yet."
         return safe.tag("div", text, cls="ci-muted")
     several = len({stage.used.model for stage in cost.stages}) > 1
-    titles = ("Calls", "failed", "Prompt tokens", "cached", "Completion tokens", "Cost")
-    heads = [safe.tag("th", "Kind"), *(safe.tag("th", title, cls="ci-number") for title in titles)]
-    rows = [safe.tag("tr", *heads)]
+    titles = ("Kind", "Calls", "failed", "Prompt tokens", "cached", "Completion tokens", "Cost")
+    rows = []
     # In the order of CALL_KINDS; a kind that it does not know comes last.
     for stage in sorted(cost.stages, key=lambda stage: [*CALL_KINDS, stage.used.kind].index(stage.used.kind)):
         used = stage.used
@@ -462,17 +448,15 @@ def calls_table(now: RunProgress) -> safe.Html:
             count(used.completion_tokens),
             "no price" if stage.amount is None else money(stage.amount, cost.currency),
         )
-        cells = [safe.tag("td", value, cls="ci-number") for value in values]
         name = CALL_KINDS.get(used.kind, used.kind) + (f", {used.model}" if several else "")
-        rows.append(safe.tag("tr", safe.tag("td", name), *cells))
-    return safe.join(
-        [
-            safe.tag("table", *rows, cls="ci-grid"),
-            safe.tag(
-                "div", _money(cost, active=now.active, may_go_on=now.active or now.status in RESUMABLE), cls="ci-muted"
-            ),
-        ]
-    )
+        rows.append(safe.tag("tr", safe.tag("td", name), *map(safe.number, values)))
+    total = _money(cost, active=now.active, may_go_on=now.active or now.status in RESUMABLE)
+    return safe.join([safe.grid(titles, rows), safe.tag("div", total, cls="ci-muted")])
+
+
+def cost_text(cost: Cost) -> str:
+    """What is known of a cost; empty where nothing is, since nothing has a price."""
+    return "" if not cost.known and cost.unpriced else cost.words()
 
 
 def _money(cost: Cost, *, active: bool, may_go_on: bool) -> str:
@@ -538,7 +522,11 @@ def draw(store: Store, row: RunRow) -> None:
     safe.show(safe.tag("h3", row.name, " ", page.SIMULATED if row.simulated else "", cls="ci-heading"))
     safe.inline(_what_it_is(row), muted=True)
     if row.endpoint == IMPORTED:
-        page.notice(_imported(row))
+        file = row.manifest.imported.file if row.manifest.imported else None
+        page.notice(
+            f"This run was imported from a file{f' ({file})' if file else ''}. Its messages were written elsewhere, so "
+            "it cannot be resumed or repeated. You can still add judges."
+        )
     _warnings(store, row)
     live = row.status in ACTIVE
     database_lost.fragment(_live, run_every=LOOK if live else None)(store, row, live)
@@ -563,32 +551,21 @@ def _what_it_is(row: RunRow) -> str:
 def _sources(store: Store, row: RunRow) -> safe.Html:
     """Who gave the answers that the run has so far."""
     sources = catalogue.sources_of(store, row.id)
-    fresh = "Recorded answers of other runs were ignored." if row.manifest.fresh else ""
     several = len({source.model for source in sources}) > 1
-    lines = [source.words() + (f", by {source.model}" if several else "") + "." for source in sources]
-    return safe.tag("div", *(safe.tag("div", line, cls="ci-muted") for line in [fresh, *lines] if line))
-
-
-def _imported(row: RunRow) -> str:
-    file = row.manifest.imported.file if row.manifest.imported else None
-    named = f" ({file})" if file else ""
-    return (
-        f"This run was imported from a file{named}. Its messages were written elsewhere, so it cannot be resumed or "
-        "repeated. You can still add judges."
-    )
+    lines = ["Recorded answers of other runs were ignored."] if row.manifest.fresh else []
+    lines += [source.words() + (f", by {source.model}" if several else "") + "." for source in sources]
+    return safe.lines(lines)
 
 
 def _warnings(store: Store, row: RunRow) -> None:
     """What speaks against its numbers; while it goes, that not all is judged yet is no news."""
     try:
-        warnings = [*run_warnings(store, row.id)] if row.status not in ACTIVE else []
-        same_family = labeller_warning(store, row.id)
+        warnings = run_warnings(store, row.id) if row.status not in ACTIVE else ()
+        texts = [*warnings, *filter(None, [labeller_warning(store, row.id)])]
     except StoreError as problem:
         page.error(str(problem))
         return
-    sentences = [f"{text[:1].upper()}{text[1:]}." for text in (*warnings, *([same_family] if same_family else []))]
-    if sentences:
-        safe.show(safe.tag("div", *(safe.tag("div", text, cls="ci-line") for text in sentences), cls="ci-notice"))
+    page.notices(texts)
 
 
 def _live(store: Store, row: RunRow, was_active: bool) -> None:
@@ -626,24 +603,20 @@ def _statuses(now: RunProgress) -> safe.Html:
     """Every planned response by what came of it, then the failures behind what is missing."""
     whole = now.expected
     rows = [
-        _counted(str(status), count, whole, meaning)
+        _counted(str(status), number, whole, meaning)
         for status, meaning in STATUS_WORDS.items()
-        if (count := now.responses.get(status, 0)) or status == ResponseStatus.OK
+        if (number := now.responses.get(status, 0)) or status == ResponseStatus.OK
     ]
     if now.unjudged:
         rows.append(_counted("unjudged", now.unjudged, whole, "written, but not judged by every judge"))
-    heads = safe.tag("tr", safe.tag("th", "Responses"), safe.tag("th", "", cls="ci-number"), safe.tag("th", ""))
     causes = [
-        safe.tag("div", f"{count:,} {stage}{'s' if count != 1 else ''} missing: {status} ({cause})", cls="ci-muted")
-        for stage, status, cause, count in now.failures[:8]
+        f"{count(number, stage)} missing: {status} ({cause})" for stage, status, cause, number in now.failures[:8]
     ]
     if len(now.failures) > len(causes):
-        more = sum(count for *_, count in now.failures[8:])
-        causes.append(safe.tag("div", f"{more:,} more of {len(now.failures) - 8} other causes", cls="ci-muted"))
-    causes += [
-        safe.tag("div", f"{cause}, for example: {text}", cls="ci-muted") for cause, text in sorted(now.errors.items())
-    ]
-    return safe.join([safe.tag("table", heads, *rows, cls="ci-grid"), *causes])
+        more = sum(number for *_, number in now.failures[8:])
+        causes.append(f"{more:,} more of {len(now.failures) - 8} other causes")
+    causes += [f"{cause}, for example: {text}" for cause, text in sorted(now.errors.items())]
+    return safe.join([safe.grid(("Responses", "", ""), rows, texts=(0, 2)), safe.lines(causes)])
 
 
 def _counted(name: str, number: int, whole: int, meaning: str) -> safe.Html:
@@ -651,6 +624,6 @@ def _counted(name: str, number: int, whole: int, meaning: str) -> safe.Html:
     return safe.tag(
         "tr",
         safe.tag("td", name, title=meaning),
-        safe.tag("td", count(number), cls="ci-number"),
+        safe.number(count(number)),
         safe.tag("td", safe.tag("span", f"{share} {meaning}", cls="ci-muted")),
     )

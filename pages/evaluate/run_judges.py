@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import streamlit as st
 
-from cimemories.evaluation.planning import (
-    JUDGE_TOKENS,
-    SIMULATED_JUDGE_TOKENS,
-    JudgeSpec,
-)
+from cimemories.evaluation.planning import JUDGE_TOKENS, SIMULATED_JUDGE_TOKENS, JudgeSpec
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV
 from cimemories.llm.worker import SIMULATOR
 from cimemories.store.engine import StoreError
@@ -27,6 +23,7 @@ JUDGE_KINDS = {
     SAME: "Model on the same server",
     OTHER: "Model on another server",
 }
+KEY_HELP = "Name of an environment variable of this app. The key itself is never stored or shown."
 MOST = 5
 CHECKS = {
     "rules": "by rules (refusals, very short messages)",
@@ -52,103 +49,90 @@ def draw_judges(draft: Draft, *, simulated: bool, first: Sequence[str], same: bo
     for number, i in enumerate(ids):
         with st.container(border=True):
             default = first[number] if number < len(first) and first[number] in options else MATCHER
-            _judge_line(draft, i, options, default, _remover(draft, ids, i) if len(ids) > 1 else None, model)
+            if _judge_line(draft, i, options, default, model, removable=len(ids) > 1):
+                # Kept before the rerun, which ends this run of the script before the page would do so.
+                draft.keep()
+                draft.put("judges", [other for other in ids if other != i])
+                st.rerun()
     if len(ids) < MOST and st.button("Add a judge", icon=":material/add:", key=f"{draft.name}.judge.add"):
         draft.keep()
         draft.put("judges", [*ids, max(ids) + 1])
         st.rerun()
 
 
-def _remover(draft: Draft, ids: list[int], gone: int) -> Callable[[], None]:
-    def remove() -> None:
-        # Kept before the rerun, which ends this run of the script before the page would do so.
-        draft.keep()
-        draft.put("judges", [i for i in ids if i != gone])
-        st.rerun()
-
-    return remove
-
-
-def _judge_line(
-    draft: Draft, i: int, options: list[str], default: str, remove: Callable[[], None] | None, model: str
-) -> None:
+def _judge_line(draft: Draft, i: int, options: list[str], default: str, model: str, *, removable: bool) -> bool:
+    """The fields of one judge. Returns whether it is to be removed."""
     name = f"judge.{i}"
     what, who, where, more, out = st.columns([3, 3, 5, 1.3, 0.7], vertical_alignment="bottom")
     with what:
-        kind = st.selectbox(
+        kind = draft.select(
             "Judge",
-            options,
-            format_func=JUDGE_KINDS.__getitem__,
-            key=draft.key(f"{name}.kind", default, options),
+            f"{name}.kind",
+            {option: JUDGE_KINDS[option] for option in options},
+            default,
             help="A model reads all attributes and says which ones the message reveals. The matcher looks for their "
             "values verbatim: free, but it misses paraphrases.",
         )
     if kind in (SAME, OTHER):
         with who:
-            st.text_input(
-                "Judge model", key=draft.key(f"{name}.model", ""),
+            draft.text(
+                "Judge model",
+                f"{name}.model",
                 placeholder=safe.option(model) if kind == SAME and model else "as its server names it",
                 help="Use a model of another family: models may judge their own family mildly. Empty, on the same "
                 "server: the model under test.",
-            )  # fmt: skip
+            )
     if kind == OTHER:
-        with where:
-            left, right = st.columns(2)
-            with left:
-                st.text_input(
-                    "Judge base URL",
-                    key=draft.key(f"{name}.base_url", ""),
-                    placeholder="http://localhost:8002/v1",
-                    help="Any OpenAI-compatible server",
-                )
-            with right:
-                st.text_input(
-                    "API key variable",
-                    key=draft.key(f"{name}.key_env", DEFAULT_KEY_ENV),
-                    help="Name of an environment variable of this app. The key itself is never stored or shown.",
-                )
+        left, right = where.columns(2)
+        with left:
+            draft.text(
+                "Judge base URL",
+                f"{name}.base_url",
+                placeholder="http://localhost:8002/v1",
+                help="Any OpenAI-compatible server",
+            )
+        with right:
+            draft.text("API key variable", f"{name}.key_env", DEFAULT_KEY_ENV, help=KEY_HELP)
     if kind != MATCHER:
         with more, st.popover("More", icon=":material/tune:", width="stretch"):
             _more(draft, name, real=kind != SIMULATED)
-    if remove is not None:
-        with out:
-            if st.button("", icon=":material/close:", key=f"{draft.name}.{name}.out", help="Remove this judge"):
-                remove()
+    return removable and out.button(
+        "", icon=":material/close:", key=f"{draft.name}.{name}.out", help="Remove this judge"
+    )
 
 
 def _more(draft: Draft, name: str, *, real: bool) -> None:
-    st.toggle(
+    draft.toggle(
         "Judge the reasoning too",
-        key=draft.key(f"{name}.reasoning", default=False),
+        f"{name}.reasoning",
         help="Reported separately. Needs a server that returns the model's reasoning.",
     )
-    st.number_input(
-        "Attributes per call",
-        1,
-        100_000,
-        value=None,
-        placeholder="all at once",
-        key=draft.key(f"{name}.split", None),
-        help="Splits long lists for judges that lose track. Parts are asked in sequence.",
-    )
+    split_help = "Splits long lists for judges that lose track. Parts are requested in sequence."
+    draft.optional("Attributes per call", f"{name}.split", None, 1, 100_000, placeholder="all at once", help=split_help)
     if real:
-        st.number_input(
-            "Judgement token limit",
-            16,
-            131_072,
-            value=None,
+        token_limit(
+            draft,
+            f"{name}.max_tokens",
+            JUDGE_TOKENS,
+            label="Judgement token limit",
             step=1024,
-            placeholder="the server's",
-            key=draft.key(f"{name}.max_tokens", JUDGE_TOKENS),
             help=f"Reasoning included. {JUDGE_TOKENS:,} leaves room for judges that reason first, and is lowered to "
             "half of a smaller context window. Leave empty to use the server's limit.",
         )
-        st.text_input(
+        draft.text(
             "Other request fields",
-            key=draft.key(f"{name}.fields", ""),
+            f"{name}.fields",
             placeholder='{"top_p": 0.9}',
             help="A JSON object. The temperature is 0 unless set here.",
         )
+
+
+def token_limit(
+    draft: Draft, field: str, default: int, *, label: str = "Token limit", step: int = 128, help: str
+) -> int | None:
+    """The field for the most tokens of an answer; empty for the server's own limit."""
+    limit = draft.optional(label, field, default, 16, 131_072, step=step, placeholder="the server's", help=help)
+    return None if limit is None else int(limit)
 
 
 def any_model(draft: Draft) -> bool:
@@ -205,13 +189,12 @@ def fields_of(text: object, number: object = "") -> dict[str, object]:
 
 def check(draft: Draft) -> None:
     """Whether messages do their task, and who says so."""
-    st.selectbox(
+    way = draft.select(
         "Task check",
-        list(CHECKS),
-        format_func=CHECKS.__getitem__,
-        key=draft.key("check", "rules", list(CHECKS)),
+        "check",
+        CHECKS,
         help="Whether a message does its task: an empty or refusing one reveals nothing and must not count as private. "
         "A check by a model adds one call per message.",
     )
-    if draft.get("check") == "model":
+    if way == "model":
         safe.inline("Adds one short call per message.", muted=True)

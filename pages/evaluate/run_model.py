@@ -13,10 +13,11 @@ from cimemories.seeds.presets import Kind, Preset, load_presets
 from cimemories.seeds.reading import SeedError
 from cimemories.simulator.policy import SimulatorError
 from cimemories.store.engine import Store
+from cimemories.text import sentence
 from cimemories.ui import page, safe, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_servers
-from pages.evaluate.run_detail import sentence
+from pages.evaluate.run_judges import KEY_HELP
 
 MANAGED, ENDPOINT, SIMULATED = "managed", "endpoint", "simulator"
 PLACES = {MANAGED: "Managed vLLM server", ENDPOINT: "Endpoint", SIMULATED: "Simulator"}
@@ -124,14 +125,8 @@ def _to_servers() -> None:
 
 
 def _simulated(draft: Draft) -> None:
-    left, _ = st.columns([1, 2])
-    with left:
-        st.selectbox(
-            "Model",
-            SIMULATED_MODELS,
-            key=draft.key("simulated", SIMULATED_MODELS[0], SIMULATED_MODELS),
-            help="How it answers is described in docs/simulator.md",
-        )
+    with st.columns([1, 2])[0]:
+        draft.select("Model", "simulated", SIMULATED_MODELS, help="How it answers is described in docs/simulator.md")
     st.caption("Simulated runs show how the tool works. Their numbers say nothing about any real model.")
 
 
@@ -162,25 +157,21 @@ def _endpoint(draft: Draft) -> None:
             "You can change all of it.",
         )
     with middle:
-        st.text_input(
+        draft.text(
             "Base URL",
-            key=draft.key("base_url", ""),
+            "base_url",
             placeholder="http://localhost:8000/v1",
             help="Any OpenAI-compatible server. The URL usually ends in /v1.",
         )
     with right:
-        st.text_input(
+        draft.text(
             "Model",
-            key=draft.key("model", ""),
+            "model",
             placeholder="name on the server",
             help="Not sure? Test the connection with any name: the error lists the models served.",
         )
     with last:
-        st.text_input(
-            "API key variable",
-            key=draft.key("key_env", DEFAULT_KEY_ENV),
-            help="Name of an environment variable of this app. The key itself is never stored or shown.",
-        )
+        draft.text("API key variable", "key_env", DEFAULT_KEY_ENV, help=KEY_HELP)
     preset = known.get(str(draft.get("preset") or ""))
     if preset is not None:
         hint = f"Suggested GPUs: {preset.gpus}." if preset.gpus else ""
@@ -229,7 +220,6 @@ def _capabilities(server: Server) -> safe.Html:
         else "It returns one sample per request, so samples are requested in parallel.",
         FORMS.get(server.schema, ""),
         f"The token limit is sent as {server.token_limit}.",
-        *(f"{note[:1].upper()}{note[1:]}." for note in server.notes),
+        *map(sentence, server.notes),
     ]
-    rows = [safe.tag("div", line, cls="ci-line") for line in dict.fromkeys(lines) if line]
-    return safe.tag("div", *rows, cls="ci-notice")
+    return safe.lines(dict.fromkeys(filter(None, lines)), "ci-line", box="ci-notice")

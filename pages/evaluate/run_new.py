@@ -8,9 +8,8 @@ import streamlit as st
 
 from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.estimates import Estimate, StageEstimate, estimate
-from cimemories.evaluation.planning import MESSAGE_TOKENS, THINKING, JudgeSpec, Memory, RunSpec, Server, look_up, plan
+from cimemories.evaluation.planning import MESSAGE_TOKENS, THINKING, Memory, RunSpec, Server, look_up, plan
 from cimemories.files import uploaded
-from cimemories.flows import catalogue
 from cimemories.flows.labels import default_labelling
 from cimemories.flows.progress import in_words
 from cimemories.labels.whatif import effective_labels
@@ -19,11 +18,11 @@ from cimemories.seeds.prompts import Prompt, PromptFile, levels, read_prompt_fil
 from cimemories.seeds.reading import LARGEST_FILE, SeedError
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
-from cimemories.text import count
+from cimemories.text import count, sentence
 from cimemories.ui import page, safe, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_judges
-from pages.evaluate.run_detail import PROBLEMS, sentence, start
+from pages.evaluate.run_detail import PROBLEMS, start
 from pages.evaluate.run_model import Chosen, chosen, draw_model, is_simulated, preset_of
 
 # ---- step 2: the experiment
@@ -57,6 +56,10 @@ MITIGATIONS = {
     "gate": "gate: first ask which memories the task needs",
     "rewrite": "rewrite: remove what the recipient should not know",
 }
+LIMIT_HELP = (
+    "For one message, reasoning included. A message that is cut off counts as missing, so reasoning models need more, "
+    "such as 8192. Leave empty to use the server's limit."
+)
 THOUGHTS = {
     "default": "model default",
     "on": "on",
@@ -73,7 +76,7 @@ def draw_experiment(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
     left, middle, right = st.columns(3, gap="large")
     with left:
         safe.heading("Task")
-        dataset = _dataset(draft, data)
+        dataset, *_ = draw_dataset(draft, data)
         missing = _prompt(draft)
     with middle:
         safe.heading("Memory")
@@ -85,8 +88,7 @@ def draw_experiment(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
     simulated = is_simulated(draft)
     first = (run_judges.SIMULATED,) if simulated else (run_judges.SAME, run_judges.MATCHER)
     run_judges.draw_judges(draft, simulated=simulated, first=first, model=model.model)
-    checks, _ = st.columns([1, 2])
-    with checks:
+    with st.columns([1, 2])[0]:
         run_judges.check(draft)
     return missing or _experiment_judges(draft, model)
 
@@ -101,51 +103,31 @@ def _experiment_judges(draft: Draft, model: Chosen) -> str:
     return ""
 
 
-def _dataset(draft: Draft, data: list[DatasetRow]) -> DatasetRow:
+def draw_dataset(draft: Draft, data: list[DatasetRow]) -> tuple[DatasetRow, int, int, int]:
+    """The fields for a dataset, and how many of its profiles and contexts and how many samples; returns all four."""
     by_name = {row.name: row for row in data}
-    name = st.selectbox(
-        "Dataset",
-        list(by_name),
-        format_func=safe.option,
-        key=draft.key("dataset", data[0].name, list(by_name)),
-        help="Its profiles are the users that messages are written for",
-    )
-    row = by_name[name]
+    help = "Its profiles are the users that messages are written for"
+    row = by_name[draft.select("Dataset", "dataset", list(by_name), help=help)]
     one, two, three = st.columns(3)
     with one:
-        st.number_input(
-            "Profiles",
-            1,
-            max(row.profiles, 1),
-            key=draft.number(f"profiles.{row.id}", max(row.profiles, 1), 1, max(row.profiles, 1)),
-            help="How many, from the first on",
-        )
+        most, help = max(row.profiles, 1), "How many, from the first on"
+        profiles = draft.integer("Profiles", f"profiles.{row.id}", most, 1, most, help=help)
     with two:
-        st.number_input(
-            "Contexts",
-            1,
-            max(row.contexts, 1),
-            key=draft.number(f"contexts.{row.id}", max(row.contexts, 1), 1, max(row.contexts, 1)),
-            help="How many, from the first on. A context is a task and its recipient.",
-        )
+        most, help = max(row.contexts, 1), "How many, from the first on. A context is a task and its recipient."
+        contexts = draft.integer("Contexts", f"contexts.{row.id}", most, 1, most, help=help)
     with three:
-        st.number_input(
-            "Samples n",
-            1,
-            100,
-            key=draft.number("samples", 5, 1, 100),
-            help="Messages per context. Violation@1 to @n are computed from them.",
-        )
-    return row
+        help = "Messages per context. Violation@1 to @n are computed from them."
+        samples = draft.integer("Samples n", "samples", 5, 1, 100, help=help)
+    return row, profiles, contexts, samples
 
 
 def _prompt(draft: Draft) -> str:
-    known = [level for level in levels("respond") if level != OWN]
-    level = st.selectbox(
+    known = dict.fromkeys((*levels("respond"), OWN))
+    level = draft.select(
         "Prompt level",
-        [*known, OWN],
-        format_func=lambda item: LEVELS.get(item, item),
-        key=draft.key("level", "base", [*known, OWN]),
+        "level",
+        {item: LEVELS.get(item, item) for item in known},
+        "base",
         help="How much the prompt says about privacy (after the paper's Figure 8)",
     )
     if level != OWN:
@@ -172,17 +154,14 @@ def _prompt(draft: Draft) -> str:
     own = file.levels("respond")
     if not own:
         return f"{file.name} has no prompt for messages (task_solving)."
-    st.selectbox(
-        "Level of the file", own, format_func=safe.option, key=draft.key("own_level", own[0], own),
-        help="The levels under task_solving",
-    )  # fmt: skip
+    draft.select("Level of the file", "own_level", own, help="The levels under task_solving")
     rest = [word for word, kind in (("judges", "judge"), ("memory", "memory")) if file.levels(kind)]
     also = f", which has prompts for {' and '.join(rest)} too" if rest else ""
     safe.inline(f"From {file.name}{also}.", muted=True)
     if file.levels("judge"):
-        st.toggle(
+        draft.toggle(
             "Judges that are models read with the file's wording",
-            key=draft.key("own_judge", default=False),
+            "own_judge",
             help="The first level of its adversary_reveal; numbers are then not comparable to those of the usual one",
         )
     return ""
@@ -203,46 +182,25 @@ def prompt_file(draft: Draft) -> PromptFile | None:
 
 
 def _experiment_memory(store: Store, draft: Draft, dataset: DatasetRow) -> str:
-    kind = st.selectbox(
+    kind = draft.select(
         "What the assistant holds",
-        list(MEMORIES),
-        format_func=MEMORIES.__getitem__,
-        key=draft.key("memory", FULL, list(MEMORIES)),
+        "memory",
+        MEMORIES,
         help="Which of the user's attributes the model sees in each context (the paper's Figure 5 varies K). The "
         "others are no flows.",
     )
     if kind != FULL:
-        least = 1 if kind == RANDOM else 0
-        st.number_input(
-            "K",
-            least,
-            100_000,
-            key=draft.number("k", 50 if kind == RANDOM else 20, least, 100_000),
-            help="With the same seed, a smaller K is a subset of a larger one. To compare several K, make a sweep.",
-        )
-    order = st.selectbox(
-        "Order",
-        list(ORDERS),
-        format_func=ORDERS.__getitem__,
-        key=draft.key("order", "fixed", list(ORDERS)),
-        help="The same for all contexts of a user, so that servers can cache the prefix",
-    )
+        least, usual = (1, 50) if kind == RANDOM else (0, 20)
+        help = "With the same seed, a smaller K is a subset of a larger one. To compare several K, make a sweep."
+        draft.integer("K", "k", usual, least, 100_000, help=help)
+    help = "The same for all contexts of a user, so that servers can cache the prefix"
+    order = draft.select("Order", "order", ORDERS, help=help)
     if kind != FULL or order == "shuffled":
-        st.number_input(
-            "Memory seed",
-            0,
-            2**31 - 1,
-            key=draft.number("memory_seed", 0, 0, 2**31 - 1),
-            help="Decides which attributes are chosen, and the shuffled order",
-        )
-    templates = list(levels("memory"))
-    st.selectbox(
-        "Attribute format",
-        templates,
-        format_func=lambda item: MEMORY_LINES.get(item, item),
-        key=draft.key("template", "bullets", templates),
-        help="How a memory statement is written in the prompt",
-    )
+        help = "Decides which attributes are chosen, and the shuffled order"
+        draft.integer("Memory seed", "memory_seed", 0, 0, 2**31 - 1, help=help)
+    templates = {item: MEMORY_LINES.get(item, item) for item in levels("memory")}
+    help = "How a memory statement is written in the prompt"
+    draft.select("Attribute format", "template", templates, "bullets", help=help)
     if kind in BY_LABELS and default_labelling(store, dataset.id) is None:
         page.notice(
             "This memory needs labels, and the dataset has none. Label it first, or choose all attributes or a random "
@@ -273,41 +231,37 @@ def recommended(draft: Draft) -> tuple[Sampling, ...]:
 
 
 def _experiment_sampling(draft: Draft) -> str:
-    st.selectbox(
+    draft.select(
         "Thinking",
-        THINKING,
-        format_func=lambda item: THOUGHTS.get(item, item),
-        key=draft.key("thinking", "default", THINKING),
+        "thinking",
+        {item: THOUGHTS.get(item, item) for item in THINKING},
+        "default",
         help="For models that reason first. Reasoning is kept apart from the message and judged only if a judge reads "
         "it too.",
     )
     advice = recommended(draft)
-    options = [DEFAULTS, *([MAKERS] if advice else []), VALUES]
-    how = st.selectbox(
-        "Sampling",
-        options,
-        format_func=SAMPLINGS.__getitem__,
-        key=draft.key("sampling", DEFAULTS, options),
-        help="Model defaults send no sampling fields. Anything else is recorded as sent.",
-    )
+    options = {way: text for way, text in SAMPLINGS.items() if advice or way != MAKERS}
+    help = "Model defaults send no sampling fields. Anything else is recorded as sent."
+    how = draft.select("Sampling", "sampling", options, help=help)
     missing = ""
     if how == MAKERS and advice:
-        safe.inline(f"{_values(advice[0].values)} ({advice[0].source})", muted=True)
+        values = ", ".join(f"{name} {value}" for name, value in advice[0].values.items())
+        safe.inline(f"{values} ({advice[0].source})", muted=True)
     elif how == VALUES:
         one, two = st.columns(2)
         with one:
-            st.number_input(
-                "Temperature", 0.0, 2.0, value=None, step=0.1, format="%.2f", placeholder="default",
-                key=draft.key("temperature", None), help="0 always picks the likeliest token",
+            draft.optional(
+                "Temperature", "temperature", None, 0.0, 2.0, step=0.1, format="%.2f", placeholder="default",
+                help="0 always picks the likeliest token",
             )  # fmt: skip
         with two:
-            st.number_input(
-                "Top p", 0.0, 1.0, value=None, step=0.05, format="%.2f", placeholder="default",
-                key=draft.key("top_p", None), help="Only the likeliest tokens that add up to this share",
+            draft.optional(
+                "Top p", "top_p", None, 0.0, 1.0, step=0.05, format="%.2f", placeholder="default",
+                help="Only the likeliest tokens that add up to this share",
             )  # fmt: skip
-        st.text_input(
+        draft.text(
             "Other fields",
-            key=draft.key("fields", ""),
+            "fields",
             placeholder='{"top_k": 20, "min_p": 0}',
             help="A JSON object. Its fields are added to every request.",
         )
@@ -315,45 +269,23 @@ def _experiment_sampling(draft: Draft) -> str:
             run_judges.fields_of(draft.get("fields"))
         except StoreError as problem:
             missing = sentence(problem)
-    st.selectbox(
-        "Mitigation",
-        list(MITIGATIONS),
-        format_func=MITIGATIONS.__getitem__,
-        key=draft.key("mitigation", "none", list(MITIGATIONS)),
-        help="A defence to compare with the plain model. Each adds one call per message.",
-    )
+    help = "A defence to compare with the plain model. Each adds one call per message."
+    draft.select("Mitigation", "mitigation", MITIGATIONS, help=help)
     one, two = st.columns(2)
     with one:
-        st.number_input(
-            "Token limit", 16, 131_072, value=None, step=128, placeholder="the server's",
-            key=draft.key("max_tokens", MESSAGE_TOKENS),
-            help="For one message, reasoning included. A message that is cut off counts as missing, so reasoning "
-            "models need more, such as 8192. Leave empty to use the server's limit.",
-        )  # fmt: skip
+        run_judges.token_limit(draft, "max_tokens", MESSAGE_TOKENS, help=LIMIT_HELP)
     with two:
-        st.number_input(
-            "Seed", 0, 2**31 - 1, value=None, placeholder="none", key=draft.key("seed", None),
-            help="Sent with each request if the server accepts it. Leave empty in most cases: some servers refuse it.",
-        )  # fmt: skip
-    st.number_input(
-        "Timeout in seconds",
-        1,
-        3600,
-        step=60,
-        key=draft.number("timeout", 120, 1, 3600),
-        help="For the first attempt at a request. Each retry doubles it.",
-    )
+        help = "Sent with each request if the server accepts it. Leave empty in most cases: some servers refuse it."
+        draft.optional("Seed", "seed", None, 0, 2**31 - 1, placeholder="none", help=help)
+    help = "For the first attempt at a request. Each retry doubles it."
+    draft.integer("Timeout in seconds", "timeout", 120, 1, 3600, step=60, help=help)
     return missing
-
-
-def _values(values: object) -> str:
-    return ", ".join(f"{name} {value}" for name, value in dict(values).items()) if isinstance(values, dict) else ""
 
 
 # ---- the run as filled in
 
 
-PRICES = ("prompt", "cached", "completion")
+PRICES = {"prompt": "Prompt", "cached": "Cached prompt", "completion": "Completion"}
 
 
 def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
@@ -364,9 +296,13 @@ def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
     if name not in names:
         raise StoreError(f"the dataset '{name}' no longer exists: go back and choose another.")
     row = data[names.index(name)]
-    judges = _spec_judges(draft, model)
+    wording = _judge_wording(draft)
+    judges = [
+        replace(judge, prompt=wording, prices=prices(draft, f"judge.{judge.model}")) if judge.kind == "llm" else judge
+        for judge in run_judges.specs(draft, model.base_url, model.key_env, model.model)
+    ]
     profiles, contexts = (draft.get(f"{what}.{row.id}") for what in ("profiles", "contexts"))
-    wording, level = _wording(draft)
+    prompts, level = _wording(draft)
     preset = preset_of(draft)
     sampling, temperature = _spec_sampling(draft)
     limit = draft.get("max_tokens", MESSAGE_TOKENS)
@@ -385,7 +321,7 @@ def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
         max_tokens=None if limit is None else int(limit),
         seed=None if draft.get("seed") is None else int(draft.get("seed")),
         prompt_level=level,
-        prompts=wording,
+        prompts=prompts,
         memory=_spec_memory(draft),
         thinking=draft.get("thinking", "default"),
         mitigation=draft.get("mitigation", "none"),
@@ -418,18 +354,6 @@ def prices(draft: Draft, field: str) -> Prices | None:
     cached = prompt if given["cached"] is None else float(given["cached"])
     text = f"{prompt}/{cached}/{completion} {str(draft.get('currency') or '').strip()}"
     return Prices.read(text)
-
-
-def _spec_judges(draft: Draft, model: Chosen) -> list[JudgeSpec]:
-    judges = run_judges.specs(draft, model.base_url, model.key_env, model.model)
-    wording = _judge_wording(draft)
-    judged = []
-    for judge in judges:
-        if judge.kind == "llm":
-            own = prices(draft, f"judge.{judge.model}")
-            judge = replace(judge, prompt=wording, prices=own)
-        judged.append(judge)
-    return judged
 
 
 def _judge_wording(draft: Draft) -> Prompt | None:
@@ -490,9 +414,8 @@ ASKED_SECONDS = 30
 PER = "Per million tokens"
 
 
-def draw_plan(store: Store, draft: Draft) -> None:
+def draw_plan(store: Store, draft: Draft, data: list[DatasetRow]) -> None:
     """What it is, what it costs, and the button that starts it."""
-    data = catalogue.all_datasets(store)
     left, right = st.columns([2, 3], gap="large")
     try:
         with right:
@@ -503,15 +426,10 @@ def draw_plan(store: Store, draft: Draft) -> None:
         return
     with left:
         safe.show(safe.facts(facts(spec)))
-        st.text_input(
-            "Name",
-            key=draft.key("name", ""),
-            placeholder="model on dataset",
-            help="Shown in tables",
-        )
-        st.toggle(
+        draft.text("Name", "name", placeholder="model on dataset", help="Shown in tables")
+        draft.toggle(
             "Ignore recorded answers",
-            key=draft.key("fresh", default=False),
+            "fresh",
             help="Asks for every answer again, and pays for it, even if another run already has it. Resuming the run "
             "still reuses its own.",
         )
@@ -547,6 +465,7 @@ def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
         ("matcher" if judge.kind != "llm" else judge.model) + (" on reasoning" if judge.channel != "message" else "")
         for judge in spec.judges
     ]
+    limit = "with the server's token limit" if spec.max_tokens is None else f"of at most {spec.max_tokens:,} tokens"
     own = spec.prompts.get("respond")
     badge = page.SIMULATED if spec.base_url == "simulator" else ""
     return [
@@ -556,15 +475,11 @@ def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
         ("Memory", f"{memory}, as {spec.memory.template}"),
         ("Thinking", spec.thinking),
         ("Sampling", ", ".join(f"{k} {v}" for k, v in sent.items()) or "model defaults"),
-        ("Samples", f"{spec.samples}, {tokens_in_words(spec.max_tokens)}"),
+        ("Samples", f"{spec.samples}, {limit}"),
         ("Mitigation", str(spec.mitigation)),
         ("Judges", ", ".join(judges)),
         ("Task check", run_judges.CHECKS[spec.check]),
     ]
-
-
-def tokens_in_words(limit: int | None) -> str:
-    return "with the server's token limit" if limit is None else f"of at most {limit:,} tokens"
 
 
 def _money_fields(draft: Draft) -> None:
@@ -587,40 +502,30 @@ def _money_fields(draft: Draft) -> None:
             title, *columns = st.columns([3, 2, 2, 2], vertical_alignment="bottom")
             with title:
                 safe.inline(name if field == "model" else f"{name} (judge)")
-            for column, part, label in zip(columns, PRICES, ("Prompt", "Cached prompt", "Completion"), strict=True):
+            for column, (part, label) in zip(columns, PRICES.items(), strict=True):
                 with column:
-                    _price(draft, f"price.{field}.{part}", label)
+                    draft.optional(
+                        label, f"price.{field}.{part}", None, 0.0, placeholder="none", format="%.4g", help=PER
+                    )
         one, two, _ = st.columns([2, 2, 5])
         with one:
-            st.text_input("Currency", key=draft.key("currency", ""), placeholder="USD", help="Display only")
+            draft.text("Currency", "currency", placeholder="USD", help="Display only")
         with two:
-            st.number_input(
+            draft.optional(
                 "Cap",
+                "cap",
+                None,
                 0.0,
-                value=None,
                 placeholder="none",
-                key=draft.key("cap", None),
                 help="The run stops once it has paid this much. Requests in flight are still paid, so the cap may be "
                 "exceeded. Answers are kept, and you can resume with a higher cap. Needs all prices.",
             )
 
 
-def _price(draft: Draft, field: str, label: str) -> None:
-    st.number_input(
-        safe.plain_label(label),
-        0.0,
-        value=None,
-        placeholder="none",
-        key=draft.key(field, None),
-        help=PER,
-        format="%.4g",
-    )
-
-
 def show(estimated: Estimate) -> None:
     """Calls by stage, then cost and time, then what they rest on."""
-    titles = ("Calls", "Recorded", "Requests", "Prompt tokens", "Completion tokens", "Cost at most")
-    rows = [safe.tag("tr", safe.tag("th", "Stage"), *(safe.tag("th", title, cls="ci-number") for title in titles))]
+    titles = ("Stage", "Calls", "Recorded", "Requests", "Prompt tokens", "Completion tokens", "Cost at most")
+    rows = []
     several = len({stage.model for stage in estimated.stages}) > 1
     for stage in _merged(estimated):
         values = (
@@ -632,9 +537,8 @@ def show(estimated: Estimate) -> None:
             "no price" if stage.cost_most is None else money(stage.cost_most, estimated.currency),
         )
         name = stage.title + (f", {stage.model}" if several else "")
-        cells = [safe.tag("td", value, cls="ci-number") for value in values]
-        rows.append(safe.tag("tr", safe.tag("td", name), *cells))
-    safe.show(safe.tag("table", *rows, cls="ci-grid"))
+        rows.append(safe.tag("tr", safe.tag("td", name), *map(safe.number, values)))
+    safe.show(safe.grid(titles, rows))
     safe.show(
         safe.facts(
             [
@@ -644,17 +548,13 @@ def show(estimated: Estimate) -> None:
             ]
         )
     )
-    if estimated.warning:
-        page.notice(sentence(ValueError(estimated.warning)))
-    for text in estimated.unreachable:
-        page.notice(sentence(ValueError(text)))
+    for text in filter(None, (estimated.warning, *estimated.unreachable)):
+        page.notice(sentence(text))
     if estimated.cap_note:
-        safe.inline(sentence(ValueError(estimated.cap_note)), muted=True)
+        safe.inline(sentence(estimated.cap_note), muted=True)
     if estimated.assumptions and estimated.requests:
-        assumptions = [
-            safe.tag("div", f"{text[:1].upper()}{text[1:]}.", cls="ci-point") for text in estimated.assumptions
-        ]
-        safe.show(safe.tag("div", "Assumptions:", *assumptions, cls="ci-muted"))
+        assumptions = safe.lines(map(sentence, estimated.assumptions), "ci-point")
+        safe.show(safe.tag("div", "Assumptions:", assumptions, cls="ci-muted"))
     safe.inline("You can pause, cancel and resume the run at any time.", muted=True)
 
 
@@ -700,7 +600,7 @@ def draw(store: Store, data: list[DatasetRow]) -> None:
         elif step == EXPERIMENT:
             ready = draw_experiment(store, draft, data)
         else:
-            draw_plan(store, draft)
+            draw_plan(store, draft, data)
             ready = ""
         _moves(draft, step, ready)
     draft.keep()

@@ -1,4 +1,5 @@
-"""Managed vLLM servers on the Runs page: how each stands, its live figures and log, stop, and starting one."""
+"""Servers on the Runs page: managed vLLM servers with figures and logs, a form to start one, and the servers whose
+answers are recorded, two of which a person can link as the same."""
 
 from __future__ import annotations
 
@@ -11,16 +12,17 @@ from typing import NamedTuple
 
 import streamlit as st
 
+from cimemories.flows import catalogue
 from cimemories.llm import vllm_server
 from cimemories.llm.vllm import ServerSpec, VllmError, find_program, server_command, split_extra
 from cimemories.llm.vllm_reports import ServerFigures, figures_between, read_metrics
 from cimemories.llm.vllm_server import Phase, ServerState
 from cimemories.seeds import SeedError
 from cimemories.seeds.presets import Kind, Preset, load_presets
-from cimemories.store.engine import Store
-from cimemories.text import count, percent, visible
+from cimemories.store.calls import NOT_KNOWN, Tie
+from cimemories.store.engine import Store, StoreError
+from cimemories.text import count, percent, sentence, visible
 from cimemories.ui import annotator, page, safe
-from pages.evaluate import run_same_servers
 
 LOOK_SECONDS = 2
 SPAN_SECONDS = 10  # what a rate is taken over: shorter ones jump
@@ -68,7 +70,7 @@ def draw(store: Store) -> None:
         "Servers of recorded answers",
         ":material/fingerprint:",
         "run_servers.box.same",
-        lambda: run_same_servers.draw(store),
+        lambda: _recorded(store),
     )
 
 
@@ -87,8 +89,8 @@ def _live(workspace: Path, seen: tuple[tuple[str, str], ...]) -> None:
 
 def _server(workspace: Path, state: ServerState) -> None:
     with st.container(border=True):
-        words, numbers, control = st.columns([4, 6, 2], vertical_alignment="center")
-        with words:
+        title, numbers, control = st.columns([4, 6, 2], vertical_alignment="center")
+        with title:
             safe.show(_title(state))
         with numbers:
             if state.phase == Phase.READY and state.here:
@@ -97,14 +99,10 @@ def _server(workspace: Path, state: ServerState) -> None:
                 waited = f"{max(0, time.time() - state.created):.0f} s"
                 safe.inline(f"{state.step or 'starting'}, {waited}" if state.here else "on another machine", muted=True)
         with control:
-            if (
-                state.here
-                and annotator.runs_the_app()
-                and st.button(
-                    "Stop server", icon=":material/stop_circle:", key=f"run_servers.stop.{state.id}", width="stretch"
-                )
-            ):
-                with st.spinner("Stopping it"):
+            key = f"run_servers.stop.{state.id}"
+            offered = state.here and annotator.runs_the_app()
+            if offered and st.button("Stop server", icon=":material/stop_circle:", key=key, width="stretch"):
+                with st.spinner("Stopping the server"):
                     _act(lambda: vllm_server.stop(workspace, state.id))
         page.fold("Log", ":material/notes:", f"run_servers.log.{state.id}", lambda: _log(state))
 
@@ -139,9 +137,7 @@ def _figures(state: ServerState) -> safe.Html:
         percent(after.hit_rate),
         percent(now.kv_use),
     )
-    heads = [safe.tag("th", title, cls="ci-number") for title in titles]
-    cells = [safe.tag("td", value, cls="ci-number") for value in values]
-    return safe.tag("table", safe.tag("tr", *heads), safe.tag("tr", *cells), cls="ci-grid")
+    return safe.grid(titles, [safe.tag("tr", *map(safe.number, values))], texts=())
 
 
 def _log(state: ServerState) -> None:
@@ -156,12 +152,12 @@ def _all_ended(workspace: Path, states: list[ServerState]) -> None:
 
 def _ended(workspace: Path, state: ServerState) -> None:
     with st.container(border=True):
-        words, why, control = st.columns([4, 6, 2], vertical_alignment="center")
-        with words:
+        title, why, control = st.columns([4, 6, 2], vertical_alignment="center")
+        with title:
             safe.show(_title(state))
         with why:
             if state.phase == Phase.FAILED:
-                page.error(_sentence(state.cause or "failed"), _sentence(state.error))
+                page.error(sentence(state.cause or "failed"), sentence(state.error))
             else:
                 safe.inline(f"stopped {state.error}", muted=True)
         with control:
@@ -174,15 +170,11 @@ def _ended(workspace: Path, state: ServerState) -> None:
         page.fold("Log", ":material/notes:", f"run_servers.log.{state.id}", lambda: _log(state))
 
 
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
-
-
 def _act(action: Callable[[], object]) -> None:
     try:
         action()
-    except VllmError as problem:
-        page.error(_sentence(str(problem)))
+    except (VllmError, StoreError) as problem:
+        page.error(sentence(problem))
         return
     st.rerun()
 
@@ -191,7 +183,7 @@ def _form(workspace: Path) -> None:
     try:
         program = find_program()
     except VllmError as problem:
-        page.error("There is no vLLM here yet.", _sentence(str(problem)))
+        page.error("There is no vLLM here yet.", sentence(problem))
         return
     try:
         presets = {item.key: item for item in load_presets() if item.kind == Kind.LOCAL}
@@ -229,7 +221,7 @@ def _form(workspace: Path) -> None:
             else []
         )
     except VllmError as problem:
-        page.error("It cannot be started like this.", _sentence(str(problem)))
+        page.error("It cannot be started like this.", sentence(problem))
         return
     if line:
         st.code(shlex.join(line), language=None, wrap_lines=True)
@@ -302,4 +294,59 @@ def _flags(preset: Preset | None, key: str) -> ServerSpec:
     )
 
 
-__all__ = ["Served", "draw", "running"]
+# ---- servers of recorded answers
+
+
+LINKING = (
+    "Recorded answers belong to the server that gave them: its address, and the model root and revision it reports. If "
+    "two addresses are the same server, link them here: new runs on one then reuse answers of the other, if both "
+    "report the same model. Nothing is rewritten, and you can unlink them."
+)
+
+
+def _recorded(store: Store) -> None:
+    """The servers, which of them people linked, and the form to link two."""
+    safe.inline(LINKING, muted=True)
+    known, ties = catalogue.known_servers(store)
+    if known:
+        safe.show(safe.lines((item.text for item in known), "ci-line"))
+    else:
+        safe.inline("No server yet. Each run and labelling adds the servers it uses.", muted=True)
+    for tie in ties:
+        _tie(store, tie)
+    addresses = list(dict.fromkeys(item.address for item in known))
+    one, two, act = st.columns([4, 4, 2], vertical_alignment="bottom")
+    with one:
+        first = st.selectbox(
+            "Address",
+            addresses,
+            key="run_servers.same.first",
+            accept_new_options=True,
+            format_func=safe.option,
+            placeholder="http://localhost:8000/v1",
+        )
+    with two:
+        second = st.selectbox(
+            "is the same server as",
+            [*addresses, NOT_KNOWN],
+            index=None,
+            key="run_servers.same.second",
+            accept_new_options=True,
+            format_func=safe.option,
+            placeholder="another address",
+            help=f"'{NOT_KNOWN}': answers recorded at this address before servers were distinguished",
+        )
+    with act:
+        pressed = st.button("Link", key="run_servers.same.say", disabled=not (first and second), width="stretch")
+    if pressed:
+        _act(lambda: catalogue.tie_servers(store, str(first), str(second), annotator.name() or "the app"))
+
+
+def _tie(store: Store, tie: Tie) -> None:
+    left, act = st.columns([8, 2], vertical_alignment="center")
+    with left:
+        safe.inline(f"{tie.first} and {tie.second} are the same server, linked by {tie.author} on {tie.created[:10]}")
+    with act:
+        if st.button("Unlink", key=f"run_servers.same.undo.{tie.first}.{tie.second}", width="stretch"):
+            catalogue.untie_servers(store, tie)
+            st.rerun()

@@ -27,18 +27,16 @@ from cimemories.seeds.reading import LARGEST_FILE, SeedError
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import RETRIABLE, SweepRow
-from cimemories.text import count
+from cimemories.text import count, sentence
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_detail, run_judges, run_new, run_servers
-from pages.evaluate.run_detail import PROBLEMS, sentence
+from pages.evaluate.run_detail import PROBLEMS
 from pages.evaluate.run_model import SIMULATED_MODELS
 from pages.evaluate.run_new import MITIGATIONS, THOUGHTS
 from pages.start import database_lost
 
-# ---- run sweep form
-#
-# The form of a new sweep: what spans the grid, the file that it makes, what it would come to, and the start.
+# ---- the form of a new sweep
 
 
 Model = tuple[str, str, str]  # name, address, variable of its key
@@ -140,13 +138,9 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
         help="Simulated models, models on ready managed servers, and those you add",
     )
     with st.popover("Add a model at an endpoint", icon=":material/add:"):
-        name = st.text_input("Model", key=draft.key("add.model", ""), placeholder="name on the server")
-        base_url = st.text_input("Base URL", key=draft.key("add.url", ""), placeholder="http://localhost:8000/v1")
-        key_env = st.text_input(
-            "API key variable",
-            key=draft.key("add.key", DEFAULT_KEY_ENV),
-            help="Name of an environment variable of this app. The key itself is never stored or shown.",
-        )
+        name = draft.text("Model", "add.model", placeholder="name on the server")
+        base_url = draft.text("Base URL", "add.url", placeholder="http://localhost:8000/v1")
+        key_env = draft.text("API key variable", "add.key", DEFAULT_KEY_ENV, help=run_judges.KEY_HELP)
         if st.button("Add", key="run_sweep.add", disabled=not (name.strip() and base_url.strip())):
             added = (name.strip(), base_url.strip(), key_env.strip() or DEFAULT_KEY_ENV)
             draft.keep()
@@ -161,10 +155,10 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
         if variable != DEFAULT_KEY_ENV:
             entry["api_key_env"] = variable
         if where != SIMULATOR:
-            prices = st.text_input(
-                safe.plain_label(f"Prices of {model}"),
+            prices = draft.text(
+                f"Prices of {model}",
                 # number: one model may be served at two addresses, at two prices.
-                key=draft.key(f"price.{model}.{number}", ""),
+                f"price.{model}.{number}",
                 placeholder="prompt/cached/completion, such as 0.15/0.075/0.60 USD",
                 help="Per million tokens. Leave empty for your own server.",
             )
@@ -204,53 +198,24 @@ def _grid(draft: Draft) -> dict[str, object]:
 
 
 def _shared(draft: Draft, data: list[DatasetRow]) -> dict[str, object]:
-    by_name = {row.name: row for row in data}
-    st.text_input("Name", key=draft.key("name", ""), placeholder="shown in tables")
-    name = st.selectbox(
-        "Dataset",
-        list(by_name),
-        format_func=safe.option,
-        key=draft.key("dataset", data[0].name, list(by_name)),
-        help="The same for all runs",
-    )
-    row = by_name[name]
-    content: dict[str, object] = {"dataset": name}
-    columns = st.columns(3)
-    with columns[0]:
-        profiles = st.number_input(
-            "Profiles", 1, max(row.profiles, 1),
-            key=draft.number(f"profiles.{row.id}", max(row.profiles, 1), 1, max(row.profiles, 1)),
-            help="The first so many",
-        )  # fmt: skip
-    with columns[1]:
-        contexts = st.number_input(
-            "Contexts", 1, max(row.contexts, 1),
-            key=draft.number(f"contexts.{row.id}", max(row.contexts, 1), 1, max(row.contexts, 1)),
-            help="The first so many",
-        )  # fmt: skip
-    with columns[2]:
-        samples = st.number_input(
-            "Samples n", 1, 100, key=draft.number("samples", 5, 1, 100), help="Messages per context"
-        )
+    draft.text("Name", "name", placeholder="shown in tables")
+    row, profiles, contexts, samples = run_new.draw_dataset(draft, data)
     one, two = st.columns(2)
     with one:
-        limit = st.number_input(
-            "Token limit", 16, 131_072, value=None, step=128, placeholder="the server's",
-            key=draft.key("max_tokens", MESSAGE_TOKENS),
-            help="For one message, reasoning included. Leave empty to use the server's limit.",
-        )  # fmt: skip
+        limit = run_judges.token_limit(draft, "max_tokens", MESSAGE_TOKENS, help=run_new.LIMIT_HELP)
     with two:
-        cap = st.number_input(
-            "Cost cap", 0.0, value=None, placeholder="none", key=draft.key("cap", None),
-            help="The sweep stops once it has paid this much. Requests in flight are still paid, so the cap may be "
-            "exceeded. Needs all prices.",
-        )  # fmt: skip
-    content |= {"samples": int(samples), "max_tokens": SERVERS_LIMIT if limit is None else int(limit)}
-    content |= {"profiles": int(profiles)} if profiles != row.profiles else {}
-    content |= {"contexts": int(contexts)} if contexts != row.contexts else {}
-    fresh = st.toggle(
+        help = (
+            "The sweep stops once it has paid this much. Requests in flight are still paid, so the cap may be "
+            "exceeded. Needs all prices."
+        )
+        cap = draft.optional("Cost cap", "cap", None, 0.0, placeholder="none", help=help)
+    content: dict[str, object] = {"dataset": row.name, "samples": samples}
+    content["max_tokens"] = SERVERS_LIMIT if limit is None else limit
+    content |= {"profiles": profiles} if profiles != row.profiles else {}
+    content |= {"contexts": contexts} if contexts != row.contexts else {}
+    fresh = draft.toggle(
         "Ignore recorded answers",
-        key=draft.key("fresh", default=False),
+        "fresh",
         help="Asks for every answer again, and pays for it, even if another run already has it",
     )
     return content | ({"cap": float(cap)} if cap else {}) | ({"fresh": True} if fresh else {})
@@ -274,16 +239,13 @@ def _judges(draft: Draft) -> list[object]:
 
 def show_yaml(content: Mapping[str, Any], key: str) -> None:
     """The file of a sweep, to read and to take along."""
-    text = yaml.safe_dump(_plain(content), sort_keys=False, allow_unicode=True, width=100)
+    given = {name: value for name, value in content.items() if value not in (None, {}, [], ())}
+    text = yaml.safe_dump(given, sort_keys=False, allow_unicode=True, width=100)
     st.code(text, language="yaml")
     st.download_button(
         "Download", data=text, file_name=NAME.name, mime="application/yaml", icon=":material/download:",
         key=f"{key}.download", on_click="ignore",
     )  # fmt: skip
-
-
-def _plain(content: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in content.items() if value not in (None, {}, [], ())}
 
 
 def _plan(store: Store, spec: SweepSpec) -> None:
@@ -311,20 +273,18 @@ def _plan(store: Store, spec: SweepSpec) -> None:
 
 
 def _estimated(estimated: SweepEstimate) -> None:
-    titles = [safe.tag("th", title) for title in ("Model", "Memory", "Prompt", "Mitigation", "Thinking")]
-    titles += [safe.tag("th", title, cls="ci-number") for title in ("Messages", "Recorded", "Requests", "Cost")]
-    rows = [safe.tag("tr", *titles)]
+    titles = ("Model", "Memory", "Prompt", "Mitigation", "Thinking", "Messages", "Recorded", "Requests", "Cost")
+    rows = []
     for spec, cell in zip(estimated.runs, estimated.cells, strict=True):
         settings = (spec.model, spec.memory.composition, spec.prompt_level, str(spec.mitigation), spec.thinking)
-        numbers = (cell.responses, cell.recorded, cell.requests)
+        numbers = map(count, (cell.responses, cell.recorded, cell.requests))
         cost = "no price" if cell.unpriced else cell.cost_words
-        cells = [safe.tag("td", word) for word in settings]
+        cells = [safe.tag("td", text) for text in settings]
         if spec.base_url == SIMULATOR:
             cells[0] = safe.tag("td", spec.model, " ", page.SIMULATED)
-        cells += [safe.tag("td", count(number), cls="ci-number") for number in numbers]
-        rows.append(safe.tag("tr", *cells, safe.tag("td", cost, cls="ci-number")))
+        rows.append(safe.tag("tr", *cells, *map(safe.number, (*numbers, cost))))
     with st.container(height=260 if len(estimated.cells) > 6 else "content", border=False):
-        safe.show(safe.tag("table", *rows, cls="ci-grid"))
+        safe.show(safe.grid(titles, rows, texts=range(5)))
     run_new.show(estimated.total)
 
 
@@ -343,7 +303,7 @@ def _start(store: Store, spec: SweepSpec, estimated: SweepEstimate) -> None:
     st.rerun()
 
 
-# ---- run sweeps
+# ---- the list of sweeps, and one of them
 
 
 LOOK = "3s"
@@ -378,34 +338,20 @@ def _list(rows: list[SweepRow], by_id: dict[str, SweepRow], names: dict[int, str
     if sweep_id is not None and sweep_id not in by_id:
         page.notice("The sweep in the link does not exist (any longer). Choose one from the list.")
     ids = list(by_id)
-    frame = pd.DataFrame(
-        [
-            {
-                "name": row.name,
-                "dataset": names.get(row.dataset, ""),
-                "status": str(row.status),
-                "cells": row.cells,
-                "created": pd.Timestamp(row.created),
-                "id": row.id,
-            }
-            for row in rows
-        ],
-        index=pd.Index(ids),
-    )
-    picked = tables.table(
-        frame,
-        key="runs.sweeps",
-        columns={
-            "name": ("text", "Sweep"),
-            "status": ("text", "Status"),
-            "cells": ("number", "Runs"),
-            "dataset": ("text", "Dataset"),
-            "created": ("date", "Started (UTC)"),
-            "id": ("text", "Id"),
+    picked = tables.listing(
+        rows,
+        ids,
+        {
+            "name": ("text", "Sweep", lambda row: row.name),
+            "status": ("text", "Status", lambda row: str(row.status)),
+            "cells": ("number", "Runs", lambda row: row.cells),
+            "dataset": ("text", "Dataset", lambda row: names.get(row.dataset, "")),
+            "created": ("date", "Started (UTC)", lambda row: pd.Timestamp(row.created)),
+            "id": ("text", "Id", lambda row: row.id),
         },
+        key="runs.sweeps",
         on_select="row",
         selected=ids.index(sweep_id) if sweep_id in ids else 0,
-        height="content",
         alt="Sweeps of this workspace, the newest first",
     )
     chosen = rows[picked or 0]
@@ -425,7 +371,7 @@ def _live(store: Store, sweep_id: str, was_active: bool) -> None:
     _controls(store, table)
     _cells(table)
     for text in table.warnings:
-        page.notice(sentence(ValueError(text)))
+        page.notice(sentence(text))
 
 
 def _header(table: SweepTable) -> None:
@@ -446,7 +392,7 @@ def _header(table: SweepTable) -> None:
     parts += [cost.above_cap_words()] if cost.above_cap else []
     safe.inline("; ".join(parts) + ".")
     if row.error:
-        page.error(f"{str(row.status).capitalize()}.", sentence(ValueError(row.error)))
+        page.error(f"{str(row.status).capitalize()}.", sentence(row.error))
 
 
 def _controls(store: Store, table: SweepTable) -> None:
@@ -489,43 +435,24 @@ def _controls(store: Store, table: SweepTable) -> None:
 
 
 def _cells(table: SweepTable) -> None:
-    frame = pd.DataFrame(
-        [
-            {
-                "model": cell.run.model,
-                "kind": "simulated" if cell.run.simulated else "",
-                "level": cell.run.prompt_level,
-                "memory": cell.run.composition,
-                "mitigation": "" if cell.mitigation == "none" else cell.mitigation,
-                "thinking": "" if cell.thinking == "default" else cell.thinking,
-                "status": cell.status,
-                "violation": cell.violation,
-                "completeness": cell.completeness,
-                "task": cell.does_task,
-                "coverage": cell.coverage,
-                "cost": "" if not cell.cost.known and cell.cost.unpriced else cell.cost.words(),
-            }
-            for cell in table.cells
-        ],
-        index=pd.Index([cell.run.id for cell in table.cells]),
-    )
-    tables.table(
-        frame,
-        key=f"runs.cells.{table.row.id}",
-        columns={
-            "model": ("text", "Model"),
-            "kind": ("small", ""),
-            "level": ("text", "Prompt"),
-            "memory": ("text", "Memory"),
-            "mitigation": ("text", "Mitigation"),
-            "thinking": ("text", "Thinking"),
-            "status": ("text", "Status"),
-            "violation": ("percent", "Violation@n"),
-            "completeness": ("percent", "Completeness"),
-            "task": ("percent", "Does task"),
-            "coverage": ("percent", "Coverage"),
-            "cost": ("text", "Cost"),
+    tables.listing(
+        table.cells,
+        [cell.run.id for cell in table.cells],
+        {
+            "model": ("text", "Model", lambda cell: cell.run.model),
+            "kind": ("small", "", lambda cell: "simulated" if cell.run.simulated else ""),
+            "level": ("text", "Prompt", lambda cell: cell.run.prompt_level),
+            "memory": ("text", "Memory", lambda cell: cell.run.composition),
+            "mitigation": ("text", "Mitigation", lambda cell: "" if cell.mitigation == "none" else cell.mitigation),
+            "thinking": ("text", "Thinking", lambda cell: "" if cell.thinking == "default" else cell.thinking),
+            "status": ("text", "Status", lambda cell: cell.status),
+            "violation": ("percent", "Violation@n", lambda cell: cell.violation),
+            "completeness": ("percent", "Completeness", lambda cell: cell.completeness),
+            "task": ("percent", "Does task", lambda cell: cell.does_task),
+            "coverage": ("percent", "Coverage", lambda cell: cell.coverage),
+            "cost": ("text", "Cost", lambda cell: run_detail.cost_text(cell.cost)),
         },
+        key=f"runs.cells.{table.row.id}",
         height="content" if len(table.cells) <= 20 else "auto",
         alt="Cells of the sweep, each a run",
     )
