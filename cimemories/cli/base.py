@@ -16,6 +16,7 @@ from typing import Annotated, NoReturn
 
 import sqlalchemy as sa
 import typer
+from typer import Option
 
 from cimemories import __version__
 from cimemories.cli import output
@@ -107,8 +108,6 @@ def _version(wanted: bool) -> None:
 
 @cli.callback()
 def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
+    version: Annotated[bool, Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
     """Options of the program itself."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
@@ -25,10 +26,8 @@ MOST_LINES, MOST_BYTES = 50_000, 200 << 20  # of one file for OpenAI's Batch API
 @batch.command("export")
 def export_batch(
     run: Run,
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to write, one request a line.")],
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Only requests to this model, e.g. to a judge.")
-    ] = None,
+    out: Annotated[Path, Option("--out", "-o", help="File to write, one request a line.")],
+    model: Annotated[str | None, Option("--model", "-m", help="Only requests to this model, e.g. to a judge.")] = None,
     replace: Replace = False,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -45,16 +44,9 @@ def export_batch(
     # Where nothing is owed there is no file, and one of that name may be of another run.
     size = out.stat().st_size if result.lines else 0
     if as_json:
-        output.as_json(
-            {
-                "path": str(out) if result.lines else None,
-                "lines": result.lines,
-                "bytes": size,
-                "kinds": dict(result.kinds),
-                "models": dict(result.models),
-                "other_models": result.elsewhere,
-            }
-        )
+        path = out if result.lines else None
+        counts = {"kinds": result.kinds, "models": result.models, "other_models": result.elsewhere}
+        output.as_json({"path": path, "lines": result.lines, "bytes": size, **counts})
         return
     if not result.lines:
         output.line(f"{run} has no requests left{f' to {model}' if result.elsewhere else ''}; no file was written")
@@ -73,7 +65,7 @@ def export_batch(
 @batch.command("import")
 def import_batch(
     run: Run,
-    file: Annotated[Path, typer.Argument(help="Answers, one a line; a file of errors works too.")],
+    file: Annotated[Path, Argument(help="Answers, one a line; a file of errors works too.")],
     as_json: AsJson = False,
     allow_missing: AllowMissing = 0.0,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -87,18 +79,8 @@ def import_batch(
     store = open_store(workspace)
     result = batches.import_batch(store, run, file)
     if as_json:
-        output.as_json(
-            {
-                "run": run,
-                "answers": result.settled,
-                "failed": dict(result.failed),
-                "already_there": result.there,
-                "unknown": result.unknown,
-                "unknown_ids": list(result.unknown_ids),
-                "repeated": result.repeated,
-                "owed": result.owed,
-            }
-        )
+        counts = {"answers": result.settled, "failed": result.failed, "already_there": result.there}
+        output.as_json({"run": run, **counts, **output.attributes(result, "unknown unknown_ids repeated owed")})
     else:
         _print_imported(run, result)
     # What the next files will bring is no failure; what this one was to bring and did not is.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
@@ -23,6 +23,7 @@ from cimemories.cli.options import (
     one_of,
     priors_by_key,
 )
+from cimemories.cli.output import mark
 from cimemories.store import datasets as store_datasets
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
 from cimemories.text import percent
@@ -30,7 +31,6 @@ from cimemories.text import percent
 if TYPE_CHECKING:
     from cimemories.agreement.judges import JudgesAgreement
     from cimemories.agreement.statistics import Estimate
-    from cimemories.compare.difference import Difference
     from cimemories.compare.ranking import Measure, Swap
     from cimemories.compare.sensitivity import ByProfiles, Range, Setting, Study, Trial, Tried
     from cimemories.flows.scope import Scope
@@ -45,9 +45,7 @@ if TYPE_CHECKING:
 def judges(
     run_id: Run,
     as_json: AsJson = False,
-    grounded: Annotated[
-        bool, typer.Option("--grounded", help="Count only reveals whose quote is in the message.")
-    ] = False,
+    grounded: Annotated[bool, Option("--grounded", help="Count only reveals whose quote is in the message.")] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Show a run's judges, and how well they agree.  Example: cimemories judges run-3f9a"""
@@ -58,23 +56,12 @@ def judges(
     if as_json:
         output.as_json(_judges_json(result))
         return
-    counts = ("judged", "revealed", "ungrounded", "of full claims")
     output.table(
-        ("id", "judge", "reads", *counts, ""),
+        (">id", "judge", "reads", ">judged", ">revealed", ">ungrounded", ">of full claims", ""),
         [
-            (
-                item.judge.id,
-                item.title,
-                item.judge.channel,
-                f"{item.judged:,}",
-                f"{item.reveals:,}",
-                f"{item.ungrounded:,}",
-                f"{item.claims:,}",
-                output.mark(item.judge.simulated),
-            )
-            for item in result.judges
+            (r.judge.id, r.title, r.judge.channel, r.judged, r.reveals, r.ungrounded, r.claims, mark(r.judge.simulated))
+            for r in result.judges
         ],
-        right=("id", *counts),
     )
     for pair in result.pairs:
         (neither, second), (first, both) = pair.table
@@ -98,17 +85,10 @@ def _judges_json(result: JudgesAgreement) -> dict[str, object]:
         "run": result.run_id,
         "grounded_only": result.grounded,
         "judges": [
-            {
-                "id": item.judge.id,
-                "name": item.title,
-                "kind": item.judge.kind,
-                "channel": item.judge.channel,
-                "simulated": item.judge.simulated,
-                "judged": item.judged,
-                "revealed": item.reveals,
-                "full_claims": item.claims,
-                "ungrounded_claims": item.ungrounded,
-            }
+            {"id": item.judge.id, "name": item.title}
+            | output.attributes(item.judge, "kind channel simulated")
+            | {"judged": item.judged, "revealed": item.reveals}
+            | {"full_claims": item.claims, "ungrounded_claims": item.ungrounded}
             for item in result.judges
         ],
         "pairs": [
@@ -136,7 +116,7 @@ def _judges_json(result: JudgesAgreement) -> dict[str, object]:
 @cli.command()
 @grouped
 def compare(
-    run_ids: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help="Runs; the first is the reference.")],
+    run_ids: Annotated[list[str], Argument(metavar="RUN RUN...", help="Runs; the first is the reference.")],
     options: NumberOptions,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -164,31 +144,22 @@ def compare(
     differences = [difference(flows, scopes[0], other, rule) for other in comparable]
     warnings = comparison_warnings(store, scopes)
     if as_json:
-        output.as_json(
-            {
-                "runs": [item.as_json() for item in numbers],
-                "differences": [item.as_json() for item in differences],
-                "warnings": list(warnings),
-            }
-        )
+        runs, differing = [item.as_json() for item in numbers], [item.as_json() for item in differences]
+        output.as_json({"runs": runs, "differences": differing, "warnings": warnings})
         return
     _print_side_by_side(numbers)
     for result in differences:
-        _print_difference(result)
+        counts = result.tallied
+        output.line("")
+        for text in result.sentences(result.first.run.id, result.second.run.id):
+            output.line(text)
+        output.line(
+            f"  on {result.paired.profiles} common profiles, {counts.flows:,} inappropriate and {result.necessary:,} "
+            f"necessary flows: {counts.newly:,} newly leak, {counts.stopped:,} stopped leaking, {counts.both:,} in both"
+        )
     output.notes(warnings, "warning")
     for item in numbers:
         output.notes(item.notes, f"note on {item.scope.run.id}")
-
-
-def _print_difference(result: Difference) -> None:
-    counts = result.tallied
-    output.line("")
-    for text in result.sentences(result.first.run.id, result.second.run.id):
-        output.line(text)
-    output.line(
-        f"  on {result.paired.profiles} common profiles, {counts.flows:,} inappropriate and {result.necessary:,} "
-        f"necessary flows: {counts.newly:,} newly leak, {counts.stopped:,} stopped leaking, {counts.both:,} in both"
-    )
 
 
 def _print_side_by_side(numbers: Sequence[Headline]) -> None:
@@ -204,9 +175,9 @@ def _print_side_by_side(numbers: Sequence[Headline]) -> None:
         ("does the task", *(percent(item.does_task.share if item.does_task else None) for item in numbers)),
         ("memory", *(item.scope.run.composition for item in numbers)),
         ("judge", *(item.scope.judge_text for item in numbers)),
-        ("", *(output.mark(item.scope.simulated) for item in numbers)),
+        ("", *(mark(item.scope.simulated) for item in numbers)),
     ]
-    output.table(("", *ids), rows, right=ids)
+    output.table(("", *output.right(ids)), rows)
 
 
 # ---- leaderboard
@@ -220,11 +191,10 @@ NOT_PRINTED = ("Labels", "Memory", "Prompt")  # on a terminal; where they differ
 def leaderboard(
     options: NumberOptions,
     run_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[RUN...]", help="Runs of one dataset; default: all judged runs.")
+        list[str] | None, Argument(metavar="[RUN...]", help="Runs of one dataset; default: all judged runs.")
     ] = None,
     dataset: Annotated[
-        str | None,
-        typer.Option("--dataset", "-d", help="Dataset; default: the one with the most judged runs."),
+        str | None, Option("--dataset", "-d", help="Dataset; default: the one with the most judged runs.")
     ] = None,
     as_json: AsJson = False,
     as_markdown: AsMarkdown = False,
@@ -257,12 +227,9 @@ def leaderboard(
     else:
         titles = boards.header_row(board)
         printed = [i for i, title in enumerate(titles) if title not in NOT_PRINTED]
-        output.table(
-            [titles[i] for i in printed],
-            [[row.cells[i] for i in printed] for row in boards.leaderboard_rows(board)],
-            right=titles[1:7],
-            whole=True,
-        )
+        aligned = [titles[0], *output.right(titles[1:7]), *titles[7:]]
+        rows = [[row.cells[i] for i in printed] for row in boards.leaderboard_rows(board)]
+        output.table([aligned[i] for i in printed], rows, whole=True)
         output.notes(boards.leaderboard_notes(board))
 
 
@@ -277,10 +244,8 @@ def _judged(store: Store, name: str | None) -> list[str]:
             dataset = store_datasets.named(connection, name).id
     ids = [row.id for row in judged_runs(store, dataset)] if dataset is not None else []
     if not ids:
-        raise StoreError(
-            f"no run{f' of {name!r}' if name else ''} is judged yet, so there is nothing to rank. `cimemories runs` "
-            "lists the runs."
-        )
+        of = f" of {name!r}" if name else ""
+        raise StoreError(f"no run{of} is judged yet, so there is nothing to rank. `cimemories runs` lists the runs.")
     return ids
 
 
@@ -304,21 +269,16 @@ class Sensitivity:
 @cli.command()
 @grouped
 def sensitivity(
-    run_ids: Annotated[list[str], typer.Argument(metavar="RUN [RUN...]", help="Runs of one dataset.")],
+    run_ids: Annotated[list[str], Argument(metavar="RUN [RUN...]", help="Runs of one dataset.")],
     options: NumberOptions,
     as_json: AsJson = False,
-    order_by: Annotated[
-        str, typer.Option("--order-by", help="Order runs by balanced, violation or completeness.")
-    ] = "balanced",
-    threshold: Annotated[float | None, typer.Option("--threshold", help="Consensus threshold to try.")] = None,
-    priors: Annotated[
-        str | None, typer.Option("--priors", help="Priors to try, e.g. fundamentalist=0.3,pragmatic=0.7.")
-    ] = None,
-    without: Annotated[str | None, typer.Option("--without", help="Key of a persona to leave out.")] = None,
+    order_by: Annotated[str, Option(help="Order runs by balanced, violation or completeness.")] = "balanced",
+    threshold: Annotated[float | None, Option(help="Consensus threshold to try.")] = None,
+    priors: Annotated[str | None, Option(help="Priors to try, e.g. fundamentalist=0.3,pragmatic=0.7.")] = None,
+    without: Annotated[str | None, Option(help="Key of a persona to leave out.")] = None,
     samples: Samples = None,
     by: Annotated[
-        str,
-        typer.Option("--by", help="Coverage of flows by domain, context, sphere, event, profile or attribute."),
+        str, Option(help="Coverage of flows by domain, context, sphere, event, profile or attribute.")
     ] = "domain",
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -334,6 +294,7 @@ def sensitivity(
     from cimemories.compare.ranking import Measure
     from cimemories.flows.flows import Flows
     from cimemories.metrics.breakdown import By, flow_coverage
+    from cimemories.metrics.headline import comparison_warnings
 
     rule = options.identifier_rule()
     measure, group_by = one_of(Measure, order_by, "order by"), one_of(By, by, "breakdown by")
@@ -358,7 +319,11 @@ def sensitivity(
         output.as_json(_sensitivity_json(result))
         return
     _print_sensitivity(result)
-    _print_notes(store, scopes)
+    if len(scopes) > 1:
+        output.notes(comparison_warnings(store, scopes), "warning")
+    for scope in scopes:
+        if scope.simulated:
+            output.note(f"note on {scope.run.id}: simulated: {' and '.join(scope.simulated)}")
 
 
 def _names(scopes: Sequence[Scope]) -> list[str]:
@@ -393,21 +358,16 @@ def _print_sensitivity(result: Sensitivity) -> None:
     output.line(f"current settings: {study.rule.name}, {study.rule.text}")
     numbers = ("violation", "completeness", "balanced", "attributes", "X flows", "contexts", "flows covered")
     output.table(
-        ("", *numbers),
+        ("", *output.right(numbers)),
         [
             (
                 name,
-                percent(item.mean_violation[0]),
-                percent(item.mean_completeness[0]),
-                percent(item.balanced[0]),
-                f"{item.attributes[0]:,}",
-                f"{item.flows[0]:,}",
-                f"{item.retained[0]:,}",
+                *(percent(values[0]) for values in (item.mean_violation, item.mean_completeness, item.balanced)),
+                *(f"{values[0]:,}" for values in (item.attributes, item.flows, item.retained)),
                 f"{percent(covered.share)} of {covered.pairs:,}",
             )
             for name, item, covered in zip(names, study.at(study.base), result.coverage, strict=True)
         ],
-        right=numbers,
         whole=True,
     )
     if len(names) > 1:
@@ -427,10 +387,10 @@ def _print_ranges(result: Sensitivity) -> None:
 
     output.line(f"\nchange of {result.measure.named} in points, one choice at a time")
     output.table(
-        ("choice", "settings", "lowest", "highest", "lowest tau"),
+        ("choice", ">settings", "lowest", "highest", ">lowest tau"),
         [
             (
-                str(item.choice),
+                item.choice,
                 item.settings,
                 change(item.low, item.low_at),
                 change(item.high, item.high_at),
@@ -438,22 +398,19 @@ def _print_ranges(result: Sensitivity) -> None:
             )
             for item in result.ranges
         ],
-        right=("settings", "lowest tau"),
         whole=True,
     )
 
 
 def _print_coverage(coverage: FlowCoverage) -> None:
     counts = [str(name) for name in coverage.frame.columns if name not in ("group", "share")]
-    titles = [name.replace("_", " ") for name in counts]
     output.line(f"\n{coverage.text}; by group:")
     output.table(
-        ("", "share", *titles),
+        ("", ">share", *(f">{name.replace('_', ' ')}" for name in counts)),
         [
-            [row["group"], percent(row["share"]), *(f"{row[name]:,}" for name in counts)]
+            [row["group"], percent(row["share"]), *(row[name] for name in counts)]
             for row in coverage.frame.to_dict("records")
         ],
-        right=("share", *titles),
         whole=True,
     )
 
@@ -466,33 +423,21 @@ def _print_trial(study: Study, trial: Trial) -> None:
         f"{changed_settings(study.base, trial.setting, study.votes.keys)}"
     )
     numbers = ("violation", "completeness", "balanced")
-    titles = (*numbers, "contexts", "flows covered", "rank")
     output.table(
-        ("", *titles),
+        ("", *output.right((*numbers, "contexts", "flows covered", "rank"))),
         [
             [
                 row["run"],
                 *(f"{percent(row[name])} ({100 * row[f'{name}_change']:+.1f})" for name in numbers),
-                f"{row['retained']:,}",
+                row["retained"],
                 percent(row["speaks"]),
                 "–" if row["rank"] != row["rank"] else f"{row['rank']:.0f}",
             ]
             for row in trial.frame.to_dict("records")
         ],
-        right=titles,
         whole=True,
     )
     output.line(trial.sentence)
-
-
-def _print_notes(store: Store, scopes: Sequence[Scope]) -> None:
-    from cimemories.metrics.headline import comparison_warnings
-
-    if len(scopes) > 1:
-        output.notes(comparison_warnings(store, scopes), "warning")
-    for scope in scopes:
-        if scope.simulated:
-            output.note(f"note on {scope.run.id}: simulated: {' and '.join(scope.simulated)}")
 
 
 def _swaps(result: Sensitivity) -> list[Swap]:
@@ -526,20 +471,20 @@ def _sensitivity_json(result: Sensitivity) -> dict[str, object]:
             {"run": item.scope.run.id, "name": name, "n": item.n, "judge": item.scope.judge_text}
             for item, name in zip(study.subjects, names, strict=True)
         ],
-        "settings": output.records(as_frame(study, result.settings, names)),
-        "ranges": output.records(ranges_frame(result.ranges, names)),
+        "settings": as_frame(study, result.settings, names),
+        "ranges": ranges_frame(result.ranges, names),
         "changes_of_places": [
             {
                 "ahead_now": names[swap.ahead],
                 "behind_now": names[swap.behind],
-                "thresholds": [list(span) for span in swap.spans],
+                "thresholds": swap.spans,
                 "words": swap_text(swap, names, study.thresholds),
             }
             for swap in _swaps(result)
         ],
-        "profiles": output.records(subsets.frame) if subsets else [],
+        "profiles": subsets.frame if subsets else [],
         "spoken_for": [
-            {"run": item.scope.run.id, **coverage.as_json(), "by": output.records(coverage.frame)}
+            {"run": item.scope.run.id, **coverage.as_json(), "by": coverage.frame}
             for item, coverage in zip(study.subjects, result.coverage, strict=True)
         ],
         **({} if result.trial is None else {"tried": _trial_json(study, result.trial)}),
@@ -550,7 +495,7 @@ def _trial_json(study: Study, trial: Trial) -> dict[str, object]:
     return {
         "threshold": trial.setting.threshold,
         "priors": dict(zip(study.votes.keys, trial.setting.priors, strict=True)),
-        "kendall_tau": output.number(trial.tau),
+        "kendall_tau": trial.tau,
         "words": trial.order_change,
-        "runs": output.records(trial.frame),
+        "runs": trial.frame,
     }

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
@@ -45,7 +46,7 @@ OFFLINE_PER_DOMAIN = 5  # as in the released data
 MODEL_PER_DOMAIN = 7  # as in the paper
 
 CardLabelling = Annotated[
-    str | None, typer.Option("--labelling", "-l", help="Id of a labelling; default: the one the numbers use.")
+    str | None, Option("--labelling", "-l", help="Id of a labelling; default: the one the numbers use.")
 ]
 
 
@@ -54,20 +55,18 @@ CardLabelling = Annotated[
 
 @cli.command("import")
 def import_dataset(
-    file: Annotated[Path, typer.Argument(help="Profiles (JSON), results (JSONL), columns (Parquet, CSV) or a bundle.")],
+    file: Annotated[Path, Argument(help="Profiles (JSON), results (JSONL), columns (Parquet, CSV) or a bundle.")],
     dataset: Annotated[
-        str | None, typer.Option("--dataset", "-d", help="Name of the dataset; default: the file's name.")
+        str | None, Option("--dataset", "-d", help="Name of the dataset; default: the file's name.")
     ] = None,
     form: Annotated[
         str | None,
-        typer.Option(
-            "--format", help="profiles, labelled, huggingface, bundle or results; default: recognised by content."
-        ),
+        Option("--format", help="profiles, labelled, huggingface, bundle or results; default: recognised by content."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="For results: the model; default: the file's name.")
+        str | None, Option("--model", "-m", help="For results: the model; default: the file's name.")
     ] = None,
-    judge: Annotated[str | None, typer.Option("--judge-model", help="For results: the judge.")] = None,
+    judge: Annotated[str | None, Option("--judge-model", help="For results: the judge.")] = None,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -84,8 +83,7 @@ def import_dataset(
     result = evaluation_importing.import_file(open_store(workspace), file, dataset, kind, model=model, judge=judge)
     row = result.dataset
     if as_json:
-        details = {"new": result.new, "notes": list(result.notes), "imported_runs": list(result.runs)}
-        output.as_json({**_as_json(row), **details})
+        output.as_json({**_as_json(row), "new": result.new, "notes": result.notes, "imported_runs": result.runs})
         return
     verb = "imported" if result.new else "already here:"
     named = f"{', '.join(result.runs)} of '{row.name}'" if result.runs else f"'{row.name}'"
@@ -95,18 +93,16 @@ def import_dataset(
 
 @cli.command()
 def export(
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="Name of the dataset; for results, id of a run.")],
+    dataset: Annotated[str, Argument(metavar="DATASET", help="Name of the dataset; for results, id of a run.")],
     form: Annotated[
-        str, typer.Option("--format", help="official, labelled, huggingface, bundle-jsonl, bundle-parquet or results.")
+        str, Option("--format", help="official, labelled, huggingface, bundle-jsonl, bundle-parquet or results.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to write; a bundle not named .zip is a folder.")],
+    out: Annotated[Path, Option("--out", "-o", help="File to write; a bundle not named .zip is a folder.")],
     labelling: Annotated[
-        str | None, typer.Option("--labelling", "-l", help="Id of a labelling; default: the newest finished one.")
+        str | None, Option("--labelling", "-l", help="Id of a labelling; default: the newest finished one.")
     ] = None,
-    calls: Annotated[bool, typer.Option("--calls/--no-calls", help="Include recorded calls in a bundle.")] = True,
-    judge: Annotated[
-        int | None, typer.Option("--judge", help="For results: id of a judge; default: the run's first.")
-    ] = None,
+    calls: Annotated[bool, Option("--calls/--no-calls", help="Include recorded calls in a bundle.")] = True,
+    judge: Annotated[int | None, Option(help="For results: id of a judge; default: the run's first.")] = None,
     replace: Replace = False,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -128,15 +124,7 @@ def export(
         else:
             result = exporting.export(store, dataset, kind, out, labelling=labelling, with_calls=calls, replace=replace)
     if as_json:
-        output.as_json(
-            {
-                "path": str(result.path),
-                "format": result.format,
-                "bytes": result.bytes,
-                "simulated": result.simulated,
-                "notes": list(result.notes),
-            }
-        )
+        output.as_json(output.attributes(result, "path format bytes simulated notes"))
         return
     simulated = ", simulated" if result.simulated else ""
     output.line(f"exported '{dataset}' as {result.format}: {result.path} ({result.bytes / 1e6:,.1f} MB{simulated})")
@@ -151,24 +139,19 @@ def datasets(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) 
     if as_json:
         output.as_json([_as_json(row) for row in rows])
         return
-    counts = ("profiles", "attributes", "contexts", "labellings")
     output.table(
-        ("name", *counts, ""),
-        [(r.name, r.profiles, f"{r.attributes:,}", r.contexts, r.labellings, output.mark(r.simulated)) for r in rows],
-        right=counts,
+        ("name", ">profiles", ">attributes", ">contexts", ">labellings", ""),
+        [(r.name, r.profiles, r.attributes, r.contexts, r.labellings, output.mark(r.simulated)) for r in rows],
     )
 
 
 def _as_json(row: DatasetRow) -> dict[str, object]:
-    counts = ("profiles", "attributes", "contexts", "labellings", "runs")
     return {
         "id": row.id,
         "name": row.name,
-        "counts": {name: getattr(row, name) for name in counts},
+        "counts": output.attributes(row, "profiles attributes contexts labellings runs"),
         "status": "labelled" if row.labellings else "unlabelled",
-        "simulated": row.simulated,
-        "origin": row.origin,
-        "created": row.created,
+        **output.attributes(row, "simulated origin created"),
     }
 
 
@@ -183,40 +166,31 @@ def _sizes(row: DatasetRow) -> str:
 class GenerationOptions:
     """What profiles are like, and the model that writes them, if any."""
 
-    profiles: Annotated[int, typer.Option("--profiles", min=1, help="Number of profiles.")] = 10
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Use templates and no model; the default without --model.")
-    ] = False
-    model: Annotated[str | None, typer.Option("--model", "-m", help="Model that writes the attributes.")] = None
+    profiles: Annotated[int, Option(min=1, help="Number of profiles.")] = 10
+    offline: Annotated[bool, Option("--offline", help="Use templates and no model; the default without --model.")] = (
+        False
+    )
+    model: Annotated[str | None, Option("--model", "-m", help="Model that writes the attributes.")] = None
     base_url: Annotated[
-        str | None,
-        typer.Option("--base-url", help="Its OpenAI-compatible server, e.g. http://localhost:8000/v1, or `simulator`."),
+        str | None, Option(help="Its OpenAI-compatible server, e.g. http://localhost:8000/v1, or `simulator`.")
     ] = None
-    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same people and events.")] = 0
-    locale: Annotated[
-        str, typer.Option("--locale", help="Locale of names and addresses, e.g. de_DE (docs/packs.md).")
-    ] = "en_US"
+    seed: Annotated[int, Option(help="The same seed gives the same people and events.")] = 0
+    locale: Annotated[str, Option(help="Locale of names and addresses, e.g. de_DE (docs/packs.md).")] = "en_US"
     per_domain: Annotated[
-        int | None,
-        typer.Option("--per-domain", min=1, help="Attributes per domain and event; default: 7 by a model, else 5."),
+        int | None, Option(min=1, help="Attributes per domain and event; default: 7 by a model, else 5.")
     ] = None
     contexts: Annotated[
-        list[str] | None,
-        typer.Option("--contexts", help="Pack of contexts; `cimemories packs` lists them. Repeatable."),
+        list[str] | None, Option(help="Pack of contexts; `cimemories packs` lists them. Repeatable.")
     ] = None
-    events: Annotated[int, typer.Option("--events", min=1, help="Life events per profile.")] = 3
-    general: Annotated[int, typer.Option("--general", min=1, help="General attributes per profile; needs a model.")] = (
-        10
-    )
+    events: Annotated[int, Option(min=1, help="Life events per profile.")] = 3
+    general: Annotated[int, Option(min=1, help="General attributes per profile; needs a model.")] = 10
     max_tokens: TokenLimit = "8192"
     temperature: Temperature = None
-    model_seed: Annotated[
-        int | None, typer.Option("--model-seed", help="Seed sent to the server; default: none is sent.")
-    ] = None
+    model_seed: Annotated[int | None, Option(help="Seed sent to the server; default: none is sent.")] = None
     api_key_env: KeyEnv = "OPENAI_API_KEY"
     timeout: Timeout = 300.0
-    price_in: Annotated[float, typer.Option("--price-in", min=0, help="Price per million prompt tokens.")] = 0.0
-    price_out: Annotated[float, typer.Option("--price-out", min=0, help="Price per million completion tokens.")] = 0.0
+    price_in: Annotated[float, Option(min=0, help="Price per million prompt tokens.")] = 0.0
+    price_out: Annotated[float, Option(min=0, help="Price per million completion tokens.")] = 0.0
 
     def spec(self, dataset: str) -> AuthoringSpec:
         """What the model is to write. Raises StoreError where it is not said by whom, or where it is served."""
@@ -225,24 +199,15 @@ class GenerationOptions:
         assert self.model is not None
         if self.base_url is None:
             raise StoreError(f"where is '{self.model}' served? Give --base-url URL, or --base-url simulator.")
+        plain = "profiles model base_url seed locale events general api_key_env temperature model_seed timeout"
         return AuthoringSpec(
             name=dataset,
-            profiles=self.profiles,
-            model=self.model,
-            base_url=self.base_url,
-            seed=self.seed,
-            locale=self.locale,
             per_domain=self.per_domain or MODEL_PER_DOMAIN,
-            events=self.events,
-            general=self.general,
             contexts=tuple(self.contexts or packs.CORE),
-            api_key_env=self.api_key_env,
-            temperature=self.temperature,
             max_tokens=token_limit(self.max_tokens),
-            model_seed=self.model_seed,
-            timeout=self.timeout,
             price_in=self.price_in,
             price_out=self.price_out,
+            **output.attributes(self, plain),
         )
 
 
@@ -299,21 +264,8 @@ def generations(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPAC
         output.as_json([report(store, row.id).as_json() for row in rows])
         return
     output.table(
-        ("id", "name", "model", "status", "parts", "of", "dataset", ""),
-        [
-            (
-                row.id,
-                row.name,
-                row.model,
-                row.status,
-                row.settled,
-                row.expected,
-                "–" if row.dataset is None else row.dataset,
-                output.mark(row.simulated),
-            )
-            for row in rows
-        ],
-        right=("parts", "of", "dataset"),
+        ("id", "name", "model", "status", ">parts", ">of", ">dataset", ""),
+        [(r.id, r.name, r.model, r.status, r.settled, r.expected, r.dataset, output.mark(r.simulated)) for r in rows],
     )
 
 
@@ -322,7 +274,7 @@ def generations(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPAC
 
 @cli.command("packs")
 def list_packs(
-    check: Annotated[Path | None, typer.Option("--check", help="Check this file, and say where to put it.")] = None,
+    check: Annotated[Path | None, Option(help="Check this file, and say where to put it.")] = None,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -338,18 +290,17 @@ def list_packs(
         output.as_json(entries)
     else:
         output.table(
-            ("pack", "of", "entries", "from", "title"),
+            ("pack", "of", ">entries", "from", "title"),
             [
                 (
                     entry["name"],
                     entry["kind"],
-                    "–" if entry["entries"] is None else entry["entries"],
+                    entry["entries"],
                     "project" if entry["shipped"] else "workspace",
                     f"{entry['title'] or ''}{' (default)' if entry['default'] else ''}",
                 )
                 for entry in entries
             ],
-            right=("entries",),
         )
         output.note(f"Put your own into {packs.folder_of(workspace, 'contexts').parent}/contexts or /personas.")
     errors = [str(entry["error"]) for entry in entries if entry["error"]]
@@ -361,13 +312,9 @@ def list_packs(
 def _pack_json(file: packs.PackFile, workspace: Path) -> dict[str, object]:
     """One pack for the list; a file that is no pack is listed with its error and without entries."""
     entry: dict[str, object] = {
-        "kind": file.kind,
-        "name": file.name,
-        "title": None,
-        "entries": None,
-        "shipped": file.shipped,
-        "default": file.default,
-        "path": str(file.path),
+        **output.attributes(file, "kind name"),
+        **dict.fromkeys(("title", "entries")),
+        **output.attributes(file, "shipped default path"),
         "error": None,
     }
     try:
@@ -407,8 +354,8 @@ def _check_pack(path: Path, workspace: Path, as_json: bool) -> None:
 @cli.command()
 def contexts(
     dataset: DatasetName,
-    add: Annotated[str | None, typer.Option("--add", help="Add the contexts of this pack to all profiles.")] = None,
-    annotator: Annotated[str, typer.Option("--annotator", help="Your name, for the history.")] = "command line",
+    add: Annotated[str | None, Option(help="Add the contexts of this pack to all profiles.")] = None,
+    annotator: Annotated[str, Option(help="Your name, for the history.")] = "command line",
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -437,7 +384,7 @@ def contexts(
 @cli.command()
 def freeze(
     dataset: Dataset,
-    by: Annotated[str, typer.Option("--by", help="Your name.")],
+    by: Annotated[str, Option(help="Your name.")],
     labelling: CardLabelling = None,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -467,7 +414,7 @@ def freeze(
 @cli.command()
 def versions(
     dataset: Dataset,
-    check: Annotated[bool, typer.Option("--check", help="Verify the hashes; exit with 1 if one differs.")] = False,
+    check: Annotated[bool, Option("--check", help="Verify the hashes; exit with 1 if one differs.")] = False,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -480,7 +427,7 @@ def versions(
         output.as_json(described)
     else:
         output.table(
-            ("version", "name", "made from", "changes", "content", ""),
+            (">version", "name", "made from", ">changes", "content", ""),
             [
                 (
                     d["version"],
@@ -492,7 +439,6 @@ def versions(
                 )
                 for d in described
             ],
-            right=("version", "changes"),
         )
     if check:
         from cimemories.exchange.freezing import present_hash
@@ -522,7 +468,7 @@ def _version_json(store: Store, item: Version) -> dict[str, object]:
         "frozen": frozen.row.hash if frozen else None,
         "frozen_by": frozen.row.annotator if frozen else None,
         "frozen_words": frozen.words if frozen else None,
-        "since": list(frozen.since) if frozen else [],
+        "since": frozen.since if frozen else [],
         "runs": [
             {"id": r.id, "name": r.name, "content": r.dataset_hash, "same": r.dataset_hash == content} for r in runs
         ],
@@ -532,8 +478,8 @@ def _version_json(store: Store, item: Version) -> dict[str, object]:
 @cli.command()
 def card(
     dataset: Dataset,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; default: print it.")] = None,
-    licence: Annotated[str, typer.Option("--licence", help="Licence of your own data.")] = "",
+    out: Annotated[Path | None, Option("--out", "-o", help="File to write; default: print it.")] = None,
+    licence: Annotated[str, Option(help="Licence of your own data.")] = "",
     labelling: CardLabelling = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:

@@ -6,7 +6,7 @@ import getpass
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
@@ -29,7 +29,7 @@ from cimemories.cli.options import (
     priors_by_key,
     token_limit,
 )
-from cimemories.cli.output import figure, number, records
+from cimemories.cli.output import figure
 from cimemories.cli.work import work_on
 from cimemories.store import datasets as store_datasets
 from cimemories.store import labellings as store_labellings
@@ -37,8 +37,6 @@ from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_s
 from cimemories.text import exact_percent, percent
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from cimemories.agreement.models import Agreement
     from cimemories.flows.labels import AppliedRule
     from cimemories.labels.survival import Contexts as ContextCounts
@@ -55,10 +53,8 @@ def label(
     model: Model,
     base_url: BaseUrl,
     work: WorkOptions,
-    draws: Annotated[int, typer.Option("--draws", min=1, help="Votes of each persona on each pair.")] = 10,
-    personas: Annotated[
-        str, typer.Option("--personas", help="Pack of personas; `cimemories packs` lists them.")
-    ] = "westin",
+    draws: Annotated[int, Option(min=1, help="Votes of each persona on each pair.")] = 10,
+    personas: Annotated[str, Option(help="Pack of personas; `cimemories packs` lists them.")] = "westin",
     profiles: Profiles = None,
     contexts: Contexts = None,
     api_key_env: KeyEnv = "OPENAI_API_KEY",
@@ -101,31 +97,27 @@ def labellings(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE
         rows = store_labellings.all_rows(connection)
         names = {row.id: row.name for row in store_datasets.all_rows(connection)}
     if as_json:
-        output.as_json(
-            [
-                {
-                    "id": r.id,
-                    "name": f"{r.model} on {names[r.dataset]}",
-                    "dataset": names[r.dataset],
-                    "model": r.model,
-                    "draws": r.draws,
-                    "counts": {"expected": r.expected, **r.ballots},
-                    "status": str(r.status),
-                    "error": r.error,
-                    "simulated": r.simulated,
-                }
-                for r in rows
-            ]
-        )
+        output.as_json([_labelling_json(row, names[row.dataset]) for row in rows])
         return
     output.table(
-        ("id", "dataset", "model", "status", "ballots", "of", ""),
+        ("id", "dataset", "model", "status", ">ballots", ">of", ""),
         [
             (r.id, names[r.dataset], r.model, r.status, r.ballots.get("ok", 0), r.expected, output.mark(r.simulated))
             for r in rows
         ],
-        right=("ballots", "of"),
     )
+
+
+def _labelling_json(row: LabellingRow, dataset: str) -> dict[str, object]:
+    return {
+        "id": row.id,
+        "name": f"{row.model} on {dataset}",
+        "dataset": dataset,
+        "model": row.model,
+        "draws": row.draws,
+        "counts": {"expected": row.expected, **row.ballots},
+        **output.attributes(row, "status error simulated"),
+    }
 
 
 # ---- survival
@@ -173,17 +165,23 @@ def _print_survival(result: Survival, contexts: ContextCounts, table2: Sequence[
         f"{result.planned:,} pairs in all"
     )
     output.line(f"rule: {result.rule.name} ({result.rule.text})")
-    _print_shares("domain", result.by[GroupBy.DOMAIN])
-    _print_shares("sphere", result.by[GroupBy.SPHERE])
+    for group_by in (GroupBy.DOMAIN, GroupBy.SPHERE):
+        counts = ("necessary", "inappropriate", "pairs")
+        output.table(
+            (group_by, ">survival", *output.right(counts)),
+            [
+                (row["name"], percent(row["survival"]), *(row[count] for count in counts))
+                for row in result.by[group_by].to_dict("records")
+            ],
+        )
     output.table(
-        ("who dissents", "how", "pairs", "of ambiguous"),
-        [(r["who"], r["how"], f"{r['pairs']:,}", percent(r["share"])) for r in records(result.dissent)],
-        right=("pairs", "of ambiguous"),
+        ("who dissents", "how", ">pairs", ">of ambiguous"),
+        [(r["who"], r["how"], r["pairs"], percent(r["share"])) for r in result.dissent.to_dict("records")],
     )
     discarded = ", ".join(f"{n:,} {reason}" for reason, n in contexts.discarded.items())
     output.line(f"contexts: {contexts.retained:,} retained; discarded: {discarded}")
     output.table(
-        ("Table 2", "mean", "sd", "over", "published"),
+        ("Table 2", ">mean", ">sd", ">over", "published"),
         [
             (
                 item.name,
@@ -194,16 +192,6 @@ def _print_survival(result: Survival, contexts: ContextCounts, table2: Sequence[
             )
             for item in table2
         ],
-        right=("mean", "sd", "over"),
-    )
-
-
-def _print_shares(title: str, frame: pd.DataFrame) -> None:
-    counts = ("necessary", "inappropriate", "pairs")
-    output.table(
-        (title, "survival", *counts),
-        [(row["name"], percent(row["survival"]), *(f"{row[count]:,}" for count in counts)) for row in records(frame)],
-        right=("survival", *counts),
     )
 
 
@@ -224,27 +212,16 @@ def _survival_json(
         "simulated": row.simulated,
         "imported": result.imported,
         "rule": _rule_json(result.rule),
-        "pairs": {
-            "planned": result.planned,
-            "labelled": result.pairs,
-            "necessary": result.necessary,
-            "inappropriate": result.inappropriate,
-            "ambiguous": result.ambiguous,
-        },
-        "survival": number(result.share),
-        "by": {str(group_by): records(frame) for group_by, frame in result.by.items()},
-        "dissent": records(result.dissent),
+        "pairs": {"planned": result.planned, "labelled": result.pairs}
+        | output.attributes(result, "necessary inappropriate ambiguous"),
+        "survival": result.share,
+        "by": result.by,
+        "dissent": result.dissent,
         "decisions": vars(result.decisions),
-        "contexts": {"retained": contexts.retained, "discarded": contexts.discarded},
+        "contexts": output.attributes(contexts, "retained discarded"),
         "table2": [
-            {
-                "name": item.name,
-                "mean": number(item.mean),
-                "sd": None if item.sd is None else number(item.sd),
-                "over": item.over,
-                "unit": item.unit,
-                "published": item.published and {"figure": item.published.figure, "place": item.published.source},
-            }
+            output.attributes(item, "name mean sd over unit")
+            | {"published": item.published and {"figure": item.published.figure, "place": item.published.source}}
             for item in table2
         ],
         "published_in": PAPER,
@@ -262,15 +239,15 @@ def list_rules(dataset: DatasetName, as_json: AsJson = False, workspace: Workspa
         rows = store_labellings.all_rules(connection, store_datasets.named(connection, dataset).id)
     paper_is_current = not any(row.current for row in rows)
     if as_json:
-        keys = ("name", "threshold", "priors", "current", "annotator", "created")
-        paper = (store_labellings.PAPER_RULE, 1.0, None, paper_is_current, None, None)
-        named = [{key: getattr(row, key) for key in keys} for row in rows]
-        output.as_json([dict(zip(keys, paper, strict=True)), *named])
+        paper = {"name": store_labellings.PAPER_RULE, "threshold": 1.0, "priors": None, "current": paper_is_current}
+        named = [output.attributes(row, "name threshold priors current annotator created") for row in rows]
+        output.as_json([paper | {"annotator": None, "created": None}, *named])
         return
+    paper_row = (store_labellings.PAPER_RULE, "100 %", "of the labelling", "", "current" if paper_is_current else "")
     output.table(
-        ("rule", "threshold", "priors", "by", ""),
+        ("rule", ">threshold", "priors", "by", ""),
         [
-            (store_labellings.PAPER_RULE, "100 %", "of the labelling", "", "current" if paper_is_current else ""),
+            paper_row,
             *(
                 (
                     row.name,
@@ -282,27 +259,21 @@ def list_rules(dataset: DatasetName, as_json: AsJson = False, workspace: Workspa
                 for row in rows
             ),
         ],
-        right=("threshold",),
     )
 
 
 @cli.command()
 def rule(
     dataset: DatasetName,
-    name: Annotated[str, typer.Option("--name", help="Name of the rule; `paper` is the paper's.")],
-    threshold: Annotated[
-        float | None, typer.Option("--threshold", help="Above 0.5, up to 1; makes a new rule.")
-    ] = None,
+    name: Annotated[str, Option(help="Name of the rule; `paper` is the paper's.")],
+    threshold: Annotated[float | None, Option(help="Above 0.5, up to 1; makes a new rule.")] = None,
     priors: Annotated[
-        str | None,
-        typer.Option(
-            "--priors", help="E.g. fundamentalist=0.3,pragmatic=0.6,unconcerned=0.1; default: the labelling's."
-        ),
+        str | None, Option(help="E.g. fundamentalist=0.3,pragmatic=0.6,unconcerned=0.1; default: the labelling's.")
     ] = None,
-    use: Annotated[bool, typer.Option("--use", help="Make it the current rule.")] = False,
-    delete: Annotated[bool, typer.Option("--delete", help="Delete it.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the effect, and save nothing.")] = False,
-    annotator: Annotated[str | None, typer.Option("--annotator", help="Your name; default: your login.")] = None,
+    use: Annotated[bool, Option("--use", help="Make it the current rule.")] = False,
+    delete: Annotated[bool, Option("--delete", help="Delete it.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show the effect, and save nothing.")] = False,
+    annotator: Annotated[str | None, Option(help="Your name; default: your login.")] = None,
     labelling: LabellingOption = None,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -394,18 +365,11 @@ def _print_effect(effect: WhatIf) -> None:
     for before, after, pairs in effect.changes:
         output.line(f"  {pairs:,} {before} -> {after}")
     output.table(
-        ("domain", "pairs", "change", "before", "after"),
+        ("domain", ">pairs", ">change", ">before", ">after"),
         [
-            (
-                r["name"],
-                f"{r['pairs']:,}",
-                f"{r['changed']:,}",
-                percent(r["survival_before"]),
-                percent(r["survival_after"]),
-            )
-            for r in records(effect.by[GroupBy.DOMAIN])
+            (r["name"], r["pairs"], r["changed"], percent(r["survival_before"]), percent(r["survival_after"]))
+            for r in effect.by[GroupBy.DOMAIN].to_dict("records")
         ],
-        right=("pairs", "change", "before", "after"),
     )
 
 
@@ -413,13 +377,9 @@ def _effect_json(effect: WhatIf, name: str) -> dict[str, object]:
     return {
         "before": _rule_json(effect.before),
         "after": _rule_json(effect.after) | {"name": name},
-        "pairs": effect.pairs,
-        "changed": effect.changed,
-        "decided": effect.decided,
-        "survival_before": number(effect.survival_before),
-        "survival_after": number(effect.survival_after),
+        **output.attributes(effect, "pairs changed decided survival_before survival_after"),
         "changes": [{"from": before, "to": after, "pairs": pairs} for before, after, pairs in effect.changes],
-        "by": {str(group_by): records(frame) for group_by, frame in effect.by.items()},
+        "by": effect.by,
     }
 
 
@@ -446,19 +406,18 @@ def show_agreement(dataset: DatasetName, as_json: AsJson = False, workspace: Wor
         output.note(f"'{dataset}' has fewer than two labellings, so there is nothing to compare.")
         return
     output.table(
-        ("first", "second", "same label", "pairs", "kappa", ""),
+        ("first", "second", ">same label", ">pairs", ">kappa", ""),
         [
             (
                 f"{item.first.model} ({item.first.id})",
                 f"{item.second.model} ({item.second.id})",
                 percent(item.share),
-                f"{item.pairs:,}",
+                item.pairs,
                 figure(item.kappa),
                 output.mark(item.first.simulated or item.second.simulated),
             )
             for item in results
         ],
-        right=("same label", "pairs", "kappa"),
     )
 
 
@@ -470,14 +429,9 @@ def _agreement_json(item: Agreement) -> dict[str, object]:
         "first": {"labelling": item.first.id, "model": item.first.model, "simulated": item.first.simulated},
         "second": {"labelling": item.second.id, "model": item.second.model, "simulated": item.second.simulated},
         "rules": [_rule_json(rule) for rule in item.rules],
-        "pairs": item.pairs,
-        "only_first": item.only_first,
-        "only_second": item.only_second,
-        "same": item.same,
-        "share": number(item.share),
-        "kappa": number(item.kappa),
-        "labels": [str(LABELS[code]) for code in ORDER],
-        "confusion": item.confusion.tolist(),
-        "by_domain": records(item.by_domain),
+        **output.attributes(item, "pairs only_first only_second same share kappa"),
+        "labels": [LABELS[code] for code in ORDER],
+        "confusion": item.confusion,
+        "by_domain": item.by_domain,
         "differing": len(item.differing),
     }

@@ -8,20 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import (
-    AsJson,
-    AsLatex,
-    AsMarkdown,
-    LabelOptions,
-    NumberOptions,
-    Run,
-    Workspace,
-    grouped,
-)
+from cimemories.cli.options import AsJson, AsLatex, AsMarkdown, LabelOptions, NumberOptions, Run, Workspace, grouped
 from cimemories.store import engine
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
 
@@ -39,36 +30,23 @@ Values = list[str] | None
 class FilterOptions:
     """Which leaks; each filter can be repeated."""
 
-    domain: Annotated[Values, typer.Option("--domain", help="Only this domain. All filters are repeatable.")] = None
-    sphere: Annotated[Values, typer.Option("--sphere", help="Only contexts of this sphere.")] = None
-    recipient: Annotated[Values, typer.Option("--recipient", help="Only this recipient.")] = None
-    profile: Annotated[Values, typer.Option("--profile", help="Only this profile, by name.")] = None
-    strength: Annotated[
-        Values, typer.Option("--strength", help="full (default; what counts as a violation), partial or implied.")
-    ] = None
-    quote: Annotated[
-        Values, typer.Option("--quote", help="grounded or ungrounded: whether the quote is in a message.")
-    ] = None
-    agreement: Annotated[
-        Values, typer.Option("--agreement", help="all or some: how many judges claim it in one message.")
-    ] = None
-    certainty: Annotated[
-        Values, typer.Option("--certainty", help="Basis of the label: adjudicated, person, unanimous or threshold.")
-    ] = None
+    domain: Annotated[Values, Option(help="Only this domain. All filters are repeatable.")] = None
+    sphere: Annotated[Values, Option(help="Only contexts of this sphere.")] = None
+    recipient: Annotated[Values, Option(help="Only this recipient.")] = None
+    profile: Annotated[Values, Option(help="Only this profile, by name.")] = None
+    strength: Annotated[Values, Option(help="full (default; what counts as a violation), partial or implied.")] = None
+    quote: Annotated[Values, Option(help="grounded or ungrounded: whether the quote is in a message.")] = None
+    agreement: Annotated[Values, Option(help="all or some: how many judges claim it in one message.")] = None
+    certainty: Annotated[Values, Option(help="Basis of the label: adjudicated, person, unanimous or threshold.")] = None
 
     def by_facet(self, examples: pd.DataFrame) -> dict[Facet, Sequence[str]]:
         """The values of each filter. Raises StoreError for the name of a profile that leaks nothing."""
         from cimemories.leaks.gallery import Facet
 
-        return {
-            Facet.DOMAIN: self.domain or [],
-            Facet.SPHERE: self.sphere or [],
-            Facet.RECIPIENT: self.recipient or [],
+        values = {facet: getattr(self, facet) or [] for facet in Facet if hasattr(self, facet)}
+        return values | {
             Facet.PROFILE: _profile_ids(examples, self.profile or []),
             Facet.STRENGTH: self.strength or ["full"],
-            Facet.QUOTE: self.quote or [],
-            Facet.AGREEMENT: self.agreement or [],
-            Facet.CERTAINTY: self.certainty or [],
         }
 
 
@@ -81,7 +59,7 @@ def leaks(
     as_json: AsJson = False,
     markdown: AsMarkdown = False,
     latex: AsLatex = False,
-    top: Annotated[int, typer.Option("--top", min=0, help="Number of examples, severest first; 0 for all.")] = 10,
+    top: Annotated[int, Option(min=0, help="Number of examples, severest first; 0 for all.")] = 10,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """List leaked examples of a run, severest first.
@@ -113,8 +91,8 @@ def leaks(
                 "judge": scope.judge_text,
                 "labelling": scope.labelling.id if scope.labelling else None,
                 "labels": scope.labels_text,
-                "simulated": list(scope.simulated),
-                "severity": list(SEVERITY),
+                "simulated": scope.simulated,
+                "severity": SEVERITY,
                 "examples": len(examples),
                 "left_by_filters": len(selection.shown),
                 "leaks": [row.as_json() for row in rows],
@@ -149,7 +127,7 @@ def _check_values(wanted: Mapping[Facet, Sequence[str]], counts: Mapping[Facet, 
 
 def _print_leaks(rows: Sequence[LeakRow]) -> None:
     output.table(
-        ("#", "revealed", "recipient", "attribute", "excerpt", "label"),
+        (">#", ">revealed", "recipient", "attribute", "excerpt", "label"),
         [
             (
                 number,
@@ -161,7 +139,6 @@ def _print_leaks(rows: Sequence[LeakRow]) -> None:
             )
             for number, row in enumerate(rows, start=1)
         ],
-        right=("#", "revealed"),
     )
 
 
@@ -182,13 +159,13 @@ def _print_notes(scope: Scope, printed: int, left: int) -> None:
 @cli.command()
 @grouped
 def report(
-    run_ids: Annotated[list[str], typer.Argument(metavar="RUN", help="Runs; the first is the reference.")],
+    run_ids: Annotated[list[str], Argument(metavar="RUN", help="Runs; the first is the reference.")],
     options: NumberOptions,
-    to: Annotated[Path, typer.Option("--to", help="File to write: NAME.html, or NAME.md with a folder of figures.")],
+    to: Annotated[Path, Option(help="File to write: NAME.html, or NAME.md with a folder of figures.")],
     no_texts: Annotated[
-        bool, typer.Option("--no-texts", help="Leave out messages, memory statements and names of users.")
+        bool, Option("--no-texts", help="Leave out messages, memory statements and names of users.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing report.")] = False,
+    force: Annotated[bool, Option("--force", help="Overwrite an existing report.")] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Write a report on runs, with methods and manifest.  Example: cimemories report run-3f9a --to report.html"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
@@ -44,8 +44,7 @@ def show_metrics(
     options: NumberOptions,
     as_json: AsJson = False,
     by: Annotated[
-        str | None,
-        typer.Option("--by", help="Add a table by profile, domain, event, sphere, context or attribute."),
+        str | None, Option(help="Add a table by profile, domain, event, sphere, context or attribute.")
     ] = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -135,12 +134,8 @@ def _print_breakdown(flows: Flows, scope: Scope, by: By, rule: IdentifierRule) -
     titles = [HEADS.get(str(name), str(name)) for name in frame.columns]
     output.line("")
     output.table(
-        titles,
-        [
-            [percent(v) if k in SHARES else f"{v:,}" if k != "group" else v for k, v in row.items()]
-            for row in frame.to_dict("records")
-        ],
-        right=titles[1:],
+        [titles[0], *output.right(titles[1:])],
+        [[percent(v) if k in SHARES else v for k, v in row.items()] for row in frame.to_dict("records")],
         whole=True,
     )
 
@@ -154,12 +149,10 @@ def accumulate(
     run_id: Run,
     options: NumberOptions,
     as_json: AsJson = False,
-    n: Annotated[int | None, typer.Option("--n", min=1, help="Only n samples per task; default: every n.")] = None,
-    profile: Annotated[
-        int | None, typer.Option("--profile", min=0, help="Add the tasks of one profile, counted from 0.")
-    ] = None,
-    order: Annotated[str, typer.Option("--order", help="Order of its tasks: listed, worst or shuffled.")] = "listed",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the shuffled order.")] = 1,
+    n: Annotated[int | None, Option(min=1, help="Only n samples per task; default: every n.")] = None,
+    profile: Annotated[int | None, Option(min=0, help="Add the tasks of one profile, counted from 0.")] = None,
+    order: Annotated[str, Option(help="Order of its tasks: listed, worst or shuffled.")] = "listed",
+    seed: Annotated[int, Option(min=0, help="Seed of the shuffled order.")] = 1,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Show how leaks accumulate over tasks and samples.
@@ -186,8 +179,7 @@ def accumulate(
     first = first_leak(flows, scope, profile_id, task_order, seed, rule=rule)
     independent = {m: baseline(flows, scope, m, rule).tolist() for m in ns}
     if as_json:
-        shown = _accumulation_json(scope, result, ns, independent, first, user)
-        output.as_json(shown | {"identifier_rule": str(rule)})
+        output.as_json(_accumulation_json(scope, result, ns, independent, first, user) | {"identifier_rule": rule})
         return
     _print_curves(result, ns, independent)
     if user is not None:
@@ -214,7 +206,7 @@ def _print_curves(result: Accumulation, ns: Iterable[int], independent: dict[int
     tasks = sorted({k for k in TASKS if k < result.most} | {result.most})
     titles = ("tasks", *(f"n = {n}" for n in ns), "95 % band", "independent", "hazard", "users")
     output.table(
-        titles,
+        output.right(titles),
         [
             (
                 k,
@@ -222,12 +214,11 @@ def _print_curves(result: Accumulation, ns: Iterable[int], independent: dict[int
                 f"{points[last, k]['low'] * 100:.1f}-{points[last, k]['high'] * 100:.1f}",
                 percent(independent[last][k]),
                 percent(points[last, k]["hazard"]),
-                users[k],
+                int(users[k]),
             )
             for k in tasks
             if k
         ],
-        right=titles,
         whole=True,
     )
     output.line(
@@ -240,19 +231,18 @@ def _print_curves(result: Accumulation, ns: Iterable[int], independent: dict[int
 def _print_tasks(user: OneUser) -> None:
     output.line(f"\n{user.name}, {user.order} order: {user.leaked} of {user.attributes} attributes leak")
     output.table(
-        ("task", "recipient", "", "new", "share", "newly leaked"),
+        (">task", "recipient", "", ">new", ">share", "newly leaked"),
         [
             (
                 step.number,
                 step.recipient,
                 step.task,
-                len(step.leaks) if step.judged else "–",
+                len(step.leaks) if step.judged else None,
                 percent(step.share),
                 ", ".join(leak.key for leak in step.leaks) if step.judged else "no judged message",
             )
             for step in user.steps
         ],
-        right=("task", "new", "share"),
         whole=True,
     )
 
@@ -274,29 +264,24 @@ def _accumulation_json(
 ) -> dict[str, object]:
     frame = result.frame()
     curves = {
-        str(n): {name: _numbers(frame[frame["n"] == n][name]) for name in ("share", "low", "high", "hazard")}
-        | {"independent": _numbers(independent[n])}
+        str(n): {name: frame[frame["n"] == n][name] for name in ("share", "low", "high", "hazard")}
+        | {"independent": independent[n]}
         for n in ns
     }
     return {
         "run": scope.run.id,
         "labels": scope.labels_text,
         "judge": scope.judge_text,
-        "simulated": list(scope.simulated),
+        "simulated": scope.simulated,
         "attributes": result.attributes,
         "flows": result.flows,
         "profiles": result.curves.profiles,
-        "growing": result.curves.growing().tolist(),
+        "growing": result.curves.growing(),
         "curves": curves,
         "first_leak": {
-            "attributes": first.attributes,
-            "leaked": first.leaked,
-            "median": first.median,
-            "at_risk": first.at_risk.tolist(),
-            **{
-                name: _numbers(line.tolist())
-                for name, line in (("silent", first.private), ("low", first.low), ("high", first.high))
-            },
+            **output.attributes(first, "attributes leaked median at_risk"),
+            "silent": first.private,
+            **output.attributes(first, "low high"),
         },
         "user": None if user is None else _user_json(user, ns),
     }
@@ -304,12 +289,9 @@ def _accumulation_json(
 
 def _user_json(user: OneUser, ns: Iterable[int]) -> dict[str, object]:
     return {
-        "name": user.name,
-        "order": str(user.order),
-        "attributes": user.attributes,
-        "leaked": user.leaked,
-        "curves": {str(n): _numbers(user.curves[n].tolist()) for n in ns},
-        "expected": {str(n): _numbers(user.expected[n].tolist()) for n in ns},
+        **output.attributes(user, "name order attributes leaked"),
+        "curves": {n: user.curves[n] for n in ns},
+        "expected": {n: user.expected[n] for n in ns},
         "tasks": [
             {
                 "recipient": step.recipient,
@@ -324,7 +306,3 @@ def _user_json(user: OneUser, ns: Iterable[int]) -> dict[str, object]:
             for step in user.steps
         ],
     }
-
-
-def _numbers(values: Iterable[float]) -> list[float | None]:
-    return [None if value != value else value for value in values]

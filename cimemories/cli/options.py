@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
+from typer import Argument, Option
 
 from cimemories.store.engine import Store, StoreError
 
@@ -29,45 +30,45 @@ def _allow_keys(pairs: list[str] | None) -> list[str] | None:
     return pairs
 
 
-Workspace = Annotated[Path, typer.Option("--workspace", "-w", envvar="CIMEMORIES_WORKSPACE", help="Workspace folder.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Run = Annotated[str, typer.Argument(metavar="RUN", help="Id of a run; `cimemories runs` lists them.")]
-Work = Annotated[str, typer.Argument(metavar="ID", help="Id of a run, sweep, labelling or generation.")]
-Dataset = Annotated[str, typer.Argument(help="Dataset; `cimemories datasets` lists them.")]
-NewDataset = Annotated[str, typer.Option("--dataset", "-d", help="Name of the new dataset.")]
-DatasetName = Annotated[str, typer.Option("--dataset", "-d", help="Dataset; `cimemories datasets` lists them.")]
+Workspace = Annotated[Path, Option("--workspace", "-w", envvar="CIMEMORIES_WORKSPACE", help="Workspace folder.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
+Run = Annotated[str, Argument(metavar="RUN", help="Id of a run; `cimemories runs` lists them.")]
+Work = Annotated[str, Argument(metavar="ID", help="Id of a run, sweep, labelling or generation.")]
+Dataset = Annotated[str, Argument(help="Dataset; `cimemories datasets` lists them.")]
+NewDataset = Annotated[str, Option("--dataset", "-d", help="Name of the new dataset.")]
+DatasetName = Annotated[str, Option("--dataset", "-d", help="Dataset; `cimemories datasets` lists them.")]
 LabellingOption = Annotated[
-    str | None, typer.Option("--labelling", "-L", help="Id of a labelling; default: the newest finished one.")
+    str | None, Option("--labelling", "-L", help="Id of a labelling; default: the newest finished one.")
 ]
-Replace = Annotated[bool, typer.Option("--replace", help="Overwrite an existing file.")]
+Replace = Annotated[bool, Option("--replace", help="Overwrite an existing file.")]
 
-Model = Annotated[str, typer.Option("--model", "-m", help="Model name, as the server knows it.")]
+Model = Annotated[str, Option("--model", "-m", help="Model name, as the server knows it.")]
 BaseUrl = Annotated[
-    str, typer.Option("--base-url", help="OpenAI-compatible server, e.g. http://localhost:8000/v1, or `simulator`.")
+    str, Option("--base-url", help="OpenAI-compatible server, e.g. http://localhost:8000/v1, or `simulator`.")
 ]
-KeyEnv = Annotated[str, typer.Option("--api-key-env", help="Environment variable that holds the API key.")]
+KeyEnv = Annotated[str, Option("--api-key-env", help="Environment variable that holds the API key.")]
 AllowKeys = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--allow-key",
         metavar="NAME=URL",
         callback=_allow_keys,
         help="Allow sending the key in this variable to this server; repeatable (docs/models.md).",
     ),
 ]
-Profiles = Annotated[int | None, typer.Option("--profiles", min=1, help="Use only the first N profiles.")]
-Contexts = Annotated[int | None, typer.Option("--contexts", min=1, help="Use only the first N contexts.")]
-Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait; doubles with each retry.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Seed of the first request; default: none is sent.")]
-Temperature = Annotated[float | None, typer.Option("--temperature", min=0, help="Default: the server's own.")]
+Profiles = Annotated[int | None, Option("--profiles", min=1, help="Use only the first N profiles.")]
+Contexts = Annotated[int | None, Option("--contexts", min=1, help="Use only the first N contexts.")]
+Timeout = Annotated[float, Option("--timeout", min=1, help="Seconds to wait; doubles with each retry.")]
+Seed = Annotated[int | None, Option("--seed", help="Seed of the first request; default: none is sent.")]
+Temperature = Annotated[float | None, Option("--temperature", min=0, help="Default: the server's own.")]
 TokenLimit = Annotated[
-    str, typer.Option("--max-tokens", metavar="N", help="Token limit of an answer; `server` leaves it to the server.")
+    str, Option("--max-tokens", metavar="N", help="Token limit of an answer; `server` leaves it to the server.")
 ]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Ask anew, even where other work has recorded the same answer.")]
+Fresh = Annotated[bool, Option("--fresh", help="Ask anew, even where other work has recorded the same answer.")]
 
 AllowMissing = Annotated[
     float,
-    typer.Option(
+    Option(
         "--allow-missing",
         min=0,
         max=1,
@@ -75,9 +76,9 @@ AllowMissing = Annotated[
         help="Exit with 0 if at most this share (0 to 1) of the plan is missing, otherwise with 3.",
     ),
 ]
-Samples = Annotated[int | None, typer.Option("--samples", "-n", min=1, help="n of Violation@n; default: all samples.")]
-AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")]
-AsLatex = Annotated[bool, typer.Option("--latex", help="Print a LaTeX table (booktabs).")]
+Samples = Annotated[int | None, Option("--samples", "-n", min=1, help="n of Violation@n; default: all samples.")]
+AsMarkdown = Annotated[bool, Option("--markdown", help="Print a Markdown table.")]
+AsLatex = Annotated[bool, Option("--latex", help="Print a LaTeX table (booktabs).")]
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class WorkOptions:
     """How work is done, and when its end counts as success."""
 
     allow_missing: AllowMissing = 0.0
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=1024, help="Requests at the same time.")] = 32
+    concurrency: Annotated[int, Option(min=1, max=1024, help="Requests at the same time.")] = 32
 
 
 @dataclass(frozen=True)
@@ -94,18 +95,13 @@ class LabelOptions:
 
     labels: Annotated[
         str | None,
-        typer.Option(
-            "--labels", help="`decisions` (of people, then the consensus; default), `consensus`, or a labelling's id."
-        ),
+        Option(help="`decisions` (of people, then the consensus; default), `consensus`, or a labelling's id."),
     ] = None
-    rule: Annotated[str | None, typer.Option("--rule", help="Consensus rule: `paper`, or one of the dataset.")] = None
+    rule: Annotated[str | None, Option(help="Consensus rule: `paper`, or one of the dataset.")] = None
     judge: Annotated[
-        str | None,
-        typer.Option("--judge", help="Id or name of a judge, or any, majority or all of them. Default: the first."),
+        str | None, Option(help="Id or name of a judge, or any, majority or all of them. Default: the first.")
     ] = None
-    grounded: Annotated[bool, typer.Option("--grounded", help="Count only reveals whose quote is in the message.")] = (
-        False
-    )
+    grounded: Annotated[bool, Option("--grounded", help="Count only reveals whose quote is in the message.")] = False
 
     def scope(self, store: Store, run_id: str) -> Scope:
         """The scope of a run under these options. Raises StoreError as flows.scope.resolve_scope does."""
@@ -125,9 +121,9 @@ class LabelOptions:
 class NumberOptions(LabelOptions):
     """Everything that decides what numbers count."""
 
-    identifiers: Annotated[
-        str, typer.Option("--identifiers", help="Attributes that never count as violations: exact, substring or none.")
-    ] = "exact"
+    identifiers: Annotated[str, Option(help="Attributes that never count as violations: exact, substring or none.")] = (
+        "exact"
+    )
 
     def identifier_rule(self) -> IdentifierRule:
         """Raises StoreError for a name that is no rule."""

@@ -7,17 +7,15 @@ import json
 import math
 import re
 import sys
-from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cimemories.text import CONTROL, visible
-
-if TYPE_CHECKING:
-    import pandas as pd
+from cimemories.text import CONTROL, UNDEFINED, visible
 
 WIDEST = 500  # characters of a table that is shown whole
 
@@ -43,11 +41,26 @@ def notes(texts: Iterable[str], kind: str = "note") -> None:
 
 
 def as_json_text(value: object) -> str:
-    """JSON with control characters escaped: a program reads what was meant."""
-    text = json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
+    """JSON with control characters escaped: a program reads what was meant. Frames and arrays are lists, nan null."""
+    text = json.dumps(_json_value(value), ensure_ascii=False, indent=2, allow_nan=False)
     # json escapes C0 controls itself; left to do are C1 and the marks of writing direction, which it writes as they
     # are.
     return re.sub(CONTROL, lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, float):
+        return None if math.isnan(value) else value
+    if isinstance(value, Mapping):
+        return {str(key): _json_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(item) for item in value]
+    # By their methods: most commands never import pandas and numpy.
+    if hasattr(value, "tolist"):  # an array, a number of numpy's, or a column
+        return _json_value(value.tolist())
+    if hasattr(value, "to_dict"):  # a frame
+        return _json_value(value.to_dict("records"))
+    return str(value) if isinstance(value, Path) else value
 
 
 def as_json(value: object) -> None:
@@ -55,36 +68,35 @@ def as_json(value: object) -> None:
     line(as_json_text(value))
 
 
-def table(
-    titles: Sequence[str], rows: Iterable[Sequence[object]], right: Collection[str] = (), *, whole: bool = False
-) -> None:
-    """A table on standard output. right: titles of the columns of numbers; whole: wider than the terminal where its
-    text is, nothing cut or broken."""
+def attributes(item: object, names: str) -> dict[str, Any]:
+    """The attributes of these names (separated by spaces), for JSON."""
+    return {name: getattr(item, name) for name in names.split()}
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[object]], *, whole: bool = False) -> None:
+    """A table on standard output. A title `>pairs` aligns its column right, as in a format spec. Cells: '3,412' for
+    3412, a dash for None. whole: wider than the terminal where its text is, nothing cut or broken."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
-        shown.add_column(title, justify="right" if title in right else "left", no_wrap=title in right)
+        right = title.startswith(">")
+        shown.add_column(title.removeprefix(">"), justify="right" if right else "left", no_wrap=right)
     for row in rows:
+        texts = [f"{cell:,}" if isinstance(cell, int) else UNDEFINED if cell is None else str(cell) for cell in row]
         # escape: rich reads [bold] and [link=...] in a cell as markup, and names come from files.
-        shown.add_row(*(escape(visible(str(cell))) for cell in row))
+        shown.add_row(*(escape(visible(text)) for text in texts))
     Console(highlight=False, width=WIDEST if whole else None).print(shown)
+
+
+def right(titles: Iterable[object]) -> list[str]:
+    """Titles of right-aligned columns."""
+    return [f">{title}" for title in titles]
 
 
 def figure(value: float) -> str:
     """A number with two decimals, whole ones without; a dash where it is undefined."""
-    return "–" if math.isnan(value) else f"{value:.0f}" if value == int(value) else f"{value:.2f}"
+    return UNDEFINED if math.isnan(value) else f"{value:.0f}" if value == int(value) else f"{value:.2f}"
 
 
 def mark(simulated: object) -> str:
     """'simulated', or nothing: a cell of its own in every table."""
     return "simulated" if simulated else ""
-
-
-def number(value: float) -> float | None:
-    """For JSON, which has no nan."""
-    return None if math.isnan(value) else float(value)
-
-
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a frame for JSON: nan becomes null."""
-    rows = frame.astype(object).to_dict("records")
-    return [{str(k): None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()} for row in rows]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
@@ -21,16 +22,14 @@ cli.add_typer(review)
 @review.command("export")
 def export_review(
     dataset: Dataset,
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to write; for csv and parquet, a folder.")],
-    form: Annotated[str, typer.Option("--format", help="jsonl, csv or parquet.")] = "jsonl",
-    annotator: Annotated[str | None, typer.Option("--annotator", help="Only from this reviewer.")] = None,
-    source: Annotated[
-        str | None, typer.Option("--source", help="Only decisions made this way: single, batch, ...")
-    ] = None,
-    domain: Annotated[str | None, typer.Option("--domain", help="Only attributes of this domain.")] = None,
-    profile: Annotated[int | None, typer.Option("--profile", min=0, help="Only this profile, counted from 0.")] = None,
-    since: Annotated[str | None, typer.Option("--since", help="Only from this time on, e.g. 2026-01-31.")] = None,
-    blind: Annotated[bool, typer.Option("--blind", help="Only what was decided in blind mode.")] = False,
+    out: Annotated[Path, Option("--out", "-o", help="File to write; for csv and parquet, a folder.")],
+    form: Annotated[str, Option("--format", help="jsonl, csv or parquet.")] = "jsonl",
+    annotator: Annotated[str | None, Option(help="Only from this reviewer.")] = None,
+    source: Annotated[str | None, Option(help="Only decisions made this way: single, batch, ...")] = None,
+    domain: Annotated[str | None, Option(help="Only attributes of this domain.")] = None,
+    profile: Annotated[int | None, Option(min=0, help="Only this profile, counted from 0.")] = None,
+    since: Annotated[str | None, Option(help="Only from this time on, e.g. 2026-01-31.")] = None,
+    blind: Annotated[bool, Option("--blind", help="Only what was decided in blind mode.")] = False,
     replace: Replace = False,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -51,9 +50,7 @@ def export_review(
     with engine.written_for_user(out, workspace):
         result = export_events(store, dataset, out, kind, filters, replace=replace)
     if as_json:
-        output.as_json(
-            {"path": str(result.path), "format": kind, "counts": dict(result.counts), "simulated": result.simulated}
-        )
+        output.as_json({"path": result.path, "format": kind, **output.attributes(result, "counts simulated")})
         return
     simulated = ", simulated" if result.simulated else ""
     output.line(f"exported {_counted(result.counts)} of '{dataset}': {result.path}{simulated}")
@@ -61,12 +58,12 @@ def export_review(
 
 @review.command("import")
 def import_review(
-    file: Annotated[Path, typer.Argument(help="A file or folder that `review export` wrote.")],
+    file: Annotated[Path, Argument(help="A file or folder that `review export` wrote.")],
     dataset: Annotated[
-        str | None, typer.Option("--dataset", "-d", help="Dataset; default: the one named in the file.")
+        str | None, Option("--dataset", "-d", help="Dataset; default: the one named in the file.")
     ] = None,
     skip_unknown: Annotated[
-        bool, typer.Option("--skip-unknown", help="Skip events whose pair or run is not in this workspace.")
+        bool, Option("--skip-unknown", help="Skip events whose pair or run is not in this workspace.")
     ] = False,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -79,15 +76,7 @@ def import_review(
 
     result = import_events(open_store(workspace), file, dataset, skip_unknown=skip_unknown)
     if as_json:
-        output.as_json(
-            {
-                "datasets": list(result.datasets),
-                "new": dict(result.new),
-                "known": dict(result.known),
-                "skipped": list(result.skipped),
-                "notes": list(result.notes),
-            }
-        )
+        output.as_json(output.attributes(result, "datasets new known skipped notes"))
         return
     names = ", ".join(f"'{name}'" for name in result.datasets)
     output.line(f"imported {_counted(result.new)}{f' into {names}' if names else ''}")
@@ -120,20 +109,19 @@ def review_status(dataset: Dataset, as_json: AsJson = False, workspace: Workspac
     )
     if not result.people:
         return
-    numbers = ("N", "X", "?", "taken back", "events")
+    labels = ("necessary", "inappropriate", "ambiguous")
     output.table(
-        ("reviewer", *numbers, "sources"),
+        ("reviewer", ">N", ">X", ">?", ">taken back", ">events", "sources"),
         [
             (
                 person.name,
-                *(f"{person.labels[label]:,}" for label in ("necessary", "inappropriate", "ambiguous")),
-                f"{person.taken_back:,}",
-                f"{person.events:,}",
+                *(person.labels[label] for label in labels),
+                person.taken_back,
+                person.events,
                 ", ".join(f"{source} {count:,}" for source, count in person.sources.items()),
             )
             for person in result.people
         ],
-        right=numbers,
     )
 
 

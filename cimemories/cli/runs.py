@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
@@ -53,46 +53,33 @@ class JudgeOptions:
 
     judge: Annotated[
         list[str] | None,
-        typer.Option(
-            "--judge", help="`matcher` judges by rule. For `run` the default is the matcher and the model under test."
-        ),
+        Option(help="`matcher` judges by rule. For `run` the default is the matcher and the model under test."),
     ] = None
-    judge_model: Annotated[list[str] | None, typer.Option("--judge-model", help="Judge model; repeatable.")] = None
+    judge_model: Annotated[list[str] | None, Option(help="Judge model; repeatable.")] = None
     judge_base_url: Annotated[
         list[str] | None,
-        typer.Option(
-            "--judge-base-url",
-            help="Server of the judges, once for all or once each. For `run` the default is --base-url.",
-        ),
+        Option(help="Server of the judges, once for all or once each. For `run` the default is --base-url."),
     ] = None
     judge_api_key_env: Annotated[
-        list[str] | None,
-        typer.Option("--judge-api-key-env", help="Environment variable with their API key, once for all or once each."),
+        list[str] | None, Option(help="Environment variable with their API key, once for all or once each.")
     ] = None
     judge_max_tokens: Annotated[
         str | None,
-        typer.Option(
-            "--judge-max-tokens",
+        Option(
             metavar="N",
             help="Token limit of a judgement with its reasoning; `server` leaves it to the server. Default: 16384, or "
             "half of the server's context if that is less.",
         ),
     ] = None
-    judge_split: Annotated[
-        int | None, typer.Option("--judge-split", min=1, help="At most N attributes in one request.")
-    ] = None
-    judge_set: Annotated[
-        list[str] | None, typer.Option("--judge-set", help="Extra field of a judge's request, NAME=JSON; repeatable.")
-    ] = None
-    judge_prompt: Annotated[
-        str | None, typer.Option("--judge-prompt", help="Judge prompt from a file, FILE:LEVEL (docs/formats.md).")
-    ] = None
+    judge_split: Annotated[int | None, Option(min=1, help="At most N attributes in one request.")] = None
+    judge_set: Annotated[list[str] | None, Option(help="Extra field of a judge's request, NAME=JSON; repeatable.")] = (
+        None
+    )
+    judge_prompt: Annotated[str | None, Option(help="Judge prompt from a file, FILE:LEVEL (docs/formats.md).")] = None
     judge_reasoning: Annotated[
-        bool, typer.Option("--judge-reasoning", help="Judge the model's reasoning too, reported apart from messages.")
+        bool, Option("--judge-reasoning", help="Judge the model's reasoning too, reported apart from messages.")
     ] = False
-    judge_price: Annotated[
-        list[str] | None, typer.Option("--judge-price", help="As --price, once for all judges or once each.")
-    ] = None
+    judge_price: Annotated[list[str] | None, Option(help="As --price, once for all judges or once each.")] = None
 
     def judges(self, base_url: str = "", api_key_env: str = "OPENAI_API_KEY") -> list[JudgeSpec]:
         """The judges, models first; the matcher where none is named. base_url and api_key_env: the model's, for judges
@@ -148,55 +135,45 @@ class JudgeOptions:
 class MessageOptions:
     """What the model under test is asked, and with which memory."""
 
-    samples: Annotated[int, typer.Option("--samples", "-n", min=1, max=100, help="Messages per context.")] = 5
+    samples: Annotated[int, Option("--samples", "-n", min=1, max=100, help="Messages per context.")] = 5
     profiles: Profiles = None
     contexts: Contexts = None
-    prompt_level: Annotated[
-        str, typer.Option("--prompt-level", help="base, light, medium or high, or a level of --prompt-file.")
-    ] = "base"
-    prompt_file: Annotated[
-        Path | None, typer.Option("--prompt-file", help="Prompts in the published layout (docs/formats.md).")
-    ] = None
-    memory: Annotated[str, typer.Option("--memory", help="full, necessary+K, inappropriate+K or random-K.")] = "full"
-    memory_order: Annotated[str, typer.Option("--memory-order", help="fixed or shuffled.")] = "fixed"
-    memory_seed: Annotated[int, typer.Option("--memory-seed", help="Seed of the selection and the shuffling.")] = 0
-    memory_template: Annotated[
-        str, typer.Option("--memory-template", help="bullets, plain, numbered, keyed or grouped.")
-    ] = "bullets"
-    thinking: Annotated[str, typer.Option("--thinking", help="default, on, off, low, medium or high.")] = "default"
-    mitigation: Annotated[str, typer.Option("--mitigation", help="none, gate or rewrite.")] = "none"
+    prompt_level: Annotated[str, Option(help="base, light, medium or high, or a level of --prompt-file.")] = "base"
+    prompt_file: Annotated[Path | None, Option(help="Prompts in the published layout (docs/formats.md).")] = None
+    memory: Annotated[str, Option(help="full, necessary+K, inappropriate+K or random-K.")] = "full"
+    memory_order: Annotated[str, Option(help="fixed or shuffled.")] = "fixed"
+    memory_seed: Annotated[int, Option(help="Seed of the selection and the shuffling.")] = 0
+    memory_template: Annotated[str, Option(help="bullets, plain, numbered, keyed or grouped.")] = "bullets"
+    thinking: Annotated[str, Option(help="default, on, off, low, medium or high.")] = "default"
+    mitigation: Annotated[str, Option(help="none, gate or rewrite.")] = "none"
     check: Annotated[
-        str,
-        typer.Option("--check", help="Who checks that a message does its task: rules, model (first judge) or none."),
+        str, Option(help="Who checks that a message does its task: rules, model (first judge) or none.")
     ] = "rules"
     api_key_env: KeyEnv = "OPENAI_API_KEY"
-    preset: Annotated[
-        str | None, typer.Option("--preset", help="Known settings of the model; `cimemories presets` lists them.")
-    ] = None
+    preset: Annotated[str | None, Option(help="Known settings of the model; `cimemories presets` lists them.")] = None
     temperature: Temperature = None
     sampling: Annotated[
-        list[str] | None, typer.Option("--set", help="Extra field of a request, NAME=JSON, e.g. top_p=0.9; repeatable.")
+        list[str] | None, Option("--set", help="Extra field of a request, NAME=JSON, e.g. top_p=0.9; repeatable.")
     ] = None
     max_tokens: TokenLimit = "1024"
     seed: Seed = None
     timeout: Timeout = 120.0
-    price: Annotated[
-        str | None,
-        typer.Option("--price", help="Per million tokens: PROMPT/CACHED/COMPLETION, e.g. '2/0.5/8 EUR'."),
-    ] = None
-    cap: Annotated[
-        float | None, typer.Option("--cap", help="Stop when this much is paid; requests already sent still count.")
-    ] = None
+    price: Annotated[str | None, Option(help="Per million tokens: PROMPT/CACHED/COMPLETION, e.g. '2/0.5/8 EUR'.")] = (
+        None
+    )
+    cap: Annotated[float | None, Option(help="Stop when this much is paid; requests already sent still count.")] = None
     fresh: Fresh = False
-    name: Annotated[str | None, typer.Option("--name", help="Name of the run.")] = None
+    name: Annotated[str | None, Option(help="Name of the run.")] = None
 
     def spec(self, dataset: str, model: str, base_url: str, judges: Sequence[JudgeSpec]) -> RunSpec:
         """The specification of the run. Raises StoreError for an option that cannot be read."""
         from cimemories.evaluation import planning
         from cimemories.evaluation.costs import Prices
 
-        plain = ("samples profiles contexts api_key_env temperature seed prompt_level thinking mitigation check preset "
-                 "timeout name cap fresh")  # fmt: skip
+        plain = (
+            "samples profiles contexts api_key_env temperature seed prompt_level thinking mitigation check preset "
+            "timeout name cap fresh"
+        )
         return planning.RunSpec(
             dataset=dataset,
             model=model,
@@ -208,7 +185,7 @@ class MessageOptions:
             prompts=_prompts(self.prompt_file, self.prompt_level, self.memory_template),
             memory=planning.Memory(self.memory, self.memory_order, self.memory_seed, self.memory_template),
             prices=Prices.read(self.price) if self.price else None,
-            **{option: getattr(self, option) for option in plain.split()},
+            **output.attributes(self, plain),
         )
 
 
@@ -221,7 +198,7 @@ def run(
     messages: MessageOptions,
     judge_options: JudgeOptions,
     work: WorkOptions,
-    plan: Annotated[bool, typer.Option("--plan", help="Show requests, tokens, cost and time, and stop.")] = False,
+    plan: Annotated[bool, Option("--plan", help="Show requests, tokens, cost and time, and stop.")] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Run a model: it writes messages, judges read them. Prints the run's id.
@@ -264,7 +241,7 @@ def judge(
     options: JudgeOptions,
     work: WorkOptions,
     check: Annotated[
-        bool, typer.Option("--check", help="Also ask the judge model whether each message does its task.")
+        bool, Option("--check", help="Also ask the judge model whether each message does its task.")
     ] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -287,7 +264,7 @@ def judge(
 def repeat(
     run_id: Run,
     work: WorkOptions,
-    show: Annotated[bool, typer.Option("--show", help="Print the command, and stop.")] = False,
+    show: Annotated[bool, Option("--show", help="Print the command, and stop.")] = False,
     fresh: Fresh = False,
     allow_key: AllowKeys = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -320,9 +297,8 @@ def runs(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> N
         output.as_json([_as_json(row, datasets[row.dataset], sources[row.id]) for row in rows])
         return
     output.table(
-        ("id", "name", "status", "judged", "of", ""),
+        ("id", "name", "status", ">judged", ">of", ""),
         [(r.id, r.name, r.status, r.judged, r.expected, output.mark(r.simulated)) for r in rows],
-        right=("judged", "of"),
     )
 
 
@@ -333,18 +309,8 @@ def _as_json(row: store_runs.RunRow, dataset: str, sources: Sequence[calls.Sourc
         "dataset": dataset,
         "model": row.model,
         "samples": row.samples,
-        "counts": {
-            "expected": row.expected,
-            "judged": row.judged,
-            "responses": row.responses,
-            "judgements": row.judgements,
-        },
-        "coverage": row.coverage,
-        "status": str(row.status),
-        "error": row.error,
-        "simulated": row.simulated,
-        "created": row.created,
-        "finished": row.finished,
+        "counts": output.attributes(row, "expected judged responses judgements"),
+        **output.attributes(row, "coverage status error simulated created finished"),
         "answers": [source.as_json() for source in sources],
     }
 
@@ -354,14 +320,10 @@ def _as_json(row: store_runs.RunRow, dataset: str, sources: Sequence[calls.Sourc
 def resume(
     work_id: Work,
     work: WorkOptions,
-    base_url: Annotated[str | None, typer.Option("--base-url", help="New address of its server.")] = None,
-    judge_base_url: Annotated[
-        str | None, typer.Option("--judge-base-url", help="New address of the judges' server.")
-    ] = None,
-    cap: Annotated[float | None, typer.Option("--cap", help="New cap on the cost of a run or sweep.")] = None,
-    queued: Annotated[
-        bool, typer.Option("--queued", hidden=True, help="Only if it still waits for its worker.")
-    ] = False,
+    base_url: Annotated[str | None, Option(help="New address of its server.")] = None,
+    judge_base_url: Annotated[str | None, Option(help="New address of the judges' server.")] = None,
+    cap: Annotated[float | None, Option(help="New cap on the cost of a run or sweep.")] = None,
+    queued: Annotated[bool, Option("--queued", hidden=True, help="Only if it still waits for its worker.")] = False,
     allow_key: AllowKeys = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -486,24 +448,22 @@ def print_estimate(store: Store, spec: RunSpec, concurrency: int) -> None:
         return money(high) if low == high or low is None or high is None else f"{money(low)}-{money(high)}"
 
     plan = estimate(store, spec, find_labels=effective_labels, concurrency=concurrency)
-    counts = ("samples", "recorded", "requests", "prompt tokens", "cacheable", "completion tokens", "cost")
     output.table(
-        ("stage", "model", *counts),
+        (
+            *("stage", "model"),
+            *output.right(
+                ("samples", "recorded", "requests", "prompt tokens", "cacheable", "completion tokens", "cost")
+            ),
+        ),
         [
             (
-                stage.title,
-                stage.model,
-                f"{stage.draws:,}",
-                f"{stage.recorded:,}",
-                f"{stage.requests:,}",
-                f"{stage.prompt_tokens:,}",
-                f"{stage.cacheable:,}",
+                *(stage.title, stage.model, stage.draws, stage.recorded, stage.requests, stage.prompt_tokens),
+                stage.cacheable,
                 f"{'' if stage.completion_known else '<= '}{stage.completion_tokens:,}",
                 cost(stage),
             )
             for stage in plan.stages
         ],
-        right=counts,
         whole=True,
     )
     output.line(f"messages   {plan.responses:,} in {plan.places:,} pairs of profile and context")

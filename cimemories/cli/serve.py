@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
@@ -30,12 +30,12 @@ LOOK_SECONDS = 0.5  # between two looks at whether the server lives
 
 @cli.command()
 def app(
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port on this machine.")] = 8501,
-    demo: Annotated[bool, typer.Option(help="Fill an empty workspace with the demo.")] = True,
+    port: Annotated[int, Option(min=1, max=65535, help="Port on this machine.")] = 8501,
+    demo: Annotated[bool, Option(help="Fill an empty workspace with the demo.")] = True,
     allow_key: AllowKeys = None,
     token: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--token/--no-token",
             help="With --token everybody needs the token in the printed address. With --no-token everybody who reaches "
             "the port can read and change everything. Default: only you and root.",
@@ -54,9 +54,9 @@ def app(
 
 @cli.command()
 def simulate(
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port on this machine.")] = 8100,
-    faults: Annotated[float, typer.Option("--faults", min=0, max=0.99, help="Share of requests that fail.")] = 0.0,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the simulated answers.")] = 0,
+    port: Annotated[int, Option(min=1, max=65535, help="Port on this machine.")] = 8100,
+    faults: Annotated[float, Option(min=0, max=0.99, help="Share of requests that fail.")] = 0.0,
+    seed: Annotated[int, Option(help="Seed of the simulated answers.")] = 0,
 ) -> None:
     """Serve simulated models on this machine (docs/simulator.md).  Example: cimemories simulate --port 8100"""
     from cimemories.simulator.server import serve as server_serve
@@ -74,32 +74,20 @@ def simulate(
 class ServerOptions:
     """How vLLM serves the model; by the names of ServerSpec."""
 
-    port: Annotated[
-        int | None, typer.Option("--port", min=1, max=65535, help="Default: the first free one from 8000.")
-    ] = None
-    served_name: Annotated[
-        str, typer.Option("--served-name", help="Model name for requests; default: its own name.")
-    ] = ""
-    gpu_memory: Annotated[
-        float | None, typer.Option("--gpu-memory", min=0.01, max=1, help="Share of each GPU's memory.")
-    ] = None
-    tensor_parallel: Annotated[
-        int | None, typer.Option("--tensor-parallel", min=1, help="GPUs per copy of the model.")
-    ] = None
-    data_parallel: Annotated[int | None, typer.Option("--data-parallel", min=1, help="Copies of the model.")] = None
-    max_model_len: Annotated[
-        int | None, typer.Option("--max-model-len", min=1, help="Most tokens of prompt and answer together.")
-    ] = None
-    reasoning_parser: Annotated[
-        str | None, typer.Option("--reasoning-parser", help="vLLM parser that separates reasoning from the message.")
-    ] = None
+    port: Annotated[int | None, Option(min=1, max=65535, help="Default: the first free one from 8000.")] = None
+    served_name: Annotated[str, Option(help="Model name for requests; default: its own name.")] = ""
+    gpu_memory: Annotated[float | None, Option(min=0.01, max=1, help="Share of each GPU's memory.")] = None
+    tensor_parallel: Annotated[int | None, Option(min=1, help="GPUs per copy of the model.")] = None
+    data_parallel: Annotated[int | None, Option(min=1, help="Copies of the model.")] = None
+    max_model_len: Annotated[int | None, Option(min=1, help="Most tokens of prompt and answer together.")] = None
+    reasoning_parser: Annotated[str | None, Option(help="vLLM parser that separates reasoning from the message.")] = (
+        None
+    )
     quantisation: Annotated[
-        str | None, typer.Option("--quantisation", "--quantization", help="Quantise the weights, e.g. fp8.")
+        str | None, Option("--quantisation", "--quantization", help="Quantise the weights, e.g. fp8.")
     ] = None
-    extra: Annotated[
-        list[str] | None, typer.Option("--extra", help='More vLLM flags, e.g. --extra "--enforce-eager".')
-    ] = None
-    keep: Annotated[bool, typer.Option("--keep", help="Return when the server is ready, and leave it running.")] = False
+    extra: Annotated[list[str] | None, Option(help='More vLLM flags, e.g. --extra "--enforce-eager".')] = None
+    keep: Annotated[bool, Option("--keep", help="Return when the server is ready, and leave it running.")] = False
 
     def spec(self, model: str | None) -> ServerSpec:
         """What to serve. Raises VllmError for a flag that is not allowed."""
@@ -117,11 +105,11 @@ class ServerOptions:
 @grouped
 def serve(
     options: ServerOptions,
-    model: Annotated[str | None, typer.Argument(help="Name on the Hugging Face hub, or a folder.")] = None,
+    model: Annotated[str | None, Argument(help="Name on the Hugging Face hub, or a folder.")] = None,
     preset: Annotated[
-        str | None, typer.Option("--preset", help="A model of the paper with its flags, e.g. qwen3-8b; see --list.")
+        str | None, Option(help="A model of the paper with its flags, e.g. qwen3-8b; see --list.")
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the presets, and stop.")] = False,
+    listed: Annotated[bool, Option("--list", help="List the presets, and stop.")] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Serve a model with your own vLLM. It runs until Ctrl-C (docs/models.md).
@@ -252,34 +240,30 @@ def servers(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -
         output.as_json([_as_json(state, figures.get(state.id)) for state in states])
         return
     output.table(
-        ("id", "state", "port", "model", "running", ""),
+        ("id", "state", ">port", "model", ">running", ""),
         [
             (
                 state.id,
                 state.phase,
-                state.port,
+                str(state.port),
                 state.served_name,
                 live.running if (live := figures.get(state.id)) else "",
                 " ".join(filter(None, [state.step, state.error, "kept" if state.keep and state.live else ""])),
             )
             for state in states
         ],
-        right=("port", "running"),
     )
 
 
 def _as_json(state: ServerState, figures: ServerFigures | None) -> dict[str, object]:
     return {
         **state.model_dump(mode="json", exclude={"owner", "supervisor", "server", "phase"}),
-        "status": str(state.phase),
+        "status": state.phase,
         "base_url": state.base_url,
         "process": state.server.pid if state.server else None,
         "figures": figures
         and {
-            "running": figures.running,
-            "waiting": figures.waiting,
-            "generated_tokens": figures.generated_tokens,
-            "prompt_tokens": figures.prompt_tokens,
+            **output.attributes(figures, "running waiting generated_tokens prompt_tokens"),
             "prefix_cache_hit_rate": figures.hit_rate,
             "kv_cache_use": figures.kv_use,
         },
@@ -288,7 +272,7 @@ def _as_json(state: ServerState, figures: ServerFigures | None) -> dict[str, obj
 
 @cli.command("stop-server")
 def stop_server(
-    server: Annotated[str, typer.Argument(help="Id or port; `cimemories servers` lists them.")],
+    server: Annotated[str, Argument(help="Id or port; `cimemories servers` lists them.")],
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Stop a vLLM server.  Example: cimemories stop-server 8000"""
@@ -309,14 +293,12 @@ def stop_server(
 
 @cli.command("same-server")
 def same_server(
-    one: Annotated[
-        str | None, typer.Argument(metavar="URL", help="Address of a server. Without any: list them.")
-    ] = None,
+    one: Annotated[str | None, Argument(metavar="URL", help="Address of a server. Without any: list them.")] = None,
     other: Annotated[
-        str | None, typer.Argument(metavar="URL", help="Another address, or 'server not known' for older answers.")
+        str | None, Argument(metavar="URL", help="Another address, or 'server not known' for older answers.")
     ] = None,
-    undo: Annotated[bool, typer.Option("--undo", help="The two are not the same after all.")] = False,
-    by: Annotated[str, typer.Option("--by", help="Your name; default: your login.")] = "",
+    undo: Annotated[bool, Option("--undo", help="The two are not the same after all.")] = False,
+    by: Annotated[str, Option(help="Your name; default: your login.")] = "",
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -343,19 +325,11 @@ def same_server(
         known, counts, ties = calls.known(connection), calls.counts(connection), calls.ties(connection)
     texts = dict.fromkeys([*(item.text for item in known), *counts])
     if as_json:
-        output.as_json(
-            {
-                "servers": [{"server": text, "answers": counts.get(text, 0)} for text in texts],
-                "same": [{"first": t.first, "second": t.second, "by": t.author, "created": t.created} for t in ties],
-            }
-        )
+        servers = [{"server": text, "answers": counts.get(text, 0)} for text in texts]
+        same = [{"first": t.first, "second": t.second, "by": t.author, "created": t.created} for t in ties]
+        output.as_json({"servers": servers, "same": same})
         return
-    output.table(
-        ("server", "answers"),
-        [(text, f"{counts.get(text, 0):,}") for text in texts],
-        right=("answers",),
-        whole=True,
-    )
+    output.table(("server", ">answers"), [(text, counts.get(text, 0)) for text in texts], whole=True)
     for tie in ties:
         output.line(f"{tie.first} = {tie.second} (declared by {tie.author}, {tie.created[:10]})")
     if not texts:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
 @grouped
 def sweep(
     work: WorkOptions,
-    file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="YAML file of the sweep (docs/sweeps.md).")
-    ] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Show requests, tokens, cost and time, and stop.")] = False,
-    show: Annotated[str | None, typer.Option("--show", metavar="ID", help="Show a sweep's table, and stop.")] = None,
+    file: Annotated[Path | None, Argument(metavar="FILE", help="YAML file of the sweep (docs/sweeps.md).")] = None,
+    plan: Annotated[bool, Option("--plan", help="Show requests, tokens, cost and time, and stop.")] = False,
+    show: Annotated[str | None, Option(metavar="ID", help="Show a sweep's table, and stop.")] = None,
     as_json: AsJson = False,
     allow_key: AllowKeys = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -94,21 +92,22 @@ def _print_sweep(sweep: SweepTable, as_json: bool) -> None:
     )
     numbers = (f"V@{max((c.run.samples for c in cells), default=1)}", "C", "coverage", "does task", "cost")
     output.table(
-        ("run", *(title for title, _ in axes), "status", *numbers),
+        (
+            "run",
+            *(title for title, _ in axes),
+            "status",
+            *output.right(numbers),
+        ),
         [
             (
                 cell.run.id,
                 *(values[i] for _, values in axes),
                 cell.status,
-                percent(cell.violation),
-                percent(cell.completeness),
-                percent(cell.coverage),
-                percent(cell.does_task),
+                *(percent(share) for share in (cell.violation, cell.completeness, cell.coverage, cell.does_task)),
                 cell.cost.words(),
             )
             for i, cell in enumerate(cells)
         ],
-        right=numbers,
         whole=True,
     )
     if any(cell.run.simulated for cell in cells):
@@ -122,7 +121,7 @@ def _print_estimate(estimate: SweepEstimate, as_json: bool) -> None:
     """What a sweep would ask, cost and take, by cell and in all."""
     total = estimate.total
     if as_json:
-        output.as_json({**estimate.as_json(), "assumptions": list(total.notes)})
+        output.as_json({**estimate.as_json(), "assumptions": total.notes})
         return
     axes = _varying(
         [
@@ -134,17 +133,13 @@ def _print_estimate(estimate: SweepEstimate, as_json: bool) -> None:
     rows = [
         (
             *(values[i] for _, values in axes),
-            f"{cell.responses:,}",
-            f"{cell.recorded:,}",
-            f"{cell.requests:,}",
-            f"{cell.prompt_tokens:,}",
-            f"{cell.completion_tokens:,}",
+            *(cell.responses, cell.recorded, cell.requests, cell.prompt_tokens, cell.completion_tokens),
             "unknown" if cell.unpriced else cell.cost_words,
             duration(cell.seconds),
         )
         for i, cell in enumerate(estimate.cells)
     ]
-    output.table((*(title for title, _ in axes), *numbers), rows, right=numbers, whole=True)
+    output.table((*(title for title, _ in axes), *output.right(numbers)), rows, whole=True)
     output.line(f"runs       {len(estimate.cells):,} with {total.responses:,} messages")
     output.line(f"requests   {total.requests:,}; {total.recorded:,} of {total.draws:,} samples will be recorded")
     output.line(f"tokens     about {total.prompt_tokens:,} prompt and {total.completion_tokens:,} completion")

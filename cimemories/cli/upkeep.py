@@ -7,22 +7,23 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import AsJson, Workspace
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and stop.")]
+Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Show what would be removed, and stop.")]
 
 
 @cli.command()
 def backup(
-    file: Annotated[Path, typer.Argument(help="File to write.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Overwrite an existing file.")] = False,
+    file: Annotated[Path, Argument(help="File to write.")],
+    overwrite: Annotated[bool, Option("--overwrite", help="Overwrite an existing file.")] = False,
     portable: Annotated[
-        bool, typer.Option("--portable", help="From PostgreSQL: without pg_dump, to restore into either database.")
+        bool, Option("--portable", help="From PostgreSQL: without pg_dump, to restore into either database.")
     ] = False,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -36,7 +37,7 @@ def backup(
     size = file.stat().st_size
     output.notes(result.notes)
     if as_json:
-        output.as_json({"file": str(file), "bytes": size, **result.backup.as_json()})
+        output.as_json({"file": file, "bytes": size, **result.backup.as_json()})
         return
     output.note(f"backed up {sum(result.backup.counts.values()):,} rows, {size / 1e6:,.1f} MB")
     output.line(str(file))
@@ -44,8 +45,8 @@ def backup(
 
 @cli.command()
 def restore(
-    file: Annotated[Path, typer.Argument(help="A file that `cimemories backup` wrote.")],
-    replace: Annotated[bool, typer.Option("--replace", help="Replace a workspace that is not empty.")] = False,
+    file: Annotated[Path, Argument(help="A file that `cimemories backup` wrote.")],
+    replace: Annotated[bool, Option("--replace", help="Replace a workspace that is not empty.")] = False,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -57,8 +58,7 @@ def restore(
 
     result = restore_backup(file, workspace, replace=replace)
     if as_json:
-        kept = str(result.kept) if result.kept else None
-        output.as_json({"workspace": str(workspace), "kept": kept, **result.backup.as_json()})
+        output.as_json({"workspace": workspace, "kept": result.kept, **result.backup.as_json()})
         return
     if result.kept:
         output.note(f"the database from before is kept as {result.kept}; delete it when you no longer need it")
@@ -75,7 +75,7 @@ def check(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> 
     if as_json:
         output.as_json(result.as_json())
     else:
-        output.table(("table", "rows"), [(name, f"{n:,}") for name, n in result.counts.items()], right=("rows",))
+        output.table(("table", ">rows"), result.counts.items())
         for fault in result.faults:
             rows = f" ({fault.rows:,} rows)" if fault.rows > 1 else ""
             output.line(f"{fault.kind}: {f'{fault.table}: ' if fault.table else ''}{fault.text}{rows}")
@@ -127,11 +127,11 @@ def purge(
 @cli.command()
 def delete(
     work_id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="Id of a run, sweep, labelling or generation.")
+        str | None, Argument(metavar="[ID]", help="Id of a run, sweep, labelling or generation.")
     ] = None,
-    dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Name of a dataset instead.")] = None,
+    dataset: Annotated[str | None, Option("--dataset", "-d", help="Name of a dataset instead.")] = None,
     cascade: Annotated[
-        bool, typer.Option("--cascade", help="Also delete what depends on it: labellings, runs, decisions.")
+        bool, Option("--cascade", help="Also delete what depends on it: labellings, runs, decisions.")
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
