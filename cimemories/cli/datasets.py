@@ -199,13 +199,12 @@ class GenerationOptions:
         assert self.model is not None
         if self.base_url is None:
             raise StoreError(f"where is '{self.model}' served? Give --base-url URL, or --base-url simulator.")
-        plain = "profiles model base_url seed locale events general api_key_env temperature model_seed timeout"
+        plain = "profiles model base_url seed locale events general api_key_env temperature model_seed timeout price_in"
         return AuthoringSpec(
             name=dataset,
             per_domain=self.per_domain or MODEL_PER_DOMAIN,
             contexts=tuple(self.contexts or packs.CORE),
             max_tokens=token_limit(self.max_tokens),
-            price_in=self.price_in,
             price_out=self.price_out,
             **output.attributes(self, plain),
         )

@@ -147,11 +147,10 @@ def show_survival(
         return
     _print_survival(result, contexts, table2)
     if result.imported:
-        output.note("note: imported as shares, no votes")
+        output.notes(["imported as shares, no votes"])
     if row.simulated:
-        output.note("note: simulated labels; they say nothing about any real model")
-    if result.rule.note:
-        output.notes([result.rule.note])
+        output.notes(["simulated labels; they say nothing about any real model"])
+    output.notes([result.rule.note])
     for item in warnings:
         output.note(f"warning: {item.run_id}: {item.warning}")
 
@@ -311,13 +310,12 @@ def rule(
                 annotator=annotator or getpass.getuser(),
                 use=use,
             )
-    state = {"saved": not dry_run, "current": use and not dry_run}
+    saved, current = not dry_run, use and not dry_run
     if as_json:
-        output.as_json(
-            {"name": name, **state, "labelling": row and row.id, **(_effect_json(effect, name) if effect else {})}
-        )
+        state = {"name": name, "saved": saved, "current": current, "labelling": row and row.id}
+        output.as_json(state | (_effect_json(effect, name) if effect else {}))
         return
-    output.note(f"'{name}': {'not saved' if dry_run else 'saved'}{', current' if state['current'] else ''}")
+    output.note(f"'{name}': {'saved' if saved else 'not saved'}{', current' if current else ''}")
     if effect is not None:
         _print_effect(effect)
 

@@ -191,5 +191,4 @@ def report(
         written = render.write_report(result, to, force=force)
     figures = f" and {len(written) - 1} figures in {render.figures_folder(to)}" if len(written) > 1 else ""
     output.line(f"wrote {written[0]}{figures}")
-    if result.simulated:
-        output.notes([result.simulated])
+    output.notes([result.simulated])

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from cimemories.flows.scope import Scope
     from cimemories.metrics.accumulation import Accumulation, Survival
     from cimemories.metrics.bootstrap import Interval
-    from cimemories.metrics.breakdown import By
     from cimemories.metrics.headline import Headline
     from cimemories.metrics.one_user import OneUser
 
@@ -55,7 +54,7 @@ def show_metrics(
     Example: cimemories metrics run-3f9a --json
     """
     from cimemories.flows.flows import Flows
-    from cimemories.metrics.breakdown import By
+    from cimemories.metrics.breakdown import By, breakdown
     from cimemories.metrics.everything import all_numbers
 
     rule = options.identifier_rule()
@@ -68,7 +67,14 @@ def show_metrics(
         return
     _print_headline(flows, scope, rule)
     if group_by is not None:
-        _print_breakdown(flows, scope, group_by, rule)
+        frame = breakdown(flows, scope, group_by, scope.run.samples, rule)
+        titles = [HEADS.get(str(name), str(name)) for name in frame.columns]
+        output.line("")
+        output.table(
+            [titles[0], *output.right(titles[1:])],
+            [[percent(v) if k in SHARES else v for k, v in row.items()] for row in frame.to_dict("records")],
+            whole=True,
+        )
 
 
 def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
@@ -80,7 +86,10 @@ def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
     numbers, bounds = headline(flows, scope, rule), intervals(flows, scope, rule)
 
     def number(name: str, value: float, interval: Interval | None, details: str) -> None:
-        output.line(f"{name:<12} {percent(value):>8} {_bounds(interval):14}  {details}")
+        # Without bounds where nothing was defined that could be resampled (nan), too.
+        bounded = interval is not None and interval.low == interval.low
+        shown = f"[{100 * interval.low:.1f}, {100 * interval.high:.1f}]" if interval and bounded else ""
+        output.line(f"{name:<12} {percent(value):>8} {shown:14}  {details}")
 
     for n, value in numbers.violation.items():
         details = f"{numbers.attributes:,} attributes, {numbers.flows:,} flows"
@@ -106,14 +115,6 @@ def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
     output.note(f"in brackets: 95 % intervals by bootstrap, 2,000 resamples of {bounds.completeness.users} profiles")
 
 
-def _bounds(interval: Interval | None) -> str:
-    """'[10.1, 14.9]', in percent; empty where there is none."""
-    # nan: nothing was defined that could be resampled.
-    if interval is None or interval.low != interval.low:
-        return ""
-    return f"[{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
-
-
 def _print_judges(numbers: Headline) -> None:
     for item in numbers.quotes:
         output.line(
@@ -125,19 +126,6 @@ def _print_judges(numbers: Headline) -> None:
             f"does task    {percent(check.share):>8}  {check.yes:,} yes, {check.partly:,} partly, {check.no:,} no, "
             f"{check.unchecked:,} not checked, by {check.name}"
         )
-
-
-def _print_breakdown(flows: Flows, scope: Scope, by: By, rule: IdentifierRule) -> None:
-    from cimemories.metrics.breakdown import breakdown
-
-    frame = breakdown(flows, scope, by, scope.run.samples, rule)
-    titles = [HEADS.get(str(name), str(name)) for name in frame.columns]
-    output.line("")
-    output.table(
-        [titles[0], *output.right(titles[1:])],
-        [[percent(v) if k in SHARES else v for k, v in row.items()] for row in frame.to_dict("records")],
-        whole=True,
-    )
 
 
 # ---- accumulation
@@ -184,7 +172,10 @@ def accumulate(
     _print_curves(result, ns, independent)
     if user is not None:
         _print_tasks(user)
-    _print_first_leak(first, user)
+    whose = f"of {user.name}" if user else "of all users, each in this order"
+    never = f"{percent(float(first.private[-1]))} have not leaked after {int(first.times[-1])} tasks"
+    half = "" if first.median is None else f"half of them have leaked after {first.median} tasks, "
+    output.line(f"\nfirst leak of {first.attributes:,} attributes {whose} (Kaplan-Meier): {half}{never}")
     if scope.simulated:
         output.note(f"note: simulated: {', '.join(scope.simulated)}")
 
@@ -245,13 +236,6 @@ def _print_tasks(user: OneUser) -> None:
         ],
         whole=True,
     )
-
-
-def _print_first_leak(first: Survival, user: OneUser | None) -> None:
-    whose = f"of {user.name}" if user else "of all users, each in this order"
-    never = f"{percent(float(first.private[-1]))} have not leaked after {int(first.times[-1])} tasks"
-    half = "" if first.median is None else f"half of them have leaked after {first.median} tasks, "
-    output.line(f"\nfirst leak of {first.attributes:,} attributes {whose} (Kaplan-Meier): {half}{never}")
 
 
 def _accumulation_json(

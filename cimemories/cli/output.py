@@ -34,9 +34,9 @@ def note(text: str) -> None:
     err.print(escape(visible(text)))
 
 
-def notes(texts: Iterable[str], kind: str = "note") -> None:
-    """A line on standard error for each text."""
-    for text in texts:
+def notes(texts: Iterable[str | None], kind: str = "note") -> None:
+    """A line on standard error for each text that is not empty."""
+    for text in filter(None, texts):
         note(f"{kind}: {text}")
 
 

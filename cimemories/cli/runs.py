@@ -448,13 +448,9 @@ def print_estimate(store: Store, spec: RunSpec, concurrency: int) -> None:
         return money(high) if low == high or low is None or high is None else f"{money(low)}-{money(high)}"
 
     plan = estimate(store, spec, find_labels=effective_labels, concurrency=concurrency)
+    titles = ("samples", "recorded", "requests", "prompt tokens", "cacheable", "completion tokens", "cost")
     output.table(
-        (
-            *("stage", "model"),
-            *output.right(
-                ("samples", "recorded", "requests", "prompt tokens", "cacheable", "completion tokens", "cost")
-            ),
-        ),
+        ("stage", "model", *output.right(titles)),
         [
             (
                 *(stage.title, stage.model, stage.draws, stage.recorded, stage.requests, stage.prompt_tokens),
@@ -475,8 +471,7 @@ def print_estimate(store: Store, spec: RunSpec, concurrency: int) -> None:
     output.line(f"cost       {plan.cost_words}")
     output.line(f"time       {duration(plan.seconds)} with {concurrency} requests at the same time")
     output.notes(plan.notes)
-    if plan.warning:
-        output.notes([plan.warning], "warning")
+    output.notes([plan.warning], "warning")
 
 
 def duration(seconds: float | None) -> str:

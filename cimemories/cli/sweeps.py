@@ -45,7 +45,11 @@ def sweep(
         raise StoreError("give the FILE of a sweep to run it, or --show ID to look at one.")
     store = open_store(workspace)
     if show is not None:
-        _print_sweep(sweep_table(store, show), as_json)
+        table = sweep_table(store, show)
+        if as_json:
+            output.as_json(table.as_json())
+        else:
+            _print_sweep(table)
         return
     assert file is not None
     spec = evaluation_sweeps.read_sweep(file)
@@ -54,8 +58,7 @@ def sweep(
     if plan:
         _print_estimate(estimate, as_json)
         return
-    if estimate.total.warning:
-        output.notes([estimate.total.warning], "warning")
+    output.notes([estimate.total.warning], "warning")
     work_on(store, evaluation_sweeps.plan(store, spec, find_labels=effective_labels, estimated=estimate), work)
 
 
@@ -72,18 +75,15 @@ def sweeps(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) ->
         output.as_json([item.as_json() for item in tables])
         return
     for item in tables:
-        _print_sweep(item, False)
+        _print_sweep(item)
     if not tables:
         output.note("no sweeps yet; start one with `cimemories sweep FILE.yaml` (docs/sweeps.md).")
 
 
-def _print_sweep(sweep: SweepTable, as_json: bool) -> None:
+def _print_sweep(sweep: SweepTable) -> None:
     """One sweep with its cells."""
     from cimemories.evaluation.costs import money
 
-    if as_json:
-        output.as_json(sweep.as_json())
-        return
     row, cost, cells = sweep.row, sweep.cost, sweep.cells
     cap = f", cap {money(row.cap, cost.currency)}" if row.cap is not None else ""
     output.line(f"{row.id}  {row.name}: {row.status}, {sweep.done} of {len(cells)} runs, cost {cost.words()}{cap}")
@@ -92,12 +92,7 @@ def _print_sweep(sweep: SweepTable, as_json: bool) -> None:
     )
     numbers = (f"V@{max((c.run.samples for c in cells), default=1)}", "C", "coverage", "does task", "cost")
     output.table(
-        (
-            "run",
-            *(title for title, _ in axes),
-            "status",
-            *output.right(numbers),
-        ),
+        ("run", *(title for title, _ in axes), "status", *output.right(numbers)),
         [
             (
                 cell.run.id,
@@ -112,8 +107,7 @@ def _print_sweep(sweep: SweepTable, as_json: bool) -> None:
     )
     if any(cell.run.simulated for cell in cells):
         output.note("note: simulated; says nothing about any real model")
-    if row.error:
-        output.notes([row.error])
+    output.notes([row.error])
     output.notes(sweep.warnings, "warning")
 
 
@@ -146,8 +140,7 @@ def _print_estimate(estimate: SweepEstimate, as_json: bool) -> None:
     output.line(f"cost       {total.cost_words}")
     output.line(f"time       {duration(total.seconds)}")
     output.notes(total.notes)
-    if total.warning:
-        output.notes([total.warning], "warning")
+    output.notes([total.warning], "warning")
 
 
 def _varying(cells: Sequence[Sequence[str]]) -> list[tuple[str, tuple[str, ...]]]:
